@@ -1,0 +1,402 @@
+//! CIDRs as values: parsing, canonical text, the names of claims, and the arithmetic of aligned blocks.
+//!
+//! Knows nothing of pools, nodes or Kubernetes. Keeps one invariant: a [`Cidr`] is always masked, so two equal
+//! prefixes are equal values.
+//!
+//! Both families live on one number line of 128 bits: an IPv4 address stands at its IPv4-mapped position
+//! (RFC 4291 section 2.5.5.2). One set type and one ordering then serve both, and the order of addresses is
+//! numeric, never that of their text.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+/// First position of the IPv4 addresses on the number line, `::ffff:0:0`.
+const IPV4_BASE: u128 = 0xffff_0000_0000;
+/// How much longer an IPv4 prefix is when it is written on the number line.
+const IPV4_SHIFT: u8 = 96;
+
+/// An address family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both families, in the order in which they are listed everywhere.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// The number of bits of an address: 32 or 128.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        match self {
+            Self::V4 => 32,
+            Self::V6 => 128,
+        }
+    }
+
+    /// The family of an address. An IPv4-mapped IPv6 address counts as IPv4.
+    #[must_use]
+    pub fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "ipv4",
+            Self::V6 => "ipv6",
+        })
+    }
+}
+
+/// The place of an address on the number line.
+#[must_use]
+pub fn position(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
+        IpAddr::V6(v6) => v6.to_bits(),
+    }
+}
+
+/// The address at a place on the number line; the inverse of [`position`] up to IPv4-mapped text.
+#[must_use]
+pub fn address(position: u128) -> IpAddr {
+    IpAddr::V6(Ipv6Addr::from_bits(position)).to_canonical()
+}
+
+/// Why a text is not a CIDR as this project writes it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CidrError {
+    /// The text is no prefix at all.
+    #[error("`{0}` is not a CIDR such as 10.0.0.0/24 or fd00::/64")]
+    Malformed(String),
+    /// The text has host bits, or is not in canonical form.
+    #[error("`{text}` is not written in its masked canonical form `{canonical}`")]
+    NotCanonical {
+        /// The text as found.
+        text: String,
+        /// The prefix that it denotes.
+        canonical: Cidr,
+    },
+}
+
+/// A masked prefix of either family: a block, a range of a pool, or an exclusion.
+///
+/// Ordered numerically by first address, and a prefix sorts directly before what it contains.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cidr {
+    first: u128,
+    /// Length on the number line, 0 to 128.
+    length: u8,
+}
+
+impl Cidr {
+    /// The prefix of `prefix_len` bits (in the terms of the address's own family) that contains `member`.
+    ///
+    /// `None` when the family has fewer bits than that.
+    #[must_use]
+    pub fn containing(member: IpAddr, prefix_len: u8) -> Option<Self> {
+        let family = Family::of(member);
+        (prefix_len <= family.bits())
+            .then(|| Self::on_line(position(member), prefix_len + (128 - family.bits())))
+    }
+
+    /// The prefix of `length` line bits that contains `member`.
+    fn on_line(member: u128, length: u8) -> Self {
+        Self { first: member & !host_mask(length), length }
+    }
+
+    /// One address as a prefix, `/32` or `/128`.
+    #[must_use]
+    pub fn single(address: IpAddr) -> Self {
+        Self { first: position(address), length: 128 }
+    }
+
+    /// Reads a prefix and masks it; accepts host bits and unusual text.
+    ///
+    /// For objects that others write. `None` when it is no prefix.
+    #[must_use]
+    pub fn parse_lenient(text: &str) -> Option<Self> {
+        let net = text.trim().parse::<IpNet>().ok()?;
+        let (member, length) = match net {
+            IpNet::V4(v4) => (position(IpAddr::V4(v4.addr())), v4.prefix_len() + IPV4_SHIFT),
+            IpNet::V6(v6) => (v6.addr().to_bits(), v6.prefix_len()),
+        };
+        Some(Self::on_line(member, length))
+    }
+
+    /// The family. A prefix so short that it covers both is IPv6.
+    #[must_use]
+    pub fn family(self) -> Family {
+        if self.length >= IPV4_SHIFT && self.first >> 32 == IPV4_BASE >> 32 { Family::V4 } else { Family::V6 }
+    }
+
+    /// The prefix length in the terms of the family.
+    #[must_use]
+    pub fn prefix_len(self) -> u8 {
+        self.length - (128 - self.family().bits())
+    }
+
+    /// Position of the first address.
+    #[must_use]
+    pub const fn first(self) -> u128 {
+        self.first
+    }
+
+    /// Position of the last address.
+    #[must_use]
+    pub const fn last(self) -> u128 {
+        self.first | host_mask(self.length)
+    }
+
+    /// How many addresses it holds; saturates at `u128::MAX` for `::/0`.
+    #[must_use]
+    pub const fn size(self) -> u128 {
+        host_mask(self.length).saturating_add(1)
+    }
+
+    /// The first address.
+    #[must_use]
+    pub fn first_address(self) -> IpAddr {
+        address(self.first)
+    }
+
+    /// The last address.
+    #[must_use]
+    pub fn last_address(self) -> IpAddr {
+        address(self.last())
+    }
+
+    /// Whether the address lies in it.
+    #[must_use]
+    pub fn contains(self, member: IpAddr) -> bool {
+        self.contains_position(position(member))
+    }
+
+    /// Whether the position lies in it.
+    #[must_use]
+    pub const fn contains_position(self, position: u128) -> bool {
+        self.first <= position && position <= self.last()
+    }
+
+    /// Whether every address of `other` lies in it.
+    #[must_use]
+    pub const fn covers(self, other: Self) -> bool {
+        self.length <= other.length && self.contains_position(other.first)
+    }
+
+    /// Whether the two share an address. Prefixes never overlap in part: one then covers the other.
+    #[must_use]
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.covers(other) || other.covers(self)
+    }
+
+    /// The other half of the next larger aligned prefix, with which it aggregates to one route.
+    ///
+    /// `None` for the prefix of length 0.
+    #[must_use]
+    pub fn buddy(self) -> Option<Self> {
+        (self.prefix_len() > 0).then(|| Self { first: self.first ^ self.size(), length: self.length })
+    }
+
+    /// The aligned prefix around it that is `bits` shorter, or itself when there is none within the family.
+    #[must_use]
+    pub fn enlarged(self, bits: u8) -> Self {
+        if bits > self.prefix_len() { self } else { Self::on_line(self.first, self.length - bits) }
+    }
+
+    /// The prefix of the same length that begins at `first`, which must be aligned (it is masked otherwise).
+    #[must_use]
+    pub fn same_size_at(self, first: u128) -> Self {
+        Self::on_line(first, self.length)
+    }
+
+    /// The name of the claim of this block: the CIDR in the alphabet of object names.
+    ///
+    /// `100.162.224.32-27`; IPv6 exploded, `fd00-0010-0001-0000-0000-0000-0000-0040-122`. One block has
+    /// one name, so that the API server's uniqueness of names is the lock on the block.
+    #[must_use]
+    pub fn object_name(self) -> String {
+        match self.first_address() {
+            IpAddr::V4(v4) => format!("{v4}-{}", self.prefix_len()),
+            IpAddr::V6(v6) => {
+                let groups: Vec<String> = v6.segments().iter().map(|group| format!("{group:04x}")).collect();
+                format!("{}-{}", groups.join("-"), self.prefix_len())
+            }
+        }
+    }
+
+    /// The fewest prefixes that together are the positions from `first` to `last`, in order.
+    #[must_use]
+    pub fn cover_of(first: u128, last: u128) -> Vec<Self> {
+        let mut cover = Vec::new();
+        let mut next = first;
+        loop {
+            let mut length = 128u8;
+            while length > 0 {
+                let larger = Self { first: next, length: length - 1 };
+                if next & host_mask(length - 1) != 0 || larger.last() > last {
+                    break;
+                }
+                length -= 1;
+            }
+            let piece = Self { first: next, length };
+            cover.push(piece);
+            if piece.last() >= last {
+                return cover;
+            }
+            next = piece.last() + 1;
+        }
+    }
+}
+
+/// The bits of a position that lie behind a prefix of `length` line bits.
+const fn host_mask(length: u8) -> u128 {
+    if length == 0 { u128::MAX } else { (1u128 << (128 - length)) - 1 }
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.first_address(), self.prefix_len())
+    }
+}
+
+impl fmt::Debug for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Cidr {
+    type Err = CidrError;
+
+    /// Reads a masked prefix in canonical text, as Cilium compares them; anything else is an error.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let cidr = Self::parse_lenient(text).ok_or_else(|| CidrError::Malformed(text.to_owned()))?;
+        if cidr.to_string() == text {
+            Ok(cidr)
+        } else {
+            Err(CidrError::NotCanonical { text: text.to_owned(), canonical: cidr })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cidr(text: &str) -> Cidr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn text_and_names_are_canonical() {
+        for (text, name) in [
+            ("100.162.224.32/27", "100.162.224.32-27"),
+            ("0.0.0.0/0", "0.0.0.0-0"),
+            ("10.0.0.1/32", "10.0.0.1-32"),
+            ("fd00:10:1::40/122", "fd00-0010-0001-0000-0000-0000-0000-0040-122"),
+            ("::/0", "0000-0000-0000-0000-0000-0000-0000-0000-0"),
+        ] {
+            assert_eq!(cidr(text).to_string(), text);
+            assert_eq!(cidr(text).object_name(), name);
+        }
+    }
+
+    #[test]
+    fn host_bits_and_odd_text_are_refused_but_readable() {
+        for (text, canonical) in [
+            ("10.0.0.5/24", "10.0.0.0/24"),
+            ("FD00::/64", "fd00::/64"),
+            ("fd00:0::/64", "fd00::/64"),
+            ("010.0.0.0/8", "10.0.0.0/8"),
+        ] {
+            assert_eq!(
+                text.parse::<Cidr>(),
+                Err(CidrError::NotCanonical { text: text.into(), canonical: cidr(canonical) })
+            );
+            assert_eq!(Cidr::parse_lenient(text), Some(cidr(canonical)));
+        }
+        for text in ["", "10.0.0.0", "10.0.0.0/33", "x/8", "fd00::/129"] {
+            assert_eq!(text.parse::<Cidr>(), Err(CidrError::Malformed(text.into())), "{text}");
+        }
+    }
+
+    #[test]
+    fn order_is_numeric_and_not_that_of_text() {
+        // Trap 11: as text, 10.0.0.128/27 sorts before 10.0.0.32/27.
+        assert!(cidr("10.0.0.32/27") < cidr("10.0.0.128/27"));
+        assert!(cidr("9.0.0.0/8") < cidr("10.0.0.0/8"));
+        assert!(cidr("10.0.0.0/24") < cidr("10.0.0.0/27"));
+        assert!(cidr("fd00::9/128") < cidr("fd00::10/128"));
+    }
+
+    #[test]
+    fn families_do_not_mix() {
+        assert_eq!(cidr("0.0.0.0/0").family(), Family::V4);
+        assert_eq!(cidr("::/0").family(), Family::V6);
+        assert_eq!(cidr("0.0.0.0/0").buddy(), None);
+        assert!(!cidr("0.0.0.0/0").overlaps(cidr("fd00::/8")));
+        assert_eq!(cidr("0.0.0.0/0").size(), 1 << 32);
+    }
+
+    fn any_cidr() -> impl Strategy<Value = Cidr> {
+        prop_oneof![
+            (any::<u32>(), 0u8..=32)
+                .prop_map(|(bits, len)| Cidr::containing(IpAddr::V4(bits.into()), len).unwrap()),
+            // Documentation space, so that nothing falls into the IPv4-mapped part.
+            (any::<u64>(), 33u8..=128).prop_map(|(bits, len)| {
+                let member = (0x2001_0db8_u128 << 96) | u128::from(bits);
+                Cidr::containing(address(member), len).unwrap()
+            }),
+        ]
+    }
+
+    proptest! {
+        /// Trap 24: sizes and ends follow from counting, not from a slip with an operator.
+        #[test]
+        fn size_is_the_count_between_first_and_last(cidr in any_cidr()) {
+            prop_assert_eq!(cidr.last() - cidr.first() + 1, cidr.size());
+            prop_assert_eq!(cidr.size(), 1u128 << (cidr.family().bits() - cidr.prefix_len()));
+            prop_assert_eq!(cidr.to_string().parse::<Cidr>().unwrap(), cidr);
+        }
+
+        #[test]
+        fn buddies_are_disjoint_halves_of_one_prefix(cidr in any_cidr()) {
+            if let Some(buddy) = cidr.buddy() {
+                prop_assert!(!cidr.overlaps(buddy));
+                prop_assert_eq!(buddy.buddy(), Some(cidr));
+                prop_assert!(cidr.enlarged(1).covers(cidr) && cidr.enlarged(1).covers(buddy));
+                prop_assert_eq!(cidr.enlarged(1).size(), 2 * cidr.size());
+            }
+        }
+
+        #[test]
+        fn names_are_as_distinct_as_blocks(a in any_cidr(), b in any_cidr()) {
+            prop_assert_eq!(a == b, a.object_name() == b.object_name());
+        }
+
+        #[test]
+        fn cover_is_exact_ordered_and_disjoint(first in any::<u32>(), length in 0u32..100_000) {
+            let (first, last) = (u128::from(first), u128::from(first) + u128::from(length));
+            let cover = Cidr::cover_of(first, last);
+            let mut next = first;
+            for piece in &cover {
+                prop_assert_eq!(piece.first(), next);
+                next = piece.last() + 1;
+            }
+            prop_assert_eq!(next, last + 1);
+        }
+    }
+}

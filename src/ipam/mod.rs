@@ -1,0 +1,10 @@
+//! The allocation core: which block goes to which node.
+//!
+//! Pure: no Kubernetes client, no tokio, no clock, no randomness, no order that depends on hashing. A test reads
+//! these sources and enforces it (`tests/it/layout.rs`).
+
+pub mod addresses;
+pub mod block;
+pub mod claim;
+pub mod names;
+pub mod pool;

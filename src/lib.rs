@@ -1,0 +1,5 @@
+//! Pod address blocks for the nodes of a Cilium cluster (`ipam: crd`), from pools that select nodes by label.
+//!
+//! The library behind the `cilium-node-ipam` binary. `docs/architecture.md` is the map of it.
+
+pub mod ipam;
