@@ -6,5 +6,9 @@
 pub mod addresses;
 pub mod block;
 pub mod claim;
+pub mod grid;
+pub mod ledger;
 pub mod names;
 pub mod pool;
+pub mod prefixes;
+pub mod space;
