@@ -2,4 +2,6 @@
 //!
 //! The library behind the `cilium-node-ipam` binary. `docs/architecture.md` is the map of it.
 
+pub mod api;
+pub mod cli;
 pub mod ipam;

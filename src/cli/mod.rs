@@ -1,0 +1,3 @@
+//! The command line: one module a subcommand.
+
+pub mod crd;
