@@ -3,3 +3,4 @@
 //! Pure, like `crate::ipam`. The facts are in `docs/cilium.md`.
 
 pub mod publish;
+pub mod settings;

@@ -8,7 +8,7 @@ use super::claim::ClaimState;
 use super::names::PoolName;
 use super::pool::{FirstLast, Pool, RangeState, ReclaimMode};
 use crate::world::observe::PoolObject;
-use crate::world::status::{Condition, FamilyCounts, NodeCounts, PoolStatus};
+use crate::world::status::{Condition, FamilyCounts, NodeCounts, PoolStatus, shown_count};
 use crate::world::write::{ObjectKey, PoolStatusWrite};
 use crate::world::{Now, World};
 
@@ -45,11 +45,21 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> StatusPlan {
     if status == object.status {
         return StatusPlan::Unchanged;
     }
+    let transitions = status
+        .conditions
+        .iter()
+        .map(|(kind, condition)| {
+            let before = object.status.conditions.get(kind).filter(|before| before.holds == condition.holds);
+            let since = before.and_then(|_| object.transitions.get(*kind)).copied();
+            (*kind, since.unwrap_or(now.wall))
+        })
+        .collect();
     StatusPlan::Write(PoolStatusWrite {
         pool: name.clone(),
         uid: object.uid.clone(),
         revision: object.revision,
         status,
+        transitions,
     })
 }
 
@@ -58,7 +68,12 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> StatusPlan {
 pub fn status(world: &World, object: &PoolObject) -> PoolStatus {
     let families = object.pool.as_ref().map(|pool| families(world, pool)).unwrap_or_default();
     let nodes = node_counts(world, &object.name);
-    PoolStatus { conditions: conditions(world, object, &families, nodes), nodes, families }
+    PoolStatus {
+        observed_generation: object.generation,
+        conditions: conditions(world, object, &families, nodes),
+        nodes,
+        families,
+    }
 }
 
 fn node_counts(world: &World, pool: &PoolName) -> NodeCounts {
@@ -85,7 +100,8 @@ fn families(world: &World, pool: &Pool) -> BTreeMap<Family, FamilyCounts> {
         .keys()
         .map(|family| {
             let counts = world.ledger().counts(&pool.name, *family);
-            let (blocks, free) = counts.map_or((0, 0), |counts| (counts.total, counts.free));
+            let (blocks, free) =
+                counts.map_or((0, 0), |counts| (shown_count(counts.total), shown_count(counts.free)));
             (*family, FamilyCounts { blocks, free, ..FamilyCounts::default() })
         })
         .collect();
@@ -102,14 +118,14 @@ fn families(world: &World, pool: &Pool) -> BTreeMap<Family, FamilyCounts> {
         let Some(cilium_node) = world.cilium_node(&claim.node) else {
             continue;
         };
-        counts.published += cilium_node.pool.count_in(claim.cidr);
-        counts.used += cilium_node.used.as_ref().map_or(0, |used| used.count_in(claim.cidr));
+        counts.published += shown_count(cilium_node.pool.count_in(claim.cidr));
+        let used = cilium_node.used.as_ref().map_or(0, |used| used.count_in(claim.cidr));
+        counts.used += shown_count(used);
     }
     for (family, counts) in &mut families {
-        counts.addresses_free = counts
-            .free
-            .saturating_mul(offered_by_a_block(pool, *family))
-            .saturating_add(counts.published.saturating_sub(counts.used));
+        let unpublished = u128::from(counts.free).saturating_mul(offered_by_a_block(pool, *family));
+        let unused = counts.published.saturating_sub(counts.used);
+        counts.addresses_free = shown_count(unpublished.saturating_add(u128::from(unused)));
     }
     families
 }
@@ -206,5 +222,5 @@ fn limited(pool: &Pool) -> Condition {
 }
 
 fn condition(holds: bool, reason: &'static str, message: String) -> Condition {
-    Condition { holds, reason, message }
+    Condition { holds, reason: reason.into(), message }
 }

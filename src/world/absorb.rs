@@ -62,6 +62,9 @@ impl World {
             Seen::CiliumNode(cilium_node) => {
                 self.observe_cilium_node(*cilium_node, Source::Answer(None));
             }
+            // A pool that the watch has shown to be gone does not come back by an answer.
+            Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
+            Seen::Pool(_) => {}
             Seen::Absent(revision) => self.observe_absence(&key, revision),
             Seen::ClaimsOf { revision, claims } => {
                 if let Some(node) = &node {

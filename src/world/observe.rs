@@ -3,6 +3,8 @@
 //! A closed vocabulary. Whatever cannot be read is a value too ([`Unreadable`]), so that it can be taken into
 //! account and reported, and never stops the rest.
 
+use std::collections::BTreeMap;
+
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::claim::Claim;
 use crate::ipam::names::{PoolName, Revision, Uid};
@@ -64,8 +66,12 @@ pub struct PoolObject {
     pub revision: Revision,
     /// What it declares, or the findings against it.
     pub pool: Result<Pool, Vec<String>>,
+    /// The generation of what it declares.
+    pub generation: i64,
     /// The status as it stands.
     pub status: PoolStatus,
+    /// When each of its conditions last changed, in milliseconds since the epoch.
+    pub transitions: BTreeMap<String, i64>,
 }
 
 /// One object as a watch shows it.

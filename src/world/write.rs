@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::objects::CiliumNode;
+use super::observe::PoolObject;
 use super::status::PoolStatus;
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
@@ -74,6 +75,8 @@ pub struct PoolStatusWrite {
     pub revision: Revision,
     /// The status.
     pub status: PoolStatus,
+    /// When each of its conditions last changed, in milliseconds since the epoch.
+    pub transitions: BTreeMap<&'static str, i64>,
 }
 
 /// The object that a write is about. One write an object is in flight at a time.
@@ -148,7 +151,7 @@ impl fmt::Display for Write {
 }
 
 /// What became of a write. Never a guess: what was unknown has been settled by reading.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The object that the write was about.
     pub key: ObjectKey,
@@ -174,7 +177,7 @@ pub enum Answer {
 }
 
 /// An object as an answer shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Seen {
     /// Nothing was read.
     Nothing,
@@ -182,6 +185,8 @@ pub enum Seen {
     Claim(Box<Claim>),
     /// A CiliumNode.
     CiliumNode(Box<CiliumNode>),
+    /// A pool.
+    Pool(Box<PoolObject>),
     /// The object does not exist, as of this revision where the answer told it.
     Absent(Option<Revision>),
     /// All claims of a node, as of a revision.

@@ -1,0 +1,407 @@
+//! `NodeIPBlock` on the wire: the claim of one node on one block, and its conversion in both directions.
+//!
+//! The object is written by the controller only. The server enforces what makes it a lock: the name is the CIDR, what
+//! was claimed never changes, and the state moves as the table in `docs/invariants.md` says. Reading is forgiving only
+//! where nothing has to be guessed.
+
+#![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{FieldError, InvalidObject, rules, schema};
+use crate::ipam::addresses::AddressSet;
+use crate::ipam::block::Cidr;
+use crate::ipam::claim::{Claim, ClaimState, Reason};
+use crate::ipam::names::{NodeName, PoolName, Revision, Uid};
+
+/// The finalizer that keeps a claim which somebody deletes by hand: a block is free when the agent says so, not when
+/// the record is gone.
+pub const FINALIZER: &str = "nodeipam.io/claim";
+
+/// States and reasons as one key, and what may follow each.
+const TRANSITIONS: &str = "{\
+    'Held': ['Held', 'Draining', 'Releasing/NodeGone', 'Releasing/Unused'], \
+    'Draining': ['Draining', 'Held', 'Releasing/Reclaimed', 'Releasing/NodeGone'], \
+    'Releasing/Reclaimed': ['Releasing/Reclaimed', 'Cooling/Reclaimed', 'Held'], \
+    'Releasing/NodeGone': ['Releasing/NodeGone', 'Cooling/NodeGone', 'Held'], \
+    'Releasing/Unused': ['Releasing/Unused', 'Cooling/Unused', 'Held'], \
+    'Cooling/Reclaimed': ['Cooling/Reclaimed', 'Held'], \
+    'Cooling/NodeGone': ['Cooling/NodeGone', 'Held'], \
+    'Cooling/Unused': ['Cooling/Unused', 'Held']}";
+
+/// The rule of [`TRANSITIONS`]. A missing reason is another rule's business and is looked up as the bare state.
+fn transition_rule() -> String {
+    let key = |object: &str| {
+        format!(
+            "({object}.state in ['Releasing', 'Cooling'] && has({object}.reason) ? {object}.state + '/' + {object}.reason : {object}.state)"
+        )
+    };
+    let (old, new) = (key("oldSelf"), key("self"));
+    format!("!({old} in {TRANSITIONS}) || {new} in {TRANSITIONS}[{old}]")
+}
+
+/// The rule that ties the name to the CIDR.
+///
+/// The exploded form of an IPv6 address is compared as a prefix, which CEL can parse but not write.
+fn name_rule() -> String {
+    "!isCIDR(self.spec.cidr) || (cidr(self.spec.cidr).ip().family() == 4 \
+     ? self.metadata.name == self.spec.cidr.replace('/', '-') \
+     : self.metadata.name.matches('^[0-9a-f]{4}(-[0-9a-f]{4}){7}-[0-9]{1,3}$') && \
+       self.metadata.name.substring(40) == string(cidr(self.spec.cidr).prefixLength()) && \
+       cidr(self.metadata.name.substring(0, 39).replace('-', ':') + '/' + self.metadata.name.substring(40)) \
+         == cidr(self.spec.cidr))"
+        .into()
+}
+
+/// The claim of one node on one block.
+#[derive(CustomResource, KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "nodeipam.io",
+    version = "v1alpha1",
+    kind = "NodeIPBlock",
+    plural = "nodeipblocks",
+    singular = "nodeipblock",
+    shortname = "nib",
+    category = "nodeipam",
+    status = "NodeIPBlockStatus",
+    derive = "PartialEq",
+    doc = "NodeIPBlock is the claim of one node on one block of a NodeIPPool. Its name is the CIDR. Written by the controller only.",
+    selectable = ".spec.pool",
+    selectable = ".spec.node",
+    selectable = ".spec.state",
+    printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.cidr"),
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
+    printcolumn(name = "Node", type_ = "string", json_path = ".spec.node"),
+    printcolumn(name = "State", type_ = "string", json_path = ".spec.state"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = Rule::new(name_rule()).message(rules::NAME_IS_CIDR).field_path(".metadata.name")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("(self.state in ['Releasing', 'Cooling']) == has(self.reason)")
+        .message(rules::REASON_WITH_STATE)
+        .field_path(".reason"),
+    validation = Rule::new("self.state == 'Draining' ? has(self.ciliumNodeUID) : self.state != 'Held' || !has(self.ciliumNodeUID)")
+        .message(rules::CILIUM_NODE_UID_WITH_STATE)
+        .field_path(".ciliumNodeUID"),
+    validation = Rule::new(
+        "!(self.state == 'Draining' && oldSelf.state == 'Draining' && has(self.ciliumNodeUID) && \
+         has(oldSelf.ciliumNodeUID)) || self.ciliumNodeUID == oldSelf.ciliumNodeUID"
+    )
+    .message(rules::CILIUM_NODE_UID_FIXED)
+    .field_path(".ciliumNodeUID"),
+    validation = Rule::new("self.nodeUID == oldSelf.nodeUID || self.state == 'Held'")
+        .message(rules::NODE_UID_WITH_HELD)
+        .field_path(".nodeUID"),
+    validation = Rule::new(transition_rule()).message(rules::TRANSITION).field_path(".state"),
+    validation = Rule::new(
+        "!isCIDR(self.cidr) || self.withheld.all(w, isIP(w) ? cidr(self.cidr).containsIP(w) : \
+         !isCIDR(w) || cidr(self.cidr).containsCIDR(w))"
+    )
+    .message(rules::WITHHELD_INSIDE)
+    .field_path(".withheld")
+)]
+pub struct NodeIPBlockSpec {
+    /// The block.
+    #[schemars(schema_with = "schema::claimed_cidr")]
+    pub cidr: String,
+
+    /// The pool that it was cut from.
+    #[schemars(schema_with = "schema::immutable_object_name")]
+    pub pool: String,
+
+    /// The node that holds it.
+    #[schemars(schema_with = "schema::immutable_object_name")]
+    pub node: String,
+
+    /// The uid of the Node object. Changes when a node of the same name takes its blocks up again.
+    #[serde(rename = "nodeUID")]
+    #[schemars(schema_with = "schema::uid")]
+    pub node_uid: String,
+
+    /// Addresses or prefixes in it that are not offered, fixed when it is claimed.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::withheld")]
+    pub withheld: Vec<String>,
+
+    /// Held: published. Draining: published, offered to no new pod. Releasing: being taken off. Cooling: resting.
+    pub state: BlockState,
+
+    /// When this state began.
+    #[schemars(schema_with = "schema::timestamp")]
+    pub since: Timestamp,
+
+    /// Why it left its node: set with Releasing, kept in Cooling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<BlockReason>,
+
+    /// The uid of the CiliumNode on which it drains: set with Draining.
+    #[serde(default, rename = "ciliumNodeUID", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::uid")]
+    pub cilium_node_uid: Option<String>,
+}
+
+/// The state of a claim, see [`ClaimState`].
+#[derive(JsonSchema, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+#[allow(
+    missing_docs,
+    reason = "comments on variants make schemars write a `oneOf`, which no structural schema has"
+)]
+pub enum BlockState {
+    Held,
+    Draining,
+    Releasing,
+    Cooling,
+}
+
+/// Why a claim left its node, see [`Reason`].
+#[derive(JsonSchema, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+#[allow(
+    missing_docs,
+    reason = "comments on variants make schemars write a `oneOf`, which no structural schema has"
+)]
+pub enum BlockReason {
+    Reclaimed,
+    NodeGone,
+    Unused,
+}
+
+/// What the controller says of a claim.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeIPBlockStatus {
+    /// How far a drain has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<Drain>,
+}
+
+/// The progress of a drain.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drain {
+    /// What is being waited for.
+    #[serde(default)]
+    #[schemars(length(max = 256))]
+    pub waiting_for: String,
+
+    /// How many pods still use an address of the block.
+    #[schemars(schema_with = "schema::count")]
+    pub pod_count: i64,
+
+    /// The first ten of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Atomic)]
+    pub pods: Vec<BlockingPod>,
+}
+
+/// A pod that keeps a block from being taken back.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockingPod {
+    /// Its address.
+    #[schemars(length(max = 45))]
+    pub ip: String,
+    /// Its namespace and name, as far as the agent says.
+    #[serde(default)]
+    #[schemars(length(max = 320))]
+    pub pod: String,
+}
+
+impl From<ClaimState> for BlockState {
+    fn from(state: ClaimState) -> Self {
+        match state {
+            ClaimState::Held => Self::Held,
+            ClaimState::Draining => Self::Draining,
+            ClaimState::Releasing => Self::Releasing,
+            ClaimState::Cooling => Self::Cooling,
+        }
+    }
+}
+
+impl From<BlockState> for ClaimState {
+    fn from(state: BlockState) -> Self {
+        match state {
+            BlockState::Held => Self::Held,
+            BlockState::Draining => Self::Draining,
+            BlockState::Releasing => Self::Releasing,
+            BlockState::Cooling => Self::Cooling,
+        }
+    }
+}
+
+impl From<Reason> for BlockReason {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Reclaimed => Self::Reclaimed,
+            Reason::NodeGone => Self::NodeGone,
+            Reason::Unused => Self::Unused,
+        }
+    }
+}
+
+impl From<BlockReason> for Reason {
+    fn from(reason: BlockReason) -> Self {
+        match reason {
+            BlockReason::Reclaimed => Self::Reclaimed,
+            BlockReason::NodeGone => Self::NodeGone,
+            BlockReason::Unused => Self::Unused,
+        }
+    }
+}
+
+/// The object to create for a new claim: held since `since`, in milliseconds since the epoch.
+///
+/// Whoever succeeds in creating it holds the block; the name is the lock.
+#[must_use]
+pub fn new_claim(
+    cidr: Cidr,
+    pool: &PoolName,
+    node: &NodeName,
+    node_uid: &Uid,
+    withheld: &AddressSet,
+    since: i64,
+) -> NodeIPBlock {
+    NodeIPBlock {
+        metadata: ObjectMeta {
+            name: Some(cidr.object_name()),
+            finalizers: Some(vec![FINALIZER.into()]),
+            ..ObjectMeta::default()
+        },
+        spec: NodeIPBlockSpec {
+            cidr: cidr.to_string(),
+            pool: pool.to_string(),
+            node: node.to_string(),
+            node_uid: node_uid.to_string(),
+            withheld: withheld_text(cidr, withheld),
+            state: BlockState::Held,
+            since: timestamp(since),
+            reason: None,
+            cilium_node_uid: None,
+        },
+        status: None,
+    }
+}
+
+/// A point in time as the API writes it, from milliseconds since the epoch; out of range it is the nearest one.
+#[must_use]
+pub fn timestamp(milliseconds: i64) -> Timestamp {
+    let nearest = if milliseconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    Timestamp::from_millisecond(milliseconds).unwrap_or(nearest)
+}
+
+/// `withheld`, cut to the block, as the fewest prefixes, single addresses without their length.
+fn withheld_text(cidr: Cidr, withheld: &AddressSet) -> Vec<String> {
+    withheld
+        .runs_within(cidr.first(), cidr.last())
+        .flat_map(|(first, last)| Cidr::cover_of(first, last))
+        .map(|piece| if piece.size() == 1 { piece.first_address().to_string() } else { piece.to_string() })
+        .collect()
+}
+
+impl TryFrom<&NodeIPBlock> for Claim {
+    type Error = InvalidObject;
+
+    /// Reads a claim as the server stores it.
+    ///
+    /// A reason or a CiliumNode uid in a state that has none is dropped, and withheld addresses may be written in any
+    /// way that can be read. Whatever would have to be guessed is an error: then the block stays taken, and nothing is
+    /// done with it.
+    fn try_from(block: &NodeIPBlock) -> Result<Self, Self::Error> {
+        let mut errors = Vec::new();
+        let spec = &block.spec;
+        let cidr = read_cidr(block, &mut errors);
+        for (field, text) in
+            [("spec.pool", &spec.pool), ("spec.node", &spec.node), ("spec.nodeUID", &spec.node_uid)]
+        {
+            if text.is_empty() {
+                errors.push(FieldError::new(field, text, "must not be empty"));
+            }
+        }
+        let withheld = read_withheld(spec, cidr, &mut errors);
+        let state = ClaimState::from(spec.state);
+        let leaving = matches!(state, ClaimState::Releasing | ClaimState::Cooling);
+        if leaving && spec.reason.is_none() {
+            errors.push(FieldError::absent("spec.reason", rules::REASON_WITH_STATE));
+        }
+        let metadata = &block.metadata;
+        let uid = metadata.uid.as_deref().filter(|uid| !uid.is_empty());
+        if uid.is_none() {
+            errors.push(FieldError::absent("metadata.uid", "must be set: it is known to the server only"));
+        }
+        let revision = metadata.resource_version.as_deref().and_then(Revision::parse);
+        if revision.is_none() {
+            errors.push(FieldError::new(
+                "metadata.resourceVersion",
+                &metadata.resource_version,
+                "must be an integer",
+            ));
+        }
+        let created = metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
+        if created.is_none() {
+            errors.push(FieldError::absent(
+                "metadata.creationTimestamp",
+                "must be set: it is known to the server only",
+            ));
+        }
+        match (cidr, uid, revision, created) {
+            (Some(cidr), Some(uid), Some(revision), Some(created)) if errors.is_empty() => Ok(Self {
+                cidr,
+                pool: spec.pool.as_str().into(),
+                node: spec.node.as_str().into(),
+                node_uid: spec.node_uid.as_str().into(),
+                withheld,
+                state,
+                since: spec.since.as_millisecond(),
+                reason: spec.reason.filter(|_| leaving).map(Reason::from),
+                cilium_node_uid: (state != ClaimState::Held)
+                    .then_some(spec.cilium_node_uid.as_deref())
+                    .flatten()
+                    .map(Uid::from),
+                uid: uid.into(),
+                revision,
+                created,
+                deleting: metadata.deletion_timestamp.is_some(),
+            }),
+            _ => Err(InvalidObject { errors }),
+        }
+    }
+}
+
+/// The block, if text and name agree on it.
+fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> {
+    let Ok(cidr) = block.spec.cidr.parse::<Cidr>() else {
+        errors.push(FieldError::new("spec.cidr", &block.spec.cidr, rules::CANONICAL_CIDR));
+        return None;
+    };
+    let name = block.metadata.name.as_deref().unwrap_or_default();
+    if name != cidr.object_name() {
+        errors.push(FieldError::new("metadata.name", name, rules::NAME_IS_CIDR));
+        return None;
+    }
+    Some(cidr)
+}
+
+/// The withheld addresses; an entry that can't be read or lies elsewhere is an error, for what it meant is unknown.
+fn read_withheld(spec: &NodeIPBlockSpec, cidr: Option<Cidr>, errors: &mut Vec<FieldError>) -> AddressSet {
+    let mut withheld = AddressSet::new();
+    for (index, text) in spec.withheld.iter().enumerate() {
+        let entry = text.parse().map(Cidr::single).ok().or_else(|| Cidr::parse_lenient(text));
+        match (entry, cidr) {
+            (None, _) => {
+                errors.push(FieldError::new(format!("spec.withheld[{index}]"), text, rules::WITHHELD_TEXT));
+            }
+            (Some(entry), Some(cidr)) if !cidr.covers(entry) => {
+                errors.push(FieldError::new("spec.withheld", text, rules::WITHHELD_INSIDE));
+            }
+            (Some(entry), _) => withheld.insert_cidr(entry),
+        }
+    }
+    withheld
+}

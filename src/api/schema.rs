@@ -1,0 +1,257 @@
+//! Schemas that a derive can't write: text with CEL rules, one struct in two families, and the last touches that make
+//! a generated schema one that reads well and fits the server's cost budget.
+//!
+//! Everything has a `maxLength` or `maxItems`: the server estimates the cost of a rule from them and refuses the
+//! CustomResourceDefinition where it can't.
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Value, json};
+
+use super::pool::Ranges;
+use super::{MAX_COUNT, rules};
+
+/// DNS-1123 subdomains, the names of objects.
+const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+/// Label keys but for the length of the prefix, which a pattern can't bound apart.
+pub(super) const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
+/// Label values.
+pub(super) const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
+
+/// One CEL rule.
+fn rule(expression: &str, message: &str) -> Value {
+    json!({ "rule": expression, "message": message })
+}
+
+/// What differs between the families.
+struct Family {
+    number: u8,
+    text: u32,
+    is_cidr: &'static str,
+    unusable: &'static [&'static str],
+    smallest: i32,
+    largest: i32,
+}
+
+const IPV4: Family = Family {
+    number: 4,
+    text: rules::MAX_IPV4_CIDR_TEXT,
+    is_cidr: rules::IPV4_CIDR,
+    unusable: &rules::UNUSABLE_IPV4,
+    smallest: 32,
+    largest: 22,
+};
+
+const IPV6: Family = Family {
+    number: 6,
+    text: rules::MAX_IPV6_CIDR_TEXT,
+    is_cidr: rules::IPV6_CIDR,
+    unusable: &rules::UNUSABLE_IPV6,
+    smallest: 128,
+    largest: 118,
+};
+
+pub(super) fn ipv4_ranges(generator: &mut SchemaGenerator) -> Schema {
+    ranges(generator, &IPV4)
+}
+
+pub(super) fn ipv6_ranges(generator: &mut SchemaGenerator) -> Schema {
+    ranges(generator, &IPV6)
+}
+
+/// The schema of [`Ranges`] with the bounds and rules of one family written into it.
+fn ranges(generator: &mut SchemaGenerator, family: &Family) -> Schema {
+    let mut schema = Ranges::json_schema(generator).to_value();
+    let mut put = |pointer: &str, key: &str, value: Value| {
+        let target = schema.pointer_mut(pointer).and_then(Value::as_object_mut);
+        target.expect("the pointer names a property of Ranges").insert(key.into(), value);
+    };
+    let is_cidr =
+        rule(&format!("isCIDR(self) && cidr(self).ip().family() == {}", family.number), family.is_cidr);
+    let canonical = rule("!isCIDR(self) || string(cidr(self).masked()) == self", rules::CANONICAL_CIDR);
+    let unusable: Vec<String> = family.unusable.iter().map(|range| format!("'{range}'")).collect();
+    let usable = rule(
+        &format!(
+            "!isCIDR(self) || cidr(self).ip().family() != {} || [{}].all(r, !cidr(r).containsCIDR(self) && \
+             !cidr(self).containsCIDR(r))",
+            family.number,
+            unusable.join(", ")
+        ),
+        rules::USABLE_CIDR,
+    );
+    for (pointer, validations) in [
+        ("/properties/cidrs/items/properties/cidr", json!([is_cidr, canonical, usable])),
+        ("/properties/exclude/items", json!([is_cidr, canonical])),
+    ] {
+        put(pointer, "maxLength", family.text.into());
+        put(pointer, "x-kubernetes-validations", validations);
+    }
+    // The largest block holds 1024 addresses in either family.
+    put("/properties/blockSize", "minimum", family.largest.into());
+    put("/properties/blockSize", "maximum", family.smallest.into());
+    Schema::try_from(schema).expect("an object is a schema")
+}
+
+pub(super) fn duration(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": rules::MAX_DURATION_TEXT,
+        "pattern": rules::DURATION_PATTERN,
+        "x-kubernetes-validations": [
+            // Beyond 292 years the conversion itself fails, on the server as here, and that is a refusal too.
+            rule(&format!("duration(self) <= duration('{}s')", rules::MAX_DURATION_SECONDS), rules::DURATION)
+        ],
+    })
+}
+
+pub(super) fn label_key(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": rules::MAX_LABEL_KEY,
+        "pattern": LABEL_KEY,
+        "x-kubernetes-validations": [
+            rule(&format!("self.indexOf('/') <= {}", rules::MAX_LABEL_PREFIX), rules::LABEL_KEY)
+        ],
+    })
+}
+
+pub(super) fn label_values(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": rules::MAX_SELECTOR_VALUES,
+        "x-kubernetes-list-type": "atomic",
+        "items": { "type": "string", "maxLength": 63, "pattern": LABEL_VALUE },
+    })
+}
+
+pub(super) fn match_labels(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": rules::MAX_SELECTOR_TERMS,
+        "additionalProperties": { "type": "string", "maxLength": 63, "pattern": LABEL_VALUE },
+        "x-kubernetes-validations": [rule(
+            &format!(
+                "self.all(k, k.matches('{LABEL_KEY}') && k.indexOf('/') <= {})",
+                rules::MAX_LABEL_PREFIX
+            ),
+            rules::LABEL_KEYS,
+        )],
+    })
+}
+
+/// A count that every JSON reader holds exactly.
+pub(super) fn count(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "integer", "format": "int64", "minimum": 0, "maximum": MAX_COUNT })
+}
+
+/// The name of an object.
+pub(super) fn object_name(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "minLength": 1, "maxLength": 253, "pattern": SUBDOMAIN })
+}
+
+/// The same, and fixed when the object is made.
+pub(super) fn immutable_object_name(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = object_name(generator);
+    schema.insert("x-kubernetes-validations".into(), json!([rule("self == oldSelf", rules::IMMUTABLE)]));
+    schema
+}
+
+/// The uid of an object.
+pub(super) fn uid(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "minLength": 1, "maxLength": 64 })
+}
+
+pub(super) fn timestamp(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "string", "format": "date-time", "maxLength": 64 })
+}
+
+pub(super) fn claimed_cidr(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string",
+        "maxLength": rules::MAX_IPV6_CIDR_TEXT,
+        "x-kubernetes-validations": [
+            rule("isCIDR(self) && string(cidr(self).masked()) == self", rules::CANONICAL_CIDR),
+            rule("self == oldSelf", rules::IMMUTABLE),
+        ],
+    })
+}
+
+pub(super) fn withheld(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": rules::MAX_WITHHELD,
+        "x-kubernetes-list-type": "atomic",
+        "x-kubernetes-validations": [rule("self == oldSelf", rules::IMMUTABLE)],
+        "items": {
+            "type": "string",
+            "maxLength": rules::MAX_IPV6_CIDR_TEXT,
+            "x-kubernetes-validations": [rule(
+                "isIP(self) ? ip.isCanonical(self) : isCIDR(self) && string(cidr(self).masked()) == self",
+                rules::WITHHELD_TEXT,
+            )],
+        },
+    })
+}
+
+/// `metav1.Condition` with the bounds that Kubernetes' own types declare.
+pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "maxItems": 16,
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "lastTransitionTime", "reason", "message"],
+            "properties": {
+                "type": { "type": "string", "maxLength": 316, "pattern": r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$" },
+                "status": { "type": "string", "enum": ["True", "False", "Unknown"] },
+                "observedGeneration": { "type": "integer", "format": "int64", "minimum": 0, "maximum": MAX_COUNT },
+                "lastTransitionTime": { "type": "string", "format": "date-time" },
+                "reason": { "type": "string", "minLength": 1, "maxLength": 1024, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$" },
+                "message": { "type": "string", "maxLength": 32768 },
+            },
+        },
+    })
+}
+
+/// Makes a generated CustomResourceDefinition read like a written one.
+///
+/// `nullable` goes: an absent field is absent, and `null` is refused or replaced by the default as everywhere in
+/// Kubernetes. Whole numbers lose the fraction that passing through `f64` gave them. The name of the object gets a
+/// `maxLength` where a rule reads it, without which the server can't estimate the rule.
+pub(super) fn tidy(crd: &mut Value, max_name: Option<u32>) {
+    tidy_node(crd);
+    if let Some(max_name) = max_name {
+        let properties = crd
+            .pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties")
+            .and_then(Value::as_object_mut)
+            .expect("a derived schema has properties");
+        properties.insert(
+            "metadata".into(),
+            json!({ "type": "object", "properties": { "name": { "type": "string", "maxLength": max_name } } }),
+        );
+    }
+}
+
+fn tidy_node(node: &mut Value) {
+    match node {
+        Value::Object(fields) => {
+            // A property may be called `nullable`; the keyword is a boolean.
+            fields.retain(|key, value| !(key == "nullable" && value.is_boolean()));
+            if let Some(Value::Array(values)) = fields.get_mut("enum") {
+                values.retain(|value| !value.is_null());
+            }
+            if let Some(Value::String(text)) = fields.get_mut("description") {
+                *text = text.replace('\n', " ");
+            }
+            fields.values_mut().for_each(tidy_node);
+        }
+        Value::Array(items) => items.iter_mut().for_each(tidy_node),
+        Value::Number(number) => {
+            if let Some(whole) = number.as_f64().filter(|f| number.is_f64() && f.fract() == 0.0) {
+                #[allow(clippy::cast_possible_truncation, reason = "bounds of our schemas end at 2^53")]
+                let whole = whole as i64;
+                *number = whole.into();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}

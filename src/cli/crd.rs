@@ -1,0 +1,41 @@
+//! `cilium-node-ipam crd`: prints the CustomResourceDefinitions, or writes them as files.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+
+use crate::api::crds;
+
+/// Prints the CustomResourceDefinitions of NodeIPPool and NodeIPBlock.
+///
+/// They belong to the version of this program: install them again after every upgrade, before the controller.
+///
+///   cilium-node-ipam crd | kubectl apply -f -
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    /// Write one file a definition into this directory instead of printing them.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Args { out } = args;
+    if let Some(directory) = out {
+        std::fs::create_dir_all(&directory).with_context(|| format!("can't make {}", directory.display()))?;
+        for definition in crds::all() {
+            let path = directory.join(definition.file);
+            std::fs::write(&path, definition.yaml())
+                .with_context(|| format!("can't write {}", path.display()))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut stdout = std::io::stdout().lock();
+    for definition in crds::all() {
+        write!(stdout, "---\n{}", definition.yaml()).context("can't write to standard output")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
