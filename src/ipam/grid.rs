@@ -133,3 +133,99 @@ impl Grid {
 fn pool_offers_none(pool: &Pool, block: Cidr) -> bool {
     pool.withheld(block, &AddressSet::new()).covers(block)
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ipam::names::Uid;
+    use crate::ipam::pool::{Expand, FirstLast, PerNode, Ranges, Reclaim, ReclaimMode};
+    use proptest::prelude::*;
+
+    /// A pool of active ranges in one family, created at second 0, that offers first and last addresses.
+    pub(in crate::ipam) fn pool(name: &str, block_prefix: u8, cidrs: &[&str]) -> Pool {
+        let cidrs: Vec<Cidr> = cidrs.iter().map(|text| text.parse().unwrap()).collect();
+        let family = cidrs.first().map_or(Family::V4, |cidr| cidr.family());
+        let cidrs = cidrs.into_iter().map(|cidr| (cidr, RangeState::Active)).collect();
+        Pool {
+            name: name.into(),
+            uid: Uid::from(format!("uid-{name}")),
+            created: 0,
+            deleting: false,
+            priority: 0,
+            selector: kube_core::Selector::default(),
+            families: [(family, Ranges { block_prefix, cidrs, exclude: Vec::new() })].into(),
+            first_last: FirstLast::Offered,
+            per_node: PerNode { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 },
+            expand: Expand { used_above: 80, free_below: 8 },
+            reclaim: Reclaim { mode: ReclaimMode::DryRun, used_below: 40, after: Duration::from_mins(10) },
+            reuse_after: Duration::from_mins(5),
+            reuse_after_node_loss: Duration::from_hours(1),
+        }
+    }
+
+    /// The grid of a pool of one family that is alone.
+    pub(in crate::ipam) fn grid(pool: &Pool) -> Grid {
+        Grid::of(pool, *pool.families.keys().next().unwrap(), &Declared::default()).unwrap().0
+    }
+
+    fn check(pool: &Pool, usable: &str, own: &str) {
+        let grid = grid(pool);
+        let text = |numbers: &AddressSet| {
+            let blocks = numbers.runs().flat_map(|(first, last)| first..=last);
+            blocks.map(|number| grid.block(number).to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!((text(grid.usable()).as_str(), text(grid.own()).as_str()), (usable, own));
+    }
+
+    fn exclude(pool: &mut Pool, exclude: &[&str]) {
+        pool.families.get_mut(&Family::V4).unwrap().exclude =
+            exclude.iter().map(|text| text.parse().unwrap()).collect();
+    }
+
+    #[test]
+    fn a_block_lies_wholly_in_one_active_range() {
+        let mut pool = pool("a", 27, &["10.0.0.0/26", "10.0.1.0/28", "10.0.1.16/28", "10.0.2.0/27"]);
+        check(&pool, "10.0.0.0/27 10.0.0.32/27 10.0.2.0/27", "10.0.0.0/27 10.0.0.32/27 10.0.2.0/27");
+        for state in [RangeState::Cordoned, RangeState::Draining] {
+            pool.families.get_mut(&Family::V4).unwrap().cidrs.insert("10.0.2.0/27".parse().unwrap(), state);
+            check(&pool, "10.0.0.0/27 10.0.0.32/27", "10.0.0.0/27 10.0.0.32/27 10.0.2.0/27");
+        }
+        pool.deleting = true;
+        check(&pool, "", "10.0.0.0/27 10.0.0.32/27 10.0.2.0/27");
+    }
+
+    #[test]
+    fn a_block_without_an_address_to_offer_is_not_usable() {
+        let mut pool = pool("a", 30, &["10.0.0.0/29"]);
+        let all = "10.0.0.0/30 10.0.0.4/30";
+        exclude(&mut pool, &["10.0.0.0/31"]);
+        check(&pool, all, all);
+        exclude(&mut pool, &["10.0.0.0/31", "10.0.0.2/31"]);
+        check(&pool, "10.0.0.4/30", all);
+        exclude(&mut pool, &["10.0.0.0/24"]);
+        check(&pool, "", all);
+        // First and last address count as what is left is counted.
+        exclude(&mut pool, &["10.0.0.1/32", "10.0.0.2/32", "10.0.0.6/32"]);
+        check(&pool, all, all);
+        pool.first_last = FirstLast::Withheld;
+        check(&pool, "10.0.0.4/30", all);
+    }
+
+    proptest! {
+        /// Trap 24: the number of blocks follows from the sizes, in every size that a block may have.
+        #[test]
+        fn a_range_has_as_many_blocks_as_go_into_it(bits in 0u8..=10, more in 0u8..=20, v6 in any::<bool>()) {
+            let (family, base) = if v6 { (128, "2001:db8::") } else { (32, "10.0.0.0") };
+            let (block, range) = (family - bits, family - bits - more);
+            let range = Cidr::containing(base.parse().unwrap(), range).unwrap();
+            let grid = grid(&pool("a", block, &[&range.to_string()]));
+            prop_assert_eq!(grid.usable().len(), 1u128 << more);
+            let last = grid.block(grid.span(range).1);
+            prop_assert_eq!((last.last(), last.size(), last.prefix_len()), (range.last(), 1u128 << bits, block));
+            prop_assert_eq!(grid.number(last), Some(grid.span(range).1));
+            prop_assert_eq!(grid.whole(Cidr::single(last.last_address())), last);
+        }
+    }
+}

@@ -376,3 +376,6 @@ fn space_of(grid: Grid, taken: &PrefixIndex<Taker>) -> Space {
     }
     space
 }
+
+#[cfg(test)]
+mod tests;

@@ -228,10 +228,13 @@ impl Space {
     }
 
     fn unindex(&mut self, run: (u128, u128)) {
-        self.pair_runs.remove(&run.0);
+        if first_pair(run).is_some() {
+            self.pair_runs.remove(&run.0);
+        }
         for single in singles(run) {
-            self.loose.remove(&single);
-            self.reserved.remove(&single);
+            if !self.loose.remove(&single) {
+                self.reserved.remove(&single);
+            }
         }
     }
 }
@@ -402,5 +405,141 @@ impl<'a> Pairs<'a> {
                 return Some(lower);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::grid::tests::{grid, pool};
+
+    fn cidr(text: &str) -> Cidr {
+        text.parse().unwrap()
+    }
+
+    /// Renders the order of candidates in `10.0.0.0/28` cut into single addresses, of which `claims` are held and
+    /// `others` are taken otherwise, for a node with the blocks `mine`; all by last byte.
+    fn check(claims: &[u8], others: &[u8], mine: &[u8], expected: &str) {
+        let single = |byte: &u8| cidr(&format!("10.0.0.{byte}/32"));
+        let mut space = Space::new(grid(&pool("a", 32, &["10.0.0.0/28"])));
+        for claim in claims.iter().map(single) {
+            space.occupy(claim);
+            space.hold(claim);
+        }
+        for other in others.iter().map(single) {
+            space.occupy(other);
+        }
+        let mine: Vec<Cidr> = mine.iter().map(single).collect();
+        let order: Vec<String> =
+            space.candidates(&mine).map(|block| (block.first() & 0xff).to_string()).collect();
+        assert_eq!(order.join(" "), expected);
+    }
+
+    #[test]
+    fn a_first_grant_takes_the_lower_block_of_a_free_pair_before_any_single() {
+        check(&[], &[], &[], "0 2 4 6 8 10 12 14 1 3 5 7 9 11 13 15");
+        check(&[0, 3, 4, 5, 9], &[], &[], "6 10 12 14 1 2 8 7 11 13 15");
+    }
+
+    #[test]
+    fn a_single_is_taken_from_a_holder_last() {
+        // 1 is the next block of the holder of 0; the buddy of 5 is taken, but nobody grows into 5.
+        check(&[0, 2, 3], &[4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], &[], "5 1");
+    }
+
+    #[test]
+    fn a_holder_beside_the_ranges_counts_as_a_holder() {
+        let mut space = Space::new(grid(&pool("a", 32, &["10.0.0.1/32", "10.0.0.3/32"])));
+        space.hold(cidr("10.0.0.0/32"));
+        assert_eq!(space.candidates(&[]).collect::<Vec<_>>(), [cidr("10.0.0.3/32"), cidr("10.0.0.1/32")]);
+    }
+
+    #[test]
+    fn the_next_block_is_the_buddy_of_one_that_the_node_has() {
+        check(&[0, 5, 9], &[4], &[9, 0, 5], "1 8 2 6 10 12 14 3 7 11 13 15");
+    }
+
+    #[test]
+    fn a_block_just_picked_is_not_offered_again_and_breaks_its_pair() {
+        check(&[], &[1], &[2], "3 4 6 8 10 12 14 0 5 7 9 11 13 15");
+        check(&[], &[], &[2, 3], "0 4 6 8 10 12 14 1 5 7 9 11 13 15");
+    }
+
+    #[test]
+    fn a_huge_pool_is_counted_right_and_its_order_is_lazy() {
+        // Trap 24: 2^58 blocks, and the first ones come without a walk.
+        let mut space = Space::new(grid(&pool("a", 122, &["fd00:10:1::/64"])));
+        assert_eq!((space.free_count(), space.total_count()), (1 << 58, 1 << 58));
+        let mine = [cidr("fd00:10:1::/122"), cidr("fd00:10:1:0:8000::/122")];
+        for block in mine {
+            space.occupy(block);
+            space.hold(block);
+        }
+        assert_eq!((space.free_count(), space.total_count()), ((1 << 58) - 2, 1 << 58));
+        let order: Vec<String> = space.candidates(&mine).take(3).map(|block| block.to_string()).collect();
+        assert_eq!(order, ["fd00:10:1::40/122", "fd00:10:1:0:8000::40/122", "fd00:10:1::80/122"]);
+        // Half of the space is somebody's: one step, not 2^57.
+        assert!(space.occupy(cidr("fd00:10:1::/65")) <= 4);
+        assert_eq!(space.free_count(), (1 << 57) - 1);
+        assert_eq!(space.candidates(&[cidr("fd00:10:1::/64")]).next(), None);
+    }
+
+    /// The most index entries that one claim and its release may look at, for a node without blocks: one for the
+    /// candidate, two runs out and in again for taking, three for giving back; and a few to spare.
+    const STEPS: u64 = 12;
+
+    /// Trap 21: what a claim costs grows neither with the pool nor with how full it is.
+    #[test]
+    fn the_steps_of_a_claim_do_not_grow_with_the_pool() {
+        let small = Space::new(grid(&pool("a", 32, &["10.0.0.0/28"])));
+        let steps_small = most_steps(small, 8);
+        let large = nearly_full();
+        assert!((160_000..=167_773).contains(&large.free_count()), "{} are free", large.free_count());
+        // Some places came up twice, and were made free twice.
+        assert_eq!(large.free_count(), large.free_blocks().count() as u128);
+        assert_eq!(large.total_count(), 1 << 24);
+        let steps_large = most_steps(large, 10_000);
+        assert!(steps_small <= STEPS && steps_large <= STEPS, "{steps_small} and {steps_large}");
+    }
+
+    /// 2^24 blocks, free in one of a hundred pseudo-random places, the buddies of those held by claims.
+    fn nearly_full() -> Space {
+        let whole = cidr("10.0.0.0/8");
+        let mut space = Space::new(grid(&pool("a", 32, &["10.0.0.0/8"])));
+        space.occupy(whole);
+        let mut state = 42u64;
+        for _ in 0..(1 << 24) / 100 {
+            // The multiplier of Knuth's MMIX; the upper bits are the random ones.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let block = cidr("10.0.0.0/32").same_size_at(whole.first() + u128::from(state >> 40));
+            space.vacate(block, std::iter::empty());
+        }
+        let buddies: Vec<Cidr> = space.free_blocks().filter_map(Cidr::buddy).collect();
+        for buddy in buddies.into_iter().filter(|buddy| !space.is_free(*buddy)).collect::<Vec<_>>() {
+            space.hold(buddy);
+        }
+        space
+    }
+
+    /// The most steps of one of `n` claims and their releases: of blocks in the order of offers, so of every kind.
+    fn most_steps(mut space: Space, n: usize) -> u64 {
+        let before = space.clone();
+        let mut taken = Vec::new();
+        let mut most = 0;
+        for _ in 0..n {
+            let mut candidates = space.candidates(&[]);
+            let block = candidates.next().expect("there are more blocks than are asked for");
+            let steps = candidates.steps();
+            let steps = steps + space.occupy(block);
+            space.hold(block);
+            taken.push(block);
+            most = most.max(steps);
+        }
+        while let Some(block) = taken.pop() {
+            space.unhold(block);
+            most = most.max(space.vacate(block, std::iter::empty()));
+        }
+        assert_eq!(space, before, "releasing is the inverse of claiming");
+        most
     }
 }
