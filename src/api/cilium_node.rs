@@ -27,13 +27,10 @@ pub(super) fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, se
     let mut malformed = Vec::new();
     let mut pod_cidrs = Vec::new();
     for (index, text) in ipam.pod_cidrs.unwrap_or_default().into_iter().enumerate() {
-        match text.parse::<Cidr>() {
-            Ok(cidr) => pod_cidrs.push(cidr),
-            Err(_) => {
-                // What it can be taken to mean is taken all the same.
-                pod_cidrs.extend(Cidr::parse_lenient(&text));
-                malformed.push(Malformed { field: format!("spec.ipam.podCIDRs[{index}]"), value: text });
-            }
+        // What an odd text can be taken to mean is taken all the same.
+        pod_cidrs.extend(Cidr::parse_lenient(&text));
+        if text.parse::<Cidr>().is_err() {
+            malformed.push(Malformed { field: format!("spec.ipam.podCIDRs[{index}]"), value: text });
         }
     }
     let pool = ipam.pool.unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
             http::bind(args.listen).await.with_context(|| format!("can't listen on {}", args.listen))?;
         let address = listener.local_addr()?;
         if let Some(file) = &args.address_file {
-            std::fs::write(file, address.to_string())
+            announce(file, address)
                 .with_context(|| format!("can't write the address file {}", file.display()))?;
         }
         info!(%address, "listening");
@@ -131,6 +131,13 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     stop.cancel();
     tasks.finish().await;
     end.map(|()| ExitCode::SUCCESS)
+}
+
+/// Writes the address in one step, so that nobody reads half of it.
+fn announce(file: &Path, address: SocketAddr) -> std::io::Result<()> {
+    let part = file.with_extension("part");
+    std::fs::write(&part, address.to_string())?;
+    std::fs::rename(part, file)
 }
 
 fn options(args: &Args) -> Options {

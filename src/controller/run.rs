@@ -280,11 +280,11 @@ impl Loop {
 
     fn send(&mut self, writes: Vec<Write>) {
         for write in writes {
-            let (writer, sender) = (self.writer.clone(), self.sender.clone());
+            let (writer, outcomes) = (self.writer.clone(), self.sender.clone());
             self.writers.spawn("write", async move {
                 let outcome = writer.carry_out(write).await?;
                 // The loop is gone only when the process ends.
-                let _ = sender.send(Input::Finished(Box::new(outcome))).await;
+                let _ = outcomes.send(Input::Finished(Box::new(outcome))).await;
                 Ok(())
             });
         }
