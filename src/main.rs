@@ -10,10 +10,12 @@ use clap::Parser;
 #[command(version)]
 enum Command {
     Crd(cli::crd::Args),
+    Validate(cli::validate::Args),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Command::parse() {
         Command::Crd(args) => cli::crd::run(args),
+        Command::Validate(args) => cli::validate::run(args),
     }
 }

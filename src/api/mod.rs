@@ -8,11 +8,13 @@
 use std::fmt;
 
 pub mod block;
+pub mod check;
 pub mod crds;
 mod labels;
 pub mod pool;
 pub mod rules;
 mod schema;
+mod structural;
 
 pub use block::NodeIPBlock;
 pub use pool::NodeIPPool;
