@@ -1,1 +1,4 @@
-//! x
+//! The integration tests: one binary, a module a subject.
+
+mod oracle;
+mod support;

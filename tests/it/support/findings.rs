@@ -1,0 +1,54 @@
+//! What the oracle says, in the words of its protocol.
+
+use serde::Deserialize;
+
+/// One breach of a rule.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct Finding {
+    pub(crate) rule: String,
+    #[serde(default)]
+    pub(crate) revision: i64,
+    #[serde(default)]
+    pub(crate) detail: String,
+    #[serde(default)]
+    pub(crate) nodes: Vec<String>,
+    #[serde(default)]
+    pub(crate) cidr: String,
+    /// The test had announced it.
+    #[serde(default)]
+    pub(crate) planted: bool,
+}
+
+impl std::fmt::Display for Finding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at revision {}: {}", self.rule, self.revision, self.detail)
+    }
+}
+
+/// The state of the oracle. The lists end at a thousand entries, the totals do not.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct OracleReport {
+    /// The revision up to which everything was judged.
+    #[serde(alias = "revision", default)]
+    pub(crate) position: i64,
+    pub(crate) events: i64,
+    pub(crate) claims: usize,
+    pub(crate) nodes: usize,
+    pub(crate) violations: Vec<Finding>,
+    #[serde(default)]
+    pub(crate) violations_total: usize,
+    pub(crate) planted: Vec<Finding>,
+    #[serde(default)]
+    pub(crate) planted_total: usize,
+}
+
+impl OracleReport {
+    /// The names of the rules that were broken unannounced, each once, in order.
+    pub(crate) fn rules(&self) -> Vec<&str> {
+        let mut rules: Vec<_> = self.violations.iter().map(|finding| finding.rule.as_str()).collect();
+        rules.sort_unstable();
+        rules.dedup();
+        rules
+    }
+}
