@@ -11,16 +11,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::{FieldError, InvalidObject, rules, schema};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
 use crate::ipam::claim::{Claim, ClaimState, Reason};
 use crate::ipam::names::{NodeName, PoolName, Revision, Uid};
-
-/// The finalizer that keeps a claim which somebody deletes by hand: a block is free when the agent says so, not when
-/// the record is gone.
-pub const FINALIZER: &str = "nodeipam.io/claim";
+use crate::world::write::{ClaimChange, ClaimUpdate};
 
 /// States and reasons as one key, and what may follow each.
 const TRANSITIONS: &str = "{\
@@ -271,7 +269,7 @@ pub fn new_claim(
     NodeIPBlock {
         metadata: ObjectMeta {
             name: Some(cidr.object_name()),
-            finalizers: Some(vec![FINALIZER.into()]),
+            finalizers: Some(vec![Claim::FINALIZER.into()]),
             ..ObjectMeta::default()
         },
         spec: NodeIPBlockSpec {
@@ -287,6 +285,62 @@ pub fn new_claim(
         },
         status: None,
     }
+}
+
+/// A move of a claim as a merge patch; `None` for a deletion, which is no patch.
+///
+/// Carries uid and version. The write to Cooling drops our finalizer, a return to Held restores it (safety rule 1).
+#[must_use]
+pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
+    let mut finalizers: Vec<&str> = update
+        .finalizers
+        .iter()
+        .map(String::as_str)
+        .filter(|finalizer| *finalizer != Claim::FINALIZER)
+        .collect();
+    let since = timestamp(update.since);
+    let spec = match &update.change {
+        ClaimChange::Hold(node_uid) => {
+            finalizers.push(Claim::FINALIZER);
+            json!({
+                "state": ClaimState::Held.as_str(),
+                "since": since,
+                "nodeUID": node_uid.as_str(),
+                "reason": null,
+                "ciliumNodeUID": null,
+            })
+        }
+        ClaimChange::Release(reason) => {
+            finalizers.push(Claim::FINALIZER);
+            json!({ "state": ClaimState::Releasing.as_str(), "since": since, "reason": reason.as_str() })
+        }
+        ClaimChange::Cool => json!({ "state": ClaimState::Cooling.as_str(), "since": since }),
+        ClaimChange::Delete => return None,
+    };
+    Some(json!({
+        "metadata": {
+            "uid": update.uid.as_str(),
+            "resourceVersion": update.revision.to_string(),
+            "finalizers": finalizers,
+        },
+        "spec": spec,
+    }))
+}
+
+/// The patch that drops our finalizer before a deletion; `None` where it is gone already.
+#[must_use]
+pub fn drop_finalizer_patch(update: &ClaimUpdate) -> Option<Value> {
+    let others: Vec<&String> =
+        update.finalizers.iter().filter(|finalizer| *finalizer != Claim::FINALIZER).collect();
+    (others.len() < update.finalizers.len()).then(|| {
+        json!({
+            "metadata": {
+                "uid": update.uid.as_str(),
+                "resourceVersion": update.revision.to_string(),
+                "finalizers": others,
+            },
+        })
+    })
 }
 
 /// A point in time as the API writes it, from milliseconds since the epoch; out of range it is the nearest one.
@@ -368,6 +422,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
                 revision,
                 created,
                 deleting: metadata.deletion_timestamp.is_some(),
+                finalizers: metadata.finalizers.clone().unwrap_or_default(),
             }),
             _ => Err(InvalidObject { errors }),
         }
