@@ -15,13 +15,9 @@ use serde::{Deserialize, Serialize};
 use super::{rules, schema};
 
 mod convert;
-mod pending;
 mod status;
 
-pub use pending::not_yet_served;
-pub use status::{
-    AddressCounts, BlockCounts, FamilyCounts, NodeCounts, NodeIPPoolStatus, Summary, condition,
-};
+pub use status::{AddressCounts, BlockCounts, FamilyCounts, NodeCounts, NodeIPPoolStatus, Summary};
 
 /// The finalizer that keeps a deleted pool until its last block is gone.
 pub const FINALIZER: &str = "nodeipam.io/pool";

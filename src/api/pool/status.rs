@@ -8,23 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::schema;
 
-/// Condition types of a pool, in the order in which they are written.
-pub mod condition {
-    /// The pool is readable and gives out blocks.
-    pub const READY: &str = "Ready";
-    /// A part of its ranges belongs to an older pool.
-    pub const OVERLAPPING: &str = "Overlapping";
-    /// Nodes wait for it and it has no free block.
-    pub const EXHAUSTED: &str = "Exhausted";
-    /// Blocks of it are being taken back.
-    pub const DRAINING: &str = "Draining";
-}
-
 /// What the controller says of a pool.
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeIPPoolStatus {
-    /// Ready, Overlapping, Exhausted and Draining.
+    /// Ready, Overlapping, Exhausted and Limited.
     #[serde(default)]
     #[schemars(schema_with = "schema::conditions")]
     #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["type".into()]))]
