@@ -3,5 +3,9 @@
 //! The library behind the `cilium-node-ipam` binary. `docs/architecture.md` is the map of it.
 
 pub mod api;
+pub mod cilium;
 pub mod cli;
+pub mod controller;
 pub mod ipam;
+pub mod telemetry;
+pub mod world;

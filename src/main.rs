@@ -9,12 +9,14 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(version)]
 enum Command {
+    Run(cli::run::Args),
     Crd(cli::crd::Args),
     Validate(cli::validate::Args),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Command::parse() {
+        Command::Run(args) => cli::run::run(args),
         Command::Crd(args) => cli::crd::run(args),
         Command::Validate(args) => cli::validate::run(args),
     }

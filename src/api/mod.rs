@@ -9,12 +9,15 @@ use std::fmt;
 
 pub mod block;
 pub mod check;
+pub mod cilium_node;
 pub mod crds;
 mod labels;
 pub mod pool;
+pub mod pool_status;
 pub mod rules;
 mod schema;
 mod structural;
+pub mod watched;
 
 pub use block::NodeIPBlock;
 pub use pool::NodeIPPool;

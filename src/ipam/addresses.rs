@@ -40,6 +40,7 @@ impl AddressSet {
     }
 
     /// Its runs, first and last position each, in order.
+    #[must_use]
     pub fn runs(&self) -> impl DoubleEndedIterator<Item = (u128, u128)> + '_ {
         self.runs.iter().map(|(first, last)| (*first, *last))
     }

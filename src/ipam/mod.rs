@@ -6,5 +6,13 @@
 pub mod addresses;
 pub mod block;
 pub mod claim;
+pub mod expand;
+pub mod finding;
+pub mod grid;
+pub mod ledger;
 pub mod names;
+pub mod plan;
 pub mod pool;
+pub mod prefixes;
+pub mod report;
+pub mod space;

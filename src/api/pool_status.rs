@@ -1,0 +1,156 @@
+//! The status of a NodeIPPool between the wire and the world.
+//!
+//! What the world compares has no times in it; the time of a condition's last transition is kept beside it, so that
+//! an unchanged world writes nothing.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition as WireCondition, Time};
+use serde_json::{Value, json};
+
+use super::pool::{AddressCounts, BlockCounts, FamilyCounts as WireCounts, NodeCounts as WireNodes};
+use super::pool::{NodeIPPoolStatus, Summary};
+use super::watched::Meta;
+use super::{MAX_COUNT, NodeIPPool, block::timestamp};
+use crate::ipam::block::Family;
+use crate::ipam::pool::Pool;
+use crate::world::observe::PoolObject;
+use crate::world::status::{Condition, FamilyCounts, NodeCounts, PoolStatus};
+use crate::world::write::PoolStatusWrite;
+
+/// Every condition type that this version writes. Others are left out of comparisons.
+const CONDITION_TYPES: [&str; 4] = ["Ready", "Overlapping", "Exhausted", "Limited"];
+
+/// Reads a pool: what it declares, and the status that it shows.
+pub(super) fn read(object: &NodeIPPool, meta: &Meta) -> PoolObject {
+    let status = object.status.clone().unwrap_or_default();
+    let pool = Pool::try_from(object)
+        .map_err(|invalid| invalid.errors.iter().map(ToString::to_string).collect::<Vec<String>>());
+    PoolObject {
+        name: meta.name.as_str().into(),
+        uid: meta.uid.as_str().into(),
+        revision: meta.revision(),
+        generation: object.metadata.generation.unwrap_or_default(),
+        pool,
+        transitions: status
+            .conditions
+            .iter()
+            .map(|condition| (condition.type_.clone(), condition.last_transition_time.0.as_millisecond()))
+            .collect(),
+        status: read_status(&status),
+    }
+}
+
+fn read_status(wire: &NodeIPPoolStatus) -> PoolStatus {
+    let conditions = CONDITION_TYPES
+        .into_iter()
+        .filter_map(|kind| {
+            let found = wire.conditions.iter().find(|condition| condition.type_ == kind)?;
+            let condition = Condition {
+                holds: found.status == "True",
+                reason: found.reason.clone().into(),
+                message: found.message.clone(),
+            };
+            Some((kind, condition))
+        })
+        .collect();
+    let nodes = wire.nodes.clone().unwrap_or_default();
+    let families = [(Family::V4, &wire.ipv4), (Family::V6, &wire.ipv6)]
+        .into_iter()
+        .filter_map(|(family, counts)| Some((family, read_counts(counts.as_ref()?))))
+        .collect();
+    PoolStatus {
+        observed_generation: wire.observed_generation.unwrap_or_default(),
+        conditions,
+        nodes: NodeCounts {
+            selected: from_wire(nodes.selected),
+            served: from_wire(nodes.served),
+            waiting: from_wire(nodes.waiting),
+        },
+        families,
+    }
+}
+
+fn read_counts(wire: &WireCounts) -> FamilyCounts {
+    FamilyCounts {
+        blocks: from_wire(wire.blocks.total),
+        held: from_wire(wire.blocks.held),
+        draining: from_wire(wire.blocks.draining),
+        cooling: from_wire(wire.blocks.cooling),
+        free: from_wire(wire.blocks.free),
+        published: from_wire(wire.addresses.published),
+        used: from_wire(wire.addresses.used),
+        addresses_free: from_wire(wire.addresses.free),
+    }
+}
+
+/// A count as the world has it. It is written by us and never negative.
+fn from_wire(count: i64) -> u64 {
+    u64::try_from(count).unwrap_or_default()
+}
+
+/// A count as the API writes it. The world has capped it already.
+fn to_wire(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(MAX_COUNT).min(MAX_COUNT)
+}
+
+/// The status as a merge patch of the status subresource, carrying uid and version.
+#[must_use]
+pub fn merge_patch(write: &PoolStatusWrite) -> Value {
+    let status = &write.status;
+    let conditions: Vec<WireCondition> = status
+        .conditions
+        .iter()
+        .map(|(kind, condition)| WireCondition {
+            type_: (*kind).to_owned(),
+            status: if condition.holds { "True" } else { "False" }.to_owned(),
+            reason: condition.reason.to_string(),
+            message: condition.message.clone(),
+            last_transition_time: Time(timestamp(write.transitions.get(*kind).copied().unwrap_or_default())),
+            observed_generation: Some(status.observed_generation),
+        })
+        .collect();
+    let wire = NodeIPPoolStatus {
+        conditions,
+        observed_generation: Some(status.observed_generation),
+        nodes: Some(WireNodes {
+            selected: to_wire(status.nodes.selected),
+            served: to_wire(status.nodes.served),
+            waiting: to_wire(status.nodes.waiting),
+        }),
+        ipv4: status.families.get(&Family::V4).map(counts),
+        ipv6: status.families.get(&Family::V6).map(counts),
+        summary: Some(Summary {
+            nodes: format!("{}/{}", status.nodes.served, status.nodes.selected),
+            blocks: by_family(&status.families, |counts| format!("{}/{}", counts.held, counts.blocks)),
+            used: by_family(&status.families, |counts| counts.used.to_string()),
+            free: by_family(&status.families, |counts| counts.addresses_free.to_string()),
+        }),
+    };
+    json!({
+        "metadata": { "uid": write.uid.as_str(), "resourceVersion": write.revision.to_string() },
+        "status": wire,
+    })
+}
+
+fn counts(counts: &FamilyCounts) -> WireCounts {
+    WireCounts {
+        blocks: BlockCounts {
+            total: to_wire(counts.blocks),
+            held: to_wire(counts.held),
+            draining: to_wire(counts.draining),
+            cooling: to_wire(counts.cooling),
+            free: to_wire(counts.free),
+        },
+        addresses: AddressCounts {
+            published: to_wire(counts.published),
+            used: to_wire(counts.used),
+            free: to_wire(counts.addresses_free),
+        },
+    }
+}
+
+/// A column for both families: IPv4, then IPv6.
+fn by_family(families: &BTreeMap<Family, FamilyCounts>, show: impl Fn(&FamilyCounts) -> String) -> String {
+    families.values().map(show).collect::<Vec<String>>().join(",")
+}

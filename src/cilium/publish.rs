@@ -1,0 +1,190 @@
+//! The projection of a node's claims onto its CiliumNode (safety rule 5).
+//!
+//! Computed at any time, by anyone, as the difference to one version of the CiliumNode. It only ever adds: an
+//! address leaves `pool` through the release handshake alone. Knows no policy: which claims may be published is
+//! decided in `crate::ipam::plan`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crate::ipam::addresses::AddressSet;
+use crate::ipam::block::{Cidr, Family};
+use crate::ipam::claim::Claim;
+use crate::world::objects::{CiliumNode, Settings};
+use crate::world::write::Publication;
+
+/// What has to be added to `cilium_node` so that it shows every one of `claims`; `None` when it does.
+///
+/// `podCIDRs` keeps its order and grows at the end, because the first of each family is the primary one to the
+/// datapath. A family that had none gets its primary block now: its lowest addresses are kept for the agent's
+/// own use, so that these never land in a block that is to leave (`docs/cilium.md`, Owners).
+#[must_use]
+pub fn difference(cilium_node: &CiliumNode, claims: &[&Claim], settings: &Settings) -> Option<Publication> {
+    let mut ordered = claims.to_vec();
+    ordered.sort_by_key(|claim| publishing_order(claim));
+
+    let standing: BTreeSet<Cidr> = cilium_node.pod_cidrs.iter().copied().collect();
+    let added: Vec<Cidr> =
+        ordered.iter().map(|claim| claim.cidr).filter(|cidr| !standing.contains(cidr)).collect();
+    let mut entries = BTreeMap::new();
+    for claim in &ordered {
+        entries.extend(missing_entries(cilium_node, claim).iter().map(|address| (address, None)));
+    }
+    if added.is_empty() && entries.is_empty() {
+        return None;
+    }
+    for family in Family::ALL {
+        let has_primary = cilium_node.pod_cidrs.iter().any(|cidr| cidr.family() == family);
+        let primary = ordered.iter().find(|claim| claim.cidr.family() == family);
+        if let (false, Some(primary)) = (has_primary, primary) {
+            keep_for_infrastructure(primary.cidr, settings, &mut entries);
+        }
+    }
+    let mut pod_cidrs = cilium_node.pod_cidrs.clone();
+    pod_cidrs.extend(&added);
+    Some(Publication {
+        node: cilium_node.name.clone(),
+        uid: cilium_node.uid.clone(),
+        revision: cilium_node.revision,
+        pod_cidrs,
+        added,
+        entries,
+    })
+}
+
+/// The order in which claims are appended: the oldest first, so that it can be found again from the objects when
+/// the CiliumNode has been lost.
+fn publishing_order(claim: &Claim) -> (i64, i64, Cidr) {
+    (claim.created, claim.since, claim.cidr)
+}
+
+/// Addresses that the claim offers and the pool lacks. One in a release handshake is left alone: as long as its
+/// entry stands the agent would not hand it out anyway (`docs/cilium.md`, Release handshake).
+fn missing_entries(cilium_node: &CiliumNode, claim: &Claim) -> AddressSet {
+    let mut missing = claim.offered();
+    for present in [&cilium_node.pool, &cilium_node.in_handshake] {
+        for (first, last) in present.runs_within(claim.cidr.first(), claim.cidr.last()) {
+            missing.remove_run(first, last);
+        }
+    }
+    missing
+}
+
+/// Gives the lowest new entries of the primary block an owner each. Only entries that are written now are kept: an
+/// address that stood in the pool before may be in use, and the agent gives an owned address to its owner without
+/// looking.
+fn keep_for_infrastructure(
+    primary: Cidr,
+    settings: &Settings,
+    entries: &mut BTreeMap<IpAddr, Option<&'static str>>,
+) {
+    let within = entries.range_mut(primary.first_address()..=primary.last_address());
+    for ((_, owner), kept_for) in within.zip(&settings.infrastructure) {
+        *owner = Some(kept_for);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ipam::claim::ClaimState;
+    use crate::ipam::names::Revision;
+
+    fn claim(cidr: &str, created: i64) -> Claim {
+        let cidr: Cidr = cidr.parse().unwrap();
+        Claim {
+            cidr,
+            pool: "p".into(),
+            node: "n".into(),
+            node_uid: "nu".into(),
+            withheld: [cidr.first_address()].into_iter().collect(),
+            state: ClaimState::Held,
+            since: 0,
+            reason: None,
+            cilium_node_uid: None,
+            uid: "cu".into(),
+            revision: Revision(1),
+            created,
+            deleting: false,
+        }
+    }
+
+    fn cilium_node(pod_cidrs: &[&str], pool: &[&str]) -> CiliumNode {
+        CiliumNode {
+            name: "n".into(),
+            uid: "u".into(),
+            revision: Revision(7),
+            deleting: false,
+            addresses: Vec::new(),
+            pod_cidrs: pod_cidrs.iter().map(|text| text.parse().unwrap()).collect(),
+            pool: pool.iter().map(|text| text.parse::<IpAddr>().unwrap()).collect(),
+            owners: BTreeMap::new(),
+            min_allocate: 0,
+            used: None,
+            in_handshake: AddressSet::new(),
+            malformed: Vec::new(),
+        }
+    }
+
+    fn check(cilium_node: &CiliumNode, claims: &[Claim], expected: &str) {
+        let settings = Settings { families: Family::ALL.into(), infrastructure: vec!["router", "health"] };
+        let claims: Vec<&Claim> = claims.iter().collect();
+        let shown = difference(cilium_node, &claims, &settings).map_or("nothing".to_owned(), |publication| {
+            let cidrs: Vec<String> = publication.pod_cidrs.iter().map(ToString::to_string).collect();
+            let entries: Vec<String> = publication
+                .entries
+                .iter()
+                .map(|(address, owner)| {
+                    owner.map_or(address.to_string(), |owner| format!("{address}={owner}"))
+                })
+                .collect();
+            format!("{} | {}", cidrs.join(" "), entries.join(" "))
+        });
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn first_blocks_come_with_addresses_kept_for_the_agent() {
+        check(
+            &cilium_node(&[], &[]),
+            &[claim("10.0.0.4/30", 1), claim("fd00::8/126", 1)],
+            "10.0.0.4/30 fd00::8/126 | 10.0.0.5=router 10.0.0.6=health 10.0.0.7 fd00::9=router fd00::a=health fd00::b",
+        );
+    }
+
+    #[test]
+    fn growth_appends_and_keeps_nothing() {
+        check(
+            &cilium_node(&["10.0.0.4/30"], &["10.0.0.5", "10.0.0.6", "10.0.0.7"]),
+            &[claim("10.0.0.4/30", 1), claim("10.0.0.0/30", 2)],
+            "10.0.0.4/30 10.0.0.0/30 | 10.0.0.1 10.0.0.2 10.0.0.3",
+        );
+    }
+
+    #[test]
+    fn an_equal_projection_writes_nothing() {
+        check(
+            &cilium_node(&["10.0.0.4/30"], &["10.0.0.5", "10.0.0.6", "10.0.0.7"]),
+            &[claim("10.0.0.4/30", 1)],
+            "nothing",
+        );
+    }
+
+    #[test]
+    fn what_is_not_ours_stays_where_it_is() {
+        check(
+            &cilium_node(&["192.168.0.0/24"], &["192.168.0.9"]),
+            &[claim("10.0.0.4/30", 1)],
+            "192.168.0.0/24 10.0.0.4/30 | 10.0.0.5 10.0.0.6 10.0.0.7",
+        );
+    }
+
+    #[test]
+    fn the_oldest_claim_is_the_primary_one_again() {
+        check(
+            &cilium_node(&[], &[]),
+            &[claim("10.0.0.0/30", 2), claim("10.0.0.4/30", 1)],
+            "10.0.0.4/30 10.0.0.0/30 | 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.5=router 10.0.0.6=health 10.0.0.7",
+        );
+    }
+}

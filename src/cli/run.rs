@@ -1,0 +1,169 @@
+//! `run`: the controller.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::api::cilium_node::ManagedFields;
+use crate::cilium::settings;
+use crate::controller::client::Clients;
+use crate::controller::run::{Options, Purpose, Readiness};
+use crate::controller::tasks::Tasks;
+use crate::ipam::block::Family;
+use crate::ipam::plan::Policy;
+use crate::telemetry::{http, logs};
+use crate::world::objects::Mode;
+
+/// Run the controller: give nodes blocks of the pools that select them, and more as they fill.
+///
+/// It finds its API server by --kubeconfig, then KUBECONFIG, then ~/.kube/config, then the pod that it runs in. It writes
+/// only where Cilium runs in `ipam: crd` mode; elsewhere it stays passive and /readyz says why. SIGTERM ends it
+/// cleanly: writes that are under way are finished first.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Say what would be written to the cluster as it is now, one line a write, and exit. Nothing is written.
+    #[arg(long)]
+    dry_run: bool,
+
+    /// A kubeconfig file.
+    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The namespace of Cilium's ConfigMap `cilium-config`, which must say `ipam: crd`.
+    #[arg(long, value_name = "NAME", default_value = "kube-system", env = "CILIUM_NAMESPACE")]
+    cilium_namespace: String,
+
+    /// Vouch for the agents instead of reading `cilium-config`: they are of this version, in `ipam: crd` mode, and run
+    /// the --families.
+    #[arg(long, value_name = "VERSION", requires = "families")]
+    assume_cilium: Option<String>,
+
+    /// The families that the agents run, with --assume-cilium: ipv4, ipv6, or both with a comma between.
+    #[arg(long, value_name = "FAMILIES", value_delimiter = ',', requires = "assume_cilium", value_parser = family)]
+    families: Vec<Family>,
+
+    /// The shortest time between two changes of a served node's CiliumNode. Agents write the same object, and one
+    /// that loses too many times in a row ends.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    min_write_interval: Duration,
+
+    /// The most writes at one time.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
+    max_parallel_writes: u16,
+
+    /// How long one request may take. A write without an answer is then settled by reading.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    request_timeout: Duration,
+
+    /// Leave `metadata.managedFields` of CiliumNodes as it is. Removing it halves what every agent has to receive.
+    #[arg(long)]
+    keep_managed_fields: bool,
+
+    /// Where to serve /livez and /readyz.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9920")]
+    listen: SocketAddr,
+
+    /// Write the address that is served on to this file; for --listen with port 0.
+    #[arg(long, value_name = "FILE")]
+    address_file: Option<PathBuf>,
+
+    /// How log lines on standard error look. RUST_LOG says what is logged.
+    #[arg(long, value_enum, default_value_t = logs::Format::Text)]
+    log_format: logs::Format,
+}
+
+fn family(text: &str) -> Result<Family, String> {
+    match text {
+        "ipv4" => Ok(Family::V4),
+        "ipv6" => Ok(Family::V6),
+        other => Err(format!("`{other}` is neither ipv4 nor ipv6")),
+    }
+}
+
+/// Runs the controller.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    logs::start(args.log_format);
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(args))
+}
+
+async fn serve(args: Args) -> anyhow::Result<ExitCode> {
+    let config = config(args.kubeconfig.as_ref()).await?;
+    info!(version = env!("CARGO_PKG_VERSION"), server = %config.cluster_url, "starting");
+    let clients = Clients::new(&config, args.request_timeout).context("can't make a client")?;
+    let stop = CancellationToken::new();
+    let (readiness, ready) = watch::channel(Readiness::NotReady("starting".to_owned()));
+
+    let mut tasks = Tasks::default();
+    if !args.dry_run {
+        let listener =
+            http::bind(args.listen).await.with_context(|| format!("can't listen on {}", args.listen))?;
+        let address = listener.local_addr()?;
+        if let Some(file) = &args.address_file {
+            announce(file, address)
+                .with_context(|| format!("can't write the address file {}", file.display()))?;
+        }
+        info!(%address, "listening");
+        tasks.spawn("http", http::serve(listener, ready, stop.clone()));
+    }
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stopper = stop.clone();
+    tasks.spawn("signals", async move {
+        tokio::select! {
+            _ = terminate.recv() => info!("SIGTERM"),
+            _ = interrupt.recv() => info!("SIGINT"),
+            () = stopper.cancelled() => {}
+        }
+        stopper.cancel();
+        Ok(())
+    });
+
+    let end = crate::controller::run::run(clients, options(&args), readiness, stop.clone()).await;
+    stop.cancel();
+    tasks.finish().await;
+    end.map(|()| ExitCode::SUCCESS)
+}
+
+/// Writes the address in one step, so that nobody reads half of it.
+fn announce(file: &Path, address: SocketAddr) -> std::io::Result<()> {
+    let part = file.with_extension("part");
+    std::fs::write(&part, address.to_string())?;
+    std::fs::rename(part, file)
+}
+
+fn options(args: &Args) -> Options {
+    let assumed = args.assume_cilium.as_ref().map(|version| {
+        info!(version, "Cilium's settings are taken from the command line");
+        Mode::Active(settings::assumed(args.families.iter().copied().collect::<BTreeSet<Family>>()))
+    });
+    Options {
+        cilium_namespace: args.cilium_namespace.clone(),
+        assumed,
+        policy: Policy { min_write_interval: args.min_write_interval },
+        max_parallel_writes: usize::from(args.max_parallel_writes),
+        managed_fields: if args.keep_managed_fields { ManagedFields::Kept } else { ManagedFields::Dropped },
+        purpose: if args.dry_run { Purpose::DryRun } else { Purpose::Serve },
+    }
+}
+
+async fn config(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Config> {
+    match kubeconfig {
+        Some(file) => {
+            let kubeconfig = Kubeconfig::read_from(file)
+                .with_context(|| format!("can't read the kubeconfig {}", file.display()))?;
+            Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
+        }
+        None => Config::infer().await.context(
+            "found no API server: set --kubeconfig or KUBECONFIG, or run in a pod with a service account",
+        ),
+    }
+}

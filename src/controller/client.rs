@@ -1,0 +1,81 @@
+//! The clients: one for reads and watches, one for writes that repeats nothing by itself, and the reads that several
+//! parts share.
+
+use std::time::Duration;
+
+use kube::api::{Api, ListParams};
+use kube::{Client, Config};
+
+use super::timeline::{Timeline, WentBack};
+use crate::api::watched::{Watched, Wire};
+use crate::ipam::names::Revision;
+use crate::world::observe::Object;
+
+/// How this controller signs its writes; constant across versions.
+pub const FIELD_MANAGER: &str = "cilium-node-ipam";
+
+/// Both clients.
+#[derive(Clone)]
+pub struct Clients {
+    /// For reads and watches.
+    pub reads: Client,
+    /// For writes: a write that may have been applied is settled by reading, and never repeated by the client.
+    pub writes: Client,
+    /// How long one request may take.
+    pub timeout: Duration,
+}
+
+/// Why a read came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The server refused, or could not be reached.
+    #[error(transparent)]
+    Kube(#[from] kube::Error),
+    /// No answer came in time.
+    #[error("no answer within {}", humantime::format_duration(*.0))]
+    TimedOut(Duration),
+    /// The list has no resource version that is an integer.
+    #[error("the list has the resource version `{0}`, which is no integer")]
+    NoRevision(String),
+    /// The store went back.
+    #[error(transparent)]
+    WentBack(#[from] WentBack),
+}
+
+impl Clients {
+    /// Clients of a cluster.
+    pub fn new(config: &Config, timeout: Duration) -> Result<Self, kube::Error> {
+        let mut reads = config.clone();
+        reads.default_retry = false;
+        let writes = reads.clone();
+        Ok(Self { reads: Client::try_from(reads)?, writes: Client::try_from(writes)?, timeout })
+    }
+
+    /// A consistent list of a selection of one kind: the objects, and the revision that the list shows.
+    ///
+    /// For short lists only; a whole kind is listed page by page by its watch.
+    pub async fn list<W: Wire>(
+        &self,
+        params: &ListParams,
+        timeline: &Timeline,
+    ) -> Result<(Revision, Vec<Object>), ReadError> {
+        let before = timeline.highest();
+        let api: Api<Watched<W>> = Api::all(self.reads.clone());
+        let list = tokio::time::timeout(self.timeout, api.list(params))
+            .await
+            .map_err(|_| ReadError::TimedOut(self.timeout))??;
+        let text = list.metadata.resource_version.unwrap_or_default();
+        let revision = Revision::parse(&text).ok_or(ReadError::NoRevision(text))?;
+        if W::GROUP.is_empty() {
+            // Kinds of the core group may live in another store.
+        } else {
+            timeline.read(revision, before)?;
+        }
+        Ok((revision, list.items.into_iter().map(Watched::into_object).collect()))
+    }
+
+    /// How far the store of a kind has come.
+    pub async fn revision<W: Wire>(&self, timeline: &Timeline) -> Result<Revision, ReadError> {
+        self.list::<W>(&ListParams::default().limit(1), timeline).await.map(|(revision, _)| revision)
+    }
+}

@@ -1,0 +1,42 @@
+//! `run --dry-run`: what would be written to the cluster as it stands, and nothing is.
+
+use crate::ipam::plan::{self, Policy};
+use crate::ipam::report::{self, StatusPlan};
+use crate::world::write::Write;
+use crate::world::{Now, World};
+
+/// The writes that follow from the world as it stands, in order. Writes that depend on the answer to one of them are
+/// not among them.
+#[must_use]
+pub fn writes(mut world: World, policy: Policy, now: Now) -> Vec<Write> {
+    let mut writes = Vec::new();
+    world.mark_all();
+    while let Some(node) = world.next_node().cloned() {
+        let plan = plan::node(&world, &node, policy, now);
+        world.begin(&plan, now);
+        writes.extend(plan.writes);
+    }
+    while let Some(pool) = world.next_pool().cloned() {
+        let status = report::pool(&world, &pool, now);
+        world.begin_status(&pool, &status, now);
+        if let StatusPlan::Write(write) = status {
+            writes.push(Write::PoolStatus(write));
+        }
+    }
+    writes
+}
+
+/// Prints them, a line each, and how many there are.
+pub(super) fn report(world: World, policy: Policy, now: Now) {
+    if let crate::world::objects::Mode::Passive(why) = world.mode() {
+        println!("writes nothing: {why}");
+    }
+    let writes = writes(world, policy, now);
+    let mut n_writes = 0;
+    for write in writes {
+        let verb = if write.changes() { "would" } else { "would first" };
+        n_writes += usize::from(write.changes());
+        println!("{verb} {write}");
+    }
+    println!("proposed {n_writes} writes");
+}

@@ -1,0 +1,17 @@
+//! Everything that touches the network: watches in, writes out, and the loop between them that owns the world.
+//!
+//! ```text
+//! watches, settings --> bounded channel of Input --> one owner of the World --> writers
+//!                              ^                                                   |
+//!                              +------------------ Outcome ------------------------+
+//! ```
+
+pub mod client;
+pub mod dry_run;
+pub mod input;
+pub mod mode;
+pub mod run;
+pub mod tasks;
+pub mod timeline;
+pub mod watch;
+pub mod write;

@@ -1,0 +1,44 @@
+//! The only place that spawns: every task has a name, and its end is seen.
+
+use std::future::Future;
+
+use tokio::task::JoinSet;
+use tracing::Instrument;
+
+/// Tasks that belong together and end together.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    set: JoinSet<(&'static str, anyhow::Result<()>)>,
+}
+
+impl Tasks {
+    /// Starts a task.
+    pub fn spawn(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    ) {
+        let span = tracing::debug_span!("task", name);
+        self.set.spawn(async move { (name, task.await) }.instrument(span));
+    }
+
+    /// Waits for the next task to end: its name and how it ended. Never, when there is none. Cancel-safe.
+    pub async fn next_end(&mut self) -> (&'static str, anyhow::Result<()>) {
+        match self.set.join_next().await {
+            Some(Ok(end)) => end,
+            Some(Err(error)) => ("unknown", Err(error.into())),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits for the end of every task.
+    pub async fn finish(&mut self) {
+        while self.set.join_next().await.is_some() {}
+    }
+
+    /// Whether no task is under way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.set.is_empty()
+    }
+}

@@ -1,0 +1,68 @@
+//! One timeline (safety rule 8): revisions never go back.
+//!
+//! They do when the store was restored from a backup. Then nothing that this process knows can be trusted, so it ends,
+//! and starts again from lists.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::ipam::names::Revision;
+
+/// The highest revision of custom resources that this process has seen.
+#[derive(Debug, Default)]
+pub struct Timeline {
+    highest: AtomicU64,
+}
+
+/// The store answered with a revision below one that was seen before the question was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the API server answered with revision {answered} after {seen} had been seen: its store was restored from a \
+     backup; this process ends and has to start again from lists"
+)]
+pub struct WentBack {
+    /// The revision of the answer.
+    pub answered: Revision,
+    /// A higher one that was seen earlier.
+    pub seen: Revision,
+}
+
+impl Timeline {
+    /// Notes a revision that an object, a list or an answer had.
+    pub fn saw(&self, revision: Revision) {
+        self.highest.fetch_max(revision.0, Ordering::SeqCst);
+    }
+
+    /// The highest revision seen so far; to be asked before a consistent read is sent.
+    #[must_use]
+    pub fn highest(&self) -> Revision {
+        Revision(self.highest.load(Ordering::SeqCst))
+    }
+
+    /// Takes in the revision of a consistent read that was sent when `before` was the highest.
+    pub fn read(&self, answered: Revision, before: Revision) -> Result<(), WentBack> {
+        if answered < before {
+            return Err(WentBack { answered, seen: before });
+        }
+        self.saw(answered);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_that_is_older_than_what_was_seen_before_it_is_refused() {
+        let timeline = Timeline::default();
+        timeline.saw(Revision(20));
+        let before = timeline.highest();
+        timeline.saw(Revision(30));
+        assert_eq!(timeline.read(Revision(25), before), Ok(()), "sent before 30 was seen");
+        assert_eq!(timeline.highest(), Revision(30));
+        assert_eq!(
+            timeline.read(Revision(29), timeline.highest()),
+            Err(WentBack { answered: Revision(29), seen: Revision(30) })
+        );
+    }
+}

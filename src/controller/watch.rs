@@ -1,0 +1,181 @@
+//! The watch of one kind: lists, then follows, for ever, and tells the loop in the order of the server.
+//!
+//! The model is never cleared when a list begins, only swapped when it is complete. Errors wait longer each time by a
+//! back-off of its own: kube's is reset by the beginning of each list, also of one that fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use kube::api::Api;
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::client::{Clients, ReadError};
+use super::input::Input;
+use super::timeline::Timeline;
+use crate::api::watched::{Watched, Wire};
+use crate::ipam::names::Revision;
+use crate::world::observe::{Kind, Listing, Object, Observation};
+
+/// Objects to a page. The client copies a page before it is decoded, so this bounds the peak of memory.
+const PAGE_SIZE: u32 = 100;
+/// After how much silence, in seconds, a watch is asked for anew. It bounds how stale a watch can be that broke without
+/// a sign.
+const WATCH_SECONDS: u32 = 60;
+/// The wait after the first error in a row; doubles with each.
+const FIRST_WAIT: Duration = Duration::from_millis(200);
+/// The longest wait between two tries.
+const LONGEST_WAIT: Duration = Duration::from_secs(20);
+
+/// Growing waits between failures in a row.
+#[derive(Debug, Default)]
+pub(super) struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    pub(super) fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    pub(super) fn next(&mut self) -> Duration {
+        let wait = FIRST_WAIT * 2u32.saturating_pow(self.failures.min(10));
+        self.failures = self.failures.saturating_add(1);
+        wait.min(LONGEST_WAIT)
+    }
+}
+
+/// What the watches share.
+#[derive(Clone)]
+pub struct Watches {
+    /// The clients.
+    pub clients: Clients,
+    /// The revisions seen.
+    pub timeline: Arc<Timeline>,
+    /// Where everything goes.
+    pub inputs: mpsc::Sender<Input>,
+    /// Ends the watch.
+    pub stop: CancellationToken,
+}
+
+impl Watches {
+    /// Watches one kind until told to stop. An error is one after which the process has to end.
+    pub async fn follow<W: Wire>(self) -> anyhow::Result<()> {
+        let stop = self.stop.clone();
+        stop.run_until_cancelled(self.follow_for_ever::<W>()).await.unwrap_or(Ok(()))
+    }
+
+    async fn follow_for_ever<W: Wire>(self) -> anyhow::Result<()> {
+        let api: Api<Watched<W>> = Api::all(self.clients.reads.clone());
+        let config = watcher::Config::default().page_size(PAGE_SIZE).timeout(WATCH_SECONDS);
+        let mut events = watcher(api, config).boxed();
+        let mut backoff = Backoff::default();
+        let mut listed: Vec<Object> = Vec::new();
+        let mut at_least = Revision(0);
+        while let Some(event) = events.next().await {
+            let observation = match event {
+                Ok(Event::Init) => {
+                    listed.clear();
+                    at_least = self.revision::<W>().await?;
+                    continue;
+                }
+                Ok(Event::InitApply(object)) => {
+                    let object = object.into_object();
+                    self.saw(&object);
+                    listed.push(object);
+                    continue;
+                }
+                Ok(Event::InitDone) => {
+                    let at_most = self.revision::<W>().await?;
+                    info!(kind = W::KIND.as_str(), objects = listed.len(), "listed");
+                    let objects = std::mem::take(&mut listed);
+                    Observation::Listed(Listing { kind: W::KIND, at_least, at_most, objects })
+                }
+                Ok(Event::Apply(object)) => {
+                    let object = object.into_object();
+                    self.saw(&object);
+                    Observation::Applied(Box::new(object))
+                }
+                Ok(Event::Delete(object)) => {
+                    let object = object.into_object();
+                    self.saw(&object);
+                    Observation::Deleted { kind: W::KIND, name: object.name(), revision: object.revision() }
+                }
+                Err(error) => {
+                    let wait = backoff.next();
+                    warn!(kind = W::KIND.as_str(), %error, retry_in = ?wait, "watch failed");
+                    tokio::time::sleep(wait).await;
+                    continue;
+                }
+            };
+            backoff.reset();
+            if self.inputs.send(Input::Observed(observation)).await.is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn saw(&self, object: &Object) {
+        if object.kind() != Kind::Node {
+            self.timeline.saw(object.revision());
+        }
+    }
+
+    /// How far the store has come, asked until it answers.
+    async fn revision<W: Wire>(&self) -> anyhow::Result<Revision> {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.clients.revision::<W>(&self.timeline).await {
+                Ok(revision) => return Ok(revision),
+                Err(ReadError::WentBack(error)) => return Err(error.into()),
+                Err(error) => {
+                    let wait = backoff.next();
+                    warn!(kind = W::KIND.as_str(), %error, retry_in = ?wait, "list failed");
+                    tokio::time::sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// Looks once a minute whether the store went back (safety rule 8): a watch from a revision that the store does not
+    /// know any more is silent.
+    pub async fn guard_timeline<W: Wire>(self) -> anyhow::Result<()> {
+        let stop = self.stop.clone();
+        let guard = async {
+            let mut interval = tokio::time::interval(Duration::from_secs(60));
+            interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                interval.tick().await;
+                if let Err(ReadError::WentBack(error)) = self.clients.revision::<W>(&self.timeline).await {
+                    return Err(error.into());
+                }
+            }
+        };
+        stop.run_until_cancelled(guard).await.unwrap_or(Ok(()))
+    }
+}
+
+/// Follows a stream of anything until it has something to say, with waits that grow. For kinds that are no part of
+/// the world.
+pub(super) async fn next_event<K, S>(events: &mut S, backoff: &mut Backoff, what: &str) -> Option<Event<K>>
+where
+    S: futures::Stream<Item = Result<Event<K>, watcher::Error>> + Unpin,
+{
+    loop {
+        match events.try_next().await {
+            Ok(event) => {
+                backoff.reset();
+                return event;
+            }
+            Err(error) => {
+                let wait = backoff.next();
+                warn!(%error, retry_in = ?wait, "watch of {what} failed");
+                tokio::time::sleep(wait).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Findings: something wrong that was seen and is reported, each with a stable name.
+
+use std::fmt;
+
+use crate::world::observe::Kind;
+
+/// Something wrong that was seen.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// What is wrong.
+    pub kind: FindingKind,
+    /// The kind of the object that it was seen on.
+    pub subject: Kind,
+    /// The name of that object.
+    pub name: String,
+    /// A sentence for a person: the field, the value and the rule.
+    pub message: String,
+}
+
+/// The stable names of findings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FindingKind {
+    /// An object exists and can't be read; what it holds is treated as taken.
+    UnreadableObject,
+    /// A CiliumNode has an address or prefix that can't be read.
+    MalformedCiliumNode,
+    /// A claim overlaps something else, and is not published.
+    Overlap,
+    /// A claim was made for a Node object that is gone.
+    ClaimOfOtherNode,
+    /// A node asks for more than its first pool allows it.
+    NodeAtLimit,
+    /// The controller's own bookkeeping is not what its objects say.
+    BrokenInvariant,
+}
+
+impl FindingKind {
+    /// The stable name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnreadableObject => "UnreadableObject",
+            Self::MalformedCiliumNode => "MalformedCiliumNode",
+            Self::Overlap => "Overlap",
+            Self::ClaimOfOtherNode => "ClaimOfOtherNode",
+            Self::NodeAtLimit => "NodeAtLimit",
+            Self::BrokenInvariant => "BrokenInvariant",
+        }
+    }
+}
+
+impl Finding {
+    /// A finding about an object.
+    #[must_use]
+    pub fn new(kind: FindingKind, subject: Kind, name: &str, message: String) -> Self {
+        Self { kind, subject, name: name.to_owned(), message }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}: {}", self.kind.as_str(), self.subject.as_str(), self.name, self.message)
+    }
+}

@@ -1,0 +1,26 @@
+//! Structured logs on standard error.
+
+use tracing_subscriber::EnvFilter;
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What is logged where nothing else is asked for. kube logs every 5xx as an error and whole bodies that it can't read
+/// as warnings; both come to us as errors, and are reported where they matter.
+const DEFAULT_FILTER: &str = "info,kube_client=off,kube_runtime=error";
+
+/// Starts logging. `RUST_LOG` overrides what is logged.
+pub fn start(format: Format) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        Format::Text => subscriber.with_ansi(false).init(),
+        Format::Json => subscriber.json().flatten_event(true).init(),
+    }
+}

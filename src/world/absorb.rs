@@ -1,0 +1,502 @@
+//! How the world takes in what it is told: observations of watches and lists, and outcomes of writes.
+//!
+//! Keeps two invariants. Nothing older replaces anything newer, whatever the order of arrival. And nothing that
+//! stands anywhere is ever free in between: the new taker is entered before the old one goes.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kube_core::SelectorExt;
+
+use super::World;
+use super::objects::{CiliumNode, Node};
+use super::observe::{Kind, Listing, Object, Observation, PoolObject, Unreadable};
+use super::write::{Answer, ObjectKey, Outcome, Seen};
+use super::{KnownClaim, Now};
+use crate::ipam::addresses::AddressSet;
+use crate::ipam::block::Cidr;
+use crate::ipam::claim::{Claim, ClaimState, Reason};
+use crate::ipam::ledger::Taker;
+use crate::ipam::names::{NodeName, PoolName, Revision};
+use crate::ipam::pool::Pool;
+
+/// The longest wait before a node is tried again whose writes fail.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// The wait after the second failure in a row; doubles with each further one. The first is tried again at once,
+/// because a conflict is news and the object has been read since.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+
+/// Where an object was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    /// In the ordered stream of its kind, or in a list of it.
+    Watch,
+    /// In the answer to a write or a read of ours, at this consistent revision where the answer told one.
+    Answer(Option<Revision>),
+}
+
+impl World {
+    /// Takes in what a watch or list shows.
+    pub fn observe(&mut self, observation: Observation) {
+        match observation {
+            Observation::Listed(listing) => self.observe_listing(listing),
+            Observation::Applied(object) => {
+                let (kind, revision) = (object.kind(), object.revision());
+                self.observe_object(*object, Source::Watch);
+                self.reach(kind, revision);
+            }
+            Observation::Deleted { kind, name, revision } => {
+                self.observe_deletion(kind, &name, revision);
+                self.reach(kind, revision);
+            }
+        }
+    }
+
+    /// Takes in what became of a write.
+    pub fn finish(&mut self, outcome: Outcome, now: Now) {
+        let Outcome { key, node, answer, seen } = outcome;
+        self.flights.remove(&key);
+        match seen {
+            Seen::Nothing | Seen::Unreadable(_) => {}
+            Seen::Claim(claim) => self.observe_claim(*claim, Source::Answer(None)),
+            Seen::CiliumNode(cilium_node) => {
+                self.observe_cilium_node(*cilium_node, Source::Answer(None));
+            }
+            // A pool that the watch has shown to be gone does not come back by an answer.
+            Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
+            Seen::Pool(_) => {}
+            Seen::Absent(revision) => self.observe_absence(&key, revision),
+            Seen::ClaimsOf { revision, claims } => {
+                if let Some(node) = &node {
+                    self.observe_claims_of(node, revision, claims);
+                }
+            }
+        }
+        if let ObjectKey::Claim(cidr) = key {
+            // The claim, where there is one, is entered by now.
+            self.ledger.release(cidr, &Taker::Pending);
+            if !self.ledger.is_taken(cidr) {
+                self.wake_waiting();
+            }
+        }
+        if let Some(node) = node {
+            let serving = self.servings.entry(node.clone()).or_default();
+            if answer == Answer::Done {
+                serving.failures = 0;
+                serving.not_before = None;
+            } else {
+                serving.failures = serving.failures.saturating_add(1);
+                let asked = match &answer {
+                    Answer::Refused(_, asked) => asked.unwrap_or(FIRST_WAIT),
+                    Answer::Done | Answer::Moved(_) | Answer::Unknown(_) => Duration::ZERO,
+                };
+                let wait = match serving.failures {
+                    0 | 1 => asked,
+                    more => asked.max(FIRST_WAIT * 2u32.saturating_pow((more - 2).min(8))).min(LONGEST_WAIT),
+                };
+                serving.not_before = (!wait.is_zero()).then(|| now.uptime + wait);
+            }
+            self.mark(&node);
+        }
+        if let ObjectKey::Pool(pool) = key {
+            self.agenda.mark_pool(&pool);
+        }
+    }
+
+    fn observe_listing(&mut self, listing: Listing) {
+        let Listing { kind, at_least, at_most, objects } = listing;
+        let listed: BTreeSet<String> = objects.iter().map(Object::name).collect();
+        for object in objects {
+            self.observe_object(object, Source::Watch);
+        }
+        for name in self.names_of(kind) {
+            if !listed.contains(&name) {
+                self.observe_absence_from_list(kind, &name, at_least, at_most);
+            }
+        }
+        self.reach(kind, at_least);
+    }
+
+    fn names_of(&self, kind: Kind) -> Vec<String> {
+        let mut names: Vec<String> = match kind {
+            Kind::Node => self.nodes.keys().map(ToString::to_string).collect(),
+            Kind::CiliumNode => self.cilium_nodes.keys().map(ToString::to_string).collect(),
+            Kind::Pool => self.pools.keys().map(ToString::to_string).collect(),
+            Kind::Claim => self.claims.keys().map(|cidr| cidr.object_name()).collect(),
+        };
+        names.extend(self.unreadable.keys().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()));
+        names
+    }
+
+    /// An object that we know is not in a list that shows the store as it was between two revisions.
+    fn observe_absence_from_list(&mut self, kind: Kind, name: &str, at_least: Revision, at_most: Revision) {
+        if kind == Kind::Claim
+            && let Some(known) = self.claim_named(name)
+            && !known.shown
+            && known.claim.revision > at_least
+        {
+            // Known from an answer that may be newer than the list. If it is, the watch will show the claim; if it
+            // is not, nothing ever will. A read tells.
+            let cidr = known.claim.cidr;
+            self.agenda.doubt(cidr);
+            return;
+        }
+        self.observe_deletion(kind, name, at_most);
+    }
+
+    fn claim_named(&self, name: &str) -> Option<&KnownClaim> {
+        // Names are made from CIDRs one to one; the map is ordered by CIDR.
+        self.claims.values().find(|known| known.claim.cidr.object_name() == name)
+    }
+
+    /// The watch of a kind has come so far.
+    fn reach(&mut self, kind: Kind, revision: Revision) {
+        let position = self.positions.entry(kind).or_default();
+        if revision <= *position {
+            return;
+        }
+        *position = revision;
+        if kind == Kind::CiliumNode {
+            let mut freed = false;
+            while let Some((at, cidr)) = self.vanished.first().copied()
+                && at <= revision
+            {
+                self.vanished.pop_first();
+                self.ledger.release(cidr, &Taker::Vanished(at));
+                freed = true;
+            }
+            if freed {
+                self.wake_waiting();
+            }
+        }
+    }
+
+    fn observe_object(&mut self, object: Object, source: Source) {
+        let (kind, name) = (object.kind(), object.name());
+        match object {
+            Object::Node(node) => self.observe_node(node),
+            Object::CiliumNode(cilium_node) => self.observe_cilium_node(cilium_node, source),
+            Object::Pool(pool) => self.observe_pool(pool),
+            Object::Claim(claim) => self.observe_claim(claim, source),
+            Object::Unreadable(_, unreadable) => {
+                self.observe_unreadable(kind, unreadable);
+                return;
+            }
+        }
+        self.forget_unreadable(kind, &name);
+    }
+
+    fn observe_node(&mut self, node: Node) {
+        if self.nodes.get(&node.name).is_some_and(|known| known.revision > node.revision) {
+            return;
+        }
+        let name = node.name.clone();
+        self.set_own_addresses(Kind::Node, &name, node.addresses.clone());
+        self.mark_pools_of(&name);
+        self.select(&node);
+        self.nodes.insert(name.clone(), node);
+        self.mark(&name);
+        self.mark_pools_of(&name);
+    }
+
+    fn select(&mut self, node: &Node) {
+        let mut pools: Vec<&Pool> =
+            self.declared.values().filter(|pool| pool.selector.matches(&node.labels)).collect();
+        pools.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
+        let names: Vec<PoolName> = pools.into_iter().map(|pool| pool.name.clone()).collect();
+        self.selection.insert(node.name.clone(), names);
+    }
+
+    fn observe_cilium_node(&mut self, cilium_node: CiliumNode, source: Source) {
+        let name = cilium_node.name.clone();
+        match self.cilium_nodes.get(&name) {
+            Some(known) if known.revision > cilium_node.revision => return,
+            // An answer that the watch has overtaken: the object is gone since.
+            None if matches!(source, Source::Answer(_))
+                && cilium_node.revision <= self.position(Kind::CiliumNode) =>
+            {
+                return;
+            }
+            _ => {}
+        }
+        self.set_own_addresses(Kind::CiliumNode, &name, cilium_node.addresses.clone());
+        self.cilium_nodes.insert(name.clone(), cilium_node);
+        self.restand(&name);
+        self.mark(&name);
+    }
+
+    fn observe_claim(&mut self, claim: Claim, source: Source) {
+        let cidr = claim.cidr;
+        let known = self.claims.get(&cidr);
+        match (known, source) {
+            (Some(known), Source::Watch) if known.claim.revision > claim.revision => {
+                if known.claim.uid == claim.uid {
+                    let node = known.claim.node.clone();
+                    if let Some(known) = self.claims.get_mut(&cidr) {
+                        known.shown = true;
+                    }
+                    self.mark(&node);
+                }
+                return;
+            }
+            (Some(known), Source::Answer(_)) if known.claim.revision > claim.revision => return,
+            (None, Source::Answer(_)) if claim.revision <= self.position(Kind::Claim) => return,
+            _ => {}
+        }
+        let same = known.filter(|known| known.claim.uid == claim.uid);
+        let confirmed = match source {
+            Source::Answer(Some(revision)) => revision,
+            Source::Answer(None) | Source::Watch => Revision(0),
+        };
+        let confirmed = same.map_or(confirmed, |known| known.confirmed.max(confirmed));
+        let shown = source == Source::Watch || same.is_some_and(|known| known.shown);
+        let (node, pool) = (claim.node.clone(), claim.pool.clone());
+        let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed });
+        self.ledger.take(cidr, Taker::Claim);
+        if let Some(before) = before
+            && before.claim.node != node
+        {
+            self.disown(&before.claim.node, cidr);
+            self.restand(&before.claim.node);
+            self.mark(&before.claim.node);
+        }
+        if self.claims_of.entry(node.clone()).or_default().insert(cidr) {
+            self.restand(&node);
+        }
+        self.mark(&node);
+        self.agenda.mark_pool(&pool);
+        self.mark_holders_of_overlapping(cidr);
+    }
+
+    /// A claim that overlaps others keeps all of them from being published (safety rule 2), so each looks again.
+    fn mark_holders_of_overlapping(&mut self, cidr: Cidr) {
+        let holders: Vec<NodeName> = self
+            .ledger
+            .overlapping_claims(cidr)
+            .filter(|other| *other != cidr)
+            .filter_map(|other| self.claims.get(&other))
+            .map(|known| known.claim.node.clone())
+            .collect();
+        for node in holders {
+            self.mark(&node);
+        }
+    }
+
+    fn disown(&mut self, node: &NodeName, cidr: Cidr) {
+        if let Some(cidrs) = self.claims_of.get_mut(node) {
+            cidrs.remove(&cidr);
+            if cidrs.is_empty() {
+                self.claims_of.remove(node);
+            }
+        }
+    }
+
+    /// What lies on a CiliumNode and in no claim of that node is taken by the node itself.
+    ///
+    /// While the CiliumNode is away and the Node is not, its agent goes on with the addresses that it had.
+    fn restand(&mut self, node: &NodeName) {
+        let mut standing = match self.cilium_nodes.get(node) {
+            Some(cilium_node) => cilium_node.standing(),
+            None if self.nodes.contains_key(node) => return,
+            None => AddressSet::new(),
+        };
+        for cidr in self.claims_of.get(node).into_iter().flatten() {
+            standing.remove_cidr(*cidr);
+        }
+        let before = self.ledger.standing(node);
+        if before.map_or(standing.is_empty(), |before| *before == standing) {
+            return;
+        }
+        self.ledger.set_standing(node, standing);
+        self.wake_waiting();
+    }
+
+    fn observe_pool(&mut self, pool: PoolObject) {
+        let name = pool.name.clone();
+        if self.pools.get(&name).is_some_and(|known| known.revision > pool.revision) {
+            return;
+        }
+        let before = match &pool.pool {
+            Ok(declared) => self.declared.insert(name.clone(), declared.clone()),
+            Err(_) => self.declared.remove(&name),
+        };
+        let same = self.declared.get(&name) == before.as_ref();
+        self.agenda.mark_pool(&name);
+        self.pools.insert(name, pool);
+        if !same {
+            self.pools_changed();
+        }
+    }
+
+    /// The declared pools are others than before: the free space and every node's choice follow.
+    pub(super) fn pools_changed(&mut self) {
+        self.ledger.set_pools(&self.declared);
+        let nodes: Vec<Node> = self.nodes.values().cloned().collect();
+        for node in nodes {
+            self.select(&node);
+        }
+        self.mark_all();
+    }
+
+    fn observe_unreadable(&mut self, kind: Kind, unreadable: Unreadable) {
+        let name = unreadable.name.clone();
+        let taker = Taker::Unreadable(format!("{} {name}", kind.as_str()));
+        let addresses = unreadable.addresses.clone();
+        for cidr in addresses.cidrs() {
+            self.ledger.take(cidr, taker.clone());
+        }
+        // What was known of the object stays known and taken, but nothing is decided on it: the plan asks.
+        if let Some(before) = self.unreadable.insert((kind, name.clone()), unreadable) {
+            for cidr in before.addresses.cidrs() {
+                if !addresses.cidrs().any(|kept| kept == cidr) {
+                    self.ledger.release(cidr, &taker);
+                }
+            }
+        }
+        self.mark_subject(kind, &name);
+    }
+
+    fn forget_unreadable(&mut self, kind: Kind, name: &str) {
+        if let Some(before) = self.unreadable.remove(&(kind, name.to_owned())) {
+            let taker = Taker::Unreadable(format!("{} {name}", kind.as_str()));
+            for cidr in before.addresses.cidrs() {
+                self.ledger.release(cidr, &taker);
+            }
+            self.mark_subject(kind, name);
+            self.wake_waiting();
+        }
+    }
+
+    fn mark_subject(&mut self, kind: Kind, name: &str) {
+        match kind {
+            Kind::Node | Kind::CiliumNode => self.mark(&NodeName::from(name)),
+            Kind::Pool => self.agenda.mark_pool(&PoolName::from(name)),
+            Kind::Claim => {
+                if let Some(node) = self.claim_named(name).map(|known| known.claim.node.clone()) {
+                    self.mark(&node);
+                }
+            }
+        }
+    }
+
+    fn observe_deletion(&mut self, kind: Kind, name: &str, revision: Revision) {
+        match kind {
+            Kind::Node => self.observe_node_deletion(&NodeName::from(name), revision),
+            Kind::CiliumNode => self.observe_cilium_node_deletion(&NodeName::from(name), revision),
+            Kind::Pool => self.observe_pool_deletion(&PoolName::from(name), revision),
+            Kind::Claim => {
+                if let Some(cidr) = self.claim_named(name).map(|known| known.claim.cidr) {
+                    self.observe_claim_deletion(cidr, revision);
+                }
+            }
+        }
+        self.forget_unreadable(kind, name);
+    }
+
+    fn observe_node_deletion(&mut self, name: &NodeName, revision: Revision) {
+        if self.nodes.get(name).is_some_and(|known| known.revision > revision) {
+            return;
+        }
+        self.mark_pools_of(name);
+        self.nodes.remove(name);
+        self.selection.remove(name);
+        self.set_own_addresses(Kind::Node, name, Vec::new());
+        self.restand(name);
+        self.mark(name);
+    }
+
+    fn observe_cilium_node_deletion(&mut self, name: &NodeName, revision: Revision) {
+        if self.cilium_nodes.get(name).is_some_and(|known| known.revision > revision) {
+            return;
+        }
+        self.cilium_nodes.remove(name);
+        self.set_own_addresses(Kind::CiliumNode, name, Vec::new());
+        self.restand(name);
+        self.mark(name);
+    }
+
+    fn observe_pool_deletion(&mut self, name: &PoolName, revision: Revision) {
+        if self.pools.get(name).is_some_and(|known| known.revision > revision) {
+            return;
+        }
+        if self.pools.remove(name).is_some() {
+            self.declared.remove(name);
+            self.agenda.forget_pool(name);
+            self.pools_changed();
+        }
+    }
+
+    fn observe_claim_deletion(&mut self, cidr: Cidr, revision: Revision) {
+        let Some(known) = self.claims.get(&cidr).filter(|known| known.claim.revision <= revision) else {
+            return;
+        };
+        let (node, pool) = (known.claim.node.clone(), known.claim.pool.clone());
+        if !may_vanish(&known.claim) && revision > self.position(Kind::CiliumNode) {
+            self.ledger.take(cidr, Taker::Vanished(revision));
+            self.vanished.insert((revision, cidr));
+        }
+        self.claims.remove(&cidr);
+        self.disown(&node, cidr);
+        // Whatever of it still stands on the CiliumNode is entered before the claim goes.
+        self.restand(&node);
+        self.ledger.release(cidr, &Taker::Claim);
+        self.mark(&node);
+        self.agenda.mark_pool(&pool);
+        self.wake_waiting();
+    }
+
+    /// A read of ours found nothing under this key.
+    fn observe_absence(&mut self, key: &ObjectKey, revision: Option<Revision>) {
+        match key {
+            ObjectKey::Claim(cidr) => {
+                let not_after = revision.unwrap_or(Revision(u64::MAX));
+                self.observe_claim_deletion(*cidr, not_after);
+            }
+            // A deletion that the watch will tell, and in its order.
+            ObjectKey::CiliumNode(_) | ObjectKey::ClaimsOf(_) | ObjectKey::Pool(_) => {}
+        }
+    }
+
+    /// All claims of a node as of one revision, by a consistent read.
+    fn observe_claims_of(&mut self, node: &NodeName, revision: Revision, claims: Vec<Claim>) {
+        let found: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
+        for claim in claims {
+            self.observe_claim(claim, Source::Answer(Some(revision)));
+        }
+        let missing: Vec<Cidr> =
+            self.claims_of(node).map(|known| known.claim.cidr).filter(|cidr| !found.contains(cidr)).collect();
+        for cidr in missing {
+            self.observe_claim_deletion(cidr, revision);
+        }
+    }
+
+    fn set_own_addresses(&mut self, kind: Kind, name: &NodeName, addresses: Vec<std::net::IpAddr>) {
+        let key = (kind, name.clone());
+        if self.own_addresses.get(&key).is_none_or(Vec::is_empty) && addresses.is_empty() {
+            return;
+        }
+        for address in &addresses {
+            *self.node_addresses.entry(*address).or_default() += 1;
+        }
+        for address in self.own_addresses.insert(key.clone(), addresses).unwrap_or_default() {
+            if let Some(count) = self.node_addresses.get_mut(&address) {
+                *count -= 1;
+                if *count == 0 {
+                    self.node_addresses.remove(&address);
+                }
+            }
+        }
+        if self.own_addresses.get(&key).is_some_and(Vec::is_empty) {
+            self.own_addresses.remove(&key);
+        }
+    }
+}
+
+/// Whether a claim in this state may go without leaving anything behind: after its rest, or never published.
+fn may_vanish(claim: &Claim) -> bool {
+    match claim.state {
+        ClaimState::Cooling => true,
+        ClaimState::Releasing => claim.reason == Some(Reason::Unused),
+        ClaimState::Held | ClaimState::Draining => false,
+    }
+}

@@ -1,0 +1,127 @@
+//! What is to be decided next: nodes and pools about which something changed, and the times to look again.
+//!
+//! Ordered, so that equal worlds decide in equal order. It looks for no work by itself: only an observation, an
+//! outcome, or a time that a decision named puts something here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::ipam::block::Cidr;
+use crate::ipam::names::{NodeName, PoolName};
+
+/// Who goes first: a node that holds claims may be in the middle of its first grant, and must not find that a
+/// newcomer took the block that would have completed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Turn {
+    /// It holds claims.
+    Holder,
+    /// It holds none.
+    Newcomer,
+}
+
+/// Who or what a time was named for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Waker {
+    Node(NodeName),
+    Pool(PoolName),
+}
+
+/// The agenda.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Agenda {
+    nodes: BTreeSet<(Turn, NodeName)>,
+    pools: BTreeSet<PoolName>,
+    wakes: BTreeSet<(Duration, Waker)>,
+    wake_of: BTreeMap<Waker, Duration>,
+    status_written: BTreeMap<PoolName, Duration>,
+    doubts: BTreeSet<Cidr>,
+}
+
+impl Agenda {
+    pub(super) fn next_node(&self) -> Option<&NodeName> {
+        self.nodes.first().map(|(_, node)| node)
+    }
+
+    pub(super) fn next_pool(&self) -> Option<&PoolName> {
+        self.pools.first()
+    }
+
+    pub(super) fn next_wake(&self) -> Option<Duration> {
+        self.wakes.first().map(|(at, _)| *at)
+    }
+
+    pub(super) fn mark_node(&mut self, turn: Turn, node: &NodeName) {
+        self.unmark_node(node);
+        self.nodes.insert((turn, node.clone()));
+    }
+
+    pub(super) fn unmark_node(&mut self, node: &NodeName) {
+        self.nodes.remove(&(Turn::Holder, node.clone()));
+        self.nodes.remove(&(Turn::Newcomer, node.clone()));
+    }
+
+    pub(super) fn mark_pool(&mut self, pool: &PoolName) {
+        if !self.pools.contains(pool) {
+            self.pools.insert(pool.clone());
+        }
+    }
+
+    pub(super) fn unmark_pool(&mut self, pool: &PoolName) {
+        self.pools.remove(pool);
+    }
+
+    pub(super) fn wake_node(&mut self, node: &NodeName, at: Duration) {
+        self.wake(Waker::Node(node.clone()), at);
+    }
+
+    pub(super) fn wake_pool(&mut self, pool: &PoolName, at: Duration) {
+        self.wake(Waker::Pool(pool.clone()), at);
+    }
+
+    /// One time each: the latest decision knows best.
+    fn wake(&mut self, waker: Waker, at: Duration) {
+        if let Some(before) = self.wake_of.insert(waker.clone(), at) {
+            self.wakes.remove(&(before, waker.clone()));
+        }
+        self.wakes.insert((at, waker));
+    }
+
+    pub(super) fn advance(&mut self, uptime: Duration) {
+        while let Some((at, _)) = self.wakes.first()
+            && *at <= uptime
+            && let Some((_, waker)) = self.wakes.pop_first()
+        {
+            self.wake_of.remove(&waker);
+            match waker {
+                // Only nodes that hold or wait are woken, and both keep their place.
+                Waker::Node(node) => self.mark_node(Turn::Holder, &node),
+                Waker::Pool(pool) => self.mark_pool(&pool),
+            }
+        }
+    }
+
+    pub(super) fn status_written(&mut self, pool: &PoolName, at: Duration) {
+        self.status_written.insert(pool.clone(), at);
+    }
+
+    pub(super) fn status_written_at(&self, pool: &PoolName) -> Option<Duration> {
+        self.status_written.get(pool).copied()
+    }
+
+    pub(super) fn forget_pool(&mut self, pool: &PoolName) {
+        self.pools.remove(pool);
+        self.status_written.remove(pool);
+    }
+
+    pub(super) fn doubt(&mut self, cidr: Cidr) {
+        self.doubts.insert(cidr);
+    }
+
+    pub(super) fn doubts(&self) -> impl Iterator<Item = Cidr> + '_ {
+        self.doubts.iter().copied()
+    }
+
+    pub(super) fn clear_doubts(&mut self) {
+        self.doubts.clear();
+    }
+}

@@ -1,0 +1,58 @@
+//! The self-check: what the world derives must equal what its objects say, computed anew.
+//!
+//! Run by property tests after each step, and by the controller now and then. A difference is a broken invariant of
+//! ours, never bad input.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::World;
+use crate::ipam::block::Cidr;
+use crate::ipam::ledger::Taker;
+use crate::ipam::names::NodeName;
+
+impl World {
+    /// Every difference between the derived state and the objects; empty when all is well.
+    #[must_use]
+    pub fn check(&self) -> Vec<String> {
+        let mut differences: Vec<String> =
+            self.ledger.check(&self.declared).iter().map(ToString::to_string).collect();
+
+        let mut claims_of: BTreeMap<NodeName, BTreeSet<Cidr>> = BTreeMap::new();
+        for (cidr, known) in &self.claims {
+            claims_of.entry(known.claim.node.clone()).or_default().insert(*cidr);
+            if !self.ledger.takers(*cidr).contains(&Taker::Claim) {
+                differences.push(format!("claim {cidr} does not take its block"));
+            }
+        }
+        if claims_of != self.claims_of {
+            differences.push("the index of claims by node is not that of the claims".to_owned());
+        }
+        for (cidr, taker) in self.ledger.entries() {
+            if *taker == Taker::Claim && !self.claims.contains_key(&cidr) {
+                differences.push(format!("block {cidr} is taken by a claim that is not known"));
+            }
+        }
+        let mut node_addresses: BTreeMap<IpAddr, u32> = BTreeMap::new();
+        for address in self.own_addresses.values().flatten() {
+            *node_addresses.entry(*address).or_default() += 1;
+        }
+        if node_addresses != self.node_addresses {
+            differences.push("the addresses of nodes are not those of the objects".to_owned());
+        }
+        for (name, cilium_node) in &self.cilium_nodes {
+            let mut standing = cilium_node.standing();
+            for cidr in self.claims_of.get(name).into_iter().flatten() {
+                standing.remove_cidr(*cidr);
+            }
+            let entered = self.ledger.standing(name);
+            if entered.map_or(!standing.is_empty(), |entered| *entered != standing) {
+                differences.push(format!("what stands on ciliumnode {name} is not what it takes"));
+            }
+        }
+        if self.nodes.keys().ne(self.selection.keys()) {
+            differences.push("the selection does not cover the nodes".to_owned());
+        }
+        differences
+    }
+}

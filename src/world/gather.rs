@@ -1,0 +1,91 @@
+//! The start: everything that stands is taken before anything is decided (safety rule 6).
+//!
+//! A [`World`] comes from [`Gathering::complete`] only, and that needs a list of every kind and a word on Cilium's
+//! mode. Nothing plans on a `Gathering`.
+
+use std::collections::BTreeMap;
+
+use super::World;
+use super::agenda::Agenda;
+use super::objects::Mode;
+use super::observe::{Kind, Listing, Observation};
+use crate::ipam::ledger::Ledger;
+
+/// What has been listed so far.
+#[derive(Debug, Default)]
+pub struct Gathering {
+    listings: BTreeMap<Kind, Listing>,
+    later: Vec<Observation>,
+    mode: Option<Mode>,
+}
+
+impl Gathering {
+    /// Takes in an observation; lists are kept, and what came after a list is applied after it.
+    pub fn observe(&mut self, observation: Observation) {
+        match observation {
+            Observation::Listed(listing) => {
+                let kind = listing.kind;
+                self.later.retain(|later| kind_of(later) != kind);
+                self.listings.insert(kind, listing);
+            }
+            Observation::Applied(_) | Observation::Deleted { .. } => self.later.push(observation),
+        }
+    }
+
+    /// Takes in Cilium's mode.
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.mode = Some(mode);
+    }
+
+    /// The kinds that have not been listed yet.
+    #[must_use]
+    pub fn missing(&self) -> Vec<Kind> {
+        Kind::ALL.into_iter().filter(|kind| !self.listings.contains_key(kind)).collect()
+    }
+
+    /// The world, once every kind has been listed and Cilium's mode is known; the gathering so far otherwise.
+    pub fn complete(mut self) -> Result<World, Self> {
+        if !self.missing().is_empty() {
+            return Err(self);
+        }
+        let Some(mode) = self.mode.take() else {
+            return Err(self);
+        };
+        let mut world = World {
+            mode,
+            pools: BTreeMap::new(),
+            declared: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            cilium_nodes: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            claims_of: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            positions: BTreeMap::new(),
+            vanished: std::collections::BTreeSet::new(),
+            ledger: Ledger::default(),
+            own_addresses: BTreeMap::new(),
+            node_addresses: BTreeMap::new(),
+            selection: BTreeMap::new(),
+            servings: BTreeMap::new(),
+            flights: BTreeMap::new(),
+            agenda: Agenda::default(),
+        };
+        for kind in Kind::ALL {
+            if let Some(listing) = self.listings.remove(&kind) {
+                world.observe(Observation::Listed(listing));
+            }
+        }
+        for observation in self.later {
+            world.observe(observation);
+        }
+        Ok(world)
+    }
+}
+
+fn kind_of(observation: &Observation) -> Kind {
+    match observation {
+        Observation::Listed(listing) => listing.kind,
+        Observation::Applied(object) => object.kind(),
+        Observation::Deleted { kind, .. } => *kind,
+    }
+}

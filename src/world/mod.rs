@@ -1,0 +1,380 @@
+//! The model of the cluster: all four kinds, what is taken, and what is on its way.
+//!
+//! Pure. It is told what watches, lists and answers show ([`observe::Observation`], [`write::Outcome`]) and what has
+//! been decided ([`World::begin`]); it decides nothing itself. It cannot be made from less than a list of each kind
+//! ([`gather::Gathering`]), so nothing is decided before everything that stands is taken (safety rule 6).
+//!
+//! Ownership is looked up by CIDR and claim, never through the labels that a node has at the moment.
+
+pub mod gather;
+pub mod objects;
+pub mod observe;
+pub mod status;
+pub mod write;
+
+mod absorb;
+mod agenda;
+mod check;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::ipam::addresses::AddressSet;
+use crate::ipam::block::Cidr;
+use crate::ipam::claim::Claim;
+use crate::ipam::ledger::{Ledger, Taker};
+use crate::ipam::names::{NodeName, PoolName, Revision, Uid};
+use crate::ipam::plan::{NodePlan, Unmet};
+use crate::ipam::pool::Pool;
+
+use agenda::Agenda;
+use objects::{CiliumNode, Mode, Node, Settings};
+use observe::{Kind, PoolObject, Unreadable};
+use write::{ObjectKey, Write};
+
+/// The time of a decision, given from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Now {
+    /// Since the process began; for intervals.
+    pub uptime: Duration,
+    /// Milliseconds since the epoch; for what is written into objects.
+    pub wall: i64,
+}
+
+/// A claim and how well it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownClaim {
+    /// The claim in its newest version.
+    pub claim: Claim,
+    /// Whether a watch or list has reached it. An answer to our own create does not count: it says nothing about
+    /// claims that overlap (safety rule 2).
+    pub shown: bool,
+    /// The revision of the last consistent read that showed it.
+    pub confirmed: Revision,
+}
+
+/// How a node is being served.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Serving {
+    /// When the last patch of its CiliumNode was sent.
+    pub last_publish: Option<Duration>,
+    /// How many writes in a row were not applied.
+    pub failures: u32,
+    /// No decision before that time.
+    pub not_before: Option<Duration>,
+    /// What it asks for and no pool can give.
+    pub unmet: BTreeSet<Unmet>,
+    /// Whether the last decision found nothing left to do for it.
+    pub at_rest: bool,
+}
+
+/// The model of the cluster.
+#[derive(Debug, Clone)]
+pub struct World {
+    mode: Mode,
+    pools: BTreeMap<PoolName, PoolObject>,
+    /// What the readable ones of them declare.
+    declared: BTreeMap<PoolName, Pool>,
+    nodes: BTreeMap<NodeName, Node>,
+    cilium_nodes: BTreeMap<NodeName, CiliumNode>,
+    claims: BTreeMap<Cidr, KnownClaim>,
+    claims_of: BTreeMap<NodeName, BTreeSet<Cidr>>,
+    unreadable: BTreeMap<(Kind, String), Unreadable>,
+    /// How far the watch of each kind has come.
+    positions: BTreeMap<Kind, Revision>,
+    /// Claims that vanished improperly, by the revision that CiliumNodes have to pass first.
+    vanished: BTreeSet<(Revision, Cidr)>,
+    ledger: Ledger,
+    /// The addresses of nodes themselves, by where they were found.
+    own_addresses: BTreeMap<(Kind, NodeName), Vec<IpAddr>>,
+    /// The same, how often each was found.
+    node_addresses: BTreeMap<IpAddr, u32>,
+    /// The pools that select each node, in the order in which it asks them.
+    selection: BTreeMap<NodeName, Vec<PoolName>>,
+    servings: BTreeMap<NodeName, Serving>,
+    flights: BTreeMap<ObjectKey, Option<NodeName>>,
+    agenda: Agenda,
+}
+
+impl World {
+    /// Whether the controller may write, and with which settings of Cilium's.
+    #[must_use]
+    pub fn mode(&self) -> &Mode {
+        &self.mode
+    }
+
+    /// Cilium's settings, where the controller may write.
+    #[must_use]
+    pub fn settings(&self) -> Option<&Settings> {
+        match &self.mode {
+            Mode::Active(settings) => Some(settings),
+            Mode::Passive(_) => None,
+        }
+    }
+
+    /// A Node.
+    #[must_use]
+    pub fn node(&self, name: &NodeName) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    /// All Nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    /// A CiliumNode.
+    #[must_use]
+    pub fn cilium_node(&self, name: &NodeName) -> Option<&CiliumNode> {
+        self.cilium_nodes.get(name)
+    }
+
+    /// The object of a pool, readable or not.
+    #[must_use]
+    pub fn pool_object(&self, name: &PoolName) -> Option<&PoolObject> {
+        self.pools.get(name)
+    }
+
+    /// A pool that could be read.
+    #[must_use]
+    pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
+        self.declared.get(name)
+    }
+
+    /// All objects of pools.
+    pub fn pool_objects(&self) -> impl Iterator<Item = &PoolObject> {
+        self.pools.values()
+    }
+
+    /// The pools that select a node, in the order in which it asks them: by priority, then by name.
+    pub fn pools_of(&self, node: &NodeName) -> impl Iterator<Item = &Pool> {
+        self.selection.get(node).into_iter().flatten().filter_map(|name| self.pool(name))
+    }
+
+    /// A claim.
+    #[must_use]
+    pub fn claim(&self, cidr: Cidr) -> Option<&KnownClaim> {
+        self.claims.get(&cidr)
+    }
+
+    /// All claims.
+    pub fn claims(&self) -> impl Iterator<Item = &KnownClaim> {
+        self.claims.values()
+    }
+
+    /// The claims of a node, in numeric order.
+    pub fn claims_of(&self, node: &NodeName) -> impl Iterator<Item = &KnownClaim> {
+        self.claims_of.get(node).into_iter().flatten().filter_map(|cidr| self.claims.get(cidr))
+    }
+
+    /// The revision at which a claim is known to exist as it is known (safety rule 4).
+    #[must_use]
+    pub fn known_at(&self, known: &KnownClaim) -> Revision {
+        let watched = if known.shown { self.position(Kind::Claim) } else { Revision(0) };
+        known.claim.revision.max(known.confirmed).max(watched)
+    }
+
+    /// How far the watch of a kind has come.
+    #[must_use]
+    pub fn position(&self, kind: Kind) -> Revision {
+        self.positions.get(&kind).copied().unwrap_or_default()
+    }
+
+    /// What is taken, and the free space of every pool.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The addresses of nodes themselves that lie in `block`.
+    #[must_use]
+    pub fn node_addresses_in(&self, block: Cidr) -> AddressSet {
+        self.node_addresses
+            .range(block.first_address()..=block.last_address())
+            .map(|(address, _)| *address)
+            .collect()
+    }
+
+    /// The object of a kind and name, where it exists and could not be read.
+    #[must_use]
+    pub fn unreadable(&self, kind: Kind, name: &str) -> Option<&Unreadable> {
+        self.unreadable.get(&(kind, name.to_owned()))
+    }
+
+    /// All objects that could not be read.
+    pub fn all_unreadable(&self) -> impl Iterator<Item = (Kind, &Unreadable)> {
+        self.unreadable.iter().map(|((kind, _), unreadable)| (*kind, unreadable))
+    }
+
+    /// How a node is being served.
+    #[must_use]
+    pub fn serving(&self, node: &NodeName) -> Option<&Serving> {
+        self.servings.get(node)
+    }
+
+    /// Whether a write for this node is under way, or one of its claims is known from an answer only.
+    #[must_use]
+    pub fn is_busy(&self, node: &NodeName) -> bool {
+        self.flights.values().flatten().any(|busy| busy == node)
+            || self.claims_of(node).any(|known| !known.shown)
+    }
+
+    /// Whether a write about this object is under way.
+    #[must_use]
+    pub fn in_flight(&self, key: &ObjectKey) -> bool {
+        self.flights.contains_key(key)
+    }
+
+    /// How many writes are under way.
+    #[must_use]
+    pub fn flights(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// The node to decide for next.
+    #[must_use]
+    pub fn next_node(&self) -> Option<&NodeName> {
+        self.agenda.next_node()
+    }
+
+    /// The pool whose status to look at next.
+    #[must_use]
+    pub fn next_pool(&self) -> Option<&PoolName> {
+        self.agenda.next_pool()
+    }
+
+    /// When time alone changes something.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Duration> {
+        self.agenda.next_wake()
+    }
+
+    /// Time has passed: what waited for it is due.
+    pub fn advance(&mut self, now: Now) {
+        self.agenda.advance(now.uptime);
+    }
+
+    /// Cilium's settings are known, or have changed.
+    pub fn set_mode(&mut self, mode: Mode) {
+        if self.mode != mode {
+            self.mode = mode;
+            self.mark_all();
+        }
+    }
+
+    /// Puts every node and pool on the agenda.
+    pub fn mark_all(&mut self) {
+        let nodes: Vec<NodeName> = self.nodes.keys().cloned().collect();
+        for node in nodes {
+            self.mark(&node);
+        }
+        for pool in self.pools.keys() {
+            self.agenda.mark_pool(pool);
+        }
+    }
+
+    /// A decision for a node has been made and is being carried out.
+    pub fn begin(&mut self, plan: &NodePlan, now: Now) {
+        self.agenda.unmark_node(&plan.node);
+        for write in &plan.writes {
+            self.depart(write, now);
+        }
+        let serving = self.servings.entry(plan.node.clone()).or_default();
+        serving.at_rest = plan.is_at_rest();
+        serving.unmet.clone_from(&plan.unmet);
+        if let Some(wake) = plan.wake {
+            self.agenda.wake_node(&plan.node, wake);
+        }
+        self.mark_pools_of(&plan.node);
+    }
+
+    /// A new status of a pool has been decided, or that it may stay, or that it is to be looked at later.
+    pub fn begin_status(&mut self, pool: &PoolName, decision: &crate::ipam::report::StatusPlan, now: Now) {
+        use crate::ipam::report::StatusPlan;
+        self.agenda.unmark_pool(pool);
+        match decision {
+            StatusPlan::Unchanged => {}
+            StatusPlan::Later(wake) => self.agenda.wake_pool(pool, *wake),
+            StatusPlan::Write(write) => {
+                self.agenda.status_written(pool, now.uptime);
+                self.depart(&Write::PoolStatus(write.clone()), now);
+            }
+        }
+    }
+
+    /// When the status of a pool was written last.
+    #[must_use]
+    pub fn status_written(&self, pool: &PoolName) -> Option<Duration> {
+        self.agenda.status_written_at(pool)
+    }
+
+    fn depart(&mut self, write: &Write, now: Now) {
+        self.flights.insert(write.key(), write.node().cloned());
+        match write {
+            Write::CreateClaim(claim) => {
+                self.ledger.take(claim.cidr, Taker::Pending);
+            }
+            Write::Publish(publication) => {
+                self.servings.entry(publication.node.clone()).or_default().last_publish = Some(now.uptime);
+            }
+            Write::ConfirmClaims(_) | Write::ReadClaim(..) | Write::PoolStatus(_) => {}
+        }
+    }
+
+    /// The uid that claims of this node must carry to be published.
+    #[must_use]
+    pub fn node_uid(&self, node: &NodeName) -> Option<&Uid> {
+        self.nodes.get(node).map(|node| &node.uid)
+    }
+
+    /// The writes that are owed because of what a list did not show: claims known from answers only.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<Write> {
+        self.agenda
+            .doubts()
+            .filter_map(|cidr| self.claims.get(&cidr))
+            .filter(|known| !known.shown && !self.in_flight(&ObjectKey::Claim(known.claim.cidr)))
+            .map(|known| Write::ReadClaim(known.claim.cidr, known.claim.node.clone()))
+            .collect()
+    }
+
+    /// Doubts are being settled.
+    pub fn begin_doubts(&mut self, reads: &[Write], now: Now) {
+        self.agenda.clear_doubts();
+        for read in reads {
+            self.depart(read, now);
+        }
+    }
+
+    pub(crate) fn mark(&mut self, node: &NodeName) {
+        let turn =
+            if self.claims_of.contains_key(node) { agenda::Turn::Holder } else { agenda::Turn::Newcomer };
+        self.agenda.mark_node(turn, node);
+    }
+
+    /// Puts the pools on the agenda whose status may show this node or its claims.
+    fn mark_pools_of(&mut self, node: &NodeName) {
+        for pool in self.selection.get(node).into_iter().flatten() {
+            self.agenda.mark_pool(pool);
+        }
+        for cidr in self.claims_of.get(node).into_iter().flatten() {
+            if let Some(known) = self.claims.get(cidr) {
+                self.agenda.mark_pool(&known.claim.pool);
+            }
+        }
+    }
+
+    /// Capacity may have appeared: whoever waits for it is served at once.
+    fn wake_waiting(&mut self) {
+        let waiting: Vec<NodeName> = self
+            .servings
+            .iter()
+            .filter(|(_, serving)| !serving.unmet.is_empty())
+            .map(|(node, _)| node.clone())
+            .collect();
+        for node in waiting {
+            self.mark(&node);
+        }
+    }
+}

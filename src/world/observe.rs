@@ -1,0 +1,159 @@
+//! What the world is told: objects as watches and lists show them.
+//!
+//! A closed vocabulary. Whatever cannot be read is a value too ([`Unreadable`]), so that it can be taken into
+//! account and reported, and never stops the rest.
+
+use std::collections::BTreeMap;
+
+use crate::ipam::addresses::AddressSet;
+use crate::ipam::claim::Claim;
+use crate::ipam::names::{PoolName, Revision, Uid};
+use crate::ipam::pool::Pool;
+
+use super::objects::{CiliumNode, Node};
+use super::status::PoolStatus;
+
+/// The kinds that the world is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Node.
+    Node,
+    /// CiliumNode.
+    CiliumNode,
+    /// NodeIPPool.
+    Pool,
+    /// NodeIPBlock.
+    Claim,
+}
+
+impl Kind {
+    /// Every kind, in the order in which they are listed at the start: CiliumNodes after claims (safety rule 6).
+    pub const ALL: [Self; 4] = [Self::Pool, Self::Node, Self::Claim, Self::CiliumNode];
+
+    /// As Kubernetes calls it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::CiliumNode => "CiliumNode",
+            Self::Pool => "NodeIPPool",
+            Self::Claim => "NodeIPBlock",
+        }
+    }
+}
+
+/// An object that exists and could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its name.
+    pub name: String,
+    /// The version that was tried; zero when even that was unreadable.
+    pub revision: Revision,
+    /// Why.
+    pub reason: String,
+    /// Every address and prefix that could be found in it; they are treated as taken.
+    pub addresses: AddressSet,
+}
+
+/// A NodeIPPool: what it declares, if that could be read, and the status that it shows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolObject {
+    /// Its name.
+    pub name: PoolName,
+    /// Its uid.
+    pub uid: Uid,
+    /// The version that was read.
+    pub revision: Revision,
+    /// What it declares, or the findings against it.
+    pub pool: Result<Pool, Vec<String>>,
+    /// The generation of what it declares.
+    pub generation: i64,
+    /// The status as it stands.
+    pub status: PoolStatus,
+    /// When each of its conditions last changed, in milliseconds since the epoch.
+    pub transitions: BTreeMap<String, i64>,
+}
+
+/// One object as a watch shows it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Object {
+    /// A Node.
+    Node(Node),
+    /// A CiliumNode.
+    CiliumNode(CiliumNode),
+    /// A pool.
+    Pool(PoolObject),
+    /// A claim.
+    Claim(Claim),
+    /// One of these that could not be read.
+    Unreadable(Kind, Unreadable),
+}
+
+impl Object {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Node(_) => Kind::Node,
+            Self::CiliumNode(_) => Kind::CiliumNode,
+            Self::Pool(_) => Kind::Pool,
+            Self::Claim(_) => Kind::Claim,
+            Self::Unreadable(kind, _) => *kind,
+        }
+    }
+
+    /// Its name as an object.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Node(node) => node.name.to_string(),
+            Self::CiliumNode(cilium_node) => cilium_node.name.to_string(),
+            Self::Pool(pool) => pool.name.to_string(),
+            Self::Claim(claim) => claim.cidr.object_name(),
+            Self::Unreadable(_, unreadable) => unreadable.name.clone(),
+        }
+    }
+
+    /// The version of it that was read.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        match self {
+            Self::Node(node) => node.revision,
+            Self::CiliumNode(cilium_node) => cilium_node.revision,
+            Self::Pool(pool) => pool.revision,
+            Self::Claim(claim) => claim.revision,
+            Self::Unreadable(_, unreadable) => unreadable.revision,
+        }
+    }
+}
+
+/// All objects of a kind, as a consistent list shows them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listing {
+    /// The kind.
+    pub kind: Kind,
+    /// A revision that the store had reached before the list was asked for: the list is not older.
+    pub at_least: Revision,
+    /// A revision that the store had reached after the list was answered: the list is not newer.
+    pub at_most: Revision,
+    /// The objects.
+    pub objects: Vec<Object>,
+}
+
+/// What a watch has to say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Observation {
+    /// All objects of a kind, in place of what was known of it.
+    Listed(Listing),
+    /// An object exists in this version.
+    Applied(Box<Object>),
+    /// An object is gone, as of this revision.
+    Deleted {
+        /// Its kind.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// The revision of the deletion.
+        revision: Revision,
+    },
+}

@@ -1,0 +1,133 @@
+// Obeying the commands that come on standard input.
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"nodeipam.io/tests/controlplane/oracle"
+)
+
+// readLines sends the lines of a stream until it ends.
+func readLines(from io.Reader, lines chan<- []byte) {
+	reader := bufio.NewReader(from)
+	for {
+		line, err := reader.ReadBytes('\n')
+		if len(line) > 1 {
+			lines <- line
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// obey carries out commands until the context ends. Commands for one server are carried out in their order, and so
+// are allow, holds and gc; a wait for a server or for the oracle holds up nothing else.
+func (s *supervisor) obey(ctx context.Context, commands <-chan []byte) {
+	// A test has one or two of these in flight.
+	queues := map[string]chan command{"etcd": make(chan command, 64), "apiserver": make(chan command, 64)}
+	for target, queue := range queues {
+		go func() {
+			for c := range queue {
+				s.answer(c, answer{}, s.control(ctx, target, c.Cmd))
+			}
+		}()
+	}
+	for {
+		var line []byte
+		select {
+		case <-ctx.Done():
+			return
+		case line = <-commands:
+		}
+		var c command
+		if err := json.Unmarshal(line, &c); err != nil {
+			s.answer(c, answer{}, fmt.Errorf("not a command: %w: %s", err, strings.TrimSpace(string(line))))
+			continue
+		}
+		switch c.Cmd {
+		case "stop", "kill", "start":
+			queue, known := queues[c.Target]
+			if !known {
+				s.answer(c, answer{}, fmt.Errorf("no target is called %q", c.Target))
+				continue
+			}
+			select {
+			case queue <- c:
+			default:
+				s.answer(c, answer{}, fmt.Errorf("too many commands for %s are waiting", c.Target))
+			}
+		case "oracle":
+			go func() {
+				report, revision, err := s.observer.report(ctx)
+				s.answer(c, answer{Revision: revision, Report: report}, err)
+			}()
+		case "compact":
+			go func() {
+				revision, err := s.observer.compact(ctx, c.BehindOracle)
+				s.answer(c, answer{Revision: revision}, err)
+			}()
+		case "allow":
+			allowance, err := oracle.NewAllowance(c.Rule, c.Node, c.CIDR)
+			if err == nil {
+				s.judge.Allow(allowance)
+			}
+			s.answer(c, answer{}, err)
+		case "holds":
+			findings, err := s.judge.Hold(c.Node, c.Add, c.Remove)
+			s.announce(findings)
+			s.answer(c, answer{}, err)
+		case "gc":
+			if c.Enabled == nil {
+				s.answer(c, answer{}, errors.New("enabled is missing"))
+				continue
+			}
+			s.collector.setEnabled(*c.Enabled)
+			s.answer(c, answer{}, nil)
+		default:
+			s.answer(c, answer{}, fmt.Errorf("no command is called %q", c.Cmd))
+		}
+	}
+}
+
+// control carries out stop, kill or start.
+func (s *supervisor) control(ctx context.Context, target, cmd string) error {
+	server := s.etcd
+	if target == "apiserver" {
+		server = s.apiserver
+	}
+	switch cmd {
+	case "stop":
+		return server.stop()
+	case "kill":
+		return server.kill()
+	default:
+		if err := server.start(ctx); err != nil {
+			return err
+		}
+		if target == "apiserver" {
+			s.collector.restart(ctx)
+		}
+		return nil
+	}
+}
+
+// answer answers a command; a success without id is not answered.
+func (s *supervisor) answer(c command, a answer, err error) {
+	if err != nil {
+		s.out.say(answer{ID: c.ID, Error: err.Error()})
+		return
+	}
+	if c.ID == nil {
+		return
+	}
+	a.ID, a.OK = c.ID, true
+	s.out.say(a)
+}

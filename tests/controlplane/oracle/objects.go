@@ -1,0 +1,285 @@
+// The two kinds of objects: what is read of them, and what a new version of each may break.
+
+package oracle
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sort"
+)
+
+// node is what is known of a CiliumNode.
+type node struct {
+	cidrs []netip.Prefix
+	pool  []address // Sorted.
+	used  []address // Sorted.
+	// bad are the texts that could not be read; a text is reported when it first appears.
+	bad []string
+}
+
+// claim is what is known of a NodeIPBlock.
+type claim struct {
+	cidr  netip.Prefix
+	node  string
+	state string
+}
+
+// covers says whether the claim entitles its node to have the CIDR standing on it. A Releasing claim does: the CIDR
+// is being taken off, and a writer that decided before may still be heard. A Cooling one does not.
+func (c *claim) covers(cidr netip.Prefix, name string) bool {
+	return c != nil && c.cidr == cidr && c.node == name && c.state != "Cooling"
+}
+
+type ciliumNodeJSON struct {
+	Spec struct {
+		IPAM struct {
+			PodCIDRs []string            `json:"podCIDRs"`
+			Pool     map[string]struct{} `json:"pool"`
+		} `json:"ipam"`
+	} `json:"spec"`
+	Status struct {
+		IPAM struct {
+			Used map[string]struct{} `json:"used"`
+		} `json:"ipam"`
+	} `json:"status"`
+}
+
+type nodeIPBlockJSON struct {
+	Spec struct {
+		CIDR  string `json:"cidr"`
+		Node  string `json:"node"`
+		State string `json:"state"`
+	} `json:"spec"`
+}
+
+// applyNode takes over a version of a CiliumNode; value nil is its deletion.
+func (o *Oracle) applyNode(name string, value []byte) {
+	id := o.id(name)
+	old := o.nodes[id]
+	if old == nil {
+		old = &node{}
+	}
+	next := &node{}
+	if value != nil {
+		var err error
+		if next, err = decodeNode(value); err != nil {
+			// The version is not judged; the last readable one goes on standing.
+			o.find(Undecodable, netip.Prefix{}, []nodeID{id}, "the CiliumNode %s can't be read: %v", name, err)
+			return
+		}
+	}
+	for _, text := range next.bad {
+		if !slices.Contains(old.bad, text) {
+			o.find(Undecodable, netip.Prefix{}, []nodeID{id}, "the CiliumNode %s: %s", name, text)
+		}
+	}
+	o.changeCIDRs(name, id, old, next)
+	o.changePool(name, id, old, next)
+	o.changeUsed(name, id, old, next)
+	if value == nil {
+		delete(o.nodes, id)
+	} else {
+		o.nodes[id] = next
+	}
+}
+
+func (o *Oracle) changeCIDRs(name string, id nodeID, old, next *node) {
+	for _, cidr := range old.cidrs {
+		if !slices.Contains(next.cidrs, cidr) {
+			o.cidrs.remove(cidr, id)
+		}
+	}
+	for _, cidr := range next.cidrs {
+		if slices.Contains(old.cidrs, cidr) {
+			continue
+		}
+		o.cidrs.overlapping(cidr, id, func(other netip.Prefix, otherID nodeID) {
+			o.find(OverlappingPodCIDRs, cidr, []nodeID{id, otherID},
+				"%s of %s overlaps %s of %s", cidr, name, other, o.names[otherID])
+		})
+		o.cidrs.add(cidr, id)
+		if !o.covered(cidr, name) {
+			o.find(CIDRWithoutClaim, cidr, []nodeID{id}, "%s appears on %s: %s", cidr, name, o.whyUncovered(cidr))
+		}
+	}
+}
+
+func (o *Oracle) changePool(name string, id nodeID, old, next *node) {
+	added, removed := difference(old.pool, next.pool)
+	for _, a := range removed {
+		o.pooled.remove(a, id)
+	}
+	for _, a := range added {
+		for _, other := range o.pooled.add(a, id) {
+			o.find(AddressInTwoPools, a.prefix(), []nodeID{id, other},
+				"%s stands in the pools of %s and %s", a, name, o.names[other])
+		}
+	}
+	lost := slices.ContainsFunc(old.cidrs, func(c netip.Prefix) bool { return !slices.Contains(next.cidrs, c) })
+	look := added
+	if lost {
+		look = next.pool
+	}
+	for _, a := range look {
+		if contains(next.cidrs, a) {
+			continue
+		}
+		// An address that stood outside before is an old finding.
+		if _, before := slices.BinarySearchFunc(old.pool, a, compareAddresses); before && !contains(old.cidrs, a) {
+			continue
+		}
+		o.find(AddressOutsidePodCIDRs, a.prefix(), []nodeID{id}, "%s is in the pool of %s and in none of its podCIDRs", a, name)
+	}
+}
+
+func (o *Oracle) changeUsed(name string, id nodeID, old, next *node) {
+	added, removed := difference(old.used, next.used)
+	for _, a := range removed {
+		o.used.remove(a, id)
+	}
+	for _, a := range added {
+		for _, other := range o.used.add(a, id) {
+			o.find(UsedTwice, a.prefix(), []nodeID{id, other}, "%s and %s both say that they use %s", name, o.names[other], a)
+		}
+	}
+}
+
+// applyClaim takes over a version of a NodeIPBlock; value nil is its deletion.
+func (o *Oracle) applyClaim(name string, value []byte) {
+	old := o.claims[name]
+	var next *claim
+	if value != nil {
+		var err error
+		if next, err = decodeClaim(value); err != nil {
+			// As with a node, the last readable version goes on standing.
+			o.find(Undecodable, netip.Prefix{}, nil, "the NodeIPBlock %s can't be read: %v", name, err)
+			return
+		}
+	}
+	if old != nil {
+		left := slices.DeleteFunc(o.claimed[old.cidr], func(c *claim) bool { return c == old })
+		if len(left) == 0 {
+			delete(o.claimed, old.cidr)
+		} else {
+			o.claimed[old.cidr] = left
+		}
+		delete(o.claims, name)
+	}
+	if next != nil {
+		o.claims[name] = next
+		o.claimed[next.cidr] = append(o.claimed[next.cidr], next)
+	}
+	if old == nil {
+		return
+	}
+	id := o.id(old.node)
+	if standing := o.nodes[id]; standing == nil || !slices.Contains(standing.cidrs, old.cidr) || o.covered(old.cidr, old.node) {
+		return
+	}
+	switch {
+	case next == nil:
+		o.find(ClaimDeletedWhileStanding, old.cidr, []nodeID{id},
+			"the claim %s (%s) is gone and %s stands on %s", name, old.state, old.cidr, old.node)
+	case old.covers(old.cidr, old.node):
+		o.find(CIDRWithoutClaim, old.cidr, []nodeID{id},
+			"%s stands on %s: %s", old.cidr, old.node, o.whyUncovered(old.cidr))
+	}
+}
+
+// covered says whether a claim entitles the node to have the CIDR standing.
+func (o *Oracle) covered(cidr netip.Prefix, name string) bool {
+	return slices.ContainsFunc(o.claimed[cidr], func(c *claim) bool { return c.covers(cidr, name) })
+}
+
+func (o *Oracle) whyUncovered(cidr netip.Prefix) string {
+	claims := o.claimed[cidr]
+	if len(claims) == 0 {
+		return "there is no claim for it"
+	}
+	return fmt.Sprintf("its claim is of %s and %s", claims[0].node, claims[0].state)
+}
+
+func decodeNode(value []byte) (*node, error) {
+	var object ciliumNodeJSON
+	if err := json.Unmarshal(value, &object); err != nil {
+		return nil, err
+	}
+	n := &node{}
+	for _, text := range object.Spec.IPAM.PodCIDRs {
+		cidr, err := parseCIDR(text)
+		if err != nil {
+			n.bad = append(n.bad, fmt.Sprintf("podCIDRs: %v", err))
+		} else if !slices.Contains(n.cidrs, cidr) {
+			n.cidrs = append(n.cidrs, cidr)
+		}
+	}
+	n.pool = n.sortedKeys("pool", object.Spec.IPAM.Pool)
+	n.used = n.sortedKeys("used", object.Status.IPAM.Used)
+	sort.Strings(n.bad)
+	return n, nil
+}
+
+func (n *node) sortedKeys(field string, keys map[string]struct{}) []address {
+	addresses := make([]address, 0, len(keys))
+	for text := range keys {
+		a, err := parseAddress(text)
+		if err != nil {
+			n.bad = append(n.bad, fmt.Sprintf("%s: %v", field, err))
+			continue
+		}
+		addresses = append(addresses, a)
+	}
+	slices.SortFunc(addresses, compareAddresses)
+	return addresses
+}
+
+func decodeClaim(value []byte) (*claim, error) {
+	var object nodeIPBlockJSON
+	if err := json.Unmarshal(value, &object); err != nil {
+		return nil, err
+	}
+	cidr, err := parseCIDR(object.Spec.CIDR)
+	if err != nil {
+		return nil, err
+	}
+	if object.Spec.Node == "" {
+		return nil, fmt.Errorf("it names no node")
+	}
+	switch object.Spec.State {
+	case "Held", "Draining", "Releasing", "Cooling":
+	default:
+		return nil, fmt.Errorf("no state is called %q", object.Spec.State)
+	}
+	return &claim{cidr: cidr, node: object.Spec.Node, state: object.Spec.State}, nil
+}
+
+func compareAddresses(a, b address) int { return bytes.Compare(a[:], b[:]) }
+
+func contains(cidrs []netip.Prefix, a address) bool {
+	addr := a.addr()
+	return slices.ContainsFunc(cidrs, func(c netip.Prefix) bool { return c.Contains(addr) })
+}
+
+// difference returns what next has and old has not, and the inverse, of two sorted lists.
+func difference(old, next []address) (added, removed []address) {
+	for len(old) > 0 || len(next) > 0 {
+		switch {
+		case len(old) == 0:
+			return append(added, next...), removed
+		case len(next) == 0:
+			return added, append(removed, old...)
+		}
+		switch c := compareAddresses(old[0], next[0]); {
+		case c == 0:
+			old, next = old[1:], next[1:]
+		case c < 0:
+			removed, old = append(removed, old[0]), old[1:]
+		default:
+			added, next = append(added, next[0]), next[1:]
+		}
+	}
+	return added, removed
+}
