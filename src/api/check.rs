@@ -69,7 +69,10 @@ fn check(document: &Value, old: Option<&Value>) -> Vec<FieldError> {
         };
         // One cause, one finding: the schema's words first, then those of the strict reading, which knows the very
         // value where a CEL rule only knows the list that it is in.
-        add_unless_reported(&mut errors, read);
+        let unreadable = read.iter().any(|error| error.field.is_empty());
+        if !unreadable || errors.is_empty() {
+            add_unless_reported(&mut errors, read);
+        }
         add_unless_reported(&mut errors, cel_errors(definition, &document, old.as_ref()));
     }
     errors.sort();
@@ -119,7 +122,8 @@ fn errors_of<T: DeserializeOwned>(
 ) -> Vec<FieldError> {
     match serde_json::from_value::<T>(with_server_fields(document.clone())) {
         Ok(object) => read(&object).err().map(|invalid| invalid.errors).unwrap_or_default(),
-        Err(error) => vec![FieldError::absent("metadata", format!("can't be read: {error}"))],
+        // What can't be read has broken the schema, which has said so at the field; this one has none.
+        Err(error) => vec![FieldError::absent("", format!("can't be read: {error}"))],
     }
 }
 
@@ -132,9 +136,13 @@ fn cel_errors(definition: &Definition, document: &Value, old: Option<&Value>) ->
         Ok(()) => Vec::new(),
         Err(errors) => errors
             .into_iter()
-            .map(|error| match value_at(document, &error.field_path) {
-                Some(value) => FieldError::new(error.field_path, value, error.message),
-                None => FieldError::absent(error.field_path, error.message),
+            .map(|error| {
+                // A rule of the root with a fieldPath has nothing before the dot of that path.
+                let field = error.field_path.trim_start_matches('.');
+                match value_at(document, field) {
+                    Some(value) => FieldError::new(field, value, error.message),
+                    None => FieldError::absent(field, error.message),
+                }
             })
             .collect(),
     }
@@ -187,10 +195,6 @@ fn check_metadata(document: &Value, errors: &mut Vec<FieldError>) {
         )),
         None if metadata["generateName"].is_string() && metadata["name"].is_null() => {}
         None => errors.push(FieldError::absent("metadata.name", "must be set")),
-    }
-    if metadata["namespace"].as_str().is_some_and(|namespace| !namespace.is_empty()) {
-        let rule = "must not be set: the kind is cluster scoped";
-        errors.push(FieldError::new("metadata.namespace", &metadata["namespace"], rule));
     }
     for (key, value) in metadata["labels"].as_object().into_iter().flatten() {
         if !labels::is_key(key) {

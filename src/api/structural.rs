@@ -1,8 +1,8 @@
 //! Structural schemas as the API server applies them: unknown fields, defaults, values.
 //!
 //! Knows the keywords that our own definitions use and no others; a test fails when a definition uses another one.
-//! A general JSON Schema validator was weighed and left out: it brings some forty crates, knows nothing of defaults,
-//! pruning and list types, and words its paths in its own way, where one verdict on one field is the point.
+//! A general JSON Schema validator was weighed and left out: `jsonschema` 0.60 adds 25 crates, knows nothing of
+//! defaults, pruning and list types, and words its paths in its own way, where one verdict on one field is the point.
 //!
 //! Facts about the server: kube-apiserver's `ValidateCustomResource` for the keywords, structural defaulting for
 //! [`apply_defaults`], strict field validation for [`unknown_fields`].
@@ -44,7 +44,7 @@ pub(super) fn apply_defaults(schema: &Value, value: &mut Value) {
             }
         }
         Value::Array(items) => items.iter_mut().for_each(|item| apply_defaults(&schema["items"], item)),
-        // Go reads 27.0 into an integer field, and writes it back as 27.
+        // kubectl turns 27.0 of a YAML file into 27 before it sends it.
         Value::Number(number) if schema["type"] == "integer" => {
             if let Some(whole) =
                 number.as_f64().filter(|f| number.is_f64() && f.fract() == 0.0 && f.abs() < 9e15)
@@ -256,7 +256,9 @@ mod tests {
     #[test]
     fn definitions_use_no_keyword_that_the_walk_does_not_know() {
         let mut found = BTreeSet::new();
-        crds::all().iter().for_each(|definition| keywords(definition.schema(), &mut found));
+        for definition in crds::all() {
+            keywords(definition.schema(), &mut found);
+        }
         let known = [
             // Evaluated here.
             "additionalProperties",
@@ -299,6 +301,8 @@ mod tests {
                 walk(&schema["items"], &format!("{path}[]"));
             }
         }
-        crds::all().iter().for_each(|definition| walk(definition.schema(), definition.kind));
+        for definition in crds::all() {
+            walk(definition.schema(), definition.kind);
+        }
     }
 }

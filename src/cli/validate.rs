@@ -23,19 +23,19 @@ const UNREADABLE: u8 = 2;
 /// Checks files of NodeIPPools as the API server and the controller would, without a cluster.
 ///
 /// Reads YAML or JSON, with several documents or a List in one file. Documents of other API groups are skipped. One
-/// line is printed for each finding:
+/// line is printed for each finding, such as
 ///
-///   pools.yaml:2 NodeIPPool/beijing: spec.ipv4.cidrs[0].cidr: "10.0.0.5/24": must be written masked ...
+/// pools.yaml:2 NodeIPPool/beijing: spec.ipv4.cidrs[0].cidr: "10.0.0.5/24": must be written masked
 ///
-/// That is the file, the number of the document in it, the object, the field, the value found there, and the rule
-/// that it breaks. Ranges that several of the pools offer are warnings: in a cluster the older pool keeps the range,
+/// which is the file, the number of the document in it, the object, the field, the value found there, and the rule
+/// that it breaks.
+/// Ranges that several of the pools offer are warnings: in a cluster the older pool keeps the range,
 /// and a file does not tell which one is older. Rules that compare with the object in the cluster (the immutable
 /// blockSize) are not checked.
 ///
 /// Exit code: 0 nothing found (warnings do not count), 1 something found, 2 something could not be read, or nothing
 /// to check was in it.
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
 pub struct Args {
     /// A file, a directory (its *.yaml, *.yml and *.json files), or `-` for standard input. Can be given repeatedly.
     #[arg(short, long = "filename", value_name = "FILE|DIR|-", required = true)]
@@ -65,25 +65,25 @@ impl fmt::Display for Document {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { filename, recursive } = args;
-    let mut documents = Vec::new();
-    let mut unreadable = false;
-    for path in filename {
-        if let Err(error) = read(&path, recursive, &mut documents) {
-            eprintln!("{error:#}");
-            unreadable = true;
-        }
+    let mut input = Input { depth: if recursive { Depth::All } else { Depth::One }, ..Input::default() };
+    for path in &filename {
+        input.read(path);
     }
-    let mut stdout = std::io::stdout().lock();
-    let n_findings = report(&documents, &mut stdout).context("can't write to standard output")?;
-    Ok(match (unreadable || documents.is_empty(), n_findings) {
-        (true, _) => {
-            if documents.is_empty() && !unreadable {
-                eprintln!("nothing to check: no object of nodeipam.io in what was given");
-            }
-            ExitCode::from(UNREADABLE)
-        }
-        (false, 0) => ExitCode::SUCCESS,
-        (false, _) => ExitCode::from(FINDINGS),
+    let Input { documents, unreadable, .. } = input;
+    for error in &unreadable {
+        eprintln!("{error:#}");
+    }
+    let n_findings =
+        report(&documents, &mut std::io::stdout().lock()).context("can't write to standard output")?;
+    if documents.is_empty() {
+        eprintln!("nothing to check: no object of nodeipam.io in what was given");
+    }
+    Ok(if documents.is_empty() || !unreadable.is_empty() {
+        ExitCode::from(UNREADABLE)
+    } else if n_findings > 0 {
+        ExitCode::from(FINDINGS)
+    } else {
+        ExitCode::SUCCESS
     })
 }
 
@@ -153,49 +153,76 @@ fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
     warnings
 }
 
-fn read(path: &Path, recursive: bool, documents: &mut Vec<Document>) -> anyhow::Result<()> {
-    if path == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("can't read standard input")?;
-        return parse("-", &text, documents);
-    }
-    let name = path.display().to_string();
-    if path.is_dir() {
-        let entries = std::fs::read_dir(path).with_context(|| format!("can't read {name}"))?;
-        let mut entries: Vec<PathBuf> = entries
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect::<Result<_, _>>()
-            .with_context(|| name)?;
-        entries.sort();
-        for entry in entries {
-            let known =
-                entry.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|e| ending == *e));
-            if entry.is_dir() { recursive } else { known }
-                .then(|| read(&entry, recursive, documents))
-                .transpose()?;
-        }
-        return Ok(());
-    }
-    let text = std::fs::read_to_string(path).with_context(|| format!("can't read {name}"))?;
-    parse(&name, &text, documents)
+/// How far below a directory files are looked for.
+#[derive(Clone, Copy, Default)]
+enum Depth {
+    #[default]
+    One,
+    All,
 }
 
-/// JSON is YAML, so one parser reads both.
-fn parse(file: &str, text: &str, documents: &mut Vec<Document>) -> anyhow::Result<()> {
-    let values = match serde_saphyr::from_multiple::<Value>(text) {
-        Ok(values) => values,
-        Err(error) => bail!("{file}: not YAML: {error}"),
-    };
-    for (index, value) in values.into_iter().enumerate() {
-        let items = match value["items"].as_array() {
-            Some(items) if value["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) => items.clone(),
-            Some(_) | None => vec![value],
+/// What was read, and what could not be. One bad file does not hide what is in the others.
+#[derive(Default)]
+struct Input {
+    depth: Depth,
+    documents: Vec<Document>,
+    unreadable: Vec<anyhow::Error>,
+}
+
+impl Input {
+    fn read(&mut self, path: &Path) {
+        let outcome = if path == Path::new("-") {
+            let mut text = String::new();
+            let read = std::io::stdin().read_to_string(&mut text).context("can't read standard input");
+            read.and_then(|_| self.parse("-", &text))
+        } else if path.is_dir() {
+            self.read_directory(path)
+        } else {
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(path).with_context(|| format!("can't read {name}"));
+            text.and_then(|text| self.parse(&name, &text))
         };
-        documents.extend(items.into_iter().filter(check::is_ours).map(|value| Document {
-            file: file.into(),
-            number: index + 1,
-            value,
-        }));
+        self.unreadable.extend(outcome.err());
     }
-    Ok(())
+
+    fn read_directory(&mut self, path: &Path) -> anyhow::Result<()> {
+        let list = || std::fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.path())).collect();
+        let entries: std::io::Result<Vec<PathBuf>> = list();
+        let mut entries = entries.with_context(|| format!("can't read {}", path.display()))?;
+        entries.sort();
+        for entry in entries {
+            let wanted = if entry.is_dir() {
+                matches!(self.depth, Depth::All)
+            } else {
+                entry
+                    .extension()
+                    .is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|known| ending == *known))
+            };
+            if wanted {
+                self.read(&entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// JSON is YAML, so one parser reads both.
+    fn parse(&mut self, file: &str, text: &str) -> anyhow::Result<()> {
+        // As kubectl reads it: 027 is 23 there (YAML 1.1), and what is sent to the server is 23.
+        let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
+        let values = match serde_saphyr::from_multiple_with_options::<Value>(text, options) {
+            Ok(values) => values,
+            Err(error) => bail!("{file}: not YAML: {error}"),
+        };
+        for (index, value) in values.into_iter().enumerate() {
+            let items = match value["items"].as_array() {
+                Some(items) if value["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) => {
+                    items.clone()
+                }
+                Some(_) | None => vec![value],
+            };
+            let ours = items.into_iter().filter(check::is_ours);
+            self.documents.extend(ours.map(|value| Document { file: file.into(), number: index + 1, value }));
+        }
+        Ok(())
+    }
 }

@@ -1,4 +1,7 @@
 //! The integration tests: one binary, a module a subject.
 
+mod api_claim;
+mod api_table;
+mod cli_validate;
 mod oracle;
 mod support;
