@@ -1,4 +1,3 @@
 //! The integration tests: one binary, a module a subject.
 
-mod oracle;
 mod support;
