@@ -20,4 +20,5 @@ pub(crate) mod objects;
 pub(crate) mod peer;
 pub(crate) mod rig;
 pub(crate) mod tails;
+pub(crate) mod transcript;
 pub(crate) mod views;
