@@ -19,9 +19,6 @@ mod status;
 
 pub use status::{AddressCounts, BlockCounts, FamilyCounts, NodeCounts, NodeIPPoolStatus, Summary};
 
-/// The finalizer that keeps a deleted pool until its last block is gone.
-pub const FINALIZER: &str = "nodeipam.io/pool";
-
 /// Ranges of addresses for the nodes that a selector chooses.
 #[derive(CustomResource, KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[kube(

@@ -280,10 +280,10 @@ impl Loop {
 
     fn send(&mut self, writes: Vec<Write>) {
         for write in writes {
-            let writer = self.writer.clone();
+            let carrier = self.writer.clone();
             let outcomes = self.sender.clone();
             self.writers.spawn("write", async move {
-                let outcome = writer.carry_out(write).await?;
+                let outcome = carrier.carry_out(write).await?;
                 // The loop is gone only when the process ends.
                 let _ = outcomes.send(Input::Finished(Box::new(outcome))).await;
                 Ok(())

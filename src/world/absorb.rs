@@ -57,14 +57,13 @@ impl World {
         let Outcome { key, node, answer, seen } = outcome;
         self.flights.remove(&key);
         match seen {
-            Seen::Nothing | Seen::Unreadable(_) => {}
             Seen::Claim(claim) => self.observe_claim(*claim, Source::Answer(None)),
             Seen::CiliumNode(cilium_node) => {
                 self.observe_cilium_node(*cilium_node, Source::Answer(None));
             }
             // A pool that the watch has shown to be gone does not come back by an answer.
             Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
-            Seen::Pool(_) => {}
+            Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
             Seen::Absent(revision) => self.observe_absence(&key, revision),
             Seen::ClaimsOf { revision, claims } => {
                 if let Some(node) = &node {

@@ -81,7 +81,6 @@ impl<'a> View<'a> {
     pub(super) fn ask_for_use(&self, plan: &mut NodePlan, now: Now) {
         let step = match self.cilium_node.marks.get(&Ping::ADDRESS) {
             Some(ReleaseMark::DoNotRelease) => PingStep::Clear,
-            Some(_) => return,
             None if plan.use_unknown => {
                 let since =
                     self.serving().and_then(|serving| serving.use_unknown_since).unwrap_or(now.uptime);
@@ -91,7 +90,7 @@ impl<'a> View<'a> {
                 }
                 PingStep::Ask
             }
-            None => return,
+            Some(_) | None => return,
         };
         plan.writes.push(Write::Ping(Ping {
             node: self.node.name.clone(),
