@@ -50,7 +50,7 @@ async fn imitation_and_cilium_have_the_same_oddities() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn imitation_and_cilium_lose_the_same_answers() -> Result<()> {
     // Long enough for three requests between two writes of the agent on a busy machine.
-    let update_rate = Duration::from_secs(4);
+    let update_rate = Duration::from_secs(6);
     compare(Script::LostAnswer, Families::V4, |settings| Settings { update_rate, ..settings }).await
 }
 
