@@ -480,9 +480,9 @@ mod tests {
         assert_eq!(space.candidates(&[cidr("fd00:10:1::/64")]).next(), None);
     }
 
-    /// The most index entries that one claim and its release may look at, for a node without blocks: one for the
-    /// candidate, two runs out and in again for taking, three for giving back; and a few to spare.
-    const STEPS: u64 = 12;
+    /// The most index entries that a claim may look at, or its release: one for the candidate, and a run out of the
+    /// indexes and its two remains in again; the usable run around it, and two runs out and one in.
+    const STEPS: u64 = 4;
 
     /// Trap 21: what a claim costs grows neither with the pool nor with how full it is.
     #[test]

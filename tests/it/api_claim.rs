@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
 
 use cilium_node_ipam::api::NodeIPBlock;
-use cilium_node_ipam::api::block::{FINALIZER, new_claim};
+use cilium_node_ipam::api::block::new_claim;
 use cilium_node_ipam::ipam::addresses::AddressSet;
 use cilium_node_ipam::ipam::block::Cidr;
 use cilium_node_ipam::ipam::claim::{Claim, ClaimState};
@@ -57,7 +57,7 @@ async fn a_new_claim_is_accepted_found_and_read_back() -> anyhow::Result<()> {
         Patch::Merge(json!({"metadata": {"finalizers": finalizers}, "spec": spec}))
     };
     let releasing = json!({"state": "Releasing", "reason": "NodeGone"});
-    api.patch("10.0.0.32-27", &PatchParams::default(), &patch(releasing, &[FINALIZER])).await?;
+    api.patch("10.0.0.32-27", &PatchParams::default(), &patch(releasing, &[Claim::FINALIZER])).await?;
     api.patch("10.0.0.32-27", &PatchParams::default(), &patch(json!({"state": "Cooling"}), &[])).await?;
     assert!(api.get_opt("10.0.0.32-27").await?.is_none());
     Ok(())
