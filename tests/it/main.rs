@@ -13,5 +13,6 @@ mod labels;
 mod malformed;
 mod mode;
 mod oracle;
+mod real_agent;
 mod scene;
 mod support;
