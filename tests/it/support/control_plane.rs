@@ -4,6 +4,7 @@
 //! goes away with them. A violation that the oracle reports raises the alarm at once.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 use super::alarm::Alarm;
 use super::families::Families;
 use super::findings::{Finding, OracleReport};
-use super::peer::{Heard, Peer};
+use super::peer::{Heard, Peer, Speaker};
 use super::tails;
 
 /// The first start on a busy machine of two cores took 25 s; an idle one takes three.
@@ -40,16 +41,20 @@ pub(crate) struct Options {
     pub(crate) fsync: bool,
     /// Directories of CRDs besides Cilium's; by default this repository's, if it has any.
     pub(crate) crds: Vec<PathBuf>,
+    /// What else is applied, in order; by default the rights of the controller, if this repository has them.
+    pub(crate) manifests: Vec<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        let crds = Path::new(env!("CARGO_MANIFEST_DIR")).join("crds");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (crds, rights) = (root.join("crds"), root.join("manifests/rbac.yaml"));
         Self {
             families: Families::V4,
             cilium_config: true,
             fsync: false,
             crds: if holds_yaml(&crds) { vec![crds] } else { Vec::new() },
+            manifests: if rights.is_file() { vec![rights] } else { Vec::new() },
         }
     }
 }
@@ -58,6 +63,12 @@ impl Options {
     /// The defaults, with agents of these families.
     pub(crate) fn of(families: Families) -> Self {
         Self { families, ..Self::default() }
+    }
+
+    /// For tests without the product: of its kinds there are only claims, and those of any form.
+    pub(crate) fn without_product(families: Families) -> Self {
+        let claims = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/support/lenient-nodeipblocks.yaml");
+        Self { crds: vec![claims], manifests: Vec::new(), ..Self::of(families) }
     }
 }
 
@@ -150,6 +161,11 @@ impl ControlPlane {
         self.peer.pid()
     }
 
+    /// What gives commands to the control plane, for those who outlive a borrow.
+    pub(crate) fn speaker(&self) -> Arc<Speaker> {
+        Arc::clone(self.peer.speaker())
+    }
+
     /// Asks a server to end, and returns when it has.
     pub(crate) async fn stop(&self, target: Target) -> Result<()> {
         self.peer.ask(json!({"cmd": "stop", "target": target.name()}), STOP_TIMEOUT).await.map(drop)
@@ -179,7 +195,7 @@ impl ControlPlane {
     }
 
     /// Tells the oracle what the agent of `node` took and gave back; what was given back comes first.
-    pub(crate) async fn holds(&self, node: &str, add: &[String], remove: &[String]) -> Result<()> {
+    pub(crate) async fn holds(&self, node: &str, add: &[&str], remove: &[&str]) -> Result<()> {
         let command = json!({"cmd": "holds", "node": node, "add": add, "remove": remove});
         self.peer.ask(command, ASK_TIMEOUT).await.map(drop)
     }
@@ -249,6 +265,9 @@ fn command(program: &Path, dir: &Path, options: &Options) -> Command {
     }
     for crds in &options.crds {
         command.arg("--crds").arg(crds);
+    }
+    for manifests in &options.manifests {
+        command.arg("--manifests").arg(manifests);
     }
     command
 }

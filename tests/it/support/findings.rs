@@ -29,9 +29,9 @@ impl std::fmt::Display for Finding {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct OracleReport {
-    /// The revision up to which everything was judged.
-    #[serde(alias = "revision", default)]
-    pub(crate) position: i64,
+    /// The revision of the store when the oracle was asked; everything up to it was judged.
+    #[serde(default)]
+    pub(crate) revision: i64,
     pub(crate) events: i64,
     pub(crate) claims: usize,
     pub(crate) nodes: usize,

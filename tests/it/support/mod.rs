@@ -7,9 +7,18 @@
 
 #![allow(dead_code, reason = "every program that includes the harness uses its own part of it")]
 
+pub(crate) mod agent;
 pub(crate) mod alarm;
+pub(crate) mod cache;
+pub(crate) mod cluster;
 pub(crate) mod control_plane;
+pub(crate) mod controller;
 pub(crate) mod families;
 pub(crate) mod findings;
+pub(crate) mod holdings;
+pub(crate) mod objects;
 pub(crate) mod peer;
+pub(crate) mod rig;
 pub(crate) mod tails;
+pub(crate) mod transcript;
+pub(crate) mod views;

@@ -26,7 +26,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) enum Heard {
     /// A line that is not an answer.
     Event(Value),
-    /// The child's output ended, so it is dead or dying.
+    /// The child's output ended, and not because of its `Peer`.
     Ended,
 }
 
@@ -34,12 +34,18 @@ pub(crate) enum Heard {
 /// business.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    name: String,
+    speaker: Arc<Speaker>,
     child: Child,
+    _reader: JoinSet<()>,
+}
+
+/// The half of a [`Peer`] that can be shared; it does not keep the child alive.
+#[derive(Debug)]
+pub(crate) struct Speaker {
+    name: String,
     stdin: tokio::sync::Mutex<Option<ChildStdin>>,
     asked: Arc<Mutex<Asked>>,
     next_id: AtomicU64,
-    _reader: JoinSet<()>,
 }
 
 /// Commands whose answers are awaited; `None` once no answer can come any more.
@@ -69,19 +75,58 @@ impl Peer {
         let asked = Arc::new(Mutex::new(Some(HashMap::new())));
         let mut reader = JoinSet::new();
         reader.spawn(read(stdout, Arc::clone(&asked), heard));
-        Ok(Self {
-            name,
-            child,
-            stdin: tokio::sync::Mutex::new(Some(stdin)),
-            asked,
-            next_id: AtomicU64::new(1),
-            _reader: reader,
-        })
+        let stdin = tokio::sync::Mutex::new(Some(stdin));
+        let speaker = Arc::new(Speaker { name, stdin, asked, next_id: AtomicU64::new(1) });
+        Ok(Self { speaker, child, _reader: reader })
     }
 
     /// The process id, as long as the child was not seen to end.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.id()
+    }
+
+    /// The half that gives commands.
+    pub(crate) fn speaker(&self) -> &Arc<Speaker> {
+        &self.speaker
+    }
+
+    /// As [`Speaker::ask`].
+    pub(crate) async fn ask(&self, command: Value, deadline: Duration) -> Result<Value> {
+        self.speaker.ask(command, deadline).await
+    }
+
+    /// Ends the child without giving it a chance, and returns when it is gone.
+    pub(crate) async fn kill(&mut self) -> Result<()> {
+        self.speaker.expect_no_answers();
+        self.child.kill().await.with_context(|| format!("killing {}", self.speaker.name))
+    }
+}
+
+impl Drop for Peer {
+    /// Closes standard input and waits, so that nothing of the child is left when its directory is removed.
+    fn drop(&mut self) {
+        self.speaker.expect_no_answers();
+        match self.speaker.stdin.try_lock() {
+            Ok(mut stdin) => *stdin = None,
+            // A command is being written that the child does not read.
+            Err(_) => drop(self.child.start_kill()),
+        }
+        let limit = Instant::now() + END_TIMEOUT;
+        while let Ok(None) = self.child.try_wait() {
+            if Instant::now() > limit {
+                eprintln!("harness: {} had to be killed", self.speaker.name);
+                let _ = self.child.start_kill();
+                return;
+            }
+            // There is no blocking wait with a time-out, and Drop can't await.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Speaker {
+    fn expect_no_answers(&self) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Gives a command, an object without `id`, and returns the answer; an answer that says no is an error.
@@ -122,28 +167,6 @@ impl Peer {
         }
         answer.with_context(|| format!("{}: {}", self.name, line.trim_end()))
     }
-
-    /// Ends the child without giving it a chance, and returns when it is gone.
-    pub(crate) async fn kill(&mut self) -> Result<()> {
-        self.child.kill().await.with_context(|| format!("killing {}", self.name))
-    }
-}
-
-impl Drop for Peer {
-    /// Closes standard input and waits, so that nothing of the child is left when its directory is removed.
-    fn drop(&mut self) {
-        *self.stdin.get_mut() = None;
-        let limit = Instant::now() + END_TIMEOUT;
-        while let Ok(None) = self.child.try_wait() {
-            if Instant::now() > limit {
-                eprintln!("harness: {} had to be killed", self.name);
-                let _ = self.child.start_kill();
-                return;
-            }
-            // There is no blocking wait with a time-out, and Drop can't await.
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
 }
 
 async fn read(stdout: ChildStdout, asked: Arc<Mutex<Asked>>, mut heard: impl FnMut(Heard)) {
@@ -164,6 +187,8 @@ async fn read(stdout: ChildStdout, asked: Arc<Mutex<Asked>>, mut heard: impl FnM
             let _ = waiting.send(line);
         }
     }
-    *asked.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    heard(Heard::Ended);
+    // Whoever ends the child takes this away before.
+    if asked.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
+        heard(Heard::Ended);
+    }
 }

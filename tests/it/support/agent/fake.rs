@@ -1,0 +1,449 @@
+//! The imitation of one agent: its life from start to ready, its two writers, and what the CNI plugin asks of it.
+//!
+//! The order of a start is that of Cilium's `configureDaemon`: CiliumNode written, pool waited for, pods restored, own
+//! addresses taken, CiliumNode written again; only then is `used` written unasked. Both writers PUT whole objects.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use kube::api::{DynamicObject, PostParams};
+use serde_json::json;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::allocator::Allocator;
+use super::discovery::{LocalNode, left_behind};
+use super::host::Host;
+use super::{Addresses, Filled, Losses, RESTORED, Settings, Started, plain};
+use crate::support::families::Family;
+use crate::support::objects::Kind;
+
+/// How often node discovery tries a write before the agent ends itself.
+const DISCOVERY_TRIES: u32 = 10;
+
+/// The pause between two such tries.
+const DISCOVERY_BACKOFF: Duration = Duration::from_millis(500);
+
+/// The pause after a failed write of the status when the update rate is faster: time for the watch to bring the version
+/// that was missed.
+const STATUS_RETRY: Duration = Duration::from_millis(20);
+
+/// One imitated agent. Dropping it stops the process that it stands for; its pods go on holding their addresses.
+pub(crate) struct FakeAgent {
+    inner: Arc<Inner>,
+    life: JoinSet<()>,
+}
+
+/// What the agent's tasks and the shared watches have in common.
+pub(super) struct Inner {
+    name: String,
+    host: Arc<Host>,
+    settings: Settings,
+    state: Mutex<State>,
+    phase: watch::Sender<Phase>,
+    /// The pool may have changed.
+    received: Notify,
+    /// The Node has changed in what the agent copies.
+    node_changed: Notify,
+    /// The status is to be written.
+    status_wanted: Notify,
+}
+
+struct State {
+    allocator: Allocator,
+    node: Option<LocalNode>,
+    /// The pods on this machine, which outlive the agent's process.
+    pods: BTreeMap<String, Addresses>,
+    infra: Started,
+    restarts: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    Stopped,
+    Starting,
+    Ready(Started),
+    Failed(String),
+}
+
+impl FakeAgent {
+    pub(super) fn new(name: &str, settings: Settings, host: &Arc<Host>) -> Self {
+        let state = State {
+            allocator: Allocator::new(settings.families, fastrand::Rng::with_seed(seed(&settings, name, 0))),
+            node: None,
+            pods: BTreeMap::new(),
+            infra: Started::default(),
+            restarts: 0,
+        };
+        let inner = Arc::new(Inner {
+            name: name.to_owned(),
+            host: Arc::clone(host),
+            settings,
+            state: Mutex::new(state),
+            phase: watch::Sender::new(Phase::Stopped),
+            received: Notify::new(),
+            node_changed: Notify::new(),
+            status_wanted: Notify::new(),
+        });
+        host.enlist(name, &inner);
+        Self { inner, life: JoinSet::new() }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    pub(crate) fn start(&mut self) -> Result<()> {
+        if !matches!(*self.inner.phase.borrow(), Phase::Stopped) {
+            bail!("{}: already started", self.inner.name);
+        }
+        self.inner.phase.send_replace(Phase::Starting);
+        self.inner.begin();
+        let (inner, writer) = (Arc::clone(&self.inner), Arc::clone(&self.inner));
+        self.life.spawn(async move { inner.live().await });
+        self.life.spawn(async move { writer.write_status().await });
+        Ok(())
+    }
+
+    pub(crate) async fn wait_ready(&self, deadline: Duration) -> Result<Started> {
+        let mut phase = self.inner.phase.subscribe();
+        let settled = async {
+            let phase = phase.wait_for(|phase| matches!(phase, Phase::Ready(_) | Phase::Failed(_))).await?;
+            match &*phase {
+                Phase::Ready(started) => Ok(started.clone()),
+                Phase::Failed(why) => Err(anyhow!("{}: {why}", self.inner.name)),
+                Phase::Stopped | Phase::Starting => Err(anyhow!("not reached")),
+            }
+        };
+        match tokio::time::timeout(deadline, self.inner.host.alarm.over(settled)).await {
+            Ok(outcome) => outcome,
+            Err(_) => bail!("the agent of {} was not ready in {deadline:?}", self.inner.name),
+        }
+    }
+
+    /// Stops the process; the pods stay. Nothing of it is written any more when this returns.
+    pub(crate) async fn stop(&mut self) {
+        self.life.shutdown().await;
+        self.inner.phase.send_replace(Phase::Stopped);
+    }
+
+    /// Loses the machine with its pods.
+    pub(crate) async fn power_off(mut self) {
+        self.stop().await;
+        self.inner.host.holdings.lose(&self.inner.name);
+    }
+
+    pub(crate) fn allocate(&self, owner: &str) -> Result<Addresses> {
+        self.inner.serving()?;
+        let mut state = self.inner.state();
+        let got = self
+            .inner
+            .allocate(&mut state, owner)
+            .map_err(|error| anyhow!("{}: {error}", self.inner.name))?;
+        state.pods.insert(owner.to_owned(), got);
+        drop(state);
+        self.inner.status_wanted.notify_one();
+        Ok(got)
+    }
+
+    pub(crate) fn allocate_many(&self, prefix: &str, count: usize) -> Filled {
+        let mut filled = Filled::default();
+        for number in 0..count {
+            let owner = format!("{prefix}{number}");
+            match self.allocate(&owner) {
+                Ok(got) => filled.allocated.push((owner, got)),
+                Err(error) => {
+                    filled.error = Some(error.to_string());
+                    break;
+                }
+            }
+        }
+        filled
+    }
+
+    pub(crate) fn release(&self, owner: &str) -> Result<()> {
+        self.inner.serving()?;
+        let mut state = self.inner.state();
+        let owner = plain(owner);
+        let addresses =
+            state.pods.remove(owner).with_context(|| format!("{}: no pod {owner}", self.inner.name))?;
+        for address in addresses.each() {
+            state.allocator.release(address).map_err(|error| anyhow!("{}: {error}", self.inner.name))?;
+            self.inner.host.holdings.give_back(&self.inner.name, address);
+        }
+        drop(state);
+        self.inner.status_wanted.notify_one();
+        Ok(())
+    }
+
+    pub(crate) async fn touch_node(&self) -> Result<()> {
+        self.inner.serving()?;
+        self.inner.write_cilium_node().await
+    }
+
+    pub(crate) fn held(&self) -> BTreeMap<IpAddr, String> {
+        self.inner.state().allocator.allocated().map(|(address, owner)| (address, owner.to_owned())).collect()
+    }
+
+    /// The pods on this machine with their addresses.
+    pub(crate) fn pods(&self) -> BTreeMap<String, Addresses> {
+        self.inner.state().pods.clone()
+    }
+}
+
+impl Inner {
+    /// Takes over a version of the CiliumNode from the shared watch.
+    pub(super) fn cilium_node(&self, object: Option<&Arc<DynamicObject>>) {
+        if self.state().allocator.receive(object) {
+            self.status_wanted.notify_one();
+        }
+        self.received.notify_one();
+    }
+
+    /// Takes over a version of the Node from the shared watch. A Node that is gone is not news to its agent.
+    pub(super) fn node(&self, object: &DynamicObject) {
+        let node = Some(LocalNode::of(object));
+        let mut state = self.state();
+        if state.node != node {
+            state.node = node;
+            drop(state);
+            self.node_changed.notify_one();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn serving(&self) -> Result<()> {
+        match &*self.phase.borrow() {
+            Phase::Ready(_) => Ok(()),
+            phase => bail!("the agent of {} does not serve pods: {phase:?}", self.name),
+        }
+    }
+
+    /// Forgets what a process forgets, and reads what a new one reads.
+    fn begin(&self) {
+        {
+            let mut state = self.state();
+            let rng = fastrand::Rng::with_seed(seed(&self.settings, &self.name, state.restarts));
+            state.allocator = Allocator::new(self.settings.families, rng);
+            state.restarts += 1;
+        }
+        if let Some(node) = self.host.cache.object(Kind::Node, &self.name) {
+            self.node(&node);
+        }
+        if let Some(object) = self.host.cache.object(Kind::CiliumNode, &self.name) {
+            self.cilium_node(Some(&object));
+        }
+    }
+
+    /// From start to the end of the process.
+    async fn live(&self) {
+        if let Err(error) = self.come_up().await {
+            self.fail(&error);
+            return;
+        }
+        loop {
+            self.node_changed.notified().await;
+            if let Err(error) = self.write_cilium_node().await {
+                self.fail(&error);
+                return;
+            }
+        }
+    }
+
+    fn fail(&self, error: &anyhow::Error) {
+        self.phase.send_replace(Phase::Failed(format!("{error:#}")));
+        self.host.alarm.raise(format!("the agent of {} has ended itself: {error:#}", self.name));
+    }
+
+    async fn come_up(&self) -> Result<()> {
+        while self.state().node.is_none() {
+            self.node_changed.notified().await;
+        }
+        self.write_cilium_node().await?;
+        while !self.state().allocator.has_minimum(self.settings.health) {
+            match self.settings.poll {
+                None => self.received.notified().await,
+                Some(pause) => tokio::time::sleep(pause).await,
+            }
+        }
+        let started = {
+            let mut state = self.state();
+            let own = state.node.as_ref().map(LocalNode::own_addresses).unwrap_or_default();
+            state.allocator.register(own);
+            let lost = self.restore_pods(&mut state);
+            self.take_infra(&mut state)?;
+            Started { lost, ..state.infra.clone() }
+        };
+        self.write_cilium_node().await?;
+        self.status_wanted.notify_one();
+        self.phase.send_replace(Phase::Ready(started));
+        Ok(())
+    }
+
+    /// Gives every pod of the machine the addresses that it has, or takes its network away.
+    fn restore_pods(&self, state: &mut State) -> BTreeMap<String, String> {
+        let mut lost = BTreeMap::new();
+        for (owner, addresses) in state.pods.clone() {
+            let mut restored = Vec::new();
+            let outcome = addresses.each().try_for_each(|address| {
+                let restore = state.allocator.allocate(address, &format!("{owner}{RESTORED}"));
+                restore.map(|()| restored.push(address)).map_err(|error| {
+                    let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+                    format!("unable to reallocate {address} {family} address: {error}")
+                })
+            });
+            let Err(why) = outcome else { continue };
+            for address in restored {
+                // It was allocated a moment ago.
+                let _ = state.allocator.release(address);
+            }
+            addresses.each().for_each(|address| self.host.holdings.give_back(&self.name, address));
+            state.pods.remove(&owner);
+            if self.settings.losses == Losses::Alarm {
+                self.host.alarm.raise(format!("{owner} on {} has lost its network: {why}", self.name));
+            }
+            lost.insert(owner, why);
+        }
+        lost
+    }
+
+    /// Takes the agent's own addresses: those that it had, or new ones.
+    fn take_infra(&self, state: &mut State) -> Result<()> {
+        let before = state.infra.clone();
+        let left = state.allocator.seen().map(|object| left_behind(object)).unwrap_or_default();
+        let mut infra = Started::default();
+        let wanted = [
+            ("router", true, before.router, left.router),
+            ("ingress", self.settings.ingress, before.ingress, Addresses::default()),
+            ("health", self.settings.health, before.health, left.health),
+        ];
+        for (owner, _, had, left) in wanted.into_iter().filter(|(_, on, ..)| *on) {
+            let mut got = Addresses::default();
+            for family in self.settings.families.each() {
+                let address = retake(&mut state.allocator, owner, family, [had.of(family), left.of(family)]);
+                let address =
+                    address.map_err(|error| anyhow!("unable to allocate the {owner} address: {error}"))?;
+                if let Some(old) = had.of(family).filter(|&old| old != address) {
+                    self.host.holdings.give_back(&self.name, old);
+                }
+                self.host.holdings.take(&self.name, address, owner);
+                got.set(family, Some(address));
+            }
+            match owner {
+                "router" => infra.router = got,
+                "ingress" => infra.ingress = got,
+                _ => infra.health = got,
+            }
+        }
+        state.infra = infra;
+        Ok(())
+    }
+
+    /// Both families or neither, IPv6 first.
+    fn allocate(&self, state: &mut State, owner: &str) -> Result<Addresses, String> {
+        let mut got = Addresses::default();
+        for family in self.settings.families.each() {
+            match state.allocator.allocate_next(family, owner) {
+                Ok(address) => got.set(family, Some(address)),
+                Err(error) => {
+                    for address in got.each() {
+                        state.allocator.release(address)?;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        for address in got.each() {
+            self.host.holdings.take(&self.name, address, owner);
+        }
+        Ok(got)
+    }
+
+    /// Creates the CiliumNode, or replaces it with what the agent has to say. Ten failures end the agent.
+    async fn write_cilium_node(&self) -> Result<()> {
+        let mut last = anyhow!("no Node");
+        for _ in 0..DISCOVERY_TRIES {
+            let (object, create) = {
+                let state = self.state();
+                let node = state.node.as_ref().context("no Node")?;
+                let seen = state.allocator.seen();
+                let mut object = seen.map_or_else(|| self.blank(), |seen| DynamicObject::clone(seen));
+                node.mutate(&mut object, &state.infra, self.settings.families);
+                (object, seen.is_none())
+            };
+            let written = {
+                let _turn = self.host.turn().await;
+                if create {
+                    self.host.cilium_nodes.create(&manager(), &object).await
+                } else {
+                    self.host.cilium_nodes.replace(&self.name, &manager(), &object).await
+                }
+            };
+            match written {
+                Ok(_) => return Ok(()),
+                Err(error) => last = error.into(),
+            }
+            tokio::time::sleep(DISCOVERY_BACKOFF).await;
+        }
+        Err(last.context(format!(
+            "could not create or update CiliumNode resource, despite {DISCOVERY_TRIES} retries"
+        )))
+    }
+
+    fn blank(&self) -> DynamicObject {
+        Kind::CiliumNode.object(&self.name, json!({"spec": {"ipam": {}}}))
+    }
+
+    /// Writes the status each time that is wanted, with pauses.
+    async fn write_status(&self) {
+        let mut last: Option<Instant> = None;
+        loop {
+            self.status_wanted.notified().await;
+            if let Some(last) = last {
+                tokio::time::sleep_until(last + self.settings.update_rate).await;
+            }
+            last = Some(Instant::now());
+            let Some(object) = self.state().allocator.status() else { continue };
+            let written = {
+                let _turn = self.host.turn().await;
+                self.host.cilium_nodes.replace_status(&self.name, &manager(), &object).await
+            };
+            if written.is_err() {
+                // Tried again after the same pause, from the version that the watch brings meanwhile.
+                tokio::time::sleep(STATUS_RETRY.saturating_sub(self.settings.update_rate)).await;
+                self.status_wanted.notify_one();
+            }
+        }
+    }
+}
+
+/// One of the addresses that the agent had, or else any.
+fn retake(
+    allocator: &mut Allocator,
+    owner: &str,
+    family: Family,
+    had: [Option<IpAddr>; 2],
+) -> Result<IpAddr, String> {
+    let kept = had.into_iter().flatten().find(|&old| allocator.allocate(old, owner).is_ok());
+    kept.map_or_else(|| allocator.allocate_next(family, owner), Ok)
+}
+
+/// The name under which the API server knows Cilium's agents.
+fn manager() -> PostParams {
+    PostParams { field_manager: Some("cilium-agent".to_owned()), ..PostParams::default() }
+}
+
+/// Agents of one test choose differently, and one agent chooses the same in each run.
+fn seed(settings: &Settings, name: &str, restarts: u64) -> u64 {
+    // FNV-1a: the standard library's hashes may change with its version.
+    name.bytes().fold(settings.seed.wrapping_mul(31).wrapping_add(restarts), |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}

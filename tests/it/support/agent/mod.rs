@@ -1,0 +1,202 @@
+//! Agents: what runs on each node of a Cilium cluster in crd mode, as far as addresses go.
+//!
+//! Two of a kind. [`FakeAgent`] imitates the agent, thousands in one process. [`RealAgent`] is Cilium's own code, one
+//! process each. A script written for [`Agent`] runs on both; `agents.rs` holds one to the other. Every address that an
+//! agent gives to somebody is written to the [`Holdings`](super::holdings::Holdings).
+
+mod allocator;
+mod discovery;
+mod fake;
+mod host;
+mod real;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::families::{Families, Family};
+
+pub(crate) use fake::FakeAgent;
+pub(crate) use host::{AgentHost, Make};
+pub(crate) use real::RealAgent;
+
+/// How an agent is configured.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) families: Families,
+    /// Whether the health endpoint has addresses.
+    pub(crate) health: bool,
+    /// Whether Cilium's ingress has addresses.
+    pub(crate) ingress: bool,
+    /// The least time between two writes of `status.ipam.used`. Cilium's default is 15 s, and 1 s is the harness's.
+    pub(crate) update_rate: Duration,
+    /// Imitations only: how often a starting agent looks for its pool. Cilium's agent does so each 5 s; `None` is at
+    /// each change, which spares a test the wait and a cluster nothing.
+    pub(crate) poll: Option<Duration>,
+    /// Imitations only: what the choice of addresses starts from, beside the node's name.
+    pub(crate) seed: u64,
+    /// What it means that a pod's address could not be restored.
+    pub(crate) losses: Losses,
+}
+
+/// What it means that a pod has lost its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Losses {
+    /// The test has failed.
+    Alarm,
+    /// The test makes it happen.
+    Expected,
+}
+
+impl Settings {
+    /// The harness's defaults for agents of these families.
+    pub(crate) fn of(families: Families) -> Self {
+        Self {
+            families,
+            health: true,
+            ingress: false,
+            update_rate: Duration::from_secs(1),
+            poll: None,
+            seed: 1,
+            losses: Losses::Alarm,
+        }
+    }
+}
+
+/// At most one address a family.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Addresses {
+    pub(crate) ipv4: Option<IpAddr>,
+    pub(crate) ipv6: Option<IpAddr>,
+}
+
+impl Addresses {
+    pub(crate) fn of(self, family: Family) -> Option<IpAddr> {
+        match family {
+            Family::V4 => self.ipv4,
+            Family::V6 => self.ipv6,
+        }
+    }
+
+    pub(crate) fn set(&mut self, family: Family, address: Option<IpAddr>) {
+        match family {
+            Family::V4 => self.ipv4 = address,
+            Family::V6 => self.ipv6 = address,
+        }
+    }
+
+    /// The addresses, IPv6 first.
+    pub(crate) fn each(self) -> impl Iterator<Item = IpAddr> {
+        [self.ipv6, self.ipv4].into_iter().flatten()
+    }
+}
+
+/// What an agent said when it was up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Started {
+    pub(crate) router: Addresses,
+    pub(crate) health: Addresses,
+    pub(crate) ingress: Addresses,
+    /// The pods whose addresses could not be restored, and why.
+    pub(crate) lost: BTreeMap<String, String>,
+}
+
+/// What came of a request for many addresses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Filled {
+    /// Owner and addresses, in the order of the request.
+    pub(crate) allocated: Vec<(String, Addresses)>,
+    /// Why it ended early.
+    pub(crate) error: Option<String>,
+}
+
+/// An agent of either kind.
+pub(crate) enum Agent {
+    Fake(FakeAgent),
+    Real(Box<RealAgent>),
+}
+
+impl Agent {
+    /// Starts it. It makes its CiliumNode and waits for addresses; see [`Agent::wait_ready`]. Pods that had addresses
+    /// when it was stopped are restored.
+    pub(crate) fn start(&mut self) -> Result<()> {
+        match self {
+            Self::Fake(agent) => agent.start(),
+            Self::Real(agent) => agent.start(),
+        }
+    }
+
+    /// Returns when it has its own addresses and serves pods. A start that fails is an error.
+    pub(crate) async fn wait_ready(&mut self, deadline: Duration) -> Result<Started> {
+        match self {
+            Self::Fake(agent) => agent.wait_ready(deadline).await,
+            Self::Real(agent) => agent.wait_ready(deadline).await,
+        }
+    }
+
+    /// An address of every family for a pod, or for none.
+    pub(crate) async fn allocate(&self, owner: &str) -> Result<Addresses> {
+        match self {
+            Self::Fake(agent) => agent.allocate(owner),
+            Self::Real(agent) => agent.allocate(owner).await,
+        }
+    }
+
+    /// Addresses for the pods `prefix0`, `prefix1`, …, up to the first failure.
+    pub(crate) async fn allocate_many(&self, prefix: &str, count: usize) -> Result<Filled> {
+        match self {
+            Self::Fake(agent) => Ok(agent.allocate_many(prefix, count)),
+            Self::Real(agent) => agent.allocate_many(prefix, count).await,
+        }
+    }
+
+    /// Takes the addresses of a pod back.
+    pub(crate) async fn release(&self, owner: &str) -> Result<()> {
+        match self {
+            Self::Fake(agent) => agent.release(owner),
+            Self::Real(agent) => agent.release(owner).await,
+        }
+    }
+
+    /// Writes the CiliumNode once more, as after any change of the Node.
+    pub(crate) async fn touch_node(&self) -> Result<()> {
+        match self {
+            Self::Fake(agent) => agent.touch_node().await,
+            Self::Real(agent) => agent.touch_node().await,
+        }
+    }
+
+    /// Stops the agent's process; its pods go on.
+    pub(crate) async fn stop(&mut self) -> Result<()> {
+        match self {
+            Self::Fake(agent) => agent.stop().await,
+            Self::Real(agent) => agent.stop().await?,
+        }
+        Ok(())
+    }
+
+    /// Stops and starts it, and returns when it serves pods again.
+    pub(crate) async fn restart(&mut self, deadline: Duration) -> Result<Started> {
+        self.stop().await?;
+        self.start()?;
+        self.wait_ready(deadline).await
+    }
+
+    /// Every address that it has given out, with its owner as Cilium writes it.
+    pub(crate) async fn held(&self) -> Result<BTreeMap<IpAddr, String>> {
+        match self {
+            Self::Fake(agent) => Ok(agent.held()),
+            Self::Real(agent) => agent.held().await,
+        }
+    }
+}
+
+/// What restored addresses have behind the name of their pod.
+const RESTORED: &str = " [restored]";
+
+/// The owner without what a restart adds.
+pub(crate) fn plain(owner: &str) -> &str {
+    owner.strip_suffix(RESTORED).unwrap_or(owner)
+}

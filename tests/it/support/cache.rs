@@ -1,0 +1,157 @@
+//! The shared watch cache: the newest seen version of every object of the four kinds, and news of every change.
+//!
+//! One list and watch a kind serves the whole test process: every wait, and every imitated agent. The cache is late as
+//! every watch is; what must be true at one moment is read from the server instead. It outlives restarts of the API
+//! server, and never forgets an object before a complete list has shown it to be gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use futures::StreamExt as _;
+use kube::Client;
+use kube::api::{DynamicObject, ListParams};
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::task::JoinSet;
+
+use super::alarm::Bell;
+use super::objects::Kind;
+
+/// The pause before a list or watch that failed is tried again. It stands for client-go's back-off, which starts at
+/// 800 ms; a test that restarts the API server has no use for the growth.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// How long the first lists may take; five thousand CiliumNodes take three seconds.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What changed: the object's kind, its name, and its version, or `None` if it is gone.
+pub(crate) type Listener = Box<dyn Fn(Kind, &str, Option<&Arc<DynamicObject>>) + Send + Sync>;
+
+/// The cache; it stops following when it is dropped.
+pub(crate) struct Cache {
+    shared: Arc<Shared>,
+    _followers: JoinSet<()>,
+}
+
+struct Shared {
+    kept: Mutex<Kept>,
+    listeners: Mutex<Vec<Arc<Listener>>>,
+    bell: Bell,
+}
+
+#[derive(Default)]
+struct Kept {
+    objects: BTreeMap<Kind, BTreeMap<String, Arc<DynamicObject>>>,
+    synced: BTreeSet<Kind>,
+}
+
+impl Cache {
+    /// Follows every kind that the server knows, and returns when each was listed once.
+    pub(crate) async fn start(client: &Client, bell: Bell) -> Result<Self> {
+        let shared =
+            Arc::new(Shared { kept: Mutex::default(), listeners: Mutex::default(), bell: bell.clone() });
+        let mut followers = JoinSet::new();
+        let mut followed = BTreeSet::new();
+        for kind in Kind::ALL {
+            match kind.api(client).list(&ListParams::default().limit(1)).await {
+                Ok(_) => {
+                    followed.insert(kind);
+                    followers.spawn(follow(kind, client.clone(), Arc::clone(&shared)));
+                }
+                // Its CRD is not installed in this test.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let mut news = bell.listen();
+        let synced = async {
+            while shared.kept().synced != followed {
+                news.changed().await?;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(SYNC_TIMEOUT, synced).await {
+            Ok(outcome) => outcome.map(|()| Self { shared, _followers: followers }),
+            Err(_) => bail!("the first lists took longer than {SYNC_TIMEOUT:?}"),
+        }
+    }
+
+    pub(crate) fn object(&self, kind: Kind, name: &str) -> Option<Arc<DynamicObject>> {
+        self.shared.kept().objects.get(&kind)?.get(name).cloned()
+    }
+
+    pub(crate) fn objects(&self, kind: Kind) -> Vec<Arc<DynamicObject>> {
+        self.shared
+            .kept()
+            .objects
+            .get(&kind)
+            .map(|objects| objects.values().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// Calls `listener` for every later change, in the order of the watch. It must neither block nor call the cache.
+    pub(crate) fn subscribe(&self, listener: Listener) {
+        self.shared.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(listener));
+    }
+}
+
+impl Shared {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, kind: Kind, mut object: DynamicObject) {
+        let Some(name) = object.metadata.name.clone() else { return };
+        // Half of the bytes, and a PUT without them leaves them alone.
+        object.metadata.managed_fields = None;
+        let object = Arc::new(object);
+        self.kept().objects.entry(kind).or_default().insert(name.clone(), Arc::clone(&object));
+        self.tell(kind, &name, Some(&object));
+    }
+
+    fn forget(&self, kind: Kind, name: &str) {
+        if self.kept().objects.entry(kind).or_default().remove(name).is_some() {
+            self.tell(kind, name, None);
+        }
+    }
+
+    fn listed(&self, kind: Kind, names: &BTreeSet<String>) {
+        let known: Vec<_> = self.kept().objects.entry(kind).or_default().keys().cloned().collect();
+        for name in known.iter().filter(|name| !names.contains(*name)) {
+            self.forget(kind, name);
+        }
+        self.kept().synced.insert(kind);
+        self.bell.ring();
+    }
+
+    fn tell(&self, kind: Kind, name: &str, object: Option<&Arc<DynamicObject>>) {
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for listener in listeners {
+            listener(kind, name, object);
+        }
+        self.bell.ring();
+    }
+}
+
+async fn follow(kind: Kind, client: Client, shared: Arc<Shared>) {
+    let mut events = pin!(watcher(kind.api(&client), watcher::Config::default()));
+    let mut listed = BTreeSet::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(object)) => {
+                listed.extend(object.metadata.name.clone());
+                shared.keep(kind, object);
+            }
+            Ok(Event::InitDone) => shared.listed(kind, &listed),
+            Ok(Event::Apply(object)) => shared.keep(kind, object),
+            Ok(Event::Delete(object)) => {
+                shared.forget(kind, object.metadata.name.as_deref().unwrap_or_default());
+            }
+            // The server is away, or the watch was too old: the watcher goes on by itself.
+            Err(_) => tokio::time::sleep(RETRY).await,
+        }
+    }
+}

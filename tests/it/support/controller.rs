@@ -1,0 +1,183 @@
+//! The product as its users run it: the binary, in a process of its own.
+//!
+//! What it logs goes to a file beside the control plane's; on failure the rig prints the end of it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+
+use super::control_plane::ControlPlane;
+use super::tails;
+
+/// From start to `/readyz`: lists of a large cluster and the lease of a predecessor that was killed (15 s) lie in it.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The pause between two looks at `/readyz`. The process has no channel to this one, so it has to be asked.
+const PROBE_PAUSE: Duration = Duration::from_millis(25);
+
+/// From SIGTERM to the end: writes in flight are waited for, and the lease is given back.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A whole dry run: it lists everything and plans once.
+const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Numbers the log files of this process.
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
+/// A running controller; it is killed when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Controller {
+    child: Child,
+    log: PathBuf,
+    address_file: PathBuf,
+}
+
+impl Controller {
+    /// Starts `cilium-node-ipam run` with these flags beside the necessary ones, with the controller's rights.
+    pub(crate) fn start(control_plane: &ControlPlane, flags: &[&str]) -> Result<Self> {
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let log = control_plane.dir().join(format!("controller-{number}.log"));
+        let address_file = control_plane.dir().join(format!("controller-{number}.address"));
+        let output = File::create(&log)?;
+        let child = command(control_plane)
+            .args(["run", "--listen", "127.0.0.1:0", "--address-file"])
+            .arg(&address_file)
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output)
+            .spawn()?;
+        Ok(Self { child, log, address_file })
+    }
+
+    /// Starts one and waits until it is ready.
+    pub(crate) async fn start_ready(control_plane: &ControlPlane, flags: &[&str]) -> Result<Self> {
+        let mut controller = Self::start(control_plane, flags)?;
+        control_plane.alarm.over(controller.wait_ready()).await?;
+        Ok(controller)
+    }
+
+    /// Returns when `/readyz` says 200. A controller that ends instead is an error.
+    pub(crate) async fn wait_ready(&mut self) -> Result<()> {
+        let limit = tokio::time::Instant::now() + READY_TIMEOUT;
+        loop {
+            let answer = self.get("/readyz").await;
+            if matches!(&answer, Ok((200, _))) {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the controller has ended, {status}:\n{}", tails::tail(&self.log));
+            }
+            if tokio::time::Instant::now() > limit {
+                bail!(
+                    "the controller is not ready after {READY_TIMEOUT:?}: {answer:?}\n{}",
+                    tails::tail(&self.log)
+                );
+            }
+            tokio::time::sleep(PROBE_PAUSE).await;
+        }
+    }
+
+    /// The status code and body of a GET of its HTTP server.
+    pub(crate) async fn get(&self, path: &str) -> Result<(u16, String)> {
+        let address = std::fs::read_to_string(&self.address_file).context("its address")?;
+        let mut stream = TcpStream::connect(address.trim()).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: controller\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        tokio::time::timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await??;
+        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no HTTP answer")?;
+        Ok((code, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    pub(crate) fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// Ends it as the kernel or a power cut would, and returns when it is gone.
+    pub(crate) async fn sigkill(mut self) -> Result<()> {
+        self.child.kill().await.context("killing the controller")
+    }
+
+    /// Asks it to end, as Kubernetes does, and returns how it did.
+    pub(crate) async fn sigterm_and_wait(mut self) -> Result<ExitStatus> {
+        self.signal("TERM").await?;
+        match tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await {
+            Ok(status) => Ok(status?),
+            Err(_) => {
+                bail!("the controller runs {STOP_TIMEOUT:?} after SIGTERM:\n{}", tails::tail(&self.log))
+            }
+        }
+    }
+
+    /// Halts it (`STOP`) or lets it go on (`CONT`), as a suspended virtual machine would be.
+    pub(crate) async fn signal(&self, signal: &str) -> Result<()> {
+        let pid = self.child.id().context("the controller has ended")?;
+        // The shell's built-in: a signal from here would need unsafe code or one more crate.
+        let status = Command::new("sh").arg("-c").arg(format!("kill -{signal} {pid}")).status().await?;
+        if status.success() { Ok(()) } else { bail!("kill -{signal} {pid}: {status}") }
+    }
+}
+
+/// What a fresh controller would write now, one line a write.
+pub(crate) async fn dry_run(control_plane: &ControlPlane) -> Result<Vec<String>> {
+    let run = command(control_plane)
+        .args(["run", "--dry-run", "--listen", "127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .output();
+    let Ok(output) = tokio::time::timeout(DRY_RUN_TIMEOUT, run).await else {
+        bail!("the dry run takes longer than {DRY_RUN_TIMEOUT:?}");
+    };
+    let output = output?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        bail!("the dry run ended with {}:\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    let writes: Vec<_> = text.lines().filter(|line| line.starts_with("would ")).map(str::to_owned).collect();
+    // The last line proves that it came to its end and that no line was missed.
+    let end = format!("proposed {} writes", writes.len());
+    if text.lines().last() != Some(end.as_str()) {
+        bail!("the dry run did not end with {end:?}:\n{text}");
+    }
+    Ok(writes)
+}
+
+/// Fails if a fresh controller would write anything.
+pub(crate) async fn assert_no_writes_proposed(control_plane: &ControlPlane) -> Result<()> {
+    let writes = dry_run(control_plane).await?;
+    if writes.is_empty() { Ok(()) } else { bail!("a fresh controller would write:\n{}", writes.join("\n")) }
+}
+
+/// The product's binary: what `NODEIPAM_CONTROLLER` names, what cargo built for this test, or what lies beside or above
+/// this program (an example lies one directory below).
+fn program() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os("NODEIPAM_CONTROLLER") {
+        return Ok(named.into());
+    }
+    if let Some(built) = option_env!("CARGO_BIN_EXE_cilium-node-ipam") {
+        return Ok(built.into());
+    }
+    let this = std::env::current_exe()?;
+    let near = this.ancestors().skip(1).take(2).map(|dir| dir.join("cilium-node-ipam"));
+    near.into_iter()
+        .find(|path| path.is_file())
+        .context("no cilium-node-ipam beside this program: run `cargo build`")
+}
+
+fn command(control_plane: &ControlPlane) -> Command {
+    // A missing binary shows as an error of the start, which names it.
+    let mut command = Command::new(program().unwrap_or_else(|_| "cilium-node-ipam".into()));
+    command.env("KUBECONFIG", &control_plane.controller_kubeconfig).kill_on_drop(true);
+    command
+}

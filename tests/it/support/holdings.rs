@@ -1,0 +1,181 @@
+//! Which agent holds which address, told by the agents themselves at the moment they take or give back one.
+//!
+//! This is the truth that the product must not break, and it needs no object of the API: two nodes that hold one
+//! address raise the alarm here at once. The oracle is told too, in the same order.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::alarm::{Alarm, Bell};
+use super::peer::Speaker;
+
+/// The oracle answers in milliseconds; the control plane may be busy with its own start.
+const TELL_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Addresses in one message to the oracle: a line of some 100 kB at most.
+const BATCH: usize = 2048;
+
+/// The registry. Clones are one registry.
+#[derive(Clone)]
+pub(crate) struct Holdings(Arc<Shared>);
+
+struct Shared {
+    books: Mutex<Books>,
+    written: Notify,
+    told: Notify,
+    alarm: Alarm,
+    bell: Bell,
+}
+
+#[derive(Default)]
+struct Books {
+    holders: HashMap<IpAddr, Holder>,
+    /// Not told to the oracle yet. It grows only as far as agents outrun one round trip on the loopback.
+    untold: Vec<Change>,
+    /// Whether a message to the oracle is under way.
+    telling: bool,
+}
+
+#[derive(Clone)]
+struct Holder {
+    node: String,
+    owner: String,
+}
+
+struct Change {
+    node: String,
+    address: IpAddr,
+    taken: bool,
+}
+
+impl Holdings {
+    /// A registry that also tells the oracle behind `speaker`, from a task of `tasks`.
+    pub(crate) fn new(alarm: Alarm, bell: Bell, speaker: Arc<Speaker>, tasks: &mut JoinSet<()>) -> Self {
+        let shared = Arc::new(Shared {
+            books: Mutex::default(),
+            written: Notify::new(),
+            told: Notify::new(),
+            alarm,
+            bell,
+        });
+        tasks.spawn(tell(Arc::clone(&shared), speaker));
+        Self(shared)
+    }
+
+    /// The agent of `node` has given `address` to `owner`.
+    pub(crate) fn take(&self, node: &str, address: IpAddr, owner: &str) {
+        let holder = Holder { node: node.to_owned(), owner: owner.to_owned() };
+        let mut books = self.0.books();
+        if let Some(other) = books.holders.insert(address, holder)
+            && (other.node != node || other.owner != owner)
+        {
+            let what = format!(
+                "{address} is held twice: by {owner} of {node} and by {} of {}",
+                other.owner, other.node
+            );
+            self.0.alarm.raise(what);
+        }
+        self.0.write(books, node, address, true);
+    }
+
+    /// The agent of `node` has taken `address` back from its owner.
+    pub(crate) fn give_back(&self, node: &str, address: IpAddr) {
+        let mut books = self.0.books();
+        if books.holders.get(&address).is_some_and(|holder| holder.node == node) {
+            books.holders.remove(&address);
+        }
+        self.0.write(books, node, address, false);
+    }
+
+    /// The machine of `node` is gone, and its pods with it.
+    pub(crate) fn lose(&self, node: &str) {
+        for (address, _) in self.of(node) {
+            self.give_back(node, address);
+        }
+    }
+
+    /// What `node` holds: address and owner.
+    pub(crate) fn of(&self, node: &str) -> BTreeMap<IpAddr, String> {
+        let books = self.0.books();
+        let own = books.holders.iter().filter(|(_, holder)| holder.node == node);
+        own.map(|(address, holder)| (*address, holder.owner.clone())).collect()
+    }
+
+    /// How many addresses are held on all nodes together.
+    pub(crate) fn n_held(&self) -> usize {
+        self.0.books().holders.len()
+    }
+
+    /// Returns when the oracle knows everything that was written before this call.
+    pub(crate) async fn told(&self) -> Result<()> {
+        loop {
+            let told = self.0.told.notified();
+            let mut told = std::pin::pin!(told);
+            // Before the look: what is told between the look and the wait is not missed then.
+            told.as_mut().enable();
+            {
+                let books = self.0.books();
+                if books.untold.is_empty() && !books.telling {
+                    return Ok(());
+                }
+            }
+            let waited = async {
+                told.await;
+                Ok(())
+            };
+            self.0.alarm.over(waited).await?;
+        }
+    }
+}
+
+impl Shared {
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, mut books: MutexGuard<'_, Books>, node: &str, address: IpAddr, taken: bool) {
+        books.untold.push(Change { node: node.to_owned(), address, taken });
+        drop(books);
+        self.written.notify_one();
+        self.bell.ring();
+    }
+}
+
+/// Tells the oracle every change in order.
+async fn tell(shared: Arc<Shared>, speaker: Arc<Speaker>) {
+    loop {
+        shared.written.notified().await;
+        let changes = {
+            let mut books = shared.books();
+            books.telling = true;
+            std::mem::take(&mut books.untold)
+        };
+        for message in messages(&changes) {
+            if let Err(error) = speaker.ask(message, TELL_TIMEOUT).await {
+                shared.alarm.raise(format!("the oracle can't be told what agents hold: {error:#}"));
+                return;
+            }
+        }
+        shared.books().telling = false;
+        shared.told.notify_waiters();
+    }
+}
+
+/// One message for each run of changes of one node and one direction, which keeps the order.
+fn messages(changes: &[Change]) -> impl Iterator<Item = serde_json::Value> {
+    let runs = changes.chunk_by(|a, b| a.node == b.node && a.taken == b.taken);
+    runs.flat_map(|run| run.chunks(BATCH)).map(|run| {
+        let addresses: Vec<_> = run.iter().map(|change| change.address.to_string()).collect();
+        let field = if run[0].taken { "add" } else { "remove" };
+        let mut message = json!({"cmd": "holds", "node": run[0].node});
+        message[field] = addresses.into();
+        message
+    })
+}

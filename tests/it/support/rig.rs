@@ -1,0 +1,108 @@
+//! A whole test bench, and the ending that every test on a real API server has.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::task::JoinSet;
+
+use super::agent::{AgentHost, Settings};
+use super::cluster::Cluster;
+use super::control_plane::{ControlPlane, Options};
+use super::holdings::Holdings;
+use super::{controller, tails};
+
+/// What may still be under way when a test has seen what it wanted: some writes of the controller.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Control plane, cluster, holdings and agents, all under one alarm. Controllers are started by the test.
+pub(crate) struct Rig {
+    // Dropped in this order: the agents first, the servers last.
+    pub(crate) agents: AgentHost,
+    pub(crate) holdings: Holdings,
+    pub(crate) cluster: Cluster,
+    tasks: JoinSet<()>,
+    excused: Mutex<BTreeSet<String>>,
+    pub(crate) control_plane: ControlPlane,
+}
+
+impl Rig {
+    pub(crate) async fn start(options: Options) -> Result<Self> {
+        let control_plane = ControlPlane::start(options).await?;
+        let families = control_plane.options.families;
+        let alarm = control_plane.alarm.clone();
+        let cluster = Cluster::start(control_plane.admin.clone(), families, alarm.clone()).await?;
+        let mut tasks = JoinSet::new();
+        let holdings = Holdings::new(alarm, cluster.bell.clone(), control_plane.speaker(), &mut tasks);
+        let agents = AgentHost::new(&control_plane, &cluster, holdings.clone(), Settings::of(families));
+        Ok(Self { agents, holdings, cluster, tasks, excused: Mutex::default(), control_plane })
+    }
+
+    /// Says that `node` is selected and need not be served at the end, because the test has used up the addresses.
+    pub(crate) fn excuse(&self, node: &str) {
+        self.excused.lock().unwrap_or_else(PoisonError::into_inner).insert(node.to_owned());
+    }
+
+    /// Fails if the oracle, an agent or the holdings have anything to say against what was written so far.
+    pub(crate) async fn assert_clean(&self) -> Result<()> {
+        self.holdings.told().await?;
+        self.control_plane.assert_clean().await
+    }
+
+    /// The ending: all selected nodes are served, a fresh controller would write nothing, and nothing was found.
+    pub(crate) async fn assert_settled(&self) -> Result<()> {
+        let excused = self.excused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.cluster.wait_served(SETTLE_TIMEOUT, &excused).await?;
+        let limit = tokio::time::Instant::now() + SETTLE_TIMEOUT;
+        loop {
+            match controller::assert_no_writes_proposed(&self.control_plane).await {
+                Ok(()) => break,
+                // A controller may be about to write just that: a dry run is a whole start, so it is its own pause.
+                Err(_) if tokio::time::Instant::now() < limit => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.assert_clean().await
+    }
+}
+
+/// Runs `test` on a fresh rig, and then the ending ([`Rig::assert_settled`]). On failure the ends of all logs are
+/// printed. Nothing is kept.
+pub(crate) async fn under_oracle(options: Options, test: impl AsyncFnOnce(&Rig) -> Result<()>) -> Result<()> {
+    run(options, test, async |rig: &Rig| rig.assert_settled().await).await
+}
+
+/// As [`under_oracle`], for tests in which the product does not take part: at the end nothing may have been found.
+pub(crate) async fn without_product(
+    options: Options,
+    test: impl AsyncFnOnce(&Rig) -> Result<()>,
+) -> Result<()> {
+    run(options, test, async |rig: &Rig| rig.assert_clean().await).await
+}
+
+async fn run(
+    options: Options,
+    test: impl AsyncFnOnce(&Rig) -> Result<()>,
+    ending: impl AsyncFnOnce(&Rig) -> Result<()>,
+) -> Result<()> {
+    let rig = Rig::start(options).await?;
+    let mut tails = TailsOnPanic(&rig.control_plane, true);
+    let outcome = match test(&rig).await {
+        Ok(()) => ending(&rig).await,
+        Err(error) => Err(error),
+    };
+    tails.1 = outcome.is_err();
+    outcome
+}
+
+/// Prints the logs when it is dropped, unless told not to: on an error, and when the test panics.
+struct TailsOnPanic<'a>(&'a ControlPlane, bool);
+
+impl Drop for TailsOnPanic<'_> {
+    fn drop(&mut self) {
+        if self.1 {
+            tails::print(self.0.dir());
+        }
+    }
+}
