@@ -1,1 +1,154 @@
-fn main() {}
+//! What a claim and its release cost in pools of very different sizes: 16 blocks, half of them free, and large ones
+//! that are 99 % full. Only the ratios are of interest; they are in `docs/performance.md`.
+//!
+//! `first_block` is that of a node without any, always in the same place, so that the work is measured.
+//! `next_block` is the buddy of a random block, another place each time, so that the machine's memory is measured too.
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::Duration;
+
+use cilium_node_ipam::ipam::addresses::AddressSet;
+use cilium_node_ipam::ipam::block::{Cidr, Family};
+use cilium_node_ipam::ipam::grid::{Declared, Grid};
+use cilium_node_ipam::ipam::ledger::{Ledger, Taker};
+use cilium_node_ipam::ipam::pool::{
+    Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode,
+};
+use cilium_node_ipam::ipam::space::Space;
+use criterion::{Criterion, criterion_group, criterion_main};
+
+/// A pool of one range, cut into blocks of one address, so that 2^24 of them fit into a /8.
+fn pool(range: Cidr) -> Pool {
+    let ranges =
+        Ranges { block_prefix: 32, cidrs: [(range, RangeState::Active)].into(), exclude: Vec::new() };
+    Pool {
+        name: "bench".into(),
+        uid: "bench".into(),
+        created: 0,
+        deleting: false,
+        priority: 0,
+        selector: kube_core::Selector::default(),
+        families: [(Family::V4, ranges)].into(),
+        first_last: FirstLast::Offered,
+        per_node: PerNode { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 },
+        expand: Expand { used_above: 80, free_below: 8 },
+        reclaim: Reclaim { mode: ReclaimMode::DryRun, used_below: 40, after: Duration::from_secs(600) },
+        reuse_after: Duration::from_secs(300),
+        reuse_after_node_loss: Duration::from_secs(3600),
+    }
+}
+
+/// A repeatable sequence of numbers below 2^`bits`.
+struct Random {
+    state: u64,
+    bits: u8,
+}
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        // The multiplier of Knuth's MMIX; the upper bits are the random ones.
+        self.state =
+            self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.state >> (64 - self.bits)
+    }
+
+    fn of(&mut self, blocks: &[Cidr]) -> Cidr {
+        let place = usize::try_from(self.next()).expect("at most 32 bits are asked for");
+        blocks[place % blocks.len()]
+    }
+}
+
+/// What there is of a pool: about `n_free` blocks are free, in random places, the rest held by claims.
+struct Fill {
+    range: Cidr,
+    claimed: AddressSet,
+    free: AddressSet,
+}
+
+impl Fill {
+    fn new(bits: u8, n_free: u32) -> Self {
+        let range = Cidr::containing([10, 0, 0, 0].into(), 32 - bits).expect("24 bits are fewer than 32");
+        let mut claimed = AddressSet::from_iter([range]);
+        let mut random = Random { state: 42, bits };
+        for _ in 0..n_free {
+            let place = range.first() + u128::from(random.next());
+            claimed.remove_run(place, place);
+        }
+        let mut free = AddressSet::from_iter([range]);
+        for (first, last) in claimed.runs() {
+            free.remove_run(first, last);
+        }
+        Self { range, claimed, free }
+    }
+
+    /// The claimed blocks with a free buddy: those of nodes that can grow in place.
+    fn growing(&self) -> Vec<Cidr> {
+        let buddies = self.free.iter().filter_map(|member| Cidr::single(member).buddy());
+        buddies.filter(|buddy| self.claimed.intersects(*buddy)).collect()
+    }
+}
+
+/// The space alone, which has no room for what made it unfree: so it can be of any size.
+fn space(criterion: &mut Criterion) {
+    let sizes = [("2^4", 4, 9), ("2^16", 16, (1 << 16) / 100), ("2^24", 24, (1 << 24) / 100)];
+    for (size, bits, n_free) in sizes {
+        let fill = Fill::new(bits, n_free);
+        let growing = fill.growing();
+        let pool = pool(fill.range);
+        let (grid, _) = Grid::of(&pool, Family::V4, &Declared::default()).expect("it has the family");
+        let mut space = Space::new(grid);
+        for cidr in fill.claimed.cidrs() {
+            space.occupy(cidr);
+        }
+        // Claims matter to the order of offers only next to what is free.
+        for claim in &growing {
+            space.hold(*claim);
+        }
+        let mut claim_and_release = |mine: &[Cidr]| {
+            let block = space.candidates(mine).next().expect("some are free");
+            space.occupy(block);
+            space.hold(block);
+            space.unhold(black_box(block));
+            space.vacate(block, std::iter::empty());
+        };
+        criterion.bench_function(&format!("space/first_block/{size}"), |bencher| {
+            bencher.iter(|| claim_and_release(&[]));
+        });
+        let mut random = Random { state: 7, bits: 32 };
+        criterion.bench_function(&format!("space/next_block/{size}"), |bencher| {
+            bencher.iter(|| claim_and_release(&[random.of(&growing)]));
+        });
+    }
+}
+
+/// The whole ledger, with a claim for each block that is not free: 2^17 are more than a store holds.
+fn ledger(criterion: &mut Criterion) {
+    for (size, bits, n_free) in [("2^4", 4, 9), ("2^17", 17, (1 << 17) / 100)] {
+        let fill = Fill::new(bits, n_free);
+        let growing = fill.growing();
+        let pool = pool(fill.range);
+        let name = pool.name.clone();
+        let mut ledger = Ledger::new();
+        ledger.set_pools(&BTreeMap::from([(name.clone(), pool)]));
+        for member in fill.claimed.iter() {
+            ledger.take(Cidr::single(member), Taker::Claim);
+        }
+        let mut claim_and_release = |mine: &[Cidr]| {
+            let space = ledger.space(&name, Family::V4).expect("the pool is there");
+            let block = space.candidates(mine).next().expect("some are free");
+            ledger.take(block, Taker::Claim);
+            ledger.release(black_box(block), &Taker::Claim);
+        };
+        criterion.bench_function(&format!("ledger/first_block/{size}"), |bencher| {
+            bencher.iter(|| claim_and_release(&[]));
+        });
+        let mut random = Random { state: 7, bits: 32 };
+        criterion.bench_function(&format!("ledger/next_block/{size}"), |bencher| {
+            bencher.iter(|| claim_and_release(&[random.of(&growing)]));
+        });
+    }
+}
+
+criterion_group!(benches, space, ledger);
+criterion_main!(benches);

@@ -11,11 +11,13 @@ use clap::Parser;
 enum Command {
     Run(cli::run::Args),
     Crd(cli::crd::Args),
+    Validate(cli::validate::Args),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Command::parse() {
         Command::Run(args) => cli::run::run(args),
         Command::Crd(args) => cli::crd::run(args),
+        Command::Validate(args) => cli::validate::run(args),
     }
 }

@@ -5,22 +5,21 @@
 //! where nothing has to be guessed.
 
 #![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
+#![allow(clippy::duplicated_attributes, reason = "one printcolumn has the type of another")]
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::{FieldError, InvalidObject, rules, schema};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
 use crate::ipam::claim::{Claim, ClaimState, Reason};
 use crate::ipam::names::{NodeName, PoolName, Revision, Uid};
-
-/// The finalizer that keeps a claim which somebody deletes by hand: a block is free when the agent says so, not when
-/// the record is gone.
-pub const FINALIZER: &str = "nodeipam.io/claim";
+use crate::world::write::{ClaimChange, ClaimUpdate};
 
 /// States and reasons as one key, and what may follow each.
 const TRANSITIONS: &str = "{\
@@ -271,7 +270,7 @@ pub fn new_claim(
     NodeIPBlock {
         metadata: ObjectMeta {
             name: Some(cidr.object_name()),
-            finalizers: Some(vec![FINALIZER.into()]),
+            finalizers: Some(vec![Claim::FINALIZER.into()]),
             ..ObjectMeta::default()
         },
         spec: NodeIPBlockSpec {
@@ -287,6 +286,62 @@ pub fn new_claim(
         },
         status: None,
     }
+}
+
+/// A move of a claim as a merge patch; `None` for a deletion, which is no patch.
+///
+/// Carries uid and version. The write to Cooling drops our finalizer, a return to Held restores it (safety rule 1).
+#[must_use]
+pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
+    let mut finalizers: Vec<&str> = update
+        .finalizers
+        .iter()
+        .map(String::as_str)
+        .filter(|finalizer| *finalizer != Claim::FINALIZER)
+        .collect();
+    let since = timestamp(update.since);
+    let spec = match &update.change {
+        ClaimChange::Hold(node_uid) => {
+            finalizers.push(Claim::FINALIZER);
+            json!({
+                "state": ClaimState::Held.as_str(),
+                "since": since,
+                "nodeUID": node_uid.as_str(),
+                "reason": null,
+                "ciliumNodeUID": null,
+            })
+        }
+        ClaimChange::Release(reason) => {
+            finalizers.push(Claim::FINALIZER);
+            json!({ "state": ClaimState::Releasing.as_str(), "since": since, "reason": reason.as_str() })
+        }
+        ClaimChange::Cool => json!({ "state": ClaimState::Cooling.as_str(), "since": since }),
+        ClaimChange::Delete => return None,
+    };
+    Some(json!({
+        "metadata": {
+            "uid": update.uid.as_str(),
+            "resourceVersion": update.revision.to_string(),
+            "finalizers": finalizers,
+        },
+        "spec": spec,
+    }))
+}
+
+/// The patch that drops our finalizer before a deletion; `None` where it is gone already.
+#[must_use]
+pub fn drop_finalizer_patch(update: &ClaimUpdate) -> Option<Value> {
+    let others: Vec<&String> =
+        update.finalizers.iter().filter(|finalizer| *finalizer != Claim::FINALIZER).collect();
+    (others.len() < update.finalizers.len()).then(|| {
+        json!({
+            "metadata": {
+                "uid": update.uid.as_str(),
+                "resourceVersion": update.revision.to_string(),
+                "finalizers": others,
+            },
+        })
+    })
 }
 
 /// A point in time as the API writes it, from milliseconds since the epoch; out of range it is the nearest one.
@@ -368,6 +423,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
                 revision,
                 created,
                 deleting: metadata.deletion_timestamp.is_some(),
+                finalizers: metadata.finalizers.clone().unwrap_or_default(),
             }),
             _ => Err(InvalidObject { errors }),
         }
@@ -404,4 +460,105 @@ fn read_withheld(spec: &NodeIPBlockSpec, cidr: Option<Cidr>, errors: &mut Vec<Fi
         }
     }
     withheld
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Reads a stored claim with these fields changed; the claim's interesting parts or the errors as text.
+    fn check(metadata: &Value, spec: &Value, expected: &str) {
+        let mut object = json!({
+            "apiVersion": "nodeipam.io/v1alpha1",
+            "kind": "NodeIPBlock",
+            "metadata": {
+                "name": "10.0.0.32-27", "uid": "u1", "resourceVersion": "17",
+                "creationTimestamp": "1970-01-01T00:00:09Z",
+            },
+            "spec": {
+                "cidr": "10.0.0.32/27", "pool": "beijing", "node": "node-7", "nodeUID": "n1", "state": "Held",
+                "since": "1970-01-01T00:00:01.5Z",
+            },
+        });
+        for (part, changes) in [("metadata", metadata), ("spec", spec)] {
+            for (key, value) in changes.as_object().into_iter().flatten() {
+                object[part][key] = value.clone();
+            }
+        }
+        let block: NodeIPBlock = serde_json::from_value(object).unwrap();
+        let found = match Claim::try_from(&block) {
+            Ok(claim) => format!(
+                "{} {} since {} created {} reason {:?} ciliumNode {:?} withheld {:?}",
+                claim.state,
+                claim.revision,
+                claim.since,
+                claim.created,
+                claim.reason,
+                claim.cilium_node_uid,
+                claim.withheld
+            ),
+            Err(invalid) => invalid.to_string(),
+        };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_stored_claim_is_read() {
+        check(&json!({}), &json!({}), "Held 17 since 1500 created 9 reason None ciliumNode None withheld {}");
+    }
+
+    #[test]
+    fn what_needs_no_guess_is_forgiven() {
+        check(
+            &json!({}),
+            &json!({
+                "reason": "Unused", "ciliumNodeUID": "c1",
+                "withheld": ["10.0.0.33", "10.0.0.32/32", "10.0.0.35/31", "10.0.0.33"],
+            }),
+            "Held 17 since 1500 created 9 reason None ciliumNode None withheld {10.0.0.32/30}",
+        );
+        check(
+            &json!({}),
+            &json!({ "state": "Draining" }),
+            "Draining 17 since 1500 created 9 reason None ciliumNode None withheld {}",
+        );
+    }
+
+    #[test]
+    fn what_would_be_a_guess_is_refused() {
+        let name = "metadata.name: \"10.0.0.64-27\": must be the CIDR: 10.0.0.32-27 for 10.0.0.32/27, IPv6 exploded \
+                    with `-` in place of `:` and `/`";
+        check(&json!({ "name": "10.0.0.64-27" }), &json!({}), name);
+        check(
+            &json!({ "resourceVersion": "x" }),
+            &json!({ "state": "Cooling", "withheld": ["first", "10.0.0.64"] }),
+            "spec.withheld[0]: \"first\": must be an address or a masked CIDR in canonical form; \
+             spec.withheld: \"10.0.0.64\": must lie in cidr; \
+             spec.reason: must be set in the states Releasing and Cooling, and only there; \
+             metadata.resourceVersion: \"x\": must be an integer",
+        );
+    }
+
+    #[test]
+    fn withheld_is_written_with_the_fewest_entries_and_within_the_block() {
+        let withheld: AddressSet =
+            ["10.0.0.0/26", "fd00::/8"].iter().map(|text| text.parse::<Cidr>().unwrap()).collect();
+        let text =
+            |cidr: &str, withheld: &AddressSet| withheld_text(cidr.parse().unwrap(), withheld).join(" ");
+        assert_eq!(text("10.0.0.32/27", &withheld), "10.0.0.32/27");
+        let mut withheld = AddressSet::new();
+        for member in ["10.0.0.32", "10.0.0.40", "10.0.0.41", "10.0.0.42", "10.0.0.63", "10.0.0.64"] {
+            withheld.insert(member.parse().unwrap());
+        }
+        assert_eq!(text("10.0.0.32/27", &withheld), "10.0.0.32 10.0.0.40/31 10.0.0.42 10.0.0.63");
+    }
+
+    #[test]
+    fn times_beyond_the_calendar_are_the_nearest_ones() {
+        assert_eq!(timestamp(1500).to_string(), "1970-01-01T00:00:01.5Z");
+        assert_eq!(timestamp(i64::MAX), Timestamp::MAX);
+        assert_eq!(timestamp(i64::MIN), Timestamp::MIN);
+    }
 }

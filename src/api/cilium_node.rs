@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 use super::watched::Meta;
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
-use crate::world::objects::{CiliumNode, Malformed, Node};
-use crate::world::write::Publication;
+use crate::world::objects::{CiliumNode, Malformed, Node, NodeAddress, ReleaseMark};
+use crate::world::write::{NewCiliumNode, Ping, PingStep, Publication, Touch};
 
 /// Reads a CiliumNode.
 pub(super) fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, serde_json::Error> {
@@ -35,11 +35,11 @@ pub(super) fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, se
     }
     let pool = ipam.pool.unwrap_or_default();
     let used = status.used;
-    let in_handshake = status.release_ips.unwrap_or_default();
+    let marks = status.release_ips.unwrap_or_default();
     for (field, keys) in [
         ("spec.ipam.pool", Some(&pool.keys)),
         ("status.ipam.used", used.as_ref()),
-        ("status.ipam.release-ips", Some(&in_handshake)),
+        ("status.ipam.release-ips", Some(&marks.keys)),
     ] {
         malformed.extend(
             keys.iter()
@@ -63,7 +63,7 @@ pub(super) fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, se
         owners: pool.owners,
         min_allocate: ipam.min_allocate.unwrap_or_default(),
         used: used.map(|keys| keys.addresses),
-        in_handshake: in_handshake.addresses,
+        marks: marks.by_address,
         malformed,
     })
 }
@@ -77,8 +77,12 @@ pub(super) fn read_node(json: &str, meta: &Meta) -> Result<Node, serde_json::Err
         uid: meta.uid.as_str().into(),
         revision: meta.revision(),
         labels: wire.metadata.labels.unwrap_or_default(),
+        deleting: meta.is_deleting(),
         // Hostnames stand among them and are no addresses.
-        addresses: addresses.iter().filter_map(|entry| entry.address.parse().ok()).collect(),
+        addresses: addresses
+            .into_iter()
+            .filter_map(|entry| Some(NodeAddress { address: entry.address.parse().ok()?, kind: entry.kind }))
+            .collect(),
     })
 }
 
@@ -114,6 +118,55 @@ pub fn merge_patch(publication: &Publication, managed_fields: ManagedFields) -> 
         ManagedFields::Kept => {}
     }
     json!({ "metadata": metadata, "spec": { "ipam": { "podCIDRs": pod_cidrs, "pool": pool } } })
+}
+
+/// A ping, or its end, as a merge patch of the status subresource.
+#[must_use]
+pub fn ping_patch(ping: &Ping) -> Value {
+    let mark = match ping.step {
+        PingStep::Ask => json!("marked-for-release"),
+        PingStep::Clear => Value::Null,
+    };
+    json!({
+        "metadata": { "uid": ping.uid.as_str(), "resourceVersion": ping.revision.to_string() },
+        "status": { "ipam": { "release-ips": { Ping::ADDRESS.to_string(): mark } } },
+    })
+}
+
+/// A change that says nothing and only makes a later version of the CiliumNode.
+#[must_use]
+pub fn touch_patch(touch: &Touch) -> Value {
+    json!({
+        "metadata": {
+            "uid": touch.uid.as_str(),
+            "resourceVersion": touch.revision.to_string(),
+            "annotations": { "nodeipam.io/later-than": touch.later_than.to_string() },
+        },
+    })
+}
+
+/// A CiliumNode as its agent would create it: owned by the Node, with its labels and addresses
+/// (`docs/cilium.md`, Start of an agent).
+#[must_use]
+pub fn new_cilium_node(new: &NewCiliumNode) -> Value {
+    let addresses: Vec<Value> = new
+        .addresses
+        .iter()
+        .filter(|address| matches!(address.kind.as_str(), "InternalIP" | "ExternalIP"))
+        .map(|address| json!({ "type": address.kind, "ip": address.address.to_string() }))
+        .collect();
+    json!({
+        "apiVersion": "cilium.io/v2",
+        "kind": "CiliumNode",
+        "metadata": {
+            "name": new.node.as_str(),
+            "labels": new.labels,
+            "ownerReferences": [
+                { "apiVersion": "v1", "kind": "Node", "name": new.node.as_str(), "uid": new.node_uid.as_str() },
+            ],
+        },
+        "spec": { "addresses": addresses },
+    })
 }
 
 #[derive(Deserialize)]
@@ -152,7 +205,7 @@ struct WireStatus {
 struct WireIpamStatus {
     used: Option<Keys>,
     #[serde(rename = "release-ips")]
-    release_ips: Option<Keys>,
+    release_ips: Option<Marks>,
 }
 
 #[derive(Deserialize)]
@@ -173,6 +226,8 @@ struct WireNodeStatus {
 
 #[derive(Deserialize)]
 struct WireNodeAddress {
+    #[serde(default, rename = "type")]
+    kind: String,
     #[serde(default)]
     address: String,
 }
@@ -220,6 +275,32 @@ impl<'de> Deserialize<'de> for Keys {
         }
 
         deserializer.deserialize_map(KeysVisitor)
+    }
+}
+
+/// The entries of `status.ipam.release-ips`.
+#[derive(Debug, Default)]
+struct Marks {
+    keys: Keys,
+    by_address: BTreeMap<IpAddr, ReleaseMark>,
+}
+
+impl<'de> Deserialize<'de> for Marks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut marks = Self::default();
+        for (key, value) in BTreeMap::<String, Value>::deserialize(deserializer)? {
+            if let Some(address) = marks.keys.insert(&key) {
+                let mark = match value.as_str() {
+                    Some("marked-for-release") => ReleaseMark::Marked,
+                    Some("ready-for-release") => ReleaseMark::Ready,
+                    Some("do-not-release") => ReleaseMark::DoNotRelease,
+                    Some("released") => ReleaseMark::Released,
+                    _ => ReleaseMark::Unknown,
+                };
+                marks.by_address.insert(address, mark);
+            }
+        }
+        Ok(marks)
     }
 }
 

@@ -52,6 +52,9 @@ pub fn all() -> &'static [Definition; 2] {
 
 impl Definition {
     /// The definition as the client takes it.
+    ///
+    /// # Panics
+    /// Never: the JSON was made from one.
     #[must_use]
     pub fn to_crd(&self) -> CustomResourceDefinition {
         serde_json::from_value(self.json.clone()).expect("it was made from one")
@@ -64,6 +67,9 @@ impl Definition {
     }
 
     /// The content of its file.
+    ///
+    /// # Panics
+    /// Never: JSON can be written as YAML.
     #[must_use]
     pub fn yaml(&self) -> String {
         let body = serde_saphyr::to_string(&self.json).expect("JSON can be written as YAML");

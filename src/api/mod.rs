@@ -8,6 +8,7 @@
 use std::fmt;
 
 pub mod block;
+pub mod check;
 pub mod cilium_node;
 pub mod crds;
 mod labels;
@@ -15,6 +16,7 @@ pub mod pool;
 pub mod pool_status;
 pub mod rules;
 mod schema;
+mod structural;
 pub mod watched;
 
 pub use block::NodeIPBlock;

@@ -16,7 +16,7 @@ use crate::ipam::block::Family;
 use crate::ipam::pool::Pool;
 use crate::world::observe::PoolObject;
 use crate::world::status::{Condition, FamilyCounts, NodeCounts, PoolStatus};
-use crate::world::write::PoolStatusWrite;
+use crate::world::write::{PoolFinalizersWrite, PoolStatusWrite};
 
 /// Every condition type that this version writes. Others are left out of comparisons.
 const CONDITION_TYPES: [&str; 4] = ["Ready", "Overlapping", "Exhausted", "Limited"];
@@ -31,6 +31,8 @@ pub(super) fn read(object: &NodeIPPool, meta: &Meta) -> PoolObject {
         uid: meta.uid.as_str().into(),
         revision: meta.revision(),
         generation: object.metadata.generation.unwrap_or_default(),
+        deleting: meta.is_deleting(),
+        finalizers: object.metadata.finalizers.clone().unwrap_or_default(),
         pool,
         transitions: status
             .conditions
@@ -130,6 +132,18 @@ pub fn merge_patch(write: &PoolStatusWrite) -> Value {
     json!({
         "metadata": { "uid": write.uid.as_str(), "resourceVersion": write.revision.to_string() },
         "status": wire,
+    })
+}
+
+/// The finalizers as a merge patch, carrying uid and version.
+#[must_use]
+pub fn finalizers_patch(write: &PoolFinalizersWrite) -> Value {
+    json!({
+        "metadata": {
+            "uid": write.uid.as_str(),
+            "resourceVersion": write.revision.to_string(),
+            "finalizers": write.finalizers,
+        },
     })
 }
 

@@ -62,10 +62,11 @@ fn publishing_order(claim: &Claim) -> (i64, i64, Cidr) {
 /// entry stands the agent would not hand it out anyway (`docs/cilium.md`, Release handshake).
 fn missing_entries(cilium_node: &CiliumNode, claim: &Claim) -> AddressSet {
     let mut missing = claim.offered();
-    for present in [&cilium_node.pool, &cilium_node.in_handshake] {
-        for (first, last) in present.runs_within(claim.cidr.first(), claim.cidr.last()) {
-            missing.remove_run(first, last);
-        }
+    for (first, last) in cilium_node.pool.runs_within(claim.cidr.first(), claim.cidr.last()) {
+        missing.remove_run(first, last);
+    }
+    for address in cilium_node.in_handshake(claim.cidr) {
+        missing.remove(address);
     }
     missing
 }
@@ -106,6 +107,7 @@ mod tests {
             revision: Revision(1),
             created,
             deleting: false,
+            finalizers: Vec::new(),
         }
     }
 
@@ -121,7 +123,7 @@ mod tests {
             owners: BTreeMap::new(),
             min_allocate: 0,
             used: None,
-            in_handshake: AddressSet::new(),
+            marks: BTreeMap::new(),
             malformed: Vec::new(),
         }
     }

@@ -10,11 +10,11 @@ use crate::api::crds;
 
 /// Prints the CustomResourceDefinitions of NodeIPPool and NodeIPBlock.
 ///
-/// They belong to the version of this program: install them again after every upgrade, before the controller.
+/// They belong to the version of this program: install them again after every upgrade, before the controller, for
+/// example with
 ///
-///   cilium-node-ipam crd | kubectl apply -f -
+/// cilium-node-ipam crd | kubectl apply -f -
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
 pub struct Args {
     /// Write one file a definition into this directory instead of printing them.
     #[arg(long, value_name = "DIR")]

@@ -20,7 +20,7 @@ use crate::controller::client::Clients;
 use crate::controller::run::{Options, Purpose, Readiness};
 use crate::controller::tasks::Tasks;
 use crate::ipam::block::Family;
-use crate::ipam::plan::Policy;
+use crate::ipam::plan::{CiliumNodeOrigin, Policy};
 use crate::telemetry::{http, logs};
 use crate::world::objects::Mode;
 
@@ -56,6 +56,11 @@ pub struct Args {
     /// that loses too many times in a row ends.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
     min_write_interval: Duration,
+
+    /// Create the CiliumNode of a selected node as soon as its Node appears, instead of waiting until its agent does. The
+    /// agent takes it over.
+    #[arg(long)]
+    create_ciliumnodes: bool,
 
     /// The most writes at one time.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -148,7 +153,14 @@ fn options(args: &Args) -> Options {
     Options {
         cilium_namespace: args.cilium_namespace.clone(),
         assumed,
-        policy: Policy { min_write_interval: args.min_write_interval },
+        policy: Policy {
+            min_write_interval: args.min_write_interval,
+            cilium_nodes: if args.create_ciliumnodes {
+                CiliumNodeOrigin::Controller
+            } else {
+                CiliumNodeOrigin::Agent
+            },
+        },
         max_parallel_writes: usize::from(args.max_parallel_writes),
         managed_fields: if args.keep_managed_fields { ManagedFields::Kept } else { ManagedFields::Dropped },
         purpose: if args.dry_run { Purpose::DryRun } else { Purpose::Serve },

@@ -1,7 +1,7 @@
 //! `run --dry-run`: what would be written to the cluster as it stands, and nothing is.
 
 use crate::ipam::plan::{self, Policy};
-use crate::ipam::report::{self, StatusPlan};
+use crate::ipam::report::{self, PoolPlan};
 use crate::world::write::Write;
 use crate::world::{Now, World};
 
@@ -19,8 +19,8 @@ pub fn writes(mut world: World, policy: Policy, now: Now) -> Vec<Write> {
     while let Some(pool) = world.next_pool().cloned() {
         let status = report::pool(&world, &pool, now);
         world.begin_status(&pool, &status, now);
-        if let StatusPlan::Write(write) = status {
-            writes.push(Write::PoolStatus(write));
+        if let PoolPlan::Write(write) = status {
+            writes.push(write);
         }
     }
     writes

@@ -272,17 +272,18 @@ impl Loop {
             let now = self.clock.now();
             let status = report::pool(&self.world, &pool, now);
             self.world.begin_status(&pool, &status, now);
-            if let report::StatusPlan::Write(write) = status {
-                self.send(vec![Write::PoolStatus(write)]);
+            if let report::PoolPlan::Write(write) = status {
+                self.send(vec![write]);
             }
         }
     }
 
     fn send(&mut self, writes: Vec<Write>) {
         for write in writes {
-            let (writer, outcomes) = (self.writer.clone(), self.sender.clone());
+            let carrier = self.writer.clone();
+            let outcomes = self.sender.clone();
             self.writers.spawn("write", async move {
-                let outcome = writer.carry_out(write).await?;
+                let outcome = carrier.carry_out(write).await?;
                 // The loop is gone only when the process ends.
                 let _ = outcomes.send(Input::Finished(Box::new(outcome))).await;
                 Ok(())

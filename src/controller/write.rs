@@ -7,21 +7,24 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
+};
 use kube::core::Status;
-use tracing::{info, warn};
+use serde_json::Value;
+use tracing::{debug, info, warn};
 
 use super::client::{Clients, FIELD_MANAGER, ReadError};
 use super::timeline::Timeline;
 use super::watch::Backoff;
-use crate::api::cilium_node::{ManagedFields, merge_patch};
-use crate::api::watched::{CiliumNodes, Claims, Pools, Watched};
+use crate::api::cilium_node::{ManagedFields, merge_patch, new_cilium_node, ping_patch, touch_patch};
+use crate::api::watched::{CiliumNodes, Claims, Pools, Watched, Wire};
 use crate::api::{NodeIPBlock, block, pool_status};
 use crate::ipam::block::Cidr;
 use crate::ipam::claim::Claim;
-use crate::ipam::names::{NodeName, Revision};
+use crate::ipam::names::{NodeName, PoolName, Revision};
 use crate::world::observe::Object;
-use crate::world::write::{Answer, NewClaim, Outcome, PoolStatusWrite, Publication, Seen, Write};
+use crate::world::write::{Answer, ClaimUpdate, NewCiliumNode, NewClaim, Outcome, Publication, Seen, Write};
 
 /// Carries out writes.
 #[derive(Clone)]
@@ -46,6 +49,24 @@ enum Attempt<T> {
     Unknown(String),
 }
 
+impl<T> Attempt<T> {
+    fn map<U>(self, change: impl FnOnce(T) -> U) -> Attempt<U> {
+        match self {
+            Self::Applied(answer) => Attempt::Applied(change(answer)),
+            Self::Moved(why) => Attempt::Moved(why),
+            Self::Refused(why, wait) => Attempt::Refused(why, wait),
+            Self::Unknown(why) => Attempt::Unknown(why),
+        }
+    }
+}
+
+/// Which part of an object a patch is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Object,
+    Status,
+}
+
 impl Writer {
     /// Carries out `write` and returns what became of it; an error ends the process.
     pub async fn carry_out(&self, write: Write) -> anyhow::Result<Outcome> {
@@ -55,7 +76,22 @@ impl Writer {
             Write::Publish(publication) => self.publish(&publication).await?,
             Write::ConfirmClaims(node) => (Answer::Done, self.claims_of(&node).await?),
             Write::ReadClaim(cidr, _) => (Answer::Done, self.read_claim(cidr).await?),
-            Write::PoolStatus(status) => self.pool_status(&status).await,
+            Write::UpdateClaim(update) => self.update_claim(&update).await?,
+            Write::ReadCiliumNode(node) => (Answer::Done, self.read_cilium_node(&node).await?),
+            Write::Touch(touch) => {
+                self.patch_cilium_node(&touch.node, Part::Object, touch_patch(&touch)).await?
+            }
+            Write::Ping(ping) => {
+                debug!(node = %ping.node, step = ?ping.step, "ping");
+                self.patch_cilium_node(&ping.node, Part::Status, ping_patch(&ping)).await?
+            }
+            Write::CreateCiliumNode(new) => self.create_cilium_node(&new).await?,
+            Write::PoolStatus(status) => {
+                self.patch_pool(&status.pool, Part::Status, pool_status::merge_patch(&status)).await
+            }
+            Write::PoolFinalizers(write) => {
+                self.patch_pool(&write.pool, Part::Object, pool_status::finalizers_patch(&write)).await
+            }
         };
         Ok(Outcome { key, node, answer, seen })
     }
@@ -94,45 +130,141 @@ impl Writer {
         Ok((if ours { Answer::Done } else { answer }, seen))
     }
 
-    async fn publish(&self, publication: &Publication) -> anyhow::Result<(Answer, Seen)> {
-        let api: Api<Watched<CiliumNodes>> = Api::all(self.clients.writes.clone());
-        let name = publication.node.as_str();
-        let patch = Patch::Merge(merge_patch(publication, self.managed_fields));
-        let answer = match self.attempt(api.patch(name, &patch_params(), &patch)).await {
-            Attempt::Applied(patched) => {
-                let blocks: Vec<String> = publication.added.iter().map(Cidr::to_string).collect();
-                info!(
-                    node = name,
-                    blocks = blocks.join(" "),
-                    addresses = publication.entries.len(),
-                    "published"
-                );
-                return Ok((Answer::Done, self.seen(patched.into_object())));
+    /// Moves a claim. A deletion drops our finalizer first where it still stands, in the version that the deletion
+    /// then carries.
+    async fn update_claim(&self, update: &ClaimUpdate) -> anyhow::Result<(Answer, Seen)> {
+        let attempt = match block::update_patch(update) {
+            Some(patch) => {
+                let api: Api<Watched<Claims>> = Api::all(self.clients.writes.clone());
+                let patch = Patch::Merge(patch);
+                self.attempt(api.patch(&update.cidr.object_name(), &patch_params(), &patch))
+                    .await
+                    .map(|patched| self.seen(patched.into_object()))
+            }
+            None => self.delete_claim(update).await,
+        };
+        let answer = match attempt {
+            Attempt::Applied(seen) => {
+                info!(block = %update.cidr, node = %update.node, change = ?update.change, "claim moved");
+                return Ok((Answer::Done, seen));
             }
             Attempt::Moved(why) => Answer::Moved(why),
             Attempt::Refused(why, wait) => {
-                warn!(node = name, why, "publication refused");
+                warn!(block = %update.cidr, node = %update.node, change = ?update.change, why, "move of a claim refused");
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
             }
             Attempt::Unknown(why) => Answer::Unknown(why),
         };
-        let seen = self.read_cilium_node(&publication.node).await?;
-        info!(node = name, ?answer, "publication settled by reading");
+        let seen = self.read_claim(update.cidr).await?;
+        info!(block = %update.cidr, node = %update.node, change = ?update.change, ?answer, "move of a claim settled by reading");
         Ok((answer, seen))
     }
 
-    async fn pool_status(&self, write: &PoolStatusWrite) -> (Answer, Seen) {
+    async fn delete_claim(&self, update: &ClaimUpdate) -> Attempt<Seen> {
+        let name = update.cidr.object_name();
+        let api: Api<Watched<Claims>> = Api::all(self.clients.writes.clone());
+        let mut revision = update.revision;
+        if let Some(patch) = block::drop_finalizer_patch(update) {
+            match self.attempt(api.patch(&name, &patch_params(), &Patch::Merge(patch))).await {
+                Attempt::Applied(patched) => revision = patched.into_object().revision(),
+                refused => return refused.map(|_| Seen::Nothing),
+            }
+        }
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(update.uid.to_string()),
+                resource_version: Some(revision.to_string()),
+            }),
+            ..DeleteParams::default()
+        };
+        match self.attempt(api.delete(&name, &params)).await {
+            // Somebody who deleted it before us sees it vanish with the finalizer.
+            Attempt::Applied(_) => Attempt::Applied(Seen::Absent(None)),
+            refused => refused.map(|_| Seen::Nothing),
+        }
+    }
+
+    async fn publish(&self, publication: &Publication) -> anyhow::Result<(Answer, Seen)> {
+        let patch = merge_patch(publication, self.managed_fields);
+        let (answer, seen) = self.patch_cilium_node(&publication.node, Part::Object, patch).await?;
+        if answer == Answer::Done {
+            let blocks: Vec<String> = publication.added.iter().map(Cidr::to_string).collect();
+            info!(
+                node = %publication.node,
+                blocks = blocks.join(" "),
+                addresses = publication.entries.len(),
+                "published"
+            );
+        }
+        Ok((answer, seen))
+    }
+
+    async fn patch_cilium_node(
+        &self,
+        node: &NodeName,
+        part: Part,
+        patch: Value,
+    ) -> anyhow::Result<(Answer, Seen)> {
+        let api: Api<Watched<CiliumNodes>> = Api::all(self.clients.writes.clone());
+        let answer = match self.patch(&api, node.as_str(), part, patch).await {
+            Attempt::Applied(patched) => return Ok((Answer::Done, self.seen(patched.into_object()))),
+            Attempt::Moved(why) => Answer::Moved(why),
+            Attempt::Refused(why, wait) => {
+                warn!(%node, why, "patch of the ciliumnode refused");
+                return Ok((Answer::Refused(why, wait), Seen::Nothing));
+            }
+            Attempt::Unknown(why) => Answer::Unknown(why),
+        };
+        let seen = self.read_cilium_node(node).await?;
+        info!(%node, ?answer, "patch of the ciliumnode settled by reading");
+        Ok((answer, seen))
+    }
+
+    async fn create_cilium_node(&self, new: &NewCiliumNode) -> anyhow::Result<(Answer, Seen)> {
+        let resource = kube::api::ApiResource::erase::<Watched<CiliumNodes>>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.clients.writes.clone(), &resource);
+        let object: DynamicObject = serde_json::from_value(new_cilium_node(new))?;
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let answer = match self.attempt(api.create(&params, &object)).await {
+            Attempt::Applied(_) => {
+                info!(node = %new.node, "created the ciliumnode");
+                Answer::Done
+            }
+            Attempt::Moved(why) => Answer::Moved(why),
+            Attempt::Refused(why, wait) => {
+                warn!(node = %new.node, why, "ciliumnode refused");
+                return Ok((Answer::Refused(why, wait), Seen::Nothing));
+            }
+            Attempt::Unknown(why) => Answer::Unknown(why),
+        };
+        Ok((answer, self.read_cilium_node(&new.node).await?))
+    }
+
+    async fn patch_pool(&self, pool: &PoolName, part: Part, patch: Value) -> (Answer, Seen) {
         let api: Api<Watched<Pools>> = Api::all(self.clients.writes.clone());
-        let patch = Patch::Merge(pool_status::merge_patch(write));
-        match self.attempt(api.patch_status(write.pool.as_str(), &patch_params(), &patch)).await {
+        match self.patch(&api, pool.as_str(), part, patch).await {
             Attempt::Applied(patched) => (Answer::Done, self.seen(patched.into_object())),
-            // The watch tells what became of it, and a status that is written twice does no harm.
+            // The watch tells what became of it, and doing it twice does no harm.
             Attempt::Moved(why) => (Answer::Moved(why), Seen::Nothing),
             Attempt::Unknown(why) => (Answer::Unknown(why), Seen::Nothing),
             Attempt::Refused(why, wait) => {
-                warn!(pool = %write.pool, why, "status refused");
+                warn!(%pool, why, "patch of the pool refused");
                 (Answer::Refused(why, wait), Seen::Nothing)
             }
+        }
+    }
+
+    async fn patch<W: Wire>(
+        &self,
+        api: &Api<Watched<W>>,
+        name: &str,
+        part: Part,
+        patch: Value,
+    ) -> Attempt<Watched<W>> {
+        let patch = Patch::Merge(patch);
+        match part {
+            Part::Object => self.attempt(api.patch(name, &patch_params(), &patch)).await,
+            Part::Status => self.attempt(api.patch_status(name, &patch_params(), &patch)).await,
         }
     }
 

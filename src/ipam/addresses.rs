@@ -100,23 +100,20 @@ impl AddressSet {
     /// Adds the positions from `first` to `last`.
     pub fn insert_run(&mut self, first: u128, last: u128) {
         debug_assert!(first <= last, "a run has a first position that is not behind its last");
-        let (mut first, mut last) = (first, last);
-        // A run that begins before `first` and reaches it, or ends just before it, grows; later ones that begin
-        // within or just behind are swallowed.
-        if let Some((start, end)) = self.runs.range(..=first).next_back().map(|(s, e)| (*s, *e))
-            && end >= first.saturating_sub(1)
+        let (mut start, mut end) = (first, last);
+        // From the last run that begins in or just behind it to the one that it begins in or just behind, all grow
+        // together. Walked from the back, the run before the first of them is the only one that is looked at in vain.
+        while let Some((other_start, other_end)) = self.last_run_to(last.saturating_add(1))
+            && other_end >= first.saturating_sub(1)
         {
-            self.runs.remove(&start);
-            first = start;
-            last = last.max(end);
+            self.runs.remove(&other_start);
+            start = start.min(other_start);
+            end = end.max(other_end);
+            if other_start <= first {
+                break;
+            }
         }
-        while let Some((start, end)) =
-            self.runs.range(first..=last.saturating_add(1)).next().map(|(s, e)| (*s, *e))
-        {
-            self.runs.remove(&start);
-            last = last.max(end);
-        }
-        self.runs.insert(first, last);
+        self.runs.insert(start, end);
     }
 
     /// Removes all of `cidr`.
@@ -132,18 +129,18 @@ impl AddressSet {
 
     /// Removes the positions from `first` to `last`.
     pub fn remove_run(&mut self, first: u128, last: u128) {
-        if let Some((start, end)) = self.runs.range(..first).next_back().map(|(s, e)| (*s, *e))
+        while let Some((start, end)) = self.last_run_to(last)
             && end >= first
         {
-            self.runs.insert(start, first - 1);
-            if end > last {
-                self.runs.insert(last + 1, end);
-            }
-        }
-        while let Some((start, end)) = self.runs.range(first..=last).next().map(|(s, e)| (*s, *e)) {
             self.runs.remove(&start);
             if end > last {
                 self.runs.insert(last + 1, end);
+            }
+            if start < first {
+                self.runs.insert(start, first - 1);
+            }
+            if start <= first {
+                break;
             }
         }
     }
@@ -158,13 +155,24 @@ impl AddressSet {
     /// The run that holds the position.
     #[must_use]
     pub fn run_around(&self, position: u128) -> Option<(u128, u128)> {
-        self.runs.range(..=position).next_back().map(|(s, e)| (*s, *e)).filter(|(_, end)| *end >= position)
+        self.last_run_to(position).filter(|(_, end)| *end >= position)
+    }
+
+    /// The runs that touch `first..=last`, whole, from the last to the first.
+    pub fn runs_touching(&self, first: u128, last: u128) -> impl Iterator<Item = (u128, u128)> + '_ {
+        let back = self.runs.range(..=last).rev().map(|(start, end)| (*start, *end));
+        back.take_while(move |(_, end)| *end >= first)
     }
 
     /// The runs that touch `first..=last`, cut to it.
     pub fn runs_within(&self, first: u128, last: u128) -> impl Iterator<Item = (u128, u128)> + '_ {
         let from = self.run_around(first).map_or(first, |(start, _)| start);
         self.runs.range(from..=last).map(move |(start, end)| ((*start).max(first), (*end).min(last)))
+    }
+
+    /// The last run that begins at or before the position.
+    fn last_run_to(&self, position: u128) -> Option<(u128, u128)> {
+        self.runs.range(..=position).next_back().map(|(start, end)| (*start, *end))
     }
 }
 
@@ -246,6 +254,10 @@ mod tests {
                     set.runs_within(first + offset, last + offset).flat_map(|(f, l)| f..=l).collect();
                 let expected: Vec<u128> = model.range(first + offset..=last + offset).copied().collect();
                 prop_assert_eq!(within, expected);
+                let mut touching: Vec<_> = set.runs_touching(first + offset, last + offset).collect();
+                touching.reverse();
+                let met = |run: &(u128, u128)| run.1 >= first + offset && run.0 <= last + offset;
+                prop_assert_eq!(touching, set.runs().filter(met).collect::<Vec<_>>());
             }
         }
     }

@@ -37,6 +37,8 @@ pub struct Claim {
     pub created: i64,
     /// Whether somebody deletes the object. The finalizer keeps it, and it counts as held.
     pub deleting: bool,
+    /// Its finalizers, ours ([`Claim::FINALIZER`]) and those of others.
+    pub finalizers: Vec<String>,
 }
 
 /// The life of a claim (`docs/invariants.md`, The states of a claim).
@@ -101,6 +103,9 @@ impl fmt::Display for Reason {
 }
 
 impl Claim {
+    /// The finalizer that keeps a claim which somebody deletes by hand (safety rule 1).
+    pub const FINALIZER: &str = "nodeipam.io/claim";
+
     /// The addresses that it offers.
     #[must_use]
     pub fn offered(&self) -> AddressSet {

@@ -26,8 +26,10 @@ pub enum FindingKind {
     MalformedCiliumNode,
     /// A claim overlaps something else, and is not published.
     Overlap,
-    /// A claim was made for a Node object that is gone.
-    ClaimOfOtherNode,
+    /// Two claims that overlap both stand on their CiliumNodes.
+    BothStand,
+    /// Somebody deletes a claim that a node has.
+    ClaimBeingDeleted,
     /// A node asks for more than its first pool allows it.
     NodeAtLimit,
     /// The controller's own bookkeeping is not what its objects say.
@@ -42,7 +44,8 @@ impl FindingKind {
             Self::UnreadableObject => "UnreadableObject",
             Self::MalformedCiliumNode => "MalformedCiliumNode",
             Self::Overlap => "Overlap",
-            Self::ClaimOfOtherNode => "ClaimOfOtherNode",
+            Self::BothStand => "BothStand",
+            Self::ClaimBeingDeleted => "ClaimBeingDeleted",
             Self::NodeAtLimit => "NodeAtLimit",
             Self::BrokenInvariant => "BrokenInvariant",
         }

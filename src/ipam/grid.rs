@@ -159,9 +159,9 @@ pub(super) mod tests {
             first_last: FirstLast::Offered,
             per_node: PerNode { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 },
             expand: Expand { used_above: 80, free_below: 8 },
-            reclaim: Reclaim { mode: ReclaimMode::DryRun, used_below: 40, after: Duration::from_mins(10) },
-            reuse_after: Duration::from_mins(5),
-            reuse_after_node_loss: Duration::from_hours(1),
+            reclaim: Reclaim { mode: ReclaimMode::DryRun, used_below: 40, after: Duration::from_secs(600) },
+            reuse_after: Duration::from_secs(300),
+            reuse_after_node_loss: Duration::from_secs(3600),
         }
     }
 

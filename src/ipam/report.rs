@@ -1,4 +1,5 @@
-//! The status of a pool, as it follows from the world, and whether it is time to write it.
+//! The object of a pool: its status as it follows from the world, and the finalizer that keeps it while a block of it
+//! exists.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,41 +10,52 @@ use super::names::PoolName;
 use super::pool::{FirstLast, Pool, RangeState, ReclaimMode};
 use crate::world::observe::PoolObject;
 use crate::world::status::{Condition, FamilyCounts, NodeCounts, PoolStatus, shown_count};
-use crate::world::write::{ObjectKey, PoolStatusWrite};
+use crate::world::write::{ObjectKey, PoolFinalizersWrite, PoolStatusWrite, Write};
 use crate::world::{Now, World};
 
 /// The shortest time between two writes of one pool's status: it changes with every pod.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What to do about the status of a pool.
+/// What to do about the object of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
-pub enum StatusPlan {
+pub enum PoolPlan {
     /// It says what is the case.
     Unchanged,
-    /// It was written just now; look again at that time.
+    /// Its status was written just now; look again at that time.
     Later(Duration),
     /// Write this.
-    Write(PoolStatusWrite),
+    Write(Write),
 }
 
-/// What to do about the status of `name` now.
-pub fn pool(world: &World, name: &PoolName, now: Now) -> StatusPlan {
+/// The finalizer that keeps a pool until its last block is gone.
+pub const FINALIZER: &str = "nodeipam.io/pool";
+
+/// What to do about the object of `name` now.
+pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     let Some(object) = world.pool_object(name) else {
-        return StatusPlan::Unchanged;
+        return PoolPlan::Unchanged;
     };
     if world.settings().is_none() || world.in_flight(&ObjectKey::Pool(name.clone())) {
         // The mode, or the answer, puts the pool on the agenda again.
-        return StatusPlan::Unchanged;
+        return PoolPlan::Unchanged;
+    }
+    if let Some(finalizers) = finalizers(world, object) {
+        return PoolPlan::Write(Write::PoolFinalizers(PoolFinalizersWrite {
+            pool: name.clone(),
+            uid: object.uid.clone(),
+            revision: object.revision,
+            finalizers,
+        }));
     }
     if let Some(written) = world.status_written(name)
         && written + STATUS_INTERVAL > now.uptime
     {
-        return StatusPlan::Later(written + STATUS_INTERVAL);
+        return PoolPlan::Later(written + STATUS_INTERVAL);
     }
     let status = status(world, object);
     if status == object.status {
-        return StatusPlan::Unchanged;
+        return PoolPlan::Unchanged;
     }
     let transitions = status
         .conditions
@@ -54,13 +66,27 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> StatusPlan {
             (*kind, since.unwrap_or(now.wall))
         })
         .collect();
-    StatusPlan::Write(PoolStatusWrite {
+    PoolPlan::Write(Write::PoolStatus(PoolStatusWrite {
         pool: name.clone(),
         uid: object.uid.clone(),
         revision: object.revision,
         status,
         transitions,
-    })
+    }))
+}
+
+/// The finalizers that the pool should have, where it has others. Ours stands before the first block is claimed, and
+/// goes when the pool is deleted and its last block is gone.
+fn finalizers(world: &World, object: &PoolObject) -> Option<Vec<String>> {
+    let has_ours = object.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
+    if !object.deleting && !has_ours {
+        let mut finalizers = object.finalizers.clone();
+        finalizers.push(FINALIZER.to_owned());
+        return Some(finalizers);
+    }
+    let in_use = || world.claims().any(|known| known.claim.pool == object.name);
+    (object.deleting && has_ours && !in_use())
+        .then(|| object.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).cloned().collect())
 }
 
 /// The status that the pool should show.

@@ -57,14 +57,13 @@ impl World {
         let Outcome { key, node, answer, seen } = outcome;
         self.flights.remove(&key);
         match seen {
-            Seen::Nothing | Seen::Unreadable(_) => {}
             Seen::Claim(claim) => self.observe_claim(*claim, Source::Answer(None)),
             Seen::CiliumNode(cilium_node) => {
                 self.observe_cilium_node(*cilium_node, Source::Answer(None));
             }
             // A pool that the watch has shown to be gone does not come back by an answer.
             Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
-            Seen::Pool(_) => {}
+            Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
             Seen::Absent(revision) => self.observe_absence(&key, revision),
             Seen::ClaimsOf { revision, claims } => {
                 if let Some(node) = &node {
@@ -191,7 +190,8 @@ impl World {
             return;
         }
         let name = node.name.clone();
-        self.set_own_addresses(Kind::Node, &name, node.addresses.clone());
+        let addresses = node.addresses.iter().map(|address| address.address).collect();
+        self.set_own_addresses(Kind::Node, &name, addresses);
         self.mark_pools_of(&name);
         self.select(&node);
         self.nodes.insert(name.clone(), node);
@@ -221,6 +221,7 @@ impl World {
         }
         self.set_own_addresses(Kind::CiliumNode, &name, cilium_node.addresses.clone());
         self.cilium_nodes.insert(name.clone(), cilium_node);
+        self.absences.remove(&name);
         self.restand(&name);
         self.mark(&name);
     }
@@ -251,6 +252,9 @@ impl World {
         let confirmed = same.map_or(confirmed, |known| known.confirmed.max(confirmed));
         let shown = source == Source::Watch || same.is_some_and(|known| known.shown);
         let (node, pool) = (claim.node.clone(), claim.pool.clone());
+        if claim.state != ClaimState::Cooling {
+            self.resting.remove(&cidr);
+        }
         let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed });
         self.ledger.take(cidr, Taker::Claim);
         if let Some(before) = before
@@ -399,6 +403,7 @@ impl World {
         }
         self.mark_pools_of(name);
         self.nodes.remove(name);
+        self.absences.remove(name);
         self.selection.remove(name);
         self.set_own_addresses(Kind::Node, name, Vec::new());
         self.restand(name);
@@ -436,6 +441,7 @@ impl World {
             self.vanished.insert((revision, cidr));
         }
         self.claims.remove(&cidr);
+        self.resting.remove(&cidr);
         self.disown(&node, cidr);
         // Whatever of it still stands on the CiliumNode is entered before the claim goes.
         self.restand(&node);
@@ -452,8 +458,14 @@ impl World {
                 let not_after = revision.unwrap_or(Revision(u64::MAX));
                 self.observe_claim_deletion(*cidr, not_after);
             }
-            // A deletion that the watch will tell, and in its order.
-            ObjectKey::CiliumNode(_) | ObjectKey::ClaimsOf(_) | ObjectKey::Pool(_) => {}
+            // One that we know is a deletion that the watch will tell, and in its order.
+            ObjectKey::CiliumNode(name) => {
+                if let (false, Some(revision)) = (self.cilium_nodes.contains_key(name), revision) {
+                    let known = self.absences.entry(name.clone()).or_default();
+                    *known = revision.max(*known);
+                }
+            }
+            ObjectKey::ClaimsOf(_) | ObjectKey::Pool(_) => {}
         }
     }
 

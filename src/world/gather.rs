@@ -61,6 +61,8 @@ impl Gathering {
             claims_of: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             positions: BTreeMap::new(),
+            absences: BTreeMap::new(),
+            resting: BTreeMap::new(),
             vanished: std::collections::BTreeSet::new(),
             ledger: Ledger::default(),
             own_addresses: BTreeMap::new(),

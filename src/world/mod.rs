@@ -27,6 +27,7 @@ use crate::ipam::ledger::{Ledger, Taker};
 use crate::ipam::names::{NodeName, PoolName, Revision, Uid};
 use crate::ipam::plan::{NodePlan, Unmet};
 use crate::ipam::pool::Pool;
+use crate::ipam::report::PoolPlan;
 
 use agenda::Agenda;
 use objects::{CiliumNode, Mode, Node, Settings};
@@ -63,6 +64,10 @@ pub struct Serving {
     pub failures: u32,
     /// No decision before that time.
     pub not_before: Option<Duration>,
+    /// Since when its first set of blocks has been incomplete.
+    pub incomplete_since: Option<Duration>,
+    /// Since when its agent has said nothing of the use of published blocks.
+    pub use_unknown_since: Option<Duration>,
     /// What it asks for and no pool can give.
     pub unmet: BTreeSet<Unmet>,
     /// Whether the last decision found nothing left to do for it.
@@ -83,6 +88,10 @@ pub struct World {
     unreadable: BTreeMap<(Kind, String), Unreadable>,
     /// How far the watch of each kind has come.
     positions: BTreeMap<Kind, Revision>,
+    /// CiliumNodes that a consistent read did not find, with the revision of that read.
+    absences: BTreeMap<NodeName, Revision>,
+    /// Since when this process has seen blocks rest.
+    resting: BTreeMap<Cidr, Duration>,
     /// Claims that vanished improperly, by the revision that CiliumNodes have to pass first.
     vanished: BTreeSet<(Revision, Cidr)>,
     ledger: Ledger,
@@ -181,6 +190,32 @@ impl World {
         self.positions.get(&kind).copied().unwrap_or_default()
     }
 
+    /// The latest revision as of which a CiliumNode is known not to exist; zero when it may.
+    #[must_use]
+    pub fn absent_as_of(&self, node: &NodeName) -> Revision {
+        if self.cilium_nodes.contains_key(node) {
+            return Revision(0);
+        }
+        self.absences.get(node).copied().unwrap_or_default().max(self.position(Kind::CiliumNode))
+    }
+
+    /// Since when this process has seen a block rest.
+    #[must_use]
+    pub fn resting_since(&self, cidr: Cidr) -> Option<Duration> {
+        self.resting.get(&cidr).copied()
+    }
+
+    /// The pool that could have cut this block: one that declares its range and cuts blocks of its size.
+    #[must_use]
+    pub fn pool_of_block(&self, cidr: Cidr) -> Option<&Pool> {
+        self.declared.values().find(|pool| {
+            pool.families.get(&cidr.family()).is_some_and(|ranges| {
+                ranges.block_prefix == cidr.prefix_len()
+                    && ranges.cidrs.keys().any(|declared| declared.covers(cidr))
+            })
+        })
+    }
+
     /// What is taken, and the free space of every pool.
     #[must_use]
     pub fn ledger(&self) -> &Ledger {
@@ -265,7 +300,9 @@ impl World {
 
     /// Puts every node and pool on the agenda.
     pub fn mark_all(&mut self) {
-        let nodes: Vec<NodeName> = self.nodes.keys().cloned().collect();
+        // Claims outlive their Node, and a CiliumNode may have none yet.
+        let nodes: BTreeSet<NodeName> =
+            self.nodes.keys().chain(self.claims_of.keys()).chain(self.cilium_nodes.keys()).cloned().collect();
         for node in nodes {
             self.mark(&node);
         }
@@ -283,6 +320,15 @@ impl World {
         let serving = self.servings.entry(plan.node.clone()).or_default();
         serving.at_rest = plan.is_at_rest();
         serving.unmet.clone_from(&plan.unmet);
+        let since = |holds: bool, before: Option<Duration>| holds.then(|| before.unwrap_or(now.uptime));
+        serving.incomplete_since = since(plan.incomplete, serving.incomplete_since);
+        serving.use_unknown_since = since(plan.use_unknown, serving.use_unknown_since);
+        for cidr in &plan.resting {
+            self.resting.entry(*cidr).or_insert(now.uptime);
+        }
+        if self.is_forgotten(&plan.node) {
+            self.servings.remove(&plan.node);
+        }
         if let Some(wake) = plan.wake {
             self.agenda.wake_node(&plan.node, wake);
         }
@@ -290,15 +336,16 @@ impl World {
     }
 
     /// A new status of a pool has been decided, or that it may stay, or that it is to be looked at later.
-    pub fn begin_status(&mut self, pool: &PoolName, decision: &crate::ipam::report::StatusPlan, now: Now) {
-        use crate::ipam::report::StatusPlan;
+    pub fn begin_status(&mut self, pool: &PoolName, decision: &PoolPlan, now: Now) {
         self.agenda.unmark_pool(pool);
         match decision {
-            StatusPlan::Unchanged => {}
-            StatusPlan::Later(wake) => self.agenda.wake_pool(pool, *wake),
-            StatusPlan::Write(write) => {
-                self.agenda.status_written(pool, now.uptime);
-                self.depart(&Write::PoolStatus(write.clone()), now);
+            PoolPlan::Unchanged => {}
+            PoolPlan::Later(wake) => self.agenda.wake_pool(pool, *wake),
+            PoolPlan::Write(write) => {
+                if matches!(write, Write::PoolStatus(_)) {
+                    self.agenda.status_written(pool, now.uptime);
+                }
+                self.depart(write, now);
             }
         }
     }
@@ -318,7 +365,17 @@ impl World {
             Write::Publish(publication) => {
                 self.servings.entry(publication.node.clone()).or_default().last_publish = Some(now.uptime);
             }
-            Write::ConfirmClaims(_) | Write::ReadClaim(..) | Write::PoolStatus(_) => {}
+            Write::Touch(touch) => {
+                self.servings.entry(touch.node.clone()).or_default().last_publish = Some(now.uptime);
+            }
+            Write::UpdateClaim(_)
+            | Write::ConfirmClaims(_)
+            | Write::ReadClaim(..)
+            | Write::ReadCiliumNode(_)
+            | Write::CreateCiliumNode(_)
+            | Write::Ping(_)
+            | Write::PoolStatus(_)
+            | Write::PoolFinalizers(_) => {}
         }
     }
 
@@ -345,6 +402,14 @@ impl World {
         for read in reads {
             self.depart(read, now);
         }
+    }
+
+    /// Whether nothing is left of a node.
+    fn is_forgotten(&self, node: &NodeName) -> bool {
+        !self.nodes.contains_key(node)
+            && !self.cilium_nodes.contains_key(node)
+            && !self.claims_of.contains_key(node)
+            && !self.flights.values().flatten().any(|busy| busy == node)
     }
 
     pub(crate) fn mark(&mut self, node: &NodeName) {

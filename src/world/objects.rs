@@ -20,8 +20,34 @@ pub struct Node {
     pub revision: Revision,
     /// Its labels, which pools select by.
     pub labels: BTreeMap<String, String>,
+    /// Whether it is being deleted. It keeps everything until it is gone.
+    pub deleting: bool,
     /// Its own addresses; no pod may get one.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Vec<NodeAddress>,
+}
+
+/// An address of a Node, with its type, such as `InternalIP`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeAddress {
+    /// The type.
+    pub kind: String,
+    /// The address.
+    pub address: IpAddr,
+}
+
+/// Where an address stands in the release handshake (`docs/cilium.md`, Release handshake).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReleaseMark {
+    /// Asked for; the agent has not answered.
+    Marked,
+    /// The agent will not hand it out any more.
+    Ready,
+    /// The agent keeps it.
+    DoNotRelease,
+    /// Taken; the agent is to forget it.
+    Released,
+    /// Something that Cilium does not know.
+    Unknown,
 }
 
 /// A CiliumNode: what the agent of a node published, and what it may hand out.
@@ -47,8 +73,8 @@ pub struct CiliumNode {
     pub min_allocate: u32,
     /// The keys of `status.ipam.used`; `None` where it is null, which says nothing about use.
     pub used: Option<AddressSet>,
-    /// The keys of `status.ipam.release-ips`: addresses in a release handshake.
-    pub in_handshake: AddressSet,
+    /// `status.ipam.release-ips`.
+    pub marks: BTreeMap<IpAddr, ReleaseMark>,
     /// Where in the object a text stands that could not be read, with that text.
     pub malformed: Vec<Malformed>,
 }
@@ -68,11 +94,28 @@ impl CiliumNode {
     pub fn standing(&self) -> AddressSet {
         let mut standing: AddressSet = self.pod_cidrs.iter().copied().collect();
         standing.extend_with(&self.pool);
-        standing.extend_with(&self.in_handshake);
+        // A mark on an address that is no node's, as a ping is, takes nothing.
+        for address in self.marks.keys().filter(|address| !address.is_unspecified()) {
+            standing.insert(*address);
+        }
         if let Some(used) = &self.used {
             standing.extend_with(used);
         }
         standing
+    }
+
+    /// Whether any of `cidr` is offered here: the prefix itself, or an address of it.
+    #[must_use]
+    pub fn shows(&self, cidr: Cidr) -> bool {
+        self.pod_cidrs.iter().any(|standing| standing.overlaps(cidr)) || self.pool.intersects(cidr)
+    }
+
+    /// The addresses of `cidr` that the agent hands to nobody because they are in a release handshake.
+    pub fn in_handshake(&self, cidr: Cidr) -> impl Iterator<Item = IpAddr> + '_ {
+        self.marks
+            .range(cidr.first_address()..=cidr.last_address())
+            .filter(|(_, mark)| **mark != ReleaseMark::DoNotRelease)
+            .map(|(address, _)| *address)
     }
 }
 

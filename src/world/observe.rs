@@ -64,6 +64,10 @@ pub struct PoolObject {
     pub uid: Uid,
     /// The version that was read.
     pub revision: Revision,
+    /// Whether somebody deletes it.
+    pub deleting: bool,
+    /// Its finalizers, ours and those of others.
+    pub finalizers: Vec<String>,
     /// What it declares, or the findings against it.
     pub pool: Result<Pool, Vec<String>>,
     /// The generation of what it declares.

@@ -7,12 +7,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::objects::CiliumNode;
+use super::objects::{CiliumNode, NodeAddress};
 use super::observe::PoolObject;
 use super::status::PoolStatus;
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
-use crate::ipam::claim::Claim;
+use crate::ipam::claim::{Claim, Reason};
 use crate::ipam::names::{NodeName, PoolName, Revision, Uid};
 
 /// One write, or one read that settles a doubt.
@@ -26,8 +26,118 @@ pub enum Write {
     ConfirmClaims(NodeName),
     /// Read one claim that an answer showed and no watch did.
     ReadClaim(Cidr, NodeName),
+    /// Change the state of a claim, or delete it.
+    UpdateClaim(ClaimUpdate),
+    /// Look whether a CiliumNode exists, consistently.
+    ReadCiliumNode(NodeName),
+    /// Make a later version of a CiliumNode without changing what it says (safety rule 3).
+    Touch(Touch),
+    /// Ask an agent what it uses.
+    Ping(Ping),
+    /// Create a CiliumNode before its agent does.
+    CreateCiliumNode(NewCiliumNode),
     /// Write the status of a pool.
     PoolStatus(PoolStatusWrite),
+    /// Write the finalizers of a pool.
+    PoolFinalizers(PoolFinalizersWrite),
+}
+
+/// A claim that moves. Carries uid and version, so that only the first of several replicas moves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimUpdate {
+    /// The block.
+    pub cidr: Cidr,
+    /// The node that has it.
+    pub node: NodeName,
+    /// The uid of the version that it was decided on.
+    pub uid: Uid,
+    /// That version.
+    pub revision: Revision,
+    /// The finalizers of that version.
+    pub finalizers: Vec<String>,
+    /// What happens.
+    pub change: ClaimChange,
+    /// The time of the decision, in milliseconds since the epoch.
+    pub since: i64,
+}
+
+/// How a claim moves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimChange {
+    /// To Held, for the Node object of this uid.
+    Hold(Uid),
+    /// To Releasing: from now on nobody may publish it.
+    Release(Reason),
+    /// To Cooling: it is off its node.
+    Cool,
+    /// Gone: the block is free.
+    Delete,
+}
+
+/// A later version of a CiliumNode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touch {
+    /// The node.
+    pub node: NodeName,
+    /// The uid of the version that is replaced.
+    pub uid: Uid,
+    /// That version.
+    pub revision: Revision,
+    /// The revision that the new version has to be later than.
+    pub later_than: Revision,
+}
+
+/// A question to an agent (`docs/cilium.md`, Ping), or its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ping {
+    /// The node.
+    pub node: NodeName,
+    /// The uid of the version that it was decided on.
+    pub uid: Uid,
+    /// That version.
+    pub revision: Revision,
+    /// Whether it is asked or cleared.
+    pub step: PingStep,
+}
+
+impl Ping {
+    /// The address that is marked: one that is in no pool.
+    pub const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+}
+
+/// A step of a ping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PingStep {
+    /// The mark is set.
+    Ask,
+    /// The answered mark is removed.
+    Clear,
+}
+
+/// A CiliumNode that is to be created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCiliumNode {
+    /// The node.
+    pub node: NodeName,
+    /// The uid of the Node that will own it.
+    pub node_uid: Uid,
+    /// The labels of the Node.
+    pub labels: BTreeMap<String, String>,
+    /// The addresses of the Node.
+    pub addresses: Vec<NodeAddress>,
+}
+
+/// The finalizers of a pool as they shall be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolFinalizersWrite {
+    /// The pool.
+    pub pool: PoolName,
+    /// Its uid.
+    pub uid: Uid,
+    /// The version that it was decided on.
+    pub revision: Revision,
+    /// All of them.
+    pub finalizers: Vec<String>,
 }
 
 /// A claim that is to be created.
@@ -99,9 +209,15 @@ impl Write {
         match self {
             Self::CreateClaim(claim) => ObjectKey::Claim(claim.cidr),
             Self::ReadClaim(cidr, _) => ObjectKey::Claim(*cidr),
+            Self::UpdateClaim(update) => ObjectKey::Claim(update.cidr),
             Self::Publish(publication) => ObjectKey::CiliumNode(publication.node.clone()),
+            Self::ReadCiliumNode(node) => ObjectKey::CiliumNode(node.clone()),
+            Self::Touch(touch) => ObjectKey::CiliumNode(touch.node.clone()),
+            Self::Ping(ping) => ObjectKey::CiliumNode(ping.node.clone()),
+            Self::CreateCiliumNode(new) => ObjectKey::CiliumNode(new.node.clone()),
             Self::ConfirmClaims(node) => ObjectKey::ClaimsOf(node.clone()),
             Self::PoolStatus(write) => ObjectKey::Pool(write.pool.clone()),
+            Self::PoolFinalizers(write) => ObjectKey::Pool(write.pool.clone()),
         }
     }
 
@@ -110,9 +226,13 @@ impl Write {
     pub fn node(&self) -> Option<&NodeName> {
         match self {
             Self::CreateClaim(claim) => Some(&claim.node),
-            Self::ReadClaim(_, node) | Self::ConfirmClaims(node) => Some(node),
+            Self::ReadClaim(_, node) | Self::ConfirmClaims(node) | Self::ReadCiliumNode(node) => Some(node),
             Self::Publish(publication) => Some(&publication.node),
-            Self::PoolStatus(_) => None,
+            Self::UpdateClaim(update) => Some(&update.node),
+            Self::Touch(touch) => Some(&touch.node),
+            Self::Ping(ping) => Some(&ping.node),
+            Self::CreateCiliumNode(new) => Some(&new.node),
+            Self::PoolStatus(_) | Self::PoolFinalizers(_) => None,
         }
     }
 
@@ -120,8 +240,15 @@ impl Write {
     #[must_use]
     pub fn changes(&self) -> bool {
         match self {
-            Self::CreateClaim(_) | Self::Publish(_) | Self::PoolStatus(_) => true,
-            Self::ConfirmClaims(_) | Self::ReadClaim(..) => false,
+            Self::CreateClaim(_)
+            | Self::Publish(_)
+            | Self::UpdateClaim(_)
+            | Self::Touch(_)
+            | Self::Ping(_)
+            | Self::CreateCiliumNode(_)
+            | Self::PoolStatus(_)
+            | Self::PoolFinalizers(_) => true,
+            Self::ConfirmClaims(_) | Self::ReadClaim(..) | Self::ReadCiliumNode(_) => false,
         }
     }
 }
@@ -145,7 +272,26 @@ impl fmt::Display for Write {
             }
             Self::ConfirmClaims(node) => write!(f, "read the claims of node {node}"),
             Self::ReadClaim(cidr, node) => write!(f, "read the claim of {cidr} for node {node}"),
+            Self::UpdateClaim(update) => {
+                let (cidr, node) = (update.cidr, &update.node);
+                match &update.change {
+                    ClaimChange::Hold(_) => write!(f, "hold {cidr} for node {node} again"),
+                    ClaimChange::Release(reason) => write!(f, "release {cidr} of node {node} ({reason})"),
+                    ClaimChange::Cool => write!(f, "let {cidr} of node {node} rest"),
+                    ClaimChange::Delete => write!(f, "free {cidr}, which was node {node}'s"),
+                }
+            }
+            Self::ReadCiliumNode(node) => write!(f, "read whether ciliumnode {node} exists"),
+            Self::Touch(touch) => write!(f, "make a later version of ciliumnode {}", touch.node),
+            Self::Ping(ping) => match ping.step {
+                PingStep::Ask => write!(f, "ask the agent of node {} what it uses", ping.node),
+                PingStep::Clear => write!(f, "clear the answered question on ciliumnode {}", ping.node),
+            },
+            Self::CreateCiliumNode(new) => write!(f, "create ciliumnode {}", new.node),
             Self::PoolStatus(write) => write!(f, "write the status of pool {}", write.pool),
+            Self::PoolFinalizers(write) => {
+                write!(f, "set the finalizers of pool {} to [{}]", write.pool, write.finalizers.join(" "))
+            }
         }
     }
 }

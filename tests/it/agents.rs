@@ -2,6 +2,8 @@
 //!
 //! The script plays the controller too, in the simplest way, so that nothing of the product is in between.
 
+mod oddities;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -10,7 +12,7 @@ use anyhow::{Result, ensure};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use crate::support::agent::{Agent, Make, Settings, plain};
+use crate::support::agent::{Agent, Losses, Make, Settings, plain};
 use crate::support::control_plane::Options;
 use crate::support::families::Families;
 use crate::support::objects::{Kind, NodeSpec, claim, node_addresses};
@@ -26,21 +28,36 @@ const KUBELET_PAUSE: Duration = Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn imitation_and_cilium_write_the_same_ipv4() -> Result<()> {
-    compare(Families::V4, |settings| settings).await
+    compare(Script::Life, Families::V4, |settings| settings).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn imitation_and_cilium_write_the_same_ipv6() -> Result<()> {
-    compare(Families::V6, |settings| Settings { health: false, ..settings }).await
+    compare(Script::Life, Families::V6, |settings| Settings { health: false, ..settings }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn imitation_and_cilium_write_the_same_dual_stack() -> Result<()> {
-    compare(Families::Dual, |settings| Settings { ingress: true, ..settings }).await
+    compare(Script::Life, Families::Dual, |settings| Settings { ingress: true, ..settings }).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn imitation_and_cilium_have_the_same_oddities() -> Result<()> {
+    compare(Script::Oddities, Families::V4, |settings| Settings { losses: Losses::Expected, ..settings })
+        .await
+}
+
+/// What is played.
+#[derive(Clone, Copy)]
+enum Script {
+    /// Start, pods, growth, handshake, restart.
+    Life,
+    /// What goes wrong, and what a controller must not rely on.
+    Oddities,
 }
 
 /// Plays the script to both and compares what was written.
-async fn compare(families: Families, change: impl Fn(Settings) -> Settings) -> Result<()> {
+async fn compare(script: Script, families: Families, change: impl Fn(Settings) -> Settings) -> Result<()> {
     without_product(Options::without_product(families), async |rig| {
         let settings = change(Settings { update_rate: Duration::from_millis(200), ..rig.agents.settings() });
         let fake = Stage::new(rig, families, 0, "fake");
@@ -48,8 +65,10 @@ async fn compare(families: Families, change: impl Fn(Settings) -> Settings) -> R
         // One after the other, because the order chooses the addresses.
         rig.cluster.create_node(&fake.node()).await?;
         rig.cluster.create_node(&real.node()).await?;
-        let (fake, real) =
-            tokio::try_join!(fake.play(Make::Fake, settings.clone()), real.play(Make::Real, settings))?;
+        let (fake, real) = tokio::try_join!(
+            fake.play(script, Make::Fake, settings.clone()),
+            real.play(script, Make::Real, settings)
+        )?;
         ensure!(
             fake == real,
             "the imitation wrote:\n{fake}\nCilium wrote:\n{real}\n{}",
@@ -93,8 +112,17 @@ impl<'a> Stage<'a> {
         node.annotation("network.cilium.io/x", "Cilium's").annotation("example.com/x", "not Cilium's")
     }
 
-    async fn play(mut self, make: Make, settings: Settings) -> Result<String> {
+    async fn play(mut self, script: Script, make: Make, settings: Settings) -> Result<String> {
         let mut agent = self.rig.agents.agent_with(make, &self.name, settings.clone());
+        match script {
+            Script::Life => self.life(&mut agent, &settings).await?,
+            Script::Oddities => self.oddities(&mut agent).await?,
+        }
+        agent.stop().await?;
+        Ok(self.recorder.into_text())
+    }
+
+    async fn life(&mut self, agent: &mut Agent, settings: &Settings) -> Result<()> {
         let infra = 1 + usize::from(settings.health) + usize::from(settings.ingress);
         let families = self.families.each().count();
 
@@ -126,7 +154,7 @@ impl<'a> Stage<'a> {
         self.part("a pod goes, another comes").await?;
 
         self.publish(1).await?;
-        kubelet_asks(&agent, "ns/third").await?;
+        kubelet_asks(agent, "ns/third").await?;
         let pods = agent.allocate_many("ns/more-", 2).await?;
         ensure!(pods.error.is_none(), "with a second block: {pods:?}");
         self.wait("use of the second block", |seen| seen.n_used() == 11 * families).await?;
@@ -137,7 +165,7 @@ impl<'a> Stage<'a> {
         self.rig.cluster.wait_until("the labels on the CiliumNode", SOON, copied).await?;
         self.part("the Node gets labels").await?;
 
-        self.release_by_handshake(&agent).await?;
+        self.release_by_handshake(agent).await?;
 
         agent.touch_node().await?;
         self.part("nothing to say").await?;
@@ -156,9 +184,7 @@ impl<'a> Stage<'a> {
         agent.release("ns/third").await?;
         agent.allocate("ns/last").await?;
         self.wait("the last pod", |seen| has(seen, "ns/last") && !has(seen, "ns/third [restored]")).await?;
-        self.part("a restored pod goes, a new one comes").await?;
-        agent.stop().await?;
-        Ok(self.recorder.into_text())
+        self.part("a restored pod goes, a new one comes").await
     }
 
     /// The second block is fenced, and every address of it marked, and one that is in no pool.

@@ -172,8 +172,8 @@ impl Model {
         let withholds_ends =
             block.family() == Family::V4 && pool.first_last == FirstLast::Withheld && block.size() > 2;
         let offers = |member| {
-            !ranges.exclude.iter().any(|exclusion| exclusion.contains(member))
-                && !(withholds_ends && ends.contains(&member))
+            let is_excluded = ranges.exclude.iter().any(|exclusion| exclusion.contains(member));
+            !is_excluded && (!withholds_ends || !ends.contains(&member))
         };
         !pool.deleting
             && self.own_state(pool, block) == Some(RangeState::Active)

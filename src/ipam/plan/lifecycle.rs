@@ -1,0 +1,228 @@
+//! The states of a node's claims: when one moves, and the proof that it needs first.
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | Held | Held | the Node came back under a new uid |
+//! | Held | Releasing (NodeGone) | Node and CiliumNode are gone |
+//! | Held | Releasing (Unused) | it never stood, and overlaps a claim that does, or its node can't complete its first set |
+//! | Releasing | Held | the node returned, or it was found to stand after all |
+//! | Releasing | Cooling | a version of the CiliumNode later than the move shows it absent, or there is no CiliumNode |
+//! | Releasing (Unused) | gone | the same proof |
+//! | Cooling | Held | the node returned |
+//! | Cooling | gone | it has rested |
+//!
+//! A replica with a stale view may begin any of these; each carries uid and version of the claim, so only the first
+//! one wins, and the proof of absence is always later than the move (safety rule 3). From the move on nobody publishes
+//! the block: a patch that carries a version later than the move needs a view of the claim that is as late
+//! (safety rule 4), and one that carries an earlier version fails, because a later one exists.
+
+use std::time::Duration;
+
+use super::{NodePlan, View};
+use crate::ipam::claim::{Claim, ClaimState, Reason};
+use crate::ipam::finding::{Finding, FindingKind};
+use crate::world::objects::{CiliumNode, ReleaseMark};
+use crate::world::observe::Kind;
+use crate::world::write::{ClaimChange, ClaimUpdate, Touch, Write};
+use crate::world::{KnownClaim, Now, World};
+
+/// A node whose first set of blocks stays incomplete for so long gives back what it has, so that two nodes never
+/// wait for each other.
+const INCOMPLETE_FOR: Duration = Duration::from_secs(30);
+/// How long this process must have seen a block rest, where the pool does not say less: `since` is another's clock.
+const SEEN_RESTING: Duration = Duration::from_secs(30);
+/// How long blocks rest whose pool is gone or unreadable: the defaults of the API.
+const DEFAULT_REUSE_AFTER: Duration = Duration::from_secs(5 * 60);
+const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
+
+/// Moves of the claims of `plan.node` that are due.
+pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
+    let name = plan.node.clone();
+    let claims: Vec<&KnownClaim> = world.claims_of(&name).collect();
+    for known in claims {
+        let claim = &known.claim;
+        if claim.deleting {
+            plan.findings.push(Finding::new(
+                FindingKind::ClaimBeingDeleted,
+                Kind::Claim,
+                &claim.cidr.object_name(),
+                format!("somebody deletes it while node {name} has it; its finalizer keeps it until the node is gone"),
+            ));
+        }
+        match claim.state {
+            ClaimState::Held | ClaimState::Draining => advance_held(world, plan, claim, now),
+            ClaimState::Releasing => advance_releasing(world, plan, claim, now),
+            ClaimState::Cooling => advance_cooling(world, plan, claim, now),
+        }
+    }
+}
+
+fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
+    match (world.node(&claim.node), world.cilium_node(&claim.node)) {
+        (None, None) => plan.writes.push(update(claim, now, ClaimChange::Release(Reason::NodeGone))),
+        // Its CiliumNode still stands: the agent may still use what is on it.
+        (None, Some(_)) => {}
+        (Some(node), _) if node.uid != claim.node_uid => {
+            plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+        }
+        (Some(_), cilium_node) => {
+            if let Some(change) = yield_to_overlapping(world, plan, claim, cilium_node) {
+                plan.writes.push(update(claim, now, change));
+            }
+        }
+    }
+}
+
+/// Of two claims that overlap the one that does not stand gives way; of two that do not, the one with the larger
+/// name; where both stand none moves (safety rule 2).
+fn yield_to_overlapping(
+    world: &World,
+    plan: &mut NodePlan,
+    claim: &Claim,
+    cilium_node: Option<&CiliumNode>,
+) -> Option<ClaimChange> {
+    let stands = cilium_node.is_some_and(|cilium_node| cilium_node.shows(claim.cidr));
+    for other in world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
+        let Some(other) = world.claim(other).map(|known| &known.claim) else {
+            continue;
+        };
+        let other_stands = world.cilium_node(&other.node).is_some_and(|node| node.shows(other.cidr));
+        if stands && other_stands && other.node != claim.node {
+            plan.findings.push(Finding::new(
+                FindingKind::BothStand,
+                Kind::Claim,
+                &claim.cidr.object_name(),
+                format!(
+                    "it stands on node {}, and {} of node {} stands there too: neither is moved or written; one has to be drained by hand",
+                    claim.node, other.cidr, other.node
+                ),
+            ));
+        }
+        let goes_by_itself = other.state == ClaimState::Releasing && other.reason == Some(Reason::Unused);
+        let gives_way = !stands
+            && !goes_by_itself
+            && (other_stands
+                || !other.is_published_state()
+                || claim.cidr.object_name() > other.cidr.object_name());
+        if gives_way {
+            return Some(ClaimChange::Release(Reason::Unused));
+        }
+    }
+    None
+}
+
+fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
+    let node = world.node(&claim.node);
+    let cilium_node = world.cilium_node(&claim.node);
+    let stands = cilium_node.is_some_and(|cilium_node| cilium_node.shows(claim.cidr));
+    let returns = match claim.reason {
+        Some(Reason::NodeGone) => true,
+        Some(Reason::Unused | Reason::Reclaimed) | None => stands,
+    };
+    if let (true, Some(node)) = (returns, node) {
+        plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+        return;
+    }
+    match absence(world, claim) {
+        Absence::Proven => plan.writes.push(match claim.reason {
+            Some(Reason::Unused) => update(claim, now, ClaimChange::Delete),
+            Some(Reason::NodeGone | Reason::Reclaimed) | None => update(claim, now, ClaimChange::Cool),
+        }),
+        Absence::Provable(write) => {
+            // One proof serves all claims of the node.
+            if !plan.writes.contains(&write) {
+                plan.writes.push(write);
+            }
+        }
+        // The CiliumNode of a Node that is gone: its own removal is the proof to come.
+        Absence::NotYet => {}
+    }
+}
+
+/// Whether a block is known to be off its node, as of a version later than its move to Releasing.
+enum Absence {
+    /// It is.
+    Proven,
+    /// This write, or read, may prove it.
+    Provable(Write),
+    /// Something else has to happen first.
+    NotYet,
+}
+
+fn absence(world: &World, claim: &Claim) -> Absence {
+    match world.cilium_node(&claim.node) {
+        None if world.absent_as_of(&claim.node) >= claim.revision => Absence::Proven,
+        None => Absence::Provable(Write::ReadCiliumNode(claim.node.clone())),
+        Some(cilium_node) if cilium_node.shows(claim.cidr) => Absence::NotYet,
+        Some(cilium_node) if cilium_node.revision > claim.revision => Absence::Proven,
+        // A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers).
+        Some(cilium_node) if cilium_node.marks.values().any(|mark| *mark == ReleaseMark::Marked) => {
+            Absence::NotYet
+        }
+        Some(cilium_node) => Absence::Provable(Write::Touch(Touch {
+            node: cilium_node.name.clone(),
+            uid: cilium_node.uid.clone(),
+            revision: cilium_node.revision,
+            later_than: claim.revision,
+        })),
+    }
+}
+
+fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
+    if let (Some(Reason::NodeGone), Some(node)) = (claim.reason, world.node(&claim.node)) {
+        plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+        return;
+    }
+    plan.resting.push(claim.cidr);
+    let rest = rest_of(world, claim);
+    let seen = world.resting_since(claim.cidr).unwrap_or(now.uptime);
+    let rested =
+        u64::try_from(now.wall.saturating_sub(claim.since)).map_or(Duration::ZERO, Duration::from_millis);
+    let by_clock = now.uptime + rest.saturating_sub(rested);
+    let due = by_clock.max(seen + rest.min(SEEN_RESTING));
+    if due <= now.uptime {
+        plan.writes.push(update(claim, now, ClaimChange::Delete));
+    } else {
+        plan.wake_at(due);
+    }
+}
+
+/// How long a block has to rest, by its own pool.
+fn rest_of(world: &World, claim: &Claim) -> Duration {
+    let pool = world.pool(&claim.pool);
+    if claim.reason == Some(Reason::NodeGone) {
+        pool.map_or(DEFAULT_REUSE_AFTER_NODE_LOSS, |pool| pool.reuse_after_node_loss)
+    } else {
+        pool.map_or(DEFAULT_REUSE_AFTER, |pool| pool.reuse_after)
+    }
+}
+
+fn update(claim: &Claim, now: Now, change: ClaimChange) -> Write {
+    Write::UpdateClaim(ClaimUpdate {
+        cidr: claim.cidr,
+        node: claim.node.clone(),
+        uid: claim.uid.clone(),
+        revision: claim.revision,
+        finalizers: claim.finalizers.clone(),
+        change,
+        since: now.wall,
+    })
+}
+
+impl View<'_> {
+    /// A node that can't start with what it holds, and can't get more, gives it back after a while.
+    pub(super) fn give_back(&self, plan: &mut NodePlan, now: Now) {
+        let held: Vec<&Claim> = self.held().filter(|claim| !self.cilium_node.shows(claim.cidr)).collect();
+        if held.is_empty() {
+            return;
+        }
+        plan.incomplete = true;
+        let since = self.serving().and_then(|serving| serving.incomplete_since).unwrap_or(now.uptime);
+        if since + INCOMPLETE_FOR > now.uptime {
+            plan.wake_at(since + INCOMPLETE_FOR);
+            return;
+        }
+        plan.writes
+            .extend(held.into_iter().map(|claim| update(claim, now, ClaimChange::Release(Reason::Unused))));
+    }
+}

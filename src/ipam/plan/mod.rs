@@ -1,0 +1,247 @@
+//! What to do for one node next, as data: claims to create or to move, blocks to publish, reads to make first.
+//!
+//! Pure, total and deterministic: it takes the world and the time, fails on nothing, and reports what it saw. One
+//! node at a time, because each decision enters the world before the next is made (`World::begin`), so the cost of
+//! a decision does not grow with the cluster (`docs/decisions/0002-one-node-at-a-time.md`).
+//!
+//! - [`lifecycle`]: the states of a node's claims, safety rules 1 to 3.
+//! - [`publication`]: what may stand on the CiliumNode, safety rules 3 to 5.
+//! - [`growth`]: which blocks to claim.
+
+pub mod growth;
+pub mod lifecycle;
+pub mod publication;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Duration;
+
+use super::block::{Cidr, Family};
+use super::claim::Claim;
+use super::finding::{Finding, FindingKind};
+use super::names::NodeName;
+use crate::world::objects::{CiliumNode, Node, Settings};
+use crate::world::observe::Kind;
+use crate::world::write::{NewCiliumNode, Write};
+use crate::world::{Now, Serving, World};
+
+/// The policies of a plan that are the controller's and not a pool's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// The shortest time between two patches of one served CiliumNode. Conflicts kill agents
+    /// (`docs/cilium.md`, Who else writes).
+    pub min_write_interval: Duration,
+    /// Who creates a CiliumNode.
+    pub cilium_nodes: CiliumNodeOrigin,
+}
+
+/// Who creates the CiliumNode of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CiliumNodeOrigin {
+    /// Its agent, when it starts.
+    Agent,
+    /// The controller, when the Node appears.
+    Controller,
+}
+
+/// What a node asks for and does not get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unmet {
+    /// No pool of the node has a free block of the family.
+    NoCapacity(Family),
+    /// The node holds as much as its first pool allows.
+    AtLimit(Family),
+}
+
+impl fmt::Display for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCapacity(family) => write!(f, "no pool of the node has a free {family} block"),
+            Self::AtLimit(family) => {
+                write!(f, "the node holds as many {family} blocks or addresses as its first pool allows")
+            }
+        }
+    }
+}
+
+/// What to do for one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct NodePlan {
+    /// The node.
+    pub node: NodeName,
+    /// What to write, or to read first.
+    pub writes: Vec<Write>,
+    /// What it asks for and does not get now.
+    pub unmet: BTreeSet<Unmet>,
+    /// What was seen to be wrong.
+    pub findings: Vec<Finding>,
+    /// When to look again although nothing changes.
+    pub wake: Option<Duration>,
+    /// Why there is nothing to write, where there is something to wait for.
+    pub waits_for: Option<WaitsFor>,
+    /// Its claims that rest; from now on this process has seen them rest.
+    pub resting: Vec<Cidr>,
+    /// Whether its first set of blocks is incomplete and nothing can be done about it.
+    pub incomplete: bool,
+    /// Whether blocks of ours are published while its agent says nothing of their use.
+    pub use_unknown: bool,
+}
+
+/// What a node without a write waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitsFor {
+    /// The controller may write nothing.
+    Mode,
+    /// Its Node or CiliumNode does not exist, or can't be read.
+    Objects,
+    /// A write for it, or a claim of it, is under way.
+    Answer,
+    /// A time.
+    Time,
+}
+
+impl NodePlan {
+    fn idle(node: &NodeName) -> Self {
+        Self {
+            node: node.clone(),
+            writes: Vec::new(),
+            unmet: BTreeSet::new(),
+            findings: Vec::new(),
+            wake: None,
+            waits_for: None,
+            resting: Vec::new(),
+            incomplete: false,
+            use_unknown: false,
+        }
+    }
+
+    fn waiting_for(mut self, what: WaitsFor) -> Self {
+        self.waits_for = Some(what);
+        self
+    }
+
+    /// Looks again at `at`, or earlier where that was said before.
+    fn wake_at(&mut self, at: Duration) {
+        self.wake = Some(self.wake.map_or(at, |before| before.min(at)));
+    }
+
+    /// Whether the node has everything it asks for, as far as it can be had.
+    #[must_use]
+    pub fn is_at_rest(&self) -> bool {
+        self.writes.is_empty() && self.waits_for.is_none()
+    }
+}
+
+/// What to do for `name` now.
+pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
+    let mut plan = NodePlan::idle(name);
+    let Some(settings) = world.settings() else {
+        return plan.waiting_for(WaitsFor::Mode);
+    };
+    if [Kind::Node, Kind::CiliumNode].iter().any(|kind| world.unreadable(*kind, name.as_str()).is_some()) {
+        return plan.waiting_for(WaitsFor::Objects);
+    }
+    if world.is_busy(name) {
+        return plan.waiting_for(WaitsFor::Answer);
+    }
+    if let Some(not_before) = world.serving(name).and_then(|serving| serving.not_before)
+        && not_before > now.uptime
+    {
+        plan.wake = Some(not_before);
+        return plan.waiting_for(WaitsFor::Time);
+    }
+    lifecycle::advance(world, &mut plan, now);
+    if !plan.writes.is_empty() {
+        return plan;
+    }
+    let Some(node) = world.node(name) else {
+        return plan.waiting_for(WaitsFor::Objects);
+    };
+    let Some(cilium_node) = world.cilium_node(name) else {
+        plan.writes.extend(cilium_node_for(world, node, policy).map(Write::CreateCiliumNode));
+        return plan.waiting_for(WaitsFor::Objects);
+    };
+    if cilium_node.deleting {
+        return plan.waiting_for(WaitsFor::Objects);
+    }
+    if let Some(malformed) = cilium_node.malformed.first() {
+        plan.findings.push(Finding::new(
+            FindingKind::MalformedCiliumNode,
+            Kind::CiliumNode,
+            name.as_str(),
+            format!(
+                "{} is `{}`, which is no canonical address or prefix; the node is not written until it is mended",
+                malformed.field, malformed.value
+            ),
+        ));
+        return plan.waiting_for(WaitsFor::Objects);
+    }
+    let view = View { world, node, cilium_node, settings };
+    view.decide(&mut plan, policy, now);
+    plan
+}
+
+/// The CiliumNode that the agent would create, where the controller is to create it.
+fn cilium_node_for(world: &World, node: &Node, policy: Policy) -> Option<NewCiliumNode> {
+    let wanted = policy.cilium_nodes == CiliumNodeOrigin::Controller
+        && world.pools_of(&node.name).next().is_some()
+        && !node.deleting;
+    wanted.then(|| NewCiliumNode {
+        node: node.name.clone(),
+        node_uid: node.uid.clone(),
+        labels: node.labels.clone(),
+        addresses: node.addresses.clone(),
+    })
+}
+
+/// One node that has a CiliumNode, with all that a decision about it looks at.
+struct View<'a> {
+    world: &'a World,
+    node: &'a Node,
+    cilium_node: &'a CiliumNode,
+    settings: &'a Settings,
+}
+
+impl<'a> View<'a> {
+    /// A node that has nothing published gets what it holds first, so that a node that returns finds all its blocks
+    /// at once and waits for nothing; otherwise growth comes first, so that one patch publishes all of it.
+    fn decide(&self, plan: &mut NodePlan, policy: Policy, now: Now) {
+        plan.use_unknown = self.is_served() && self.cilium_node.used.is_none();
+        self.ask_for_use(plan, now);
+        if !plan.writes.is_empty() {
+            return;
+        }
+        let publishable = self.publishable(&mut plan.findings);
+        if !self.is_served() && self.can_start_with(&publishable) {
+            self.publish(plan, &publishable, policy, now);
+            return;
+        }
+        plan.unmet = self.grow(&mut plan.writes, &mut plan.findings, now);
+        if !plan.writes.is_empty() {
+            return;
+        }
+        if self.is_served() {
+            self.publish(plan, &publishable, policy, now);
+        } else {
+            self.give_back(plan, now);
+        }
+    }
+
+    fn serving(&self) -> Option<&'a Serving> {
+        self.world.serving(&self.node.name)
+    }
+
+    /// The claims that count for this node: held or draining.
+    fn held(&self) -> impl Iterator<Item = &'a Claim> {
+        self.world
+            .claims_of(&self.node.name)
+            .map(|known| &known.claim)
+            .filter(|claim| claim.is_published_state())
+    }
+
+    /// Whether any block of ours stands on the CiliumNode: the first grant is over.
+    fn is_served(&self) -> bool {
+        self.held().any(|claim| self.cilium_node.pod_cidrs.contains(&claim.cidr))
+    }
+}

@@ -1,0 +1,64 @@
+//! A claim as the controller makes it, on the real API server: accepted, found by its fields, read back, kept.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
+
+use cilium_node_ipam::api::NodeIPBlock;
+use cilium_node_ipam::api::block::new_claim;
+use cilium_node_ipam::ipam::addresses::AddressSet;
+use cilium_node_ipam::ipam::block::Cidr;
+use cilium_node_ipam::ipam::claim::{Claim, ClaimState};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::support::control_plane::{ControlPlane, Options};
+
+fn made(cidr: &str) -> NodeIPBlock {
+    let cidr: Cidr = cidr.parse().unwrap();
+    let withheld: AddressSet = [cidr.first_address(), cidr.last_address()].into_iter().collect();
+    new_claim(cidr, &"beijing".into(), &"node-7".into(), &"n1".into(), &withheld, 1_795_230_000_123)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_claim_is_accepted_found_and_read_back() -> anyhow::Result<()> {
+    let control_plane = ControlPlane::start(Options::default()).await?;
+    let api: Api<NodeIPBlock> = Api::all(control_plane.admin.clone());
+    for (text, name) in [
+        ("10.0.0.32/27", "10.0.0.32-27"),
+        ("fd00:10:1::40/122", "fd00-0010-0001-0000-0000-0000-0000-0040-122"),
+        // Nothing is left of it, but the record is a record.
+        ("10.0.1.0/31", "10.0.1.0-31"),
+    ] {
+        let created = api.create(&PostParams::default(), &made(text)).await?;
+        assert_eq!(created.metadata.name.as_deref(), Some(name));
+        assert_eq!(created.spec, made(text).spec);
+        let claim = Claim::try_from(&created)?;
+        assert_eq!(claim.cidr.to_string(), text);
+        assert_eq!((claim.state, claim.since), (ClaimState::Held, 1_795_230_000_123));
+        assert_eq!(claim.withheld.len(), 2);
+
+        let again = api.create(&PostParams::default(), &made(text)).await;
+        assert!(matches!(again, Err(kube::Error::Api(status)) if status.code == 409), "the name is the lock");
+    }
+    for (selector, expected) in
+        [("spec.node=node-7", 3), ("spec.node=node-8", 0), ("spec.pool=beijing,spec.state=Held", 3)]
+    {
+        let found = api.list(&ListParams::default().fields(selector)).await?;
+        assert_eq!(found.items.len(), expected, "{selector}");
+    }
+
+    // Deleted by hand it stays, and counts.
+    api.delete("10.0.0.32-27", &DeleteParams::default()).await?;
+    let claim = Claim::try_from(&api.get("10.0.0.32-27").await?)?;
+    assert!(claim.deleting);
+
+    // The last write of its life drops the finalizer and brings it into the state in which it may go.
+    let patch = |spec, finalizers: &[&str]| {
+        Patch::Merge(json!({"metadata": {"finalizers": finalizers}, "spec": spec}))
+    };
+    let releasing = json!({"state": "Releasing", "reason": "NodeGone"});
+    api.patch("10.0.0.32-27", &PatchParams::default(), &patch(releasing, &[Claim::FINALIZER])).await?;
+    api.patch("10.0.0.32-27", &PatchParams::default(), &patch(json!({"state": "Cooling"}), &[])).await?;
+    assert!(api.get_opt("10.0.0.32-27").await?.is_none());
+    Ok(())
+}
