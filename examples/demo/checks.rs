@@ -1,8 +1,9 @@
 //! What must hold at the end, each as one sentence that is true or not.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::script::{FULL, RELIEF, SPARE, SPILLING, Script};
+use crate::script::{BLOCKS_AT_END, FULL, RELIEF, SPARE, SPILLING, Script};
 use crate::stage::Stage;
 use crate::state::State;
 
@@ -25,6 +26,8 @@ pub(crate) async fn all(script: &Script, stage: &Stage, seen: &State) -> Vec<Che
         relieved(script, stage, seen),
         expanded(script, stage),
         spilled(seen),
+        taken_over(script, seen),
+        returned(stage, seen),
         agreed(seen),
         started(stage),
         settled(stage).await,
@@ -80,6 +83,34 @@ fn spilled(seen: &State) -> Check {
         format!(
             "{SPILLING} {}: {n_spilled} nodes with a block of it went on with one of {SPARE}",
             if full { "spilled over" } else { "is not full" }
+        ),
+    )
+}
+
+/// The last block of each node was handed out after the first controller had been killed.
+fn taken_over(script: &Script, seen: &State) -> Check {
+    let n_complete = seen.nodes.values().filter(|node| node.n_blocks == BLOCKS_AT_END).count();
+    let n_nodes = script.n_nodes();
+    check(
+        n_complete == n_nodes,
+        format!(
+            "the controller was killed, and its successor gave {n_complete} of {n_nodes} nodes their next block"
+        ),
+    )
+}
+
+fn returned(stage: &Stage, seen: &State) -> Check {
+    let lost = &stage.crew.lost;
+    let held = |node: &str| -> BTreeSet<&str> {
+        let claims = seen.claims.iter().filter(|claim| claim.node == node && claim.state == "Held");
+        claims.map(|claim| claim.cidr.as_str()).collect()
+    };
+    let n_same = lost.iter().filter(|(node, had)| held(node).iter().eq(had.iter())).count();
+    check(
+        !lost.is_empty() && n_same == lost.len(),
+        format!(
+            "{} nodes left and returned, and {n_same} of them hold the very blocks that they had",
+            lost.len()
         ),
     )
 }

@@ -25,8 +25,8 @@ struct Pages {
     crossed: BTreeMap<String, usize>,
     /// Nodes that had crossed it and then got a further block.
     expanded: BTreeSet<String>,
-    /// Claims that were seen, so that each is news once.
-    claims: BTreeSet<String>,
+    /// The states of claims, so that each change is news once.
+    claims: BTreeMap<String, String>,
     news: VecDeque<String>,
 }
 
@@ -40,7 +40,7 @@ impl Chronicle {
             match (kind, object) {
                 (Kind::CiliumNode, Some(object)) => pages.cilium_node(name, object),
                 (Kind::Block, Some(object)) => pages.block(object),
-                (Kind::Node, None) => pages.tell(format!("node {name} is gone")),
+                (Kind::Node, None) => pages.tell(format!("{name} is gone")),
                 (Kind::Pool, None) => pages.tell(format!("pool {name} is gone")),
                 (Kind::Block, None) => pages.free(name),
                 (Kind::CiliumNode, None) | (Kind::Node | Kind::Pool, Some(_)) => {}
@@ -76,11 +76,18 @@ impl Pages {
     }
 
     fn block(&mut self, object: &DynamicObject) {
-        let claim = Claim::of(object);
-        if self.claims.insert(claim.name) {
-            let again = if self.crossed.contains_key(&claim.node) { "one more block" } else { "a block" };
-            self.tell(format!("{} gets {again}: {} of {}", claim.node, claim.cidr, claim.pool));
-        }
+        let Claim { name, cidr, pool, node, state, .. } = Claim::of(object);
+        let before = self.claims.insert(name, state.clone());
+        let line = match (before.as_deref(), state.as_str()) {
+            (None, "Held") if self.crossed.contains_key(&node) => {
+                format!("{node} gets one more block: {cidr} of {pool}")
+            }
+            (None, "Held") => format!("{node} gets a block: {cidr} of {pool}"),
+            (Some("Cooling" | "Releasing"), "Held") => format!("{node} gets {cidr} back"),
+            (Some("Held" | "Releasing"), "Cooling") => format!("{cidr} of {node} rests"),
+            _ => return,
+        };
+        self.tell(line);
     }
 
     fn free(&mut self, name: &str) {

@@ -1,8 +1,9 @@
 //! The agents of all nodes, and the pods on them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 
 use crate::script::Member;
 use crate::support::agent::{Agent, AgentHost};
@@ -14,12 +15,11 @@ const READY: Duration = Duration::from_secs(60);
 /// Every machine of the cluster.
 #[derive(Default)]
 pub(crate) struct Fleet {
-    machines: Vec<Machine>,
+    machines: BTreeMap<String, Machine>,
     refused: Vec<String>,
 }
 
 struct Machine {
-    name: String,
     agent: Agent,
     serves: bool,
     n_pods: usize,
@@ -37,17 +37,30 @@ impl Fleet {
             let mut agent = agents.agent_with(member.make, &member.node.name, agents.settings());
             // It waits for its Node, as on a real machine.
             agent.start()?;
-            self.machines.push(Machine { name: member.node.name.clone(), agent, serves: false, n_pods: 0 });
+            self.machines.insert(member.node.name.clone(), Machine { agent, serves: false, n_pods: 0 });
         }
         let nodes: Vec<_> = members.iter().map(|member| member.node.clone()).collect();
         cluster.create_nodes(&nodes).await
     }
 
+    /// Powers machines off and deletes their Nodes; the garbage collector then deletes their CiliumNodes.
+    pub(crate) async fn lose(&mut self, members: &[Member], cluster: &Cluster) -> Result<()> {
+        for Member { node, .. } in members {
+            match self.machines.remove(&node.name).map(|machine| machine.agent) {
+                Some(Agent::Fake(agent)) => agent.power_off().await,
+                Some(Agent::Real(agent)) => agent.power_off().await?,
+                None => bail!("{} is no machine of the fleet", node.name),
+            }
+            cluster.delete_node(&node.name).await?;
+        }
+        Ok(())
+    }
+
     /// Starts or ends pods until each node has that many.
     pub(crate) async fn load(&mut self, n_pods: usize) -> Result<()> {
-        for machine in &mut self.machines {
+        for (name, machine) in &mut self.machines {
             if let Err(refusal) = machine.load(n_pods).await {
-                self.refused.push(format!("{refusal:#}"));
+                self.refused.push(format!("{name}: {refusal:#}"));
             }
             // Imitations never wait for anything: let the screen have its turn.
             tokio::task::yield_now().await;
@@ -62,7 +75,7 @@ impl Fleet {
 
     /// All pods.
     pub(crate) fn n_pods(&self) -> usize {
-        self.machines.iter().map(|machine| machine.n_pods).sum()
+        self.machines.values().map(|machine| machine.n_pods).sum()
     }
 }
 
@@ -74,7 +87,7 @@ impl Machine {
         }
         while self.n_pods < n_pods {
             let pod = pod(self.n_pods);
-            self.agent.allocate(&pod).await.with_context(|| format!("{pod} on {}", self.name))?;
+            self.agent.allocate(&pod).await.with_context(|| pod)?;
             self.n_pods += 1;
         }
         while self.n_pods > n_pods {

@@ -25,6 +25,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::scene::Scene;
 use crate::screen::{Pace, Screen};
 use crate::script::Script;
 use crate::stage::Stage;
@@ -110,20 +111,26 @@ async fn show(args: &Args) -> Result<End> {
 
 async fn perform(args: &Args, script: &Script, stage: &mut Stage, screen: &mut Screen) -> Result<End> {
     for scene in &script.scenes {
-        stage.play(scene, &script.members, screen).await?;
-        if !args.once {
-            stage.rest(scene, LOOK, screen).await?;
-        }
+        play(args, scene, script, stage, screen).await?;
     }
     if args.once {
         return judge(script, stage, screen).await;
     }
-    loop {
-        for scene in &script.encore {
-            stage.play(scene, &script.members, screen).await?;
-            stage.rest(scene, LOOK, screen).await?;
-        }
+    for scene in script.encore.iter().cycle() {
+        play(args, scene, script, stage, screen).await?;
     }
+    Ok(End::Played)
+}
+
+async fn play(
+    args: &Args,
+    scene: &Scene,
+    script: &Script,
+    stage: &mut Stage,
+    screen: &mut Screen,
+) -> Result<()> {
+    stage.play(scene, &script.members, screen).await?;
+    if args.once { Ok(()) } else { stage.rest(scene, LOOK, screen).await }
 }
 
 /// The table and the checks, from a fresh look at the API.

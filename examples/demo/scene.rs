@@ -26,10 +26,16 @@ pub(crate) enum Action {
     DeclarePools(Vec<PoolSpec>),
     /// The controller is started, and ready.
     StartController,
+    /// The controller is killed, without a chance to finish anything.
+    KillController,
     /// All nodes join the cluster, and their agents start.
     JoinNodes,
     /// An administrator makes a pool for the nodes that are waiting; who they are is remembered for the checks.
     Relieve(PoolSpec),
+    /// The machines of the first so many nodes are lost, with their pods, and the Nodes are deleted.
+    LoseNodes(usize),
+    /// Those join again under their old names, as new machines.
+    ReturnNodes(usize),
     /// Each node gets new pods, or loses some, until it has that many.
     Load(usize),
 }
@@ -47,8 +53,12 @@ pub(crate) enum Goal {
     Waiting { pool: String, nodes: usize },
     /// So many addresses are in use on all nodes together, as the agents report it.
     Used(usize),
-    /// So many nodes hold at least so many blocks.
+    /// So many nodes hold exactly so many blocks: what they need, and no more.
     Hold { nodes: usize, blocks: usize },
+    /// So many nodes exist.
+    Nodes(usize),
+    /// So many blocks of lost nodes rest before anyone else may get them.
+    Resting(usize),
     /// The status of every pool agrees with the blocks and the CiliumNodes.
     StatusAgrees,
 }
@@ -91,9 +101,12 @@ impl Goal {
             }
             Self::Used(goal) => vec![count("addresses in use", state.n_used(), *goal)],
             Self::Hold { nodes, blocks } => {
-                let holding = state.nodes.values().filter(|node| node.n_blocks >= *blocks).count();
-                vec![count(&format!("nodes with {blocks} blocks"), holding, *nodes)]
+                let holding = state.nodes.values().filter(|node| node.n_blocks == *blocks).count();
+                let blocks = if *blocks == 1 { "1 block".to_owned() } else { format!("{blocks} blocks") };
+                vec![count(&format!("nodes with {blocks}"), holding, *nodes)]
             }
+            Self::Nodes(goal) => vec![count("nodes", state.nodes.len(), *goal)],
+            Self::Resting(goal) => vec![count("blocks resting", state.n_claims("Cooling"), *goal)],
             Self::StatusAgrees => vec![
                 count("pools up to date", state.n_pools_up_to_date(), state.pools.len()),
                 count("addresses in use, by the pools", state.n_used_by_pools(), state.n_used()),

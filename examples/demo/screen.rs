@@ -122,12 +122,13 @@ impl Screen {
         }
         let mut moment = String::new();
         let _ = writeln!(moment, "        {}\n\n{}\n", joined(view.counts), table::pools(view.state));
-        let blocks = view.state.claims.len();
         let _ = writeln!(
             moment,
-            "{} nodes, {} served; {blocks} blocks held; {} addresses in use\n",
+            "{} nodes, {} served; {} blocks held, {} resting; {} addresses in use\n",
             view.state.nodes.len(),
             view.state.n_served(),
+            view.state.n_claims("Held"),
+            view.state.n_claims("Cooling"),
             view.state.n_used()
         );
         for line in view.news {
@@ -153,7 +154,7 @@ impl Screen {
         let mut frame = String::from("\x1b[H");
         // A line that wraps and a last line that scrolls would both move what stands above.
         for line in kept.iter().map(String::as_str).chain(moment.lines()).take(height.saturating_sub(1)) {
-            let _ = write!(frame, "{}\x1b[K\r\n", line.chars().take(width).collect::<String>());
+            let _ = write!(frame, "{}\x1b[K\n", line.chars().take(width).collect::<String>());
         }
         frame.push_str("\x1b[J");
         write(&frame);

@@ -37,6 +37,9 @@ const WITHIN_ONE: usize = 16;
 const BEYOND_ONE: usize = 24;
 const BEYOND_TWO: usize = 50;
 
+/// Blocks a node when all scenes have been played.
+pub(crate) const BLOCKS_AT_END: usize = 3;
+
 /// A node that joins, and what runs on it.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
@@ -49,7 +52,7 @@ pub(crate) struct Script {
     pub(crate) members: Vec<Member>,
     /// Played once, in this order.
     pub(crate) scenes: Vec<Scene>,
-    /// Played again and again afterwards, if a person is watching.
+    /// Played again and again afterwards, until the person who watches has seen enough.
     pub(crate) encore: Vec<Scene>,
     /// How many nodes have to wait for [`RELIEF`].
     pub(crate) n_waiting: usize,
@@ -77,7 +80,7 @@ impl Script {
             pool(FULL, "c", 100, "10.4.0.0", c_blocks),
         ];
         let relief = pool(RELIEF, "c", 100, "10.5.0.0", plenty(c));
-        let scenes = vec![
+        let mut scenes = vec![
             Scene {
                 title: format!(
                     "An administrator declares pools for three zones, in blocks of /{BLOCK_SIZE}: 30 addresses for pods. \
@@ -109,33 +112,33 @@ impl Script {
                 action: Action::Relieve(relief),
                 until: vec![Goal::Served(n_nodes)],
             },
-            Scene {
-                title: format!(
+            load_scene(
+                &format!(
                     "Load rises to {WITHIN_ONE} pods a node, {} of 30 addresses with the agent's own: one block is enough.",
                     WITHIN_ONE + OWN
                 ),
-                action: Action::Load(WITHIN_ONE),
-                until: vec![Goal::Used(n_nodes * (WITHIN_ONE + OWN))],
-            },
-            Scene {
-                title: format!(
+                Action::Load(WITHIN_ONE),
+                n_nodes,
+                (WITHIN_ONE, 1),
+            ),
+            load_scene(
+                &format!(
                     "Load rises to {BEYOND_ONE} pods a node, {} of 30: above the threshold ({USED_ABOVE} % used, or fewer \
                      than {FREE_BELOW} free), so each gets a second block. {SPILLING} has only {a_blocks} for {a} nodes: \
                      when it is full, {SPARE} goes on.",
                     BEYOND_ONE + OWN
                 ),
-                action: Action::Load(BEYOND_ONE),
-                until: vec![
-                    Goal::Used(n_nodes * (BEYOND_ONE + OWN)),
-                    Goal::Hold { nodes: n_nodes, blocks: 2 },
-                ],
-            },
-            Scene {
-                title: "What the pools say comes to agree with what stands on the nodes.".to_owned(),
-                action: Action::Watch,
-                until: vec![Goal::StatusAgrees],
-            },
+                Action::Load(BEYOND_ONE),
+                n_nodes,
+                (BEYOND_ONE, 2),
+            ),
         ];
+        scenes.extend(mishaps(n_nodes, n_imitated / 6));
+        scenes.push(Scene {
+            title: "What the pools say comes to agree with what stands on the nodes.".to_owned(),
+            action: Action::Watch,
+            until: vec![Goal::StatusAgrees],
+        });
         Self { encore: encore(n_nodes), members, scenes, n_waiting, n_imitated }
     }
 
@@ -155,23 +158,69 @@ impl Script {
     }
 }
 
-/// The load goes up and down for as long as somebody watches. Blocks stay where they are.
-fn encore(n_nodes: usize) -> Vec<Scene> {
-    let load = |title: String, pods: usize, blocks: usize| Scene {
-        title,
-        action: Action::Load(pods),
-        until: vec![Goal::Used(n_nodes * (pods + OWN)), Goal::Hold { nodes: n_nodes, blocks }],
-    };
+/// The controller dies while the load rises, and another one goes on; nodes leave and return.
+fn mishaps(n_nodes: usize, n_lost: usize) -> Vec<Scene> {
     vec![
-        load(
-            format!("Load rises to {BEYOND_TWO} pods a node: two blocks are too few, three are enough."),
-            BEYOND_TWO,
-            3,
+        load_scene(
+            "The controller is killed (SIGKILL). Agents and pods go on with what stands on their CiliumNodes.",
+            Action::KillController,
+            n_nodes,
+            (BEYOND_ONE, 2),
         ),
-        load(format!("Load falls to {BEYOND_ONE} pods a node."), BEYOND_ONE, 3),
-        load(format!("Load falls to {LOW} pods a node."), LOW, 3),
-        load(format!("Load rises to {BEYOND_ONE} pods a node: there is room enough."), BEYOND_ONE, 3),
+        load_scene(
+            &format!(
+                "Load rises to {BEYOND_TWO} pods a node: above the threshold again, and nobody hands out blocks."
+            ),
+            Action::Load(BEYOND_TWO),
+            n_nodes,
+            (BEYOND_TWO, 2),
+        ),
+        load_scene(
+            "A new controller starts, learns from the API what there is, and gives each node its third block.",
+            Action::StartController,
+            n_nodes,
+            (BEYOND_TWO, BLOCKS_AT_END),
+        ),
+        Scene {
+            title: format!(
+                "{n_lost} machines are lost, and their nodes deleted. Their blocks rest: nobody else gets them yet."
+            ),
+            action: Action::LoseNodes(n_lost),
+            until: vec![Goal::Nodes(n_nodes - n_lost), Goal::Resting(BLOCKS_AT_END * n_lost)],
+        },
+        Scene {
+            title: format!(
+                "The {n_lost} nodes return under their names, and get back the blocks that they had."
+            ),
+            action: Action::ReturnNodes(n_lost),
+            until: vec![
+                Goal::Served(n_nodes),
+                Goal::Resting(0),
+                Goal::Hold { nodes: n_nodes, blocks: BLOCKS_AT_END },
+            ],
+        },
+        load_scene(
+            "Their pods are started anew.",
+            Action::Load(BEYOND_TWO),
+            n_nodes,
+            (BEYOND_TWO, BLOCKS_AT_END),
+        ),
     ]
+}
+
+/// The load goes down and up. Blocks stay where they are.
+fn encore(n_nodes: usize) -> Vec<Scene> {
+    let load = |verb: &str, n_pods| {
+        let title = format!("Load {verb} to {n_pods} pods a node; three blocks are enough.");
+        load_scene(&title, Action::Load(n_pods), n_nodes, (n_pods, BLOCKS_AT_END))
+    };
+    vec![load("falls", LOW), load("rises", BEYOND_ONE), load("rises", BEYOND_TWO), load("falls", BEYOND_ONE)]
+}
+
+/// A scene at whose end each node has so many pods, and at least so many blocks.
+fn load_scene(title: &str, action: Action, n_nodes: usize, (n_pods, blocks): (usize, usize)) -> Scene {
+    let until = vec![Goal::Used(n_nodes * (n_pods + OWN)), Goal::Hold { nodes: n_nodes, blocks }];
+    Scene { title: title.to_owned(), action, until }
 }
 
 /// The nodes, spread over the zones; Cilium's own agent runs in zone b, where nothing is scarce.

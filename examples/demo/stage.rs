@@ -3,7 +3,7 @@
 //! A wait looks at the API again whenever something has changed there, and ends at once when the oracle or an agent
 //! raises the alarm.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub(crate) struct Crew {
     pub(crate) fleet: Fleet,
     /// The nodes that had no block when a pool was made for them.
     pub(crate) relieved: BTreeSet<String>,
+    /// Lost nodes, and the blocks that they had.
+    pub(crate) lost: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Stage {
@@ -168,10 +170,25 @@ impl Crew {
                 self.controller = Some(Controller::start_ready(&rig.control_plane, &[]).await?);
                 Ok(())
             }
+            Action::KillController => match self.controller.take() {
+                Some(controller) => controller.sigkill().await,
+                None => bail!("there is no controller to kill"),
+            },
             Action::JoinNodes => self.fleet.join(members, &rig.cluster, &rig.agents).await,
             Action::Relieve(pool) => {
                 self.relieved.extend(rig.cluster.unserved()?);
                 rig.cluster.create_pool(pool).await.map(drop)
+            }
+            Action::LoseNodes(n_nodes) => {
+                let lost = &members[..*n_nodes];
+                for Member { node, .. } in lost {
+                    let blocks = rig.cluster.claims_of(&node.name).into_iter().map(|claim| claim.cidr);
+                    self.lost.insert(node.name.clone(), blocks.collect());
+                }
+                self.fleet.lose(lost, &rig.cluster).await
+            }
+            Action::ReturnNodes(n_nodes) => {
+                self.fleet.join(&members[..*n_nodes], &rig.cluster, &rig.agents).await
             }
             Action::Load(n_pods) => self.fleet.load(*n_pods).await,
         }

@@ -39,7 +39,7 @@ pub(crate) struct PoolState {
     pub(crate) used: usize,
     /// Addresses that are not used.
     pub(crate) free: usize,
-    /// The types of the conditions that hold.
+    /// The types of the conditions that hold, Ready before the others.
     pub(crate) conditions: Vec<String>,
     /// Whether the status is about the pool as it is declared now.
     current: bool,
@@ -109,6 +109,11 @@ impl State {
         self.nodes.values().filter(|node| node.n_used.is_some_and(|used| used > 0)).count()
     }
 
+    /// Claims in this state.
+    pub(crate) fn n_claims(&self, state: &str) -> usize {
+        self.claims.iter().filter(|claim| claim.state == state).count()
+    }
+
     /// Addresses in use on all nodes.
     pub(crate) fn n_used(&self) -> usize {
         self.nodes.values().filter_map(|node| node.n_used).sum()
@@ -169,7 +174,11 @@ fn pool_state(pool: &DynamicObject, claims: &[Claim]) -> PoolState {
 fn conditions(list: &Value) -> Vec<String> {
     let all = list.as_array().into_iter().flatten();
     let holding = all.filter(|condition| condition["status"] == "True");
-    holding.filter_map(|condition| condition["type"].as_str().map(str::to_owned)).collect()
+    let mut types: Vec<_> =
+        holding.filter_map(|condition| condition["type"].as_str().map(str::to_owned)).collect();
+    // A person looks for that one first.
+    types.sort_by_key(|condition| condition != "Ready");
+    types
 }
 
 /// `zone=a`: the names of well-known labels are long, and their last part tells enough.
