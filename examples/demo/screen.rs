@@ -154,7 +154,7 @@ impl Screen {
         let mut frame = String::from("\x1b[H");
         // A line that wraps and a last line that scrolls would both move what stands above.
         for line in kept.iter().map(String::as_str).chain(moment.lines()).take(height.saturating_sub(1)) {
-            let _ = write!(frame, "{}\x1b[K\n", line.chars().take(width).collect::<String>());
+            let _ = writeln!(frame, "{}\x1b[K", line.chars().take(width).collect::<String>());
         }
         frame.push_str("\x1b[J");
         write(&frame);

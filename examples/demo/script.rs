@@ -68,7 +68,7 @@ impl Script {
         let (a, b, c) = (n_in("a"), n_in("b"), n_in("c"));
         // Enough for one block each and never for two.
         let a_blocks = a.next_power_of_two();
-        // At most one block too few for each, and never enough.
+        // Enough for half of the nodes at least, and never for all.
         let c_blocks = c.next_power_of_two() / 2;
         let n_waiting = c - c_blocks;
         let plenty = |nodes: usize| 4 * nodes.next_power_of_two();
