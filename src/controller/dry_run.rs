@@ -2,7 +2,7 @@
 
 use crate::ipam::plan::{self, Policy};
 use crate::ipam::report::{self, PoolPlan};
-use crate::world::write::Write;
+use crate::world::write::{Effect, Write};
 use crate::world::{Now, World};
 
 /// The writes that follow from the world as it stands, in order. Writes that depend on the answer to one of them are
@@ -34,9 +34,13 @@ pub(super) fn report(world: World, policy: Policy, now: Now) {
     let writes = writes(world, policy, now);
     let mut n_writes = 0;
     for write in writes {
-        let verb = if write.changes() { "would" } else { "would first" };
-        n_writes += usize::from(write.changes());
-        println!("{verb} {write}");
+        match write.effect() {
+            Effect::Write => {
+                n_writes += 1;
+                println!("would {write}");
+            }
+            Effect::Read => println!("would first {write}"),
+        }
     }
     println!("proposed {n_writes} writes");
 }

@@ -70,7 +70,7 @@ enum Part {
 impl Writer {
     /// Carries out `write` and returns what became of it; an error ends the process.
     pub async fn carry_out(&self, write: Write) -> anyhow::Result<Outcome> {
-        let (key, node) = (write.key(), write.node().cloned());
+        let (key, effect, node) = (write.key(), write.effect(), write.node().cloned());
         let (answer, seen) = match write {
             Write::CreateClaim(claim) => self.create_claim(&claim).await?,
             Write::Publish(publication) => self.publish(&publication).await?,
@@ -93,7 +93,7 @@ impl Writer {
                 self.patch_pool(&write.pool, Part::Object, pool_status::finalizers_patch(&write)).await
             }
         };
-        Ok(Outcome { key, node, answer, seen })
+        Ok(Outcome { key, effect, node, answer, seen })
     }
 
     async fn create_claim(&self, claim: &NewClaim) -> anyhow::Result<(Answer, Seen)> {
@@ -271,7 +271,7 @@ impl Writer {
     fn seen(&self, object: Object) -> Seen {
         self.timeline.saw(object.revision());
         match object {
-            Object::CiliumNode(cilium_node) => Seen::CiliumNode(Box::new(cilium_node)),
+            Object::CiliumNode(cilium_node) => Seen::CiliumNode(Box::new(cilium_node), None),
             Object::Claim(claim) => Seen::Claim(Box::new(claim)),
             Object::Pool(pool) => Seen::Pool(Box::new(pool)),
             Object::Unreadable(_, unreadable) => Seen::Unreadable(unreadable.reason),
@@ -305,7 +305,11 @@ impl Writer {
         let params = ListParams::default().fields(&format!("metadata.name={node}"));
         let (revision, mut found): (Revision, Vec<Object>) =
             self.until_read(|| self.clients.list::<CiliumNodes>(&params, &self.timeline)).await?;
-        Ok(found.pop().map_or(Seen::Absent(Some(revision)), |object| self.seen(object)))
+        Ok(match found.pop().map(|object| self.seen(object)) {
+            None => Seen::Absent(Some(revision)),
+            Some(Seen::CiliumNode(cilium_node, _)) => Seen::CiliumNode(cilium_node, Some(revision)),
+            Some(other) => other,
+        })
     }
 
     /// Reads until there is an answer: an unknown outcome stays unknown until then.

@@ -236,6 +236,15 @@ impl Cidr {
         }
     }
 
+    /// The block whose claim has this name; the inverse of [`Cidr::object_name`].
+    #[must_use]
+    pub fn from_object_name(name: &str) -> Option<Self> {
+        let (address, length) = name.rsplit_once('-')?;
+        let address = if address.contains('.') { address.to_owned() } else { address.replace('-', ":") };
+        let cidr = Self::containing(address.parse().ok()?, length.parse().ok()?)?;
+        (cidr.object_name() == name).then_some(cidr)
+    }
+
     /// The fewest prefixes that together are the positions from `first` to `last`, in order.
     #[must_use]
     pub fn cover_of(first: u128, last: u128) -> Vec<Self> {
@@ -312,6 +321,9 @@ mod tests {
             assert_eq!(cidr(text).to_string(), text);
             assert_eq!(cidr(text).object_name(), name);
         }
+        for name in ["10.0.0.1-24", "10.0.0.0-024", "fd00--40-122", "10.0.0.0", "x-1"] {
+            assert_eq!(Cidr::from_object_name(name), None, "{name}");
+        }
     }
 
     #[test]
@@ -385,6 +397,7 @@ mod tests {
         #[test]
         fn names_are_as_distinct_as_blocks(a in any_cidr(), b in any_cidr()) {
             prop_assert_eq!(a == b, a.object_name() == b.object_name());
+            prop_assert_eq!(Cidr::from_object_name(&a.object_name()), Some(a));
         }
 
         #[test]

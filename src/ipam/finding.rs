@@ -24,6 +24,8 @@ pub enum FindingKind {
     UnreadableObject,
     /// A CiliumNode has an address or prefix that can't be read.
     MalformedCiliumNode,
+    /// A CiliumNode asks for more addresses at start than it offers.
+    MinAllocate,
     /// A claim overlaps something else, and is not published.
     Overlap,
     /// Two claims that overlap both stand on their CiliumNodes.
@@ -43,6 +45,7 @@ impl FindingKind {
         match self {
             Self::UnreadableObject => "UnreadableObject",
             Self::MalformedCiliumNode => "MalformedCiliumNode",
+            Self::MinAllocate => "MinAllocate",
             Self::Overlap => "Overlap",
             Self::BothStand => "BothStand",
             Self::ClaimBeingDeleted => "ClaimBeingDeleted",

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::block::Family;
 use super::claim::ClaimState;
-use super::names::PoolName;
+use super::names::{NodeName, PoolName};
 use super::pool::{FirstLast, Pool, RangeState, ReclaimMode};
 use crate::world::observe::PoolObject;
 use crate::world::status::{Condition, FamilyCounts, NodeCounts, PoolStatus, shown_count};
 use crate::world::write::{ObjectKey, PoolFinalizersWrite, PoolStatusWrite, Write};
-use crate::world::{Now, World};
+use crate::world::{Now, Serving, World};
 
 /// The shortest time between two writes of one pool's status: it changes with every pod.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -108,16 +108,20 @@ fn node_counts(world: &World, pool: &PoolName) -> NodeCounts {
         world.nodes().filter(|node| world.pools_of(&node.name).any(|selecting| selecting.name == *pool))
     {
         counts.selected += 1;
-        let Some(serving) = world.serving(&node.name) else {
-            continue;
-        };
-        if !serving.unmet.is_empty() {
+        if world.serving(&node.name).is_some_and(Serving::waits_for_capacity) {
             counts.waiting += 1;
-        } else if serving.at_rest {
+        } else if is_served(world, &node.name) {
             counts.served += 1;
         }
     }
     counts
+}
+
+/// Whether a block of ours stands on the node's CiliumNode.
+fn is_served(world: &World, node: &NodeName) -> bool {
+    world.cilium_node(node).is_some_and(|cilium_node| {
+        world.claims_of(node).any(|known| cilium_node.pod_cidrs.contains(&known.claim.cidr))
+    })
 }
 
 fn families(world: &World, pool: &Pool) -> BTreeMap<Family, FamilyCounts> {

@@ -11,7 +11,7 @@ use kube_core::SelectorExt;
 use super::World;
 use super::objects::{CiliumNode, Node};
 use super::observe::{Kind, Listing, Object, Observation, PoolObject, Unreadable};
-use super::write::{Answer, ObjectKey, Outcome, Seen};
+use super::write::{Answer, Effect, ObjectKey, Outcome, Seen};
 use super::{KnownClaim, Now};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
@@ -54,12 +54,14 @@ impl World {
 
     /// Takes in what became of a write.
     pub fn finish(&mut self, outcome: Outcome, now: Now) {
-        let Outcome { key, node, answer, seen } = outcome;
+        let Outcome { key, effect, node, answer, seen } = outcome;
         self.flights.remove(&key);
         match seen {
             Seen::Claim(claim) => self.observe_claim(*claim, Source::Answer(None)),
-            Seen::CiliumNode(cilium_node) => {
+            Seen::CiliumNode(cilium_node, as_of) => {
+                let name = cilium_node.name.clone();
                 self.observe_cilium_node(*cilium_node, Source::Answer(None));
+                self.settle_vanished(&name, as_of.unwrap_or_default());
             }
             // A pool that the watch has shown to be gone does not come back by an answer.
             Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
@@ -80,10 +82,10 @@ impl World {
         }
         if let Some(node) = node {
             let serving = self.servings.entry(node.clone()).or_default();
-            if answer == Answer::Done {
+            if answer == Answer::Done && effect == Effect::Write {
                 serving.failures = 0;
                 serving.not_before = None;
-            } else {
+            } else if answer != Answer::Done {
                 serving.failures = serving.failures.saturating_add(1);
                 let asked = match &answer {
                     Answer::Refused(_, asked) => asked.unwrap_or(FIRST_WAIT),
@@ -144,8 +146,7 @@ impl World {
     }
 
     fn claim_named(&self, name: &str) -> Option<&KnownClaim> {
-        // Names are made from CIDRs one to one; the map is ordered by CIDR.
-        self.claims.values().find(|known| known.claim.cidr.object_name() == name)
+        self.claims.get(&Cidr::from_object_name(name)?)
     }
 
     /// The watch of a kind has come so far.
@@ -155,18 +156,26 @@ impl World {
             return;
         }
         *position = revision;
-        if kind == Kind::CiliumNode {
-            let mut freed = false;
-            while let Some((at, cidr)) = self.vanished.first().copied()
-                && at <= revision
-            {
-                self.vanished.pop_first();
-                self.ledger.release(cidr, &Taker::Vanished(at));
-                freed = true;
+        if kind == Kind::CiliumNode && !self.vanished.is_empty() {
+            let nodes: BTreeSet<NodeName> = self.vanished.keys().map(|(node, _)| node.clone()).collect();
+            for node in nodes {
+                self.settle_vanished(&node, revision);
             }
-            if freed {
-                self.wake_waiting();
-            }
+        }
+    }
+
+    /// The CiliumNode of `node` is known as of `revision`: claims of it that vanished earlier leave nothing behind but
+    /// what is seen to stand there.
+    fn settle_vanished(&mut self, node: &NodeName, revision: Revision) {
+        let settled: Vec<(Cidr, Revision)> =
+            self.vanished_of(node).filter(|(_, vanished_at)| *vanished_at <= revision).collect();
+        for (cidr, vanished_at) in &settled {
+            self.vanished.remove(&(node.clone(), *cidr));
+            self.ledger.release(*cidr, &Taker::Vanished(*vanished_at));
+        }
+        if !settled.is_empty() {
+            self.mark(node);
+            self.wake_waiting();
         }
     }
 
@@ -438,7 +447,9 @@ impl World {
         let (node, pool) = (known.claim.node.clone(), known.claim.pool.clone());
         if !may_vanish(&known.claim) && revision > self.position(Kind::CiliumNode) {
             self.ledger.take(cidr, Taker::Vanished(revision));
-            self.vanished.insert((revision, cidr));
+            if let Some(before) = self.vanished.insert((node.clone(), cidr), revision) {
+                self.ledger.release(cidr, &Taker::Vanished(before));
+            }
         }
         self.claims.remove(&cidr);
         self.resting.remove(&cidr);
@@ -463,6 +474,7 @@ impl World {
                 if let (false, Some(revision)) = (self.cilium_nodes.contains_key(name), revision) {
                     let known = self.absences.entry(name.clone()).or_default();
                     *known = revision.max(*known);
+                    self.settle_vanished(name, revision);
                 }
             }
             ObjectKey::ClaimsOf(_) | ObjectKey::Pool(_) => {}

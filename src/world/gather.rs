@@ -63,7 +63,7 @@ impl Gathering {
             positions: BTreeMap::new(),
             absences: BTreeMap::new(),
             resting: BTreeMap::new(),
-            vanished: std::collections::BTreeSet::new(),
+            vanished: BTreeMap::new(),
             ledger: Ledger::default(),
             own_addresses: BTreeMap::new(),
             node_addresses: BTreeMap::new(),

@@ -74,6 +74,14 @@ pub struct Serving {
     pub at_rest: bool,
 }
 
+impl Serving {
+    /// Whether it asks for a block that no pool of its node has.
+    #[must_use]
+    pub fn waits_for_capacity(&self) -> bool {
+        self.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_)))
+    }
+}
+
 /// The model of the cluster.
 #[derive(Debug, Clone)]
 pub struct World {
@@ -92,8 +100,8 @@ pub struct World {
     absences: BTreeMap<NodeName, Revision>,
     /// Since when this process has seen blocks rest.
     resting: BTreeMap<Cidr, Duration>,
-    /// Claims that vanished improperly, by the revision that CiliumNodes have to pass first.
-    vanished: BTreeSet<(Revision, Cidr)>,
+    /// Claims that vanished improperly, by their node, with the revision as of which its CiliumNode has to be known.
+    vanished: BTreeMap<(NodeName, Cidr), Revision>,
     ledger: Ledger,
     /// The addresses of nodes themselves, by where they were found.
     own_addresses: BTreeMap<(Kind, NodeName), Vec<IpAddr>>,
@@ -197,6 +205,11 @@ impl World {
             return Revision(0);
         }
         self.absences.get(node).copied().unwrap_or_default().max(self.position(Kind::CiliumNode))
+    }
+
+    /// The claims of a node that vanished improperly, and when.
+    pub fn vanished_of(&self, node: &NodeName) -> impl Iterator<Item = (Cidr, Revision)> {
+        self.vanished.iter().filter(move |((of, _), _)| of == node).map(|((_, cidr), at)| (*cidr, *at))
     }
 
     /// Since when this process has seen a block rest.
@@ -430,12 +443,12 @@ impl World {
         }
     }
 
-    /// Capacity may have appeared: whoever waits for it is served at once.
+    /// Capacity may have appeared: whoever waits for it is served at once. A node at its limit waits for none.
     fn wake_waiting(&mut self) {
         let waiting: Vec<NodeName> = self
             .servings
             .iter()
-            .filter(|(_, serving)| !serving.unmet.is_empty())
+            .filter(|(_, serving)| serving.waits_for_capacity())
             .map(|(node, _)| node.clone())
             .collect();
         for node in waiting {

@@ -45,7 +45,7 @@ pub struct Condition {
 pub struct NodeCounts {
     /// Nodes that the selector matches.
     pub selected: u64,
-    /// Those of them that have all that they ask for.
+    /// Those of them that have blocks published, and wait for no more.
     pub served: u64,
     /// Those of them that ask for a block that no pool of theirs can give.
     pub waiting: u64,

@@ -238,7 +238,7 @@ impl Write {
 
     /// Whether it changes an object, or only reads.
     #[must_use]
-    pub fn changes(&self) -> bool {
+    pub fn effect(&self) -> Effect {
         match self {
             Self::CreateClaim(_)
             | Self::Publish(_)
@@ -247,8 +247,8 @@ impl Write {
             | Self::Ping(_)
             | Self::CreateCiliumNode(_)
             | Self::PoolStatus(_)
-            | Self::PoolFinalizers(_) => true,
-            Self::ConfirmClaims(_) | Self::ReadClaim(..) | Self::ReadCiliumNode(_) => false,
+            | Self::PoolFinalizers(_) => Effect::Write,
+            Self::ConfirmClaims(_) | Self::ReadClaim(..) | Self::ReadCiliumNode(_) => Effect::Read,
         }
     }
 }
@@ -301,12 +301,23 @@ impl fmt::Display for Write {
 pub struct Outcome {
     /// The object that the write was about.
     pub key: ObjectKey,
+    /// Whether it was to change anything.
+    pub effect: Effect,
     /// The node on whose behalf it was sent.
     pub node: Option<NodeName>,
     /// What came back.
     pub answer: Answer,
     /// The object as the answer, or the read that settled it, shows it.
     pub seen: Seen,
+}
+
+/// Whether a [`Write`] changes an object, or only reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It changes one.
+    Write,
+    /// It reads.
+    Read,
 }
 
 /// How the server answered a write.
@@ -329,8 +340,8 @@ pub enum Seen {
     Nothing,
     /// A claim.
     Claim(Box<Claim>),
-    /// A CiliumNode.
-    CiliumNode(Box<CiliumNode>),
+    /// A CiliumNode; where it was read by a list, as of the revision of that list.
+    CiliumNode(Box<CiliumNode>, Option<Revision>),
     /// A pool.
     Pool(Box<PoolObject>),
     /// The object does not exist, as of this revision where the answer told it.

@@ -57,10 +57,9 @@ impl<'a> View<'a> {
                     Kind::Node,
                     self.node.name.as_str(),
                     format!(
-                        "{family}: {} blocks with {} addresses of which {} are free; perNode of pool {} allows no more",
+                        "it asks for more than its {} {family} blocks with {} addresses, and perNode of pool {} allows no more",
                         growth.blocks.len(),
                         growth.demand.capacity,
-                        growth.demand.free(),
                         first.name,
                     ),
                 ));

@@ -38,6 +38,10 @@ const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
 /// Moves of the claims of `plan.node` that are due.
 pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
     let name = plan.node.clone();
+    if world.vanished_of(&name).next().is_some() {
+        // Nothing is known of what such a claim left behind until its CiliumNode is known as of a later revision.
+        plan.writes.push(Write::ReadCiliumNode(name.clone()));
+    }
     let claims: Vec<&KnownClaim> = world.claims_of(&name).collect();
     for known in claims {
         let claim = &known.claim;

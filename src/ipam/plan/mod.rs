@@ -207,6 +207,9 @@ impl<'a> View<'a> {
     /// A node that has nothing published gets what it holds first, so that a node that returns finds all its blocks
     /// at once and waits for nothing; otherwise growth comes first, so that one patch publishes all of it.
     fn decide(&self, plan: &mut NodePlan, policy: Policy, now: Now) {
+        if let Some(finding) = self.minimum_too_high() {
+            plan.findings.push(finding);
+        }
         plan.use_unknown = self.is_served() && self.cilium_node.used.is_none();
         self.ask_for_use(plan, now);
         if !plan.writes.is_empty() {
@@ -226,6 +229,21 @@ impl<'a> View<'a> {
         } else {
             self.give_back(plan, now);
         }
+    }
+
+    /// A `min-allocate` above what is offered hangs the next start of the agent. It is not ours to change
+    /// (`docs/cilium.md`, Start of an agent).
+    fn minimum_too_high(&self) -> Option<Finding> {
+        let offered = self.cilium_node.pool.len();
+        let minimum = self.cilium_node.min_allocate;
+        (self.is_served() && u128::from(minimum) > offered).then(|| {
+            Finding::new(
+                FindingKind::MinAllocate,
+                Kind::CiliumNode,
+                self.node.name.as_str(),
+                format!("spec.ipam.min-allocate is {minimum}, and the pool has {offered} addresses: the agent will not start again"),
+            )
+        })
     }
 
     fn serving(&self) -> Option<&'a Serving> {

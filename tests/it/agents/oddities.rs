@@ -117,6 +117,34 @@ impl Stage<'_> {
         self.part("a marked address and one that is gone are not restored").await
     }
 
+    /// A change of metadata alone makes an agent forget the answer that it has not written yet.
+    pub(super) async fn lost_answer(&mut self, agent: &mut Agent) -> Result<()> {
+        agent.start()?;
+        self.wait("the CiliumNode", |_| true).await?;
+        self.publish(0).await?;
+        agent.wait_ready(SOON).await?;
+        self.wait("use", |seen| seen.n_used() == 2).await?;
+        let published = self.rig.cluster.published(&self.name).unwrap_or_default();
+        let used = published.used.unwrap_or_default();
+        let free =
+            published.pool.into_keys().find(|address| !used.contains_key(address)).context("none is free")?;
+        // Fenced, so that no pod gets it meanwhile.
+        self.patch(json!({"spec": {"ipam": {"pool": {&free: {"owner": "nodeipam.io/fenced"}}}}})).await?;
+        self.ping().await?;
+        self.part("an address is fenced").await?;
+
+        // The agent has just written its status, so it does not again for one update rate.
+        self.mark(&free, "marked-for-release").await?;
+        self.patch(json!({"metadata": {"annotations": {"example.com/touched": "yes"}}})).await?;
+        // The next write is of this, and not of the answer.
+        agent.allocate("ns/b").await?;
+        self.wait("an answer", |seen| {
+            seen.release.get(&free).is_some_and(|state| state == "ready-for-release")
+        })
+        .await?;
+        self.part("the first answer is lost, the next write brings it again").await
+    }
+
     async fn mark(&self, address: &str, state: &str) -> Result<()> {
         self.patch_status(json!({"status": {"ipam": {"release-ips": {address: state}}}})).await
     }

@@ -55,12 +55,10 @@ impl Rig {
         let excused = self.excused.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.cluster.wait_served(SETTLE_TIMEOUT, &excused).await?;
         let limit = tokio::time::Instant::now() + SETTLE_TIMEOUT;
-        loop {
-            match controller::assert_no_writes_proposed(&self.control_plane).await {
-                Ok(()) => break,
-                // A controller may be about to write just that: a dry run is a whole start, so it is its own pause.
-                Err(_) if tokio::time::Instant::now() < limit => {}
-                Err(error) => return Err(error),
+        // A controller may be about to write what is proposed. A dry run is a whole start, so it is its own pause.
+        while !controller::dry_run(&self.control_plane).await?.is_empty() {
+            if tokio::time::Instant::now() > limit {
+                controller::assert_no_writes_proposed(&self.control_plane).await?;
             }
         }
         self.assert_clean().await

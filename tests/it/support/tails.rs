@@ -7,7 +7,7 @@ use std::path::Path;
 /// How much of each log is shown: about forty lines, which hold the cause more often than not.
 const TAIL: u64 = 6 * 1024;
 
-/// Prints the tail of every `*.log` below `dir`.
+/// Prints the tail of every `*.log` below `dir` that is not empty.
 pub(crate) fn print(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
@@ -16,7 +16,10 @@ pub(crate) fn print(dir: &Path) {
         if path.is_dir() {
             print(&path);
         } else if path.extension().is_some_and(|extension| extension == "log") {
-            eprintln!("---- end of {} ----\n{}", path.display(), tail(&path));
+            let tail = tail(&path);
+            if !tail.is_empty() {
+                eprintln!("---- end of {} ----\n{tail}", path.display());
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use futures::FutureExt as _;
 use kube::api::{DynamicObject, PostParams};
 use serde_json::json;
 use tokio::sync::{Notify, watch};
@@ -228,6 +229,8 @@ impl Inner {
 
     /// Forgets what a process forgets, and reads what a new one reads.
     fn begin(&self) {
+        // A write that the last process wanted is not wanted by this one.
+        let _ = self.status_wanted.notified().now_or_never();
         {
             let mut state = self.state();
             let rng = fastrand::Rng::with_seed(seed(&self.settings, &self.name, state.restarts));
