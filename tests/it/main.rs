@@ -1,4 +1,5 @@
 //! The integration tests: one binary, a module a subject.
 
+mod layout;
 mod oracle;
 mod support;
