@@ -10,6 +10,7 @@ mod growth;
 mod joining;
 mod killed;
 mod labels;
+mod layout;
 mod malformed;
 mod mode;
 mod oracle;
