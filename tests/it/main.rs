@@ -16,4 +16,5 @@ mod mode;
 mod oracle;
 mod real_agent;
 mod scene;
+mod simulation;
 mod support;

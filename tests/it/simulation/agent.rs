@@ -1,0 +1,101 @@
+//! Cilium's agent on one node, as far as addresses go: it sees its CiliumNode late, takes addresses out of `pool`
+//! for pods, and writes `used` later still.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use cilium_node_ipam::ipam::addresses::AddressSet;
+use cilium_node_ipam::ipam::names::NodeName;
+use cilium_node_ipam::world::objects::{CiliumNode, ReleaseMark};
+use cilium_node_ipam::world::observe::Object;
+
+use super::store::Store;
+
+/// One agent and the addresses of its pods.
+#[derive(Debug, Default)]
+pub(super) struct Agent {
+    /// What it knows of its CiliumNode.
+    pool: AddressSet,
+    owners: BTreeMap<IpAddr, String>,
+    marks: BTreeMap<IpAddr, ReleaseMark>,
+    /// How many pods want an address.
+    pub(super) pods: usize,
+    /// The addresses that pods have, and its own.
+    pub(super) held: BTreeSet<IpAddr>,
+}
+
+impl Agent {
+    /// Creates the CiliumNode where there is none.
+    pub(super) fn start(store: &mut Store, name: &NodeName) {
+        let Some(node) = store.node(name) else { return };
+        if store.cilium_node(name).is_some() {
+            return;
+        }
+        let addresses = node.addresses.iter().map(|address| address.address).collect();
+        let uid = store.new_uid();
+        store.put(Object::CiliumNode(CiliumNode {
+            name: name.clone(),
+            uid,
+            revision: store.revision(),
+            deleting: false,
+            addresses,
+            pod_cidrs: Vec::new(),
+            pool: AddressSet::new(),
+            owners: BTreeMap::new(),
+            min_allocate: 0,
+            used: None,
+            marks: BTreeMap::new(),
+            malformed: Vec::new(),
+        }));
+    }
+
+    /// Sees the present version of its CiliumNode. While there is none it goes on with what it had.
+    pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
+        if let Some(seen) = store.cilium_node(name) {
+            self.pool.clone_from(&seen.pool);
+            self.owners.clone_from(&seen.owners);
+            self.marks.clone_from(&seen.marks);
+        }
+    }
+
+    /// Starts and ends pods until as many run as are wanted, or no address is left; `from` varies which it takes.
+    pub(super) fn schedule(&mut self, from: usize) {
+        let own: Vec<IpAddr> = self.owners.keys().copied().collect();
+        let is_pods = |address: &&IpAddr| !self.owners.contains_key(address);
+        let running: Vec<IpAddr> = self.held.iter().filter(is_pods).copied().collect();
+        for ended in running.iter().skip(self.pods) {
+            self.held.remove(ended);
+        }
+        let free: Vec<IpAddr> = self
+            .pool
+            .iter()
+            .filter(|address| !self.owners.contains_key(address) && !self.marks.contains_key(address))
+            .filter(|address| !self.held.contains(address))
+            .collect();
+        let wanted = self.pods.saturating_sub(running.len());
+        let (before, after) = free.split_at(if free.is_empty() { 0 } else { from % free.len() });
+        self.held.extend(after.iter().chain(before).take(wanted));
+        self.held.extend(own);
+    }
+
+    /// Writes `used`, and refuses to release what it was asked to.
+    pub(super) fn report(&self, store: &mut Store, name: &NodeName) {
+        let Some(seen) = store.cilium_node(name) else { return };
+        let mut written = seen.clone();
+        written.used = Some(self.held.iter().copied().collect());
+        for mark in written.marks.values_mut().filter(|mark| **mark == ReleaseMark::Marked) {
+            *mark = ReleaseMark::DoNotRelease;
+        }
+        if written != *seen {
+            store.put(Object::CiliumNode(written));
+        }
+    }
+
+    /// Whether its CiliumNode waits for a word of it.
+    pub(super) fn is_awaited(store: &Store, name: &NodeName) -> bool {
+        store.cilium_node(name).is_some_and(|seen| {
+            seen.used.is_none() && !seen.pool.is_empty()
+                || seen.marks.values().any(|mark| *mark == ReleaseMark::Marked)
+        })
+    }
+}

@@ -1,0 +1,738 @@
+//! The cluster of a script: the store, the agents, the replicas, and the network between them.
+//!
+//! [`Cluster::step`] does one step and then looks at everything. [`Cluster::rest`] lets all that is under way come to
+//! its end, and looks closer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use cilium_node_ipam::ipam::block::{Cidr, Family};
+use cilium_node_ipam::ipam::names::{NodeName, PoolName, Revision};
+use cilium_node_ipam::ipam::plan;
+use cilium_node_ipam::ipam::report;
+use cilium_node_ipam::world::gather::Gathering;
+use cilium_node_ipam::world::objects::{CiliumNode, Mode, Node, NodeAddress, Settings};
+use cilium_node_ipam::world::observe::{Kind, Listing, Object, Observation, PoolObject};
+use cilium_node_ipam::world::write::{Effect, Write};
+use cilium_node_ipam::world::{Now, World};
+
+use super::agent::Agent;
+use super::pools::{LABEL, Shape, ZONES, place};
+use super::replica::{POLICY, Replica, arrive};
+use super::rules::{self, Excuses};
+use super::store::{Defect, Store};
+
+/// The nodes of a script.
+const N_NODES: u8 = 6;
+/// The pools of a script.
+const N_POOLS: u8 = 4;
+/// In how many rounds of decisions, writes and news one replica that nothing disturbs writes anything but statuses.
+const MOST_ROUNDS_ALONE: usize = 4;
+/// The same for several, which get into each other's way, and after faults, which leave reads behind.
+const MOST_ROUNDS: usize = 20;
+/// How many rounds in a row have nothing to do at rest: what a plan waits for is due in the second.
+const QUIET_ROUNDS: usize = 2;
+/// The time between two such rounds: more than any wait of a plan, but for blocks that rest.
+const ROUND: Duration = Duration::from_secs(40);
+/// How long a machine whose Node is gone goes on with its addresses. Blocks rest longer, whatever the clocks say.
+const LAST_BREATH: Duration = Duration::from_secs(30);
+
+/// How a cluster is to be.
+#[derive(Debug, Clone)]
+pub(super) struct Setting {
+    pub(super) n_replicas: usize,
+    pub(super) families: BTreeSet<Family>,
+    /// Whether all comes to rest after each step.
+    pub(super) pace: Pace,
+    pub(super) defect: Option<Fault>,
+}
+
+/// How fast things follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// Everything that follows from a step is done before the next.
+    Calm,
+    /// Nothing waits for anything.
+    Wild,
+}
+
+/// A fault that no real cluster has, planted so that the rules can be seen to notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Of the server.
+    Server(Defect),
+    /// Replicas see claims before those that were made earlier.
+    ClaimsOutOfOrder,
+}
+
+/// Something that happens. Numbers stand for one of however many there are.
+#[derive(Debug, Clone)]
+pub(super) enum Step {
+    NodeJoins {
+        node: u8,
+        zone: u8,
+        own_address: Option<u8>,
+    },
+    NodeIsRelabelled {
+        node: u8,
+        zone: u8,
+    },
+    /// It is to go, and stays.
+    NodeIsBeingDeleted {
+        node: u8,
+    },
+    /// It goes; its machine runs on for a while.
+    NodeIsDeleted {
+        node: u8,
+    },
+    AgentStarts {
+        node: u8,
+    },
+    AgentLooks {
+        node: u8,
+    },
+    PodsAreWanted {
+        node: u8,
+        pods: u8,
+        from: u8,
+    },
+    AgentReports {
+        node: u8,
+    },
+    CiliumNodeIsDeleted {
+        node: u8,
+    },
+    PoolIsMade {
+        pool: u8,
+        shape: Shape,
+    },
+    PoolIsEdited {
+        pool: u8,
+        shape: Shape,
+    },
+    PoolIsDeleted {
+        pool: u8,
+    },
+    /// Removed with its finalizer while nodes hold its blocks, and made again.
+    PoolIsReplaced {
+        pool: u8,
+        shape: Shape,
+    },
+    /// By hand; its finalizer keeps it.
+    ClaimIsDeleted {
+        claim: u8,
+    },
+    /// Removed with its finalizer.
+    ClaimIsRemoved {
+        claim: u8,
+    },
+    TimePasses {
+        seconds: u8,
+    },
+    News {
+        replica: u8,
+        kind: Kind,
+        events: u8,
+    },
+    Relist {
+        replica: u8,
+        kind: Kind,
+    },
+    Restart {
+        replica: u8,
+    },
+    Decision {
+        replica: u8,
+        decisions: u8,
+    },
+    WriteProceeds {
+        replica: u8,
+        write: u8,
+    },
+    AnswerIsLost {
+        replica: u8,
+        write: u8,
+    },
+    WriteIsRefused {
+        replica: u8,
+        write: u8,
+    },
+    /// A request that its sender has given up reaches the server after all.
+    StrayArrives {
+        stray: u8,
+    },
+    /// A replica hears all there is, decides all there is, and all its writes come to their end.
+    ReplicaWorks {
+        replica: u8,
+    },
+    Rest,
+}
+
+/// Milliseconds since the epoch, on the clock of the simulation.
+pub(super) fn wall(clock: Duration) -> i64 {
+    const BEGIN: i64 = 1_800_000_000_000;
+    BEGIN + i64::try_from(clock.as_millis()).expect("a simulation is short")
+}
+
+#[derive(Debug)]
+pub(super) struct Cluster {
+    setting: Setting,
+    pub(super) store: Store,
+    clock: Duration,
+    agents: BTreeMap<NodeName, Agent>,
+    /// Machines whose Node is gone, and since when.
+    lost: BTreeMap<NodeName, Duration>,
+    replicas: Vec<Replica>,
+    strays: Vec<Write>,
+    excuses: Excuses,
+    /// What happened, for a person; kept only when somebody will read it.
+    pub(super) trace: Option<Vec<String>>,
+}
+
+fn node_name(node: u8) -> NodeName {
+    format!("n{}", node % N_NODES).into()
+}
+
+fn pool_name(pool: u8) -> PoolName {
+    format!("p{}", pool % N_POOLS).into()
+}
+
+fn one_of(number: u8, of: usize) -> Option<usize> {
+    (of > 0).then(|| usize::from(number) % of)
+}
+
+impl Cluster {
+    pub(super) fn new(setting: Setting) -> Self {
+        let settings =
+            Settings { families: setting.families.clone(), infrastructure: vec!["router", "health"] };
+        // Wall clocks are wrong by up to an hour: no rule rests on them.
+        let skews = [0, 3_600_000, -3_600_000];
+        let replicas =
+            (0..setting.n_replicas).map(|number| Replica::new(settings.clone(), skews[number % 3])).collect();
+        let defect = match setting.defect {
+            Some(Fault::Server(defect)) => Some(defect),
+            Some(Fault::ClaimsOutOfOrder) | None => None,
+        };
+        Self {
+            store: Store::new(wall(Duration::ZERO), defect),
+            setting,
+            clock: Duration::ZERO,
+            agents: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            replicas,
+            strays: Vec::new(),
+            excuses: Excuses::default(),
+            trace: None,
+        }
+    }
+
+    fn say(&mut self, line: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            trace.push(format!(
+                "{:>8.1?}s @{:<4} {}",
+                self.clock.as_secs_f64(),
+                self.store.revision(),
+                line()
+            ));
+        }
+    }
+
+    /// Does one step, and everything that follows from it where the pace is calm.
+    pub(super) fn step(&mut self, step: &Step) -> Result<(), String> {
+        self.say(|| format!("{step:?}"));
+        let mut changed = self.do_step(step)?;
+        if self.setting.pace == Pace::Calm {
+            self.rest()?;
+            changed = None;
+        }
+        self.look(changed)
+    }
+
+    /// Does a step; says which replica's world it touched.
+    fn do_step(&mut self, step: &Step) -> Result<Option<usize>, String> {
+        match step {
+            Step::NodeJoins { node, zone, own_address } => self.node_joins(*node, *zone, *own_address),
+            Step::NodeIsRelabelled { node, zone } => {
+                if let Some(found) = self.store.node(&node_name(*node)) {
+                    let labels = labels(*zone);
+                    let relabelled = Node { labels, ..found.clone() };
+                    self.store.put(Object::Node(relabelled));
+                }
+            }
+            Step::NodeIsBeingDeleted { node } => {
+                if let Some(found) = self.store.node(&node_name(*node)).filter(|node| !node.deleting) {
+                    let deleting = Node { deleting: true, ..found.clone() };
+                    self.store.put(Object::Node(deleting));
+                }
+            }
+            Step::NodeIsDeleted { node } => {
+                let name = node_name(*node);
+                if self.store.remove(Kind::Node, name.as_str()) {
+                    self.lost.insert(name, self.clock);
+                }
+            }
+            Step::AgentStarts { node } => Agent::start(&mut self.store, &node_name(*node)),
+            Step::AgentLooks { node } => {
+                let name = node_name(*node);
+                if self.store.node(&name).is_some() {
+                    self.agents.entry(name.clone()).or_default().look(&self.store, &name);
+                }
+            }
+            Step::PodsAreWanted { node, pods, from } => {
+                // A machine whose Node is gone gets no new pods.
+                let name = node_name(*node);
+                if let Some(agent) = self.agents.get_mut(&name).filter(|_| !self.lost.contains_key(&name)) {
+                    agent.pods = usize::from(*pods);
+                    agent.schedule(usize::from(*from));
+                }
+            }
+            Step::AgentReports { node } => {
+                let name = node_name(*node);
+                if let Some(agent) = self.agents.get(&name) {
+                    agent.report(&mut self.store, &name);
+                }
+            }
+            Step::CiliumNodeIsDeleted { node } => {
+                self.store.remove(Kind::CiliumNode, node_name(*node).as_str());
+            }
+            Step::PoolIsMade { pool, shape } => self.pool_is_made(*pool, shape),
+            Step::PoolIsEdited { pool, shape } => {
+                if let Some(Object::Pool(found)) = self.store.object(Kind::Pool, pool_name(*pool).as_str()) {
+                    let edited = shape.edited(found);
+                    self.store.put(Object::Pool(edited));
+                }
+            }
+            Step::PoolIsDeleted { pool } => self.pool_is_deleted(*pool),
+            Step::PoolIsReplaced { pool, shape } => {
+                if self.store.remove(Kind::Pool, pool_name(*pool).as_str()) {
+                    self.pool_is_made(*pool, shape);
+                }
+            }
+            Step::ClaimIsDeleted { claim } => {
+                if let Some((_, cidr)) = self.some_claim(*claim) {
+                    self.store.delete_claim(cidr);
+                }
+            }
+            Step::ClaimIsRemoved { claim } => self.claim_is_removed(*claim),
+            Step::TimePasses { seconds } => self.pass(Duration::from_secs(u64::from(*seconds))),
+            Step::StrayArrives { stray } => {
+                if let Some(stray) = one_of(*stray, self.strays.len()) {
+                    let write = self.strays.swap_remove(stray);
+                    self.say(|| format!("    `{write}` arrives late"));
+                    self.judged(&write, |cluster| arrive(&write, &mut cluster.store))?;
+                }
+            }
+            Step::Rest => self.rest()?,
+            Step::News { replica, .. }
+            | Step::Relist { replica, .. }
+            | Step::Restart { replica }
+            | Step::Decision { replica, .. }
+            | Step::WriteProceeds { replica, .. }
+            | Step::AnswerIsLost { replica, .. }
+            | Step::WriteIsRefused { replica, .. }
+            | Step::ReplicaWorks { replica } => {
+                let replica = usize::from(*replica) % self.setting.n_replicas;
+                self.replica_step(replica, step)?;
+                return Ok(Some(replica));
+            }
+        }
+        Ok(None)
+    }
+
+    fn replica_step(&mut self, number: usize, step: &Step) -> Result<(), String> {
+        let replica = &mut self.replicas[number];
+        let n_flights = replica.flights.len();
+        match step {
+            Step::News { kind, events, .. } => {
+                if self.setting.defect == Some(Fault::ClaimsOutOfOrder) && *kind == Kind::Claim {
+                    replica.hear_out_of_order(*kind, &self.store);
+                }
+                for _ in 0..*events {
+                    let Some(said) = self.replicas[number].hear(*kind, &self.store) else { break };
+                    self.say(|| format!("    r{number} {said}"));
+                }
+            }
+            Step::Relist { kind, .. } => drop(replica.relist(*kind, &self.store)),
+            Step::Restart { .. } => {
+                let strays = replica.restart(self.clock, self.store.revision());
+                self.strays.extend(strays.into_iter().filter(|write| write.effect() == Effect::Write));
+            }
+            Step::Decision { decisions, .. } => {
+                for _ in 0..*decisions {
+                    let Some(said) = self.replicas[number].decide(self.clock)? else { break };
+                    self.say(|| format!("    r{number} {said}"));
+                }
+            }
+            Step::WriteProceeds { write, .. } => {
+                if let Some(flight) = one_of(*write, n_flights) {
+                    self.proceed(number, flight)?;
+                }
+            }
+            Step::AnswerIsLost { write, .. } => {
+                if let Some((said, stray)) = one_of(*write, n_flights).and_then(|flight| replica.lose(flight))
+                {
+                    self.strays.extend(stray);
+                    self.say(|| format!("    r{number} {said}"));
+                }
+            }
+            Step::WriteIsRefused { write, .. } => {
+                if let Some(said) =
+                    one_of(*write, n_flights).and_then(|flight| replica.refuse(flight, self.clock))
+                {
+                    self.say(|| format!("    r{number} {said}"));
+                }
+            }
+            Step::ReplicaWorks { .. } => {
+                self.hear_all(number);
+                self.decide_all(number)?;
+                self.end_all(number)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn node_joins(&mut self, node: u8, zone: u8, own_address: Option<u8>) {
+        let name = node_name(node);
+        if self.store.node(&name).is_some() {
+            return;
+        }
+        let mut addresses: Vec<std::net::IpAddr> =
+            vec![std::net::Ipv4Addr::new(192, 168, 0, node % N_NODES).into()];
+        // A node whose own address lies where pods' addresses are.
+        addresses.extend(own_address.map(|at| place(Family::V4, at)));
+        let kind = || "InternalIP".to_owned();
+        let addresses = addresses.into_iter().map(|address| NodeAddress { kind: kind(), address }).collect();
+        let uid = self.store.new_uid();
+        let labels = labels(zone);
+        self.lost.remove(&name);
+        self.store.put(Object::Node(Node {
+            name,
+            uid,
+            revision: Revision(0),
+            deleting: false,
+            labels,
+            addresses,
+        }));
+    }
+
+    fn pool_is_made(&mut self, pool: u8, shape: &Shape) {
+        let name = pool_name(pool);
+        if self.store.object(Kind::Pool, name.as_str()).is_none() {
+            let uid = self.store.new_uid();
+            let families = self.setting.families.iter().copied();
+            let made = shape.made(&name, uid, wall(self.clock) / 1000, families);
+            self.store.put(Object::Pool(made));
+        }
+    }
+
+    fn pool_is_deleted(&mut self, pool: u8) {
+        let name = pool_name(pool);
+        let Some(Object::Pool(found)) = self.store.object(Kind::Pool, name.as_str()) else { return };
+        if found.finalizers.is_empty() {
+            self.store.remove(Kind::Pool, name.as_str());
+        } else if !found.deleting {
+            let mut deleting = PoolObject { deleting: true, ..found.clone() };
+            if let Ok(pool) = &mut deleting.pool {
+                pool.deleting = true;
+            }
+            self.store.put(Object::Pool(deleting));
+        }
+    }
+
+    fn some_claim(&self, claim: u8) -> Option<(NodeName, Cidr)> {
+        let claims: Vec<_> = self.store.claims().collect();
+        one_of(claim, claims.len()).map(|claim| (claims[claim].node.clone(), claims[claim].cidr))
+    }
+
+    fn claim_is_removed(&mut self, claim: u8) {
+        if let Some((node, cidr)) = self.some_claim(claim) {
+            self.store.remove(Kind::Claim, &cidr.object_name());
+            // Whoever is about to publish it may still do so.
+            self.excuses.orphans.insert((node, cidr));
+        }
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.clock += time;
+        self.store.wall = wall(self.clock);
+        self.lose_machines();
+    }
+
+    /// Machines whose Node has been gone for long are gone too.
+    fn lose_machines(&mut self) {
+        let clock = self.clock;
+        let (agents, lost) = (&mut self.agents, &mut self.lost);
+        lost.retain(|node, since| {
+            let runs = *since + LAST_BREATH > clock;
+            if !runs {
+                agents.remove(node);
+            }
+            runs
+        });
+    }
+
+    fn hear_all(&mut self, number: usize) -> bool {
+        let mut heard = false;
+        // A second pass for the list of CiliumNodes, which begins when that of claims has come.
+        for kind in Kind::ALL.into_iter().chain(Kind::ALL) {
+            while let Some(said) = self.replicas[number].hear(kind, &self.store) {
+                heard = true;
+                self.say(|| format!("    r{number} {said}"));
+            }
+        }
+        heard
+    }
+
+    fn decide_all(&mut self, number: usize) -> Result<(), String> {
+        // A node may be put on the agenda by the decision about another, but not for ever.
+        for _ in 0..1000 {
+            let Some(said) = self.replicas[number].decide(self.clock)? else { return Ok(()) };
+            self.say(|| format!("    r{number} {said}"));
+        }
+        Err(format!("r{number} does not stop deciding"))
+    }
+
+    fn proceed(&mut self, number: usize, flight: usize) -> Result<(), String> {
+        let Some(write) = self.replicas[number].flights.get(flight).map(|flight| flight.write.clone()) else {
+            return Ok(());
+        };
+        self.judged(&write, |cluster| {
+            let said = cluster.replicas[number].proceed(flight, &mut cluster.store, cluster.clock);
+            cluster.say(|| format!("    r{number} {}", said.unwrap_or_default()));
+        })
+    }
+
+    fn end_all(&mut self, number: usize) -> Result<(), String> {
+        while !self.replicas[number].flights.is_empty() {
+            self.proceed(number, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Does something about `write`, and judges what it makes of the CiliumNode.
+    fn judged(&mut self, write: &Write, act: impl FnOnce(&mut Self)) -> Result<(), String> {
+        let Write::Publish(publication) = write else {
+            act(self);
+            return Ok(());
+        };
+        let name = &publication.node;
+        let before: Option<CiliumNode> = self.store.cilium_node(name).cloned();
+        act(self);
+        match (before, self.store.cilium_node(name)) {
+            (Some(before), Some(after)) if before.revision != after.revision => {
+                rules::transition(&self.store, &before, after, self.agents.get(name))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Looks at everything that must hold at any time, and at the world of the replica that was touched.
+    fn look(&self, touched: Option<usize>) -> Result<(), String> {
+        rules::safety(&self.store, &self.agents, &self.excuses)?;
+        if let Some(number) = touched {
+            self.look_at(number)?;
+        }
+        Ok(())
+    }
+
+    fn look_at(&self, number: usize) -> Result<(), String> {
+        let differences = self.replicas[number].world().map(World::check).unwrap_or_default();
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(format!("the world of r{number} is not what its objects say: {}", differences.join("; ")))
+    }
+
+    /// Lets everything that is under way come to its end, round by round, and looks closer then.
+    pub(super) fn rest(&mut self) -> Result<(), String> {
+        let alone = self.setting.pace == Pace::Calm && self.setting.n_replicas == 1;
+        let most = if alone { MOST_ROUNDS_ALONE } else { MOST_ROUNDS };
+        for write in std::mem::take(&mut self.strays) {
+            self.judged(&write, |cluster| arrive(&write, &mut cluster.store))?;
+        }
+        let (mut n_busy, mut n_quiet) = (0, 0);
+        while n_quiet < QUIET_ROUNDS {
+            match self.round()? {
+                Round::Busy => {
+                    n_busy += 1;
+                    n_quiet = 0;
+                }
+                Round::Statuses => n_quiet = 0,
+                Round::Quiet => n_quiet += 1,
+            }
+            if n_busy > most {
+                return Err(format!("no rest after {most} rounds"));
+            }
+        }
+        self.say(|| format!("    rest after {n_busy} rounds"));
+        rules::settled(&self.store, &self.setting.families, &self.excuses)?;
+        for number in 0..self.replicas.len() {
+            self.look_at(number)?;
+            self.stays_at_rest(number)?;
+            self.equals_rebuilt(number)?;
+        }
+        Ok(())
+    }
+
+    /// One round: all replicas hear all, then decide all, then write all.
+    fn round(&mut self) -> Result<Round, String> {
+        self.pass(ROUND);
+        self.surroundings();
+        let mut round = Round::Quiet;
+        for number in 0..self.replicas.len() {
+            if self.hear_all(number) {
+                round = round.max(Round::Statuses);
+            }
+        }
+        for number in 0..self.replicas.len() {
+            self.decide_all(number)?;
+            for flight in &self.replicas[number].flights {
+                round = round.max(match flight.write {
+                    Write::PoolStatus(_) | Write::PoolFinalizers(_) => Round::Statuses,
+                    _ => Round::Busy,
+                });
+            }
+        }
+        // By turns, so that replicas meet at every object.
+        while self.replicas.iter().any(|replica| !replica.flights.is_empty()) {
+            for number in 0..self.replicas.len() {
+                self.proceed(number, 0)?;
+            }
+            self.look(None)?;
+        }
+        Ok(round)
+    }
+
+    /// What others do sooner or later: a CiliumNode goes after its Node, and an agent answers what it is asked.
+    fn surroundings(&mut self) {
+        let seen: Vec<NodeName> = self.store.cilium_nodes().map(|seen| seen.name.clone()).collect();
+        for name in seen {
+            if self.store.node(&name).is_none() {
+                self.store.remove(Kind::CiliumNode, name.as_str());
+            } else if Agent::is_awaited(&self.store, &name) {
+                let agent = self.agents.entry(name.clone()).or_default();
+                agent.look(&self.store, &name);
+                agent.report(&mut self.store, &name);
+                self.say(|| format!("    the agent of {name} reports"));
+            }
+        }
+    }
+
+    /// A replica that looks at everything again finds nothing to do.
+    fn stays_at_rest(&mut self, number: usize) -> Result<(), String> {
+        if let Some(world) = self.replicas[number].world_mut() {
+            world.mark_all();
+        }
+        self.decide_all(number)?;
+        match self.replicas[number].flights.first() {
+            None => Ok(()),
+            Some(flight) => Err(format!("r{number} was at rest, and wants to `{}`", flight.write)),
+        }
+    }
+
+    /// A world made from lists of what is there now is the one that came here step by step.
+    fn equals_rebuilt(&self, number: usize) -> Result<(), String> {
+        let Some(running) = self.replicas[number].world() else {
+            return Err(format!("r{number} has not begun to serve"));
+        };
+        let at = self.store.revision();
+        let mut gathering = Gathering::default();
+        gathering.set_mode(running.mode().clone());
+        for kind in Kind::ALL {
+            let objects = self.store.list(kind);
+            gathering.observe(Observation::Listed(Listing { kind, at_least: at, at_most: at, objects }));
+        }
+        let rebuilt = gathering.complete().map_err(|_| "every kind was listed".to_owned())?;
+        same_worlds(running, &rebuilt).map_err(|what| format!("r{number} and a rebuilt world differ: {what}"))
+    }
+
+    /// Worlds that are told the same, each kind in its order but the kinds mixed differently, decide alike.
+    pub(super) fn any_order_decides_alike(&self, turns: &[u8]) -> Result<(), String> {
+        let settings =
+            Settings { families: self.setting.families.clone(), infrastructure: vec!["router", "health"] };
+        let straight = self.world_told(settings.clone(), &[0]);
+        let mixed = self.world_told(settings, turns);
+        same_worlds(&straight, &mixed).map_err(|what| format!("the order of news matters: {what}"))
+    }
+
+    /// A world that began with nothing and was told the history, one event of the kind whose turn it is.
+    fn world_told(&self, settings: Settings, turns: &[u8]) -> World {
+        let mut gathering = Gathering::default();
+        gathering.set_mode(Mode::Active(settings));
+        for kind in Kind::ALL {
+            let nothing = Revision(0);
+            gathering.observe(Observation::Listed(Listing {
+                kind,
+                at_least: nothing,
+                at_most: nothing,
+                objects: Vec::new(),
+            }));
+        }
+        let mut world = gathering.complete().expect("every kind was listed");
+        let mut open: Vec<_> = Kind::ALL.into_iter().map(|kind| self.store.history(kind).iter()).collect();
+        let mut turns = turns.iter().cycle();
+        while !open.is_empty() {
+            let turn = usize::from(turns.next().copied().unwrap_or_default()) % open.len();
+            match open[turn].next() {
+                Some((_, observation)) => world.observe(observation.clone()),
+                None => drop(open.remove(turn)),
+            }
+        }
+        world
+    }
+}
+
+/// What happened in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Round {
+    /// Nothing.
+    Quiet,
+    /// News, and writes that only tell what is the case.
+    Statuses,
+    /// Writes about claims and CiliumNodes.
+    Busy,
+}
+
+fn labels(zone: u8) -> BTreeMap<String, String> {
+    [(LABEL.to_owned(), ZONES[usize::from(zone) % 2].to_owned())].into()
+}
+
+/// Where two worlds that were told the same differ: objects, what is taken, what is free, what is chosen, and what
+/// would be decided.
+fn same_worlds(one: &World, other: &World) -> Result<(), String> {
+    let same = |what: &str, same: bool| if same { Ok(()) } else { Err(what.to_owned()) };
+    same("nodes", one.nodes().eq(other.nodes()))?;
+    same("pools", one.pool_objects().eq(other.pool_objects()))?;
+    let claims = |world: &World| world.claims().map(|known| known.claim.clone()).collect::<Vec<_>>();
+    same("claims", claims(one) == claims(other))?;
+    let taken = |world: &World| {
+        world.ledger().entries().map(|(cidr, taker)| (cidr, taker.clone())).collect::<Vec<_>>()
+    };
+    if taken(one) != taken(other) {
+        return Err(format!("taken is {:?} and {:?}", taken(one), taken(other)));
+    }
+    same("the ledger", one.ledger() == other.ledger())?;
+    // Late, so that whatever one of them waits for is due; the wall clock stands before every `since`.
+    let now = Now { uptime: Duration::from_hours(10_000), wall: 0 };
+    let (mut one, mut other) = (one.clone(), other.clone());
+    let names: Vec<NodeName> = one.nodes().map(|node| node.name.clone()).collect();
+    for name in names {
+        same("a CiliumNode", one.cilium_node(&name) == other.cilium_node(&name))?;
+        let chosen = |world: &World| world.pools_of(&name).map(|pool| pool.name.clone()).collect::<Vec<_>>();
+        same("the pools of a node", chosen(&one) == chosen(&other))?;
+        let plans = [&one, &other].map(|world| plan::node(world, &name, POLICY, now));
+        if plans[0] != plans[1] {
+            return Err(format!("{:?} is planned, and {:?}", plans[0], plans[1]));
+        }
+        one.begin(&plans[0], now);
+        other.begin(&plans[1], now);
+    }
+    for object in one.pool_objects() {
+        let statuses = [&one, &other].map(|world| report::status(world, object));
+        if statuses[0] != statuses[1] {
+            return Err(format!("{:?} is shown of {}, and {:?}", statuses[0], object.name, statuses[1]));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,381 @@
+//! One controller process: its world, its four watches each with a lag of its own, and its writes on their way.
+//!
+//! Does what `controller::run`, `controller::watch` and `controller::write` do, one observable piece at a time, so that
+//! a script can put anything between any two pieces.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cilium_node_ipam::ipam::names::{NodeName, Revision};
+use cilium_node_ipam::ipam::plan::{self, CiliumNodeOrigin, Policy};
+use cilium_node_ipam::ipam::report::{self, PoolPlan};
+use cilium_node_ipam::world::gather::Gathering;
+use cilium_node_ipam::world::objects::{Mode, Settings};
+use cilium_node_ipam::world::observe::{Kind, Listing, Object, Observation};
+use cilium_node_ipam::world::write::{Answer, ClaimChange, Effect, ObjectKey, Outcome, Seen, Write};
+use cilium_node_ipam::world::{Now, World};
+
+use super::store::{Moved, Store};
+
+/// The policy of all replicas.
+pub(super) const POLICY: Policy =
+    Policy { min_write_interval: Duration::from_secs(2), cilium_nodes: CiliumNodeOrigin::Agent };
+
+/// What the process has.
+#[derive(Debug)]
+enum Process {
+    Gathering(Gathering),
+    Serving(Box<World>),
+}
+
+/// The watch of one kind.
+#[derive(Debug, Clone, PartialEq)]
+enum Feed {
+    /// Not asked for yet.
+    Off,
+    /// A list has been asked for when the store had come so far.
+    Asked(Revision),
+    /// The list has been taken, at its own revision, and is on its way.
+    Taken { at_least: Revision, at: Revision, objects: Vec<Object> },
+    /// Events up to here have been told.
+    Following(Revision),
+}
+
+/// A write on its way.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) write: Write,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// The request has not reached the server.
+    Sent,
+    /// The server has done it; the answer is on its way.
+    Answered(Answer, Seen),
+    /// It did not end in success: the object has to be read.
+    MustRead(Answer),
+}
+
+/// One controller process.
+#[derive(Debug)]
+pub(super) struct Replica {
+    process: Process,
+    feeds: BTreeMap<Kind, Feed>,
+    pub(super) flights: Vec<Flight>,
+    settings: Settings,
+    /// When the process began, on the clock of the simulation.
+    born: Duration,
+    /// How wrong its wall clock is, in milliseconds.
+    skew: i64,
+    /// When it last patched each CiliumNode.
+    published: BTreeMap<NodeName, Duration>,
+}
+
+impl Replica {
+    pub(super) fn new(settings: Settings, skew: i64) -> Self {
+        let mut replica = Self {
+            process: Process::Gathering(Gathering::default()),
+            feeds: BTreeMap::new(),
+            flights: Vec::new(),
+            settings,
+            born: Duration::ZERO,
+            skew,
+            published: BTreeMap::new(),
+        };
+        replica.restart(Duration::ZERO, Revision(0));
+        replica
+    }
+
+    /// The process ends and starts again from lists. Returns the requests that may still reach the server.
+    pub(super) fn restart(&mut self, clock: Duration, revision: Revision) -> Vec<Write> {
+        let mut gathering = Gathering::default();
+        gathering.set_mode(Mode::Active(self.settings.clone()));
+        self.process = Process::Gathering(gathering);
+        self.feeds = Kind::ALL.into_iter().map(|kind| (kind, Feed::Asked(revision))).collect();
+        // CiliumNodes are listed after claims (safety rule 6).
+        self.feeds.insert(Kind::CiliumNode, Feed::Off);
+        self.born = clock;
+        self.published.clear();
+        let sent = |flight: Flight| matches!(flight.stage, Stage::Sent).then_some(flight.write);
+        std::mem::take(&mut self.flights).into_iter().filter_map(sent).collect()
+    }
+
+    pub(super) fn world(&self) -> Option<&World> {
+        match &self.process {
+            Process::Gathering(_) => None,
+            Process::Serving(world) => Some(world),
+        }
+    }
+
+    pub(super) fn world_mut(&mut self) -> Option<&mut World> {
+        match &mut self.process {
+            Process::Gathering(_) => None,
+            Process::Serving(world) => Some(world),
+        }
+    }
+
+    fn now(&self, clock: Duration) -> Now {
+        let uptime = clock.saturating_sub(self.born);
+        Now { uptime, wall: super::wall(clock) + self.skew }
+    }
+
+    /// The watch of `kind` broke and lists anew; what happens meanwhile is not told one by one.
+    pub(super) fn relist(&mut self, kind: Kind, store: &Store) -> bool {
+        let follows = matches!(self.feeds.get(&kind), Some(Feed::Following(_)));
+        if follows {
+            self.feeds.insert(kind, Feed::Asked(store.revision()));
+        }
+        follows
+    }
+
+    /// The next piece of news of `kind`, if there is any, in a line for a person.
+    pub(super) fn hear(&mut self, kind: Kind, store: &Store) -> Option<String> {
+        let feed = self.feeds.get_mut(&kind)?;
+        match feed.clone() {
+            Feed::Off => None,
+            Feed::Asked(at_least) => {
+                *feed = Feed::Taken { at_least, at: store.revision(), objects: store.list(kind) };
+                Some(format!("lists {} at {}", kind.as_str(), store.revision()))
+            }
+            Feed::Taken { at_least, at, objects } => {
+                *feed = Feed::Following(at);
+                if kind == Kind::Claim && self.feeds.get(&Kind::CiliumNode) == Some(&Feed::Off) {
+                    self.feeds.insert(Kind::CiliumNode, Feed::Asked(store.revision()));
+                }
+                let at_most = store.revision();
+                let told = format!("is told of {} {} as of {at}", objects.len(), kind.as_str());
+                self.observe(Observation::Listed(Listing { kind, at_least, at_most, objects }));
+                Some(told)
+            }
+            Feed::Following(cursor) => {
+                let (at, observation) = store.event_after(kind, cursor)?.clone();
+                *feed = Feed::Following(at);
+                let told = match &observation {
+                    Observation::Applied(object) => {
+                        format!("sees {} {} at {at}", kind.as_str(), object.name())
+                    }
+                    Observation::Deleted { name, .. } => format!("sees {} {name} go at {at}", kind.as_str()),
+                    Observation::Listed(_) => String::new(),
+                };
+                self.observe(observation);
+                Some(told)
+            }
+        }
+    }
+
+    /// The event after the next one of `kind` comes first. No server does that; it is there to be noticed.
+    pub(super) fn hear_out_of_order(&mut self, kind: Kind, store: &Store) {
+        if let Some(Feed::Following(cursor)) = self.feeds.get(&kind).cloned()
+            && let Some((next, _)) = store.event_after(kind, cursor)
+            && let Some((_, second)) = store.event_after(kind, *next)
+        {
+            self.observe(second.clone());
+        }
+    }
+
+    fn observe(&mut self, observation: Observation) {
+        match &mut self.process {
+            Process::Gathering(gathering) => {
+                gathering.observe(observation);
+                self.process = match std::mem::take(gathering).complete() {
+                    Ok(world) => Process::Serving(Box::new(world)),
+                    Err(gathering) => Process::Gathering(gathering),
+                };
+            }
+            Process::Serving(world) => world.observe(observation),
+        }
+    }
+
+    /// One decision: reads that settle doubts, or the next node's, or the next pool's. In a line for a person, or an
+    /// error where the decision itself is wrong.
+    pub(super) fn decide(&mut self, clock: Duration) -> Result<Option<String>, String> {
+        let now = self.now(clock);
+        let Process::Serving(world) = &mut self.process else { return Ok(None) };
+        world.advance(now);
+        let doubts = world.doubts();
+        if !doubts.is_empty() {
+            world.begin_doubts(&doubts, now);
+            let said = shown(&doubts);
+            self.send(doubts);
+            return Ok(Some(said));
+        }
+        if let Some(node) = world.next_node().cloned() {
+            let plan = plan::node(world, &node, POLICY, now);
+            if plan != plan::node(&world.clone(), &node, POLICY, now) {
+                return Err(format!("two plans for {node} in equal worlds differ"));
+            }
+            for write in &plan.writes {
+                if world.in_flight(&write.key()) {
+                    return Err(format!(
+                        "`{write}` is planned while a write about the same object is under way"
+                    ));
+                }
+                if let Write::Publish(publication) = write {
+                    let is_served = world.cilium_node(&node).is_some_and(|seen| !seen.pod_cidrs.is_empty());
+                    let last = self.published.insert(publication.node.clone(), clock);
+                    if is_served && last.is_some_and(|last| last + POLICY.min_write_interval > clock) {
+                        return Err(format!("`{write}` comes too soon after the last one"));
+                    }
+                }
+            }
+            world.begin(&plan, now);
+            let waits = plan.waits_for.map(|what| format!("; waits for {what:?}")).unwrap_or_default();
+            let said = format!("{node}: {}{waits}", shown(&plan.writes));
+            self.send(plan.writes);
+            return Ok(Some(said));
+        }
+        if let Some(pool) = world.next_pool().cloned() {
+            let status = report::pool(world, &pool, now);
+            world.begin_status(&pool, &status, now);
+            if let PoolPlan::Write(write) = status {
+                let said = format!("{pool}: {write}");
+                self.send(vec![write]);
+                return Ok(Some(said));
+            }
+            return Ok(Some(format!("{pool}: nothing")));
+        }
+        Ok(None)
+    }
+
+    fn send(&mut self, writes: Vec<Write>) {
+        self.flights.extend(writes.into_iter().map(|write| Flight { write, stage: Stage::Sent }));
+    }
+
+    /// A write gets one stage further: to the server, back with the answer, or to the read that settles it.
+    pub(super) fn proceed(&mut self, flight: usize, store: &mut Store, clock: Duration) -> Option<String> {
+        let Flight { write, stage } = self.flights.get_mut(flight)?;
+        match stage {
+            Stage::Sent => {
+                let said = format!("`{write}` arrives");
+                *stage = serve(write, store);
+                Some(said)
+            }
+            Stage::MustRead(answer) => {
+                let (seen, said) = (settle(write, store), format!("`{write}` is settled by reading"));
+                let answer = if is_ours(write, &seen) { Answer::Done } else { answer.clone() };
+                *stage = Stage::Answered(answer, seen);
+                Some(said)
+            }
+            Stage::Answered(..) => {
+                let Flight { write, stage } = self.flights.remove(flight);
+                let Stage::Answered(answer, seen) = stage else { return None };
+                let said = format!("`{write}` ends: {answer:?}");
+                self.finish(&write, answer, seen, clock);
+                Some(said)
+            }
+        }
+    }
+
+    /// Nobody knows what became of a write: its request is late, or its answer lost. Returns the request if it has not
+    /// reached the server yet, which it still may.
+    pub(super) fn lose(&mut self, flight: usize) -> Option<(String, Option<Write>)> {
+        let Flight { write, stage } = self.flights.get_mut(flight)?;
+        let said = format!("`{write}` is not answered");
+        // A read is repeated until it is answered.
+        let stray = (matches!(stage, Stage::Sent) && write.effect() == Effect::Write).then(|| write.clone());
+        *stage = Stage::MustRead(Answer::Unknown("lost".to_owned()));
+        Some((said, stray))
+    }
+
+    /// The server refuses a write that has not been done yet, as one that is overloaded does.
+    pub(super) fn refuse(&mut self, flight: usize, clock: Duration) -> Option<String> {
+        if !matches!(self.flights.get(flight)?, Flight { write, stage: Stage::Sent } if write.effect() == Effect::Write)
+        {
+            return None;
+        }
+        let Flight { write, .. } = self.flights.remove(flight);
+        let answer = Answer::Refused("too many requests".to_owned(), Some(Duration::from_secs(1)));
+        let said = format!("`{write}` is refused");
+        self.finish(&write, answer, Seen::Nothing, clock);
+        Some(said)
+    }
+
+    fn finish(&mut self, write: &Write, answer: Answer, seen: Seen, clock: Duration) {
+        let now = self.now(clock);
+        if let Process::Serving(world) = &mut self.process {
+            let (key, effect, node) = (write.key(), write.effect(), write.node().cloned());
+            let outcome = Outcome { key, effect, node, answer, seen };
+            world.finish(outcome, now);
+        }
+    }
+}
+
+fn shown(writes: &[Write]) -> String {
+    if writes.is_empty() {
+        return "nothing".to_owned();
+    }
+    writes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// What the server does with a request that reaches it.
+fn serve(write: &Write, store: &mut Store) -> Stage {
+    let answer = match write {
+        Write::CreateClaim(new) => store.create_claim(new).map(|claim| Seen::Claim(Box::new(claim))),
+        Write::Publish(publication) => {
+            store.publish(publication).map(|patched| Seen::CiliumNode(Box::new(patched)))
+        }
+        Write::UpdateClaim(update) => store
+            .update_claim(update)
+            .map(|claim| claim.map_or(Seen::Absent(None), |claim| Seen::Claim(Box::new(claim)))),
+        Write::Touch(touch) => store.touch(touch).map(|touched| Seen::CiliumNode(Box::new(touched))),
+        Write::Ping(ping) => store.ping(ping).map(|patched| Seen::CiliumNode(Box::new(patched))),
+        Write::CreateCiliumNode(new) => {
+            // The replicas leave it to the agents.
+            Err(Moved(format!("nobody asked for ciliumnode {}", new.node)))
+        }
+        Write::PoolStatus(status) => store.patch_pool_status(status).map(|pool| Seen::Pool(Box::new(pool))),
+        Write::PoolFinalizers(finalizers) => store
+            .patch_pool_finalizers(finalizers)
+            .map(|pool| pool.map_or(Seen::Nothing, |pool| Seen::Pool(Box::new(pool)))),
+        Write::ConfirmClaims(_) | Write::ReadClaim(..) | Write::ReadCiliumNode(_) => Ok(settle(write, store)),
+    };
+    match answer {
+        Ok(seen) => Stage::Answered(Answer::Done, seen),
+        Err(moved) if matches!(write, Write::PoolStatus(_) | Write::PoolFinalizers(_)) => {
+            Stage::Answered(Answer::Moved(moved.0), Seen::Nothing)
+        }
+        Err(moved) => Stage::MustRead(Answer::Moved(moved.0)),
+    }
+}
+
+/// A request that nobody waits for any more reaches the server.
+pub(super) fn arrive(write: &Write, store: &mut Store) {
+    match write {
+        // Its sender gave up between the two requests that a deletion is.
+        Write::UpdateClaim(update) if update.change == ClaimChange::Delete => {
+            let _ = store.drop_finalizer(update);
+        }
+        _ => drop(serve(write, store)),
+    }
+}
+
+/// The consistent read that tells what became of a write.
+fn settle(write: &Write, store: &Store) -> Seen {
+    let absent = Seen::Absent(Some(store.revision()));
+    match write.key() {
+        ObjectKey::Claim(cidr) => {
+            store.claim(cidr).map_or(absent, |claim| Seen::Claim(Box::new(claim.clone())))
+        }
+        ObjectKey::CiliumNode(node) => {
+            store.cilium_node(&node).map_or(absent, |seen| Seen::CiliumNode(Box::new(seen.clone())))
+        }
+        ObjectKey::ClaimsOf(node) => Seen::ClaimsOf {
+            revision: store.revision(),
+            claims: store.claims().filter(|claim| claim.node == node).cloned().collect(),
+        },
+        ObjectKey::Pool(_) => Seen::Nothing,
+    }
+}
+
+/// Whether a read shows that what was asked for is the case, whoever did it.
+fn is_ours(write: &Write, seen: &Seen) -> bool {
+    match (write, seen) {
+        (Write::CreateClaim(new), Seen::Claim(found)) => {
+            found.node == new.node && found.node_uid == new.node_uid
+        }
+        (Write::ConfirmClaims(_) | Write::ReadClaim(..) | Write::ReadCiliumNode(_), _) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,286 @@
+//! What must hold, judged by looking at the store and at the agents only, in the simplest way there is.
+//!
+//! [`safety`] holds after every step, [`settled`] when nothing is left to do. Neither asks the product.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use cilium_node_ipam::ipam::addresses::AddressSet;
+use cilium_node_ipam::ipam::block::{Cidr, Family};
+use cilium_node_ipam::ipam::claim::{Claim, ClaimState};
+use cilium_node_ipam::ipam::names::NodeName;
+use cilium_node_ipam::ipam::pool::{Pool, RangeState};
+use cilium_node_ipam::world::objects::{CiliumNode, Node};
+use kube_core::SelectorExt;
+
+use super::agent::Agent;
+use super::store::Store;
+
+/// What an agent needs in each family before it can start.
+const MINIMUM: u128 = 4;
+
+/// What somebody else did, and is therefore no fault of ours.
+#[derive(Debug, Default)]
+pub(super) struct Excuses {
+    /// Blocks whose claim was removed by force while they stood there.
+    pub(super) orphans: BTreeSet<(NodeName, Cidr)>,
+}
+
+/// What must hold at any time.
+pub(super) fn safety(
+    store: &Store,
+    agents: &BTreeMap<NodeName, Agent>,
+    excuses: &Excuses,
+) -> Result<(), String> {
+    let mut cidrs: BTreeMap<Cidr, &NodeName> = BTreeMap::new();
+    let mut addresses: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
+    for seen in store.cilium_nodes() {
+        let node = &seen.name;
+        for cidr in &seen.pod_cidrs {
+            if let Some((other, holder)) = cidrs.iter().find(|(other, _)| other.overlaps(*cidr)) {
+                return Err(format!("{cidr} of {node} overlaps {other} of {holder}"));
+            }
+            cidrs.insert(*cidr, node);
+            has_claim(store, node, *cidr, excuses)?;
+        }
+        for address in seen.pool.iter() {
+            if let Some(holder) = addresses.insert(address, node) {
+                return Err(format!("{address} is in the pools of {node} and {holder}"));
+            }
+            let Some(cidr) = seen.pod_cidrs.iter().find(|cidr| cidr.contains(address)) else {
+                return Err(format!("{address} is in the pool of {node} and in none of its podCIDRs"));
+            };
+            if store.claim(*cidr).is_some_and(|claim| claim.node == *node && claim.withheld.contains(address))
+            {
+                return Err(format!("{address} of {cidr} is withheld, and in the pool of {node}"));
+            }
+        }
+    }
+    let mut held: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
+    for (node, agent) in agents {
+        for address in &agent.held {
+            if let Some(other) = held.insert(*address, node) {
+                return Err(format!("pods on {node} and {other} have {address}"));
+            }
+            if let Some(holder) = addresses.get(address).filter(|holder| **holder != node) {
+                return Err(format!("{address} is in the pool of {holder}, and a pod on {node} has it"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Rule 3: what stands on a CiliumNode has its claim, and one that has left it stands nowhere.
+fn has_claim(store: &Store, node: &NodeName, cidr: Cidr, excuses: &Excuses) -> Result<(), String> {
+    if excuses.orphans.contains(&(node.clone(), cidr)) {
+        return Ok(());
+    }
+    match store.claim(cidr) {
+        None => Err(format!("{cidr} stands on {node} without a claim")),
+        Some(claim) if claim.node != *node => {
+            Err(format!("{cidr} stands on {node}, and its claim is for {}", claim.node))
+        }
+        Some(claim) if claim.state == ClaimState::Cooling => {
+            Err(format!("{cidr} stands on {node}, and its claim is cooling"))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// What must hold from one version of a CiliumNode to the next, when we wrote the next: an address that a pod has
+/// stays, and so does the primary block of each family.
+/// An agent that finds blocks after it had none finds all that its pods were in.
+pub(super) fn transition(
+    store: &Store,
+    before: &CiliumNode,
+    after: &CiliumNode,
+    agent: Option<&Agent>,
+) -> Result<(), String> {
+    let node = &after.name;
+    for address in agent.into_iter().flat_map(|agent| &agent.held) {
+        let is_claimed = store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
+        if before.pod_cidrs.is_empty() && is_claimed && !after.pool.contains(*address) {
+            return Err(format!("{node} gets a part of its blocks back, and a pod has {address} of another"));
+        }
+        if before.pool.contains(*address) && !after.pool.contains(*address) {
+            return Err(format!("{address} was taken out of the pool of {node} while a pod has it"));
+        }
+    }
+    for family in Family::ALL {
+        let primary = |seen: &CiliumNode| seen.pod_cidrs.iter().copied().find(|cidr| cidr.family() == family);
+        if primary(before).is_some() && primary(before) != primary(after) {
+            return Err(format!("the primary {family} block of {node} changed"));
+        }
+    }
+    if before == after {
+        return Err(format!("a patch of {node} changed nothing"));
+    }
+    Ok(())
+}
+
+/// What must hold when nothing is left to do: claims are published, and whoever can be served is.
+pub(super) fn settled(store: &Store, families: &BTreeSet<Family>, excuses: &Excuses) -> Result<(), String> {
+    for seen in store.cilium_nodes() {
+        let Some(node) = store.node(&seen.name) else { continue };
+        let claims: Vec<&Claim> =
+            store.claims().filter(|claim| claim.node == node.name && claim.node_uid == node.uid).collect();
+        if seen.deleting || is_in_trouble(store, node, excuses) {
+            continue;
+        }
+        let mut needs = Vec::new();
+        for family in families {
+            needs.push(Need::of(store, node, seen, &claims, *family));
+        }
+        if seen.pod_cidrs.is_empty() {
+            if !needs.is_empty() && needs.iter().all(|need| need.reach >= MINIMUM) {
+                return Err(format!("{} could be served and is not", node.name));
+            }
+        } else {
+            is_published(seen, &claims)?;
+            for need in needs {
+                need.is_met_or_cannot(&node.name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether something is wrong with the node that is reported, and mended by nobody yet: blocks without a claim, of it
+/// or in the way of its own.
+fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
+    excuses.orphans.iter().any(|(of, _)| *of == node.name)
+        || store
+            .claims()
+            .filter(|claim| claim.node == node.name)
+            .any(|claim| excuses.orphans.iter().any(|(_, orphan)| orphan.overlaps(claim.cidr)))
+}
+
+fn is_published(seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
+    let standing: BTreeSet<Cidr> = seen.pod_cidrs.iter().copied().collect();
+    let claimed: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
+    if standing != claimed {
+        return Err(format!("{} has {standing:?} and claims {claimed:?}", seen.name));
+    }
+    let mut offered = AddressSet::new();
+    for claim in claims {
+        offered.extend_with(&claim.offered());
+    }
+    if seen.pool != offered {
+        return Err(format!("{} has the pool {:?} and is offered {offered:?}", seen.name, seen.pool));
+    }
+    Ok(())
+}
+
+/// What a node has of one family and what it could get.
+#[derive(Debug)]
+struct Need {
+    family: Family,
+    is_met: bool,
+    /// Whether a pool has a free block that fits into the node's limits.
+    can_grow: bool,
+    /// How many addresses the node has, or can have for certain.
+    reach: u128,
+}
+
+impl Need {
+    fn of(store: &Store, node: &Node, seen: &CiliumNode, claims: &[&Claim], family: Family) -> Self {
+        let claims: Vec<&&Claim> = claims.iter().filter(|claim| claim.cidr.family() == family).collect();
+        let pools = pools_of(store, node);
+        let Some(first) = pools.first() else {
+            return Self { family, is_met: true, can_grow: false, reach: 0 };
+        };
+        let has = |set: &Option<AddressSet>, address| set.as_ref().is_some_and(|set| set.contains(address));
+        let (mut capacity, mut used, mut kept) = (0, 0, 0);
+        for address in claims.iter().flat_map(|claim| claim.offered().iter().collect::<Vec<_>>()) {
+            capacity += 1;
+            if has(&seen.used, address) {
+                used += 1;
+            } else if seen.owners.contains_key(&address) {
+                kept += 1;
+            }
+        }
+        let most_blocks = first.per_node.max_blocks as usize;
+        let most_addresses = u128::from(first.per_node.max_addresses);
+        let mut can_grow = false;
+        let mut offers = Vec::new();
+        for pool in &pools {
+            let free = free_blocks(store, pool, family);
+            // Where some blocks of a pool fit and some do not, the order decides.
+            can_grow |= !free.is_empty() && free.iter().all(|offered| capacity + offered <= most_addresses);
+            offers.extend(free);
+        }
+        offers.sort_unstable();
+        let mut reach = capacity;
+        for offered in offers.into_iter().take(most_blocks.saturating_sub(claims.len())) {
+            if reach + offered <= most_addresses {
+                reach += offered;
+            }
+        }
+        Self {
+            family,
+            is_met: used * 100 <= capacity * u128::from(first.expand.used_above)
+                && capacity - used - kept >= u128::from(first.expand.free_below),
+            can_grow: can_grow && claims.len() < most_blocks,
+            reach,
+        }
+    }
+
+    fn is_met_or_cannot(&self, node: &NodeName) -> Result<(), String> {
+        if !self.is_met && self.can_grow {
+            return Err(format!(
+                "{node} needs another {} block, there is one, and it does not get it",
+                self.family
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The pools that select a node, in the order in which it asks them.
+pub(super) fn pools_of<'a>(store: &'a Store, node: &Node) -> Vec<&'a Pool> {
+    let mut pools: Vec<&Pool> = store
+        .pools()
+        .filter_map(|object| object.pool.as_ref().ok())
+        .filter(|pool| pool.selector.matches(&node.labels))
+        .collect();
+    pools.sort_by_key(|pool| (-i64::from(pool.priority), pool.name.clone()));
+    pools
+}
+
+/// How many addresses each free block of a pool offers.
+fn free_blocks(store: &Store, pool: &Pool, family: Family) -> Vec<u128> {
+    let Some(ranges) = pool.families.get(&family) else { return Vec::new() };
+    if pool.deleting {
+        return Vec::new();
+    }
+    let older: Vec<Cidr> = store
+        .pools()
+        .filter_map(|object| object.pool.as_ref().ok())
+        .filter(|other| (other.created, &other.uid) < (pool.created, &pool.uid))
+        .flat_map(|other| other.families.values().flat_map(|ranges| ranges.cidrs.keys().copied()))
+        .collect();
+    let mut taken: Vec<Cidr> = store.claims().map(|claim| claim.cidr).collect();
+    taken.extend(store.cilium_nodes().flat_map(|seen| seen.standing().cidrs().collect::<Vec<_>>()));
+    let own: AddressSet = store
+        .nodes()
+        .flat_map(|node| node.addresses.iter().map(|address| address.address))
+        .chain(store.cilium_nodes().flat_map(|seen| seen.addresses.iter().copied()))
+        .collect();
+    let mut free = Vec::new();
+    for range in
+        ranges.cidrs.iter().filter(|(_, state)| **state == RangeState::Active).map(|(range, _)| range)
+    {
+        let mut block = Cidr::containing(range.first_address(), ranges.block_prefix);
+        while let Some(candidate) = block.filter(|candidate| range.covers(*candidate)) {
+            let is_free = older.iter().chain(&taken).all(|other| !other.overlaps(candidate));
+            let without_nodes =
+                candidate.size() - pool.withheld(candidate, &AddressSet::new()).count_in(candidate);
+            let offered = candidate.size() - pool.withheld(candidate, &own).count_in(candidate);
+            if is_free && without_nodes > 0 && offered > 0 {
+                free.push(offered);
+            }
+            block = candidate.last().checked_add(1).map(|next| candidate.same_size_at(next));
+        }
+    }
+    free
+}

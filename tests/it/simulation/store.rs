@@ -1,0 +1,346 @@
+//! The API server as far as the controller can tell: objects of four kinds under one revision counter, creation that
+//! fails where the name exists, patches that carry uid and version, consistent lists, and a history a kind.
+//!
+//! Knows no rule of the product. A [`Defect`] makes it break one of its own, so that the rules can be seen to notice.
+
+use std::collections::BTreeMap;
+
+use cilium_node_ipam::ipam::block::Cidr;
+use cilium_node_ipam::ipam::claim::{Claim, ClaimState};
+use cilium_node_ipam::ipam::names::{NodeName, PoolName, Revision, Uid};
+use cilium_node_ipam::world::objects::{CiliumNode, Node, ReleaseMark};
+use cilium_node_ipam::world::observe::{Kind, Object, Observation, PoolObject};
+use cilium_node_ipam::world::write::{
+    ClaimChange, ClaimUpdate, NewClaim, Ping, PingStep, PoolFinalizersWrite, PoolStatusWrite, Publication,
+    Touch,
+};
+
+/// A promise that the server breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Defect {
+    /// A claim whose name exists is created all the same.
+    NamesAreNotUnique,
+    /// A patch is applied to whatever version there is.
+    VersionsAreIgnored,
+}
+
+/// The request is about an object that is not as it was: 404 or 409.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Moved(pub(super) String);
+
+/// The API server and what it stores.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    /// Milliseconds since the epoch.
+    pub(super) wall: i64,
+    defect: Option<Defect>,
+    revision: u64,
+    n_uids: u64,
+    objects: BTreeMap<(Kind, String), Object>,
+    history: BTreeMap<Kind, Vec<(Revision, Observation)>>,
+}
+
+impl Store {
+    pub(super) fn new(wall: i64, defect: Option<Defect>) -> Self {
+        Self { wall, defect, ..Self::default() }
+    }
+
+    pub(super) fn revision(&self) -> Revision {
+        Revision(self.revision)
+    }
+
+    /// A uid that nothing had before.
+    pub(super) fn new_uid(&mut self) -> Uid {
+        self.n_uids += 1;
+        format!("uid-{}", self.n_uids).into()
+    }
+
+    /// What the watch of `kind` says first after `cursor`.
+    pub(super) fn event_after(&self, kind: Kind, cursor: Revision) -> Option<&(Revision, Observation)> {
+        let history = self.history.get(&kind)?;
+        history.get(history.partition_point(|(at, _)| *at <= cursor))
+    }
+
+    /// Everything that happened to a kind.
+    pub(super) fn history(&self, kind: Kind) -> &[(Revision, Observation)] {
+        self.history.get(&kind).map_or(&[], Vec::as_slice)
+    }
+
+    /// All objects of a kind, by name.
+    pub(super) fn list(&self, kind: Kind) -> Vec<Object> {
+        self.of_kind(kind).cloned().collect()
+    }
+
+    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Object> {
+        self.objects.iter().filter(move |((of, _), _)| *of == kind).map(|(_, object)| object)
+    }
+
+    pub(super) fn object(&self, kind: Kind, name: &str) -> Option<&Object> {
+        self.objects.get(&(kind, name.to_owned()))
+    }
+
+    /// Stores an object, with its new revision in it.
+    pub(super) fn put(&mut self, mut object: Object) -> Revision {
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        match &mut object {
+            Object::Node(node) => node.revision = revision,
+            Object::CiliumNode(cilium_node) => cilium_node.revision = revision,
+            Object::Pool(pool) => pool.revision = revision,
+            Object::Claim(claim) => claim.revision = revision,
+            Object::Unreadable(_, unreadable) => unreadable.revision = revision,
+        }
+        let kind = object.kind();
+        self.objects.insert((kind, object.name()), object.clone());
+        self.history.entry(kind).or_default().push((revision, Observation::Applied(Box::new(object))));
+        revision
+    }
+
+    /// Removes an object; `false` when there was none.
+    pub(super) fn remove(&mut self, kind: Kind, name: &str) -> bool {
+        if self.objects.remove(&(kind, name.to_owned())).is_none() {
+            return false;
+        }
+        self.revision += 1;
+        let revision = Revision(self.revision);
+        let gone = Observation::Deleted { kind, name: name.to_owned(), revision };
+        self.history.entry(kind).or_default().push((revision, gone));
+        true
+    }
+
+    pub(super) fn node(&self, name: &NodeName) -> Option<&Node> {
+        match self.object(Kind::Node, name.as_str()) {
+            Some(Object::Node(node)) => Some(node),
+            _ => None,
+        }
+    }
+
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.of_kind(Kind::Node).filter_map(|object| match object {
+            Object::Node(node) => Some(node),
+            _ => None,
+        })
+    }
+
+    pub(super) fn cilium_node(&self, name: &NodeName) -> Option<&CiliumNode> {
+        match self.object(Kind::CiliumNode, name.as_str()) {
+            Some(Object::CiliumNode(cilium_node)) => Some(cilium_node),
+            _ => None,
+        }
+    }
+
+    pub(super) fn cilium_nodes(&self) -> impl Iterator<Item = &CiliumNode> {
+        self.of_kind(Kind::CiliumNode).filter_map(|object| match object {
+            Object::CiliumNode(cilium_node) => Some(cilium_node),
+            _ => None,
+        })
+    }
+
+    pub(super) fn claim(&self, cidr: Cidr) -> Option<&Claim> {
+        match self.object(Kind::Claim, &cidr.object_name()) {
+            Some(Object::Claim(claim)) => Some(claim),
+            _ => None,
+        }
+    }
+
+    pub(super) fn claims(&self) -> impl Iterator<Item = &Claim> {
+        self.of_kind(Kind::Claim).filter_map(|object| match object {
+            Object::Claim(claim) => Some(claim),
+            _ => None,
+        })
+    }
+
+    pub(super) fn pools(&self) -> impl Iterator<Item = &PoolObject> {
+        self.of_kind(Kind::Pool).filter_map(|object| match object {
+            Object::Pool(pool) => Some(pool),
+            _ => None,
+        })
+    }
+
+    /// Creates a claim, whose name is its lock.
+    pub(super) fn create_claim(&mut self, new: &NewClaim) -> Result<Claim, Moved> {
+        if self.claim(new.cidr).is_some() && self.defect != Some(Defect::NamesAreNotUnique) {
+            return Err(Moved("the name exists".to_owned()));
+        }
+        let mut claim = Claim {
+            cidr: new.cidr,
+            pool: new.pool.clone(),
+            node: new.node.clone(),
+            node_uid: new.node_uid.clone(),
+            withheld: new.withheld.clone(),
+            state: ClaimState::Held,
+            since: new.since,
+            reason: None,
+            cilium_node_uid: None,
+            uid: self.new_uid(),
+            revision: Revision(0),
+            created: self.wall / 1000,
+            deleting: false,
+            finalizers: vec![Claim::FINALIZER.to_owned()],
+        };
+        claim.revision = self.put(Object::Claim(claim.clone()));
+        Ok(claim)
+    }
+
+    /// Moves a claim; `None` where it is gone then. A deletion drops our finalizer first, in a request of its own.
+    pub(super) fn update_claim(&mut self, update: &ClaimUpdate) -> Result<Option<Claim>, Moved> {
+        let mut moved = self.carried_claim(update)?;
+        let keeps = match &update.change {
+            ClaimChange::Hold(node_uid) => {
+                moved.node_uid = node_uid.clone();
+                (moved.reason, moved.cilium_node_uid) = (None, None);
+                moved.state = ClaimState::Held;
+                true
+            }
+            ClaimChange::Release(reason) => {
+                moved.reason = Some(*reason);
+                moved.state = ClaimState::Releasing;
+                true
+            }
+            ClaimChange::Cool => {
+                moved.state = ClaimState::Cooling;
+                false
+            }
+            ClaimChange::Delete => {
+                self.drop_finalizer(update)?;
+                self.remove(Kind::Claim, &update.cidr.object_name());
+                return Ok(None);
+            }
+        };
+        moved.since = update.since;
+        moved.finalizers.retain(|finalizer| finalizer != Claim::FINALIZER);
+        if keeps {
+            moved.finalizers.push(Claim::FINALIZER.to_owned());
+        }
+        Ok(self.put_or_finish(moved))
+    }
+
+    /// The first half of a deletion.
+    pub(super) fn drop_finalizer(&mut self, update: &ClaimUpdate) -> Result<(), Moved> {
+        let mut moved = self.carried_claim(update)?;
+        let n_finalizers = moved.finalizers.len();
+        moved.finalizers.retain(|finalizer| finalizer != Claim::FINALIZER);
+        if moved.finalizers.len() < n_finalizers {
+            self.put_or_finish(moved);
+        }
+        Ok(())
+    }
+
+    fn carried_claim(&self, update: &ClaimUpdate) -> Result<Claim, Moved> {
+        let found = self.claim(update.cidr).ok_or_else(|| Moved("it does not exist".to_owned()))?;
+        if found.uid != update.uid
+            || found.revision != update.revision && self.defect != Some(Defect::VersionsAreIgnored)
+        {
+            return Err(Moved("it is another version".to_owned()));
+        }
+        Ok(found.clone())
+    }
+
+    /// An object that somebody deletes goes with its last finalizer.
+    fn put_or_finish(&mut self, mut claim: Claim) -> Option<Claim> {
+        if claim.deleting && claim.finalizers.is_empty() {
+            self.remove(Kind::Claim, &claim.cidr.object_name());
+            return None;
+        }
+        claim.revision = self.put(Object::Claim(claim.clone()));
+        Some(claim)
+    }
+
+    /// Somebody deletes a claim by hand.
+    pub(super) fn delete_claim(&mut self, cidr: Cidr) {
+        if let Some(mut claim) = self.claim(cidr).filter(|claim| !claim.deleting).cloned() {
+            claim.deleting = true;
+            self.put_or_finish(claim);
+        }
+    }
+
+    /// Patches a CiliumNode. One that changes nothing makes no new version.
+    pub(super) fn publish(&mut self, publication: &Publication) -> Result<CiliumNode, Moved> {
+        let found = self.carried_cilium_node(&publication.node, &publication.uid, publication.revision)?;
+        let mut patched = found.clone();
+        patched.pod_cidrs.clone_from(&publication.pod_cidrs);
+        for (address, owner) in &publication.entries {
+            patched.pool.insert(*address);
+            if let Some(owner) = owner {
+                patched.owners.insert(*address, (*owner).to_owned());
+            }
+        }
+        if patched != *found {
+            patched.revision = self.put(Object::CiliumNode(patched.clone()));
+        }
+        Ok(patched)
+    }
+
+    fn carried_cilium_node(
+        &self,
+        node: &NodeName,
+        uid: &Uid,
+        revision: Revision,
+    ) -> Result<&CiliumNode, Moved> {
+        let found = self.cilium_node(node).ok_or_else(|| Moved("it does not exist".to_owned()))?;
+        let is_carried = found.uid == *uid && found.revision == revision;
+        if !is_carried && self.defect != Some(Defect::VersionsAreIgnored) {
+            return Err(Moved("it is another version".to_owned()));
+        }
+        Ok(found)
+    }
+
+    /// Makes a later version of a CiliumNode.
+    pub(super) fn touch(&mut self, touch: &Touch) -> Result<CiliumNode, Moved> {
+        let mut touched = self.carried_cilium_node(&touch.node, &touch.uid, touch.revision)?.clone();
+        // The annotation names a revision that no version before could name.
+        touched.revision = self.put(Object::CiliumNode(touched.clone()));
+        Ok(touched)
+    }
+
+    /// Sets or removes the mark that makes an agent answer.
+    pub(super) fn ping(&mut self, ping: &Ping) -> Result<CiliumNode, Moved> {
+        let found = self.carried_cilium_node(&ping.node, &ping.uid, ping.revision)?;
+        let mut patched = found.clone();
+        match ping.step {
+            PingStep::Ask => drop(patched.marks.insert(Ping::ADDRESS, ReleaseMark::Marked)),
+            PingStep::Clear => drop(patched.marks.remove(&Ping::ADDRESS)),
+        }
+        if patched != *found {
+            patched.revision = self.put(Object::CiliumNode(patched.clone()));
+        }
+        Ok(patched)
+    }
+
+    /// Writes the finalizers of a pool; `None` where it goes with the last one.
+    pub(super) fn patch_pool_finalizers(
+        &mut self,
+        write: &PoolFinalizersWrite,
+    ) -> Result<Option<PoolObject>, Moved> {
+        let mut patched = self.carried_pool(&write.pool, &write.uid, write.revision)?.clone();
+        patched.finalizers.clone_from(&write.finalizers);
+        if patched.deleting && patched.finalizers.is_empty() {
+            self.remove(Kind::Pool, write.pool.as_str());
+            return Ok(None);
+        }
+        patched.revision = self.put(Object::Pool(patched.clone()));
+        Ok(Some(patched))
+    }
+
+    fn carried_pool(&self, pool: &PoolName, uid: &Uid, revision: Revision) -> Result<&PoolObject, Moved> {
+        let Some(Object::Pool(found)) = self.object(Kind::Pool, pool.as_str()) else {
+            return Err(Moved("it does not exist".to_owned()));
+        };
+        if found.uid != *uid || found.revision != revision {
+            return Err(Moved("it is another version".to_owned()));
+        }
+        Ok(found)
+    }
+
+    /// Patches the status of a pool.
+    pub(super) fn patch_pool_status(&mut self, write: &PoolStatusWrite) -> Result<PoolObject, Moved> {
+        let found = self.carried_pool(&write.pool, &write.uid, write.revision)?;
+        let mut patched = found.clone();
+        patched.status = write.status.clone();
+        patched.transitions = write.transitions.iter().map(|(kind, at)| ((*kind).to_owned(), *at)).collect();
+        if patched != *found {
+            patched.revision = self.put(Object::Pool(patched.clone()));
+        }
+        Ok(patched)
+    }
+}
