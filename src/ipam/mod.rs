@@ -15,4 +15,9 @@ pub mod plan;
 pub mod pool;
 pub mod prefixes;
 pub mod report;
+pub mod snapshot;
 pub mod space;
+mod stable;
+pub mod tally;
+
+pub(crate) use stable::stable_names;
