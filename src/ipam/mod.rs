@@ -3,6 +3,7 @@
 //! Pure: no Kubernetes client, no tokio, no clock, no randomness, no order that depends on hashing. A test reads
 //! these sources and enforces it (`tests/it/layout.rs`).
 
+pub mod account;
 pub mod addresses;
 pub mod block;
 pub mod claim;

@@ -57,13 +57,18 @@ pub fn node_state(world: &World, node: &NodeName) -> NodeState {
         NodeState::Unselected
     } else if world.serving(node).is_some_and(Serving::waits_for_capacity) {
         NodeState::Waiting
-    } else if world.cilium_node(node).is_some_and(|cilium_node| {
-        world.claims_of(node).any(|known| cilium_node.pod_cidrs.contains(&known.claim.cidr))
-    }) {
+    } else if is_served(world, node) {
         NodeState::Served
     } else {
         NodeState::Pending
     }
+}
+
+/// Whether a block of ours stands on the node's CiliumNode.
+pub(super) fn is_served(world: &World, node: &NodeName) -> bool {
+    world.cilium_node(node).is_some_and(|cilium_node| {
+        world.claims_of(node).any(|known| cilium_node.pod_cidrs.contains(&known.claim.cidr))
+    })
 }
 
 /// The counts of one pool. Costs a pass over the nodes and the claims.
