@@ -4,9 +4,12 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-TOOLS := build/tools/bin
+# One that is installed already serves as well.
+CARGO_DENY := $(or $(shell command -v cargo-deny),build/tools/bin/cargo-deny)
 KUBERNETES_VERSION := v1.35.4
 CARGO_DENY_VERSION := 0.20
+# Each test on a real API server keeps about one core busy.
+TEST_THREADS ?= 2
 export CARGO_TERM_COLOR ?= auto
 
 .PHONY: help
@@ -38,7 +41,7 @@ unit:
 
 .PHONY: test-it
 test-it: tools
-	cargo test --locked --test it
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it
 
 .PHONY: test-go
 test-go: tools ## The tests of the test control plane and of the agents
@@ -61,12 +64,12 @@ build/bin/agent-1.20:
 	cd tests/agent/v1.20 && go build -v -o ../../../build/bin/agent-1.20 .
 
 .PHONY: deny
-deny: $(TOOLS)/cargo-deny ## Check licences, bans and sources of all dependencies, and advisories where they can be had
-	$(TOOLS)/cargo-deny --locked check licenses bans sources
-	@if $(TOOLS)/cargo-deny fetch db >/dev/null 2>&1; then $(TOOLS)/cargo-deny --locked check advisories; \
+deny: $(CARGO_DENY) ## Check licences, bans and sources of all dependencies, and advisories where they can be had
+	$(CARGO_DENY) --locked check licenses bans sources
+	@if $(CARGO_DENY) fetch db >/dev/null 2>&1; then $(CARGO_DENY) --locked check advisories; \
 	else echo 'advisories: NOT CHECKED, because the advisory database cannot be reached from here'; fi
 
-$(TOOLS)/cargo-deny:
+build/tools/bin/cargo-deny:
 	@echo 'installing cargo-deny $(CARGO_DENY_VERSION); once, some minutes'
 	cargo install cargo-deny --version '^$(CARGO_DENY_VERSION)' --locked --root build/tools
 

@@ -35,8 +35,8 @@ pub struct Args {
     #[arg(long)]
     dry_run: bool,
 
-    /// A kubeconfig file.
-    #[arg(long, value_name = "FILE", env = "KUBECONFIG")]
+    /// A kubeconfig file, instead of those of KUBECONFIG.
+    #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
     /// The namespace of Cilium's ConfigMap `cilium-config`, which must say `ipam: crd`.

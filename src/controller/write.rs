@@ -271,7 +271,7 @@ impl Writer {
     fn seen(&self, object: Object) -> Seen {
         self.timeline.saw(object.revision());
         match object {
-            Object::CiliumNode(cilium_node) => Seen::CiliumNode(Box::new(cilium_node), None),
+            Object::CiliumNode(cilium_node) => Seen::CiliumNode(Box::new(cilium_node)),
             Object::Claim(claim) => Seen::Claim(Box::new(claim)),
             Object::Pool(pool) => Seen::Pool(Box::new(pool)),
             Object::Unreadable(_, unreadable) => Seen::Unreadable(unreadable.reason),
@@ -305,11 +305,7 @@ impl Writer {
         let params = ListParams::default().fields(&format!("metadata.name={node}"));
         let (revision, mut found): (Revision, Vec<Object>) =
             self.until_read(|| self.clients.list::<CiliumNodes>(&params, &self.timeline)).await?;
-        Ok(match found.pop().map(|object| self.seen(object)) {
-            None => Seen::Absent(Some(revision)),
-            Some(Seen::CiliumNode(cilium_node, _)) => Seen::CiliumNode(cilium_node, Some(revision)),
-            Some(other) => other,
-        })
+        Ok(found.pop().map_or(Seen::Absent(Some(revision)), |object| self.seen(object)))
     }
 
     /// Reads until there is an answer: an unknown outcome stays unknown until then.

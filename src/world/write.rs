@@ -340,8 +340,8 @@ pub enum Seen {
     Nothing,
     /// A claim.
     Claim(Box<Claim>),
-    /// A CiliumNode; where it was read by a list, as of the revision of that list.
-    CiliumNode(Box<CiliumNode>, Option<Revision>),
+    /// A CiliumNode.
+    CiliumNode(Box<CiliumNode>),
     /// A pool.
     Pool(Box<PoolObject>),
     /// The object does not exist, as of this revision where the answer told it.

@@ -11,6 +11,7 @@ mod growth;
 mod joining;
 mod killed;
 mod labels;
+mod layout;
 mod malformed;
 mod mode;
 mod oracle;
