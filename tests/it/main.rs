@@ -6,6 +6,7 @@ mod api_table;
 mod cli_validate;
 mod dry_run;
 mod dual_stack;
+mod events;
 mod growth;
 mod joining;
 mod killed;
