@@ -65,9 +65,13 @@ impl Rig {
     }
 }
 
-/// Runs `test` on a fresh rig, and then the ending ([`Rig::assert_settled`]). On failure the ends of all logs are
-/// printed. Nothing is kept.
-pub(crate) async fn under_oracle(options: Options, test: impl AsyncFnOnce(&Rig) -> Result<()>) -> Result<()> {
+/// Runs `test` on a fresh rig, and then the ending ([`Rig::assert_settled`]). What the test returns lives until then: the
+/// controller, for one, which may have something to write yet. On failure the ends of all logs are printed. Nothing is
+/// kept.
+pub(crate) async fn under_oracle<T>(
+    options: Options,
+    test: impl AsyncFnOnce(&Rig) -> Result<T>,
+) -> Result<()> {
     run(options, test, async |rig: &Rig| rig.assert_settled().await).await
 }
 
@@ -79,15 +83,15 @@ pub(crate) async fn without_product(
     run(options, test, async |rig: &Rig| rig.assert_clean().await).await
 }
 
-async fn run(
+async fn run<T>(
     options: Options,
-    test: impl AsyncFnOnce(&Rig) -> Result<()>,
+    test: impl AsyncFnOnce(&Rig) -> Result<T>,
     ending: impl AsyncFnOnce(&Rig) -> Result<()>,
 ) -> Result<()> {
     let rig = Rig::start(options).await?;
     let mut tails = TailsOnPanic(&rig.control_plane, true);
     let outcome = match test(&rig).await {
-        Ok(()) => ending(&rig).await,
+        Ok(_kept) => ending(&rig).await,
         Err(error) => Err(error),
     };
     tails.1 = outcome.is_err();

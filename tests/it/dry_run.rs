@@ -1,0 +1,44 @@
+//! `run --dry-run` decides as the controller does and writes nothing.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::scene::{PROMPT, SOON, cilium_node, versions, wait_claims_stand};
+use crate::support::control_plane::Options;
+use crate::support::controller::{Controller, dry_run};
+use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim};
+use crate::support::rig::under_oracle;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_run_reports_every_write_and_makes_none() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").select("zone", "a").ipv4(28, &["10.1.0.0/24"])).await?;
+        for (name, zone) in [("claimed", "a"), ("fresh", "a"), ("elsewhere", "b")] {
+            rig.cluster.create_node(&NodeSpec::new(name).label("zone", zone)).await?;
+            rig.cluster.create(&cilium_node(name, json!({"pools": {}})), Kind::CiliumNode).await?;
+        }
+        let uid = rig.cluster.read(Kind::Node, "claimed").await?.metadata.uid.unwrap_or_default();
+        rig.cluster.create(&claim("10.1.0.0/28", "p", "claimed", &uid, "Held"), Kind::Block).await?;
+
+        let before = versions(rig, &Kind::ALL).await?;
+        let proposed = dry_run(&rig.control_plane).await?;
+        ensure!(versions(rig, &Kind::ALL).await? == before, "the dry run wrote something");
+        for line in [
+            "would publish [10.1.0.0/28] and 16 addresses on ciliumnode claimed",
+            "would claim 10.1.0.32/28 of pool p for node fresh",
+        ] {
+            ensure!(proposed.iter().any(|proposed| proposed == line), "no line {line:?} in {proposed:#?}");
+        }
+        ensure!(!proposed.iter().any(|line| line.contains("elsewhere")), "{proposed:#?}");
+        ensure!(dry_run(&rig.control_plane).await? == proposed, "asked twice, it decides differently");
+
+        // What it said is what then happens.
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        for (name, block) in [("claimed", "10.1.0.0/28"), ("fresh", "10.1.0.32/28")] {
+            rig.cluster.wait_published(name, block, SOON, |seen| seen.pod_cidrs == [block]).await?;
+        }
+        wait_claims_stand(rig).await?;
+        Ok(controller)
+    })
+    .await
+}

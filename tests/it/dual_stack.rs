@@ -1,0 +1,96 @@
+//! Two families: a first grant is whole or not made, and afterwards each family grows by itself.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::scene::{
+    PROMPT, SOON, join, join_one, n_claims, nodes, wait_claims_stand, wait_ready, wait_status,
+};
+use crate::support::agent::Agent;
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::families::{Families, Family};
+use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::rig::under_oracle;
+
+/// Trap 6: a family that is exhausted takes nothing of the other with it, and nobody waits for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_half_grant_where_one_family_is_exhausted() -> Result<()> {
+    under_oracle(Options::of(Families::Dual), async |rig| {
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/27"]).ipv6(122, &["fd00:1::/112"]);
+        rig.cluster.create_pool(&pool).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let agents = join(rig, &nodes("n", 6)).await?;
+        let status = wait_status(rig, "p", "four waiting nodes and two served", |status| {
+            status["nodes"]["waiting"] == 4 && status["nodes"]["served"] == 2
+        })
+        .await?;
+        // 2^10 blocks of /122 in a /112; the waiting nodes hold none of them.
+        ensure!(status["ipv6"]["blocks"]["free"] == 1024 - 2, "{status}");
+        ensure!(n_claims(rig) == 4, "{} claims", n_claims(rig));
+        for agent in &agents {
+            let (claims, seen) = (rig.cluster.claims_of(agent.name()), rig.cluster.published(agent.name()));
+            let n_cidrs = seen.map_or(0, |seen| seen.pod_cidrs.len());
+            ensure!([0, 2].contains(&claims.len()), "half a grant: {claims:?}");
+            ensure!(claims.len() == n_cidrs, "{}: {claims:?}, {n_cidrs} podCIDRs", agent.name());
+        }
+
+        // The missing family alone is enough for all.
+        rig.cluster.create_pool(&PoolSpec::new("more").ipv4(28, &["10.2.0.0/24"])).await?;
+        wait_ready(rig, &agents).await?;
+        wait_claims_stand(rig).await?;
+        ensure!(n_claims(rig) == 12, "{} claims", n_claims(rig));
+        Ok(controller)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_family_grows_by_itself() -> Result<()> {
+    under_oracle(Options::of(Families::Dual), async |rig| {
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/20"]).ipv6(122, &["fd00:1::/112"]);
+        rig.cluster.create_pool(&pool).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let agent = Agent::Fake(join_one(rig, NodeSpec::new("n")).await?);
+        // 2 addresses for the agent and 30 pods: more than two blocks of 14 in one family, half a block in the other.
+        let mut n_pods = 0;
+        while n_pods < 30 {
+            let filled = agent.allocate_many(&format!("ns/{n_pods}-"), 30 - n_pods).await?;
+            n_pods += filled.allocated.len();
+            let room = n_pods + 2;
+            rig.cluster
+                .wait_published("n", "room for one more pod", SOON, |seen| {
+                    seen.pool.keys().filter(|key| Family::of_text(key) == Family::V4).count() > room
+                })
+                .await?;
+        }
+        let n_of = |family| {
+            let cidrs = rig.cluster.published("n").unwrap_or_default().pod_cidrs;
+            cidrs.iter().filter(|cidr| Family::of_text(cidr) == family).count()
+        };
+        // 32 of 42 are 76 %, and 10 are free.
+        ensure!((n_of(Family::V4), n_of(Family::V6)) == (3, 1), "{:?}", rig.cluster.published("n"));
+        wait_claims_stand(rig).await?;
+        Ok(controller)
+    })
+    .await
+}
+
+/// A pool that lacks a family that the agents run serves nobody by itself, and says so by its counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_decide_which_families_there_are() -> Result<()> {
+    under_oracle(Options::of(Families::Dual), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let agents = join(rig, &nodes("n", 1)).await?;
+        wait_status(rig, "p", "a waiting node", |status| status["nodes"]["waiting"] == 1).await?;
+        ensure!(n_claims(rig) == 0, "{} claims", n_claims(rig));
+        let unwritten = rig.cluster.published("n0").unwrap_or_default();
+        ensure!(unwritten.pod_cidrs.is_empty() && unwritten.pool.is_empty(), "{unwritten:?}");
+        let family = json!({"spec": {"ipv6": {"blockSize": 122, "cidrs": [{"cidr": "fd00:1::/112"}]}}});
+        rig.cluster.patch(Kind::Pool, "p", family).await?;
+        wait_ready(rig, &agents).await?;
+        Ok(controller)
+    })
+    .await
+}

@@ -1,0 +1,111 @@
+//! The controller ends at any moment, and the next one goes on from what the cluster shows.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::scene::{
+    PROMPT, SOON, cilium_node, join, n_claims, nodes, versions, wait_claims_stand, wait_ready,
+};
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::objects::{Kind, PoolSpec, claim};
+use crate::support::rig::under_oracle;
+
+const MANY: usize = 200;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_five_times_while_two_hundred_nodes_join() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(27, &["10.1.0.0/18"])).await?;
+        let killed = async {
+            let mut controller = Controller::start_ready(&rig.control_plane, &[]).await?;
+            for claims in [10, 50, 90, 130, 170] {
+                let reached = async || Ok(n_claims(rig) >= claims);
+                rig.cluster.wait_until(&format!("{claims} claims"), SOON, reached).await?;
+                controller.sigkill().await?;
+                ensure!(n_claims(rig) < MANY, "all were served before the kill at {claims} claims");
+                controller = Controller::start(&rig.control_plane, &[])?;
+            }
+            Ok(controller)
+        };
+        let specs = nodes("n", MANY);
+        let (mut controller, agents) = tokio::try_join!(killed, join(rig, &specs))?;
+        controller.wait_ready().await?;
+        wait_ready(rig, &agents).await?;
+        wait_claims_stand(rig).await?;
+        ensure!(n_claims(rig) == MANY, "{} claims for {MANY} nodes", n_claims(rig));
+        Ok(controller)
+    })
+    .await
+}
+
+/// A claim is made before it is published, and a controller may end between the two.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_finished_grants_are_finished_without_another_claim() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/20"])).await?;
+        rig.cluster.create_nodes(&nodes("n", 3)).await?;
+        // Claimed and not published; claimed, and half of it published; claimed before the agent has come.
+        for (number, third) in [0, 64, 128].into_iter().enumerate() {
+            let name = format!("n{number}");
+            let uid = rig.cluster.read(Kind::Node, &name).await?.metadata.uid.unwrap_or_default();
+            let claim = claim(&format!("10.1.0.{third}/28"), "p", &name, &uid, "Held");
+            rig.cluster.create(&claim, Kind::Block).await?;
+        }
+        rig.cluster.create(&cilium_node("n0", json!({"pools": {}})), Kind::CiliumNode).await?;
+        let half = json!({"podCIDRs": ["10.1.0.64/28"], "pool": {"10.1.0.65": {}, "10.1.0.66": {}}});
+        rig.cluster.create(&cilium_node("n1", half), Kind::CiliumNode).await?;
+        let before = versions(rig, &[Kind::Block]).await?;
+
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let mut agents: Vec<_> = ["n0", "n1", "n2"].map(|name| rig.agents.fake(name)).into();
+        agents.iter_mut().try_for_each(|agent| agent.start())?;
+        wait_ready(rig, &agents).await?;
+        for (number, third) in [0, 64, 128].into_iter().enumerate() {
+            let (name, block) = (format!("n{number}"), format!("10.1.0.{third}/28"));
+            // These claims withhold nothing: what a block offers is what its claim says.
+            rig.cluster
+                .wait_published(&name, &block, SOON, |seen| {
+                    seen.pod_cidrs == [block.clone()] && seen.pool.len() == 16
+                })
+                .await?;
+        }
+        ensure!(names(&versions(rig, &[Kind::Block]).await?) == names(&before), "claims were made or lost");
+        wait_claims_stand(rig).await?;
+        Ok(controller)
+    })
+    .await
+}
+
+/// SIGTERM ends it at once and cleanly, in the middle of work: what was begun is finished, the rest is for the next.
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_ends_it_cleanly_in_the_middle_of_work() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(27, &["10.1.0.0/19"])).await?;
+        let controller = Controller::start_ready(&rig.control_plane, &[]).await?;
+        let specs = nodes("n", 60);
+        let ended = async {
+            rig.cluster.wait_until("ten claims", SOON, async || Ok(n_claims(rig) >= 10)).await?;
+            let log = controller.log().to_owned();
+            let status = controller.sigterm_and_wait().await?;
+            ensure!(status.success(), "it ended with {status}");
+            let log = std::fs::read_to_string(log)?;
+            ensure!(log.contains("all_writes_ended=true"), "writes were cut off:\n{log}");
+            Ok(())
+        };
+        let ((), agents) = tokio::try_join!(ended, join(rig, &specs))?;
+        // Nobody writes any more; what it had begun stands as it was answered.
+        let controller = Controller::start_ready(&rig.control_plane, &[]).await?;
+        wait_ready(rig, &agents).await?;
+        wait_claims_stand(rig).await?;
+        ensure!(n_claims(rig) == 60, "{} claims for 60 nodes", n_claims(rig));
+        Ok((controller, agents))
+    })
+    .await
+}
+
+fn names(versions: &BTreeSet<(Kind, String, String)>) -> BTreeSet<&str> {
+    versions.iter().map(|(_, name, _)| name.as_str()).collect()
+}

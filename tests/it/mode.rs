@@ -1,0 +1,143 @@
+//! Where Cilium does not run in `ipam: crd`, nothing is written, and `/readyz` says why.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::scene::{SOON, cilium_node, join, nodes, versions, wait_claims_stand, wait_ready};
+use crate::support::control_plane::Options;
+use crate::support::controller::{Controller, dry_run};
+use crate::support::families::Families;
+use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::rig::{Rig, under_oracle};
+
+/// A pool, and a node that would be served at once if it were allowed.
+async fn tempt(rig: &Rig) -> Result<BTreeSet<(Kind, String, String)>> {
+    rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+    rig.cluster.create_node(&NodeSpec::new("n0")).await?;
+    rig.cluster.create(&cilium_node("n0", json!({"pools": {}})), Kind::CiliumNode).await?;
+    versions(rig, &Kind::ALL).await
+}
+
+/// Returns when `/readyz` answers 503 with a reason that has `part` in it.
+async fn wait_refusal(rig: &Rig, controller: &Controller, part: &str) -> Result<()> {
+    let limit = tokio::time::Instant::now() + SOON;
+    loop {
+        rig.control_plane.alarm.check()?;
+        // Before it listens there is no answer, and before its lists are complete there is another reason.
+        let answer = controller.get("/readyz").await;
+        match &answer {
+            Ok((503, reason)) if reason.contains(part) => return Ok(()),
+            Ok((200, _)) => anyhow::bail!("it is ready, and should not be for {part:?}"),
+            _ => {}
+        }
+        ensure!(tokio::time::Instant::now() < limit, "/readyz does not say {part:?}: {answer:?}");
+        tokio::task::yield_now().await;
+    }
+}
+
+fn configs(rig: &Rig) -> Api<ConfigMap> {
+    Api::namespaced(rig.cluster.client.clone(), "kube-system")
+}
+
+async fn create_config(rig: &Rig, ipam: &str) -> Result<()> {
+    let config = serde_json::from_value(json!({
+        "metadata": {"name": "cilium-config"},
+        "data": {"ipam": ipam, "enable-ipv4": "true", "enable-ipv6": "false"},
+    }))?;
+    configs(rig).create(&PostParams::default(), &config).await?;
+    Ok(())
+}
+
+async fn set_ipam(rig: &Rig, ipam: &str) -> Result<()> {
+    let data = Patch::Merge(json!({"data": {"ipam": ipam}}));
+    configs(rig).patch("cilium-config", &PatchParams::default(), &data).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_cilium_config_nothing_is_written() -> Result<()> {
+    let options = Options { cilium_config: false, ..Options::default() };
+    under_oracle(options, async |rig| {
+        let before = tempt(rig).await?;
+        let mut controller = Controller::start(&rig.control_plane, &[])?;
+        wait_refusal(rig, &controller, "there is no ConfigMap kube-system/cilium-config").await?;
+        ensure!(dry_run(&rig.control_plane).await?.is_empty(), "a dry run proposes writes");
+        ensure!(versions(rig, &Kind::ALL).await? == before, "something was written");
+
+        create_config(rig, "crd").await?;
+        rig.cluster.wait_published("n0", "a block", SOON, |seen| seen.pod_cidrs.len() == 1).await?;
+        controller.wait_ready().await?;
+        Ok(controller)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_mode_of_cilium_is_left_alone_until_it_changes() -> Result<()> {
+    let options = Options { cilium_config: false, ..Options::default() };
+    under_oracle(options, async |rig| {
+        create_config(rig, "cluster-pool").await?;
+        let before = tempt(rig).await?;
+        let mut controller = Controller::start(&rig.control_plane, &[])?;
+        wait_refusal(rig, &controller, "`ipam: cluster-pool`").await?;
+        ensure!(versions(rig, &Kind::ALL).await? == before, "something was written");
+
+        set_ipam(rig, "crd").await?;
+        rig.cluster.wait_published("n0", "a block", SOON, |seen| seen.pod_cidrs.len() == 1).await?;
+        controller.wait_ready().await?;
+
+        // And back: whoever changes the mode of a living cluster gets no more writes from here.
+        set_ipam(rig, "kubernetes").await?;
+        wait_not_ready(rig, &controller).await?;
+        let newcomer = join(rig, &nodes("late", 1)).await?;
+        rig.cluster.wait_published("late0", "its CiliumNode", SOON, |_| true).await?;
+        ensure!(dry_run(&rig.control_plane).await?.is_empty(), "a dry run proposes writes");
+        ensure!(rig.cluster.claims_of("late0").is_empty(), "a claim was made");
+        set_ipam(rig, "crd").await?;
+        wait_ready(rig, &newcomer).await?;
+        Ok(controller)
+    })
+    .await
+}
+
+/// Returns when a controller that was ready says that it is not any more.
+async fn wait_not_ready(rig: &Rig, controller: &Controller) -> Result<()> {
+    let limit = tokio::time::Instant::now() + SOON;
+    while controller.get("/readyz").await?.0 == 200 {
+        rig.control_plane.alarm.check()?;
+        ensure!(tokio::time::Instant::now() < limit, "it is still ready");
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+/// Where `cilium-config` can't be had, an administrator vouches for what it would say.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_administrator_may_vouch_for_cilium() -> Result<()> {
+    let options = Options { cilium_config: false, ..Options::of(Families::Dual) };
+    under_oracle(options, async |rig| {
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).ipv6(124, &["fd00:1::/120"]);
+        rig.cluster.create_pool(&pool).await?;
+        let vouched = ["--assume-cilium", "1.20.2", "--families", "ipv4,ipv6"];
+        let controller = Controller::start_ready(&rig.control_plane, &vouched).await?;
+        let agents = join(rig, &nodes("n", 2)).await?;
+        wait_ready(rig, &agents).await?;
+        wait_claims_stand(rig).await?;
+        // The ending asks a controller without these flags.
+        create_config_for_both(rig).await?;
+        Ok((controller, agents))
+    })
+    .await
+}
+
+async fn create_config_for_both(rig: &Rig) -> Result<()> {
+    create_config(rig, "crd").await?;
+    let data = Patch::Merge(json!({"data": {"enable-ipv6": "true"}}));
+    configs(rig).patch("cilium-config", &PatchParams::default(), &data).await?;
+    Ok(())
+}

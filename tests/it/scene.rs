@@ -1,0 +1,161 @@
+//! What the scenes of the tests have in common: nodes that join, pods that come, and what must hold of all claims.
+//!
+//! Nothing here starts a controller or judges one; waits end on what the cluster shows.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::future::try_join_all;
+use serde_json::Value;
+
+use crate::support::agent::{Agent, FakeAgent};
+use crate::support::objects::{Kind, NodeSpec};
+use crate::support::rig::Rig;
+use crate::support::views::Claim;
+
+/// For each wait. Nothing here takes more than a few seconds; the machine may be busy with other tests.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// Flags for tests in which nodes grow: growth is not slowed, because no agent here loses by a conflict.
+pub(crate) const PROMPT: &[&str] = &["--min-write-interval", "0s"];
+
+/// The pause with which kubelet's stand-in asks again for a pod that got no address. Nothing tells it when to.
+const KUBELET_PAUSE: Duration = Duration::from_millis(50);
+
+/// More pods than any node here has room for.
+const MORE_THAN_ROOM: usize = 5000;
+
+/// Nodes without labels, `prefix0`, `prefix1`, ….
+pub(crate) fn nodes(prefix: &str, count: usize) -> Vec<NodeSpec> {
+    (0..count).map(|number| NodeSpec::new(format!("{prefix}{number}"))).collect()
+}
+
+/// Makes the nodes and starts an agent on each; nobody waits for addresses yet.
+pub(crate) async fn join(rig: &Rig, nodes: &[NodeSpec]) -> Result<Vec<FakeAgent>> {
+    rig.cluster.create_nodes(nodes).await?;
+    nodes
+        .iter()
+        .map(|node| {
+            let mut agent = rig.agents.fake(&node.name);
+            agent.start()?;
+            Ok(agent)
+        })
+        .collect()
+}
+
+/// Returns when all agents have addresses of their own, and have written which.
+pub(crate) async fn wait_ready(rig: &Rig, agents: &[FakeAgent]) -> Result<()> {
+    try_join_all(agents.iter().map(|agent| agent.wait_ready(SOON))).await?;
+    rig.cluster
+        .wait_until("what the agents use to be written", SOON, async || {
+            Ok(agents.iter().all(|agent| {
+                let written = rig.cluster.published(agent.name()).map(|published| published.n_used());
+                written == Some(agent.held().len())
+            }))
+        })
+        .await
+}
+
+/// Makes one node, starts its agent, and returns when it serves pods.
+pub(crate) async fn join_one(rig: &Rig, node: NodeSpec) -> Result<FakeAgent> {
+    let mut agents = join(rig, &[node]).await?;
+    wait_ready(rig, &agents).await?;
+    agents.pop().context("one node was asked for")
+}
+
+/// Pods come to the node until it has `blocks` blocks and every address of them is given away.
+pub(crate) async fn fill(rig: &Rig, agent: &Agent, node: &str, blocks: usize) -> Result<()> {
+    let limit = tokio::time::Instant::now() + SOON;
+    for round in 0.. {
+        rig.control_plane.alarm.check()?;
+        agent.allocate_many(&format!("ns/{node}-{round}-"), MORE_THAN_ROOM).await?;
+        let held = agent.held().await?.len();
+        let published = rig.cluster.published(node).unwrap_or_default();
+        if published.pod_cidrs.len() >= blocks && held == published.pool.len() {
+            return Ok(());
+        }
+        ensure!(
+            tokio::time::Instant::now() < limit,
+            "{node} has {held} addresses in use of {} in {:?}, and {blocks} blocks were expected",
+            published.pool.len(),
+            published.pod_cidrs,
+        );
+        tokio::time::sleep(KUBELET_PAUSE).await;
+    }
+    Ok(())
+}
+
+/// Returns when every claim is Held by an existing node and stands on its CiliumNode, and nothing stands unclaimed:
+/// none left over, none lost.
+pub(crate) async fn wait_claims_stand(rig: &Rig) -> Result<()> {
+    rig.cluster
+        .wait_until("every claim, and nothing else, to stand on its CiliumNode", SOON, async || {
+            let nodes = rig.cluster.objects(Kind::Node);
+            let uids: BTreeSet<(String, String)> = nodes
+                .iter()
+                .map(|node| {
+                    let metadata = &node.metadata;
+                    (metadata.name.clone().unwrap_or_default(), metadata.uid.clone().unwrap_or_default())
+                })
+                .collect();
+            let claims: Vec<Claim> =
+                rig.cluster.objects(Kind::Block).iter().map(|block| Claim::of(block)).collect();
+            let claimed: BTreeSet<(String, String)> =
+                claims.iter().map(|claim| (claim.node.clone(), claim.cidr.clone())).collect();
+            let standing: BTreeSet<(String, String)> = uids
+                .iter()
+                .flat_map(|(node, _)| {
+                    let cidrs = rig.cluster.published(node).unwrap_or_default().pod_cidrs;
+                    cidrs.into_iter().map(|cidr| (node.clone(), cidr))
+                })
+                .collect();
+            let sound = |claim: &Claim| {
+                claim.state == "Held" && uids.contains(&(claim.node.clone(), claim.node_uid.clone()))
+            };
+            Ok(claims.iter().all(sound) && claimed == standing)
+        })
+        .await
+}
+
+/// How many claims there are.
+pub(crate) fn n_claims(rig: &Rig) -> usize {
+    rig.cluster.objects(Kind::Block).len()
+}
+
+/// The status of a pool, or null.
+pub(crate) fn pool_status(rig: &Rig, pool: &str) -> Value {
+    rig.cluster.object(Kind::Pool, pool).map(|pool| pool.data["status"].clone()).unwrap_or_default()
+}
+
+/// Returns when the status of the pool is as `look` wants it.
+pub(crate) async fn wait_status(
+    rig: &Rig,
+    pool: &str,
+    what: &str,
+    mut look: impl FnMut(&Value) -> bool,
+) -> Result<Value> {
+    let what = format!("{what} in the status of pool {pool}");
+    rig.cluster
+        .wait_for(&what, SOON, async || Ok(Some(pool_status(rig, pool)).filter(|status| look(status))))
+        .await
+        .with_context(|| format!("the status says {}", pool_status(rig, pool)))
+}
+
+/// The version of every object of the kinds, as the server has it now.
+pub(crate) async fn versions(rig: &Rig, kinds: &[Kind]) -> Result<BTreeSet<(Kind, String, String)>> {
+    let mut versions = BTreeSet::new();
+    for kind in kinds {
+        let objects = kind.api(&rig.cluster.client).list(&kube::api::ListParams::default()).await?;
+        versions.extend(objects.items.into_iter().map(|object| {
+            let metadata = object.metadata;
+            (*kind, metadata.name.unwrap_or_default(), metadata.resource_version.unwrap_or_default())
+        }));
+    }
+    Ok(versions)
+}
+
+/// A CiliumNode as an agent makes it, for tests that play the agent themselves.
+pub(crate) fn cilium_node(name: &str, ipam: Value) -> kube::api::DynamicObject {
+    Kind::CiliumNode.object(name, serde_json::json!({"spec": {"ipam": ipam}}))
+}
