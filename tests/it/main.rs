@@ -3,6 +3,7 @@
 mod agents;
 mod api_claim;
 mod api_table;
+mod chronicle;
 mod cli_validate;
 mod dry_run;
 mod dual_stack;
@@ -10,6 +11,7 @@ mod growth;
 mod joining;
 mod killed;
 mod labels;
+mod leaving;
 mod malformed;
 mod mode;
 mod oracle;
