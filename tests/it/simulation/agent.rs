@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use cilium_node_ipam::ipam::addresses::AddressSet;
-use cilium_node_ipam::ipam::names::NodeName;
+use cilium_node_ipam::ipam::names::{NodeName, Revision};
 use cilium_node_ipam::world::objects::{CiliumNode, ReleaseMark};
 use cilium_node_ipam::world::observe::Object;
 
@@ -33,20 +33,7 @@ impl Agent {
         }
         let addresses = node.addresses.iter().map(|address| address.address).collect();
         let uid = store.new_uid();
-        store.put(Object::CiliumNode(CiliumNode {
-            name: name.clone(),
-            uid,
-            revision: store.revision(),
-            deleting: false,
-            addresses,
-            pod_cidrs: Vec::new(),
-            pool: AddressSet::new(),
-            owners: BTreeMap::new(),
-            min_allocate: 0,
-            used: None,
-            marks: BTreeMap::new(),
-            malformed: Vec::new(),
-        }));
+        store.put(Object::CiliumNode(cilium_node(name.as_str(), uid.as_str(), addresses)));
     }
 
     /// Sees the present version of its CiliumNode. While there is none it goes on with what it had.
@@ -97,5 +84,23 @@ impl Agent {
             seen.used.is_none() && !seen.pool.is_empty()
                 || seen.marks.values().any(|mark| *mark == ReleaseMark::Marked)
         })
+    }
+}
+
+/// A CiliumNode as its agent creates it.
+pub(super) fn cilium_node(name: &str, uid: &str, addresses: Vec<IpAddr>) -> CiliumNode {
+    CiliumNode {
+        name: name.into(),
+        uid: uid.into(),
+        revision: Revision(0),
+        deleting: false,
+        addresses,
+        pod_cidrs: Vec::new(),
+        pool: AddressSet::new(),
+        owners: BTreeMap::new(),
+        min_allocate: 0,
+        used: None,
+        marks: BTreeMap::new(),
+        malformed: Vec::new(),
     }
 }

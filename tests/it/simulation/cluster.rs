@@ -621,6 +621,8 @@ impl Cluster {
 
     /// A replica that looks at everything again finds nothing to do.
     fn stays_at_rest(&mut self, number: usize) -> Result<(), String> {
+        // Statuses are looked at once a second.
+        self.pass(Duration::from_secs(2));
         if let Some(world) = self.replicas[number].world_mut() {
             world.mark_all();
         }

@@ -14,6 +14,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 
 mod agent;
 mod cluster;
+mod found;
 mod pools;
 mod replica;
 mod rules;

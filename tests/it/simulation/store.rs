@@ -182,7 +182,7 @@ impl Store {
         Ok(claim)
     }
 
-    /// Moves a claim; `None` where it is gone then. A deletion drops our finalizer first, in a request of its own.
+    /// Moves a claim, or deletes it: then there is nothing to answer with. A deletion drops our finalizer first, in a request of its own.
     pub(super) fn update_claim(&mut self, update: &ClaimUpdate) -> Result<Option<Claim>, Moved> {
         let mut moved = self.carried_claim(update)?;
         let keeps = match &update.change {
@@ -212,7 +212,7 @@ impl Store {
         if keeps {
             moved.finalizers.push(Claim::FINALIZER.to_owned());
         }
-        Ok(self.put_or_finish(moved))
+        Ok(Some(self.put_or_finish(moved)))
     }
 
     /// The first half of a deletion.
@@ -236,14 +236,15 @@ impl Store {
         Ok(found.clone())
     }
 
-    /// An object that somebody deletes goes with its last finalizer.
-    fn put_or_finish(&mut self, mut claim: Claim) -> Option<Claim> {
+    /// An object that somebody deletes goes with its last finalizer; the server answers with the object that was asked
+    /// for, in the version before.
+    fn put_or_finish(&mut self, mut claim: Claim) -> Claim {
         if claim.deleting && claim.finalizers.is_empty() {
             self.remove(Kind::Claim, &claim.cidr.object_name());
-            return None;
+        } else {
+            claim.revision = self.put(Object::Claim(claim.clone()));
         }
-        claim.revision = self.put(Object::Claim(claim.clone()));
-        Some(claim)
+        claim
     }
 
     /// Somebody deletes a claim by hand.
@@ -337,7 +338,8 @@ impl Store {
         let found = self.carried_pool(&write.pool, &write.uid, write.revision)?;
         let mut patched = found.clone();
         patched.status = write.status.clone();
-        patched.transitions = write.transitions.iter().map(|(kind, at)| ((*kind).to_owned(), *at)).collect();
+        patched.transitions =
+            write.transitions.iter().map(|(kind, at)| (kind.as_str().to_owned(), *at)).collect();
         if patched != *found {
             patched.revision = self.put(Object::Pool(patched.clone()));
         }
