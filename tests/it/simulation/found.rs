@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use cilium_node_ipam::ipam::block::Cidr;
+use cilium_node_ipam::ipam::addresses::AddressSet;
+use cilium_node_ipam::ipam::block::{Cidr, Family};
 use cilium_node_ipam::ipam::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::ipam::ledger::Taker;
-use cilium_node_ipam::ipam::names::Revision;
+use cilium_node_ipam::ipam::names::{PoolName, Revision};
+use cilium_node_ipam::ipam::plan;
+use cilium_node_ipam::ipam::report::PoolPlan;
 use cilium_node_ipam::world::gather::Gathering;
 use cilium_node_ipam::world::objects::{Mode, Node, Settings};
 use cilium_node_ipam::world::observe::{Kind, Listing, Object, Observation};
@@ -13,6 +16,10 @@ use cilium_node_ipam::world::write::{Answer, Effect, ObjectKey, Outcome, Seen};
 use cilium_node_ipam::world::{Now, World};
 
 use super::agent::cilium_node;
+use super::pools::Shape;
+use super::replica::POLICY;
+
+const NOW: Now = Now { uptime: Duration::ZERO, wall: 0 };
 
 fn empty_world() -> World {
     let mut gathering = Gathering::default();
@@ -81,6 +88,79 @@ fn what_a_claim_covers_does_not_stand_beside_it_while_the_ciliumnode_is_away() {
     assert_eq!(world.ledger().takers(block()), [Taker::Claim]);
 }
 
+/// Two replicas that saw different pools may claim a block and a part of it, both for one node.
+#[test]
+fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_does_not_stand_goes() {
+    let whole = block();
+    let part: Cidr = "10.0.0.4/30".parse().expect("it is a prefix");
+    for (standing, going) in [(whole, part), (part, whole)] {
+        let mut world = empty_world();
+        shows(&mut world, node(1));
+        let of = |cidr: Cidr, revision| {
+            let withheld = AddressSet::new();
+            Claim { cidr, withheld, ..claim(&cidr.object_name(), revision, ClaimState::Held) }
+        };
+        shows(&mut world, Object::Claim(of(part, 2)));
+        shows(&mut world, Object::Claim(of(whole, 3)));
+        let mut seen = cilium_node("n", "cilium-node", Vec::new());
+        seen.revision = Revision(4);
+        seen.pod_cidrs.push(standing);
+        seen.pool.insert_cidr(standing);
+        seen.used = Some(AddressSet::new());
+        shows(&mut world, Object::CiliumNode(seen.clone()));
+
+        assert_eq!(moves(&world), [format!("release {going} of node n (Unused)")]);
+
+        let released = Claim { state: ClaimState::Releasing, reason: Some(Reason::Unused), ..of(going, 5) };
+        shows(&mut world, Object::Claim(released));
+        assert_eq!(moves(&world), ["make a later version of ciliumnode n"]);
+
+        seen.revision = Revision(6);
+        shows(&mut world, Object::CiliumNode(seen));
+        assert_eq!(moves(&world), [format!("free {going}, which was node n's")]);
+    }
+}
+
+fn moves(world: &World) -> Vec<String> {
+    plan::node(world, &"n".into(), POLICY, NOW).writes.iter().map(ToString::to_string).collect()
+}
+
+/// The store may stand still: a read that finds no CiliumNode as of the very revision at which the claim went is later
+/// than every publication of it.
+#[test]
+fn a_claim_that_vanished_last_of_all_is_settled_by_one_read() {
+    let mut world = empty_world();
+    shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Held)));
+    let name = block().object_name();
+    world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
+    assert_eq!(moves(&world), ["read whether ciliumnode n exists"]);
+
+    let (key, effect) = (ObjectKey::CiliumNode("n".into()), Effect::Read);
+    let (answer, seen) = (Answer::Done, Seen::Absent(Some(Revision(3))));
+    world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
+
+    assert!(moves(&world).is_empty());
+    assert!(!world.ledger().is_taken(block()));
+}
+
+/// Blocks of other pools count for what is free: the range was theirs when they were claimed.
+#[test]
+fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
+    let mut world = empty_world();
+    let mut pool = Shape::whole().made(&"over".into(), "pool".into(), 0, [Family::V4].into_iter());
+    pool.revision = Revision(1);
+    shows(&mut world, Object::Pool(pool));
+    shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Cooling)));
+    world.begin_status(&"over".into(), &PoolPlan::Unchanged, NOW);
+    world.begin_status(&"p".into(), &PoolPlan::Unchanged, NOW);
+    assert_eq!(world.next_pool(), None);
+
+    let name = block().object_name();
+    world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
+
+    assert_eq!(world.next_pool().map(PoolName::as_str), Some("over"));
+}
+
 /// The answer to a deletion may be later than the watch that shows the next claim of the same block.
 #[test]
 fn the_answer_to_a_deletion_does_not_take_the_next_claim_away() {
@@ -92,8 +172,7 @@ fn the_answer_to_a_deletion_does_not_take_the_next_claim_away() {
     shows(&mut world, Object::Claim(claim("second", 4, ClaimState::Held)));
 
     let (effect, answer, seen) = (Effect::Write, Answer::Done, Seen::Absent(None));
-    let now = Now { uptime: Duration::ZERO, wall: 0 };
-    world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, now);
+    world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
 
     assert_eq!(world.claim(block()).map(|known| known.claim.uid.as_str()), Some("second"));
     assert_eq!(world.ledger().takers(block()), [Taker::Claim]);

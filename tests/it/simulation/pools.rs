@@ -90,6 +90,20 @@ pub(super) fn place(family: Family, at: u8) -> std::net::IpAddr {
 }
 
 impl Shape {
+    /// One that declares the whole universe, for every node.
+    pub(super) fn whole() -> Self {
+        Self {
+            zone: None,
+            priority: 0,
+            bits: 4,
+            quarters: [Some(RangeState::Active); 4],
+            exclude: None,
+            first_last: FirstLast::Withheld,
+            per_node: PerNode { initial_blocks: 1, max_blocks: 4, max_addresses: 1024 },
+            expand: Expand { used_above: 80, free_below: 0 },
+        }
+    }
+
     /// A new pool of this shape, in these families.
     pub(super) fn made(
         &self,

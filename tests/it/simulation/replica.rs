@@ -165,13 +165,13 @@ impl Replica {
         }
     }
 
-    /// The event after the next one of `kind` comes first. No server does that; it is there to be noticed.
+    /// The newest event of `kind` comes before all that are still to come. No server does that; it is there to be
+    /// noticed.
     pub(super) fn hear_out_of_order(&mut self, kind: Kind, store: &Store) {
-        if let Some(Feed::Following(cursor)) = self.feeds.get(&kind).cloned()
-            && let Some((next, _)) = store.event_after(kind, cursor)
-            && let Some((_, second)) = store.event_after(kind, *next)
+        if matches!(self.feeds.get(&kind), Some(Feed::Following(_)))
+            && let Some((_, newest)) = store.history(kind).last()
         {
-            self.observe(second.clone());
+            self.observe(newest.clone());
         }
     }
 

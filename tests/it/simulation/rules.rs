@@ -24,6 +24,8 @@ const MINIMUM: u128 = 4;
 pub(super) struct Excuses {
     /// Blocks whose claim was removed by force while they stood there.
     pub(super) orphans: BTreeSet<(NodeName, Cidr)>,
+    /// Blocks of which no object says any more that pods use them, because somebody removed what said it.
+    pub(super) forgotten: BTreeSet<(NodeName, Cidr)>,
 }
 
 /// What must hold at any time.
@@ -58,7 +60,9 @@ pub(super) fn safety(
     }
     let mut held: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
     for (node, agent) in agents {
-        for address in &agent.held {
+        let is_forgotten =
+            |address: IpAddr| excuses.forgotten.iter().any(|(of, cidr)| of == node && cidr.contains(address));
+        for address in agent.held.iter().filter(|address| !is_forgotten(**address)) {
             if let Some(other) = held.insert(*address, node) {
                 return Err(format!("pods on {node} and {other} have {address}"));
             }
