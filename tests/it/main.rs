@@ -14,6 +14,7 @@ mod killed;
 mod labels;
 mod layout;
 mod leaving;
+mod lost_answers;
 mod malformed;
 mod mode;
 mod oracle;
