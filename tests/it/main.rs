@@ -19,5 +19,6 @@ mod malformed;
 mod mode;
 mod oracle;
 mod real_agent;
+mod replicas;
 mod scene;
 mod support;
