@@ -11,6 +11,7 @@ mod events;
 mod growth;
 mod joining;
 mod killed;
+mod killed_under_load;
 mod labels;
 mod layout;
 mod leaving;
