@@ -22,4 +22,5 @@ mod oracle;
 mod real_agent;
 mod replicas;
 mod scene;
+mod server_restarts;
 mod support;
