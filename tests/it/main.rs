@@ -18,6 +18,7 @@ mod leaving;
 mod lost_answers;
 mod malformed;
 mod mode;
+mod one_bad_node;
 mod oracle;
 mod real_agent;
 mod replicas;
