@@ -3,6 +3,7 @@
 mod agents;
 mod api_claim;
 mod api_table;
+mod chronicle;
 mod cli_validate;
 mod dry_run;
 mod dual_stack;
@@ -12,6 +13,7 @@ mod joining;
 mod killed;
 mod labels;
 mod layout;
+mod leaving;
 mod malformed;
 mod mode;
 mod oracle;
