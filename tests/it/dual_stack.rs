@@ -27,7 +27,9 @@ async fn no_half_grant_where_one_family_is_exhausted() -> Result<()> {
         .await?;
         // 2^10 blocks of /122 in a /112; the waiting nodes hold none of them.
         ensure!(status["ipv6"]["blocks"]["free"] == 1024 - 2, "{status}");
-        ensure!(n_claims(rig) == 4, "{} claims", n_claims(rig));
+        rig.cluster
+            .wait_until("two claims of each served node", SOON, async || Ok(n_claims(rig) == 4))
+            .await?;
         for agent in &agents {
             let (claims, seen) = (rig.cluster.claims_of(agent.name()), rig.cluster.published(agent.name()));
             let n_cidrs = seen.map_or(0, |seen| seen.pod_cidrs.len());
@@ -96,9 +98,12 @@ async fn two_half_grants_do_not_wait_for_each_other() -> Result<()> {
         })
         .await?;
         ensure!(status["ipv4"]["blocks"]["held"] == 1 && status["ipv6"]["blocks"]["held"] == 1, "{status}");
+        let one_has_all = async || {
+            let claims = ["has-ipv4", "has-ipv6"].map(|name| rig.cluster.claims_of(name).len());
+            Ok(claims.contains(&2) && claims.contains(&0))
+        };
+        rig.cluster.wait_until("one node to have both claims", SOON, one_has_all).await?;
         wait_claims_stand(rig).await?;
-        let n_whole = ["has-ipv4", "has-ipv6"].map(|name| rig.cluster.claims_of(name).len());
-        ensure!(n_whole.contains(&2) && n_whole.contains(&0), "{n_whole:?}");
         Ok(controller)
     })
     .await

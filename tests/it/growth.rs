@@ -66,9 +66,9 @@ async fn a_full_pool_spills_over_into_the_next() -> Result<()> {
         let grows = Agent::Fake(join_one(rig, NodeSpec::new("grows")).await?);
         let _beside = join_one(rig, NodeSpec::new("beside")).await?;
         fill(rig, &grows, "grows", 3).await?;
+        wait_claims_stand(rig).await?;
         let from: Vec<_> = rig.cluster.claims_of("grows").into_iter().map(|claim| claim.pool).collect();
         ensure!(from == ["first", "second", "second"], "{from:?}");
-        wait_claims_stand(rig).await?;
         let exhausted = |status: &Value| {
             let conditions = status["conditions"].as_array().into_iter().flatten();
             conditions

@@ -97,7 +97,7 @@ async fn what_stands_without_a_claim_is_never_given_away() -> Result<()> {
         for (number, last) in [192, 224, 208, 240].into_iter().enumerate() {
             let name = format!("n{number}");
             agents.push(join_one(rig, NodeSpec::new(&name).label("zone", "a")).await?);
-            let cidrs: Vec<_> = rig.cluster.claims_of(&name).into_iter().map(|claim| claim.cidr).collect();
+            let cidrs = rig.cluster.published(&name).unwrap_or_default().pod_cidrs;
             ensure!(cidrs == [format!("10.1.255.{last}/28")], "{name} got {cidrs:?}");
             controller.sigkill().await?;
             controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
