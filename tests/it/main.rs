@@ -15,5 +15,6 @@ mod leaving;
 mod malformed;
 mod mode;
 mod oracle;
+mod returning;
 mod scene;
 mod support;
