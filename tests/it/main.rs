@@ -15,6 +15,7 @@ mod leaving;
 mod malformed;
 mod mode;
 mod oracle;
+mod pools;
 mod returning;
 mod scene;
 mod support;
