@@ -111,7 +111,6 @@ impl Writer {
             Attempt::Applied(created) => match Claim::try_from(&created) {
                 Ok(created) => {
                     self.timeline.saw(created.revision);
-                    info!(block = %claim.cidr, pool = %claim.pool, node = %claim.node, "claimed");
                     return Ok((Answer::Done, Seen::Claim(Box::new(created))));
                 }
                 Err(error) => Answer::Unknown(format!("the created claim can't be read: {error}")),
@@ -145,7 +144,6 @@ impl Writer {
         };
         let answer = match attempt {
             Attempt::Applied(seen) => {
-                info!(block = %update.cidr, node = %update.node, change = ?update.change, "claim moved");
                 return Ok((Answer::Done, seen));
             }
             Attempt::Moved(why) => Answer::Moved(why),
@@ -186,17 +184,7 @@ impl Writer {
 
     async fn publish(&self, publication: &Publication) -> anyhow::Result<(Answer, Seen)> {
         let patch = merge_patch(publication, self.managed_fields);
-        let (answer, seen) = self.patch_cilium_node(&publication.node, Part::Object, patch).await?;
-        if answer == Answer::Done {
-            let blocks: Vec<String> = publication.added.iter().map(Cidr::to_string).collect();
-            info!(
-                node = %publication.node,
-                blocks = blocks.join(" "),
-                addresses = publication.entries.len(),
-                "published"
-            );
-        }
-        Ok((answer, seen))
+        self.patch_cilium_node(&publication.node, Part::Object, patch).await
     }
 
     async fn patch_cilium_node(
@@ -271,7 +259,7 @@ impl Writer {
     fn seen(&self, object: Object) -> Seen {
         self.timeline.saw(object.revision());
         match object {
-            Object::CiliumNode(cilium_node) => Seen::CiliumNode(Box::new(cilium_node), None),
+            Object::CiliumNode(cilium_node) => Seen::CiliumNode(Box::new(cilium_node)),
             Object::Claim(claim) => Seen::Claim(Box::new(claim)),
             Object::Pool(pool) => Seen::Pool(Box::new(pool)),
             Object::Unreadable(_, unreadable) => Seen::Unreadable(unreadable.reason),
@@ -305,11 +293,7 @@ impl Writer {
         let params = ListParams::default().fields(&format!("metadata.name={node}"));
         let (revision, mut found): (Revision, Vec<Object>) =
             self.until_read(|| self.clients.list::<CiliumNodes>(&params, &self.timeline)).await?;
-        Ok(match found.pop().map(|object| self.seen(object)) {
-            None => Seen::Absent(Some(revision)),
-            Some(Seen::CiliumNode(cilium_node, _)) => Seen::CiliumNode(cilium_node, Some(revision)),
-            Some(other) => other,
-        })
+        Ok(found.pop().map_or(Seen::Absent(Some(revision)), |object| self.seen(object)))
     }
 
     /// Reads until there is an answer: an unknown outcome stays unknown until then.

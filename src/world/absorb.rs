@@ -58,10 +58,8 @@ impl World {
         self.flights.remove(&key);
         match seen {
             Seen::Claim(claim) => self.observe_claim(*claim, Source::Answer(None)),
-            Seen::CiliumNode(cilium_node, as_of) => {
-                let name = cilium_node.name.clone();
+            Seen::CiliumNode(cilium_node) => {
                 self.observe_cilium_node(*cilium_node, Source::Answer(None));
-                self.settle_vanished(&name, as_of.unwrap_or_default());
             }
             // A pool that the watch has shown to be gone does not come back by an answer.
             Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
@@ -159,16 +157,19 @@ impl World {
         if kind == Kind::CiliumNode && !self.vanished.is_empty() {
             let nodes: BTreeSet<NodeName> = self.vanished.keys().map(|(node, _)| node.clone()).collect();
             for node in nodes {
-                self.settle_vanished(&node, revision);
+                self.settle_vanished(&node);
             }
         }
     }
 
-    /// The CiliumNode of `node` is known as of `revision`: claims of it that vanished earlier leave nothing behind but
-    /// what is seen to stand there.
-    fn settle_vanished(&mut self, node: &NodeName, revision: Revision) {
+    /// A claim that vanished leaves nothing behind but what is seen to stand on its CiliumNode, once that has a version
+    /// later than the vanishing, or is known not to exist. To have read the version from before it is not enough: a
+    /// replica that has not heard may still patch that one.
+    fn settle_vanished(&mut self, node: &NodeName) {
+        let known_as_of =
+            self.cilium_nodes.get(node).map_or(self.absent_as_of(node), |cilium_node| cilium_node.revision);
         let settled: Vec<(Cidr, Revision)> =
-            self.vanished_of(node).filter(|(_, vanished_at)| *vanished_at <= revision).collect();
+            self.vanished_of(node).filter(|(_, vanished_at)| *vanished_at < known_as_of).collect();
         for (cidr, vanished_at) in &settled {
             self.vanished.remove(&(node.clone(), *cidr));
             self.ledger.release(*cidr, &Taker::Vanished(*vanished_at));
@@ -232,6 +233,7 @@ impl World {
         self.cilium_nodes.insert(name.clone(), cilium_node);
         self.absences.remove(&name);
         self.restand(&name);
+        self.settle_vanished(&name);
         self.mark(&name);
     }
 
@@ -445,7 +447,7 @@ impl World {
             return;
         };
         let (node, pool) = (known.claim.node.clone(), known.claim.pool.clone());
-        if !may_vanish(&known.claim) && revision > self.position(Kind::CiliumNode) {
+        if !may_vanish(&known.claim) {
             self.ledger.take(cidr, Taker::Vanished(revision));
             if let Some(before) = self.vanished.insert((node.clone(), cidr), revision) {
                 self.ledger.release(cidr, &Taker::Vanished(before));
@@ -457,6 +459,7 @@ impl World {
         // Whatever of it still stands on the CiliumNode is entered before the claim goes.
         self.restand(&node);
         self.ledger.release(cidr, &Taker::Claim);
+        self.settle_vanished(&node);
         self.mark(&node);
         self.agenda.mark_pool(&pool);
         self.wake_waiting();
@@ -474,7 +477,7 @@ impl World {
                 if let (false, Some(revision)) = (self.cilium_nodes.contains_key(name), revision) {
                     let known = self.absences.entry(name.clone()).or_default();
                     *known = revision.max(*known);
-                    self.settle_vanished(name, revision);
+                    self.settle_vanished(name);
                 }
             }
             ObjectKey::ClaimsOf(_) | ObjectKey::Pool(_) => {}

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::objects::{CiliumNode, NodeAddress};
 use super::observe::PoolObject;
-use super::status::PoolStatus;
+use super::status::{ConditionType, PoolStatus};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
 use crate::ipam::claim::{Claim, Reason};
@@ -186,7 +186,7 @@ pub struct PoolStatusWrite {
     /// The status.
     pub status: PoolStatus,
     /// When each of its conditions last changed, in milliseconds since the epoch.
-    pub transitions: BTreeMap<&'static str, i64>,
+    pub transitions: BTreeMap<ConditionType, i64>,
 }
 
 /// The object that a write is about. One write an object is in flight at a time.
@@ -340,8 +340,8 @@ pub enum Seen {
     Nothing,
     /// A claim.
     Claim(Box<Claim>),
-    /// A CiliumNode; where it was read by a list, as of the revision of that list.
-    CiliumNode(Box<CiliumNode>, Option<Revision>),
+    /// A CiliumNode.
+    CiliumNode(Box<CiliumNode>),
     /// A pool.
     Pool(Box<PoolObject>),
     /// The object does not exist, as of this revision where the answer told it.

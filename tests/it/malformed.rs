@@ -10,7 +10,7 @@ use crate::scene::{
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, dry_run};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
-use crate::support::rig::{Rig, under_oracle};
+use crate::support::rig::under_oracle;
 
 /// What an administrator, an old agent or another writer may have left on a CiliumNode, and how it is mended.
 fn oddities() -> Vec<(&'static str, Value, Value)> {

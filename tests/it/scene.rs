@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use futures::future::try_join_all;
 use serde_json::Value;
 
-use crate::support::agent::{Agent, FakeAgent};
+use crate::support::agent::{Addresses, Agent, FakeAgent};
 use crate::support::objects::{Kind, NodeSpec};
 use crate::support::rig::Rig;
 use crate::support::views::Claim;
@@ -84,6 +84,19 @@ pub(crate) async fn fill(rig: &Rig, agent: &Agent, node: &str, blocks: usize) ->
         tokio::time::sleep(KUBELET_PAUSE).await;
     }
     Ok(())
+}
+
+/// A pod that got no address asks until it does, as kubelet makes it.
+pub(crate) async fn ask(rig: &Rig, agent: &Agent, pod: &str) -> Result<Addresses> {
+    let limit = tokio::time::Instant::now() + SOON;
+    loop {
+        rig.control_plane.alarm.check()?;
+        match agent.allocate(pod).await {
+            Ok(addresses) => return Ok(addresses),
+            Err(error) if tokio::time::Instant::now() > limit => return Err(error),
+            Err(_) => tokio::time::sleep(KUBELET_PAUSE).await,
+        }
+    }
 }
 
 /// Returns when every claim is Held by an existing node and stands on its CiliumNode, and nothing stands unclaimed:

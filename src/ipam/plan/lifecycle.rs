@@ -21,6 +21,7 @@ use std::time::Duration;
 use super::{NodePlan, View};
 use crate::ipam::claim::{Claim, ClaimState, Reason};
 use crate::ipam::finding::{Finding, FindingKind};
+use crate::ipam::names::{NodeName, Revision};
 use crate::world::objects::{CiliumNode, ReleaseMark};
 use crate::world::observe::Kind;
 use crate::world::write::{ClaimChange, ClaimUpdate, Touch, Write};
@@ -38,9 +39,9 @@ const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
 /// Moves of the claims of `plan.node` that are due.
 pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
     let name = plan.node.clone();
-    if world.vanished_of(&name).next().is_some() {
-        // Nothing is known of what such a claim left behind until its CiliumNode is known as of a later revision.
-        plan.writes.push(Write::ReadCiliumNode(name.clone()));
+    // What a vanished claim left behind is known only from a version of the CiliumNode that is later than that.
+    if let Some(latest) = world.vanished_of(&name).map(|(_, vanished_at)| vanished_at).max() {
+        plan.writes.extend(later_version(world, &name, latest));
     }
     let claims: Vec<&KnownClaim> = world.claims_of(&name).collect();
     for known in claims {
@@ -156,20 +157,29 @@ enum Absence {
 fn absence(world: &World, claim: &Claim) -> Absence {
     match world.cilium_node(&claim.node) {
         None if world.absent_as_of(&claim.node) >= claim.revision => Absence::Proven,
-        None => Absence::Provable(Write::ReadCiliumNode(claim.node.clone())),
         Some(cilium_node) if cilium_node.shows(claim.cidr) => Absence::NotYet,
         Some(cilium_node) if cilium_node.revision > claim.revision => Absence::Proven,
-        // A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers).
-        Some(cilium_node) if cilium_node.marks.values().any(|mark| *mark == ReleaseMark::Marked) => {
-            Absence::NotYet
+        None | Some(_) => {
+            later_version(world, &claim.node, claim.revision).map_or(Absence::NotYet, Absence::Provable)
         }
-        Some(cilium_node) => Absence::Provable(Write::Touch(Touch {
-            node: cilium_node.name.clone(),
+    }
+}
+
+/// The write after which a version of the CiliumNode later than `later_than` is known, or that there is none.
+fn later_version(world: &World, node: &NodeName, later_than: Revision) -> Option<Write> {
+    let Some(cilium_node) = world.cilium_node(node) else {
+        return Some(Write::ReadCiliumNode(node.clone()));
+    };
+    // A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers).
+    let asked = cilium_node.marks.values().any(|mark| *mark == ReleaseMark::Marked);
+    (!asked).then(|| {
+        Write::Touch(Touch {
+            node: node.clone(),
             uid: cilium_node.uid.clone(),
             revision: cilium_node.revision,
-            later_than: claim.revision,
-        })),
-    }
+            later_than,
+        })
+    })
 }
 
 fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {

@@ -11,6 +11,8 @@
 pub mod growth;
 pub mod lifecycle;
 pub mod publication;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -66,6 +66,9 @@ impl Peer {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
+            // A terminal sends Ctrl-C to the whole group of its program. The children end when their standard input
+            // does, in the order in which this process wants it.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()
             .with_context(|| format!("starting {name}"))?;

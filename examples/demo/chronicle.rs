@@ -1,0 +1,108 @@
+//! What the watch has shown over time: who crossed the threshold and then grew, and the latest news in words.
+//!
+//! A state shows that a node has two blocks; only the order of its versions shows that it got the second one because
+//! its use had grown.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::api::DynamicObject;
+
+use crate::script::{FREE_BELOW, USED_ABOVE};
+use crate::support::cluster::Cluster;
+use crate::support::objects::Kind;
+use crate::support::views::{Claim, Published};
+
+/// How many lines of news are kept.
+const NEWS: usize = 8;
+
+/// The chronicle, which writes itself from the shared watch.
+pub(crate) struct Chronicle(Arc<Mutex<Pages>>);
+
+#[derive(Default)]
+struct Pages {
+    /// How many blocks a node had when its use crossed the threshold.
+    crossed: BTreeMap<String, usize>,
+    /// Nodes that had crossed it and then got a further block.
+    expanded: BTreeSet<String>,
+    /// The states of claims, so that each change is news once.
+    claims: BTreeMap<String, String>,
+    news: VecDeque<String>,
+}
+
+impl Chronicle {
+    /// Writes down what is seen from now on.
+    pub(crate) fn start(cluster: &Cluster) -> Self {
+        let pages = Arc::new(Mutex::new(Pages::default()));
+        let writer = Arc::clone(&pages);
+        cluster.cache().subscribe(Box::new(move |kind, name, object| {
+            let mut pages = lock(&writer);
+            match (kind, object) {
+                (Kind::CiliumNode, Some(object)) => pages.cilium_node(name, object),
+                (Kind::Block, Some(object)) => pages.block(object),
+                (Kind::Node, None) => pages.tell(format!("{name} is gone")),
+                (Kind::Pool, None) => pages.tell(format!("pool {name} is gone")),
+                (Kind::Block, None) => pages.free(name),
+                (Kind::CiliumNode, None) | (Kind::Node | Kind::Pool, Some(_)) => {}
+            }
+        }));
+        Self(pages)
+    }
+
+    /// How many nodes got a further block after their use had crossed the threshold.
+    pub(crate) fn n_expanded(&self) -> usize {
+        lock(&self.0).expanded.len()
+    }
+
+    /// The latest news, oldest first.
+    pub(crate) fn news(&self) -> Vec<String> {
+        lock(&self.0).news.iter().cloned().collect()
+    }
+}
+
+impl Pages {
+    fn cilium_node(&mut self, name: &str, object: &DynamicObject) {
+        let published = Published::of(object);
+        let n_blocks = published.pod_cidrs.len();
+        if self.crossed.get(name).is_some_and(|before| n_blocks > *before) {
+            self.crossed.remove(name);
+            self.expanded.insert(name.to_owned());
+        }
+        let (capacity, used) = (published.pool.len(), published.n_used());
+        let above = used * 100 > capacity * USED_ABOVE || capacity.saturating_sub(used) < FREE_BELOW;
+        if capacity > 0 && above {
+            self.crossed.insert(name.to_owned(), n_blocks);
+        }
+    }
+
+    fn block(&mut self, object: &DynamicObject) {
+        let Claim { name, cidr, pool, node, state, .. } = Claim::of(object);
+        let before = self.claims.insert(name, state.clone());
+        let line = match (before.as_deref(), state.as_str()) {
+            (None, "Held") if self.crossed.contains_key(&node) => {
+                format!("{node} gets one more block: {cidr} of {pool}")
+            }
+            (None, "Held") => format!("{node} gets a block: {cidr} of {pool}"),
+            (Some("Cooling" | "Releasing"), "Held") => format!("{node} gets {cidr} back"),
+            (Some("Held" | "Releasing"), "Cooling") => format!("{cidr} of {node} rests"),
+            _ => return,
+        };
+        self.tell(line);
+    }
+
+    fn free(&mut self, name: &str) {
+        self.claims.remove(name);
+        self.tell(format!("block {name} is free again"));
+    }
+
+    fn tell(&mut self, line: String) {
+        if self.news.len() == NEWS {
+            self.news.pop_front();
+        }
+        self.news.push_back(line);
+    }
+}
+
+fn lock(pages: &Mutex<Pages>) -> MutexGuard<'_, Pages> {
+    pages.lock().unwrap_or_else(PoisonError::into_inner)
+}

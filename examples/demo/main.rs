@@ -1,0 +1,171 @@
+//! The demo: the product at work on a real API server, for a person who watches and for `make demo ONCE=1`.
+//!
+//! etcd, kube-apiserver, the controller's binary and one of the agents are the real ones; the other agents are imitated.
+//! Everything that is shown is read from the API, and nothing is waited for but a state of it. With `--once` the scenes
+//! are played once, the result is checked, and the exit code tells; without, the load goes up and down until Ctrl-C.
+//! Either way nothing is left running, and no file.
+
+#[path = "../../tests/it/support/mod.rs"]
+mod support;
+
+mod checks;
+mod chronicle;
+mod fleet;
+mod scene;
+mod screen;
+mod script;
+mod stage;
+mod state;
+mod table;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Parser;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::scene::Scene;
+use crate::screen::{Pace, Screen};
+use crate::script::Script;
+use crate::stage::Stage;
+use crate::state::State;
+
+/// What a shell reports of a program that Ctrl-C has ended.
+const INTERRUPTED: u8 = 130;
+
+/// How long a person gets to look at the result of a scene. Nothing depends on it, and `--once` does without.
+const LOOK: Duration = Duration::from_secs(4);
+
+/// Shows cilium-node-ipam at work on a real API server, with simulated nodes.
+#[derive(Debug, Parser)]
+struct Args {
+    /// Play the scenes once, check the result and end: 0 if everything held.
+    #[arg(long)]
+    once: bool,
+
+    /// How many nodes with imitated agents; one with Cilium's own joins them.
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u16).range(9..=1500))]
+    nodes: u16,
+}
+
+/// How the demo ended, if nothing went wrong.
+enum End {
+    Played,
+    Interrupted,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let outcome = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("no runtime")
+        .and_then(|runtime| runtime.block_on(show(&args)));
+    match outcome {
+        // Without --once, Ctrl-C is how it is meant to end.
+        Ok(End::Interrupted) if args.once => ExitCode::from(INTERRUPTED),
+        Ok(End::Played | End::Interrupted) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("the demo has failed: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// From the first line to the last; whatever happens, everything that was started has ended when this returns.
+async fn show(args: &Args) -> Result<End> {
+    let mut interrupts = Interrupts::new()?;
+    let script = Script::new(usize::from(args.nodes));
+    let mut screen = Screen::new(if args.once { Pace::Machine } else { Pace::Person });
+    screen.say(&script.opening());
+    screen.say("Starting etcd and kube-apiserver, with an oracle that reads every version of every block and CiliumNode.");
+    let started = tokio::select! {
+        biased;
+        () = interrupts.next() => {
+            screen.say("Interrupted.");
+            return Ok(End::Interrupted);
+        }
+        started = Stage::start() => started,
+    };
+    let mut stage = started?;
+    screen.say(&stage.introduction());
+
+    let outcome = tokio::select! {
+        biased;
+        () = interrupts.next() => Ok(End::Interrupted),
+        outcome = perform(args, &script, &mut stage, &mut screen) => outcome,
+    };
+    screen.leave();
+    if outcome.is_err() {
+        stage.print_logs();
+    } else if !args.once {
+        screen.print(&table::pools(&State::seen(&stage.rig.cluster)));
+    }
+    screen.say("Ending the controller, the agents and the servers.");
+    let closed = stage.close().await;
+    let end = outcome?;
+    closed?;
+    Ok(end)
+}
+
+async fn perform(args: &Args, script: &Script, stage: &mut Stage, screen: &mut Screen) -> Result<End> {
+    for scene in &script.scenes {
+        play(args, scene, script, stage, screen).await?;
+    }
+    if args.once {
+        return judge(script, stage, screen).await;
+    }
+    for scene in script.encore.iter().cycle() {
+        play(args, scene, script, stage, screen).await?;
+    }
+    Ok(End::Played)
+}
+
+async fn play(
+    args: &Args,
+    scene: &Scene,
+    script: &Script,
+    stage: &mut Stage,
+    screen: &mut Screen,
+) -> Result<()> {
+    stage.play(scene, &script.members, screen).await?;
+    if args.once { Ok(()) } else { stage.rest(scene, LOOK, screen).await }
+}
+
+/// The table and the checks, from a fresh look at the API.
+async fn judge(script: &Script, stage: &Stage, screen: &mut Screen) -> Result<End> {
+    let seen = State::read(&stage.rig.cluster.client).await?;
+    screen.print(&table::pools(&seen));
+    let checks = checks::all(script, stage, &seen).await;
+    let failed = checks.iter().filter(|check| !check.holds).count();
+    for check in &checks {
+        screen.print(&check.to_string());
+    }
+    if failed > 0 {
+        bail!("{failed} of {} checks failed", checks.len());
+    }
+    Ok(End::Played)
+}
+
+/// The ways in which a person or a system asks the demo to end.
+struct Interrupts([Signal; 3]);
+
+impl Interrupts {
+    fn new() -> Result<Self> {
+        Ok(Self([
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn next(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A scene as data: a sentence for the watcher, what is done, and what must then be seen in the API.
+//!
+//! Knows nothing of how it is played (see [`Stage`](crate::stage::Stage)) nor which scenes there are
+//! (see [`Script`](crate::script::Script)). A new scene is a new value, at most with a new action or goal here.
+
+use std::fmt;
+
+use crate::state::State;
+use crate::support::objects::PoolSpec;
+
+/// One scene. It ends when its action has been carried out and every goal is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene {
+    /// What a person is to understand.
+    pub(crate) title: String,
+    pub(crate) action: Action,
+    pub(crate) until: Vec<Goal>,
+}
+
+/// What is done in a scene.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Nothing: only time passes until the goals are reached.
+    Watch,
+    /// An administrator makes pools.
+    DeclarePools(Vec<PoolSpec>),
+    /// The controller is started, and ready.
+    StartController,
+    /// The controller is killed, without a chance to finish anything.
+    KillController,
+    /// All nodes join the cluster, and their agents start.
+    JoinNodes,
+    /// An administrator makes a pool for the nodes that are waiting; who they are is remembered for the checks.
+    Relieve(PoolSpec),
+    /// The machines of the first so many nodes are lost, with their pods, and the Nodes are deleted.
+    LoseNodes(usize),
+    /// Those join again under their old names, as new machines.
+    ReturnNodes(usize),
+    /// Each node gets new pods, or loses some, until it has that many.
+    Load(usize),
+}
+
+/// What must be seen before the next scene.
+#[derive(Clone, Debug)]
+pub(crate) enum Goal {
+    /// So many pools exist.
+    Pools(usize),
+    /// So many pools say that they are ready.
+    PoolsReady(usize),
+    /// The agents of so many nodes have taken and reported addresses of their own.
+    Served(usize),
+    /// So many nodes that the pool selects wait for a block, and it says that it has none.
+    Waiting { pool: String, nodes: usize },
+    /// So many addresses are in use on all nodes together, as the agents report it.
+    Used(usize),
+    /// So many nodes hold exactly so many blocks: what they need, and no more.
+    Hold { nodes: usize, blocks: usize },
+    /// So many nodes exist.
+    Nodes(usize),
+    /// So many blocks of lost nodes rest before anyone else may get them.
+    Resting(usize),
+    /// The status of every pool agrees with the blocks and the CiliumNodes.
+    StatusAgrees,
+}
+
+/// How far a goal is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Count {
+    what: String,
+    now: usize,
+    goal: usize,
+}
+
+impl Count {
+    pub(crate) fn is_reached(&self) -> bool {
+        self.now == self.goal
+    }
+}
+
+impl fmt::Display for Count {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.what, self.now, self.goal)
+    }
+}
+
+impl Goal {
+    /// How far it is reached.
+    pub(crate) fn counts(&self, state: &State) -> Vec<Count> {
+        let count = |what: &str, now, goal| Count { what: what.to_owned(), now, goal };
+        match self {
+            Self::Pools(goal) => vec![count("pools made", state.pools.len(), *goal)],
+            Self::PoolsReady(goal) => {
+                let ready = state.pools.iter().filter(|pool| pool.says("Ready")).count();
+                vec![count("pools ready", ready, *goal)]
+            }
+            Self::Served(goal) => vec![count("nodes served", state.n_served(), *goal)],
+            Self::Waiting { pool, nodes } => {
+                let pool = state.pools.iter().find(|each| each.name == *pool);
+                let waiting = pool.filter(|pool| pool.says("Exhausted")).map_or(0, |pool| pool.waiting);
+                vec![count("nodes waiting for a full pool", waiting, *nodes)]
+            }
+            Self::Used(goal) => vec![count("addresses in use", state.n_used(), *goal)],
+            Self::Hold { nodes, blocks } => {
+                let holding = state.nodes.values().filter(|node| node.n_blocks == *blocks).count();
+                let blocks = if *blocks == 1 { "1 block".to_owned() } else { format!("{blocks} blocks") };
+                vec![count(&format!("nodes with {blocks}"), holding, *nodes)]
+            }
+            Self::Nodes(goal) => vec![count("nodes", state.nodes.len(), *goal)],
+            Self::Resting(goal) => vec![count("blocks resting", state.n_claims("Cooling"), *goal)],
+            Self::StatusAgrees => vec![
+                count("pools up to date", state.n_pools_up_to_date(), state.pools.len()),
+                count("addresses in use, by the pools", state.n_used_by_pools(), state.n_used()),
+            ],
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What a person sees: plain lines, or on a terminal a picture that is drawn anew with every change.
+//!
+//! Nothing here decides what happens. A reader of the output who goes away is no reason to stop.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _, stdout};
+use std::time::{Duration, Instant};
+
+use crate::scene::Count;
+use crate::stage::joined;
+use crate::state::State;
+use crate::table;
+
+/// How often a plain line repeats the counts while they change.
+const REPEAT: Duration = Duration::from_secs(1);
+
+/// Lines that stay on top of the picture; older ones scroll out of it.
+const KEPT: usize = 8;
+
+/// Where sentences are folded, for lines that the eye finds back.
+const WIDTH: usize = 100;
+
+/// What a terminal has at least, and what is assumed of one that does not say.
+const LEAST: (usize, usize) = (80, 24);
+
+/// The other screen of a terminal, where the picture lives, and the way back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+
+/// For whom it is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// As fast as it goes, in lines that a log keeps.
+    Machine,
+    /// With pauses, and drawn if there is a terminal.
+    Person,
+}
+
+/// One moment of a scene.
+pub(crate) struct View<'a> {
+    pub(crate) counts: &'a [Count],
+    pub(crate) state: &'a State,
+    pub(crate) news: &'a [String],
+    /// Whether the scene is over.
+    pub(crate) reached: bool,
+}
+
+/// The output.
+pub(crate) struct Screen {
+    began: Instant,
+    pace: Pace,
+    /// What was said, while the picture is shown.
+    picture: Option<VecDeque<String>>,
+    scene_began: Instant,
+    last: Option<(Instant, String)>,
+}
+
+impl Screen {
+    pub(crate) fn new(pace: Pace) -> Self {
+        let began = Instant::now();
+        let drawn = pace == Pace::Person && stdout().is_terminal();
+        if drawn {
+            write(ENTER);
+        }
+        Self { began, pace, picture: drawn.then(VecDeque::new), scene_began: began, last: None }
+    }
+
+    /// A line that stays, with the time.
+    pub(crate) fn say(&mut self, text: &str) {
+        let stamp = format!("{:>5.1}s  ", self.began.elapsed().as_secs_f64());
+        let folded: Vec<_> = text.lines().flat_map(|line| fold(line, WIDTH)).collect();
+        let indented = folded.join(&format!("\n{:1$}", "", stamp.len()));
+        self.print(&format!("{stamp}{indented}"));
+    }
+
+    /// Lines that stay, as they are.
+    pub(crate) fn print(&mut self, text: &str) {
+        match &mut self.picture {
+            None => write(&format!("{text}\n")),
+            Some(kept) => {
+                kept.extend(text.lines().map(str::to_owned));
+                while kept.len() > KEPT {
+                    kept.pop_front();
+                }
+                self.draw("");
+            }
+        }
+    }
+
+    /// Begins a scene.
+    pub(crate) fn open(&mut self, title: &str) {
+        self.scene_began = Instant::now();
+        self.last = None;
+        self.say(title);
+    }
+
+    /// Shows how far the scene is.
+    pub(crate) fn show(&mut self, view: &View<'_>) {
+        if self.picture.is_some() {
+            self.refresh(view);
+        }
+        let line = joined(view.counts);
+        if view.reached {
+            self.print(&format!("        {line}: done in {:.1}s", self.scene_began.elapsed().as_secs_f64()));
+            if self.picture.is_none() && self.pace == Pace::Person && !view.state.pools.is_empty() {
+                self.print(&table::pools(view.state));
+            }
+            return;
+        }
+        let due = self.last.as_ref().is_none_or(|(at, shown)| at.elapsed() >= REPEAT && *shown != line);
+        if self.picture.is_none() && due {
+            self.print(&format!("        {line}"));
+            self.last = Some((Instant::now(), line));
+        }
+    }
+
+    /// Draws the picture anew, where there is one.
+    pub(crate) fn refresh(&mut self, view: &View<'_>) {
+        if self.picture.is_none() {
+            return;
+        }
+        let mut moment = String::new();
+        let _ = writeln!(moment, "        {}\n\n{}\n", joined(view.counts), table::pools(view.state));
+        let _ = writeln!(
+            moment,
+            "{} nodes, {} served; {} blocks held, {} resting; {} addresses in use\n",
+            view.state.nodes.len(),
+            view.state.n_served(),
+            view.state.n_claims("Held"),
+            view.state.n_claims("Cooling"),
+            view.state.n_used()
+        );
+        for line in view.news {
+            let _ = writeln!(moment, "  {line}");
+        }
+        self.draw(&moment);
+    }
+
+    /// Ends the picture; what is said from now on stays on the terminal.
+    pub(crate) fn leave(&mut self) {
+        if let Some(kept) = self.picture.take() {
+            write(LEAVE);
+            for line in kept {
+                self.print(&line);
+            }
+        }
+    }
+
+    fn draw(&self, moment: &str) {
+        let Some(kept) = &self.picture else { return };
+        let (width, height) =
+            terminal_size::terminal_size().map_or(LEAST, |(width, height)| (width.0.into(), height.0.into()));
+        let mut frame = String::from("\x1b[H");
+        // A line that wraps and a last line that scrolls would both move what stands above.
+        for line in kept.iter().map(String::as_str).chain(moment.lines()).take(height.saturating_sub(1)) {
+            let _ = writeln!(frame, "{}\x1b[K", line.chars().take(width).collect::<String>());
+        }
+        frame.push_str("\x1b[J");
+        write(&frame);
+    }
+}
+
+impl Drop for Screen {
+    /// A panic must not leave the terminal without a cursor.
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// The words in lines of at most `width` characters; a longer word has a line of its own.
+fn fold(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().filter(|line| line.is_empty() || line.len() + 1 + word.len() <= width);
+        match line {
+            Some(line) if line.is_empty() => line.push_str(word),
+            Some(line) => line.extend([" ", word]),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn write(text: &str) {
+    let mut out = stdout().lock();
+    // Whoever reads may be gone; the demo still ends what it began.
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

@@ -1,0 +1,246 @@
+//! What is shown: pools, nodes and scenes as values that follow from the number of nodes.
+//!
+//! The sizes are chosen so that in every run zone a spills over and zone c runs full, whatever the number.
+
+use serde_json::json;
+
+use crate::scene::{Action, Goal, Scene};
+use crate::support::agent::Make;
+use crate::support::objects::{NodeSpec, PoolSpec};
+
+/// The label by which pools choose nodes.
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// The prefix length of a block.
+const BLOCK_SIZE: u8 = 27;
+
+/// The pool whose nodes go on with [`SPARE`] when it is full.
+pub(crate) const SPILLING: &str = "zone-a";
+/// The pool of the same nodes with the lower priority.
+pub(crate) const SPARE: &str = "zone-a-spare";
+/// The pool that has fewer blocks than nodes.
+pub(crate) const FULL: &str = "zone-c";
+/// The pool that is made for the nodes that [`FULL`] can't serve.
+pub(crate) const RELIEF: &str = "zone-c-more";
+
+/// Addresses that an agent takes for itself: router and health.
+const OWN: usize = 2;
+
+/// When a node gets a further block: above so many percent used.
+pub(crate) const USED_ABOVE: usize = 80;
+/// The other threshold: fewer free addresses than that.
+pub(crate) const FREE_BELOW: usize = 8;
+
+/// Pods a node: few, many within one block, many for one block, and many for two.
+const LOW: usize = 6;
+const WITHIN_ONE: usize = 16;
+const BEYOND_ONE: usize = 24;
+const BEYOND_TWO: usize = 50;
+
+/// Blocks a node when all scenes have been played.
+pub(crate) const BLOCKS_AT_END: usize = 3;
+
+/// A node that joins, and what runs on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) node: NodeSpec,
+    pub(crate) make: Make,
+}
+
+/// Everything that is to be shown.
+pub(crate) struct Script {
+    pub(crate) members: Vec<Member>,
+    /// Played once, in this order.
+    pub(crate) scenes: Vec<Scene>,
+    /// Played again and again afterwards, until the person who watches has seen enough.
+    pub(crate) encore: Vec<Scene>,
+    /// How many nodes have to wait for [`RELIEF`].
+    pub(crate) n_waiting: usize,
+    n_imitated: usize,
+}
+
+impl Script {
+    /// A script with so many imitated agents.
+    pub(crate) fn new(n_imitated: usize) -> Self {
+        let members = members(n_imitated);
+        let n_nodes = members.len();
+        let n_in = |zone: &str| members.iter().filter(|member| member.node.labels[ZONE] == zone).count();
+        let (a, b, c) = (n_in("a"), n_in("b"), n_in("c"));
+        // Enough for one block each and never for two.
+        let a_blocks = a.next_power_of_two();
+        // Enough for half of the nodes at least, and never for all.
+        let c_blocks = c.next_power_of_two() / 2;
+        let n_waiting = c - c_blocks;
+        let plenty = |nodes: usize| 4 * nodes.next_power_of_two();
+
+        let pools = vec![
+            pool(SPILLING, "a", 100, "10.1.0.0", a_blocks),
+            pool(SPARE, "a", 50, "10.2.0.0", plenty(a)),
+            pool("zone-b", "b", 100, "10.3.0.0", plenty(b)),
+            pool(FULL, "c", 100, "10.4.0.0", c_blocks),
+        ];
+        let relief = pool(RELIEF, "c", 100, "10.5.0.0", plenty(c));
+        let mut scenes = vec![
+            Scene {
+                title: format!(
+                    "An administrator declares pools for three zones, in blocks of /{BLOCK_SIZE}: 30 addresses for pods. \
+                     Zone a has a spare pool of lower priority."
+                ),
+                until: vec![Goal::Pools(pools.len())],
+                action: Action::DeclarePools(pools.clone()),
+            },
+            Scene {
+                title: "The controller starts, with the rights that its manifests give it.".to_owned(),
+                action: Action::StartController,
+                until: vec![Goal::PoolsReady(pools.len())],
+            },
+            Scene {
+                title: format!(
+                    "{n_nodes} nodes join and get one block each. Zone c has {c} nodes and pool {FULL} only {c_blocks} \
+                     blocks, so {n_waiting} nodes must wait."
+                ),
+                action: Action::JoinNodes,
+                until: vec![
+                    Goal::Served(n_nodes - n_waiting),
+                    Goal::Waiting { pool: FULL.to_owned(), nodes: n_waiting },
+                ],
+            },
+            Scene {
+                title: format!(
+                    "An administrator adds pool {RELIEF} for zone c: who waits is served at once."
+                ),
+                action: Action::Relieve(relief),
+                until: vec![Goal::Served(n_nodes)],
+            },
+            load_scene(
+                &format!(
+                    "Load rises to {WITHIN_ONE} pods a node, {} of 30 addresses with the agent's own: one block is enough.",
+                    WITHIN_ONE + OWN
+                ),
+                Action::Load(WITHIN_ONE),
+                n_nodes,
+                (WITHIN_ONE, 1),
+            ),
+            load_scene(
+                &format!(
+                    "Load rises to {BEYOND_ONE} pods a node, {} of 30: above the threshold ({USED_ABOVE} % used, or fewer \
+                     than {FREE_BELOW} free), so each gets a second block. {SPILLING} has only {a_blocks} for {a} nodes: \
+                     when it is full, {SPARE} goes on.",
+                    BEYOND_ONE + OWN
+                ),
+                Action::Load(BEYOND_ONE),
+                n_nodes,
+                (BEYOND_ONE, 2),
+            ),
+        ];
+        scenes.extend(mishaps(n_nodes, n_imitated / 6));
+        scenes.push(Scene {
+            title: "What the pools say comes to agree with what stands on the nodes.".to_owned(),
+            action: Action::Watch,
+            until: vec![Goal::StatusAgrees],
+        });
+        Self { encore: encore(n_nodes), members, scenes, n_waiting, n_imitated }
+    }
+
+    /// All nodes.
+    pub(crate) fn n_nodes(&self) -> usize {
+        self.members.len()
+    }
+
+    /// What is about to be shown.
+    pub(crate) fn opening(&self) -> String {
+        format!(
+            "cilium-node-ipam demo: a cluster of {} nodes, {} with imitated agents and {} with Cilium's own. Ctrl-C ends it.",
+            self.n_nodes(),
+            self.n_imitated,
+            self.n_nodes() - self.n_imitated
+        )
+    }
+}
+
+/// The controller dies while the load rises, and another one goes on; nodes leave and return.
+fn mishaps(n_nodes: usize, n_lost: usize) -> Vec<Scene> {
+    vec![
+        load_scene(
+            "The controller is killed (SIGKILL). Agents and pods go on with what stands on their CiliumNodes.",
+            Action::KillController,
+            n_nodes,
+            (BEYOND_ONE, 2),
+        ),
+        load_scene(
+            &format!(
+                "Load rises to {BEYOND_TWO} pods a node: above the threshold again, and nobody hands out blocks."
+            ),
+            Action::Load(BEYOND_TWO),
+            n_nodes,
+            (BEYOND_TWO, 2),
+        ),
+        load_scene(
+            "A new controller starts, learns from the API what there is, and gives each node its third block.",
+            Action::StartController,
+            n_nodes,
+            (BEYOND_TWO, BLOCKS_AT_END),
+        ),
+        Scene {
+            title: format!(
+                "{n_lost} machines are lost, and their nodes deleted. Their blocks rest: nobody else gets them yet."
+            ),
+            action: Action::LoseNodes(n_lost),
+            until: vec![Goal::Nodes(n_nodes - n_lost), Goal::Resting(BLOCKS_AT_END * n_lost)],
+        },
+        Scene {
+            title: format!(
+                "The {n_lost} nodes return under their names, and get back the blocks that they had."
+            ),
+            action: Action::ReturnNodes(n_lost),
+            until: vec![
+                Goal::Served(n_nodes),
+                Goal::Resting(0),
+                Goal::Hold { nodes: n_nodes, blocks: BLOCKS_AT_END },
+            ],
+        },
+        load_scene(
+            "Their pods are started anew.",
+            Action::Load(BEYOND_TWO),
+            n_nodes,
+            (BEYOND_TWO, BLOCKS_AT_END),
+        ),
+    ]
+}
+
+/// The load goes down and up. Blocks stay where they are.
+fn encore(n_nodes: usize) -> Vec<Scene> {
+    let load = |verb: &str, n_pods| {
+        let title = format!("Load {verb} to {n_pods} pods a node; three blocks are enough.");
+        load_scene(&title, Action::Load(n_pods), n_nodes, (n_pods, BLOCKS_AT_END))
+    };
+    vec![load("falls", LOW), load("rises", BEYOND_ONE), load("rises", BEYOND_TWO), load("falls", BEYOND_ONE)]
+}
+
+/// A scene at whose end each node has so many pods, and at least so many blocks.
+fn load_scene(title: &str, action: Action, n_nodes: usize, (n_pods, blocks): (usize, usize)) -> Scene {
+    let until = vec![Goal::Used(n_nodes * (n_pods + OWN)), Goal::Hold { nodes: n_nodes, blocks }];
+    Scene { title: title.to_owned(), action, until }
+}
+
+/// The nodes, spread over the zones; Cilium's own agent runs in zone b, where nothing is scarce.
+fn members(n_imitated: usize) -> Vec<Member> {
+    let node = |name: String, zone: &str| NodeSpec::new(name).label(ZONE, zone);
+    let imitated = (0..n_imitated).map(|number| Member {
+        node: node(format!("node-{:04}", number + 1), ["a", "b", "c"][number % 3]),
+        make: Make::Fake,
+    });
+    imitated.chain([Member { node: node("real-1".to_owned(), "b"), make: Make::Real }]).collect()
+}
+
+/// A pool of so many blocks, a power of two, from `base` on.
+fn pool(name: &str, zone: &str, priority: i32, base: &str, blocks: usize) -> PoolSpec {
+    let length = u32::from(BLOCK_SIZE) - blocks.ilog2();
+    PoolSpec::new(name)
+        .select(ZONE, zone)
+        .ipv4(BLOCK_SIZE, &[&format!("{base}/{length}")])
+        .with("priority", priority)
+        .with("expand", json!({"usedAbove": USED_ABOVE, "freeBelow": FREE_BELOW}))
+        // The load falls only for show: what is lent to a node stays there.
+        .with("reclaim", json!({"mode": "Disabled"}))
+}

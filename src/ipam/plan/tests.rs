@@ -1,0 +1,399 @@
+//! Decisions as text: a small cluster in, what is to be done for one node out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{CiliumNodeOrigin, NodePlan, Policy, node};
+use crate::ipam::addresses::AddressSet;
+use crate::ipam::block::{Cidr, Family};
+use crate::ipam::claim::{Claim, ClaimState, Reason};
+use crate::ipam::names::{NodeName, Revision};
+use crate::ipam::pool::{Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode};
+use crate::world::gather::Gathering;
+use crate::world::objects::{CiliumNode, Mode, Node, ReleaseMark, Settings};
+use crate::world::observe::{Kind, Listing, Object, Observation, PoolObject};
+use crate::world::status::PoolStatus;
+use crate::world::write::{Answer, Effect, ObjectKey, Outcome, Ping, Seen};
+use crate::world::{Now, World};
+
+/// The revision up to which every list of a fixture shows the store.
+const LISTED: u64 = 100;
+
+/// A cluster in lines:
+/// `pool NAME CIDR BLOCKSIZE`, `node NAME UID`,
+/// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE]` (CIDRs stand with all their addresses in the pool),
+/// `claim CIDR NODE UID STATE[/REASON] @REVISION`.
+struct Cluster {
+    world: World,
+    now: Now,
+}
+
+impl Cluster {
+    fn of(text: &str) -> Self {
+        let mut listings: BTreeMap<Kind, Vec<Object>> = BTreeMap::new();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let object = object(line);
+            listings.entry(object.kind()).or_default().push(object);
+        }
+        let mut gathering = Gathering::default();
+        gathering.set_mode(Mode::Active(Settings {
+            families: [Family::V4].into(),
+            infrastructure: vec!["router"],
+        }));
+        for kind in Kind::ALL {
+            let objects = listings.remove(&kind).unwrap_or_default();
+            gathering.observe(Observation::Listed(Listing {
+                kind,
+                at_least: Revision(LISTED),
+                at_most: Revision(LISTED),
+                objects,
+            }));
+        }
+        let world = gathering.complete().expect("every kind is listed");
+        Self { world, now: Now { uptime: Duration::from_secs(1000), wall: 0 } }
+    }
+
+    /// Something changes.
+    fn observe(&mut self, line: &str) {
+        self.world.observe(Observation::Applied(Box::new(object(line))));
+        assert_eq!(self.world.check(), Vec::<String>::new());
+    }
+
+    fn delete(&mut self, kind: Kind, name: &str, revision: u64) {
+        self.world.observe(Observation::Deleted {
+            kind,
+            name: name.to_owned(),
+            revision: Revision(revision),
+        });
+        assert_eq!(self.world.check(), Vec::<String>::new());
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.now.uptime += Duration::from_secs(seconds);
+        self.now.wall += i64::try_from(seconds).unwrap() * 1000;
+        self.world.advance(self.now);
+    }
+
+    fn plan(&self, name: &str) -> NodePlan {
+        let policy =
+            Policy { min_write_interval: Duration::from_secs(2), cilium_nodes: CiliumNodeOrigin::Agent };
+        node(&self.world, &NodeName::from(name), policy, self.now)
+    }
+
+    /// What would be done for a node, and is then under way.
+    #[track_caller]
+    fn expect(&mut self, name: &str, expected: &str) {
+        let plan = self.plan(name);
+        assert_eq!(rendered(&plan), expected);
+        assert_eq!(plan, self.plan(name), "equal worlds, equal plans");
+        self.world.begin(&plan, self.now);
+    }
+
+    /// The answers to everything under way for a node are lost; reading finds nothing new.
+    fn settle(&mut self, key: ObjectKey, node: &str, effect: Effect, seen: Seen) {
+        let outcome = Outcome { key, effect, node: Some(node.into()), answer: Answer::Done, seen };
+        self.world.finish(outcome, self.now);
+    }
+}
+
+fn rendered(plan: &NodePlan) -> String {
+    let mut parts: Vec<String> = plan.writes.iter().map(ToString::to_string).collect();
+    parts.extend(plan.unmet.iter().map(|unmet| format!("unmet: {unmet}")));
+    parts.extend(plan.findings.iter().map(|finding| format!("finding: {}", finding.kind.as_str())));
+    parts.extend(plan.waits_for.map(|what| format!("waits for {what:?}")));
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join("; ") }
+}
+
+fn object(line: &str) -> Object {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words[0] {
+        "pool" => pool(&words),
+        "node" => Object::Node(Node {
+            name: words[1].into(),
+            uid: words[2].into(),
+            revision: Revision(1),
+            deleting: words.contains(&"deleting"),
+            labels: BTreeMap::new(),
+            addresses: Vec::new(),
+        }),
+        "ciliumnode" => cilium_node(&words),
+        "claim" => claim(&words),
+        other => panic!("no object: {other}"),
+    }
+}
+
+fn revision(words: &[&str]) -> Revision {
+    let found = words.iter().find_map(|word| word.strip_prefix('@'));
+    Revision(found.expect("an object has a revision").parse().unwrap())
+}
+
+fn pool(words: &[&str]) -> Object {
+    let ranges = Ranges {
+        block_prefix: words[3].parse().unwrap(),
+        cidrs: [(words[2].parse().unwrap(), RangeState::Active)].into(),
+        exclude: Vec::new(),
+    };
+    let pool = Pool {
+        name: words[1].into(),
+        uid: words[1].into(),
+        created: 0,
+        deleting: false,
+        priority: 0,
+        selector: kube_core::Selector::default(),
+        families: [(Family::V4, ranges)].into(),
+        first_last: FirstLast::Offered,
+        per_node: PerNode { initial_blocks: 1, max_blocks: 4, max_addresses: 1024 },
+        expand: Expand { used_above: 80, free_below: 2 },
+        reclaim: Reclaim { mode: ReclaimMode::Disabled, used_below: 40, after: Duration::from_secs(600) },
+        reuse_after: Duration::from_secs(300),
+        reuse_after_node_loss: Duration::from_secs(3600),
+    };
+    Object::Pool(PoolObject {
+        name: pool.name.clone(),
+        uid: pool.uid.clone(),
+        revision: Revision(1),
+        deleting: false,
+        finalizers: Vec::new(),
+        pool: Ok(pool),
+        generation: 1,
+        status: PoolStatus::default(),
+        transitions: BTreeMap::new(),
+    })
+}
+
+fn cilium_node(words: &[&str]) -> Object {
+    let pod_cidrs: Vec<Cidr> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let pool: AddressSet = pod_cidrs.iter().copied().collect();
+    let used = match words.iter().find_map(|word| word.strip_prefix("used=")) {
+        Some("unknown") => None,
+        count => Some(pool.iter().take(count.map_or(0, |count| count.parse().unwrap())).collect()),
+    };
+    let marks = match words.iter().find_map(|word| word.strip_prefix("ping=")) {
+        Some("marked") => [(Ping::ADDRESS, ReleaseMark::Marked)].into(),
+        Some(_) => [(Ping::ADDRESS, ReleaseMark::DoNotRelease)].into(),
+        None => BTreeMap::new(),
+    };
+    Object::CiliumNode(CiliumNode {
+        name: words[1].into(),
+        uid: format!("cn-{}", words[1]).into(),
+        revision: revision(words),
+        deleting: false,
+        addresses: Vec::new(),
+        pod_cidrs,
+        pool,
+        owners: BTreeMap::new(),
+        min_allocate: 0,
+        used,
+        marks,
+        malformed: Vec::new(),
+    })
+}
+
+fn claim(words: &[&str]) -> Object {
+    let (state, reason) = match words[4] {
+        "Held" => (ClaimState::Held, None),
+        "Releasing/NodeGone" => (ClaimState::Releasing, Some(Reason::NodeGone)),
+        "Releasing/Unused" => (ClaimState::Releasing, Some(Reason::Unused)),
+        "Cooling/NodeGone" => (ClaimState::Cooling, Some(Reason::NodeGone)),
+        other => panic!("no state: {other}"),
+    };
+    Object::Claim(Claim {
+        cidr: words[1].parse().unwrap(),
+        pool: "p".into(),
+        node: words[2].into(),
+        node_uid: words[3].into(),
+        withheld: AddressSet::new(),
+        state,
+        since: 0,
+        reason,
+        cilium_node_uid: None,
+        uid: format!("uid-{}", words[1]).into(),
+        revision: revision(words),
+        created: 0,
+        deleting: false,
+        finalizers: vec![Claim::FINALIZER.to_owned()],
+    })
+}
+
+#[test]
+fn a_fresh_node_gets_a_claim_first_and_its_publication_when_the_claim_is_shown() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    cluster.expect("a", "waits for Answer");
+    // The answer alone says nothing of claims that overlap (safety rule 2).
+    let Object::Claim(created) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
+    let key = ObjectKey::Claim(created.cidr);
+    cluster.settle(key, "a", Effect::Write, Seen::Claim(Box::new(created)));
+    cluster.expect("a", "waits for Answer");
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
+    cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a");
+}
+
+#[test]
+fn a_patch_waits_until_the_claim_is_known_as_late_as_the_version_it_carries() {
+    // Safety rule 4: the CiliumNode was read at 150, and claims are known up to 100 only.
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @60");
+    cluster.observe("ciliumnode a @150");
+    cluster.expect("a", "read the claims of node a");
+    let Object::Claim(held) = object("claim 10.0.0.0/28 a 1 Held @60") else { unreachable!() };
+    let seen = Seen::ClaimsOf { revision: Revision(160), claims: vec![held] };
+    cluster.settle(ObjectKey::ClaimsOf("a".into()), "a", Effect::Read, seen);
+    cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a");
+}
+
+#[test]
+fn a_claim_that_the_read_does_not_find_is_not_published() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @60");
+    cluster.observe("ciliumnode a @150");
+    cluster.expect("a", "read the claims of node a");
+    let seen = Seen::ClaimsOf { revision: Revision(160), claims: Vec::new() };
+    cluster.settle(ObjectKey::ClaimsOf("a".into()), "a", Effect::Read, seen);
+    cluster.expect("a", "make a later version of ciliumnode a");
+}
+
+#[test]
+fn a_node_that_is_only_being_deleted_keeps_everything() {
+    // Trap 2.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1 deleting\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.expect("a", "nothing");
+    cluster.delete(Kind::Node, "a", 120);
+    cluster.expect("a", "waits for Objects");
+}
+
+#[test]
+fn a_lost_node_leaves_by_proof_and_rest() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Held @40");
+    cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
+    let Object::Claim(moved) = object("claim 10.0.0.0/28 a 1 Releasing/NodeGone @110") else {
+        unreachable!()
+    };
+    cluster.settle(ObjectKey::Claim(moved.cidr), "a", Effect::Write, Seen::Claim(Box::new(moved)));
+    // The list of CiliumNodes is from before the move.
+    cluster.expect("a", "read whether ciliumnode a exists");
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Read, Seen::Absent(Some(Revision(111))));
+    cluster.expect("a", "let 10.0.0.0/28 of node a rest");
+    cluster.settle(ObjectKey::Claim("10.0.0.0/28".parse().unwrap()), "a", Effect::Write, Seen::Nothing);
+    cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @120");
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(3599);
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(1);
+    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+}
+
+#[test]
+fn rest_is_seen_by_this_process_too() {
+    // Another's clock, far behind, has written `since`.
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
+    cluster.now.wall = 1_000_000_000;
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(29);
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(1);
+    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+}
+
+#[test]
+fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Releasing/NodeGone @40\nclaim 10.0.0.16/28 a 1 Cooling/NodeGone @41",
+    );
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again; hold 10.0.0.16/28 for node a again");
+    for (cidr, revision) in [("10.0.0.0/28", 110), ("10.0.0.16/28", 111)] {
+        cluster.settle(ObjectKey::Claim(cidr.parse().unwrap()), "a", Effect::Write, Seen::Nothing);
+        cluster.observe(&format!("claim {cidr} a 2 Held @{revision}"));
+    }
+    cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
+}
+
+#[test]
+fn of_two_claims_that_overlap_the_one_that_stands_stays() {
+    // Safety rule 2, with a pool made again with another block size.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 27\nnode a 1\nnode b 1\n\
+         ciliumnode a @50 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @40\n\
+         ciliumnode b @51\nclaim 10.0.0.0/27 b 1 Held @45",
+    );
+    cluster.expect("a", "finding: Overlap");
+    cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
+    cluster.settle(ObjectKey::Claim("10.0.0.0/27".parse().unwrap()), "b", Effect::Write, Seen::Nothing);
+    cluster.observe("claim 10.0.0.0/27 b 1 Releasing/Unused @110");
+    // The proof that it never stood is a version later than the move.
+    cluster.expect("b", "make a later version of ciliumnode b");
+    cluster.settle(ObjectKey::CiliumNode("b".into()), "b", Effect::Write, Seen::Nothing);
+    cluster.observe("ciliumnode b @112");
+    cluster.expect("b", "free 10.0.0.0/27, which was node b's");
+}
+
+#[test]
+fn an_unused_claim_that_is_found_standing_is_held_again() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40",
+    );
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again");
+}
+
+#[test]
+fn a_claim_that_vanished_is_made_again_for_the_same_node_and_for_nobody_else() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\n\
+         ciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Write, Seen::Nothing);
+    cluster.observe("ciliumnode a @111 10.0.0.0/28");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
+#[test]
+fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.expect("a", "nothing");
+    cluster.pass(30);
+    cluster.expect("a", "ask the agent of node a what it uses");
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Write, Seen::Nothing);
+    cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
+    cluster.expect("a", "nothing");
+    cluster.observe("ciliumnode a @111 10.0.0.0/28 used=15 ping=answered");
+    cluster.expect("a", "clear the answered question on ciliumnode a");
+}
+
+#[test]
+fn a_first_set_that_cannot_be_completed_is_given_back() {
+    // A block of two addresses starts no agent, and the pool has no other.
+    let mut cluster =
+        Cluster::of("pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40");
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    cluster.pass(30);
+    cluster.expect(
+        "a",
+        "release 10.0.0.0/31 of node a (Unused); unmet: no pool of the node has a free ipv4 block",
+    );
+}
+
+#[test]
+fn one_change_of_use_alone_leads_to_growth() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.expect("a", "nothing");
+    assert_eq!(cluster.world.next_wake(), None, "no timer looks for work");
+    cluster.observe("ciliumnode a @110 10.0.0.0/28 used=14");
+    assert_eq!(cluster.world.next_node(), Some(&"a".into()));
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+}
+
+#[test]
+fn a_block_on_which_another_node_has_anything_standing_is_nobodys() {
+    // Safety rule 6: a foreign address in the pool's first block, without any claim.
+    let mut cluster =
+        Cluster::of("pool p 10.0.0.0/27 28\nnode a 1\nciliumnode a @50\nciliumnode x @51 10.0.0.3/32");
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+}

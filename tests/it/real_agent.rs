@@ -1,0 +1,119 @@
+//! Cilium's own agent on a node that this controller serves: the whole life of a node that fills up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result, ensure};
+use ipnet::IpNet;
+use serde_json::json;
+
+use crate::scene::{PROMPT, SOON, ask, wait_claims_stand};
+use crate::support::agent::{Addresses, Agent, Make, plain};
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::families::{Families, Family};
+use crate::support::objects::{NodeSpec, PoolSpec};
+use crate::support::rig::{Rig, under_oracle};
+use crate::support::views::Published;
+
+/// Addresses of a block in either family: all are offered, so that both fill up with the same pod.
+const BLOCK: usize = 16;
+
+/// Router and health.
+const OWN: usize = 2;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ipv4_agent_starts_fills_its_block_grows_and_restarts() -> Result<()> {
+    fills_up(Families::V4).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ipv6_agent_starts_fills_its_block_grows_and_restarts() -> Result<()> {
+    fills_up(Families::V6).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dual_stack_agent_starts_fills_its_blocks_grows_and_restarts() -> Result<()> {
+    fills_up(Families::Dual).await
+}
+
+async fn fills_up(families: Families) -> Result<()> {
+    under_oracle(Options::of(families), async |rig| {
+        // Growth only when nothing is left, so that the agent is seen to find nothing.
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).ipv6(124, &["fd00:1::/112"]);
+        let pool =
+            pool.with("allowFirstLastIPs", true).with("expand", json!({"usedAbove": 100, "freeBelow": 1}));
+        rig.cluster.create_pool(&pool).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        let mut agent = rig.agents.agent_with(Make::Real, "n", rig.agents.settings());
+        agent.start()?;
+        let started = agent.wait_ready(SOON).await?;
+        let first = blocks(rig, families, 1).await?;
+        // Its own addresses are those that were kept for it, which lie in the block that is never taken back.
+        let seen = rig.cluster.published("n").context("its CiliumNode")?;
+        for (owner, taken) in [("router", started.router), ("health", started.health)] {
+            for address in taken.each() {
+                let kept_for = seen.pool.get(&address.to_string());
+                ensure!(
+                    kept_for.is_some_and(|kept| kept == owner),
+                    "{owner} took {address}, kept for {kept_for:?}"
+                );
+            }
+        }
+
+        let filled = agent.allocate_many("ns/first-", BLOCK).await?;
+        ensure!(filled.allocated.len() == BLOCK - OWN, "{} pods in the first block", filled.allocated.len());
+        let refused = filled.error.unwrap_or_default();
+        ensure!(refused.contains("no IPs currently available"), "the block should be full: {refused}");
+
+        let second = blocks(rig, families, 2).await?;
+        ensure!(second.is_superset(&first), "{first:?} became {second:?}");
+        for number in 0..4 {
+            let pod = ask(rig, &agent, &format!("ns/second-{number}")).await?;
+            ensure!(lies_in(pod, &second) && !lies_in(pod, &first), "{pod:?} and the first blocks {first:?}");
+        }
+
+        let held = whose(&agent).await?;
+        let again = agent.restart(SOON).await?;
+        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        ensure!(whose(&agent).await? == held, "{held:?} became {:?}", whose(&agent).await?);
+        let restored = |seen: &Published| {
+            seen.used.iter().flatten().filter(|(_, owner)| owner.ends_with("[restored]")).count()
+                == held.len() - OWN * families.each().count()
+        };
+        rig.cluster.wait_published("n", "restored pods", SOON, restored).await?;
+
+        // It goes on from there: an address that was given back may be given again, and no other.
+        agent.release("ns/first-0").await?;
+        let pods = agent.allocate_many("ns/third-", BLOCK).await?;
+        ensure!(pods.allocated.len() == BLOCK - 4 + 1, "{pods:?}");
+        let third = blocks(rig, families, 3).await?;
+        let pod = ask(rig, &agent, "ns/last").await?;
+        ensure!(lies_in(pod, &third) && !lies_in(pod, &second), "{pod:?} and {second:?}");
+        wait_claims_stand(rig).await?;
+        Ok((controller, agent))
+    })
+    .await
+}
+
+/// Waits until the node has so many blocks of each family, and returns them.
+async fn blocks(rig: &Rig, families: Families, count: usize) -> Result<BTreeSet<IpNet>> {
+    let complete = |seen: &Published| {
+        let n_of = |family| seen.pod_cidrs.iter().filter(|cidr| Family::of_text(cidr) == family).count();
+        families.each().all(|family| n_of(family) == count)
+            && seen.pool.len() == BLOCK * seen.pod_cidrs.len()
+            && seen.pod_cidrs.len() == count * families.each().count()
+    };
+    let seen = rig.cluster.wait_published("n", &format!("{count} blocks a family"), SOON, complete).await?;
+    seen.pod_cidrs.iter().map(|cidr| cidr.parse().with_context(|| cidr.clone())).collect()
+}
+
+fn lies_in(pod: Addresses, blocks: &BTreeSet<IpNet>) -> bool {
+    pod.each().all(|address| blocks.iter().any(|block| block.contains(&address)))
+}
+
+/// What the agent holds, without what a restart adds to the owners.
+async fn whose(agent: &Agent) -> Result<BTreeMap<IpAddr, String>> {
+    Ok(agent.held().await?.into_iter().map(|(address, owner)| (address, plain(&owner).to_owned())).collect())
+}
