@@ -6,6 +6,7 @@ mod api_table;
 mod chronicle;
 mod claims;
 mod cli_validate;
+mod creating;
 mod dry_run;
 mod dual_stack;
 mod events;
