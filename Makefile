@@ -8,9 +8,17 @@ SHELL := /bin/bash
 CARGO_DENY := $(or $(shell command -v cargo-deny),build/tools/bin/cargo-deny)
 KUBERNETES_VERSION := v1.35.4
 CARGO_DENY_VERSION := 0.20
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Each test on a real API server keeps about one core busy.
 TEST_THREADS ?= 2
 export CARGO_TERM_COLOR ?= auto
+
+# For the targets that talk to a cluster: the one that kubectl's context names.
+KUBECTL ?= kubectl
+# What builds images; podman and buildah take the same arguments.
+CONTAINER ?= docker
+# How long an upgrade may take until the new controller is ready.
+TIMEOUT ?= 180s
 
 .PHONY: help
 help: ## Say what there is to make
@@ -20,7 +28,7 @@ help: ## Say what there is to make
 check: format clippy unit ## What every commit must pass, in minutes: format, clippy, unit and property tests
 
 .PHONY: test
-test: check deny tools test-go test-it ## Everything that must hold, on a real API server and with Cilium's own agent
+test: check deny tools test-go test-it static ## Everything that must hold, on a real API server and with Cilium's own agent
 
 .PHONY: demo
 demo: tools ## Show the product at work on a real API server. ONCE=1 checks it and ends; NODES=300 sets the size
@@ -51,12 +59,17 @@ test-go: tools ## The tests of the test control plane and of the agents
 	cd tests/agent/v1.20 && CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane go test -count=1 ./...
 
 .PHONY: tools
-tools: build/bin/controlplane build/bin/agent-1.20 ## Build the real control plane and the real agents that the tests run against
+tools: build/bin/controlplane build/bin/kubectl build/bin/agent-1.20 ## Build the real control plane, kubectl and agents that the tests run with
 
 .PHONY: build/bin/controlplane
 build/bin/controlplane:
 	@echo 'building kube-apiserver and etcd $(KUBERNETES_VERSION) from their Go modules; the first time takes some minutes'
 	cd tests/controlplane && go build -v -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' -o ../../build/bin/controlplane .
+
+.PHONY: build/bin/kubectl
+build/bin/kubectl:
+	@echo 'building kubectl $(KUBERNETES_VERSION) from its Go module'
+	cd tests/controlplane && go build -v -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' -o ../../build/bin/kubectl k8s.io/kubernetes/cmd/kubectl
 
 .PHONY: build/bin/agent-1.20
 build/bin/agent-1.20:
@@ -76,6 +89,69 @@ build/tools/bin/cargo-deny:
 .PHONY: generate
 generate: ## Write crds/ anew from the types
 	cargo run --locked --quiet -- crd --out crds
+
+NAMESPACE := kube-system
+NAME := cilium-node-ipam
+CRDS := crd/nodeippools.nodeipam.io crd/nodeipblocks.nodeipam.io
+# The server merges (server-side apply) and refuses fields that it does not know.
+APPLY = $(KUBECTL) apply --server-side --validate=strict
+APPLY_ALL = $(KUBECTL) kustomize manifests | sed 's|image: $(NAME):.*|image: $(IMAGE)|' | $(APPLY) -f -
+AWAIT_CRDS = $(KUBECTL) wait --for=condition=Established --timeout=60s $(CRDS)
+
+.PHONY: install
+install: has-kubectl has-image ## Install into kubectl's cluster. IMAGE=registry.example.com/name:tag is the image that the nodes pull
+	$(APPLY_ALL)
+	$(AWAIT_CRDS)
+	@echo 'Installed. The controller writes nothing until Cilium runs with `ipam: crd` and a pool selects a node:'
+	@echo '  $(KUBECTL) -n $(NAMESPACE) rollout status deployment/$(NAME)'
+	@echo '  $(KUBECTL) apply -f manifests/examples/pool.yaml    # after you have put your labels and ranges into it'
+
+.PHONY: upgrade
+upgrade: has-kubectl has-image ## Upgrade what is installed: first the CRDs, then the controller. IMAGE= as for install
+	@$(KUBECTL) -n $(NAMESPACE) get deployment/$(NAME) >/dev/null || { echo 'Nothing to upgrade: see `make install`.' >&2; exit 1; }
+	$(APPLY) -k crds
+	$(AWAIT_CRDS)
+	$(APPLY_ALL)
+	@$(KUBECTL) -n $(NAMESPACE) rollout status deployment/$(NAME) --timeout=$(TIMEOUT) || { \
+		echo 'The new controller is not ready. Pods keep their addresses meanwhile. What it says:' >&2; \
+		echo '  $(KUBECTL) -n $(NAMESPACE) describe pod -l app.kubernetes.io/name=$(NAME)' >&2; \
+		echo '  $(KUBECTL) -n $(NAMESPACE) logs deployment/$(NAME)' >&2; \
+		exit 1; }
+
+.PHONY: uninstall
+uninstall: has-kubectl ## Remove the controller; no pod loses its address. CRDs, pools and claims stay; PURGE=1 removes them too
+	$(KUBECTL) delete --ignore-not-found -f manifests/deployment.yaml
+	@# Its last writes still need its rights.
+	$(KUBECTL) -n $(NAMESPACE) wait --for=delete --timeout=60s pod -l app.kubernetes.io/name=$(NAME)
+	$(KUBECTL) delete --ignore-not-found -f manifests/rbac.yaml
+	@echo 'The controller is gone. CiliumNodes are as they were: pods keep their addresses, and agents go on handing out'
+	@echo 'what stands there, but no node gets more.'
+ifeq ($(PURGE),1)
+	scripts/purge '$(KUBECTL)'
+else
+	@echo 'CRDs, pools and claims are kept for the next `make install`; PURGE=1 removes them.'
+endif
+
+.PHONY: has-kubectl
+has-kubectl:
+	@command -v $(KUBECTL) >/dev/null || { \
+		echo '$(KUBECTL) is missing: install it (https://kubernetes.io/docs/tasks/tools/), or name it with KUBECTL=path.' >&2; \
+		exit 1; }
+
+.PHONY: has-image
+has-image:
+	@[[ -n '$(IMAGE)' ]] || { \
+		echo 'Say which image the nodes pull: IMAGE=registry.example.com/$(NAME):$(VERSION). `make image` builds it;' >&2; \
+		echo 'where images are loaded into the nodes by hand, IMAGE=$(NAME):$(VERSION).' >&2; \
+		exit 1; }
+
+.PHONY: image
+image: ## Build the container image. IMAGE= is its name, CONTAINER=podman builds with podman
+	$(CONTAINER) build --build-arg VERSION=$(VERSION) --tag $(or $(IMAGE),$(NAME):$(VERSION)) .
+
+.PHONY: static
+static: ## Run the build steps of the image without a daemon, unoptimised, and check that the binary is static
+	scripts/build-static --profile dev
 
 .PHONY: bench
 bench: ## Measure the core; docs/performance.md says what the numbers mean

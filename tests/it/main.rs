@@ -3,14 +3,17 @@
 mod agents;
 mod api_claim;
 mod api_table;
+mod chronicle;
 mod cli_validate;
 mod dry_run;
 mod dual_stack;
+mod events;
 mod growth;
 mod joining;
 mod killed;
 mod labels;
 mod layout;
+mod leaving;
 mod malformed;
 mod mode;
 mod oracle;
