@@ -207,6 +207,28 @@ impl World {
         self.absences.get(node).copied().unwrap_or_default().max(self.position(Kind::CiliumNode))
     }
 
+    /// Whether any of the block stands on the CiliumNode of the claim's node.
+    ///
+    /// What is there by another claim of the same node is that one's: two replicas that see pools of different block
+    /// sizes may claim a block and a part of it for one node, and only one of the two is published (safety rule 2).
+    #[must_use]
+    pub fn stands(&self, claim: &Claim) -> bool {
+        let Some(cilium_node) = self.cilium_nodes.get(&claim.node) else {
+            return false;
+        };
+        if cilium_node.pod_cidrs.contains(&claim.cidr) {
+            return true;
+        }
+        let mut shown = cilium_node.shown_in(claim.cidr);
+        for other in self.ledger.overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
+            let of_node = self.claims.get(&other).is_some_and(|known| known.claim.node == claim.node);
+            if of_node && cilium_node.pod_cidrs.contains(&other) {
+                shown.remove_cidr(other);
+            }
+        }
+        !shown.is_empty()
+    }
+
     /// The claims of a node that vanished improperly, and when.
     pub fn vanished_of(&self, node: &NodeName) -> impl Iterator<Item = (Cidr, Revision)> {
         self.vanished.iter().filter(move |((of, _), _)| of == node).map(|((_, cidr), at)| (*cidr, *at))

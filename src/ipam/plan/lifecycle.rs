@@ -22,7 +22,7 @@ use super::{NodePlan, View};
 use crate::ipam::claim::{Claim, ClaimState, Reason};
 use crate::ipam::finding::{Finding, FindingKind};
 use crate::ipam::names::{NodeName, Revision};
-use crate::world::objects::{CiliumNode, ReleaseMark};
+use crate::world::objects::ReleaseMark;
 use crate::world::observe::Kind;
 use crate::world::write::{ClaimChange, ClaimUpdate, Touch, Write};
 use crate::world::{KnownClaim, Now, World};
@@ -70,8 +70,8 @@ fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
         (Some(node), _) if node.uid != claim.node_uid => {
             plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
         }
-        (Some(_), cilium_node) => {
-            if let Some(change) = yield_to_overlapping(world, plan, claim, cilium_node) {
+        (Some(_), _) => {
+            if let Some(change) = yield_to_overlapping(world, plan, claim) {
                 plan.writes.push(update(claim, now, change));
             }
         }
@@ -80,18 +80,13 @@ fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
 
 /// Of two claims that overlap the one that does not stand gives way; of two that do not, the one with the larger
 /// name; where both stand none moves (safety rule 2).
-fn yield_to_overlapping(
-    world: &World,
-    plan: &mut NodePlan,
-    claim: &Claim,
-    cilium_node: Option<&CiliumNode>,
-) -> Option<ClaimChange> {
-    let stands = cilium_node.is_some_and(|cilium_node| cilium_node.shows(claim.cidr));
+fn yield_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> Option<ClaimChange> {
+    let stands = world.stands(claim);
     for other in world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
         let Some(other) = world.claim(other).map(|known| &known.claim) else {
             continue;
         };
-        let other_stands = world.cilium_node(&other.node).is_some_and(|node| node.shows(other.cidr));
+        let other_stands = world.stands(other);
         if stands && other_stands && other.node != claim.node {
             plan.findings.push(Finding::new(
                 FindingKind::BothStand,
@@ -118,8 +113,7 @@ fn yield_to_overlapping(
 
 fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
     let node = world.node(&claim.node);
-    let cilium_node = world.cilium_node(&claim.node);
-    let stands = cilium_node.is_some_and(|cilium_node| cilium_node.shows(claim.cidr));
+    let stands = world.stands(claim);
     let returns = match claim.reason {
         Some(Reason::NodeGone) => true,
         Some(Reason::Unused | Reason::Reclaimed) | None => stands,
@@ -157,7 +151,7 @@ enum Absence {
 fn absence(world: &World, claim: &Claim) -> Absence {
     match world.cilium_node(&claim.node) {
         None if world.absent_as_of(&claim.node) >= claim.revision => Absence::Proven,
-        Some(cilium_node) if cilium_node.shows(claim.cidr) => Absence::NotYet,
+        Some(_) if world.stands(claim) => Absence::NotYet,
         Some(cilium_node) if cilium_node.revision > claim.revision => Absence::Proven,
         None | Some(_) => {
             later_version(world, &claim.node, claim.revision).map_or(Absence::NotYet, Absence::Provable)
@@ -226,7 +220,7 @@ fn update(claim: &Claim, now: Now, change: ClaimChange) -> Write {
 impl View<'_> {
     /// A node that can't start with what it holds, and can't get more, gives it back after a while.
     pub(super) fn give_back(&self, plan: &mut NodePlan, now: Now) {
-        let held: Vec<&Claim> = self.held().filter(|claim| !self.cilium_node.shows(claim.cidr)).collect();
+        let held: Vec<&Claim> = self.held().filter(|claim| !self.world.stands(claim)).collect();
         if held.is_empty() {
             return;
         }

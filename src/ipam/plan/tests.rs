@@ -310,6 +310,24 @@ fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
 }
 
 #[test]
+fn of_two_claims_of_one_node_that_overlap_the_one_that_stands_stays() {
+    for (standing, other) in [("10.0.0.0/26", "10.0.0.16/28"), ("10.0.0.16/28", "10.0.0.0/26")] {
+        let cluster = |state| {
+            Cluster::of(&format!(
+                "pool p 10.0.0.0/24 28
+                 node n nu
+                 ciliumnode n @60 {standing}
+                 claim {standing} n nu Held @40
+                 claim {other} n nu {state} @50"
+            ))
+        };
+        cluster("Held").expect("n", &format!("release {other} of node n (Unused)"));
+        // Nothing of its own stands there as of a version later than the move.
+        cluster("Releasing/Unused").expect("n", &format!("free {other}, which was node n's"));
+    }
+}
+
+#[test]
 fn of_two_claims_that_overlap_the_one_that_stands_stays() {
     // Safety rule 2, with a pool made again with another block size.
     let mut cluster = Cluster::of(
