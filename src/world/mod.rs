@@ -32,7 +32,7 @@ use crate::ipam::report::PoolPlan;
 use agenda::Agenda;
 use objects::{CiliumNode, Mode, Node, Settings};
 use observe::{Kind, PoolObject, Unreadable};
-use write::{ObjectKey, Write};
+use write::{ObjectKey, Presence, Write};
 
 /// The time of a decision, given from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,6 +98,10 @@ pub struct World {
     positions: BTreeMap<Kind, Revision>,
     /// CiliumNodes that a consistent read did not find, with the revision of that read.
     absences: BTreeMap<NodeName, Revision>,
+    /// What reads of Nodes found since the watch said something of them, and as of which revision of their claims.
+    presences: BTreeMap<NodeName, (Revision, Presence)>,
+    /// The claims up to this revision were known before the Nodes were listed.
+    nodes_listed_after: Revision,
     /// Since when this process has seen blocks rest.
     resting: BTreeMap<Cidr, Duration>,
     /// Claims that vanished improperly, by their node, with the revision as of which its CiliumNode has to be known.
@@ -227,6 +231,24 @@ impl World {
             }
         }
         !shown.is_empty()
+    }
+
+    /// Whether the Node of a claim exists, at some time after the claim got to where it is; `None` when that has to be
+    /// read.
+    ///
+    /// What the watch of Nodes shows may be older than the claim, and two replicas of which one has not heard would
+    /// undo each other's moves for as long. The revisions of Nodes tell nothing: the core group may live in another
+    /// store.
+    #[must_use]
+    pub fn presence(&self, claim: &Claim) -> Option<Presence> {
+        let as_watched = || match self.nodes.get(&claim.node) {
+            Some(node) => Presence::Is(node.uid.clone()),
+            None => Presence::Gone,
+        };
+        match self.presences.get(&claim.node) {
+            Some((as_of, presence)) if *as_of >= claim.revision => Some(presence.clone()),
+            Some(_) | None => (claim.revision <= self.nodes_listed_after).then(as_watched),
+        }
     }
 
     /// The claims of a node that vanished improperly, and when.
@@ -374,6 +396,7 @@ impl World {
         }
         if self.is_forgotten(&plan.node) {
             self.servings.remove(&plan.node);
+            self.presences.remove(&plan.node);
         }
         if let Some(wake) = plan.wake {
             self.agenda.wake_node(&plan.node, wake);
@@ -419,6 +442,7 @@ impl World {
             | Write::ConfirmClaims(_)
             | Write::ReadClaim(..)
             | Write::ReadCiliumNode(_)
+            | Write::ReadNode(..)
             | Write::CreateCiliumNode(_)
             | Write::Ping(_)
             | Write::PoolStatus(_)

@@ -24,7 +24,7 @@ use crate::ipam::finding::{Finding, FindingKind};
 use crate::ipam::names::{NodeName, Revision};
 use crate::world::objects::ReleaseMark;
 use crate::world::observe::Kind;
-use crate::world::write::{ClaimChange, ClaimUpdate, Touch, Write};
+use crate::world::write::{ClaimChange, ClaimUpdate, Presence, Touch, Write};
 use crate::world::{KnownClaim, Now, World};
 
 /// A node whose first set of blocks stays incomplete for so long gives back what it has, so that two nodes never
@@ -64,11 +64,17 @@ pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
 
 fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
     match (world.node(&claim.node), world.cilium_node(&claim.node)) {
-        (None, None) => plan.writes.push(update(claim, now, ClaimChange::Release(Reason::NodeGone))),
+        (None, None) => {
+            if presence(world, plan, claim) == Some(Presence::Gone) {
+                plan.writes.push(update(claim, now, ClaimChange::Release(Reason::NodeGone)));
+            }
+        }
         // Its CiliumNode still stands: the agent may still use what is on it.
         (None, Some(_)) => {}
         (Some(node), _) if node.uid != claim.node_uid => {
-            plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+            if presence(world, plan, claim) == Some(Presence::Is(node.uid.clone())) {
+                plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+            }
         }
         (Some(_), _) => {
             if let Some(change) = yield_to_overlapping(world, plan, claim) {
@@ -76,6 +82,22 @@ fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
             }
         }
     }
+}
+
+/// Whether the Node of a claim exists, as far as that is known well enough to move the claim for it. Where it is not, a
+/// read comes first: a replica that has not heard of a Node's end, or of its return, would otherwise undo at once what
+/// one does that has, and the two would go on for as long.
+fn presence(world: &World, plan: &mut NodePlan, claim: &Claim) -> Option<Presence> {
+    let known = world.presence(claim);
+    if known.is_none() {
+        // One read serves all claims of the node.
+        let latest = world.claims_of(&claim.node).map(|known| known.claim.revision).max();
+        let read = Write::ReadNode(claim.node.clone(), latest.unwrap_or(claim.revision));
+        if !plan.writes.contains(&read) {
+            plan.writes.push(read);
+        }
+    }
+    known
 }
 
 /// Of two claims that overlap the one that does not stand gives way; of two that do not, the one with the larger
@@ -113,12 +135,19 @@ fn yield_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> Op
 
 fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
     let node = world.node(&claim.node);
-    let stands = world.stands(claim);
-    let returns = match claim.reason {
-        Some(Reason::NodeGone) => true,
-        Some(Reason::Unused | Reason::Reclaimed) | None => stands,
+    let returned = match (claim.reason, node) {
+        (_, None) => None,
+        (Some(Reason::NodeGone), Some(node)) => match presence(world, plan, claim) {
+            Some(Presence::Is(uid)) if uid == node.uid => Some(node),
+            // The watch of Nodes has not heard that it is gone.
+            Some(Presence::Gone) => None,
+            Some(Presence::Is(_) | Presence::Unreadable) | None => return,
+        },
+        (Some(Reason::Unused | Reason::Reclaimed) | None, Some(node)) => {
+            Some(node).filter(|_| world.stands(claim))
+        }
     };
-    if let (true, Some(node)) = (returns, node) {
+    if let Some(node) = returned {
         plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
         return;
     }
@@ -178,8 +207,15 @@ fn later_version(world: &World, node: &NodeName, later_than: Revision) -> Option
 
 fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
     if let (Some(Reason::NodeGone), Some(node)) = (claim.reason, world.node(&claim.node)) {
-        plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
-        return;
+        match presence(world, plan, claim) {
+            Some(Presence::Is(uid)) if uid == node.uid => {
+                plan.writes.push(update(claim, now, ClaimChange::Hold(uid)));
+                return;
+            }
+            // The watch of Nodes has not heard that it is gone.
+            Some(Presence::Gone) => {}
+            Some(Presence::Is(_) | Presence::Unreadable) | None => return,
+        }
     }
     plan.resting.push(claim.cidr);
     let rest = rest_of(world, claim);
