@@ -28,4 +28,5 @@ mod replicas;
 mod returning;
 mod scene;
 mod server_restarts;
+mod storm;
 mod support;
