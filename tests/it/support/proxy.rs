@@ -51,6 +51,8 @@ struct Shared {
     /// The kinds whose watches are held back.
     held: watch::Sender<BTreeSet<Kind>>,
     passing: Mutex<Passing>,
+    /// Requests whose clients are gone.
+    late: Mutex<JoinSet<()>>,
 }
 
 /// What was seen passing by.
@@ -120,6 +122,8 @@ pub(crate) enum Fault {
     TooMany(u32),
     /// It reaches the server later.
     Delay(Duration),
+    /// It reaches the server later, although nobody waits for the answer any more.
+    Late(Duration),
     /// It reaches the server when the plant is dropped.
     Stall,
 }
@@ -239,6 +243,7 @@ impl Proxy {
             rng: Mutex::new(fastrand::Rng::with_seed(7)),
             held: watch::Sender::default(),
             passing: Mutex::default(),
+            late: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, Arc::clone(&shared)));
@@ -334,15 +339,22 @@ impl Shared {
             Fault::TooMany(seconds) => return Ok(too_many(seconds)),
             Fault::Delay(pause) => tokio::time::sleep(pause).await,
             Fault::Stall => drop(rule.over.subscribe().wait_for(|over| *over).await),
+            Fault::Late(pause) => {
+                self.forward_late(asked, Request::from_parts(parts, body), pause);
+                return std::future::pending().await;
+            }
             Fault::AnswerLost | Fault::CutAfter => {}
         }
         let answer = self.forward(&asked, Request::from_parts(parts, body)).await?;
         match rule.fault {
             Fault::AnswerLost => std::future::pending().await,
             Fault::CutAfter => Err(anyhow!("cut")),
-            Fault::CutBefore | Fault::Status(_) | Fault::TooMany(_) | Fault::Delay(_) | Fault::Stall => {
-                Ok(answer)
-            }
+            Fault::CutBefore
+            | Fault::Status(_)
+            | Fault::TooMany(_)
+            | Fault::Delay(_)
+            | Fault::Late(_)
+            | Fault::Stall => Ok(answer),
         }
     }
 
@@ -381,6 +393,14 @@ impl Shared {
         let due = due?;
         due.fired.fetch_add(1, Ordering::SeqCst);
         Some(Arc::clone(due))
+    }
+
+    fn forward_late(self: &Arc<Self>, asked: Asked, request: Request<Bytes>, pause: Duration) {
+        let shared = Arc::clone(self);
+        self.late.lock().unwrap_or_else(PoisonError::into_inner).spawn(async move {
+            tokio::time::sleep(pause).await;
+            let _ = shared.forward(&asked, request).await;
+        });
     }
 
     async fn forward(&self, asked: &Asked, mut request: Request<Bytes>) -> Result<Response<Body>> {
