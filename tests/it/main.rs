@@ -4,6 +4,7 @@ mod agents;
 mod api_claim;
 mod api_table;
 mod chronicle;
+mod churn;
 mod claims;
 mod cli_validate;
 mod creating;
