@@ -7,6 +7,7 @@ mod cli_validate;
 mod dry_run;
 mod dual_stack;
 mod growth;
+mod install;
 mod joining;
 mod killed;
 mod labels;
