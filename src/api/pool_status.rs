@@ -15,11 +15,8 @@ use super::{MAX_COUNT, NodeIPPool, block::timestamp};
 use crate::ipam::block::Family;
 use crate::ipam::pool::Pool;
 use crate::world::observe::PoolObject;
-use crate::world::status::{Condition, FamilyCounts, NodeCounts, PoolStatus};
+use crate::world::status::{Condition, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
 use crate::world::write::{PoolFinalizersWrite, PoolStatusWrite};
-
-/// Every condition type that this version writes. Others are left out of comparisons.
-const CONDITION_TYPES: [&str; 4] = ["Ready", "Overlapping", "Exhausted", "Limited"];
 
 /// Reads a pool: what it declares, and the status that it shows.
 pub(super) fn read(object: &NodeIPPool, meta: &Meta) -> PoolObject {
@@ -44,16 +41,17 @@ pub(super) fn read(object: &NodeIPPool, meta: &Meta) -> PoolObject {
 }
 
 fn read_status(wire: &NodeIPPoolStatus) -> PoolStatus {
-    let conditions = CONDITION_TYPES
-        .into_iter()
+    // Conditions of other types are left out of comparisons.
+    let conditions = ConditionType::ALL
+        .iter()
         .filter_map(|kind| {
-            let found = wire.conditions.iter().find(|condition| condition.type_ == kind)?;
+            let found = wire.conditions.iter().find(|condition| condition.type_ == kind.as_str())?;
             let condition = Condition {
                 holds: found.status == "True",
                 reason: found.reason.clone().into(),
                 message: found.message.clone(),
             };
-            Some((kind, condition))
+            Some((*kind, condition))
         })
         .collect();
     let nodes = wire.nodes.clone().unwrap_or_default();
@@ -104,11 +102,11 @@ pub fn merge_patch(write: &PoolStatusWrite) -> Value {
         .conditions
         .iter()
         .map(|(kind, condition)| WireCondition {
-            type_: (*kind).to_owned(),
+            type_: kind.as_str().to_owned(),
             status: if condition.holds { "True" } else { "False" }.to_owned(),
             reason: condition.reason.to_string(),
             message: condition.message.clone(),
-            last_transition_time: Time(timestamp(write.transitions.get(*kind).copied().unwrap_or_default())),
+            last_transition_time: Time(timestamp(write.transitions.get(kind).copied().unwrap_or_default())),
             observed_generation: Some(status.observed_generation),
         })
         .collect();

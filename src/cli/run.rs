@@ -10,18 +10,17 @@ use anyhow::Context;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::api::cilium_node::ManagedFields;
 use crate::cilium::settings;
 use crate::controller::client::Clients;
-use crate::controller::run::{Options, Purpose, Readiness};
+use crate::controller::run::{Options, Purpose};
 use crate::controller::tasks::Tasks;
 use crate::ipam::block::Family;
 use crate::ipam::plan::{CiliumNodeOrigin, Policy};
-use crate::telemetry::{http, logs};
+use crate::telemetry::{Telemetry, http, logs};
 use crate::world::objects::Mode;
 
 /// Run the controller: give nodes blocks of the pools that select them, and more as they fill.
@@ -74,7 +73,7 @@ pub struct Args {
     #[arg(long)]
     keep_managed_fields: bool,
 
-    /// Where to serve /livez and /readyz.
+    /// Where to serve /livez, /readyz and /metrics.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9920")]
     listen: SocketAddr,
 
@@ -106,7 +105,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     info!(version = env!("CARGO_PKG_VERSION"), server = %config.cluster_url, "starting");
     let clients = Clients::new(&config, args.request_timeout).context("can't make a client")?;
     let stop = CancellationToken::new();
-    let (readiness, ready) = watch::channel(Readiness::NotReady("starting".to_owned()));
+    let telemetry = Telemetry::start();
 
     let mut tasks = Tasks::default();
     if !args.dry_run {
@@ -118,7 +117,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
                 .with_context(|| format!("can't write the address file {}", file.display()))?;
         }
         info!(%address, "listening");
-        tasks.spawn("http", http::serve(listener, ready, stop.clone()));
+        tasks.spawn("http", http::serve(listener, telemetry.clone(), stop.clone()));
     }
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stopper = stop.clone();
@@ -132,7 +131,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
         Ok(())
     });
 
-    let end = crate::controller::run::run(clients, options(&args), readiness, stop.clone()).await;
+    let end = crate::controller::run::run(clients, options(&args), telemetry, stop.clone()).await;
     stop.cancel();
     tasks.finish().await;
     end.map(|()| ExitCode::SUCCESS)

@@ -8,8 +8,10 @@
 
 pub mod client;
 pub mod dry_run;
+pub mod events;
 pub mod input;
 pub mod mode;
+mod report;
 pub mod run;
 pub mod tasks;
 pub mod timeline;

@@ -5,12 +5,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info};
 
 use super::client::Clients;
+use super::events::{self, Events};
 use super::input::{CAPACITY, Input};
+use super::report::Reporter;
 use super::tasks::Tasks;
 use super::timeline::Timeline;
 use super::watch::Watches;
@@ -18,13 +20,14 @@ use super::write::Writer;
 use super::{dry_run, mode};
 use crate::api::cilium_node::ManagedFields;
 use crate::api::watched::{CiliumNodes, Claims, Nodes, Pools};
-use crate::ipam::finding::{Finding, FindingKind};
 use crate::ipam::plan::{self, Policy};
 use crate::ipam::report;
+use crate::telemetry::metrics::{Decision, WriteKind};
+use crate::telemetry::{Telemetry, heartbeat};
 use crate::world::gather::Gathering;
 use crate::world::objects::Mode;
 use crate::world::observe::{Kind, Observation};
-use crate::world::write::Write;
+use crate::world::write::{Answer, Write};
 use crate::world::{Now, World};
 
 /// How many inputs are taken in before the next decisions: decisions on a burst are made once.
@@ -71,7 +74,7 @@ pub enum Readiness {
 pub async fn run(
     clients: Clients,
     options: Options,
-    readiness: watch::Sender<Readiness>,
+    telemetry: Telemetry,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let (sender, mut inputs) = mpsc::channel(CAPACITY);
@@ -80,6 +83,7 @@ pub async fn run(
         clients: clients.clone(),
         timeline: timeline.clone(),
         inputs: sender.clone(),
+        metrics: telemetry.metrics.clone(),
         stop: stop.clone(),
     };
     let mut tasks = Tasks::default();
@@ -93,7 +97,7 @@ pub async fn run(
     tasks.spawn("watch claims", watches.clone().follow::<Claims>());
     tasks.spawn("timeline", watches.clone().guard_timeline::<Claims>());
 
-    let Some(world) = gather(&mut inputs, &mut tasks, &watches, &readiness).await? else {
+    let Some(world) = gather(&mut inputs, &mut tasks, &watches, &telemetry).await? else {
         return Ok(());
     };
     if options.purpose == Purpose::DryRun {
@@ -101,16 +105,20 @@ pub async fn run(
         stop.cancel();
         return Ok(());
     }
+    let (events, told) = Events::channel(telemetry.metrics.clone());
+    let (client, timeout, metrics) = (clients.writes.clone(), clients.timeout, telemetry.metrics.clone());
+    tasks.spawn("events", events::record(client, timeout, told, metrics));
+    telemetry.metrics.set_write_limit(options.max_parallel_writes);
     let writer = Writer { clients, timeline, managed_fields: options.managed_fields };
     let mut serving = Loop {
         world,
         clock: Clock::start(),
+        slots: Arc::new(Semaphore::new(options.max_parallel_writes)),
         options,
         writer,
         sender,
         writers: Tasks::default(),
-        findings: std::collections::BTreeSet::new(),
-        readiness,
+        reporter: Reporter::new(telemetry, events),
     };
     let end = serving.serve(&mut inputs, &mut tasks, &stop).await;
     stop.cancel();
@@ -126,18 +134,26 @@ async fn gather(
     inputs: &mut mpsc::Receiver<Input>,
     tasks: &mut Tasks,
     watches: &Watches,
-    readiness: &watch::Sender<Readiness>,
+    telemetry: &Telemetry,
 ) -> anyhow::Result<Option<World>> {
     let mut gathering = Gathering::default();
     let mut lists_cilium_nodes = false;
+    let mut beats = tokio::time::interval(heartbeat::INTERVAL);
     loop {
+        telemetry.heartbeat.beat();
         let missing: Vec<&str> = gathering.missing().into_iter().map(Kind::as_str).collect();
-        readiness.send_replace(Readiness::NotReady(format!("lists still missing: {}", missing.join(", "))));
+        let why = if missing.is_empty() {
+            "Cilium's configuration is not known yet".to_owned()
+        } else {
+            format!("lists still missing: {}", missing.join(", "))
+        };
+        telemetry.set_readiness(Readiness::NotReady(why));
         let input = tokio::select! {
             biased;
             () = watches.stop.cancelled() => return Ok(None),
             (name, end) = tasks.next_end() => return Err(ended(name, end)),
             input = inputs.recv() => input,
+            _ = beats.tick() => continue,
         };
         match input {
             Some(Input::Observed(observation)) => {
@@ -186,6 +202,12 @@ impl Clock {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Now { uptime: self.began.elapsed(), wall: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX) }
     }
+
+    /// How long ago `then` was.
+    #[must_use]
+    pub fn since(self, then: Now) -> Duration {
+        self.began.elapsed().saturating_sub(then.uptime)
+    }
 }
 
 /// The owner of the world.
@@ -196,8 +218,9 @@ struct Loop {
     writer: Writer,
     sender: mpsc::Sender<Input>,
     writers: Tasks,
-    findings: std::collections::BTreeSet<Finding>,
-    readiness: watch::Sender<Readiness>,
+    /// The budget of parallel writes: one node's plan may bring several.
+    slots: Arc<Semaphore>,
+    reporter: Reporter,
 }
 
 impl Loop {
@@ -207,13 +230,17 @@ impl Loop {
         tasks: &mut Tasks,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
-        self.report_unreadable();
-        self.report_readiness();
+        self.reporter.readiness(&self.world);
+        self.reporter.show(&self.world);
+        let mut beats = tokio::time::interval(heartbeat::INTERVAL);
         let mut self_check = tokio::time::interval(SELF_CHECK);
         self_check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut batch = Vec::with_capacity(BATCH);
         loop {
+            self.reporter.beat();
             self.decide();
+            self.reporter.show_if_due(&self.world);
+            let snapshot_due = self.reporter.due();
             let wake = self.world.next_wake().map(|at| at.saturating_sub(self.clock.now().uptime));
             tokio::select! {
                 biased;
@@ -232,21 +259,22 @@ impl Loop {
                     }
                 }
                 () = tokio::time::sleep(wake.unwrap_or_default()), if wake.is_some() => {}
-                _ = self_check.tick() => self.check(),
+                () = tokio::time::sleep_until(snapshot_due.unwrap_or_else(tokio::time::Instant::now)),
+                    if snapshot_due.is_some() => {}
+                _ = self_check.tick() => self.reporter.checked(&self.world.check()),
+                _ = beats.tick() => {}
             }
             self.world.advance(self.clock.now());
         }
     }
 
     fn take_in(&mut self, input: Input) {
+        self.reporter.input(&input);
         match input {
-            Input::Observed(observation) => {
-                self.world.observe(observation);
-                self.report_unreadable();
-            }
+            Input::Observed(observation) => self.world.observe(observation),
             Input::Mode(mode) => {
                 self.world.set_mode(mode);
-                self.report_readiness();
+                self.reporter.readiness(&self.world);
             }
             Input::Finished(outcome) => self.world.finish(*outcome, self.clock.now()),
         }
@@ -262,8 +290,9 @@ impl Loop {
         {
             let now = self.clock.now();
             let plan = plan::node(&self.world, &node, self.options.policy, now);
+            self.reporter.plan(&self.world, &plan);
             self.world.begin(&plan, now);
-            self.report_findings(node.as_str(), plan.findings);
+            self.reporter.metrics().decided(Decision::Node, self.clock.since(now));
             self.send(plan.writes);
         }
         while self.world.flights() < self.options.max_parallel_writes
@@ -272,6 +301,7 @@ impl Loop {
             let now = self.clock.now();
             let status = report::pool(&self.world, &pool, now);
             self.world.begin_status(&pool, &status, now);
+            self.reporter.metrics().decided(Decision::Pool, self.clock.since(now));
             if let report::PoolPlan::Write(write) = status {
                 self.send(vec![write]);
             }
@@ -280,77 +310,27 @@ impl Loop {
 
     fn send(&mut self, writes: Vec<Write>) {
         for write in writes {
+            let tidings = Reporter::tidings(&self.world, &write);
+            let kind = WriteKind::from(&write);
             let carrier = self.writer.clone();
             let outcomes = self.sender.clone();
+            let slots = self.slots.clone();
+            let (metrics, events) = (self.reporter.metrics().clone(), self.reporter.events().clone());
             self.writers.spawn("write", async move {
+                // Never closed; and without a slot it would only be one write more.
+                let slot = slots.acquire_owned().await;
+                let in_flight = metrics.write_begins();
+                let began = Instant::now();
                 let outcome = carrier.carry_out(write).await?;
+                metrics.write_ended(kind, &outcome.answer, began.elapsed());
+                drop((in_flight, slot));
+                if outcome.answer == Answer::Done {
+                    tidings.tell(&events);
+                }
                 // The loop is gone only when the process ends.
                 let _ = outcomes.send(Input::Finished(Box::new(outcome))).await;
                 Ok(())
             });
-        }
-    }
-
-    fn report_readiness(&self) {
-        let readiness = match self.world.mode() {
-            Mode::Active(settings) => {
-                info!(families = ?settings.families, kept_for = ?settings.infrastructure, "serving");
-                Readiness::Ready
-            }
-            Mode::Passive(why) => {
-                warn!(why, "writing nothing");
-                Readiness::NotReady(why.clone())
-            }
-        };
-        self.readiness.send_replace(readiness);
-    }
-
-    /// Findings of a node replace those of its last plan; each is logged when it appears.
-    fn report_findings(&mut self, name: &str, found: Vec<Finding>) {
-        self.findings.retain(|known| {
-            known.name != name || known.kind == FindingKind::UnreadableObject || found.contains(known)
-        });
-        for finding in found {
-            if self.findings.insert(finding.clone()) {
-                warn!(
-                    finding = finding.kind.as_str(),
-                    kind = finding.subject.as_str(),
-                    name = finding.name,
-                    "{}",
-                    finding.message
-                );
-            }
-        }
-    }
-
-    fn report_unreadable(&mut self) {
-        let found: Vec<Finding> = self
-            .world
-            .all_unreadable()
-            .map(|(kind, unreadable)| {
-                let message =
-                    format!("it can't be read, and what it holds is treated as taken: {}", unreadable.reason);
-                Finding::new(FindingKind::UnreadableObject, kind, &unreadable.name, message)
-            })
-            .collect();
-        self.findings.retain(|known| known.kind != FindingKind::UnreadableObject || found.contains(known));
-        for finding in found {
-            if self.findings.insert(finding.clone()) {
-                warn!(
-                    finding = finding.kind.as_str(),
-                    kind = finding.subject.as_str(),
-                    name = finding.name,
-                    "{}",
-                    finding.message
-                );
-            }
-        }
-    }
-
-    fn check(&mut self) {
-        for difference in self.world.check() {
-            debug_assert!(false, "{difference}");
-            error!(finding = FindingKind::BrokenInvariant.as_str(), "{difference}");
         }
     }
 }

@@ -18,6 +18,7 @@ use super::input::Input;
 use super::timeline::Timeline;
 use crate::api::watched::{Watched, Wire};
 use crate::ipam::names::Revision;
+use crate::telemetry::metrics::Metrics;
 use crate::world::observe::{Kind, Listing, Object, Observation};
 
 /// Objects to a page. The client copies a page before it is decoded, so this bounds the peak of memory.
@@ -57,6 +58,8 @@ pub struct Watches {
     pub timeline: Arc<Timeline>,
     /// Where everything goes.
     pub inputs: mpsc::Sender<Input>,
+    /// Where lists and errors are counted.
+    pub metrics: Metrics,
     /// Ends the watch.
     pub stop: CancellationToken,
 }
@@ -90,6 +93,7 @@ impl Watches {
                 }
                 Ok(Event::InitDone) => {
                     let at_most = self.revision::<W>().await?;
+                    self.metrics.listed(W::KIND);
                     info!(kind = W::KIND.as_str(), objects = listed.len(), "listed");
                     let objects = std::mem::take(&mut listed);
                     Observation::Listed(Listing { kind: W::KIND, at_least, at_most, objects })
@@ -106,6 +110,7 @@ impl Watches {
                 }
                 Err(error) => {
                     let wait = backoff.next();
+                    self.metrics.watch_failed(W::KIND);
                     warn!(kind = W::KIND.as_str(), %error, retry_in = ?wait, "watch failed");
                     tokio::time::sleep(wait).await;
                     continue;
@@ -134,6 +139,7 @@ impl Watches {
                 Err(ReadError::WentBack(error)) => return Err(error.into()),
                 Err(error) => {
                     let wait = backoff.next();
+                    self.metrics.watch_failed(W::KIND);
                     warn!(kind = W::KIND.as_str(), %error, retry_in = ?wait, "list failed");
                     tokio::time::sleep(wait).await;
                 }

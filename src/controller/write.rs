@@ -111,7 +111,6 @@ impl Writer {
             Attempt::Applied(created) => match Claim::try_from(&created) {
                 Ok(created) => {
                     self.timeline.saw(created.revision);
-                    info!(block = %claim.cidr, pool = %claim.pool, node = %claim.node, "claimed");
                     return Ok((Answer::Done, Seen::Claim(Box::new(created))));
                 }
                 Err(error) => Answer::Unknown(format!("the created claim can't be read: {error}")),
@@ -145,7 +144,6 @@ impl Writer {
         };
         let answer = match attempt {
             Attempt::Applied(seen) => {
-                info!(block = %update.cidr, node = %update.node, change = ?update.change, "claim moved");
                 return Ok((Answer::Done, seen));
             }
             Attempt::Moved(why) => Answer::Moved(why),
@@ -186,17 +184,7 @@ impl Writer {
 
     async fn publish(&self, publication: &Publication) -> anyhow::Result<(Answer, Seen)> {
         let patch = merge_patch(publication, self.managed_fields);
-        let (answer, seen) = self.patch_cilium_node(&publication.node, Part::Object, patch).await?;
-        if answer == Answer::Done {
-            let blocks: Vec<String> = publication.added.iter().map(Cidr::to_string).collect();
-            info!(
-                node = %publication.node,
-                blocks = blocks.join(" "),
-                addresses = publication.entries.len(),
-                "published"
-            );
-        }
-        Ok((answer, seen))
+        self.patch_cilium_node(&publication.node, Part::Object, patch).await
     }
 
     async fn patch_cilium_node(

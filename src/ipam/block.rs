@@ -40,6 +40,15 @@ impl Family {
         }
     }
 
+    /// Its name in flags, fields and labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::V4 => "ipv4",
+            Self::V6 => "ipv6",
+        }
+    }
+
     /// The family of an address. An IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
     pub fn of(address: IpAddr) -> Self {
@@ -52,10 +61,7 @@ impl Family {
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "ipv4",
-            Self::V6 => "ipv6",
-        })
+        f.write_str(self.as_str())
     }
 }
 

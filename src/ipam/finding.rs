@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::stable_names;
 use crate::world::observe::Kind;
 
 /// Something wrong that was seen.
@@ -17,41 +18,25 @@ pub struct Finding {
     pub message: String,
 }
 
-/// The stable names of findings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FindingKind {
-    /// An object exists and can't be read; what it holds is treated as taken.
-    UnreadableObject,
-    /// A CiliumNode has an address or prefix that can't be read.
-    MalformedCiliumNode,
-    /// A CiliumNode asks for more addresses at start than it offers.
-    MinAllocate,
-    /// A claim overlaps something else, and is not published.
-    Overlap,
-    /// Two claims that overlap both stand on their CiliumNodes.
-    BothStand,
-    /// Somebody deletes a claim that a node has.
-    ClaimBeingDeleted,
-    /// A node asks for more than its first pool allows it.
-    NodeAtLimit,
-    /// The controller's own bookkeeping is not what its objects say.
-    BrokenInvariant,
-}
-
-impl FindingKind {
-    /// The stable name.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::UnreadableObject => "UnreadableObject",
-            Self::MalformedCiliumNode => "MalformedCiliumNode",
-            Self::MinAllocate => "MinAllocate",
-            Self::Overlap => "Overlap",
-            Self::BothStand => "BothStand",
-            Self::ClaimBeingDeleted => "ClaimBeingDeleted",
-            Self::NodeAtLimit => "NodeAtLimit",
-            Self::BrokenInvariant => "BrokenInvariant",
-        }
+stable_names! {
+    /// The stable names of findings.
+    pub enum FindingKind {
+        /// An object exists and can't be read; what it holds is treated as taken.
+        UnreadableObject,
+        /// A CiliumNode has an address or prefix that can't be read.
+        MalformedCiliumNode,
+        /// A CiliumNode asks for more addresses at start than it offers.
+        MinAllocate,
+        /// A claim overlaps something else, and is not published.
+        Overlap,
+        /// Two claims that overlap both stand on their CiliumNodes.
+        BothStand,
+        /// Somebody deletes a claim that a node has.
+        ClaimBeingDeleted,
+        /// A node asks for more than its first pool allows it.
+        NodeAtLimit,
+        /// The controller's own bookkeeping is not what its objects say.
+        BrokenInvariant,
     }
 }
 

@@ -1,15 +1,17 @@
-//! `/livez` and `/readyz`.
+//! `/livez`, `/readyz` and `/metrics`.
 
 use std::net::SocketAddr;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
 use axum::routing::get;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::{Telemetry, heartbeat, metrics};
 use crate::controller::run::Readiness;
 
 /// Binds the address to serve on.
@@ -20,21 +22,38 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// Serves until told to stop.
 pub async fn serve(
     listener: TcpListener,
-    readiness: watch::Receiver<Readiness>,
+    telemetry: Telemetry,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let routes = Router::new()
-        .route("/livez", get(async || "ok\n"))
+        .route("/livez", get(livez))
         .route("/readyz", get(readyz))
-        .with_state(readiness);
+        .route("/metrics", get(metrics))
+        .with_state(telemetry);
     axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await?;
     Ok(())
 }
 
+/// 200 while the loop turns; 503 with the reason when it is stuck and the process should be started anew.
+async fn livez(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
+    answer(heartbeat::verdict(telemetry.heartbeat.silence()))
+}
+
 /// 200 when the controller serves; 503 with the reason when it does not, or may not.
-async fn readyz(State(readiness): State<watch::Receiver<Readiness>>) -> (StatusCode, String) {
-    match &*readiness.borrow() {
-        Readiness::Ready => (StatusCode::OK, "ok\n".to_owned()),
-        Readiness::NotReady(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
+    answer(match telemetry.readiness() {
+        Readiness::Ready => Ok(()),
+        Readiness::NotReady(why) => Err(why),
+    })
+}
+
+async fn metrics(State(telemetry): State<Telemetry>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], telemetry.metrics.text())
+}
+
+fn answer(verdict: Result<(), String>) -> (StatusCode, String) {
+    match verdict {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }

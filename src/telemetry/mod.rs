@@ -1,4 +1,46 @@
-//! What the process says of itself: logs, and the HTTP endpoints.
+//! What the process says of itself: logs, metrics, and the HTTP endpoints.
 
+pub mod heartbeat;
 pub mod http;
 pub mod logs;
+pub mod metrics;
+
+use tokio::sync::watch;
+
+use crate::controller::run::Readiness;
+use heartbeat::Heartbeat;
+use metrics::Metrics;
+
+/// What the controller feeds, and the HTTP endpoints show.
+#[derive(Debug, Clone)]
+pub struct Telemetry {
+    /// Whether the loop turns.
+    pub heartbeat: Heartbeat,
+    /// What is measured.
+    pub metrics: Metrics,
+    readiness: watch::Sender<Readiness>,
+}
+
+impl Telemetry {
+    /// Of a process that starts.
+    #[must_use]
+    pub fn start() -> Self {
+        Self {
+            heartbeat: Heartbeat::start(),
+            metrics: Metrics::default(),
+            readiness: watch::Sender::new(Readiness::NotReady("starting".to_owned())),
+        }
+    }
+
+    /// Whether the controller serves, from now on.
+    pub fn set_readiness(&self, readiness: Readiness) {
+        self.metrics.set_readiness(&readiness);
+        self.readiness.send_replace(readiness);
+    }
+
+    /// Whether the controller serves.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.borrow().clone()
+    }
+}

@@ -33,7 +33,7 @@ pub(super) struct Agenda {
     pools: BTreeSet<PoolName>,
     wakes: BTreeSet<(Duration, Waker)>,
     wake_of: BTreeMap<Waker, Duration>,
-    status_written: BTreeMap<PoolName, Duration>,
+    status_looked_at: BTreeMap<PoolName, Duration>,
     doubts: BTreeSet<Cidr>,
 }
 
@@ -100,17 +100,17 @@ impl Agenda {
         }
     }
 
-    pub(super) fn status_written(&mut self, pool: &PoolName, at: Duration) {
-        self.status_written.insert(pool.clone(), at);
+    pub(super) fn status_looked_at(&mut self, pool: &PoolName, at: Duration) {
+        self.status_looked_at.insert(pool.clone(), at);
     }
 
-    pub(super) fn status_written_at(&self, pool: &PoolName) -> Option<Duration> {
-        self.status_written.get(pool).copied()
+    pub(super) fn status_last_looked_at(&self, pool: &PoolName) -> Option<Duration> {
+        self.status_looked_at.get(pool).copied()
     }
 
     pub(super) fn forget_pool(&mut self, pool: &PoolName) {
         self.pools.remove(pool);
-        self.status_written.remove(pool);
+        self.status_looked_at.remove(pool);
     }
 
     pub(super) fn doubt(&mut self, cidr: Cidr) {

@@ -255,6 +255,17 @@ impl World {
         self.unreadable.iter().map(|((kind, _), unreadable)| (*kind, unreadable))
     }
 
+    /// How many objects of a kind are known, in a version that could be read.
+    #[must_use]
+    pub fn n_objects(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Node => self.nodes.len(),
+            Kind::CiliumNode => self.cilium_nodes.len(),
+            Kind::Pool => self.pools.len(),
+            Kind::Claim => self.claims.len(),
+        }
+    }
+
     /// How a node is being served.
     #[must_use]
     pub fn serving(&self, node: &NodeName) -> Option<&Serving> {
@@ -353,20 +364,21 @@ impl World {
         self.agenda.unmark_pool(pool);
         match decision {
             PoolPlan::Unchanged => {}
+            PoolPlan::Shown => self.agenda.status_looked_at(pool, now.uptime),
             PoolPlan::Later(wake) => self.agenda.wake_pool(pool, *wake),
             PoolPlan::Write(write) => {
                 if matches!(write, Write::PoolStatus(_)) {
-                    self.agenda.status_written(pool, now.uptime);
+                    self.agenda.status_looked_at(pool, now.uptime);
                 }
                 self.depart(write, now);
             }
         }
     }
 
-    /// When the status of a pool was written last.
+    /// When the status of a pool was last compared with what is the case.
     #[must_use]
-    pub fn status_written(&self, pool: &PoolName) -> Option<Duration> {
-        self.agenda.status_written_at(pool)
+    pub fn status_looked_at(&self, pool: &PoolName) -> Option<Duration> {
+        self.agenda.status_last_looked_at(pool)
     }
 
     fn depart(&mut self, write: &Write, now: Now) {

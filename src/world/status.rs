@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::ipam::block::Family;
+use crate::ipam::stable_names;
 
 /// Where counts end: the largest integer that every JSON reader holds exactly (RFC 8259 section 6).
 pub const MAX_COUNT: u64 = (1 << 53) - 1;
@@ -22,11 +23,78 @@ pub struct PoolStatus {
     /// The generation of the pool that it describes.
     pub observed_generation: i64,
     /// The conditions, by type.
-    pub conditions: BTreeMap<&'static str, Condition>,
+    pub conditions: BTreeMap<ConditionType, Condition>,
     /// The nodes that it selects.
     pub nodes: NodeCounts,
     /// What it offers, by family.
     pub families: BTreeMap<Family, FamilyCounts>,
+}
+
+stable_names! {
+    /// The types of conditions that this version writes.
+    pub enum ConditionType {
+        /// Nodes that the selector matches get blocks.
+        Ready,
+        /// An older pool declares some of its addresses.
+        Overlapping,
+        /// A family has no free block.
+        Exhausted,
+        /// The pool asks for something that this version does not do.
+        Limited,
+    }
+}
+
+stable_names! {
+    /// The reasons of conditions.
+    pub enum ConditionReason {
+        /// The selector and the ranges are in use.
+        Serving,
+        /// The pool can't be read.
+        Invalid,
+        /// The pool is being deleted.
+        Deleting,
+        /// No block fits into its ranges.
+        Empty,
+        /// Nothing of it is declared by an older pool.
+        NoOverlap,
+        /// Something of it is declared by an older pool.
+        OverlapsOlderPool,
+        /// Every family has a free block.
+        FreeBlocks,
+        /// A family has none.
+        NoFreeBlocks,
+        /// Everything that it asks for is done.
+        NoLimit,
+        /// Something that it asks for is not.
+        NotYetImplemented,
+    }
+}
+
+impl ConditionReason {
+    /// The condition that has this reason.
+    #[must_use]
+    pub const fn condition(self) -> ConditionType {
+        match self {
+            Self::Serving | Self::Invalid | Self::Deleting | Self::Empty => ConditionType::Ready,
+            Self::NoOverlap | Self::OverlapsOlderPool => ConditionType::Overlapping,
+            Self::FreeBlocks | Self::NoFreeBlocks => ConditionType::Exhausted,
+            Self::NoLimit | Self::NotYetImplemented => ConditionType::Limited,
+        }
+    }
+
+    /// Whether the condition holds for this reason.
+    #[must_use]
+    pub const fn holds(self) -> bool {
+        match self {
+            Self::Serving | Self::OverlapsOlderPool | Self::NoFreeBlocks | Self::NotYetImplemented => true,
+            Self::Invalid
+            | Self::Deleting
+            | Self::Empty
+            | Self::NoOverlap
+            | Self::FreeBlocks
+            | Self::NoLimit => false,
+        }
+    }
 }
 
 /// A condition without its time, which the API layer keeps from the last real transition.

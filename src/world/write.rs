@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::objects::{CiliumNode, NodeAddress};
 use super::observe::PoolObject;
-use super::status::PoolStatus;
+use super::status::{ConditionType, PoolStatus};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
 use crate::ipam::claim::{Claim, Reason};
@@ -186,7 +186,7 @@ pub struct PoolStatusWrite {
     /// The status.
     pub status: PoolStatus,
     /// When each of its conditions last changed, in milliseconds since the epoch.
-    pub transitions: BTreeMap<&'static str, i64>,
+    pub transitions: BTreeMap<ConditionType, i64>,
 }
 
 /// The object that a write is about. One write an object is in flight at a time.

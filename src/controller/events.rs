@@ -1,0 +1,323 @@
+//! Kubernetes events on Nodes and pools: a courtesy to those who look with `kubectl describe`.
+//!
+//! A task of its own, behind a bounded channel. Nothing that happens here blocks or fails the loop: an event that
+//! can't be taken, or is not made, is counted and forgotten; the log has all of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event as KubeEvent, EventType, Recorder, Reporter};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tracing::{debug, warn};
+
+use super::client::FIELD_MANAGER;
+use crate::api::{GROUP, VERSION};
+use crate::ipam::names::{NodeName, PoolName, Uid};
+use crate::ipam::stable_names;
+use crate::telemetry::metrics::Metrics;
+
+/// How many events may wait. The start of a cluster of a thousand nodes brings one a node; more are not worth the
+/// memory, and are dropped.
+pub const CAPACITY: usize = 1024;
+/// The shortest time between two events of one reason on one object.
+pub const INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// The pause after each event: 20 a second, a tenth of what the claims and publications of a start may take from the
+/// API server.
+const PAUSE: Duration = Duration::from_millis(50);
+
+stable_names! {
+    /// The reasons of events.
+    pub enum EventReason {
+        /// Blocks stand on the CiliumNode of the Node; its agent may use them.
+        BlocksPublished,
+        /// The Node came back, and the blocks that it had are held for it again.
+        BlocksReturned,
+        /// The Node could not be given enough to start, and what it got went back to the pool.
+        BlocksGivenBack,
+        /// No pool of the Node has a free block.
+        NoCapacity,
+        /// The Node asks for more than its first pool allows it.
+        NodeAtLimit,
+        /// A block of the Node overlaps something else, and is not published.
+        Overlap,
+        /// A block of the Node and an overlapping one of another Node both stand.
+        BothStand,
+        /// Somebody deletes a claim of the Node.
+        ClaimBeingDeleted,
+        /// The CiliumNode of the Node has an address or prefix that can't be read.
+        MalformedCiliumNode,
+        /// The CiliumNode of the Node asks for more addresses at start than it offers.
+        MinAllocate,
+        /// The pool has no free block any more.
+        Exhausted,
+        /// The pool has free blocks again.
+        CapacityReturned,
+        /// The pool shares addresses with an older one and does not get them.
+        Overlapping,
+        /// The pool can't be read.
+        InvalidPool,
+    }
+}
+
+/// Whether an event tells of something good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tone {
+    Normal,
+    Warning,
+}
+
+impl EventReason {
+    fn tone(self) -> Tone {
+        match self {
+            Self::BlocksPublished | Self::BlocksReturned | Self::CapacityReturned => Tone::Normal,
+            Self::BlocksGivenBack
+            | Self::NoCapacity
+            | Self::NodeAtLimit
+            | Self::Overlap
+            | Self::BothStand
+            | Self::ClaimBeingDeleted
+            | Self::MalformedCiliumNode
+            | Self::MinAllocate
+            | Self::Exhausted
+            | Self::Overlapping
+            | Self::InvalidPool => Tone::Warning,
+        }
+    }
+
+    /// What the controller was doing, as the API of events asks.
+    fn action(self) -> &'static str {
+        match self {
+            Self::BlocksPublished => "Publish",
+            Self::BlocksReturned => "Hold",
+            Self::BlocksGivenBack => "Release",
+            Self::NoCapacity | Self::NodeAtLimit => "Claim",
+            Self::Overlap
+            | Self::BothStand
+            | Self::ClaimBeingDeleted
+            | Self::MalformedCiliumNode
+            | Self::MinAllocate => "Plan",
+            Self::Exhausted | Self::CapacityReturned | Self::Overlapping | Self::InvalidPool => "Report",
+        }
+    }
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventFate {
+    /// The API server has it.
+    Created,
+    /// One of the same reason on the same object was created less than [`INTERVAL`] ago.
+    HeldBack,
+    /// Too many waited.
+    Dropped,
+    /// The API server refused it or did not answer.
+    Failed,
+}
+
+impl EventFate {
+    /// Every fate.
+    pub const ALL: [Self; 4] = [Self::Created, Self::HeldBack, Self::Dropped, Self::Failed];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::HeldBack => "held_back",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// The object that an event is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Subject {
+    /// A Node of this uid.
+    Node(NodeName, Uid),
+    /// A pool of this uid.
+    Pool(PoolName, Uid),
+}
+
+impl Subject {
+    fn reference(&self) -> ObjectReference {
+        let (kind, api_version, name, uid) = match self {
+            Self::Node(name, uid) => ("Node", "v1".to_owned(), name.as_str(), uid),
+            Self::Pool(name, uid) => ("NodeIPPool", format!("{GROUP}/{VERSION}"), name.as_str(), uid),
+        };
+        ObjectReference {
+            kind: Some(kind.to_owned()),
+            api_version: Some(api_version),
+            name: Some(name.to_owned()),
+            uid: Some(uid.as_str().to_owned()),
+            ..ObjectReference::default()
+        }
+    }
+}
+
+/// An event that is to be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its object.
+    pub subject: Subject,
+    /// Its reason.
+    pub reason: EventReason,
+    /// A sentence for a person.
+    pub note: String,
+}
+
+/// The way in. Never waits.
+#[derive(Debug, Clone)]
+pub struct Events {
+    sender: mpsc::Sender<Event>,
+    metrics: Metrics,
+}
+
+impl Events {
+    /// A channel: the way in, and what [`record`] takes.
+    #[must_use]
+    pub fn channel(metrics: Metrics) -> (Self, mpsc::Receiver<Event>) {
+        let (sender, receiver) = mpsc::channel(CAPACITY);
+        (Self { sender, metrics }, receiver)
+    }
+
+    /// Says that something happened. Dropped, and counted, when too many wait.
+    pub fn tell(&self, event: Event) {
+        let reason = event.reason;
+        if self.sender.try_send(event).is_err() {
+            self.metrics.event(reason, EventFate::Dropped);
+        }
+    }
+}
+
+/// Makes events until nobody can tell of any more, or the future is dropped.
+pub async fn record(
+    client: Client,
+    timeout: Duration,
+    mut events: mpsc::Receiver<Event>,
+    metrics: Metrics,
+) -> anyhow::Result<()> {
+    // In a pod the name of the host is that of the pod.
+    let reporter =
+        Reporter { instance: Reporter::from(FIELD_MANAGER).instance, controller: FIELD_MANAGER.to_owned() };
+    let mut recently = Recently::default();
+    let mut warned = false;
+    while let Some(event) = events.recv().await {
+        if !recently.admits(&event, Instant::now()) {
+            metrics.event(event.reason, EventFate::HeldBack);
+            continue;
+        }
+        // A recorder of its own each time: a recorder that has seen a reason before repeats the note of then.
+        let recorder = Recorder::new(client.clone(), reporter.clone());
+        let kube_event = KubeEvent {
+            type_: match event.reason.tone() {
+                Tone::Normal => EventType::Normal,
+                Tone::Warning => EventType::Warning,
+            },
+            reason: event.reason.as_str().to_owned(),
+            note: Some(truncated(&event.note)),
+            action: event.reason.action().to_owned(),
+            secondary: None,
+        };
+        let reference = event.subject.reference();
+        let failure = match tokio::time::timeout(timeout, recorder.publish(&kube_event, &reference)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!("no answer within {}", humantime::format_duration(timeout))),
+        };
+        metrics.event(event.reason, if failure.is_none() { EventFate::Created } else { EventFate::Failed });
+        if let Some(why) = failure {
+            if warned {
+                debug!(reason = event.reason.as_str(), why, "event not made");
+            } else {
+                warn!(
+                    reason = event.reason.as_str(),
+                    why, "event not made; further failures are only counted"
+                );
+                warned = true;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+/// The API server takes notes of at most 1 kB.
+fn truncated(note: &str) -> String {
+    const MOST: usize = 1023;
+    let end = (0..=note.len().min(MOST)).rev().find(|end| note.is_char_boundary(*end)).unwrap_or_default();
+    note[..end].to_owned()
+}
+
+/// When an event of each reason was last made on each object.
+#[derive(Debug, Default)]
+struct Recently {
+    last: BTreeMap<(Subject, EventReason), Instant>,
+    swept: Option<Instant>,
+}
+
+impl Recently {
+    /// Whether the event may be made now; if so, it counts as made.
+    fn admits(&mut self, event: &Event, now: Instant) -> bool {
+        let is_recent = |made: &Instant| now.saturating_duration_since(*made) < INTERVAL;
+        // Once an interval: the map never holds more than two intervals' worth.
+        if !self.swept.as_ref().is_some_and(is_recent) {
+            self.last.retain(|_, made| is_recent(made));
+            self.swept = Some(now);
+        }
+        let key = (event.subject.clone(), event.reason);
+        if self.last.get(&key).is_some_and(is_recent) {
+            return false;
+        }
+        self.last.insert(key, now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(node: &str, reason: EventReason) -> Event {
+        Event { subject: Subject::Node(node.into(), "u".into()), reason, note: String::new() }
+    }
+
+    #[test]
+    fn a_reason_on_an_object_is_told_once_in_five_minutes() {
+        let mut recently = Recently::default();
+        let start = Instant::now();
+        let mut check = |node, reason, after, admitted| {
+            assert_eq!(recently.admits(&event(node, reason), start + Duration::from_secs(after)), admitted);
+        };
+        check("a", EventReason::NoCapacity, 0, true);
+        check("a", EventReason::NoCapacity, 299, false);
+        check("a", EventReason::BlocksPublished, 299, true);
+        check("b", EventReason::NoCapacity, 299, true);
+        check("a", EventReason::NoCapacity, 300, true);
+        check("a", EventReason::NoCapacity, 599, false);
+        assert_eq!(recently.last.len(), 3);
+        assert!(recently.admits(&event("c", EventReason::NoCapacity), start + Duration::from_secs(1200)));
+        assert_eq!(recently.last.len(), 1, "what is long ago is forgotten");
+    }
+
+    #[test]
+    fn a_full_channel_drops_and_counts() {
+        let metrics = Metrics::default();
+        let (events, _receiver) = Events::channel(metrics.clone());
+        for _ in 0..CAPACITY + 3 {
+            events.tell(event("a", EventReason::NoCapacity));
+        }
+        let line = "cilium_node_ipam_events_total{reason=\"NoCapacity\",outcome=\"dropped\"} 3";
+        assert!(metrics.text().lines().any(|found| found == line), "{}", metrics.text());
+    }
+
+    #[test]
+    fn a_note_is_cut_between_characters() {
+        let note = "é".repeat(600);
+        assert_eq!(truncated(&note), "é".repeat(511));
+        assert_eq!(truncated("short"), "short");
+    }
+}

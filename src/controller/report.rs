@@ -1,0 +1,312 @@
+//! What the loop tells: log lines, findings, events, readiness, the heartbeat, and the snapshot behind `/metrics`.
+//!
+//! Decides nothing about nodes and pools. Costs little at each input; what costs a pass over the world is done at
+//! most once a second, and only when something changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+use super::events::{Event, EventReason, Events, Subject};
+use super::input::Input;
+use super::run::Readiness;
+use crate::ipam::account::{self, Account, Cause, Step, listed};
+use crate::ipam::finding::{Finding, FindingKind};
+use crate::ipam::names::NodeName;
+use crate::ipam::plan::{NodePlan, Unmet, WaitsFor};
+use crate::ipam::snapshot::snapshot;
+use crate::telemetry::Telemetry;
+use crate::telemetry::metrics::{InputKind, Metrics};
+use crate::world::World;
+use crate::world::objects::Mode;
+use crate::world::observe::Observation;
+use crate::world::status::{ConditionReason, ConditionType, PoolStatus};
+use crate::world::write::{PoolStatusWrite, Write};
+
+/// The shortest time between two snapshots. A scrape comes every 15 s or so, and each snapshot is a pass over all
+/// claims and nodes: a few milliseconds at 5,000 nodes.
+const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Tells what the loop does.
+#[derive(Debug)]
+pub(super) struct Reporter {
+    telemetry: Telemetry,
+    events: Events,
+    /// Findings of the last plan of each node.
+    findings: BTreeMap<NodeName, BTreeSet<Finding>>,
+    /// Findings about objects that can't be read.
+    unreadable: BTreeSet<Finding>,
+    /// When the next snapshot is due, where something changed since the last.
+    due: Option<Instant>,
+    last_snapshot: Option<Instant>,
+}
+
+/// What is told when a write is done.
+#[derive(Debug)]
+pub(super) struct Tidings {
+    account: Option<Account>,
+    told: Vec<Event>,
+}
+
+impl Reporter {
+    pub(super) fn new(telemetry: Telemetry, events: Events) -> Self {
+        Self {
+            telemetry,
+            events,
+            findings: BTreeMap::new(),
+            unreadable: BTreeSet::new(),
+            due: None,
+            last_snapshot: None,
+        }
+    }
+
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.telemetry.metrics
+    }
+
+    pub(super) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// The loop has turned.
+    pub(super) fn beat(&self) {
+        self.telemetry.heartbeat.beat();
+    }
+
+    /// When the next snapshot is to be made, if any.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Something changed that a snapshot shows.
+    fn changed(&mut self) {
+        if self.due.is_none() {
+            let now = Instant::now();
+            self.due = Some(self.last_snapshot.map_or(now, |last| now.max(last + SNAPSHOT_INTERVAL)));
+        }
+    }
+
+    /// Makes the snapshot that is due, if one is.
+    pub(super) fn show_if_due(&mut self, world: &World) {
+        if self.due.is_some_and(|due| due <= Instant::now()) {
+            self.show(world);
+        }
+    }
+
+    /// Counts the world, and looks at what can't be read.
+    pub(super) fn show(&mut self, world: &World) {
+        self.due = None;
+        self.last_snapshot = Some(Instant::now());
+        self.look_at_unreadable(world);
+        let findings = self.findings.values().flatten().chain(&self.unreadable);
+        let snapshot = snapshot(world, findings.map(|finding| finding.kind));
+        self.telemetry.metrics.publish(snapshot);
+    }
+
+    pub(super) fn input(&mut self, input: &Input) {
+        self.telemetry.metrics.input(match input {
+            Input::Observed(Observation::Listed(_)) => InputKind::Listed,
+            Input::Observed(Observation::Applied(_)) => InputKind::Applied,
+            Input::Observed(Observation::Deleted { .. }) => InputKind::Deleted,
+            Input::Mode(_) => InputKind::Mode,
+            Input::Finished(_) => InputKind::Finished,
+        });
+        self.changed();
+    }
+
+    pub(super) fn readiness(&self, world: &World) {
+        self.telemetry.set_readiness(match world.mode() {
+            Mode::Active(settings) => {
+                info!(families = ?settings.families, kept_for = ?settings.infrastructure, "serving");
+                Readiness::Ready
+            }
+            Mode::Passive(why) => {
+                warn!(why, "writing nothing");
+                Readiness::NotReady(why.clone())
+            }
+        });
+    }
+
+    /// A plan has been made for a node, and `world` does not know it yet.
+    pub(super) fn plan(&mut self, world: &World, plan: &NodePlan) {
+        self.changed();
+        let subject = world.node_uid(&plan.node).map(|uid| Subject::Node(plan.node.clone(), uid.clone()));
+        let before = world.serving(&plan.node);
+        for unmet in &plan.unmet {
+            let is_new = before.is_none_or(|serving| !serving.unmet.contains(unmet));
+            // A node at its limit is a finding.
+            if let (true, Unmet::NoCapacity(_), Some(subject)) = (is_new, unmet, &subject) {
+                info!(node = %plan.node, "{unmet}");
+                self.events.tell(Event {
+                    subject: subject.clone(),
+                    reason: EventReason::NoCapacity,
+                    note: unmet.to_string(),
+                });
+            }
+        }
+        self.findings_of(plan, subject.as_ref());
+    }
+
+    /// Findings of a node replace those of its last plan, unless this plan came to its end before it had seen
+    /// everything. Each is logged, and told as an event, when it appears.
+    fn findings_of(&mut self, plan: &NodePlan, subject: Option<&Subject>) {
+        let mut known = self.findings.remove(&plan.node).unwrap_or_default();
+        for finding in &plan.findings {
+            if !known.contains(finding) {
+                log(finding);
+                if let (Some(subject), Some(reason)) = (subject, event_of(finding.kind)) {
+                    let note = format!("{} {}: {}", finding.subject.as_str(), finding.name, finding.message);
+                    self.events.tell(Event { subject: subject.clone(), reason, note });
+                }
+            }
+        }
+        let saw_everything = plan.is_at_rest() || plan.waits_for == Some(WaitsFor::Objects);
+        if saw_everything {
+            known = plan.findings.iter().cloned().collect();
+        } else {
+            known.extend(plan.findings.iter().cloned());
+        }
+        if !known.is_empty() {
+            self.findings.insert(plan.node.clone(), known);
+        }
+    }
+
+    fn look_at_unreadable(&mut self, world: &World) {
+        let found: BTreeSet<Finding> = world
+            .all_unreadable()
+            .map(|(kind, unreadable)| {
+                let message =
+                    format!("it can't be read, and what it holds is treated as taken: {}", unreadable.reason);
+                Finding::new(FindingKind::UnreadableObject, kind, &unreadable.name, message)
+            })
+            .collect();
+        for finding in found.difference(&self.unreadable) {
+            log(finding);
+        }
+        self.unreadable = found;
+    }
+
+    /// What to tell when `write` is done.
+    pub(super) fn tidings(world: &World, write: &Write) -> Tidings {
+        let account = account::of(world, write);
+        let told = match (&account, write) {
+            (Some(account), _) => event_of_account(world, account).into_iter().collect(),
+            (None, Write::PoolStatus(status)) => events_of_status(world, status),
+            (None, _) => Vec::new(),
+        };
+        Tidings { account, told }
+    }
+
+    /// The self-check has found these differences.
+    pub(super) fn checked(&mut self, differences: &[String]) {
+        self.telemetry.metrics.checked(differences.len());
+        for difference in differences {
+            debug_assert!(false, "{difference}");
+            error!(finding = FindingKind::BrokenInvariant.as_str(), "{difference}");
+        }
+    }
+}
+
+impl Tidings {
+    /// The write is done.
+    pub(super) fn tell(self, events: &Events) {
+        if let Some(account) = &self.account {
+            info!(
+                node = %account.node,
+                pool = listed(&account.pools),
+                block = listed(&account.blocks),
+                reason = account.cause.as_str(),
+                addresses = account.n_addresses,
+                "{}",
+                account.step.as_str()
+            );
+        }
+        for event in self.told {
+            events.tell(event);
+        }
+    }
+}
+
+fn log(finding: &Finding) {
+    warn!(
+        finding = finding.kind.as_str(),
+        kind = finding.subject.as_str(),
+        name = finding.name,
+        "{}",
+        finding.message
+    );
+}
+
+/// The event that tells of a finding on the Node.
+fn event_of(kind: FindingKind) -> Option<EventReason> {
+    match kind {
+        FindingKind::MalformedCiliumNode => Some(EventReason::MalformedCiliumNode),
+        FindingKind::MinAllocate => Some(EventReason::MinAllocate),
+        FindingKind::Overlap => Some(EventReason::Overlap),
+        FindingKind::BothStand => Some(EventReason::BothStand),
+        FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
+        FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),
+        FindingKind::UnreadableObject | FindingKind::BrokenInvariant => None,
+    }
+}
+
+fn event_of_account(world: &World, account: &Account) -> Option<Event> {
+    let blocks = listed(&account.blocks);
+    let pools = listed(&account.pools);
+    let (reason, note) = match (account.step, account.cause) {
+        (Step::Published, _) => (
+            EventReason::BlocksPublished,
+            format!(
+                "{blocks} of pool {pools}, {} addresses more ({})",
+                account.n_addresses,
+                account.cause.as_str()
+            ),
+        ),
+        (Step::Held, Cause::NodeReturned) => {
+            (EventReason::BlocksReturned, format!("{blocks} of pool {pools} is held for this node again"))
+        }
+        (Step::Releasing, Cause::Unused) => (
+            EventReason::BlocksGivenBack,
+            format!("{blocks} of pool {pools} was never published and goes back to the pool"),
+        ),
+        (Step::Claimed | Step::Held | Step::Releasing | Step::Cooling | Step::Freed, _) => return None,
+    };
+    let uid = world.node_uid(&account.node)?.clone();
+    Some(Event { subject: Subject::Node(account.node.clone(), uid), reason, note })
+}
+
+/// What changed in a pool, as the status that it shows and the one that is written say.
+fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Event> {
+    let Some(object) = world.pool_object(&write.pool) else {
+        return Vec::new();
+    };
+    let holds =
+        |status: &PoolStatus, kind| status.conditions.get(&kind).is_some_and(|condition| condition.holds);
+    let is_invalid = |status: &PoolStatus| {
+        status
+            .conditions
+            .get(&ConditionType::Ready)
+            .is_some_and(|ready| ready.reason == ConditionReason::Invalid.as_str())
+    };
+    let before = &object.status;
+    let after = &write.status;
+    let became = |kind| holds(after, kind) && !holds(before, kind);
+    let ceased = |kind| holds(before, kind) && !holds(after, kind);
+    let transitions = [
+        (became(ConditionType::Exhausted), EventReason::Exhausted, ConditionType::Exhausted),
+        (ceased(ConditionType::Exhausted), EventReason::CapacityReturned, ConditionType::Exhausted),
+        (became(ConditionType::Overlapping), EventReason::Overlapping, ConditionType::Overlapping),
+        (is_invalid(after) && !is_invalid(before), EventReason::InvalidPool, ConditionType::Ready),
+    ];
+    transitions
+        .into_iter()
+        .filter(|(happened, ..)| *happened)
+        .map(|(_, reason, condition)| Event {
+            subject: Subject::Pool(write.pool.clone(), write.uid.clone()),
+            reason,
+            note: after.conditions.get(&condition).map(|shown| shown.message.clone()).unwrap_or_default(),
+        })
+        .collect()
+}

@@ -1,0 +1,434 @@
+//! `/metrics`: counters that the controller feeds, and the last snapshot of the world.
+//!
+//! Names begin with `cilium_node_ipam_` and are stable; `docs/operations.md` has an entry for each. Labels are pools,
+//! families and names that this program knows: never nodes, so that the number of series is that of the pools.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family as Series;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use tokio::sync::watch;
+
+use crate::controller::events::{EventFate, EventReason};
+use crate::controller::run::Readiness;
+use crate::ipam::snapshot::Snapshot;
+use crate::world::observe::Kind;
+use crate::world::write::{Answer, Write};
+
+/// The prefix of every name.
+pub const PREFIX: &str = "cilium_node_ipam";
+
+/// The media type of [`Metrics::text`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Label names and values, in order.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
+
+/// Everything that is measured. Clones share what they count.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    writes: Series<Labels<2>, Counter>,
+    write_duration: Series<Labels<1>, Histogram, fn() -> Histogram>,
+    writes_in_flight: Gauge,
+    writes_in_flight_limit: Gauge,
+    inputs: Series<Labels<1>, Counter>,
+    decision_duration: Series<Labels<1>, Histogram, fn() -> Histogram>,
+    watch_lists: Series<Labels<1>, Counter>,
+    watch_errors: Series<Labels<1>, Counter>,
+    self_checks: Counter,
+    self_check_differences: Gauge,
+    events: Series<Labels<2>, Counter>,
+    ready: Gauge,
+    snapshot: watch::Sender<Arc<Snapshot>>,
+    registry: Arc<Registry>,
+}
+
+/// What a decision is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// A node.
+    Node,
+    /// The object of a pool.
+    Pool,
+}
+
+/// What an input is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputKind {
+    /// A list of a kind.
+    Listed,
+    /// An object that appeared or changed.
+    Applied,
+    /// An object that is gone.
+    Deleted,
+    /// Cilium's configuration.
+    Mode,
+    /// The outcome of a write.
+    Finished,
+}
+
+const DECISIONS: [&str; 2] = ["node", "pool"];
+const INPUTS: [&str; 5] = ["listed", "applied", "deleted", "mode", "finished"];
+const OUTCOMES: [&str; 4] = ["done", "moved", "refused", "unknown"];
+const WRITES: [&str; 11] = [
+    "claim",
+    "move_claim",
+    "publish",
+    "touch",
+    "ping",
+    "create_ciliumnode",
+    "pool_status",
+    "pool_finalizers",
+    "confirm_claims",
+    "read_claim",
+    "read_ciliumnode",
+];
+
+/// From 1 ms, below which no API server answers, to half a minute, beyond the time-out of a request.
+fn of_requests() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 16))
+}
+
+/// From 10 µs, a decision without a change, to beyond the 100 ms in which a loop is noticed to stand.
+fn of_decisions() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_01, 4.0, 9))
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            writes: Series::default(),
+            write_duration: Series::new_with_constructor(of_requests),
+            writes_in_flight: Gauge::default(),
+            writes_in_flight_limit: Gauge::default(),
+            inputs: Series::default(),
+            decision_duration: Series::new_with_constructor(of_decisions),
+            watch_lists: Series::default(),
+            watch_errors: Series::default(),
+            self_checks: Counter::default(),
+            self_check_differences: Gauge::default(),
+            events: Series::default(),
+            ready: Gauge::default(),
+            snapshot: watch::Sender::new(Arc::default()),
+            registry: Arc::default(),
+        };
+        metrics.begin_at_zero();
+        let registry = Arc::new(metrics.registry());
+        Self { registry, ..metrics }
+    }
+}
+
+impl Metrics {
+    /// Everything as Prometheus reads it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        match encode(&mut text, &self.registry) {
+            Ok(()) => text,
+            // Writing to a string does not fail; a collector that did would be a defect.
+            Err(error) => format!("# {error}\n# EOF\n"),
+        }
+    }
+
+    /// A write of this kind has begun. Ends with the value that it returns.
+    pub fn write_begins(&self) -> InFlight {
+        self.writes_in_flight.inc();
+        InFlight(self.writes_in_flight.clone())
+    }
+
+    /// A write has come to its end.
+    pub fn write_ended(&self, kind: WriteKind, answer: &Answer, took: Duration) {
+        let outcome = match answer {
+            Answer::Done => "done",
+            Answer::Moved(_) => "moved",
+            Answer::Refused(..) => "refused",
+            Answer::Unknown(_) => "unknown",
+        };
+        self.writes.get_or_create(&[("kind", kind.0), ("outcome", outcome)]).inc();
+        self.write_duration.get_or_create(&[("kind", kind.0)]).observe(took.as_secs_f64());
+    }
+
+    /// No more writes than this at one time.
+    pub fn set_write_limit(&self, limit: usize) {
+        self.writes_in_flight_limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
+    }
+
+    /// The loop has taken in an input.
+    pub fn input(&self, kind: InputKind) {
+        let name = match kind {
+            InputKind::Listed => "listed",
+            InputKind::Applied => "applied",
+            InputKind::Deleted => "deleted",
+            InputKind::Mode => "mode",
+            InputKind::Finished => "finished",
+        };
+        self.inputs.get_or_create(&[("kind", name)]).inc();
+    }
+
+    /// A decision has been made.
+    pub fn decided(&self, decision: Decision, took: Duration) {
+        let name = match decision {
+            Decision::Node => "node",
+            Decision::Pool => "pool",
+        };
+        self.decision_duration.get_or_create(&[("kind", name)]).observe(took.as_secs_f64());
+    }
+
+    /// A kind has been listed anew.
+    pub fn listed(&self, kind: Kind) {
+        self.watch_lists.get_or_create(&[("kind", kind.as_str())]).inc();
+    }
+
+    /// A watch or list of a kind has failed.
+    pub fn watch_failed(&self, kind: Kind) {
+        self.watch_errors.get_or_create(&[("kind", kind.as_str())]).inc();
+    }
+
+    /// The self-check has found so many differences.
+    pub fn checked(&self, differences: usize) {
+        self.self_checks.inc();
+        self.self_check_differences.set(i64::try_from(differences).unwrap_or(i64::MAX));
+    }
+
+    /// What became of an event.
+    pub fn event(&self, reason: EventReason, fate: EventFate) {
+        self.events.get_or_create(&[("reason", reason.as_str()), ("outcome", fate.as_str())]).inc();
+    }
+
+    /// Whether the controller serves.
+    pub fn set_readiness(&self, readiness: &Readiness) {
+        self.ready.set(i64::from(*readiness == Readiness::Ready));
+    }
+
+    /// Shows `snapshot` from now on.
+    pub fn publish(&self, snapshot: Snapshot) {
+        self.snapshot.send_replace(Arc::new(snapshot));
+    }
+
+    /// Every series of names that this program knows is there from the start, so that a rate never misses its first.
+    fn begin_at_zero(&self) {
+        for kind in WRITES {
+            drop(self.write_duration.get_or_create(&[("kind", kind)]));
+            for outcome in OUTCOMES {
+                drop(self.writes.get_or_create(&[("kind", kind), ("outcome", outcome)]));
+            }
+        }
+        for kind in INPUTS {
+            drop(self.inputs.get_or_create(&[("kind", kind)]));
+        }
+        for kind in DECISIONS {
+            drop(self.decision_duration.get_or_create(&[("kind", kind)]));
+        }
+        for kind in Kind::ALL {
+            drop(self.watch_lists.get_or_create(&[("kind", kind.as_str())]));
+            drop(self.watch_errors.get_or_create(&[("kind", kind.as_str())]));
+        }
+        for reason in EventReason::ALL {
+            for fate in EventFate::ALL {
+                drop(self.events.get_or_create(&[("reason", reason.as_str()), ("outcome", fate.as_str())]));
+            }
+        }
+    }
+
+    fn registry(&self) -> Registry {
+        let mut registry = Registry::with_prefix(PREFIX);
+        registry.register("build", "The version of this program", Info::new([("version", VERSION)]));
+        registry.register(
+            "ready",
+            "Whether the controller serves: 1 as /readyz says 200",
+            self.ready.clone(),
+        );
+        registry.register("writes", "Writes and single reads, by kind and outcome", self.writes.clone());
+        registry.register_with_unit(
+            "write_duration",
+            "How long writes and single reads took, until what became of them was known",
+            Unit::Seconds,
+            self.write_duration.clone(),
+        );
+        registry.register(
+            "writes_in_flight",
+            "Writes and single reads that are under way",
+            self.writes_in_flight.clone(),
+        );
+        registry.register(
+            "writes_in_flight_limit",
+            "The most writes and single reads at one time, as --max-parallel-writes says",
+            self.writes_in_flight_limit.clone(),
+        );
+        registry.register("inputs", "Inputs that the loop has taken in", self.inputs.clone());
+        registry.register_with_unit(
+            "decision_duration",
+            "How long decisions took",
+            Unit::Seconds,
+            self.decision_duration.clone(),
+        );
+        registry.register(
+            "watch_lists",
+            "Complete lists of a kind; the first is the start",
+            self.watch_lists.clone(),
+        );
+        registry.register("watch_errors", "Failures of watches and lists", self.watch_errors.clone());
+        registry.register(
+            "self_checks",
+            "Comparisons of the bookkeeping with the objects",
+            self.self_checks.clone(),
+        );
+        registry.register(
+            "self_check_differences",
+            "Differences that the last of these comparisons found; anything but 0 is a defect of this program",
+            self.self_check_differences.clone(),
+        );
+        registry.register("events", "Kubernetes events, by what became of them", self.events.clone());
+        registry.register_collector(Box::new(World(self.snapshot.subscribe())));
+        registry
+    }
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// One write that is under way; it ends when this is dropped.
+#[derive(Debug)]
+#[must_use]
+pub struct InFlight(Gauge);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// The kind of a write, as a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteKind(&'static str);
+
+impl From<&Write> for WriteKind {
+    fn from(write: &Write) -> Self {
+        Self(match write {
+            Write::CreateClaim(_) => "claim",
+            Write::UpdateClaim(_) => "move_claim",
+            Write::Publish(_) => "publish",
+            Write::Touch(_) => "touch",
+            Write::Ping(_) => "ping",
+            Write::CreateCiliumNode(_) => "create_ciliumnode",
+            Write::PoolStatus(_) => "pool_status",
+            Write::PoolFinalizers(_) => "pool_finalizers",
+            Write::ConfirmClaims(_) => "confirm_claims",
+            Write::ReadClaim(..) => "read_claim",
+            Write::ReadCiliumNode(_) => "read_ciliumnode",
+        })
+    }
+}
+
+/// The last snapshot, encoded when it is asked for; so the series of a pool that is gone go with it.
+#[derive(Debug)]
+struct World(watch::Receiver<Arc<Snapshot>>);
+
+impl Collector for World {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let snapshot = self.0.borrow().clone();
+        let pools = || snapshot.pools.iter().map(|(name, pool)| (name.as_str(), pool));
+        let families = || {
+            pools().flat_map(|(name, pool)| {
+                pool.tally.families.iter().map(move |(family, counts)| (name, family.as_str(), counts))
+            })
+        };
+        gauges(
+            &mut encoder,
+            "pool_blocks",
+            "Blocks of a pool, by state; the states sum up to all that it has",
+            families().flat_map(|(pool, family, counts)| {
+                let claimed = counts.held + counts.draining + counts.cooling;
+                [
+                    ("held", counts.held),
+                    ("draining", counts.draining),
+                    ("cooling", counts.cooling),
+                    ("free", counts.free),
+                    ("unavailable", counts.blocks.saturating_sub(claimed.saturating_add(counts.free))),
+                ]
+                .map(|(state, value)| ([("pool", pool), ("family", family), ("state", state)], value))
+            }),
+        )?;
+        gauges(
+            &mut encoder,
+            "pool_addresses",
+            "Addresses of a pool, by state: used and unused ones are published, unpublished ones are in free blocks",
+            families().flat_map(|(pool, family, counts)| {
+                let unused = counts.published.saturating_sub(counts.used);
+                [
+                    ("used", counts.used),
+                    ("unused", unused),
+                    ("unpublished", counts.addresses_free.saturating_sub(unused)),
+                ]
+                .map(|(state, value)| ([("pool", pool), ("family", family), ("state", state)], value))
+            }),
+        )?;
+        gauges(
+            &mut encoder,
+            "pool_nodes",
+            "Nodes that a pool selects, by state",
+            pools().flat_map(|(pool, counts)| {
+                let nodes = counts.tally.nodes;
+                [
+                    ("served", nodes.served),
+                    ("waiting", nodes.waiting),
+                    ("pending", nodes.selected.saturating_sub(nodes.served.saturating_add(nodes.waiting))),
+                ]
+                .map(|(state, value)| ([("pool", pool), ("state", state)], value))
+            }),
+        )?;
+        gauges(
+            &mut encoder,
+            "pool_condition",
+            "Whether a condition of a pool holds: 1 where its status is True",
+            pools().flat_map(|(pool, counts)| {
+                counts.conditions.iter().map(move |(condition, holds)| {
+                    ([("pool", pool), ("condition", condition.as_str())], u64::from(*holds))
+                })
+            }),
+        )?;
+        let nodes = snapshot.nodes.iter().map(|(state, n)| ([("state", state.as_str())], *n));
+        gauges(&mut encoder, "nodes", "Nodes of the cluster, by state", nodes)?;
+        let objects = snapshot.objects.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
+        gauges(&mut encoder, "objects", "Objects that the controller knows", objects)?;
+        let unreadable = snapshot.unreadable.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
+        gauges(
+            &mut encoder,
+            "unreadable_objects",
+            "Objects that exist and can't be read; what they hold is treated as taken",
+            unreadable,
+        )?;
+        let findings = snapshot.findings.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
+        gauges(&mut encoder, "findings", "Findings that stand", findings)
+    }
+}
+
+/// One gauge with all its series; nothing, where there is none.
+fn gauges<'a, const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    series: impl Iterator<Item = ([(&'a str, &'a str); N], u64)>,
+) -> Result<(), std::fmt::Error>
+where
+    [(&'a str, &'a str); N]: EncodeLabelSet,
+{
+    let mut series = series.peekable();
+    if series.peek().is_none() {
+        return Ok(());
+    }
+    // The registry puts the prefix before it, but no period behind it as it does with others.
+    let mut metric = encoder.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
+    for (labels, value) in series {
+        ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
