@@ -87,6 +87,15 @@ impl EventReason {
         }
     }
 
+    /// As the API of events writes its tone.
+    #[cfg(test)]
+    pub(crate) fn tone_name(self) -> &'static str {
+        match self.tone() {
+            Tone::Normal => "Normal",
+            Tone::Warning => "Warning",
+        }
+    }
+
     /// What the controller was doing, as the API of events asks.
     fn action(self) -> &'static str {
         match self {

@@ -432,3 +432,6 @@ where
     }
     Ok(())
 }
+
+#[cfg(test)]
+pub(crate) mod tests;
