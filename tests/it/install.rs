@@ -35,27 +35,31 @@ use crate::support::rig::under_oracle;
 
 const NAME: &str = "cilium-node-ipam";
 const NAMESPACE: &str = "kube-system";
+const EVERYWHERE: &str = "every namespace";
 const ZONE: &str = "topology.kubernetes.io/zone";
 const EXAMPLE: &str = "manifests/examples/pool.yaml";
 
 /// For each wait; the machine may be busy with other tests.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Every right that the controller has, and what for. A right that is not here is one too many, and a line that is not
-/// granted one too few.
-const RIGHTS: [(&str, &str, &[&str], &str); 7] = [
-    ("", "nodes", &["list", "watch"], "watch of Nodes"),
-    ("", "configmaps", &["list", "watch"], "mode guard, cilium-config only"),
+/// Every right that the controller has, where, and what for. A right that is not here is one too many, and a line that
+/// is not granted one too few.
+const RIGHTS: [(&str, &str, &str, &[&str], &str); 8] = [
+    (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
+    (NAMESPACE, "", "configmaps", &["list", "watch"], "mode guard, cilium-config only"),
+    ("default", "events.k8s.io", "events", &["create"], "events on objects without a namespace"),
     (
+        EVERYWHERE,
         "cilium.io",
         "ciliumnodes",
         &["list", "watch", "patch", "create"],
         "watch, settle, publish, --create-ciliumnodes",
     ),
-    ("cilium.io", "ciliumnodes/status", &["patch"], "ping"),
-    ("nodeipam.io", "nodeippools", &["list", "watch", "patch"], "watch, finalizer"),
-    ("nodeipam.io", "nodeippools/status", &["patch"], "status"),
+    (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "ping"),
+    (EVERYWHERE, "nodeipam.io", "nodeippools", &["list", "watch", "patch"], "watch, finalizer"),
+    (EVERYWHERE, "nodeipam.io", "nodeippools/status", &["patch"], "status"),
     (
+        EVERYWHERE,
         "nodeipam.io",
         "nodeipblocks",
         &["list", "watch", "create", "patch", "delete"],
@@ -89,7 +93,7 @@ async fn installation_serves_and_its_removal_takes_nothing() -> Result<()> {
         let (plane, cluster) = (&rig.control_plane, &rig.cluster);
         make(plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
         let first = versions(plane).await?;
-        ensure!(first.lines().count() == 8, "not what the manifests hold:\n{first}");
+        ensure!(first.contains("Deployment/cilium-node-ipam "), "not what the manifests hold:\n{first}");
         make(plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
         ensure!(versions(plane).await? == first, "installed again it changed:\n{first}");
         let overlay = "examples/without-kube-proxy";
@@ -175,9 +179,32 @@ async fn purge_removes_every_trace_but_the_addresses() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn rights_are_what_it_uses_and_no_more() -> Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
+    for namespace in [NAMESPACE, "default", "any-other"] {
+        let needed: BTreeSet<_> = RIGHTS
+            .into_iter()
+            .filter(|right| right.0 == EVERYWHERE || right.0 == namespace)
+            .flat_map(|(_, group, resource, verbs, _)| {
+                verbs.iter().map(move |verb| format!("{verb} {group}/{resource}"))
+            })
+            .collect();
+        assert_eq!(granted(&plane, namespace).await?, needed, "in the namespace {namespace}");
+    }
+    for (group, resource, verb, namespace, name) in REFUSED {
+        ensure!(!may(&plane, group, resource, verb, namespace, name).await?, "may {verb} {resource}.{group}");
+    }
+    // The question is one that can be answered with yes.
+    ensure!(
+        may(&plane, "", "configmaps", "list", NAMESPACE, "cilium-config").await?,
+        "can't read cilium-config"
+    );
+    Ok(())
+}
+
+/// What the server says that the controller may do in a namespace.
+async fn granted(plane: &ControlPlane, namespace: &str) -> Result<BTreeSet<String>> {
     let reviews: Api<SelfSubjectRulesReview> = Api::all(plane.controller.clone());
     let review = SelfSubjectRulesReview {
-        spec: SelfSubjectRulesReviewSpec { namespace: Some(NAMESPACE.to_owned()) },
+        spec: SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) },
         ..SelfSubjectRulesReview::default()
     };
     let status = reviews.create(&PostParams::default(), &review).await?.status.context("no answer")?;
@@ -196,23 +223,7 @@ async fn rights_are_what_it_uses_and_no_more() -> Result<()> {
             }
         }
     }
-    let needed: BTreeSet<_> = RIGHTS
-        .into_iter()
-        .flat_map(|(group, resource, verbs, _)| {
-            verbs.iter().map(move |verb| format!("{verb} {group}/{resource}"))
-        })
-        .collect();
-    assert_eq!(granted, needed);
-
-    for (group, resource, verb, namespace, name) in REFUSED {
-        ensure!(!may(&plane, group, resource, verb, namespace, name).await?, "may {verb} {resource}.{group}");
-    }
-    // The question is one that can be answered with yes.
-    ensure!(
-        may(&plane, "", "configmaps", "list", NAMESPACE, "cilium-config").await?,
-        "can't read cilium-config"
-    );
-    Ok(())
+    Ok(granted)
 }
 
 async fn may(
