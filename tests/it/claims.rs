@@ -85,7 +85,7 @@ fn showing(name: &str, cidrs: &[&str]) -> Result<DynamicObject> {
             pool[address.to_string()] = json!({});
         }
     }
-    Ok(cilium_node(name, json!({"podCIDRs": cidrs, "pool": pool})))
+    Ok(cilium_node(name, &json!({"podCIDRs": cidrs, "pool": pool})))
 }
 
 /// The name of an object is a lock on blocks of one size. Of two claims of different size that overlap neither is
@@ -105,7 +105,7 @@ async fn of_two_claims_that_overlap_one_gives_way() -> Result<()> {
         claim_for(rig, "10.1.0.48/28", "d").await?;
         rig.cluster.create(&showing("d", &["10.1.0.48/28"])?, Kind::CiliumNode).await?;
         for node in ["a", "b", "c"] {
-            rig.cluster.create(&cilium_node(node, json!({"pools": {}})), Kind::CiliumNode).await?;
+            rig.cluster.create(&cilium_node(node, &json!({"pools": {}})), Kind::CiliumNode).await?;
         }
         let chronicle = Chronicle::start(rig);
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;

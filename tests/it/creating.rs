@@ -32,14 +32,14 @@ async fn the_agent_takes_over_the_ciliumnode_that_it_finds(make: Make, families:
         rig.cluster.create_node(&NodeSpec::new("n").label("zone", "a")).await?;
         rig.cluster.wait_published("n", "both families", SOON, |seen| seen.pod_cidrs.len() == 2).await?;
         wait_claims_stand(rig).await?;
-        let made = rig.cluster.read(Kind::CiliumNode, "n").await?;
+        let created = rig.cluster.read(Kind::CiliumNode, "n").await?;
         let node = uid(rig, Kind::Node, "n").await?;
-        let owners = made.metadata.owner_references.clone().unwrap_or_default();
+        let owners = created.metadata.owner_references.clone().unwrap_or_default();
         ensure!(owners.len() == 1 && owners[0].uid == node && owners[0].kind == "Node", "{owners:?}");
         ensure!(
-            made.metadata.labels.as_ref().is_some_and(|labels| labels["zone"] == "a"),
+            created.metadata.labels.as_ref().is_some_and(|labels| labels["zone"] == "a"),
             "{:?}",
-            made.metadata
+            created.metadata
         );
 
         let claims = versions(rig, &[Kind::Block]).await?;
@@ -50,7 +50,7 @@ async fn the_agent_takes_over_the_ciliumnode_that_it_finds(make: Make, families:
         agent.allocate("ns/pod").await?;
         rig.cluster.wait_published("n", "what the agent uses", SOON, |seen| seen.n_used() == 3 * 2).await?;
         let taken = rig.cluster.read(Kind::CiliumNode, "n").await?;
-        ensure!(taken.metadata.uid == made.metadata.uid, "it made another");
+        ensure!(taken.metadata.uid == created.metadata.uid, "it made another");
         // The addresses that were kept for it are those that it has.
         let owner = |address: Option<std::net::IpAddr>| {
             let address = address.map(|address| address.to_string()).unwrap_or_default();
