@@ -12,6 +12,7 @@ mod dry_run;
 mod dual_stack;
 mod events;
 mod growth;
+mod install;
 mod joining;
 mod killed;
 mod killed_under_load;
