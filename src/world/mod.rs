@@ -55,6 +55,18 @@ pub struct KnownClaim {
     pub confirmed: Revision,
 }
 
+/// A claim that went in any way but by its states. Its block stays taken: for a node that lives the claim is made again,
+/// and for one that is gone its CiliumNode has to be known as of later than that (safety rule 6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vanished {
+    /// The block, or the range that an unreadable claim seemed to take.
+    pub cidr: Cidr,
+    /// A revision as of which it was gone.
+    pub at: Revision,
+    /// The claim as it was known; `None` where it could not be read.
+    pub claim: Option<Claim>,
+}
+
 /// How a node is being served.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Serving {
@@ -100,8 +112,8 @@ pub struct World {
     absences: BTreeMap<NodeName, Revision>,
     /// Since when this process has seen blocks rest.
     resting: BTreeMap<Cidr, Duration>,
-    /// Claims that vanished improperly, by their node, with the revision as of which its CiliumNode has to be known.
-    vanished: BTreeMap<(NodeName, Cidr), Revision>,
+    /// Claims that vanished improperly, by their node.
+    vanished: BTreeMap<(NodeName, Cidr), Vanished>,
     ledger: Ledger,
     /// The addresses of nodes themselves, by where they were found.
     own_addresses: BTreeMap<(Kind, NodeName), Vec<IpAddr>>,
@@ -201,15 +213,16 @@ impl World {
     /// The latest revision as of which a CiliumNode is known not to exist; zero when it may.
     #[must_use]
     pub fn absent_as_of(&self, node: &NodeName) -> Revision {
-        if self.cilium_nodes.contains_key(node) {
+        if self.cilium_nodes.contains_key(node) || self.unreadable(Kind::CiliumNode, node.as_str()).is_some()
+        {
             return Revision(0);
         }
         self.absences.get(node).copied().unwrap_or_default().max(self.position(Kind::CiliumNode))
     }
 
-    /// The claims of a node that vanished improperly, and when.
-    pub fn vanished_of(&self, node: &NodeName) -> impl Iterator<Item = (Cidr, Revision)> {
-        self.vanished.iter().filter(move |((of, _), _)| of == node).map(|((_, cidr), at)| (*cidr, *at))
+    /// The claims of a node that vanished improperly.
+    pub fn vanished_of(&self, node: &NodeName) -> impl Iterator<Item = &Vanished> {
+        self.vanished.iter().filter(move |((of, _), _)| of == node).map(|(_, vanished)| vanished)
     }
 
     /// Since when this process has seen a block rest.

@@ -344,6 +344,8 @@ pub enum Seen {
     CiliumNode(Box<CiliumNode>),
     /// A pool.
     Pool(Box<PoolObject>),
+    /// The object of this uid has been deleted by us.
+    Deleted(Uid),
     /// The object does not exist, as of this revision where the answer told it.
     Absent(Option<Revision>),
     /// All claims of a node, as of a revision.

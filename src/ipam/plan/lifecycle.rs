@@ -39,8 +39,11 @@ const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
 /// Moves of the claims of `plan.node` that are due.
 pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
     let name = plan.node.clone();
-    // What a vanished claim left behind is known only from a version of the CiliumNode that is later than that.
-    if let Some(latest) = world.vanished_of(&name).map(|(_, vanished_at)| vanished_at).max() {
+    // What a vanished claim of a lost node left behind is known only from a version of its CiliumNode that is later
+    // than that. A living node gets such a claim back (`growth`).
+    if world.node(&name).is_none()
+        && let Some(latest) = world.vanished_of(&name).map(|vanished| vanished.at).max()
+    {
         plan.writes.extend(later_version(world, &name, latest));
     }
     let claims: Vec<&KnownClaim> = world.claims_of(&name).collect();
@@ -65,14 +68,14 @@ pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
 fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
     match (world.node(&claim.node), world.cilium_node(&claim.node)) {
         (None, None) => plan.writes.push(update(claim, now, ClaimChange::Release(Reason::NodeGone))),
-        // Its CiliumNode still stands: the agent may still use what is on it.
-        (None, Some(_)) => {}
         (Some(node), _) if node.uid != claim.node_uid => {
             plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
         }
-        (Some(_), cilium_node) => {
-            if let Some(change) = yield_to_overlapping(world, plan, claim, cilium_node) {
-                plan.writes.push(update(claim, now, change));
+        // While one of the two is there, the agent may go on with what it had, and nothing can be said of the claim.
+        (None, Some(_)) | (Some(_), None) => {}
+        (Some(_), Some(cilium_node)) => {
+            if yields_to_overlapping(world, plan, claim, cilium_node) {
+                plan.writes.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
             }
         }
     }
@@ -80,13 +83,13 @@ fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
 
 /// Of two claims that overlap the one that does not stand gives way; of two that do not, the one with the larger
 /// name; where both stand none moves (safety rule 2).
-fn yield_to_overlapping(
+fn yields_to_overlapping(
     world: &World,
     plan: &mut NodePlan,
     claim: &Claim,
-    cilium_node: Option<&CiliumNode>,
-) -> Option<ClaimChange> {
-    let stands = cilium_node.is_some_and(|cilium_node| cilium_node.shows(claim.cidr));
+    cilium_node: &CiliumNode,
+) -> bool {
+    let stands = cilium_node.shows(claim.cidr);
     for other in world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
         let Some(other) = world.claim(other).map(|known| &known.claim) else {
             continue;
@@ -104,16 +107,25 @@ fn yield_to_overlapping(
             ));
         }
         let goes_by_itself = other.state == ClaimState::Releasing && other.reason == Some(Reason::Unused);
-        let gives_way = !stands
+        let gives_way = never_stood(claim, cilium_node)
             && !goes_by_itself
             && (other_stands
                 || !other.is_published_state()
                 || claim.cidr.object_name() > other.cidr.object_name());
         if gives_way {
-            return Some(ClaimChange::Release(Reason::Unused));
+            return true;
         }
     }
-    None
+    false
+}
+
+/// Whether the claim has never been published, as far as its CiliumNode can tell: it was made for this CiliumNode and
+/// not for one before it, and nothing of it is offered or used there.
+fn never_stood(claim: &Claim, cilium_node: &CiliumNode) -> bool {
+    claim.state == ClaimState::Held
+        && claim.created >= cilium_node.created
+        && !cilium_node.shows(claim.cidr)
+        && !cilium_node.used.as_ref().is_some_and(|used| used.intersects(claim.cidr))
 }
 
 fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
@@ -135,7 +147,7 @@ fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now
         }),
         Absence::Provable(write) => {
             // One proof serves all claims of the node.
-            if !plan.writes.contains(&write) {
+            if !plan.writes.iter().any(|planned| planned.key() == write.key()) {
                 plan.writes.push(write);
             }
         }
@@ -187,6 +199,10 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) 
         plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
         return;
     }
+    if claim.deleting {
+        // It is deleted already, and somebody else's finalizer keeps it.
+        return;
+    }
     plan.resting.push(claim.cidr);
     let rest = rest_of(world, claim);
     let seen = world.resting_since(claim.cidr).unwrap_or(now.uptime);
@@ -226,7 +242,7 @@ fn update(claim: &Claim, now: Now, change: ClaimChange) -> Write {
 impl View<'_> {
     /// A node that can't start with what it holds, and can't get more, gives it back after a while.
     pub(super) fn give_back(&self, plan: &mut NodePlan, now: Now) {
-        let held: Vec<&Claim> = self.held().filter(|claim| !self.cilium_node.shows(claim.cidr)).collect();
+        let held: Vec<&Claim> = self.held().filter(|claim| never_stood(claim, self.cilium_node)).collect();
         if held.is_empty() {
             return;
         }
