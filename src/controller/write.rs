@@ -18,13 +18,15 @@ use super::client::{Clients, FIELD_MANAGER, ReadError};
 use super::timeline::Timeline;
 use super::watch::Backoff;
 use crate::api::cilium_node::{ManagedFields, merge_patch, new_cilium_node, ping_patch, touch_patch};
-use crate::api::watched::{CiliumNodes, Claims, Pools, Watched, Wire};
+use crate::api::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
 use crate::api::{NodeIPBlock, block, pool_status};
 use crate::ipam::block::Cidr;
 use crate::ipam::claim::Claim;
 use crate::ipam::names::{NodeName, PoolName, Revision};
 use crate::world::observe::Object;
-use crate::world::write::{Answer, ClaimUpdate, NewCiliumNode, NewClaim, Outcome, Publication, Seen, Write};
+use crate::world::write::{
+    Answer, ClaimUpdate, NewCiliumNode, NewClaim, Outcome, Presence, Publication, Seen, Write,
+};
 
 /// Carries out writes.
 #[derive(Clone)]
@@ -78,6 +80,7 @@ impl Writer {
             Write::ReadClaim(cidr, _) => (Answer::Done, self.read_claim(cidr).await?),
             Write::UpdateClaim(update) => self.update_claim(&update).await?,
             Write::ReadCiliumNode(node) => (Answer::Done, self.read_cilium_node(&node).await?),
+            Write::ReadNode(node, as_of) => (Answer::Done, self.read_node(&node, as_of).await?),
             Write::Touch(touch) => {
                 self.patch_cilium_node(&touch.node, Part::Object, touch_patch(&touch)).await?
             }
@@ -300,6 +303,20 @@ impl Writer {
         let (revision, mut found): (Revision, Vec<Object>) =
             self.until_read(|| self.clients.list::<CiliumNodes>(&params, &self.timeline)).await?;
         Ok(found.pop().map_or(Seen::Absent(Some(revision)), |object| self.seen(object)))
+    }
+
+    async fn read_node(&self, node: &NodeName, as_of: Revision) -> anyhow::Result<Seen> {
+        let params = ListParams::default().fields(&format!("metadata.name={node}"));
+        let (_, mut found): (Revision, Vec<Object>) =
+            self.until_read(|| self.clients.list::<Nodes>(&params, &self.timeline)).await?;
+        let presence = match found.pop() {
+            None => Presence::Gone,
+            Some(Object::Node(node)) => Presence::Is(node.uid),
+            Some(Object::CiliumNode(_) | Object::Claim(_) | Object::Pool(_) | Object::Unreadable(..)) => {
+                Presence::Unreadable
+            }
+        };
+        Ok(Seen::Node { as_of, presence })
     }
 
     /// Reads until there is an answer: an unknown outcome stays unknown until then.

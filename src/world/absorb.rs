@@ -85,6 +85,11 @@ impl World {
             Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
             Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
             Seen::Absent(revision) => self.observe_absence(&key, revision),
+            Seen::Node { as_of, presence } => {
+                if let Some(node) = &node {
+                    self.presences.insert(node.clone(), (as_of, presence));
+                }
+            }
             Seen::ClaimsOf { revision, claims } => {
                 if let Some(node) = &node {
                     self.observe_claims_of(node, revision, claims);
@@ -226,6 +231,7 @@ impl World {
             return;
         }
         let name = node.name.clone();
+        self.presences.remove(&name);
         let addresses = node.addresses.iter().map(|address| address.address).collect();
         self.set_own_addresses(Kind::Node, &name, addresses);
         self.mark_pools_of(&name);
@@ -452,6 +458,7 @@ impl World {
             return;
         }
         self.mark_pools_of(name);
+        self.presences.remove(name);
         self.nodes.remove(name);
         self.settle_vanished(name);
         self.absences.remove(name);
@@ -527,7 +534,7 @@ impl World {
                     self.settle_vanished(name);
                 }
             }
-            ObjectKey::ClaimsOf(_) | ObjectKey::Pool(_) => {}
+            ObjectKey::ClaimsOf(_) | ObjectKey::Node(_) | ObjectKey::Pool(_) => {}
         }
     }
 

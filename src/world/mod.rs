@@ -32,7 +32,7 @@ use crate::ipam::report::PoolPlan;
 use agenda::Agenda;
 use objects::{CiliumNode, Mode, Node, Settings};
 use observe::{Kind, PoolObject, Unreadable};
-use write::{ObjectKey, Write};
+use write::{ObjectKey, Presence, Write};
 
 /// The time of a decision, given from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,6 +110,10 @@ pub struct World {
     positions: BTreeMap<Kind, Revision>,
     /// CiliumNodes that a consistent read did not find, with the revision of that read.
     absences: BTreeMap<NodeName, Revision>,
+    /// What reads of Nodes found since the watch said something of them, and as of which revision of their claims.
+    presences: BTreeMap<NodeName, (Revision, Presence)>,
+    /// The claims up to this revision were known before the Nodes were listed.
+    nodes_listed_after: Revision,
     /// Since when this process has seen blocks rest.
     resting: BTreeMap<Cidr, Duration>,
     /// Claims that vanished improperly, by their node.
@@ -218,6 +222,65 @@ impl World {
             return Revision(0);
         }
         self.absences.get(node).copied().unwrap_or_default().max(self.position(Kind::CiliumNode))
+    }
+
+    /// Whether any of the block stands on the CiliumNode of the claim's node.
+    ///
+    /// What is there by another claim of the same node is that one's: two replicas that see pools of different block
+    /// sizes may claim a block and a part of it for one node, and only one of the two is published (safety rule 2).
+    #[must_use]
+    pub fn stands(&self, claim: &Claim) -> bool {
+        let Some(cilium_node) = self.cilium_nodes.get(&claim.node) else {
+            return false;
+        };
+        if cilium_node.pod_cidrs.contains(&claim.cidr) {
+            return true;
+        }
+        !self.without_other_claims(cilium_node.shown_in(claim.cidr), claim, cilium_node).is_empty()
+    }
+
+    /// Whether the agent of the claim's node uses an address of it that is no other claim's.
+    #[must_use]
+    pub fn is_used(&self, claim: &Claim) -> bool {
+        let Some(cilium_node) = self.cilium_nodes.get(&claim.node) else {
+            return false;
+        };
+        let used: AddressSet = cilium_node.used.iter().flat_map(|used| used.iter_in(claim.cidr)).collect();
+        !self.without_other_claims(used, claim, cilium_node).is_empty()
+    }
+
+    /// `addresses` without those that are there by another claim of the same node.
+    fn without_other_claims(
+        &self,
+        mut addresses: AddressSet,
+        claim: &Claim,
+        cilium_node: &CiliumNode,
+    ) -> AddressSet {
+        for other in self.ledger.overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
+            let of_node = self.claims.get(&other).is_some_and(|known| known.claim.node == claim.node);
+            if of_node && cilium_node.pod_cidrs.contains(&other) {
+                addresses.remove_cidr(other);
+            }
+        }
+        addresses
+    }
+
+    /// Whether the Node of a claim exists, at some time after the claim got to where it is; `None` when that has to be
+    /// read.
+    ///
+    /// What the watch of Nodes shows may be older than the claim, and two replicas of which one has not heard would
+    /// undo each other's moves for as long. The revisions of Nodes tell nothing: the core group may live in another
+    /// store.
+    #[must_use]
+    pub fn presence(&self, claim: &Claim) -> Option<Presence> {
+        let as_watched = || match self.nodes.get(&claim.node) {
+            Some(node) => Presence::Is(node.uid.clone()),
+            None => Presence::Gone,
+        };
+        match self.presences.get(&claim.node) {
+            Some((as_of, presence)) if *as_of >= claim.revision => Some(presence.clone()),
+            Some(_) | None => (claim.revision <= self.nodes_listed_after).then(as_watched),
+        }
     }
 
     /// The claims of a node that vanished improperly.
@@ -365,6 +428,7 @@ impl World {
         }
         if self.is_forgotten(&plan.node) {
             self.servings.remove(&plan.node);
+            self.presences.remove(&plan.node);
         }
         if let Some(wake) = plan.wake {
             self.agenda.wake_node(&plan.node, wake);
@@ -410,6 +474,7 @@ impl World {
             | Write::ConfirmClaims(_)
             | Write::ReadClaim(..)
             | Write::ReadCiliumNode(_)
+            | Write::ReadNode(..)
             | Write::CreateCiliumNode(_)
             | Write::Ping(_)
             | Write::PoolStatus(_)

@@ -106,10 +106,15 @@ impl CiliumNode {
         standing
     }
 
-    /// Whether any of `cidr` is offered here: the prefix itself, or an address of it.
+    /// What of `cidr` is offered here: by prefixes that overlap it, or by addresses of it.
     #[must_use]
-    pub fn shows(&self, cidr: Cidr) -> bool {
-        self.pod_cidrs.iter().any(|standing| standing.overlaps(cidr)) || self.pool.intersects(cidr)
+    pub fn shown_in(&self, cidr: Cidr) -> AddressSet {
+        let mut shown: AddressSet =
+            self.pod_cidrs.iter().copied().filter(|standing| standing.overlaps(cidr)).collect();
+        for (first, last) in self.pool.runs_within(cidr.first(), cidr.last()) {
+            shown.insert_run(first, last);
+        }
+        shown
     }
 
     /// The addresses of `cidr` that the agent hands to nobody because they are in a release handshake.

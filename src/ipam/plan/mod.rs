@@ -267,7 +267,7 @@ impl<'a> View<'a> {
         self.world
             .claims_of(&self.node.name)
             .filter(|known| {
-                self.cilium_node.shows(known.claim.cidr) || may_publish(self.world, self.node, known).is_ok()
+                self.world.stands(&known.claim) || may_publish(self.world, self.node, known).is_ok()
             })
             .map(|known| &known.claim)
             .filter(|claim| claim.is_published_state())

@@ -13,7 +13,7 @@ use crate::world::gather::Gathering;
 use crate::world::objects::{CiliumNode, Mode, Node, ReleaseMark, Settings};
 use crate::world::observe::{Kind, Listing, Object, Observation, PoolObject};
 use crate::world::status::PoolStatus;
-use crate::world::write::{Answer, Effect, ObjectKey, Outcome, Ping, Seen};
+use crate::world::write::{Answer, Effect, ObjectKey, Outcome, Ping, Presence, Seen};
 use crate::world::{Now, World};
 
 /// The revision up to which every list of a fixture shows the store.
@@ -310,6 +310,72 @@ fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
         cluster.observe(&format!("claim {cidr} a 2 Held @{revision}"));
     }
     cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
+}
+
+/// What a read of the Node finds, now that its claims are known as of this revision.
+fn found(presence: Presence, as_of: u64) -> Seen {
+    Seen::Node { as_of: Revision(as_of), presence }
+}
+
+#[test]
+fn a_replica_that_has_not_heard_of_the_end_of_a_node_leaves_its_claims_alone() {
+    let cluster = || {
+        let mut cluster = Cluster::of(
+            "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+        );
+        cluster.delete(Kind::CiliumNode, "a", 109);
+        cluster.observe("claim 10.0.0.0/28 a 1 Releasing/NodeGone @110");
+        cluster.expect("a", "read whether node a exists");
+        cluster
+    };
+    let mut gone = cluster();
+    gone.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Gone, 110));
+    gone.expect("a", "read whether ciliumnode a exists");
+    let mut there = cluster();
+    there.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Is("1".into()), 110));
+    there.expect("a", "hold 10.0.0.0/28 for node a again");
+}
+
+#[test]
+fn a_replica_that_has_not_heard_of_a_node_does_not_release_its_claims() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Is("1".into()), 110));
+    cluster.expect("a", "waits for Objects");
+    // It comes and goes at last.
+    cluster.observe("node a 1");
+    cluster.delete(Kind::Node, "a", 111);
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Gone, 110));
+    cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
+}
+
+#[test]
+fn a_replica_that_knows_an_earlier_node_of_the_name_does_not_take_its_claims_back() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
+    cluster.observe("claim 10.0.0.0/28 a 2 Held @110");
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Is("2".into()), 110));
+    assert!(!rendered(&cluster.plan("a")).contains("hold"), "{}", rendered(&cluster.plan("a")));
+}
+
+#[test]
+fn of_two_claims_of_one_node_that_overlap_the_one_that_stands_stays() {
+    for (standing, other) in [("10.0.0.0/26", "10.0.0.16/28"), ("10.0.0.16/28", "10.0.0.0/26")] {
+        let cluster = |state| {
+            Cluster::of(&format!(
+                "pool p 10.0.0.0/24 28
+                 node n nu
+                 ciliumnode n @60 {standing}
+                 claim {standing} n nu Held @40
+                 claim {other} n nu {state} @50"
+            ))
+        };
+        cluster("Held").expect("n", &format!("release {other} of node n (Unused)"));
+        // Nothing of its own stands there as of a version later than the move.
+        cluster("Releasing/Unused").expect("n", &format!("free {other}, which was node n's"));
+    }
 }
 
 #[test]
