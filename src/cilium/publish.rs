@@ -36,7 +36,10 @@ pub fn difference(cilium_node: &CiliumNode, claims: &[&Claim], settings: &Settin
     for family in Family::ALL {
         let has_primary = cilium_node.pod_cidrs.iter().any(|cidr| cidr.family() == family);
         let primary = ordered.iter().find(|claim| claim.cidr.family() == family);
-        if let (false, Some(primary)) = (has_primary, primary) {
+        // A claim older than the CiliumNode may have been published on one before it, and its addresses be in use.
+        if let (false, Some(primary)) = (has_primary, primary)
+            && primary.created >= cilium_node.created
+        {
             keep_for_infrastructure(primary.cidr, settings, &mut entries);
         }
     }
@@ -54,8 +57,8 @@ pub fn difference(cilium_node: &CiliumNode, claims: &[&Claim], settings: &Settin
 
 /// The order in which claims are appended: the oldest first, so that it can be found again from the objects when
 /// the CiliumNode has been lost.
-fn publishing_order(claim: &Claim) -> (i64, i64, Cidr) {
-    (claim.created, claim.since, claim.cidr)
+fn publishing_order(claim: &Claim) -> (i64, Cidr) {
+    (claim.created, claim.cidr)
 }
 
 /// Addresses that the claim offers and the pool lacks. One in a release handshake is left alone: as long as its
@@ -116,6 +119,7 @@ mod tests {
             name: "n".into(),
             uid: "u".into(),
             revision: Revision(7),
+            created: 1,
             deleting: false,
             addresses: Vec::new(),
             pod_cidrs: pod_cidrs.iter().map(|text| text.parse().unwrap()).collect(),
@@ -188,5 +192,10 @@ mod tests {
             &[claim("10.0.0.0/30", 2), claim("10.0.0.4/30", 1)],
             "10.0.0.4/30 10.0.0.0/30 | 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.5=router 10.0.0.6=health 10.0.0.7",
         );
+    }
+
+    #[test]
+    fn nothing_is_kept_in_blocks_that_a_running_agent_may_know() {
+        check(&cilium_node(&[], &[]), &[claim("10.0.0.4/30", 0)], "10.0.0.4/30 | 10.0.0.5 10.0.0.6 10.0.0.7");
     }
 }

@@ -174,7 +174,10 @@ where
     loop {
         match events.try_next().await {
             Ok(event) => {
-                backoff.reset();
+                // Each list begins with one, also one that fails.
+                if !matches!(event, Some(Event::Init)) {
+                    backoff.reset();
+                }
                 return event;
             }
             Err(error) => {

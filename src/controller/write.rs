@@ -167,7 +167,13 @@ impl Writer {
         let mut revision = update.revision;
         if let Some(patch) = block::drop_finalizer_patch(update) {
             match self.attempt(api.patch(&name, &patch_params(), &Patch::Merge(patch))).await {
-                Attempt::Applied(patched) => revision = patched.into_object().revision(),
+                // The deletion of somebody before us was waiting for our finalizer alone.
+                Attempt::Applied(patched) => match patched.into_object() {
+                    Object::Claim(claim) if claim.deleting && claim.finalizers.is_empty() => {
+                        return Attempt::Applied(Seen::Deleted(update.uid.clone()));
+                    }
+                    patched => revision = patched.revision(),
+                },
                 refused => return refused.map(|_| Seen::Nothing),
             }
         }
@@ -178,11 +184,11 @@ impl Writer {
             }),
             ..DeleteParams::default()
         };
-        match self.attempt(api.delete(&name, &params)).await {
-            // Somebody who deleted it before us sees it vanish with the finalizer.
-            Attempt::Applied(_) => Attempt::Applied(Seen::Absent(None)),
-            refused => refused.map(|_| Seen::Nothing),
-        }
+        self.attempt(api.delete(&name, &params)).await.map(|answer| match answer.left() {
+            // A finalizer of somebody else's keeps it.
+            Some(kept) => self.seen(kept.into_object()),
+            None => Seen::Deleted(update.uid.clone()),
+        })
     }
 
     async fn publish(&self, publication: &Publication) -> anyhow::Result<(Answer, Seen)> {
@@ -344,6 +350,9 @@ impl Writer {
     }
 }
 
+/// The reason that kube gives to an answer whose body is no `Status`.
+const UNPARSED: &str = "Failed to parse error data";
+
 /// What a parsed answer means. Only a refusal of the request itself says for sure that nothing was applied.
 fn classify<T>(status: &Status) -> Attempt<T> {
     let why = format!("{} ({} {})", status.message, status.code, status.reason);
@@ -358,6 +367,9 @@ fn classify<T>(status: &Status) -> Attempt<T> {
         .as_ref()
         .is_some_and(|details| details.causes.iter().any(|cause| cause.field == "metadata.uid"));
     match status.code {
+        // No answer of the API server: something between us and it speaks.
+        408 => Attempt::Unknown(why),
+        _ if status.reason == UNPARSED => Attempt::Unknown(why),
         404 | 409 => Attempt::Moved(why),
         422 if names_uid => Attempt::Moved(why),
         400..=499 => Attempt::Refused(why, wait),

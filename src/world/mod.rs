@@ -55,6 +55,18 @@ pub struct KnownClaim {
     pub confirmed: Revision,
 }
 
+/// A claim that went in any way but by its states. Its block stays taken: for a node that lives the claim is made again,
+/// and for one that is gone its CiliumNode has to be known as of later than that (safety rule 6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vanished {
+    /// The block, or the range that an unreadable claim seemed to take.
+    pub cidr: Cidr,
+    /// A revision as of which it was gone.
+    pub at: Revision,
+    /// The claim as it was known; `None` where it could not be read.
+    pub claim: Option<Claim>,
+}
+
 /// How a node is being served.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Serving {
@@ -104,8 +116,8 @@ pub struct World {
     nodes_listed_after: Revision,
     /// Since when this process has seen blocks rest.
     resting: BTreeMap<Cidr, Duration>,
-    /// Claims that vanished improperly, by their node, with the revision as of which its CiliumNode has to be known.
-    vanished: BTreeMap<(NodeName, Cidr), Revision>,
+    /// Claims that vanished improperly, by their node.
+    vanished: BTreeMap<(NodeName, Cidr), Vanished>,
     ledger: Ledger,
     /// The addresses of nodes themselves, by where they were found.
     own_addresses: BTreeMap<(Kind, NodeName), Vec<IpAddr>>,
@@ -205,7 +217,8 @@ impl World {
     /// The latest revision as of which a CiliumNode is known not to exist; zero when it may.
     #[must_use]
     pub fn absent_as_of(&self, node: &NodeName) -> Revision {
-        if self.cilium_nodes.contains_key(node) {
+        if self.cilium_nodes.contains_key(node) || self.unreadable(Kind::CiliumNode, node.as_str()).is_some()
+        {
             return Revision(0);
         }
         self.absences.get(node).copied().unwrap_or_default().max(self.position(Kind::CiliumNode))
@@ -223,14 +236,33 @@ impl World {
         if cilium_node.pod_cidrs.contains(&claim.cidr) {
             return true;
         }
-        let mut shown = cilium_node.shown_in(claim.cidr);
+        !self.without_other_claims(cilium_node.shown_in(claim.cidr), claim, cilium_node).is_empty()
+    }
+
+    /// Whether the agent of the claim's node uses an address of it that is no other claim's.
+    #[must_use]
+    pub fn is_used(&self, claim: &Claim) -> bool {
+        let Some(cilium_node) = self.cilium_nodes.get(&claim.node) else {
+            return false;
+        };
+        let used: AddressSet = cilium_node.used.iter().flat_map(|used| used.iter_in(claim.cidr)).collect();
+        !self.without_other_claims(used, claim, cilium_node).is_empty()
+    }
+
+    /// `addresses` without those that are there by another claim of the same node.
+    fn without_other_claims(
+        &self,
+        mut addresses: AddressSet,
+        claim: &Claim,
+        cilium_node: &CiliumNode,
+    ) -> AddressSet {
         for other in self.ledger.overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
             let of_node = self.claims.get(&other).is_some_and(|known| known.claim.node == claim.node);
             if of_node && cilium_node.pod_cidrs.contains(&other) {
-                shown.remove_cidr(other);
+                addresses.remove_cidr(other);
             }
         }
-        !shown.is_empty()
+        addresses
     }
 
     /// Whether the Node of a claim exists, at some time after the claim got to where it is; `None` when that has to be
@@ -251,9 +283,9 @@ impl World {
         }
     }
 
-    /// The claims of a node that vanished improperly, and when.
-    pub fn vanished_of(&self, node: &NodeName) -> impl Iterator<Item = (Cidr, Revision)> {
-        self.vanished.iter().filter(move |((of, _), _)| of == node).map(|((_, cidr), at)| (*cidr, *at))
+    /// The claims of a node that vanished improperly.
+    pub fn vanished_of(&self, node: &NodeName) -> impl Iterator<Item = &Vanished> {
+        self.vanished.iter().filter(move |((of, _), _)| of == node).map(|(_, vanished)| vanished)
     }
 
     /// Since when this process has seen a block rest.

@@ -355,6 +355,8 @@ pub enum Seen {
     CiliumNode(Box<CiliumNode>),
     /// A pool.
     Pool(Box<PoolObject>),
+    /// The object of this uid has been deleted by us.
+    Deleted(Uid),
     /// The object does not exist, as of this revision where the answer told it.
     Absent(Option<Revision>),
     /// A Node, at some time after its claims were known as of a revision.

@@ -172,7 +172,8 @@ async fn an_unused_claim_that_is_found_standing_is_held_again() -> Result<()> {
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         claim_for(rig, "10.1.0.0/28", "n").await?;
         rig.cluster.create(&showing("n", &["10.1.0.0/28"])?, Kind::CiliumNode).await?;
-        let unused = json!({"spec": {"state": "Releasing", "reason": "Unused"}});
+        let since = k8s_openapi::jiff::Timestamp::now().to_string();
+        let unused = json!({"spec": {"state": "Releasing", "reason": "Unused", "since": since}});
         rig.cluster.patch(Kind::Block, "10.1.0.0-28", unused).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         wait_claims(rig, "n", "a claim in Held", |claims| claims.len() == 1 && claims[0].state == "Held")

@@ -39,8 +39,11 @@ const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
 /// Moves of the claims of `plan.node` that are due.
 pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
     let name = plan.node.clone();
-    // What a vanished claim left behind is known only from a version of the CiliumNode that is later than that.
-    if let Some(latest) = world.vanished_of(&name).map(|(_, vanished_at)| vanished_at).max() {
+    // What a vanished claim of a lost node left behind is known only from a version of its CiliumNode that is later
+    // than that. A living node gets such a claim back (`growth`).
+    if world.node(&name).is_none()
+        && let Some(latest) = world.vanished_of(&name).map(|vanished| vanished.at).max()
+    {
         plan.writes.extend(later_version(world, &name, latest));
     }
     let claims: Vec<&KnownClaim> = world.claims_of(&name).collect();
@@ -69,16 +72,16 @@ fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
                 plan.writes.push(update(claim, now, ClaimChange::Release(Reason::NodeGone)));
             }
         }
-        // Its CiliumNode still stands: the agent may still use what is on it.
-        (None, Some(_)) => {}
         (Some(node), _) if node.uid != claim.node_uid => {
             if presence(world, plan, claim) == Some(Presence::Is(node.uid.clone())) {
                 plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
             }
         }
+        // Its CiliumNode still stands: the agent may still use what is on it.
+        (None, Some(_)) => {}
         (Some(_), _) => {
-            if let Some(change) = yield_to_overlapping(world, plan, claim) {
-                plan.writes.push(update(claim, now, change));
+            if yields_to_overlapping(world, plan, claim) {
+                plan.writes.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
             }
         }
     }
@@ -100,9 +103,9 @@ fn presence(world: &World, plan: &mut NodePlan, claim: &Claim) -> Option<Presenc
     known
 }
 
-/// Of two claims that overlap the one that does not stand gives way; of two that do not, the one with the larger
-/// name; where both stand none moves (safety rule 2).
-fn yield_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> Option<ClaimChange> {
+/// Of two claims that overlap the one that can't be in use gives way; of two of which neither can be, the one with the
+/// larger name; where both may be none moves (safety rule 2).
+fn yields_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> bool {
     let stands = world.stands(claim);
     for other in world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
         let Some(other) = world.claim(other).map(|known| &known.claim) else {
@@ -121,16 +124,31 @@ fn yield_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> Op
             ));
         }
         let goes_by_itself = other.state == ClaimState::Releasing && other.reason == Some(Reason::Unused);
-        let gives_way = !stands
+        let gives_way = !may_be_in_use(world, claim)
             && !goes_by_itself
-            && (other_stands
+            && (may_be_in_use(world, other)
                 || !other.is_published_state()
                 || claim.cidr.object_name() > other.cidr.object_name());
         if gives_way {
-            return Some(ClaimChange::Release(Reason::Unused));
+            return true;
         }
     }
-    None
+    false
+}
+
+/// Whether the block of a claim may be in use on its node: it stands there, or it may have stood on a CiliumNode that is
+/// gone (safety rules 3 and 6).
+///
+/// An agent whose CiliumNode is deleted goes on with the addresses that it had, and the one that it makes anew shows
+/// none. A claim is made when the CiliumNode has been seen, so only one that is no younger than the claim can tell. Both
+/// times have whole seconds; within one second nobody publishes a block, uses it, and deletes and creates the CiliumNode.
+fn may_be_in_use(world: &World, claim: &Claim) -> bool {
+    world.cilium_node(&claim.node).is_none_or(|cilium_node| {
+        claim.state == ClaimState::Draining
+            || cilium_node.created > claim.created
+            || world.stands(claim)
+            || world.is_used(claim)
+    })
 }
 
 fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
@@ -143,9 +161,9 @@ fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now
             Some(Presence::Gone) => None,
             Some(Presence::Is(_) | Presence::Unreadable) | None => return,
         },
-        (Some(Reason::Unused | Reason::Reclaimed) | None, Some(node)) => {
-            Some(node).filter(|_| world.stands(claim))
-        }
+        // Whoever began to give it back had not seen it standing.
+        (Some(Reason::Unused), Some(node)) => Some(node).filter(|_| may_be_in_use(world, claim)),
+        (Some(Reason::Reclaimed) | None, Some(node)) => Some(node).filter(|_| world.stands(claim)),
     };
     if let Some(node) = returned {
         plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
@@ -158,7 +176,7 @@ fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now
         }),
         Absence::Provable(write) => {
             // One proof serves all claims of the node.
-            if !plan.writes.contains(&write) {
+            if !plan.writes.iter().any(|planned| planned.key() == write.key()) {
                 plan.writes.push(write);
             }
         }
@@ -217,6 +235,10 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) 
             Some(Presence::Is(_) | Presence::Unreadable) | None => return,
         }
     }
+    if claim.deleting {
+        // It is deleted already, and somebody else's finalizer keeps it.
+        return;
+    }
     plan.resting.push(claim.cidr);
     let rest = rest_of(world, claim);
     let seen = world.resting_since(claim.cidr).unwrap_or(now.uptime);
@@ -256,7 +278,7 @@ fn update(claim: &Claim, now: Now, change: ClaimChange) -> Write {
 impl View<'_> {
     /// A node that can't start with what it holds, and can't get more, gives it back after a while.
     pub(super) fn give_back(&self, plan: &mut NodePlan, now: Now) {
-        let held: Vec<&Claim> = self.held().filter(|claim| !self.world.stands(claim)).collect();
+        let held: Vec<&Claim> = self.held().filter(|claim| !may_be_in_use(self.world, claim)).collect();
         if held.is_empty() {
             return;
         }

@@ -44,8 +44,8 @@ impl<'a> View<'a> {
         let Some(publication) = publish::difference(self.cilium_node, &claims, self.settings) else {
             return;
         };
-        if self.is_served()
-            && let Some(last) = self.serving().and_then(|serving| serving.last_publish)
+        // Also where nothing of ours stands any more: somebody takes it off, and is not to be fought at once.
+        if let Some(last) = self.serving().and_then(|serving| serving.last_publish)
             && last + policy.min_write_interval > now.uptime
         {
             plan.wake_at(last + policy.min_write_interval);

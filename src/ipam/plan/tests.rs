@@ -21,7 +21,8 @@ const LISTED: u64 = 100;
 
 /// A cluster in lines:
 /// `pool NAME CIDR BLOCKSIZE`, `node NAME UID`,
-/// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE]` (CIDRs stand with all their addresses in the pool),
+/// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (CIDRs stand with all their addresses in
+/// the pool; a recreated one is younger than every claim),
 /// `claim CIDR NODE UID STATE[/REASON] @REVISION`.
 struct Cluster {
     world: World,
@@ -177,6 +178,8 @@ fn cilium_node(words: &[&str]) -> Object {
         name: words[1].into(),
         uid: format!("cn-{}", words[1]).into(),
         revision: revision(words),
+        // Every claim of a fixture is of time 0.
+        created: words.contains(&"recreated").into(),
         deleting: false,
         addresses: Vec::new(),
         pod_cidrs,
@@ -248,7 +251,7 @@ fn a_claim_that_the_read_does_not_find_is_not_published() {
     cluster.expect("a", "read the claims of node a");
     let seen = Seen::ClaimsOf { revision: Revision(160), claims: Vec::new() };
     cluster.settle(ObjectKey::ClaimsOf("a".into()), "a", Effect::Read, seen);
-    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
 }
 
 #[test]
@@ -410,10 +413,71 @@ fn a_claim_that_vanished_is_made_again_for_the_same_node_and_for_nobody_else() {
     );
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
-    cluster.expect("a", "make a later version of ciliumnode a");
-    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Write, Seen::Nothing);
-    cluster.observe("ciliumnode a @111 10.0.0.0/28");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
+#[test]
+fn a_claim_that_vanished_while_its_ciliumnode_was_away_is_still_the_nodes() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.observe("ciliumnode a @120 recreated");
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
+#[test]
+fn a_claim_that_vanished_with_its_node_is_free_when_a_later_version_shows_nothing() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40",
+    );
+    // A list does not have it: nobody saw in what state it went.
+    cluster.world.observe(Observation::Listed(Listing {
+        kind: Kind::Claim,
+        at_least: Revision(120),
+        at_most: Revision(121),
+        objects: Vec::new(),
+    }));
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.expect("a", "read whether ciliumnode a exists");
+    let absent = Seen::Absent(Some(Revision(122)));
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Read, absent);
+    cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+}
+
+#[test]
+fn a_claim_that_may_have_stood_on_an_earlier_ciliumnode_is_never_called_unused() {
+    // Its first set can't be completed, for the pool has no more and a block of two starts no agent.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/31 a 1 Held @40",
+    );
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    cluster.pass(30);
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+}
+
+#[test]
+fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40\nnode b 1\nciliumnode b @51",
+    );
+    cluster.pass(4000);
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(30);
+    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+    // The watch is faster than the answer.
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    let key = ObjectKey::Claim("10.0.0.0/28".parse().unwrap());
+    cluster.settle(key.clone(), "a", Effect::Write, Seen::Deleted("uid-10.0.0.0/28".into()));
+    cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+    let Object::Claim(mut created) = object("claim 10.0.0.0/28 b 1 Held @111") else { unreachable!() };
+    created.uid = "another".into();
+    cluster.settle(key.clone(), "b", Effect::Write, Seen::Claim(Box::new(created)));
+    cluster.settle(key, "a", Effect::Write, Seen::Deleted("uid-10.0.0.0/28".into()));
+    assert!(cluster.world.claim("10.0.0.0/28".parse().unwrap()).is_some());
 }
 
 #[test]
