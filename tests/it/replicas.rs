@@ -116,7 +116,8 @@ async fn replicas_that_see_different_pools_never_publish_overlapping_blocks() ->
         rig.cluster.create_pool(&pool("old", 28)).await?;
         let [mut first, mut second] = [Replica::start(rig).await?, Replica::start(rig).await?];
         let mut fleet = Fleet::new(rig);
-        let held = second.proxy.hold(Kind::Pool);
+        // It does not see the claims of the other either, and so claims what overlaps them.
+        let held = [second.proxy.hold(Kind::Pool), second.proxy.hold(Kind::Block)];
         let until = Instant::now() + HELD_BACK;
         rig.cluster.delete_pool("old").await?;
         let gone = async || Ok(rig.cluster.object(Kind::Pool, "old").is_none());
