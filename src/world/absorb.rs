@@ -9,7 +9,7 @@ use std::time::Duration;
 use kube_core::SelectorExt;
 
 use super::World;
-use super::objects::{CiliumNode, Node};
+use super::objects::{CiliumNode, Node, Shown};
 use super::observe::{Kind, Listing, Object, Observation, PoolObject, Unreadable};
 use super::write::{Answer, Effect, ObjectKey, Outcome, Seen};
 use super::{KnownClaim, Now, Vanished};
@@ -262,7 +262,12 @@ impl World {
             _ => {}
         }
         self.set_own_addresses(Kind::CiliumNode, &name, cilium_node.addresses.clone());
-        self.cilium_nodes.insert(name.clone(), cilium_node);
+        let uid = cilium_node.uid.clone();
+        if let Some(before) = self.cilium_nodes.insert(name.clone(), cilium_node)
+            && before.uid != uid
+        {
+            self.remember(before);
+        }
         self.absences.remove(&name);
         self.restand(&name);
         self.settle_vanished(&name);
@@ -460,6 +465,7 @@ impl World {
         self.mark_pools_of(name);
         self.presences.remove(name);
         self.nodes.remove(name);
+        self.shown_before.remove(name);
         self.settle_vanished(name);
         self.absences.remove(name);
         self.selection.remove(name);
@@ -472,10 +478,19 @@ impl World {
         if self.cilium_nodes.get(name).is_some_and(|known| known.revision > revision) {
             return;
         }
-        self.cilium_nodes.remove(name);
+        if let Some(before) = self.cilium_nodes.remove(name) {
+            self.remember(before);
+        }
         self.set_own_addresses(Kind::CiliumNode, name, Vec::new());
         self.restand(name);
         self.mark(name);
+    }
+
+    /// Keeps what a CiliumNode showed that is gone: the agent of a living Node goes on with it.
+    fn remember(&mut self, gone: CiliumNode) {
+        if self.nodes.contains_key(&gone.name) && !gone.pod_cidrs.is_empty() {
+            self.shown_before.insert(gone.name, Shown { pod_cidrs: gone.pod_cidrs, owners: gone.owners });
+        }
     }
 
     fn observe_pool_deletion(&mut self, name: &PoolName, revision: Revision) {

@@ -69,6 +69,7 @@ impl Gathering {
             unreadable: BTreeMap::new(),
             positions: BTreeMap::new(),
             absences: BTreeMap::new(),
+            shown_before: BTreeMap::new(),
             presences: BTreeMap::new(),
             nodes_listed_after: self.first_claims,
             resting: BTreeMap::new(),

@@ -30,7 +30,7 @@ use crate::ipam::pool::Pool;
 use crate::ipam::report::PoolPlan;
 
 use agenda::Agenda;
-use objects::{CiliumNode, Mode, Node, Settings};
+use objects::{CiliumNode, Mode, Node, Settings, Shown};
 use observe::{Kind, PoolObject, Unreadable};
 use write::{ObjectKey, Presence, Write};
 
@@ -110,6 +110,8 @@ pub struct World {
     positions: BTreeMap<Kind, Revision>,
     /// CiliumNodes that a consistent read did not find, with the revision of that read.
     absences: BTreeMap<NodeName, Revision>,
+    /// What the last CiliumNode of a living Node showed that is gone.
+    shown_before: BTreeMap<NodeName, Shown>,
     /// What reads of Nodes found since the watch said something of them, and as of which revision of their claims.
     presences: BTreeMap<NodeName, (Revision, Presence)>,
     /// The claims up to this revision were known before the Nodes were listed.
@@ -286,6 +288,12 @@ impl World {
     /// The claims of a node that vanished improperly.
     pub fn vanished_of(&self, node: &NodeName) -> impl Iterator<Item = &Vanished> {
         self.vanished.iter().filter(move |((of, _), _)| of == node).map(|(_, vanished)| vanished)
+    }
+
+    /// What the CiliumNode before the present one showed, where this process saw it.
+    #[must_use]
+    pub fn shown_before(&self, node: &NodeName) -> Option<&Shown> {
+        self.shown_before.get(node)
     }
 
     /// Since when this process has seen a block rest.

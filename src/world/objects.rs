@@ -81,6 +81,15 @@ pub struct CiliumNode {
     pub malformed: Vec<Malformed>,
 }
 
+/// What a CiliumNode showed that is gone, for the one after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// Its podCIDRs, in their order.
+    pub pod_cidrs: Vec<Cidr>,
+    /// The entries of its pool that had an owner.
+    pub owners: BTreeMap<IpAddr, String>,
+}
+
 /// A text in an object of somebody else's that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Malformed {

@@ -41,7 +41,8 @@ impl<'a> View<'a> {
     /// The patch that shows `publishable`, or the read that has to come first (safety rule 4).
     pub(super) fn publish(&self, plan: &mut NodePlan, publishable: &[&KnownClaim], policy: Policy, now: Now) {
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
-        let Some(publication) = publish::difference(self.cilium_node, &claims, self.settings) else {
+        let before = self.world.shown_before(&self.node.name);
+        let Some(publication) = publish::difference(self.cilium_node, &claims, self.settings, before) else {
             return;
         };
         // Also where nothing of ours stands any more: somebody takes it off, and is not to be fought at once.
