@@ -55,17 +55,14 @@ async fn churn(rig: &Rig, mut rng: fastrand::Rng) -> Result<impl Sized + use<>> 
             // One of the two is behind from now on, or wakes up and acts on what it knew.
             (machine, 0) => {
                 machines.insert(name, machine);
-                match halted.take() {
-                    Some(one) => {
-                        controllers[one].signal("CONT").await?;
-                        format!("controller {one} goes on")
-                    }
-                    None => {
-                        let one = rng.usize(..controllers.len());
-                        controllers[one].signal("STOP").await?;
-                        halted = Some(one);
-                        format!("controller {one} is halted")
-                    }
+                if let Some(one) = halted.take() {
+                    controllers[one].signal("CONT").await?;
+                    format!("controller {one} goes on")
+                } else {
+                    let one = rng.usize(..controllers.len());
+                    controllers[one].signal("STOP").await?;
+                    halted = Some(one);
+                    format!("controller {one} is halted")
                 }
             }
             (None, _) => {
