@@ -32,8 +32,8 @@ test: check deny tools test-go test-it static ## Everything that must hold, on a
 
 .PHONY: demo
 demo: tools ## Show the product at work on a real API server. ONCE=1 checks it and ends; NODES=300 sets the size
-	cargo build --release
-	cargo run --release --example demo -- $(if $(ONCE),--once) $(if $(NODES),--nodes $(NODES))
+	cargo build --locked --release --bins --example demo
+	cargo run --locked --release --example demo -- $(if $(ONCE),--once) $(if $(NODES),--nodes $(NODES))
 
 .PHONY: format
 format:

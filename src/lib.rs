@@ -9,3 +9,6 @@ pub mod controller;
 pub mod ipam;
 pub mod telemetry;
 pub mod world;
+
+#[cfg(test)]
+mod docs;

@@ -1,6 +1,6 @@
 //! The demo: the product at work on a real API server, for a person who watches and for `make demo ONCE=1`.
 //!
-//! etcd, kube-apiserver, the controller's binary and one of the agents are the real ones; the other agents are imitated.
+//! etcd, kube-apiserver, the controller's binary and three of the agents are the real ones; the other agents are imitated.
 //! Everything that is shown is read from the API, and nothing is waited for but a state of it. With `--once` the scenes
 //! are played once, the result is checked, and the exit code tells; without, the load goes up and down until Ctrl-C.
 //! Either way nothing is left running, and no file.
@@ -44,8 +44,8 @@ struct Args {
     #[arg(long)]
     once: bool,
 
-    /// How many nodes with imitated agents; one with Cilium's own joins them.
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u16).range(9..=1500))]
+    /// How many nodes with imitated agents; three with Cilium's own join them.
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(9..=1500))]
     nodes: u16,
 }
 

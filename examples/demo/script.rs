@@ -223,14 +223,19 @@ fn load_scene(title: &str, action: Action, n_nodes: usize, (n_pods, blocks): (us
     Scene { title: title.to_owned(), action, until }
 }
 
-/// The nodes, spread over the zones; Cilium's own agent runs in zone b, where nothing is scarce.
+/// How many nodes run Cilium's own agent. Each is a process of some 90 MB.
+const REAL_AGENTS: usize = 3;
+
+/// The nodes, spread over the zones; Cilium's own agents run in zone b, where nothing is scarce.
 fn members(n_imitated: usize) -> Vec<Member> {
     let node = |name: String, zone: &str| NodeSpec::new(name).label(ZONE, zone);
     let imitated = (0..n_imitated).map(|number| Member {
         node: node(format!("node-{:04}", number + 1), ["a", "b", "c"][number % 3]),
         make: Make::Fake,
     });
-    imitated.chain([Member { node: node("real-1".to_owned(), "b"), make: Make::Real }]).collect()
+    let real = (1..=REAL_AGENTS)
+        .map(|number| Member { node: node(format!("real-{number}"), "b"), make: Make::Real });
+    imitated.chain(real).collect()
 }
 
 /// A pool of so many blocks, a power of two, from `base` on.

@@ -17,6 +17,10 @@ use crate::ipam::block::Cidr;
 use crate::world::objects::{CiliumNode, Malformed, Node, NodeAddress, ReleaseMark};
 use crate::world::write::{NewCiliumNode, Ping, PingStep, Publication, Touch};
 
+/// The shortest prefix that can be the range of a node. One that is shorter is no range but a mistake, and would take
+/// every pool of the cluster.
+const SHORTEST_POD_CIDR: u8 = 8;
+
 /// Reads a CiliumNode.
 pub(super) fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, serde_json::Error> {
     let wire: WireCiliumNode = serde_json::from_str(json)?;
@@ -28,8 +32,9 @@ pub(super) fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, se
     let mut pod_cidrs = Vec::new();
     for (index, text) in ipam.pod_cidrs.unwrap_or_default().into_iter().enumerate() {
         // What an odd text can be taken to mean is taken all the same.
-        pod_cidrs.extend(Cidr::parse_lenient(&text));
-        if text.parse::<Cidr>().is_err() {
+        let meant = Cidr::parse_lenient(&text).filter(|cidr| cidr.prefix_len() >= SHORTEST_POD_CIDR);
+        pod_cidrs.extend(meant);
+        if meant.is_none() || text.parse::<Cidr>().is_err() {
             malformed.push(Malformed { field: format!("spec.ipam.podCIDRs[{index}]"), value: text });
         }
     }
@@ -51,6 +56,7 @@ pub(super) fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, se
         name: meta.name.as_str().into(),
         uid: meta.uid.as_str().into(),
         revision: meta.revision(),
+        created: meta.created(),
         deleting: meta.is_deleting(),
         addresses: spec
             .addresses

@@ -10,18 +10,26 @@ use std::net::IpAddr;
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::{Cidr, Family};
 use crate::ipam::claim::Claim;
-use crate::world::objects::{CiliumNode, Settings};
+use crate::world::objects::{CiliumNode, Settings, Shown};
 use crate::world::write::Publication;
 
 /// What has to be added to `cilium_node` so that it shows every one of `claims`; `None` when it does.
+///
+/// `before` is what the CiliumNode before this one showed, where this process saw it: then its agent has the addresses
+/// and the order of that one, and finds both again.
 ///
 /// `podCIDRs` keeps its order and grows at the end, because the first of each family is the primary one to the
 /// datapath. A family that had none gets its primary block now: its lowest addresses are kept for the agent's
 /// own use, so that these never land in a block that is to leave (`docs/cilium.md`, Owners).
 #[must_use]
-pub fn difference(cilium_node: &CiliumNode, claims: &[&Claim], settings: &Settings) -> Option<Publication> {
+pub fn difference(
+    cilium_node: &CiliumNode,
+    claims: &[&Claim],
+    settings: &Settings,
+    before: Option<&Shown>,
+) -> Option<Publication> {
     let mut ordered = claims.to_vec();
-    ordered.sort_by_key(|claim| publishing_order(claim));
+    ordered.sort_by_key(|claim| publishing_order(claim, before));
 
     let standing: BTreeSet<Cidr> = cilium_node.pod_cidrs.iter().copied().collect();
     let added: Vec<Cidr> =
@@ -36,8 +44,17 @@ pub fn difference(cilium_node: &CiliumNode, claims: &[&Claim], settings: &Settin
     for family in Family::ALL {
         let has_primary = cilium_node.pod_cidrs.iter().any(|cidr| cidr.family() == family);
         let primary = ordered.iter().find(|claim| claim.cidr.family() == family);
-        if let (false, Some(primary)) = (has_primary, primary) {
+        // A claim older than the CiliumNode may have been published on one before it, and its addresses be in use.
+        if let (false, Some(primary)) = (has_primary, primary)
+            && primary.created >= cilium_node.created
+            && before.is_none()
+        {
             keep_for_infrastructure(primary.cidr, settings, &mut entries);
+        }
+    }
+    for (address, owner) in before.iter().flat_map(|before| &before.owners) {
+        if let Some(entry) = entries.get_mut(address) {
+            *entry = settings.infrastructure.iter().copied().find(|kept_for| kept_for == owner);
         }
     }
     let mut pod_cidrs = cilium_node.pod_cidrs.clone();
@@ -54,8 +71,9 @@ pub fn difference(cilium_node: &CiliumNode, claims: &[&Claim], settings: &Settin
 
 /// The order in which claims are appended: the oldest first, so that it can be found again from the objects when
 /// the CiliumNode has been lost.
-fn publishing_order(claim: &Claim) -> (i64, i64, Cidr) {
-    (claim.created, claim.since, claim.cidr)
+fn publishing_order(claim: &Claim, before: Option<&Shown>) -> (usize, i64, Cidr) {
+    let place = before.and_then(|before| before.pod_cidrs.iter().position(|cidr| *cidr == claim.cidr));
+    (place.unwrap_or(usize::MAX), claim.created, claim.cidr)
 }
 
 /// Addresses that the claim offers and the pool lacks. One in a release handshake is left alone: as long as its
@@ -116,6 +134,7 @@ mod tests {
             name: "n".into(),
             uid: "u".into(),
             revision: Revision(7),
+            created: 1,
             deleting: false,
             addresses: Vec::new(),
             pod_cidrs: pod_cidrs.iter().map(|text| text.parse().unwrap()).collect(),
@@ -129,19 +148,24 @@ mod tests {
     }
 
     fn check(cilium_node: &CiliumNode, claims: &[Claim], expected: &str) {
+        check_after(None, cilium_node, claims, expected);
+    }
+
+    fn check_after(before: Option<&Shown>, cilium_node: &CiliumNode, claims: &[Claim], expected: &str) {
         let settings = Settings { families: Family::ALL.into(), infrastructure: vec!["router", "health"] };
         let claims: Vec<&Claim> = claims.iter().collect();
-        let shown = difference(cilium_node, &claims, &settings).map_or("nothing".to_owned(), |publication| {
-            let cidrs: Vec<String> = publication.pod_cidrs.iter().map(ToString::to_string).collect();
-            let entries: Vec<String> = publication
-                .entries
-                .iter()
-                .map(|(address, owner)| {
-                    owner.map_or(address.to_string(), |owner| format!("{address}={owner}"))
-                })
-                .collect();
-            format!("{} | {}", cidrs.join(" "), entries.join(" "))
-        });
+        let shown =
+            difference(cilium_node, &claims, &settings, before).map_or("nothing".to_owned(), |publication| {
+                let cidrs: Vec<String> = publication.pod_cidrs.iter().map(ToString::to_string).collect();
+                let entries: Vec<String> = publication
+                    .entries
+                    .iter()
+                    .map(|(address, owner)| {
+                        owner.map_or(address.to_string(), |owner| format!("{address}={owner}"))
+                    })
+                    .collect();
+                format!("{} | {}", cidrs.join(" "), entries.join(" "))
+            });
         assert_eq!(shown, expected);
     }
 
@@ -188,5 +212,24 @@ mod tests {
             &[claim("10.0.0.0/30", 2), claim("10.0.0.4/30", 1)],
             "10.0.0.4/30 10.0.0.0/30 | 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.5=router 10.0.0.6=health 10.0.0.7",
         );
+    }
+
+    #[test]
+    fn a_ciliumnode_made_again_shows_what_the_one_before_did() {
+        let before = Shown {
+            pod_cidrs: vec!["10.0.0.4/30".parse().unwrap(), "10.0.0.0/30".parse().unwrap()],
+            owners: [("10.0.0.6".parse().unwrap(), "router".to_owned())].into(),
+        };
+        check_after(
+            Some(&before),
+            &cilium_node(&[], &[]),
+            &[claim("10.0.0.0/30", 0), claim("10.0.0.4/30", 0)],
+            "10.0.0.4/30 10.0.0.0/30 | 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.5 10.0.0.6=router 10.0.0.7",
+        );
+    }
+
+    #[test]
+    fn nothing_is_kept_in_blocks_that_a_running_agent_may_know() {
+        check(&cilium_node(&[], &[]), &[claim("10.0.0.4/30", 0)], "10.0.0.4/30 | 10.0.0.5 10.0.0.6 10.0.0.7");
     }
 }

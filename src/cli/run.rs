@@ -82,7 +82,7 @@ pub struct Args {
     address_file: Option<PathBuf>,
 
     /// How log lines on standard error look. RUST_LOG says what is logged.
-    #[arg(long, value_enum, default_value_t = logs::Format::Text)]
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = logs::Format::Text)]
     log_format: logs::Format,
 }
 

@@ -4,15 +4,21 @@
 use std::time::Duration;
 
 use kube::api::{Api, ListParams};
+use kube::client::ClientBuilder;
 use kube::{Client, Config};
+use tower::timeout::TimeoutLayer;
 
 use super::timeline::{Timeline, WentBack};
+use super::watch::WATCH_SECONDS;
 use crate::api::watched::{Watched, Wire};
 use crate::ipam::names::Revision;
 use crate::world::observe::Object;
 
 /// How this controller signs its writes; constant across versions.
 pub const FIELD_MANAGER: &str = "cilium-node-ipam";
+
+/// How much longer than a watch lasts a connection may be silent: the server ends each watch in time.
+const SILENCE_MARGIN: Duration = Duration::from_secs(10);
 
 /// Both clients.
 #[derive(Clone)]
@@ -44,11 +50,17 @@ pub enum ReadError {
 
 impl Clients {
     /// Clients of a cluster.
+    ///
+    /// kube waits for ever for the answer to a list and for the beginning of a watch, and only the watch that has begun
+    /// has a limit of its own. So the client that reads limits the wait for the head of each answer, and the silence of
+    /// a connection that is to bring the rest.
     pub fn new(config: &Config, timeout: Duration) -> Result<Self, kube::Error> {
         let mut reads = config.clone();
         reads.default_retry = false;
         let writes = reads.clone();
-        Ok(Self { reads: Client::try_from(reads)?, writes: Client::try_from(writes)?, timeout })
+        reads.read_timeout = Some(Duration::from_secs(WATCH_SECONDS.into()) + SILENCE_MARGIN);
+        let reads = ClientBuilder::try_from(reads)?.with_layer(&TimeoutLayer::new(timeout)).build();
+        Ok(Self { reads, writes: Client::try_from(writes)?, timeout })
     }
 
     /// A consistent list of a selection of one kind: the objects, and the revision that the list shows.

@@ -24,8 +24,8 @@ use crate::telemetry::metrics::Metrics;
 pub const CAPACITY: usize = 1024;
 /// The shortest time between two events of one reason on one object.
 pub const INTERVAL: Duration = Duration::from_secs(5 * 60);
-/// The pause after each event: 20 a second, a tenth of what the claims and publications of a start may take from the
-/// API server.
+/// The pause after each event: at most 20 a second, which is little beside the two writes a node, hundreds a second,
+/// of a cluster that starts.
 const PAUSE: Duration = Duration::from_millis(50);
 
 stable_names! {
@@ -84,6 +84,15 @@ impl EventReason {
             | Self::Exhausted
             | Self::Overlapping
             | Self::InvalidPool => Tone::Warning,
+        }
+    }
+
+    /// As the API of events writes its tone.
+    #[cfg(test)]
+    pub(crate) fn tone_name(self) -> &'static str {
+        match self.tone() {
+            Tone::Normal => "Normal",
+            Tone::Warning => "Warning",
         }
     }
 

@@ -26,7 +26,7 @@ use crate::world::status::{ConditionReason, ConditionType, PoolStatus};
 use crate::world::write::{PoolStatusWrite, Write};
 
 /// The shortest time between two snapshots. A scrape comes every 15 s or so, and each snapshot is a pass over all
-/// claims and nodes: a few milliseconds at 5,000 nodes.
+/// claims and nodes, as each look at the status of a pool is.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Tells what the loop does.
@@ -38,6 +38,8 @@ pub(super) struct Reporter {
     findings: BTreeMap<NodeName, BTreeSet<Finding>>,
     /// Findings about objects that can't be read.
     unreadable: BTreeSet<Finding>,
+    /// How many differences the last self-check found.
+    n_differences: usize,
     /// When the next snapshot is due, where something changed since the last.
     due: Option<Instant>,
     last_snapshot: Option<Instant>,
@@ -57,6 +59,7 @@ impl Reporter {
             events,
             findings: BTreeMap::new(),
             unreadable: BTreeSet::new(),
+            n_differences: 0,
             due: None,
             last_snapshot: None,
         }
@@ -100,8 +103,9 @@ impl Reporter {
         self.due = None;
         self.last_snapshot = Some(Instant::now());
         self.look_at_unreadable(world);
-        let findings = self.findings.values().flatten().chain(&self.unreadable);
-        let snapshot = snapshot(world, findings.map(|finding| finding.kind));
+        let seen = self.findings.values().flatten().chain(&self.unreadable).map(|finding| finding.kind);
+        let broken = std::iter::repeat_n(FindingKind::BrokenInvariant, self.n_differences);
+        let snapshot = snapshot(world, seen.chain(broken));
         self.telemetry.metrics.publish(snapshot);
     }
 
@@ -202,6 +206,10 @@ impl Reporter {
     /// The self-check has found these differences.
     pub(super) fn checked(&mut self, differences: &[String]) {
         self.telemetry.metrics.checked(differences.len());
+        if self.n_differences != differences.len() {
+            self.n_differences = differences.len();
+            self.changed();
+        }
         for difference in differences {
             debug_assert!(false, "{difference}");
             error!(finding = FindingKind::BrokenInvariant.as_str(), "{difference}");

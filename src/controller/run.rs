@@ -93,7 +93,6 @@ pub async fn run(
         tasks.spawn("mode", mode::follow(watches.clone(), options.cilium_namespace.clone()));
     }
     tasks.spawn("watch pools", watches.clone().follow::<Pools>());
-    tasks.spawn("watch nodes", watches.clone().follow::<Nodes>());
     tasks.spawn("watch claims", watches.clone().follow::<Claims>());
     tasks.spawn("timeline", watches.clone().guard_timeline::<Claims>());
 
@@ -129,7 +128,8 @@ pub async fn run(
 }
 
 /// Takes in lists until the world is whole. CiliumNodes are listed after claims (safety rule 6), so that a block that
-/// was claimed and published in between is seen at least once. `None` when told to stop.
+/// was claimed and published in between is seen at least once; Nodes too, so that what is known of them is not older than
+/// any claim of the first list. `None` when told to stop.
 async fn gather(
     inputs: &mut mpsc::Receiver<Input>,
     tasks: &mut Tasks,
@@ -137,7 +137,7 @@ async fn gather(
     telemetry: &Telemetry,
 ) -> anyhow::Result<Option<World>> {
     let mut gathering = Gathering::default();
-    let mut lists_cilium_nodes = false;
+    let mut has_listed_claims = false;
     let mut beats = tokio::time::interval(heartbeat::INTERVAL);
     loop {
         telemetry.heartbeat.beat();
@@ -158,9 +158,10 @@ async fn gather(
         match input {
             Some(Input::Observed(observation)) => {
                 if matches!(&observation, Observation::Listed(listing) if listing.kind == Kind::Claim)
-                    && !lists_cilium_nodes
+                    && !has_listed_claims
                 {
-                    lists_cilium_nodes = true;
+                    has_listed_claims = true;
+                    tasks.spawn("watch nodes", watches.clone().follow::<Nodes>());
                     tasks.spawn("watch ciliumnodes", watches.clone().follow::<CiliumNodes>());
                 }
                 gathering.observe(observation);

@@ -25,7 +25,7 @@ use crate::world::observe::{Kind, Listing, Object, Observation};
 const PAGE_SIZE: u32 = 100;
 /// After how much silence, in seconds, a watch is asked for anew. It bounds how stale a watch can be that broke without
 /// a sign.
-const WATCH_SECONDS: u32 = 60;
+pub(super) const WATCH_SECONDS: u32 = 60;
 /// The wait after the first error in a row; doubles with each.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// The longest wait between two tries.
@@ -174,7 +174,10 @@ where
     loop {
         match events.try_next().await {
             Ok(event) => {
-                backoff.reset();
+                // Each list begins with one, also one that fails.
+                if !matches!(event, Some(Event::Init)) {
+                    backoff.reset();
+                }
                 return event;
             }
             Err(error) => {

@@ -18,13 +18,15 @@ use super::client::{Clients, FIELD_MANAGER, ReadError};
 use super::timeline::Timeline;
 use super::watch::Backoff;
 use crate::api::cilium_node::{ManagedFields, merge_patch, new_cilium_node, ping_patch, touch_patch};
-use crate::api::watched::{CiliumNodes, Claims, Pools, Watched, Wire};
+use crate::api::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
 use crate::api::{NodeIPBlock, block, pool_status};
 use crate::ipam::block::Cidr;
 use crate::ipam::claim::Claim;
 use crate::ipam::names::{NodeName, PoolName, Revision};
 use crate::world::observe::Object;
-use crate::world::write::{Answer, ClaimUpdate, NewCiliumNode, NewClaim, Outcome, Publication, Seen, Write};
+use crate::world::write::{
+    Answer, ClaimUpdate, NewCiliumNode, NewClaim, Outcome, Presence, Publication, Seen, Write,
+};
 
 /// Carries out writes.
 #[derive(Clone)]
@@ -78,6 +80,7 @@ impl Writer {
             Write::ReadClaim(cidr, _) => (Answer::Done, self.read_claim(cidr).await?),
             Write::UpdateClaim(update) => self.update_claim(&update).await?,
             Write::ReadCiliumNode(node) => (Answer::Done, self.read_cilium_node(&node).await?),
+            Write::ReadNode(node, as_of) => (Answer::Done, self.read_node(&node, as_of).await?),
             Write::Touch(touch) => {
                 self.patch_cilium_node(&touch.node, Part::Object, touch_patch(&touch)).await?
             }
@@ -164,7 +167,13 @@ impl Writer {
         let mut revision = update.revision;
         if let Some(patch) = block::drop_finalizer_patch(update) {
             match self.attempt(api.patch(&name, &patch_params(), &Patch::Merge(patch))).await {
-                Attempt::Applied(patched) => revision = patched.into_object().revision(),
+                // The deletion of somebody before us was waiting for our finalizer alone.
+                Attempt::Applied(patched) => match patched.into_object() {
+                    Object::Claim(claim) if claim.deleting && claim.finalizers.is_empty() => {
+                        return Attempt::Applied(Seen::Deleted(update.uid.clone()));
+                    }
+                    patched => revision = patched.revision(),
+                },
                 refused => return refused.map(|_| Seen::Nothing),
             }
         }
@@ -175,11 +184,11 @@ impl Writer {
             }),
             ..DeleteParams::default()
         };
-        match self.attempt(api.delete(&name, &params)).await {
-            // Somebody who deleted it before us sees it vanish with the finalizer.
-            Attempt::Applied(_) => Attempt::Applied(Seen::Absent(None)),
-            refused => refused.map(|_| Seen::Nothing),
-        }
+        self.attempt(api.delete(&name, &params)).await.map(|answer| match answer.left() {
+            // A finalizer of somebody else's keeps it.
+            Some(kept) => self.seen(kept.into_object()),
+            None => Seen::Deleted(update.uid.clone()),
+        })
     }
 
     async fn publish(&self, publication: &Publication) -> anyhow::Result<(Answer, Seen)> {
@@ -296,6 +305,20 @@ impl Writer {
         Ok(found.pop().map_or(Seen::Absent(Some(revision)), |object| self.seen(object)))
     }
 
+    async fn read_node(&self, node: &NodeName, as_of: Revision) -> anyhow::Result<Seen> {
+        let params = ListParams::default().fields(&format!("metadata.name={node}"));
+        let (_, mut found): (Revision, Vec<Object>) =
+            self.until_read(|| self.clients.list::<Nodes>(&params, &self.timeline)).await?;
+        let presence = match found.pop() {
+            None => Presence::Gone,
+            Some(Object::Node(node)) => Presence::Is(node.uid),
+            Some(Object::CiliumNode(_) | Object::Claim(_) | Object::Pool(_) | Object::Unreadable(..)) => {
+                Presence::Unreadable
+            }
+        };
+        Ok(Seen::Node { as_of, presence })
+    }
+
     /// Reads until there is an answer: an unknown outcome stays unknown until then.
     async fn until_read<T, F: Future<Output = Result<T, ReadError>>>(
         &self,
@@ -327,6 +350,9 @@ impl Writer {
     }
 }
 
+/// The reason that kube gives to an answer whose body is no `Status`.
+const UNPARSED: &str = "Failed to parse error data";
+
 /// What a parsed answer means. Only a refusal of the request itself says for sure that nothing was applied.
 fn classify<T>(status: &Status) -> Attempt<T> {
     let why = format!("{} ({} {})", status.message, status.code, status.reason);
@@ -341,6 +367,9 @@ fn classify<T>(status: &Status) -> Attempt<T> {
         .as_ref()
         .is_some_and(|details| details.causes.iter().any(|cause| cause.field == "metadata.uid"));
     match status.code {
+        // No answer of the API server: something between us and it speaks.
+        408 => Attempt::Unknown(why),
+        _ if status.reason == UNPARSED => Attempt::Unknown(why),
         404 | 409 => Attempt::Moved(why),
         422 if names_uid => Attempt::Moved(why),
         400..=499 => Attempt::Refused(why, wait),

@@ -91,6 +91,7 @@ pub fn of(world: &World, write: &Write) -> Option<Account> {
         Write::ConfirmClaims(_)
         | Write::ReadClaim(..)
         | Write::ReadCiliumNode(_)
+        | Write::ReadNode(..)
         | Write::Touch(_)
         | Write::Ping(_)
         | Write::CreateCiliumNode(_)

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// How often the loop beats when it has nothing else to do.
 pub const INTERVAL: Duration = Duration::from_secs(10);
 
-/// After how long without a beat the process counts as stuck. Everything that the loop waits for ends by time-out
-/// or runs in a task of its own, and the longest decisions take milliseconds: six missed beats are a defect.
+/// After how long without a beat the process counts as stuck. The loop waits for nothing but its inputs and its
+/// timers, and requests run in tasks of their own: six missed beats are a defect.
 pub const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
 /// The heartbeat of the loop.

@@ -79,7 +79,7 @@ pub enum InputKind {
 const DECISIONS: [&str; 2] = ["node", "pool"];
 const INPUTS: [&str; 5] = ["listed", "applied", "deleted", "mode", "finished"];
 const OUTCOMES: [&str; 4] = ["done", "moved", "refused", "unknown"];
-const WRITES: [&str; 11] = [
+const WRITES: [&str; 12] = [
     "claim",
     "move_claim",
     "publish",
@@ -91,6 +91,7 @@ const WRITES: [&str; 11] = [
     "confirm_claims",
     "read_claim",
     "read_ciliumnode",
+    "read_node",
 ];
 
 /// From 1 ms, below which no API server answers, to half a minute, beyond the time-out of a request.
@@ -324,6 +325,7 @@ impl From<&Write> for WriteKind {
             Write::ConfirmClaims(_) => "confirm_claims",
             Write::ReadClaim(..) => "read_claim",
             Write::ReadCiliumNode(_) => "read_ciliumnode",
+            Write::ReadNode(..) => "read_node",
         })
     }
 }
@@ -432,3 +434,6 @@ where
     }
     Ok(())
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

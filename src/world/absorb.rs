@@ -9,10 +9,10 @@ use std::time::Duration;
 use kube_core::SelectorExt;
 
 use super::World;
-use super::objects::{CiliumNode, Node};
+use super::objects::{CiliumNode, Node, Shown};
 use super::observe::{Kind, Listing, Object, Observation, PoolObject, Unreadable};
 use super::write::{Answer, Effect, ObjectKey, Outcome, Seen};
-use super::{KnownClaim, Now};
+use super::{KnownClaim, Now, Vanished};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
 use crate::ipam::claim::{Claim, ClaimState, Reason};
@@ -25,6 +25,15 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// The wait after the second failure in a row; doubles with each further one. The first is tried again at once,
 /// because a conflict is news and the object has been read since.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
+
+/// How it is known that a claim is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Departure {
+    /// A watch, or the answer to our own deletion, showed the last version and its end.
+    Seen,
+    /// A list or a read does not have it. In what state it went is not known.
+    Inferred,
+}
 
 /// Where an object was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +55,7 @@ impl World {
                 self.reach(kind, revision);
             }
             Observation::Deleted { kind, name, revision } => {
-                self.observe_deletion(kind, &name, revision);
+                self.observe_deletion(kind, &name, revision, Departure::Seen);
                 self.reach(kind, revision);
             }
         }
@@ -61,10 +70,26 @@ impl World {
             Seen::CiliumNode(cilium_node) => {
                 self.observe_cilium_node(*cilium_node, Source::Answer(None));
             }
+            Seen::Deleted(uid) => {
+                if let ObjectKey::Claim(cidr) = &key
+                    && let Some(revision) = self
+                        .claims
+                        .get(cidr)
+                        .filter(|known| known.claim.uid == uid)
+                        .map(|known| known.claim.revision)
+                {
+                    self.observe_claim_deletion(*cidr, revision, Departure::Seen);
+                }
+            }
             // A pool that the watch has shown to be gone does not come back by an answer.
             Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
             Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
             Seen::Absent(revision) => self.observe_absence(&key, revision),
+            Seen::Node { as_of, presence } => {
+                if let Some(node) = &node {
+                    self.presences.insert(node.clone(), (as_of, presence));
+                }
+            }
             Seen::ClaimsOf { revision, claims } => {
                 if let Some(node) = &node {
                     self.observe_claims_of(node, revision, claims);
@@ -140,7 +165,7 @@ impl World {
             self.agenda.doubt(cidr);
             return;
         }
-        self.observe_deletion(kind, name, at_most);
+        self.observe_deletion(kind, name, at_most, Departure::Inferred);
     }
 
     fn claim_named(&self, name: &str) -> Option<&KnownClaim> {
@@ -162,14 +187,20 @@ impl World {
         }
     }
 
-    /// A claim that vanished leaves nothing behind but what is seen to stand on its CiliumNode, once that has a version
+    /// A claim of a lost node that vanished leaves nothing behind but what is seen to stand on its CiliumNode, once that has a version
     /// later than the vanishing, or is known not to exist. To have read the version from before it is not enough: a
     /// replica that has not heard may still patch that one.
     fn settle_vanished(&mut self, node: &NodeName) {
+        if self.nodes.contains_key(node) {
+            return;
+        }
         let known_as_of =
             self.cilium_nodes.get(node).map_or(self.absent_as_of(node), |cilium_node| cilium_node.revision);
-        let settled: Vec<(Cidr, Revision)> =
-            self.vanished_of(node).filter(|(_, vanished_at)| *vanished_at < known_as_of).collect();
+        let settled: Vec<(Cidr, Revision)> = self
+            .vanished_of(node)
+            .filter(|vanished| vanished.at < known_as_of)
+            .map(|vanished| (vanished.cidr, vanished.at))
+            .collect();
         for (cidr, vanished_at) in &settled {
             self.vanished.remove(&(node.clone(), *cidr));
             self.ledger.release(*cidr, &Taker::Vanished(*vanished_at));
@@ -200,6 +231,7 @@ impl World {
             return;
         }
         let name = node.name.clone();
+        self.presences.remove(&name);
         let addresses = node.addresses.iter().map(|address| address.address).collect();
         self.set_own_addresses(Kind::Node, &name, addresses);
         self.mark_pools_of(&name);
@@ -230,7 +262,12 @@ impl World {
             _ => {}
         }
         self.set_own_addresses(Kind::CiliumNode, &name, cilium_node.addresses.clone());
-        self.cilium_nodes.insert(name.clone(), cilium_node);
+        let uid = cilium_node.uid.clone();
+        if let Some(before) = self.cilium_nodes.insert(name.clone(), cilium_node)
+            && before.uid != uid
+        {
+            self.remember(before);
+        }
         self.absences.remove(&name);
         self.restand(&name);
         self.settle_vanished(&name);
@@ -268,6 +305,14 @@ impl World {
         }
         let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed });
         self.ledger.take(cidr, Taker::Claim);
+        // What had vanished is there again, and whoever has it now is known.
+        let ledger = &mut self.ledger;
+        self.vanished.retain(|(_, lost), vanished| {
+            if *lost == cidr {
+                ledger.release(cidr, &Taker::Vanished(vanished.at));
+            }
+            *lost != cidr
+        });
         if let Some(before) = before
             && before.claim.node != node
         {
@@ -394,14 +439,19 @@ impl World {
         }
     }
 
-    fn observe_deletion(&mut self, kind: Kind, name: &str, revision: Revision) {
+    fn observe_deletion(&mut self, kind: Kind, name: &str, revision: Revision, how: Departure) {
         match kind {
             Kind::Node => self.observe_node_deletion(&NodeName::from(name), revision),
             Kind::CiliumNode => self.observe_cilium_node_deletion(&NodeName::from(name), revision),
             Kind::Pool => self.observe_pool_deletion(&PoolName::from(name), revision),
             Kind::Claim => {
                 if let Some(cidr) = self.claim_named(name).map(|known| known.claim.cidr) {
-                    self.observe_claim_deletion(cidr, revision);
+                    self.observe_claim_deletion(cidr, revision, how);
+                } else if let Some(unreadable) = self.unreadable(kind, name).cloned() {
+                    // Whose it was could not be read, so it counts as that of a node that is gone.
+                    for cidr in unreadable.addresses.cidrs() {
+                        self.vanish(&NodeName::from(""), cidr, revision, None);
+                    }
                 }
             }
         }
@@ -413,7 +463,10 @@ impl World {
             return;
         }
         self.mark_pools_of(name);
+        self.presences.remove(name);
         self.nodes.remove(name);
+        self.shown_before.remove(name);
+        self.settle_vanished(name);
         self.absences.remove(name);
         self.selection.remove(name);
         self.set_own_addresses(Kind::Node, name, Vec::new());
@@ -425,10 +478,19 @@ impl World {
         if self.cilium_nodes.get(name).is_some_and(|known| known.revision > revision) {
             return;
         }
-        self.cilium_nodes.remove(name);
+        if let Some(before) = self.cilium_nodes.remove(name) {
+            self.remember(before);
+        }
         self.set_own_addresses(Kind::CiliumNode, name, Vec::new());
         self.restand(name);
         self.mark(name);
+    }
+
+    /// Keeps what a CiliumNode showed that is gone: the agent of a living Node goes on with it.
+    fn remember(&mut self, gone: CiliumNode) {
+        if self.nodes.contains_key(&gone.name) && !gone.pod_cidrs.is_empty() {
+            self.shown_before.insert(gone.name, Shown { pod_cidrs: gone.pod_cidrs, owners: gone.owners });
+        }
     }
 
     fn observe_pool_deletion(&mut self, name: &PoolName, revision: Revision) {
@@ -442,16 +504,23 @@ impl World {
         }
     }
 
-    fn observe_claim_deletion(&mut self, cidr: Cidr, revision: Revision) {
+    /// Keeps a block taken whose claim went, and nobody can say how.
+    fn vanish(&mut self, node: &NodeName, cidr: Cidr, at: Revision, claim: Option<Claim>) {
+        self.ledger.take(cidr, Taker::Vanished(at));
+        let before = self.vanished.insert((node.clone(), cidr), Vanished { cidr, at, claim });
+        if let Some(before) = before.filter(|before| before.at != at) {
+            self.ledger.release(cidr, &Taker::Vanished(before.at));
+        }
+    }
+
+    fn observe_claim_deletion(&mut self, cidr: Cidr, revision: Revision, how: Departure) {
         let Some(known) = self.claims.get(&cidr).filter(|known| known.claim.revision <= revision) else {
             return;
         };
         let (node, pool) = (known.claim.node.clone(), known.claim.pool.clone());
-        if !may_vanish(&known.claim) {
-            self.ledger.take(cidr, Taker::Vanished(revision));
-            if let Some(before) = self.vanished.insert((node.clone(), cidr), revision) {
-                self.ledger.release(cidr, &Taker::Vanished(before));
-            }
+        let claim = known.claim.clone();
+        if how == Departure::Inferred || !may_vanish(&claim) {
+            self.vanish(&node, cidr, revision, Some(claim));
         }
         self.claims.remove(&cidr);
         self.resting.remove(&cidr);
@@ -470,7 +539,7 @@ impl World {
         match key {
             ObjectKey::Claim(cidr) => {
                 let not_after = revision.unwrap_or(Revision(u64::MAX));
-                self.observe_claim_deletion(*cidr, not_after);
+                self.observe_claim_deletion(*cidr, not_after, Departure::Inferred);
             }
             // One that we know is a deletion that the watch will tell, and in its order.
             ObjectKey::CiliumNode(name) => {
@@ -480,7 +549,7 @@ impl World {
                     self.settle_vanished(name);
                 }
             }
-            ObjectKey::ClaimsOf(_) | ObjectKey::Pool(_) => {}
+            ObjectKey::ClaimsOf(_) | ObjectKey::Node(_) | ObjectKey::Pool(_) => {}
         }
     }
 
@@ -493,7 +562,7 @@ impl World {
         let missing: Vec<Cidr> =
             self.claims_of(node).map(|known| known.claim.cidr).filter(|cidr| !found.contains(cidr)).collect();
         for cidr in missing {
-            self.observe_claim_deletion(cidr, revision);
+            self.observe_claim_deletion(cidr, revision, Departure::Inferred);
         }
     }
 

@@ -8,14 +8,17 @@ use std::collections::BTreeMap;
 use super::World;
 use super::agenda::Agenda;
 use super::objects::Mode;
-use super::observe::{Kind, Listing, Observation};
+use super::observe::{Kind, Listing, Object, Observation};
 use crate::ipam::ledger::Ledger;
+use crate::ipam::names::Revision;
 
 /// What has been listed so far.
 #[derive(Debug, Default)]
 pub struct Gathering {
     listings: BTreeMap<Kind, Listing>,
     later: Vec<Observation>,
+    /// The latest version of a claim in the first list of them, which is there before Nodes and CiliumNodes are listed.
+    first_claims: Revision,
     mode: Option<Mode>,
 }
 
@@ -26,6 +29,10 @@ impl Gathering {
             Observation::Listed(listing) => {
                 let kind = listing.kind;
                 self.later.retain(|later| kind_of(later) != kind);
+                if kind == Kind::Claim && !self.listings.contains_key(&kind) {
+                    self.first_claims =
+                        listing.objects.iter().map(Object::revision).max().unwrap_or_default();
+                }
                 self.listings.insert(kind, listing);
             }
             Observation::Applied(_) | Observation::Deleted { .. } => self.later.push(observation),
@@ -62,6 +69,9 @@ impl Gathering {
             unreadable: BTreeMap::new(),
             positions: BTreeMap::new(),
             absences: BTreeMap::new(),
+            shown_before: BTreeMap::new(),
+            presences: BTreeMap::new(),
+            nodes_listed_after: self.first_claims,
             resting: BTreeMap::new(),
             vanished: BTreeMap::new(),
             ledger: Ledger::default(),

@@ -30,9 +30,9 @@ use crate::ipam::pool::Pool;
 use crate::ipam::report::PoolPlan;
 
 use agenda::Agenda;
-use objects::{CiliumNode, Mode, Node, Settings};
+use objects::{CiliumNode, Mode, Node, Settings, Shown};
 use observe::{Kind, PoolObject, Unreadable};
-use write::{ObjectKey, Write};
+use write::{ObjectKey, Presence, Write};
 
 /// The time of a decision, given from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +53,18 @@ pub struct KnownClaim {
     pub shown: bool,
     /// The revision of the last consistent read that showed it.
     pub confirmed: Revision,
+}
+
+/// A claim that went in any way but by its states. Its block stays taken: for a node that lives the claim is made again,
+/// and for one that is gone its CiliumNode has to be known as of later than that (safety rule 6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vanished {
+    /// The block, or the range that an unreadable claim seemed to take.
+    pub cidr: Cidr,
+    /// A revision as of which it was gone.
+    pub at: Revision,
+    /// The claim as it was known; `None` where it could not be read.
+    pub claim: Option<Claim>,
 }
 
 /// How a node is being served.
@@ -98,10 +110,16 @@ pub struct World {
     positions: BTreeMap<Kind, Revision>,
     /// CiliumNodes that a consistent read did not find, with the revision of that read.
     absences: BTreeMap<NodeName, Revision>,
+    /// What the last CiliumNode of a living Node showed that is gone.
+    shown_before: BTreeMap<NodeName, Shown>,
+    /// What reads of Nodes found since the watch said something of them, and as of which revision of their claims.
+    presences: BTreeMap<NodeName, (Revision, Presence)>,
+    /// The claims up to this revision were known before the Nodes were listed.
+    nodes_listed_after: Revision,
     /// Since when this process has seen blocks rest.
     resting: BTreeMap<Cidr, Duration>,
-    /// Claims that vanished improperly, by their node, with the revision as of which its CiliumNode has to be known.
-    vanished: BTreeMap<(NodeName, Cidr), Revision>,
+    /// Claims that vanished improperly, by their node.
+    vanished: BTreeMap<(NodeName, Cidr), Vanished>,
     ledger: Ledger,
     /// The addresses of nodes themselves, by where they were found.
     own_addresses: BTreeMap<(Kind, NodeName), Vec<IpAddr>>,
@@ -201,15 +219,81 @@ impl World {
     /// The latest revision as of which a CiliumNode is known not to exist; zero when it may.
     #[must_use]
     pub fn absent_as_of(&self, node: &NodeName) -> Revision {
-        if self.cilium_nodes.contains_key(node) {
+        if self.cilium_nodes.contains_key(node) || self.unreadable(Kind::CiliumNode, node.as_str()).is_some()
+        {
             return Revision(0);
         }
         self.absences.get(node).copied().unwrap_or_default().max(self.position(Kind::CiliumNode))
     }
 
-    /// The claims of a node that vanished improperly, and when.
-    pub fn vanished_of(&self, node: &NodeName) -> impl Iterator<Item = (Cidr, Revision)> {
-        self.vanished.iter().filter(move |((of, _), _)| of == node).map(|((_, cidr), at)| (*cidr, *at))
+    /// Whether any of the block stands on the CiliumNode of the claim's node.
+    ///
+    /// What is there by another claim of the same node is that one's: two replicas that see pools of different block
+    /// sizes may claim a block and a part of it for one node, and only one of the two is published (safety rule 2).
+    #[must_use]
+    pub fn stands(&self, claim: &Claim) -> bool {
+        let Some(cilium_node) = self.cilium_nodes.get(&claim.node) else {
+            return false;
+        };
+        if cilium_node.pod_cidrs.contains(&claim.cidr) {
+            return true;
+        }
+        !self.without_other_claims(cilium_node.shown_in(claim.cidr), claim, cilium_node).is_empty()
+    }
+
+    /// Whether the agent of the claim's node uses an address of it that is no other claim's.
+    #[must_use]
+    pub fn is_used(&self, claim: &Claim) -> bool {
+        let Some(cilium_node) = self.cilium_nodes.get(&claim.node) else {
+            return false;
+        };
+        let used: AddressSet = cilium_node.used.iter().flat_map(|used| used.iter_in(claim.cidr)).collect();
+        !self.without_other_claims(used, claim, cilium_node).is_empty()
+    }
+
+    /// `addresses` without those that are there by another claim of the same node.
+    fn without_other_claims(
+        &self,
+        mut addresses: AddressSet,
+        claim: &Claim,
+        cilium_node: &CiliumNode,
+    ) -> AddressSet {
+        for other in self.ledger.overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
+            let of_node = self.claims.get(&other).is_some_and(|known| known.claim.node == claim.node);
+            if of_node && cilium_node.pod_cidrs.contains(&other) {
+                addresses.remove_cidr(other);
+            }
+        }
+        addresses
+    }
+
+    /// Whether the Node of a claim exists, at some time after the claim got to where it is; `None` when that has to be
+    /// read.
+    ///
+    /// What the watch of Nodes shows may be older than the claim, and two replicas of which one has not heard would
+    /// undo each other's moves for as long. The revisions of Nodes tell nothing: the core group may live in another
+    /// store.
+    #[must_use]
+    pub fn presence(&self, claim: &Claim) -> Option<Presence> {
+        let as_watched = || match self.nodes.get(&claim.node) {
+            Some(node) => Presence::Is(node.uid.clone()),
+            None => Presence::Gone,
+        };
+        match self.presences.get(&claim.node) {
+            Some((as_of, presence)) if *as_of >= claim.revision => Some(presence.clone()),
+            Some(_) | None => (claim.revision <= self.nodes_listed_after).then(as_watched),
+        }
+    }
+
+    /// The claims of a node that vanished improperly.
+    pub fn vanished_of(&self, node: &NodeName) -> impl Iterator<Item = &Vanished> {
+        self.vanished.iter().filter(move |((of, _), _)| of == node).map(|(_, vanished)| vanished)
+    }
+
+    /// What the CiliumNode before the present one showed, where this process saw it.
+    #[must_use]
+    pub fn shown_before(&self, node: &NodeName) -> Option<&Shown> {
+        self.shown_before.get(node)
     }
 
     /// Since when this process has seen a block rest.
@@ -352,6 +436,7 @@ impl World {
         }
         if self.is_forgotten(&plan.node) {
             self.servings.remove(&plan.node);
+            self.presences.remove(&plan.node);
         }
         if let Some(wake) = plan.wake {
             self.agenda.wake_node(&plan.node, wake);
@@ -397,6 +482,7 @@ impl World {
             | Write::ConfirmClaims(_)
             | Write::ReadClaim(..)
             | Write::ReadCiliumNode(_)
+            | Write::ReadNode(..)
             | Write::CreateCiliumNode(_)
             | Write::Ping(_)
             | Write::PoolStatus(_)

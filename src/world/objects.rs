@@ -59,6 +59,8 @@ pub struct CiliumNode {
     pub uid: Uid,
     /// The version that was read. Every write carries it.
     pub revision: Revision,
+    /// When it was created, in seconds since the epoch. A claim that is older may have stood on one before it.
+    pub created: i64,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// `spec.addresses`.
@@ -77,6 +79,15 @@ pub struct CiliumNode {
     pub marks: BTreeMap<IpAddr, ReleaseMark>,
     /// Where in the object a text stands that could not be read, with that text.
     pub malformed: Vec<Malformed>,
+}
+
+/// What a CiliumNode showed that is gone, for the one after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// Its podCIDRs, in their order.
+    pub pod_cidrs: Vec<Cidr>,
+    /// The entries of its pool that had an owner.
+    pub owners: BTreeMap<IpAddr, String>,
 }
 
 /// A text in an object of somebody else's that could not be read.
@@ -104,10 +115,15 @@ impl CiliumNode {
         standing
     }
 
-    /// Whether any of `cidr` is offered here: the prefix itself, or an address of it.
+    /// What of `cidr` is offered here: by prefixes that overlap it, or by addresses of it.
     #[must_use]
-    pub fn shows(&self, cidr: Cidr) -> bool {
-        self.pod_cidrs.iter().any(|standing| standing.overlaps(cidr)) || self.pool.intersects(cidr)
+    pub fn shown_in(&self, cidr: Cidr) -> AddressSet {
+        let mut shown: AddressSet =
+            self.pod_cidrs.iter().copied().filter(|standing| standing.overlaps(cidr)).collect();
+        for (first, last) in self.pool.runs_within(cidr.first(), cidr.last()) {
+            shown.insert_run(first, last);
+        }
+        shown
     }
 
     /// The addresses of `cidr` that the agent hands to nobody because they are in a release handshake.

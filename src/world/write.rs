@@ -30,6 +30,8 @@ pub enum Write {
     UpdateClaim(ClaimUpdate),
     /// Look whether a CiliumNode exists, consistently.
     ReadCiliumNode(NodeName),
+    /// Look whether a Node exists, consistently, now that its claims are known as of this revision.
+    ReadNode(NodeName, Revision),
     /// Make a later version of a CiliumNode without changing what it says (safety rule 3).
     Touch(Touch),
     /// Ask an agent what it uses.
@@ -198,6 +200,8 @@ pub enum ObjectKey {
     CiliumNode(NodeName),
     /// All claims of one node, being read.
     ClaimsOf(NodeName),
+    /// A Node, being read.
+    Node(NodeName),
     /// A NodeIPPool.
     Pool(PoolName),
 }
@@ -216,6 +220,7 @@ impl Write {
             Self::Ping(ping) => ObjectKey::CiliumNode(ping.node.clone()),
             Self::CreateCiliumNode(new) => ObjectKey::CiliumNode(new.node.clone()),
             Self::ConfirmClaims(node) => ObjectKey::ClaimsOf(node.clone()),
+            Self::ReadNode(node, _) => ObjectKey::Node(node.clone()),
             Self::PoolStatus(write) => ObjectKey::Pool(write.pool.clone()),
             Self::PoolFinalizers(write) => ObjectKey::Pool(write.pool.clone()),
         }
@@ -226,7 +231,10 @@ impl Write {
     pub fn node(&self) -> Option<&NodeName> {
         match self {
             Self::CreateClaim(claim) => Some(&claim.node),
-            Self::ReadClaim(_, node) | Self::ConfirmClaims(node) | Self::ReadCiliumNode(node) => Some(node),
+            Self::ReadClaim(_, node)
+            | Self::ConfirmClaims(node)
+            | Self::ReadCiliumNode(node)
+            | Self::ReadNode(node, _) => Some(node),
             Self::Publish(publication) => Some(&publication.node),
             Self::UpdateClaim(update) => Some(&update.node),
             Self::Touch(touch) => Some(&touch.node),
@@ -248,7 +256,9 @@ impl Write {
             | Self::CreateCiliumNode(_)
             | Self::PoolStatus(_)
             | Self::PoolFinalizers(_) => Effect::Write,
-            Self::ConfirmClaims(_) | Self::ReadClaim(..) | Self::ReadCiliumNode(_) => Effect::Read,
+            Self::ConfirmClaims(_) | Self::ReadClaim(..) | Self::ReadCiliumNode(_) | Self::ReadNode(..) => {
+                Effect::Read
+            }
         }
     }
 }
@@ -282,6 +292,7 @@ impl fmt::Display for Write {
                 }
             }
             Self::ReadCiliumNode(node) => write!(f, "read whether ciliumnode {node} exists"),
+            Self::ReadNode(node, _) => write!(f, "read whether node {node} exists"),
             Self::Touch(touch) => write!(f, "make a later version of ciliumnode {}", touch.node),
             Self::Ping(ping) => match ping.step {
                 PingStep::Ask => write!(f, "ask the agent of node {} what it uses", ping.node),
@@ -344,8 +355,17 @@ pub enum Seen {
     CiliumNode(Box<CiliumNode>),
     /// A pool.
     Pool(Box<PoolObject>),
+    /// The object of this uid has been deleted by us.
+    Deleted(Uid),
     /// The object does not exist, as of this revision where the answer told it.
     Absent(Option<Revision>),
+    /// A Node, at some time after its claims were known as of a revision.
+    Node {
+        /// That revision.
+        as_of: Revision,
+        /// What was found.
+        presence: Presence,
+    },
     /// All claims of a node, as of a revision.
     ClaimsOf {
         /// The revision of the list.
@@ -355,4 +375,15 @@ pub enum Seen {
     },
     /// The object exists, but could not be read.
     Unreadable(String),
+}
+
+/// What a read of a Node finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Presence {
+    /// There is none.
+    Gone,
+    /// There is this one.
+    Is(Uid),
+    /// There is one that can't be read.
+    Unreadable,
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"nodeipam.io/tests/controlplane/oracle"
 )
@@ -29,7 +30,7 @@ func readLines(from io.Reader, lines chan<- []byte) {
 }
 
 // obey carries out commands until the context ends. Commands for one server are carried out in their order, and so
-// are allow, holds and gc; a wait for a server or for the oracle holds up nothing else.
+// are allow, limit, holds and gc; a wait for a server or for the oracle holds up nothing else.
 func (s *supervisor) obey(ctx context.Context, commands <-chan []byte) {
 	// A test has one or two of these in flight.
 	queues := map[string]chan command{"etcd": make(chan command, 64), "apiserver": make(chan command, 64)}
@@ -78,6 +79,12 @@ func (s *supervisor) obey(ctx context.Context, commands <-chan []byte) {
 			allowance, err := oracle.NewAllowance(c.Rule, c.Node, c.CIDR)
 			if err == nil {
 				s.judge.Allow(allowance)
+			}
+			s.answer(c, answer{}, err)
+		case "limit":
+			limit, err := time.ParseDuration(c.Releasing)
+			if err == nil {
+				s.judge.LimitReleasing(limit)
 			}
 			s.answer(c, answer{}, err)
 		case "holds":

@@ -21,6 +21,8 @@ type command struct {
 	Node string `json:"node,omitempty"` // allow, holds.
 	CIDR string `json:"cidr,omitempty"` // allow.
 
+	Releasing string `json:"releasing,omitempty"` // limit: as Go writes durations.
+
 	Add    []string `json:"add,omitempty"`    // holds.
 	Remove []string `json:"remove,omitempty"` // holds.
 

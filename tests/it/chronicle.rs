@@ -17,7 +17,10 @@ use crate::support::views::{Claim, Published};
 
 /// Every version of every claim and CiliumNode from its start on, in words.
 #[derive(Clone)]
-pub(crate) struct Chronicle(Arc<Mutex<BTreeMap<(Kind, String), Vec<Entry>>>>);
+pub(crate) struct Chronicle(Arc<Mutex<Entries>>);
+
+/// What was seen of each object, in order.
+type Entries = BTreeMap<(Kind, String), Vec<Entry>>;
 
 /// What a version said, as far as it differs from the version before.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ async fn dry_run_reports_every_write_and_makes_none() -> Result<()> {
         rig.cluster.create_pool(&PoolSpec::new("p").select("zone", "a").ipv4(28, &["10.1.0.0/24"])).await?;
         for (name, zone) in [("claimed", "a"), ("fresh", "a"), ("elsewhere", "b")] {
             rig.cluster.create_node(&NodeSpec::new(name).label("zone", zone)).await?;
-            rig.cluster.create(&cilium_node(name, json!({"pools": {}})), Kind::CiliumNode).await?;
+            rig.cluster.create(&cilium_node(name, &json!({"pools": {}})), Kind::CiliumNode).await?;
         }
         let uid = rig.cluster.read(Kind::Node, "claimed").await?.metadata.uid.unwrap_or_default();
         rig.cluster.create(&claim("10.1.0.0/28", "p", "claimed", &uid, "Held"), Kind::Block).await?;

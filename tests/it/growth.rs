@@ -66,9 +66,9 @@ async fn a_full_pool_spills_over_into_the_next() -> Result<()> {
         let grows = Agent::Fake(join_one(rig, NodeSpec::new("grows")).await?);
         let _beside = join_one(rig, NodeSpec::new("beside")).await?;
         fill(rig, &grows, "grows", 3).await?;
+        wait_claims_stand(rig).await?;
         let from: Vec<_> = rig.cluster.claims_of("grows").into_iter().map(|claim| claim.pool).collect();
         ensure!(from == ["first", "second", "second"], "{from:?}");
-        wait_claims_stand(rig).await?;
         let exhausted = |status: &Value| {
             let conditions = status["conditions"].as_array().into_iter().flatten();
             conditions
@@ -91,7 +91,7 @@ async fn one_change_of_used_leads_to_claim_and_patch() -> Result<()> {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/20"])).await?;
         // The test plays the agent, so that nothing is written but what it writes.
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
-        rig.cluster.create(&cilium_node("n", json!({"pools": {}})), Kind::CiliumNode).await?;
+        rig.cluster.create(&cilium_node("n", &json!({"pools": {}})), Kind::CiliumNode).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let first = rig.cluster.wait_published("n", "a block", SOON, |seen| seen.pool.len() == 14).await?;
         wait_status(rig, "p", "a served node", |status| {
@@ -125,7 +125,7 @@ async fn new_capacity_serves_those_who_wait() -> Result<()> {
         rig.control_plane.allow("cidr-without-claim", Some("foreign"), foreign).await?;
         rig.cluster.create_node(&NodeSpec::new("foreign").label("other", "yes")).await?;
         let standing = json!({"podCIDRs": foreign.into_iter().collect::<Vec<_>>()});
-        rig.cluster.create(&cilium_node("foreign", standing), Kind::CiliumNode).await?;
+        rig.cluster.create(&cilium_node("foreign", &standing), Kind::CiliumNode).await?;
 
         let selector = json!({"matchExpressions": [{"key": "other", "operator": "DoesNotExist"}]});
         let mut pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/28"]).with("nodeSelector", selector.clone());

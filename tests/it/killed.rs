@@ -8,6 +8,7 @@ use serde_json::json;
 use crate::scene::{
     PROMPT, SOON, cilium_node, join, n_claims, nodes, versions, wait_claims_stand, wait_ready,
 };
+use crate::support::agent::FakeAgent;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, PoolSpec, claim};
@@ -54,14 +55,14 @@ async fn half_finished_grants_are_finished_without_another_claim() -> Result<()>
             let claim = claim(&format!("10.1.0.{third}/28"), "p", &name, &uid, "Held");
             rig.cluster.create(&claim, Kind::Block).await?;
         }
-        rig.cluster.create(&cilium_node("n0", json!({"pools": {}})), Kind::CiliumNode).await?;
+        rig.cluster.create(&cilium_node("n0", &json!({"pools": {}})), Kind::CiliumNode).await?;
         let half = json!({"podCIDRs": ["10.1.0.64/28"], "pool": {"10.1.0.65": {}, "10.1.0.66": {}}});
-        rig.cluster.create(&cilium_node("n1", half), Kind::CiliumNode).await?;
+        rig.cluster.create(&cilium_node("n1", &half), Kind::CiliumNode).await?;
         let before = versions(rig, &[Kind::Block]).await?;
 
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let mut agents: Vec<_> = ["n0", "n1", "n2"].map(|name| rig.agents.fake(name)).into();
-        agents.iter_mut().try_for_each(|agent| agent.start())?;
+        agents.iter_mut().try_for_each(FakeAgent::start)?;
         wait_ready(rig, &agents).await?;
         for (number, third) in [0, 64, 128].into_iter().enumerate() {
             let (name, block) = (format!("n{number}"), format!("10.1.0.{third}/28"));

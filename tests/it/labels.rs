@@ -43,11 +43,11 @@ async fn relabelled_node_keeps_its_block_and_grows_from_its_new_pool() -> Result
         leaves.allocate("ns/pod")?;
 
         fill(rig, &moves, "moves", 2).await?;
+        wait_claims_stand(rig).await?;
         let held: Vec<_> = rig.cluster.claims_of("moves").into_iter().map(|claim| claim.pool).collect();
         ensure!(held.starts_with(&["a".to_owned(), "b".to_owned()]), "{held:?}");
         let seen = rig.cluster.published("moves").context("its CiliumNode")?;
         ensure!(seen.pod_cidrs[0].starts_with("10.1."), "the primary block moved: {:?}", seen.pod_cidrs);
-        wait_claims_stand(rig).await?;
         Ok((controller, leaves))
     })
     .await

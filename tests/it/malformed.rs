@@ -32,7 +32,7 @@ async fn a_malformed_cilium_node_stops_that_node_only() -> Result<()> {
                 rig.control_plane.allow(rule, Some(name), None).await?;
             }
             rig.cluster.create_node(&NodeSpec::new(name)).await?;
-            rig.cluster.create(&cilium_node(name, ipam), Kind::CiliumNode).await?;
+            rig.cluster.create(&cilium_node(name, &ipam), Kind::CiliumNode).await?;
         }
         let before = versions(rig, &[Kind::CiliumNode]).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -97,7 +97,7 @@ async fn what_stands_without_a_claim_is_never_given_away() -> Result<()> {
         for (number, last) in [192, 224, 208, 240].into_iter().enumerate() {
             let name = format!("n{number}");
             agents.push(join_one(rig, NodeSpec::new(&name).label("zone", "a")).await?);
-            let cidrs: Vec<_> = rig.cluster.claims_of(&name).into_iter().map(|claim| claim.cidr).collect();
+            let cidrs = rig.cluster.published(&name).unwrap_or_default().pod_cidrs;
             ensure!(cidrs == [format!("10.1.255.{last}/28")], "{name} got {cidrs:?}");
             controller.sigkill().await?;
             controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -107,7 +107,7 @@ async fn what_stands_without_a_claim_is_never_given_away() -> Result<()> {
         // One more finds the pool full, and nothing of anybody's is given to it.
         rig.excuse("late");
         rig.cluster.create_node(&NodeSpec::new("late").label("zone", "a")).await?;
-        rig.cluster.create(&cilium_node("late", json!({"pools": {}})), Kind::CiliumNode).await?;
+        rig.cluster.create(&cilium_node("late", &json!({"pools": {}})), Kind::CiliumNode).await?;
         wait_status(rig, "p", "a waiting node", |status| status["nodes"]["waiting"] == 1).await?;
         ensure!(dry_run(&rig.control_plane).await?.iter().all(|line| !line.contains("late")), "it is served");
         Ok((controller, agents))
@@ -116,5 +116,5 @@ async fn what_stands_without_a_claim_is_never_given_away() -> Result<()> {
 }
 
 fn standing(name: &str, cidr: &str) -> DynamicObject {
-    cilium_node(name, json!({"podCIDRs": [cidr]}))
+    cilium_node(name, &json!({"podCIDRs": [cidr]}))
 }

@@ -19,7 +19,7 @@ use crate::support::rig::{Rig, under_oracle};
 async fn tempt(rig: &Rig) -> Result<BTreeSet<(Kind, String, String)>> {
     rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
     rig.cluster.create_node(&NodeSpec::new("n0")).await?;
-    rig.cluster.create(&cilium_node("n0", json!({"pools": {}})), Kind::CiliumNode).await?;
+    rig.cluster.create(&cilium_node("n0", &json!({"pools": {}})), Kind::CiliumNode).await?;
     versions(rig, &Kind::ALL).await
 }
 

@@ -82,6 +82,23 @@ async fn every_rule_is_found_when_it_is_broken() -> Result<()> {
     bench.control_plane.holds("g2", &["10.7.0.1"], &[]).await?;
     bench.expect("an address changes hands", &[]).await?;
 
+    bench.serve("i1", "10.9.0.0/28", &["10.9.0.1", "10.9.0.2"]).await?;
+    bench.control_plane.holds("i1", &["10.9.0.1"], &[]).await?;
+    bench.publish("i1", json!({"pool": {"10.9.0.2": null}})).await?;
+    bench.expect("an address that nobody holds is taken back", &[]).await?;
+    bench.publish("i1", json!({"pool": {"10.9.0.1": null}})).await?;
+    bench.expect("an address is taken from a pod", &[("held-address-withdrawn", "10.9.0.1/32")]).await?;
+
+    bench.control_plane.limit_releasing(Duration::from_secs(5)).await?;
+    for (cidr, ended) in [("10.10.0.0/28", "2026-01-01T00:00:05Z"), ("10.10.0.16/28", "2026-01-01T00:00:06Z")]
+    {
+        bench.claim(cidr, "j1", "Releasing").await?;
+        let patch = Patch::Merge(json!({"spec": {"state": "Cooling", "since": ended}}));
+        let blocks = Kind::Block.api(&bench.client);
+        blocks.patch(&claim_name(cidr), &PatchParams::default(), &patch).await?;
+    }
+    bench.expect("a claim is left Releasing", &[("releasing-too-long", "10.10.0.16/28")]).await?;
+
     bench.publish("h1", json!({"pool": {"10.8.0.01": {}}})).await?;
     bench.expect("an address that is none", &[("undecodable", "")]).await
 }

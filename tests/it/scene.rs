@@ -169,6 +169,6 @@ pub(crate) async fn versions(rig: &Rig, kinds: &[Kind]) -> Result<BTreeSet<(Kind
 }
 
 /// A CiliumNode as an agent makes it, for tests that play the agent themselves.
-pub(crate) fn cilium_node(name: &str, ipam: Value) -> kube::api::DynamicObject {
+pub(crate) fn cilium_node(name: &str, ipam: &Value) -> kube::api::DynamicObject {
     Kind::CiliumNode.object(name, serde_json::json!({"spec": {"ipam": ipam}}))
 }

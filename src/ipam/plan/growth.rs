@@ -12,7 +12,7 @@ use crate::ipam::names::PoolName;
 use crate::ipam::pool::{MAX_ADDRESSES_PER_NODE, Pool};
 use crate::world::Now;
 use crate::world::observe::Kind;
-use crate::world::write::{NewClaim, Write};
+use crate::world::write::{NewClaim, ObjectKey, Write};
 
 /// How many free blocks of one pool are looked at for one claim before the pool counts as full. Blocks are refused
 /// only where every address in them is a node's own, which happens to a handful of /31 and /32.
@@ -88,9 +88,20 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Claims for blocks that stand on this CiliumNode, with addresses in its pool, and whose claim is lost: somebody
-    /// removed its finalizer and deleted it. They are the node's, and nobody else can have them while they stand.
+    /// Claims that are lost, because somebody removed their finalizer and deleted them: those that this process saw
+    /// vanish, and those whose blocks stand on this CiliumNode, with addresses in its pool. They are the node's, and
+    /// nobody else can have them.
     fn lost_claims(&self, now: Now) -> Vec<Write> {
+        let vanished: Vec<Write> = self
+            .world
+            .vanished_of(&self.node.name)
+            .filter_map(|vanished| vanished.claim.as_ref())
+            .filter(|claim| self.world.claim(claim.cidr).is_none())
+            .map(|claim| self.claim(claim.cidr, &claim.pool, claim.withheld.clone(), now))
+            .collect();
+        if !vanished.is_empty() {
+            return vanished;
+        }
         let is_lost =
             |cidr: &Cidr| {
                 self.world.claim(*cidr).is_none()
@@ -152,6 +163,10 @@ impl<'a> View<'a> {
                 continue;
             };
             for cidr in space.candidates(&growth.blocks).take(MOST_REFUSALS) {
+                if self.world.in_flight(&ObjectKey::Claim(cidr)) {
+                    // An answer about the block that was there before is still to come.
+                    continue;
+                }
                 let withheld = pool.withheld(cidr, &self.world.node_addresses_in(cidr));
                 let offered = cidr.size() - withheld.count_in(cidr);
                 if offered == 0 {
@@ -172,7 +187,7 @@ impl<'a> View<'a> {
         let mut demand = Demand::default();
         let mut kept = 0;
         let is_used = |address| self.cilium_node.used.as_ref().is_some_and(|used| used.contains(address));
-        for claim in self.held().filter(|claim| claim.cidr.family() == family) {
+        for claim in self.offering().filter(|claim| claim.cidr.family() == family) {
             demand.capacity += claim.offered_count();
             if let Some(used) = &self.cilium_node.used {
                 demand.used += used.count_in(claim.cidr);

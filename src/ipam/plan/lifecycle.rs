@@ -22,9 +22,9 @@ use super::{NodePlan, View};
 use crate::ipam::claim::{Claim, ClaimState, Reason};
 use crate::ipam::finding::{Finding, FindingKind};
 use crate::ipam::names::{NodeName, Revision};
-use crate::world::objects::{CiliumNode, ReleaseMark};
+use crate::world::objects::ReleaseMark;
 use crate::world::observe::Kind;
-use crate::world::write::{ClaimChange, ClaimUpdate, Touch, Write};
+use crate::world::write::{ClaimChange, ClaimUpdate, Presence, Touch, Write};
 use crate::world::{KnownClaim, Now, World};
 
 /// A node whose first set of blocks stays incomplete for so long gives back what it has, so that two nodes never
@@ -39,8 +39,11 @@ const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
 /// Moves of the claims of `plan.node` that are due.
 pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
     let name = plan.node.clone();
-    // What a vanished claim left behind is known only from a version of the CiliumNode that is later than that.
-    if let Some(latest) = world.vanished_of(&name).map(|(_, vanished_at)| vanished_at).max() {
+    // What a vanished claim of a lost node left behind is known only from a version of its CiliumNode that is later
+    // than that. A living node gets such a claim back (`growth`).
+    if world.node(&name).is_none()
+        && let Some(latest) = world.vanished_of(&name).map(|vanished| vanished.at).max()
+    {
         plan.writes.extend(later_version(world, &name, latest));
     }
     let claims: Vec<&KnownClaim> = world.claims_of(&name).collect();
@@ -64,34 +67,51 @@ pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
 
 fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
     match (world.node(&claim.node), world.cilium_node(&claim.node)) {
-        (None, None) => plan.writes.push(update(claim, now, ClaimChange::Release(Reason::NodeGone))),
+        (None, None) => {
+            if presence(world, plan, claim) == Some(Presence::Gone) {
+                plan.writes.push(update(claim, now, ClaimChange::Release(Reason::NodeGone)));
+            }
+        }
+        (Some(node), _) if node.uid != claim.node_uid => {
+            if presence(world, plan, claim) == Some(Presence::Is(node.uid.clone())) {
+                plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+            }
+        }
         // Its CiliumNode still stands: the agent may still use what is on it.
         (None, Some(_)) => {}
-        (Some(node), _) if node.uid != claim.node_uid => {
-            plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
-        }
-        (Some(_), cilium_node) => {
-            if let Some(change) = yield_to_overlapping(world, plan, claim, cilium_node) {
-                plan.writes.push(update(claim, now, change));
+        (Some(_), _) => {
+            if yields_to_overlapping(world, plan, claim) {
+                plan.writes.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
             }
         }
     }
 }
 
-/// Of two claims that overlap the one that does not stand gives way; of two that do not, the one with the larger
-/// name; where both stand none moves (safety rule 2).
-fn yield_to_overlapping(
-    world: &World,
-    plan: &mut NodePlan,
-    claim: &Claim,
-    cilium_node: Option<&CiliumNode>,
-) -> Option<ClaimChange> {
-    let stands = cilium_node.is_some_and(|cilium_node| cilium_node.shows(claim.cidr));
+/// Whether the Node of a claim exists, as far as that is known well enough to move the claim for it. Where it is not, a
+/// read comes first: a replica that has not heard of a Node's end, or of its return, would otherwise undo at once what
+/// one does that has, and the two would go on for as long.
+fn presence(world: &World, plan: &mut NodePlan, claim: &Claim) -> Option<Presence> {
+    let known = world.presence(claim);
+    if known.is_none() {
+        // One read serves all claims of the node.
+        let latest = world.claims_of(&claim.node).map(|known| known.claim.revision).max();
+        let read = Write::ReadNode(claim.node.clone(), latest.unwrap_or(claim.revision));
+        if !plan.writes.contains(&read) {
+            plan.writes.push(read);
+        }
+    }
+    known
+}
+
+/// Of two claims that overlap the one that can't be in use gives way; of two of which neither can be, the one with the
+/// larger name; where both may be none moves (safety rule 2).
+fn yields_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> bool {
+    let stands = world.stands(claim);
     for other in world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
         let Some(other) = world.claim(other).map(|known| &known.claim) else {
             continue;
         };
-        let other_stands = world.cilium_node(&other.node).is_some_and(|node| node.shows(other.cidr));
+        let other_stands = world.stands(other);
         if stands && other_stands && other.node != claim.node {
             plan.findings.push(Finding::new(
                 FindingKind::BothStand,
@@ -104,27 +124,48 @@ fn yield_to_overlapping(
             ));
         }
         let goes_by_itself = other.state == ClaimState::Releasing && other.reason == Some(Reason::Unused);
-        let gives_way = !stands
+        let gives_way = !may_be_in_use(world, claim)
             && !goes_by_itself
-            && (other_stands
+            && (may_be_in_use(world, other)
                 || !other.is_published_state()
                 || claim.cidr.object_name() > other.cidr.object_name());
         if gives_way {
-            return Some(ClaimChange::Release(Reason::Unused));
+            return true;
         }
     }
-    None
+    false
+}
+
+/// Whether the block of a claim may be in use on its node: it stands there, or it may have stood on a CiliumNode that is
+/// gone (safety rules 3 and 6).
+///
+/// An agent whose CiliumNode is deleted goes on with the addresses that it had, and the one that it makes anew shows
+/// none. A claim is made when the CiliumNode has been seen, so only one that is no younger than the claim can tell. Both
+/// times have whole seconds; within one second nobody publishes a block, uses it, and deletes and creates the CiliumNode.
+fn may_be_in_use(world: &World, claim: &Claim) -> bool {
+    world.cilium_node(&claim.node).is_none_or(|cilium_node| {
+        claim.state == ClaimState::Draining
+            || cilium_node.created > claim.created
+            || world.stands(claim)
+            || world.is_used(claim)
+    })
 }
 
 fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
     let node = world.node(&claim.node);
-    let cilium_node = world.cilium_node(&claim.node);
-    let stands = cilium_node.is_some_and(|cilium_node| cilium_node.shows(claim.cidr));
-    let returns = match claim.reason {
-        Some(Reason::NodeGone) => true,
-        Some(Reason::Unused | Reason::Reclaimed) | None => stands,
+    let returned = match (claim.reason, node) {
+        (_, None) => None,
+        (Some(Reason::NodeGone), Some(node)) => match presence(world, plan, claim) {
+            Some(Presence::Is(uid)) if uid == node.uid => Some(node),
+            // The watch of Nodes has not heard that it is gone.
+            Some(Presence::Gone) => None,
+            Some(Presence::Is(_) | Presence::Unreadable) | None => return,
+        },
+        // Whoever began to give it back had not seen it standing.
+        (Some(Reason::Unused), Some(node)) => Some(node).filter(|_| may_be_in_use(world, claim)),
+        (Some(Reason::Reclaimed) | None, Some(node)) => Some(node).filter(|_| world.stands(claim)),
     };
-    if let (true, Some(node)) = (returns, node) {
+    if let Some(node) = returned {
         plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
         return;
     }
@@ -135,7 +176,7 @@ fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now
         }),
         Absence::Provable(write) => {
             // One proof serves all claims of the node.
-            if !plan.writes.contains(&write) {
+            if !plan.writes.iter().any(|planned| planned.key() == write.key()) {
                 plan.writes.push(write);
             }
         }
@@ -157,7 +198,7 @@ enum Absence {
 fn absence(world: &World, claim: &Claim) -> Absence {
     match world.cilium_node(&claim.node) {
         None if world.absent_as_of(&claim.node) >= claim.revision => Absence::Proven,
-        Some(cilium_node) if cilium_node.shows(claim.cidr) => Absence::NotYet,
+        Some(_) if world.stands(claim) => Absence::NotYet,
         Some(cilium_node) if cilium_node.revision > claim.revision => Absence::Proven,
         None | Some(_) => {
             later_version(world, &claim.node, claim.revision).map_or(Absence::NotYet, Absence::Provable)
@@ -184,7 +225,18 @@ fn later_version(world: &World, node: &NodeName, later_than: Revision) -> Option
 
 fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
     if let (Some(Reason::NodeGone), Some(node)) = (claim.reason, world.node(&claim.node)) {
-        plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+        match presence(world, plan, claim) {
+            Some(Presence::Is(uid)) if uid == node.uid => {
+                plan.writes.push(update(claim, now, ClaimChange::Hold(uid)));
+                return;
+            }
+            // The watch of Nodes has not heard that it is gone.
+            Some(Presence::Gone) => {}
+            Some(Presence::Is(_) | Presence::Unreadable) | None => return,
+        }
+    }
+    if claim.deleting {
+        // It is deleted already, and somebody else's finalizer keeps it.
         return;
     }
     plan.resting.push(claim.cidr);
@@ -226,7 +278,7 @@ fn update(claim: &Claim, now: Now, change: ClaimChange) -> Write {
 impl View<'_> {
     /// A node that can't start with what it holds, and can't get more, gives it back after a while.
     pub(super) fn give_back(&self, plan: &mut NodePlan, now: Now) {
-        let held: Vec<&Claim> = self.held().filter(|claim| !self.cilium_node.shows(claim.cidr)).collect();
+        let held: Vec<&Claim> = self.held().filter(|claim| !may_be_in_use(self.world, claim)).collect();
         if held.is_empty() {
             return;
         }

@@ -22,6 +22,8 @@ use super::block::{Cidr, Family};
 use super::claim::Claim;
 use super::finding::{Finding, FindingKind};
 use super::names::NodeName;
+use publication::may_publish;
+
 use crate::world::objects::{CiliumNode, Node, Settings};
 use crate::world::observe::Kind;
 use crate::world::write::{NewCiliumNode, Write};
@@ -256,6 +258,17 @@ impl<'a> View<'a> {
     fn held(&self) -> impl Iterator<Item = &'a Claim> {
         self.world
             .claims_of(&self.node.name)
+            .map(|known| &known.claim)
+            .filter(|claim| claim.is_published_state())
+    }
+
+    /// Those of them that the agent has, or will have as soon as it is told. One that something overlaps is no capacity.
+    fn offering(&self) -> impl Iterator<Item = &'a Claim> {
+        self.world
+            .claims_of(&self.node.name)
+            .filter(|known| {
+                self.world.stands(&known.claim) || may_publish(self.world, self.node, known).is_ok()
+            })
             .map(|known| &known.claim)
             .filter(|claim| claim.is_published_state())
     }

@@ -41,11 +41,12 @@ impl<'a> View<'a> {
     /// The patch that shows `publishable`, or the read that has to come first (safety rule 4).
     pub(super) fn publish(&self, plan: &mut NodePlan, publishable: &[&KnownClaim], policy: Policy, now: Now) {
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
-        let Some(publication) = publish::difference(self.cilium_node, &claims, self.settings) else {
+        let before = self.world.shown_before(&self.node.name);
+        let Some(publication) = publish::difference(self.cilium_node, &claims, self.settings, before) else {
             return;
         };
-        if self.is_served()
-            && let Some(last) = self.serving().and_then(|serving| serving.last_publish)
+        // Also where nothing of ours stands any more: somebody takes it off, and is not to be fought at once.
+        if let Some(last) = self.serving().and_then(|serving| serving.last_publish)
             && last + policy.min_write_interval > now.uptime
         {
             plan.wake_at(last + policy.min_write_interval);

@@ -13,7 +13,7 @@ use crate::world::gather::Gathering;
 use crate::world::objects::{CiliumNode, Mode, Node, ReleaseMark, Settings};
 use crate::world::observe::{Kind, Listing, Object, Observation, PoolObject};
 use crate::world::status::PoolStatus;
-use crate::world::write::{Answer, Effect, ObjectKey, Outcome, Ping, Seen};
+use crate::world::write::{Answer, Effect, ObjectKey, Outcome, Ping, Presence, Seen};
 use crate::world::{Now, World};
 
 /// The revision up to which every list of a fixture shows the store.
@@ -21,7 +21,8 @@ const LISTED: u64 = 100;
 
 /// A cluster in lines:
 /// `pool NAME CIDR BLOCKSIZE`, `node NAME UID`,
-/// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE]` (CIDRs stand with all their addresses in the pool),
+/// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (CIDRs stand with all their addresses in
+/// the pool; a recreated one is younger than every claim),
 /// `claim CIDR NODE UID STATE[/REASON] @REVISION`.
 struct Cluster {
     world: World,
@@ -177,6 +178,8 @@ fn cilium_node(words: &[&str]) -> Object {
         name: words[1].into(),
         uid: format!("cn-{}", words[1]).into(),
         revision: revision(words),
+        // Every claim of a fixture is of time 0.
+        created: words.contains(&"recreated").into(),
         deleting: false,
         addresses: Vec::new(),
         pod_cidrs,
@@ -248,7 +251,7 @@ fn a_claim_that_the_read_does_not_find_is_not_published() {
     cluster.expect("a", "read the claims of node a");
     let seen = Seen::ClaimsOf { revision: Revision(160), claims: Vec::new() };
     cluster.settle(ObjectKey::ClaimsOf("a".into()), "a", Effect::Read, seen);
-    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
 }
 
 #[test]
@@ -309,6 +312,72 @@ fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
     cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
 }
 
+/// What a read of the Node finds, now that its claims are known as of this revision.
+fn found(presence: Presence, as_of: u64) -> Seen {
+    Seen::Node { as_of: Revision(as_of), presence }
+}
+
+#[test]
+fn a_replica_that_has_not_heard_of_the_end_of_a_node_leaves_its_claims_alone() {
+    let cluster = || {
+        let mut cluster = Cluster::of(
+            "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+        );
+        cluster.delete(Kind::CiliumNode, "a", 109);
+        cluster.observe("claim 10.0.0.0/28 a 1 Releasing/NodeGone @110");
+        cluster.expect("a", "read whether node a exists");
+        cluster
+    };
+    let mut gone = cluster();
+    gone.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Gone, 110));
+    gone.expect("a", "read whether ciliumnode a exists");
+    let mut there = cluster();
+    there.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Is("1".into()), 110));
+    there.expect("a", "hold 10.0.0.0/28 for node a again");
+}
+
+#[test]
+fn a_replica_that_has_not_heard_of_a_node_does_not_release_its_claims() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Is("1".into()), 110));
+    cluster.expect("a", "waits for Objects");
+    // It comes and goes at last.
+    cluster.observe("node a 1");
+    cluster.delete(Kind::Node, "a", 111);
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Gone, 110));
+    cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
+}
+
+#[test]
+fn a_replica_that_knows_an_earlier_node_of_the_name_does_not_take_its_claims_back() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
+    cluster.observe("claim 10.0.0.0/28 a 2 Held @110");
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Is("2".into()), 110));
+    assert!(!rendered(&cluster.plan("a")).contains("hold"), "{}", rendered(&cluster.plan("a")));
+}
+
+#[test]
+fn of_two_claims_of_one_node_that_overlap_the_one_that_stands_stays() {
+    for (standing, other) in [("10.0.0.0/26", "10.0.0.16/28"), ("10.0.0.16/28", "10.0.0.0/26")] {
+        let cluster = |state| {
+            Cluster::of(&format!(
+                "pool p 10.0.0.0/24 28
+                 node n nu
+                 ciliumnode n @60 {standing}
+                 claim {standing} n nu Held @40
+                 claim {other} n nu {state} @50"
+            ))
+        };
+        cluster("Held").expect("n", &format!("release {other} of node n (Unused)"));
+        // Nothing of its own stands there as of a version later than the move.
+        cluster("Releasing/Unused").expect("n", &format!("free {other}, which was node n's"));
+    }
+}
+
 #[test]
 fn of_two_claims_that_overlap_the_one_that_stands_stays() {
     // Safety rule 2, with a pool made again with another block size.
@@ -344,10 +413,71 @@ fn a_claim_that_vanished_is_made_again_for_the_same_node_and_for_nobody_else() {
     );
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
-    cluster.expect("a", "make a later version of ciliumnode a");
-    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Write, Seen::Nothing);
-    cluster.observe("ciliumnode a @111 10.0.0.0/28");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
+#[test]
+fn a_claim_that_vanished_while_its_ciliumnode_was_away_is_still_the_nodes() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.observe("ciliumnode a @120 recreated");
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
+#[test]
+fn a_claim_that_vanished_with_its_node_is_free_when_a_later_version_shows_nothing() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40",
+    );
+    // A list does not have it: nobody saw in what state it went.
+    cluster.world.observe(Observation::Listed(Listing {
+        kind: Kind::Claim,
+        at_least: Revision(120),
+        at_most: Revision(121),
+        objects: Vec::new(),
+    }));
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.expect("a", "read whether ciliumnode a exists");
+    let absent = Seen::Absent(Some(Revision(122)));
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Read, absent);
+    cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+}
+
+#[test]
+fn a_claim_that_may_have_stood_on_an_earlier_ciliumnode_is_never_called_unused() {
+    // Its first set can't be completed, for the pool has no more and a block of two starts no agent.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/31 a 1 Held @40",
+    );
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    cluster.pass(30);
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+}
+
+#[test]
+fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40\nnode b 1\nciliumnode b @51",
+    );
+    cluster.pass(4000);
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(30);
+    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+    // The watch is faster than the answer.
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    let key = ObjectKey::Claim("10.0.0.0/28".parse().unwrap());
+    cluster.settle(key.clone(), "a", Effect::Write, Seen::Deleted("uid-10.0.0.0/28".into()));
+    cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+    let Object::Claim(mut created) = object("claim 10.0.0.0/28 b 1 Held @111") else { unreachable!() };
+    created.uid = "another".into();
+    cluster.settle(key.clone(), "b", Effect::Write, Seen::Claim(Box::new(created)));
+    cluster.settle(key, "a", Effect::Write, Seen::Deleted("uid-10.0.0.0/28".into()));
+    assert!(cluster.world.claim("10.0.0.0/28".parse().unwrap()).is_some());
 }
 
 #[test]

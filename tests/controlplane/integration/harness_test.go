@@ -69,7 +69,7 @@ func binary(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("CONTROLPLANE_BIN")
 	if path == "" {
-		t.Skip("CONTROLPLANE_BIN does not name a built controlplane binary")
+		t.Fatal("CONTROLPLANE_BIN does not name a built controlplane binary: run `make tools`")
 	}
 	return path
 }

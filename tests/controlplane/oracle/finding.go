@@ -27,6 +27,10 @@ const (
 	UsedTwice Rule = "used-twice"
 	// AgentAddressTwice: the agents of two nodes hold one address.
 	AgentAddressTwice Rule = "agent-address-twice"
+	// HeldAddressWithdrawn: an address left the pool of a CiliumNode while the agent of that node held it.
+	HeldAddressWithdrawn Rule = "held-address-withdrawn"
+	// ReleasingTooLong: a claim was Releasing for longer than the test allows.
+	ReleasingTooLong Rule = "releasing-too-long"
 	// Compacted: the store forgot events before they were judged.
 	Compacted Rule = "compacted"
 	// Undecodable: an object, a CIDR or an address is not of the form that Cilium reads.
@@ -36,7 +40,7 @@ const (
 // Rules lists every rule.
 var Rules = []Rule{
 	OverlappingPodCIDRs, AddressInTwoPools, AddressOutsidePodCIDRs, CIDRWithoutClaim, ClaimDeletedWhileStanding,
-	UsedTwice, AgentAddressTwice, Compacted, Undecodable,
+	UsedTwice, AgentAddressTwice, HeldAddressWithdrawn, ReleasingTooLong, Compacted, Undecodable,
 }
 
 // Finding is one breach of a rule, reported once, when it begins.

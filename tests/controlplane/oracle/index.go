@@ -89,6 +89,11 @@ func (x *addressIndex) add(a address, id nodeID) []nodeID {
 	return others
 }
 
+func (x *addressIndex) has(a address, id nodeID) bool {
+	first, taken := x.first[a]
+	return taken && (first == id || slices.Contains(x.more[a], id))
+}
+
 func (x *addressIndex) remove(a address, id nodeID) {
 	more := x.more[a]
 	first, taken := x.first[a]

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sort"
+	"time"
 )
 
 // node is what is known of a CiliumNode.
@@ -25,6 +26,7 @@ type claim struct {
 	cidr  netip.Prefix
 	node  string
 	state string
+	since time.Time // When the state began, by the clock of its writer; zero if it does not say.
 }
 
 // covers says whether the claim entitles its node to have the CIDR standing on it. A Releasing claim does: the CIDR
@@ -52,6 +54,7 @@ type nodeIPBlockJSON struct {
 		CIDR  string `json:"cidr"`
 		Node  string `json:"node"`
 		State string `json:"state"`
+		Since string `json:"since"`
 	} `json:"spec"`
 }
 
@@ -78,6 +81,9 @@ func (o *Oracle) applyNode(name string, value []byte) {
 	}
 	o.changeCIDRs(name, id, old, next)
 	o.changePool(name, id, old, next)
+	if value != nil {
+		o.judgeWithdrawn(name, id, old, next)
+	}
 	o.changeUsed(name, id, old, next)
 	if value == nil {
 		delete(o.nodes, id)
@@ -135,6 +141,18 @@ func (o *Oracle) changePool(name string, id nodeID, old, next *node) {
 	}
 }
 
+// judgeWithdrawn looks at what a CiliumNode that goes on standing offers no more. An agent that restarts takes the
+// network of a pod whose address is not offered. One that is deleted is another matter: its agent keeps what it had.
+func (o *Oracle) judgeWithdrawn(name string, id nodeID, old, next *node) {
+	_, removed := difference(old.pool, next.pool)
+	for _, a := range removed {
+		if o.held.has(a, id) {
+			o.find(HeldAddressWithdrawn, a.prefix(), []nodeID{id},
+				"%s is taken out of the pool of %s, whose agent holds it", a, name)
+		}
+	}
+}
+
 func (o *Oracle) changeUsed(name string, id nodeID, old, next *node) {
 	added, removed := difference(old.used, next.used)
 	for _, a := range removed {
@@ -175,6 +193,7 @@ func (o *Oracle) applyClaim(name string, value []byte) {
 	if old == nil {
 		return
 	}
+	o.judgeReleasing(name, old, next)
 	id := o.id(old.node)
 	if standing := o.nodes[id]; standing == nil || !slices.Contains(standing.cidrs, old.cidr) || o.covered(old.cidr, old.node) {
 		return
@@ -186,6 +205,17 @@ func (o *Oracle) applyClaim(name string, value []byte) {
 	case old.covers(old.cidr, old.node):
 		o.find(CIDRWithoutClaim, old.cidr, []nodeID{id},
 			"%s stands on %s: %s", old.cidr, old.node, o.whyUncovered(old.cidr))
+	}
+}
+
+// judgeReleasing looks how long a claim was Releasing when it moves on. Both times are its writers'; a deletion has none.
+func (o *Oracle) judgeReleasing(name string, old, next *claim) {
+	if old.state != "Releasing" || next == nil || next.state == "Releasing" || old.since.IsZero() || next.since.IsZero() {
+		return
+	}
+	if lasted := next.since.Sub(old.since); lasted > o.maxReleasing {
+		o.find(ReleasingTooLong, old.cidr, []nodeID{o.id(old.node)},
+			"the claim %s was Releasing for %s, and %s is allowed", name, lasted, o.maxReleasing)
 	}
 }
 
@@ -253,7 +283,13 @@ func decodeClaim(value []byte) (*claim, error) {
 	default:
 		return nil, fmt.Errorf("no state is called %q", object.Spec.State)
 	}
-	return &claim{cidr: cidr, node: object.Spec.Node, state: object.Spec.State}, nil
+	c := &claim{cidr: cidr, node: object.Spec.Node, state: object.Spec.State}
+	if object.Spec.Since != "" {
+		if c.since, err = time.Parse(time.RFC3339Nano, object.Spec.Since); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
 }
 
 func compareAddresses(a, b address) int { return bytes.Compare(a[:], b[:]) }

@@ -1,7 +1,8 @@
 // Package oracle judges the history of CiliumNodes and NodeIPBlocks.
 //
 // It is fed every version of every object of the two kinds in the order in which the store took them, and says at
-// which of them a rule was broken. It shares no code with the product, talks to no server and knows no clock.
+// which of them a rule was broken. It shares no code with the product, talks to no server and knows no clock but the
+// times that are written in the objects.
 // Each event costs time in proportion to what changed in that object, not to the size of the cluster, so that
 // 5,000 nodes with 255 addresses each are no burden.
 package oracle
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // Kind is the kind of an object in the history.
@@ -29,6 +31,10 @@ type Event struct {
 	// Value is the stored JSON; nil means that the object was deleted.
 	Value []byte
 }
+
+// defaultMaxReleasing allows for a restart of every server and of the controller, and for an agent that is slow to
+// answer; a block that is Releasing for longer is one that nobody moves on.
+const defaultMaxReleasing = time.Minute
 
 // maxListed bounds what is kept of each list of findings: a broken product may break a rule a million times, and
 // the first thousand tell as much. The counts go on.
@@ -50,7 +56,9 @@ type Oracle struct {
 	held   addressIndex // Which agent has said that it holds which address.
 
 	allowed []Allowance
-	report  Report
+	// maxReleasing is how long a claim may be Releasing.
+	maxReleasing time.Duration
+	report       Report
 	// now is the revision of the event that is being judged.
 	now int64
 	// fresh collects the findings of the call in progress.
@@ -68,6 +76,8 @@ func New() *Oracle {
 		pooled:  newAddressIndex(),
 		used:    newAddressIndex(),
 		held:    newAddressIndex(),
+
+		maxReleasing: defaultMaxReleasing,
 	}
 }
 
@@ -138,6 +148,13 @@ func (o *Oracle) Allow(a Allowance) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.allowed = append(o.allowed, a)
+}
+
+// LimitReleasing says how long a claim may be Releasing from now on.
+func (o *Oracle) LimitReleasing(limit time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.maxReleasing = limit
 }
 
 // Report returns what was found so far.

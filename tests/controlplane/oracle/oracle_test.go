@@ -327,3 +327,56 @@ func TestEventsOfALargeClusterAreCheap(t *testing.T) {
 		t.Fatalf("an event costs %v", perEvent)
 	}
 }
+
+func TestAHeldAddressIsWithdrawn(t *testing.T) {
+	h := newHistory(t)
+	h.claim("10.0.0.0/30", "a", "Held")
+	want(t, h.node("a", "10.0.0.0/30", "10.0.0.1 10.0.0.2", ""))
+	want(t, h.hold("a", "10.0.0.1", ""))
+	// What another agent holds is found by other rules.
+	want(t, h.hold("b", "10.0.0.2", ""))
+	want(t, h.node("a", "10.0.0.0/30", "10.0.0.1", ""))
+	want(t, h.node("a", "10.0.0.0/30", "10.0.0.2", ""), HeldAddressWithdrawn)
+	want(t, h.node("a", "10.0.0.0/30", "10.0.0.1 10.0.0.2", ""))
+	want(t, h.hold("a", "", "10.0.0.1"))
+	want(t, h.node("a", "10.0.0.0/30", "10.0.0.2", ""))
+}
+
+func TestACiliumNodeThatIsDeletedWithdrawsNothing(t *testing.T) {
+	h := newHistory(t)
+	h.claim("10.0.0.0/30", "a", "Held")
+	want(t, h.node("a", "10.0.0.0/30", "10.0.0.1", ""))
+	want(t, h.hold("a", "10.0.0.1", ""))
+	want(t, h.noNode("a"))
+	want(t, h.node("a", "", "", ""))
+	want(t, h.node("a", "10.0.0.0/30", "10.0.0.1", ""))
+}
+
+func TestReleasingTooLong(t *testing.T) {
+	for _, c := range []struct {
+		limit    time.Duration
+		seconds  int
+		next     string
+		expected []Rule
+	}{
+		{0, 60, "Cooling", nil},
+		{0, 61, "Cooling", []Rule{ReleasingTooLong}},
+		{0, 61, "Held", []Rule{ReleasingTooLong}},
+		{0, 3600, "Releasing", nil},
+		{time.Second, 2, "Cooling", []Rule{ReleasingTooLong}},
+	} {
+		h := newHistory(t)
+		if c.limit > 0 {
+			h.oracle.LimitReleasing(c.limit)
+		}
+		began := time.Date(2026, 1, 1, 0, 0, 0, 5e6, time.UTC)
+		version := func(state string, since time.Time) []Finding {
+			return h.apply(NodeIPBlock, "10.0.0.0-30", fmt.Appendf(nil,
+				`{"spec":{"cidr":"10.0.0.0/30","node":"a","state":%q,"since":%q}}`, state, since.Format(time.RFC3339Nano)))
+		}
+		want(t, version("Held", began.Add(-time.Hour)))
+		want(t, version("Releasing", began))
+		want(t, version(c.next, began.Add(time.Duration(c.seconds)*time.Second)), c.expected...)
+		want(t, h.noClaim("10.0.0.0/30"))
+	}
+}

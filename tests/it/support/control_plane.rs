@@ -194,6 +194,12 @@ impl ControlPlane {
         self.peer.ask(command, ASK_TIMEOUT).await.map(drop)
     }
 
+    /// Says how long a claim may be Releasing from now on; it is a minute at first.
+    pub(crate) async fn limit_releasing(&self, limit: Duration) -> Result<()> {
+        let command = json!({"cmd": "limit", "releasing": format!("{}ms", limit.as_millis())});
+        self.peer.ask(command, ASK_TIMEOUT).await.map(drop)
+    }
+
     /// Tells the oracle what the agent of `node` took and gave back; what was given back comes first.
     pub(crate) async fn holds(&self, node: &str, add: &[&str], remove: &[&str]) -> Result<()> {
         let command = json!({"cmd": "holds", "node": node, "add": add, "remove": remove});

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use super::control_plane::ControlPlane;
+use super::proxy::Proxy;
 use super::tails;
 
 /// From start to `/readyz`: lists of a large cluster and the lease of a predecessor that was killed (15 s) lie in it.
@@ -42,11 +43,26 @@ pub(crate) struct Controller {
 impl Controller {
     /// Starts `cilium-node-ipam run` with these flags beside the necessary ones, with the controller's rights.
     pub(crate) fn start(control_plane: &ControlPlane, flags: &[&str]) -> Result<Self> {
+        Self::spawn(control_plane, &control_plane.controller_kubeconfig, flags)
+    }
+
+    /// As [`Controller::start_ready`], with a proxy between it and the API server.
+    pub(crate) async fn start_ready_behind(
+        control_plane: &ControlPlane,
+        proxy: &Proxy,
+        flags: &[&str],
+    ) -> Result<Self> {
+        let mut controller = Self::spawn(control_plane, proxy.kubeconfig(), flags)?;
+        control_plane.alarm.over(controller.wait_ready()).await?;
+        Ok(controller)
+    }
+
+    fn spawn(control_plane: &ControlPlane, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let log = control_plane.dir().join(format!("controller-{number}.log"));
         let address_file = control_plane.dir().join(format!("controller-{number}.address"));
         let output = File::create(&log)?;
-        let child = command(control_plane)
+        let child = command(kubeconfig)
             .args(["run", "--listen", "127.0.0.1:0", "--address-file"])
             .arg(&address_file)
             .args(flags)
@@ -132,7 +148,7 @@ impl Controller {
 
 /// What a fresh controller would write now, one line a write.
 pub(crate) async fn dry_run(control_plane: &ControlPlane) -> Result<Vec<String>> {
-    let run = command(control_plane)
+    let run = command(&control_plane.controller_kubeconfig)
         .args(["run", "--dry-run", "--listen", "127.0.0.1:0"])
         .stdin(Stdio::null())
         .output();
@@ -175,9 +191,9 @@ fn program() -> Result<PathBuf> {
         .context("no cilium-node-ipam beside this program: run `cargo build`")
 }
 
-fn command(control_plane: &ControlPlane) -> Command {
+fn command(kubeconfig: &Path) -> Command {
     // A missing binary shows as an error of the start, which names it.
     let mut command = Command::new(program().unwrap_or_else(|_| "cilium-node-ipam".into()));
-    command.env("KUBECONFIG", &control_plane.controller_kubeconfig).kill_on_drop(true);
+    command.env("KUBECONFIG", kubeconfig).kill_on_drop(true);
     command
 }

@@ -11,6 +11,8 @@ use super::agent::{AgentHost, Settings};
 use super::cluster::Cluster;
 use super::control_plane::{ControlPlane, Options};
 use super::holdings::Holdings;
+use super::objects::Kind;
+use super::views::Claim;
 use super::{controller, tails};
 
 /// What may still be under way when a test has seen what it wanted: some writes of the controller.
@@ -50,10 +52,14 @@ impl Rig {
         self.control_plane.assert_clean().await
     }
 
-    /// The ending: all selected nodes are served, a fresh controller would write nothing, and nothing was found.
+    /// The ending: all selected nodes are served, no block is left between two states, a fresh controller would write nothing, and nothing was found.
     pub(crate) async fn assert_settled(&self) -> Result<()> {
         let excused = self.excused.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.cluster.wait_served(SETTLE_TIMEOUT, &excused).await?;
+        // The oracle judges a claim that was Releasing for too long when it moves on; one that stays so is found here.
+        let left =
+            || self.cluster.objects(Kind::Block).iter().any(|block| Claim::of(block).state == "Releasing");
+        self.cluster.wait_until("no claim to be Releasing", SETTLE_TIMEOUT, async || Ok(!left())).await?;
         let limit = tokio::time::Instant::now() + SETTLE_TIMEOUT;
         // A controller may be about to write what is proposed. A dry run is a whole start, so it is its own pause.
         while !controller::dry_run(&self.control_plane).await?.is_empty() {

@@ -1,0 +1,125 @@
+//! A test: `docs/operations.md` says what the program says. Names and defaults are compared in both directions, so
+//! neither can go stale.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::Args as _;
+
+use crate::cli::run::Args;
+use crate::controller::events::EventReason;
+use crate::ipam::account::{Cause, Step};
+use crate::ipam::finding::FindingKind;
+use crate::telemetry::metrics::tests::{Described, described};
+use crate::world::status::ConditionReason;
+
+/// The rows of every table under `## {heading}` whose first column is called `column`: the code in their first cell,
+/// and all cells.
+fn rows(heading: &str, column: &str) -> BTreeMap<String, Vec<String>> {
+    let text = include_str!("../docs/operations.md");
+    let section = text.split("\n## ").find(|section| section.lines().next() == Some(heading)).unwrap();
+    let mut is_wanted = false;
+    let mut rows = BTreeMap::new();
+    for line in section.lines() {
+        let Some(row) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else {
+            continue;
+        };
+        let cells: Vec<String> = row.split(" | ").map(str::to_owned).collect();
+        if let Some(name) = cells[0].strip_prefix('`').and_then(|cell| cell.strip_suffix('`')) {
+            if is_wanted {
+                assert!(rows.insert(name.to_owned(), cells.clone()).is_none(), "{name} stands twice");
+            }
+        } else {
+            is_wanted = cells[0] == column;
+        }
+    }
+    rows
+}
+
+/// Compares the names of a table with those of the program, and returns the table.
+fn check<'a>(
+    heading: &str,
+    column: &str,
+    names: impl Iterator<Item = &'a str>,
+) -> BTreeMap<String, Vec<String>> {
+    let rows = rows(heading, column);
+    let documented: BTreeSet<&str> = rows.keys().map(String::as_str).collect();
+    assert_eq!(documented, names.collect::<BTreeSet<&str>>(), "left: {heading}, right: the program");
+    rows
+}
+
+#[test]
+fn every_flag_has_an_entry_with_its_default() {
+    let command = Args::augment_args(clap::Command::new("run"));
+    let code = |text: &str| format!("`{text}`");
+    let mut expected = BTreeMap::new();
+    for flag in command.get_arguments() {
+        let mut name = format!("--{}", flag.get_long().unwrap());
+        if flag.get_action().takes_values() {
+            name = format!("{name} {}", flag.get_value_names().unwrap()[0]);
+        }
+        let default = flag.get_default_values().first().filter(|_| flag.get_action().takes_values());
+        let default = default.map_or("none".to_owned(), |default| code(default.to_str().unwrap()));
+        let environment = flag.get_env().map_or("none".to_owned(), |env| code(env.to_str().unwrap()));
+        expected.insert(name, (default, environment));
+    }
+    let documented: BTreeMap<String, (String, String)> = rows("Flags", "flag")
+        .into_iter()
+        .map(|(name, cells)| (name, (cells[1].clone(), cells[2].clone())))
+        .collect();
+    assert_eq!(documented, expected, "left: the document, right: clap");
+}
+
+#[test]
+fn every_condition_has_an_entry() {
+    let rows = check("Conditions", "reason", ConditionReason::ALL.iter().map(|reason| reason.as_str()));
+    for reason in ConditionReason::ALL {
+        let cells = &rows[reason.as_str()];
+        assert_eq!(cells[1], format!("`{}`", reason.condition().as_str()));
+        assert_eq!(cells[2], if reason.holds() { "True" } else { "False" }, "{}", reason.as_str());
+    }
+}
+
+#[test]
+fn every_event_has_an_entry() {
+    let rows = check("Events", "reason", EventReason::ALL.iter().map(|reason| reason.as_str()));
+    for reason in EventReason::ALL {
+        assert_eq!(rows[reason.as_str()][2], reason.tone_name(), "{}", reason.as_str());
+    }
+}
+
+#[test]
+fn every_finding_has_an_entry() {
+    check("Findings", "finding", FindingKind::ALL.iter().map(|kind| kind.as_str()));
+}
+
+#[test]
+fn every_step_and_reason_of_the_log_has_an_entry() {
+    check("Log lines", "step", Step::ALL.iter().map(|step| step.as_str()));
+    check("Log lines", "log reason", Cause::ALL.iter().map(|cause| cause.as_str()));
+}
+
+#[test]
+fn every_metric_has_an_entry_with_its_type_labels_and_values() {
+    let described = described();
+    let rows = check("Metrics", "name", described.keys().map(String::as_str));
+    for (name, Described { kind, labels, .. }) in &described {
+        let cells = &rows[name];
+        assert_eq!(cells[1], *kind, "{name}");
+        let documented: BTreeSet<&str> = cells[2]
+            .split(", ")
+            .map(|label| label.trim_matches('`'))
+            .filter(|label| *label != "none")
+            .collect();
+        assert_eq!(documented, labels.keys().map(String::as_str).collect(), "{name}");
+        for (label, values) in
+            labels.iter().filter(|(label, _)| ["state", "outcome"].contains(&label.as_str()))
+        {
+            for value in values {
+                assert!(cells[3].contains(&format!("`{value}`")), "{name}: {label} {value} is not explained");
+            }
+        }
+    }
+    for value in &described["cilium_node_ipam_writes_total"].labels["kind"] {
+        assert!(rows["cilium_node_ipam_writes_total"][3].contains(&format!("`{value}`")), "{value}");
+    }
+}

@@ -1,0 +1,215 @@
+//! What `/metrics` serves, as text.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::*;
+use crate::api::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
+use crate::ipam::finding::FindingKind;
+use crate::ipam::names::Revision;
+use crate::ipam::snapshot::snapshot;
+use crate::world::gather::Gathering;
+use crate::world::objects::{Mode, Settings};
+use crate::world::observe::{Listing, Object, Observation};
+
+/// A metric as it is served.
+#[derive(Debug, Default)]
+pub(crate) struct Described {
+    pub(crate) kind: String,
+    pub(crate) help: String,
+    pub(crate) unit: Option<String>,
+    /// Its labels with all their values.
+    pub(crate) labels: BTreeMap<String, BTreeSet<String>>,
+}
+
+fn object<W: Wire>(json: &str) -> Object {
+    serde_json::from_str::<Watched<W>>(json).unwrap().into_object()
+}
+
+/// A pool of two families; a node of which one block stands and uses more than its pool has; a claim in a range
+/// that the pool does not have; and an object that can't be read.
+fn world() -> crate::world::World {
+    let held = r#""state":"Held""#;
+    let cooling = r#""state":"Cooling","reason":"NodeGone""#;
+    let claim = |name: &str, cidr: &str, state: &str| {
+        object::<Claims>(&format!(
+            r#"{{"metadata":{{"name":"{name}","uid":"c","resourceVersion":"5","creationTimestamp":"2026-01-01T00:00:00Z"}},
+            "spec":{{"cidr":"{cidr}","pool":"beijing","node":"node-7","nodeUID":"n","withheld":[],{state},
+            "since":"2026-01-01T00:00:00Z"}}}}"#
+        ))
+    };
+    let pool = r#"{"metadata":{"name":"beijing","uid":"p","resourceVersion":"5","creationTimestamp":"2026-01-01T00:00:00Z"},
+        "spec":{"ipv4":{"blockSize":30,"cidrs":[{"cidr":"10.0.0.0/28"}]},"ipv6":{"blockSize":122,"cidrs":[{"cidr":"fd00::/64"}]}}}"#;
+    let cilium_node = r#"{"metadata":{"name":"node-7","uid":"n","resourceVersion":"5"},
+        "spec":{"ipam":{"podCIDRs":["10.0.0.0/30"],"pool":{"10.0.0.1":{}}}},
+        "status":{"ipam":{"used":{"10.0.0.1":{},"10.0.0.2":{}}}}}"#;
+    let kinds = [
+        (Kind::Pool, vec![object::<Pools>(pool)]),
+        (
+            Kind::Node,
+            vec![
+                object::<Nodes>(r#"{"metadata":{"name":"node-7","uid":"n","resourceVersion":"5"}}"#),
+                object::<Nodes>(r#"{"metadata":{"name":"node-8","uid":"n","resourceVersion":"5"}}"#),
+            ],
+        ),
+        (
+            Kind::Claim,
+            vec![
+                claim("10.0.0.0-30", "10.0.0.0/30", held),
+                claim("10.0.0.4-30", "10.0.0.4/30", cooling),
+                claim("10.9.0.0-30", "10.9.0.0/30", held),
+                object::<Claims>(r#"{"metadata":{"name":"bad","uid":"b","resourceVersion":"5"},"spec":{}}"#),
+            ],
+        ),
+        (Kind::CiliumNode, vec![object::<CiliumNodes>(cilium_node)]),
+    ];
+    let mut gathering = Gathering::default();
+    for (kind, objects) in kinds {
+        let listing = Listing { kind, at_least: Revision(5), at_most: Revision(5), objects };
+        gathering.observe(Observation::Listed(listing));
+    }
+    gathering.set_mode(Mode::Active(Settings { families: BTreeSet::new(), infrastructure: Vec::new() }));
+    gathering.complete().unwrap()
+}
+
+fn text() -> String {
+    let metrics = Metrics::default();
+    metrics.publish(snapshot(&world(), [FindingKind::UnreadableObject].into_iter()));
+    metrics.text()
+}
+
+/// Everything that is served, by name.
+pub(crate) fn described() -> BTreeMap<String, Described> {
+    let text = text();
+    let mut described: BTreeMap<String, Described> = BTreeMap::new();
+    let mut last = String::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        match words[..] {
+            ["#", "EOF"] => {}
+            ["#", "HELP", name, help] => {
+                name.clone_into(&mut last);
+                described.entry(last.clone()).or_default().help = help.to_owned();
+            }
+            ["#", "TYPE", name, kind] => {
+                assert_eq!(name, last);
+                described.get_mut(&last).unwrap().kind = kind.to_owned();
+            }
+            ["#", "UNIT", name, unit] => {
+                assert_eq!(name, last);
+                described.get_mut(&last).unwrap().unit = Some(unit.to_owned());
+            }
+            _ => {
+                let Some((_, labels)) = line.split_once('{') else { continue };
+                let (labels, _) = labels.split_once('}').unwrap();
+                for pair in labels.split("\",").filter(|pair| !pair.starts_with("le=")) {
+                    let (label, value) = pair.split_once("=\"").unwrap();
+                    let values = described.get_mut(&last).unwrap().labels.entry(label.to_owned());
+                    values.or_default().insert(value.trim_end_matches('"').to_owned());
+                }
+            }
+        }
+    }
+    // The name of a counter as it is asked for.
+    described
+        .into_iter()
+        .map(|(name, metric)| match metric.kind.as_str() {
+            "counter" => (format!("{name}_total"), metric),
+            "info" => (format!("{name}_info"), metric),
+            _ => (name, metric),
+        })
+        .collect()
+}
+
+#[test]
+fn names_units_and_labels_follow_the_conventions() {
+    const LABELS: [&str; 9] =
+        ["pool", "family", "state", "condition", "kind", "outcome", "reason", "version", "le"];
+    let described = described();
+    assert!(described.len() > 15);
+    for (name, metric) in described {
+        let rest = name.strip_prefix("cilium_node_ipam_").unwrap_or_default();
+        let is_snake = rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        assert!(is_snake && !rest.is_empty(), "{name}");
+        assert_eq!(metric.kind == "counter", name.ends_with("_total"), "{name} is a {}", metric.kind);
+        let unit = ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit));
+        assert_eq!(metric.unit.as_deref(), unit, "{name}");
+        assert_eq!(metric.kind == "histogram", unit.is_some(), "{name} measures without a unit");
+        for forbidden in ["milli", "micro", "_ms", "percent", "_ratio"] {
+            assert!(!name.contains(forbidden), "{name} is in no base unit");
+        }
+        let starts_well = metric.help.starts_with(|first: char| first.is_ascii_uppercase());
+        assert!(
+            starts_well && metric.help.ends_with('.') && !metric.help.ends_with(".."),
+            "{name}: {}",
+            metric.help
+        );
+        for label in metric.labels.keys() {
+            assert!(LABELS.contains(&label.as_str()), "{name} has the label {label}");
+        }
+    }
+}
+
+#[test]
+fn no_node_is_named() {
+    let text = text();
+    assert!(text.contains("beijing"));
+    assert!(!text.contains("node-7"), "{text}");
+}
+
+#[test]
+fn parts_sum_up_to_their_whole_whatever_the_objects_say() {
+    let text = text();
+    let shown: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("cilium_node_ipam_"))
+        .filter(|line| {
+            ["pool_blocks{", "pool_addresses{", "pool_nodes{", "nodes{", "unreadable_objects{"]
+                .iter()
+                .any(|name| line.starts_with(name))
+        })
+        .filter(|line| !line.contains("ipv6"))
+        .collect();
+    assert_eq!(
+        shown.join("\n"),
+        "\
+pool_blocks{pool=\"beijing\",family=\"ipv4\",state=\"held\"} 2
+pool_blocks{pool=\"beijing\",family=\"ipv4\",state=\"draining\"} 0
+pool_blocks{pool=\"beijing\",family=\"ipv4\",state=\"cooling\"} 1
+pool_blocks{pool=\"beijing\",family=\"ipv4\",state=\"free\"} 2
+pool_blocks{pool=\"beijing\",family=\"ipv4\",state=\"unavailable\"} 0
+pool_addresses{pool=\"beijing\",family=\"ipv4\",state=\"used\"} 1
+pool_addresses{pool=\"beijing\",family=\"ipv4\",state=\"unused\"} 0
+pool_addresses{pool=\"beijing\",family=\"ipv4\",state=\"unpublished\"} 4
+pool_nodes{pool=\"beijing\",state=\"served\"} 1
+pool_nodes{pool=\"beijing\",state=\"waiting\"} 0
+pool_nodes{pool=\"beijing\",state=\"pending\"} 1
+nodes{state=\"unselected\"} 0
+nodes{state=\"waiting\"} 0
+nodes{state=\"served\"} 1
+nodes{state=\"pending\"} 1
+unreadable_objects{kind=\"Node\"} 0
+unreadable_objects{kind=\"CiliumNode\"} 0
+unreadable_objects{kind=\"NodeIPPool\"} 0
+unreadable_objects{kind=\"NodeIPBlock\"} 1"
+    );
+}
+
+#[test]
+fn writes_are_counted_by_kind_and_outcome() {
+    let metrics = Metrics::default();
+    let node = || Write::ReadCiliumNode("node-7".into());
+    let in_flight = metrics.write_begins();
+    assert!(metrics.text().contains("cilium_node_ipam_writes_in_flight 1\n"));
+    metrics.write_ended(WriteKind::from(&node()), &Answer::Unknown(String::new()), Duration::from_millis(3));
+    drop(in_flight);
+    let text = metrics.text();
+    for line in [
+        "cilium_node_ipam_writes_in_flight 0",
+        "cilium_node_ipam_writes_total{kind=\"read_ciliumnode\",outcome=\"unknown\"} 1",
+        "cilium_node_ipam_write_duration_seconds_count{kind=\"read_ciliumnode\"} 1",
+        "cilium_node_ipam_write_duration_seconds_bucket{le=\"0.002\",kind=\"read_ciliumnode\"} 0",
+        "cilium_node_ipam_write_duration_seconds_bucket{le=\"0.004\",kind=\"read_ciliumnode\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+    }
+}

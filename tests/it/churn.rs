@@ -1,0 +1,127 @@
+//! A cluster in which nodes come and go in an order that nobody thought of, while one of two controllers that both
+//! believe that they are the only one is halted and goes on with what it knew.
+//!
+//! Few blocks for many nodes and short rests, so that what one node leaves is soon another's.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use futures::future::try_join_all;
+use serde_json::json;
+
+use crate::chronicle::{wait_claims, wait_gone};
+use crate::scene::{PROMPT, SOON, wait_claims_stand};
+use crate::support::agent::FakeAgent;
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::rig::{Rig, under_oracle};
+
+/// As many as there are blocks, so that a node that loses its own may have to wait for another's.
+const NODES: usize = 8;
+const STEPS: usize = 60;
+
+/// Far longer than a node that returns at once is away: after its rest its block would be another's.
+const REST: &str = "5s";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_come_and_go_beside_a_replica_that_is_halted_now_and_then() -> Result<()> {
+    // A run can be repeated as far as the machine allows: what the test does follows from this number.
+    let seed = std::env::var("NODEIPAM_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
+    let rng = fastrand::Rng::with_seed(seed);
+    under_oracle(Options::default(), async |rig| churn(rig, rng).await)
+        .await
+        .with_context(|| format!("NODEIPAM_SEED={seed}"))
+}
+
+async fn churn(rig: &Rig, mut rng: fastrand::Rng) -> Result<impl Sized + use<>> {
+    let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/25"]).with("perNode", json!({"maxBlocks": 1}));
+    rig.cluster.create_pool(&pool.with("reuseAfterNodeLoss", REST)).await?;
+    let controllers = [
+        Controller::start_ready(&rig.control_plane, PROMPT).await?,
+        Controller::start_ready(&rig.control_plane, PROMPT).await?,
+    ];
+    let mut halted: Option<usize> = None;
+    let mut machines: BTreeMap<String, Option<FakeAgent>> = BTreeMap::new();
+    let mut story = Vec::new();
+    for _ in 0..STEPS {
+        rig.control_plane.alarm.check().with_context(|| story.join("\n"))?;
+        let name = format!("n{}", rng.usize(..NODES));
+        let step = rng.u8(..8);
+        let machine = machines.remove(&name).flatten();
+        let done = match (machine, step) {
+            // One of the two is behind from now on, or wakes up and acts on what it knew.
+            (machine, 0) => {
+                machines.insert(name, machine);
+                if let Some(one) = halted.take() {
+                    controllers[one].signal("CONT").await?;
+                    format!("controller {one} goes on")
+                } else {
+                    let one = rng.usize(..controllers.len());
+                    controllers[one].signal("STOP").await?;
+                    halted = Some(one);
+                    format!("controller {one} is halted")
+                }
+            }
+            (None, _) => {
+                rig.cluster.create_node(&NodeSpec::new(&name)).await?;
+                let mut agent = rig.agents.fake(&name);
+                agent.start()?;
+                machines.insert(name.clone(), Some(agent));
+                format!("{name} joins")
+            }
+            // Lost, or lost and back at once as another machine.
+            (Some(agent), 1..=3) => {
+                agent.power_off().await;
+                rig.cluster.delete_node(&name).await?;
+                wait_gone(rig, Kind::CiliumNode, &name).await?;
+                format!("{name} is lost")
+            }
+            (Some(mut agent), 4) => {
+                // Its machine goes on, with its pods, and its Node is another one when it returns.
+                agent.stop().await;
+                rig.cluster.delete_node(&name).await?;
+                wait_gone(rig, Kind::CiliumNode, &name).await?;
+                rig.cluster.create_node(&NodeSpec::new(&name)).await?;
+                agent.start()?;
+                machines.insert(name.clone(), Some(agent));
+                format!("{name} returns as another Node")
+            }
+            (Some(agent), 5) => {
+                if agent.wait_ready(Duration::from_millis(500)).await.is_ok() {
+                    rig.cluster.delete(Kind::CiliumNode, &name).await?;
+                    wait_gone(rig, Kind::CiliumNode, &name).await?;
+                    agent.touch_node().await?;
+                }
+                machines.insert(name.clone(), Some(agent));
+                format!("the CiliumNode of {name} is made again")
+            }
+            (Some(agent), _) => {
+                if agent.wait_ready(Duration::from_secs(1)).await.is_ok() {
+                    agent.allocate_many(&format!("ns/{name}-{}-", story.len()), 2);
+                }
+                machines.insert(name.clone(), Some(agent));
+                format!("pods come to {name}")
+            }
+        };
+        story.push(done);
+    }
+    if let Some(one) = halted {
+        controllers[one].signal("CONT").await?;
+    }
+    let settled = async {
+        try_join_all(machines.values().flatten().map(|agent| agent.wait_ready(SOON))).await?;
+        for (name, machine) in (0..NODES).map(|number| format!("n{number}")).map(|name| {
+            let machine = machines.get(&name).is_some_and(Option::is_some);
+            (name, machine)
+        }) {
+            wait_claims(rig, &name, "one claim or none", |claims| claims.len() == usize::from(machine))
+                .await?;
+        }
+        wait_claims_stand(rig).await
+    };
+    settled.await.with_context(|| story.join("\n"))?;
+    Ok((controllers, machines))
+}

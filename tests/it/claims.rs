@@ -1,0 +1,238 @@
+//! Claims that were not left alone: removed by force, overlapping, or moved by a request whose answer was lost.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use kube::api::DynamicObject;
+use serde_json::json;
+use tokio::process::Command;
+
+use crate::chronicle::{Chronicle, uid, wait_claims, wait_gone};
+use crate::scene::{
+    PROMPT, SOON, cilium_node, join, join_one, pool_status, versions, wait_claims_stand, wait_ready,
+    wait_status,
+};
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name};
+use crate::support::rig::{Rig, under_oracle};
+
+/// Whoever removes the finalizer of a claim and deletes it frees nothing: what stands is taken, and is claimed again for
+/// the node on which it stands, by a controller that saw it and by one that didn't.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_removed_by_force_is_made_again_for_its_node() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let (name, cidr) = ("10.1.0.0-28", "10.1.0.0/28");
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &[cidr])).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let agent = join_one(rig, NodeSpec::new("n")).await?;
+        agent.allocate("ns/pod")?;
+        let waiting = join(rig, &[NodeSpec::new("waiting")]).await?;
+        rig.excuse("waiting");
+        wait_status(rig, "p", "a waiting node", |status| status["nodes"]["waiting"] == 1).await?;
+        let before = rig.cluster.read(Kind::Block, name).await?;
+        let shown = rig.cluster.published("n").context("its CiliumNode")?;
+        rig.control_plane.allow("claim-deleted-while-standing", Some("n"), Some(cidr)).await?;
+
+        let is_another = |uid: &Option<String>| {
+            let found = rig.cluster.object(Kind::Block, name);
+            found.is_some_and(|found| found.metadata.uid.is_some() && found.metadata.uid != *uid)
+        };
+        remove_by_force(rig, name).await?;
+        rig.cluster.wait_until("another claim", SOON, async || Ok(is_another(&before.metadata.uid))).await?;
+        let again = rig.cluster.read(Kind::Block, name).await?;
+        for field in ["cidr", "pool", "node", "nodeUID", "withheld", "state"] {
+            ensure!(
+                again.data["spec"][field] == before.data["spec"][field],
+                "{field}: {}",
+                again.data["spec"]
+            );
+        }
+
+        controller.sigkill().await?;
+        remove_by_force(rig, name).await?;
+        wait_gone(rig, Kind::Block, name).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        rig.cluster.wait_until("a third claim", SOON, async || Ok(is_another(&again.metadata.uid))).await?;
+        wait_claims_stand(rig).await?;
+        agent.allocate("ns/another")?;
+        let stands = rig.cluster.published("n").context("its CiliumNode")?;
+        ensure!(stands.pool == shown.pool && stands.pod_cidrs == shown.pod_cidrs, "{stands:?}");
+        ensure!(rig.cluster.claims_of("waiting").is_empty(), "the other node got it");
+        Ok((controller, agent, waiting))
+    })
+    .await
+}
+
+async fn remove_by_force(rig: &Rig, name: &str) -> Result<()> {
+    rig.cluster.patch(Kind::Block, name, json!({"metadata": {"finalizers": null}})).await?;
+    rig.cluster.delete(Kind::Block, name).await
+}
+
+/// A claim as a controller with another view of the pools would make it.
+async fn claim_for(rig: &Rig, cidr: &str, node: &str) -> Result<()> {
+    let mut claim = claim(cidr, "p", node, &uid(rig, Kind::Node, node).await?, "Held");
+    claim.metadata.finalizers = Some(vec!["nodeipam.io/claim".to_owned()]);
+    rig.cluster.create(&claim, Kind::Block).await.map(drop)
+}
+
+/// A CiliumNode on which these blocks stand, with all addresses but the first and last.
+fn showing(name: &str, cidrs: &[&str]) -> Result<DynamicObject> {
+    let mut pool = json!({});
+    for cidr in cidrs {
+        let cidr: ipnet::Ipv4Net = cidr.parse()?;
+        for address in cidr.hosts() {
+            pool[address.to_string()] = json!({});
+        }
+    }
+    Ok(cilium_node(name, &json!({"podCIDRs": cidrs, "pool": pool})))
+}
+
+/// The name of an object is a lock on blocks of one size. Of two claims of different size that overlap neither is
+/// published: the one that does not stand gives way, and of two that don't the one with the larger name.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_claims_that_overlap_one_gives_way() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        for node in ["a", "b", "c", "d"] {
+            rig.cluster.create_node(&NodeSpec::new(node)).await?;
+        }
+        // Neither stands: `10.1.0.0-27` comes before `10.1.0.16-28`.
+        claim_for(rig, "10.1.0.0/27", "a").await?;
+        claim_for(rig, "10.1.0.16/28", "b").await?;
+        // One stands, and gives not way although its name is the larger one.
+        claim_for(rig, "10.1.0.32/27", "c").await?;
+        claim_for(rig, "10.1.0.48/28", "d").await?;
+        rig.cluster.create(&showing("d", &["10.1.0.48/28"])?, Kind::CiliumNode).await?;
+        for node in ["a", "b", "c"] {
+            rig.cluster.create(&cilium_node(node, &json!({"pools": {}})), Kind::CiliumNode).await?;
+        }
+        let chronicle = Chronicle::start(rig);
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        for loser in ["10.1.0.16-28", "10.1.0.32-27"] {
+            wait_gone(rig, Kind::Block, loser).await?;
+        }
+        for node in ["a", "b", "c", "d"] {
+            rig.cluster.wait_published(node, "a block", SOON, |seen| seen.pod_cidrs.len() == 1).await?;
+        }
+        wait_claims_stand(rig).await?;
+        for (loser, node) in [("10.1.0.16/28", "b"), ("10.1.0.32/27", "c")] {
+            let story = chronicle.of_block(loser);
+            ensure!(story.starts_with(&[format!("{node} Releasing Unused"), "gone".to_owned()]), "{story:?}");
+        }
+        ensure!(chronicle.of_block("10.1.0.0/27").iter().all(|words| words == "a Held"));
+        ensure!(chronicle.of_block("10.1.0.48/28").iter().all(|words| words == "d Held"));
+        Ok(controller)
+    })
+    .await
+}
+
+/// Two that overlap and both stand, from before us: neither is moved, neither node is written, and nobody else gets any of
+/// it. When one is gone, the other goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_claims_that_overlap_and_stand_none_is_moved() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/26"])).await?;
+        rig.control_plane.allow("overlapping-podcidrs", None, None).await?;
+        rig.control_plane.allow("address-in-two-pools", None, None).await?;
+        for (node, cidr) in [("a", "10.1.0.0/27"), ("b", "10.1.0.16/28")] {
+            rig.cluster.create_node(&NodeSpec::new(node)).await?;
+            claim_for(rig, cidr, node).await?;
+            rig.cluster.create(&showing(node, &[cidr])?, Kind::CiliumNode).await?;
+        }
+        let before = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let agents = join(rig, &["c", "d"].map(NodeSpec::new)).await?;
+        wait_ready(rig, &agents).await?;
+        let log = || std::fs::read_to_string(controller.log());
+        rig.cluster
+            .wait_until("the finding BothStand", SOON, async || Ok(log()?.contains("BothStand")))
+            .await?;
+        let after = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
+        ensure!(after.is_superset(&before), "{before:?} and then {after:?}");
+
+        // The machine `a` is taken away, with all that it had.
+        rig.cluster.delete_node("a").await?;
+        rig.cluster.delete(Kind::CiliumNode, "a").await?;
+        wait_claims(rig, "a", "a claim in Cooling", |claims| {
+            claims.iter().all(|claim| claim.state == "Cooling")
+        })
+        .await?;
+        Ok((controller, agents))
+    })
+    .await
+}
+
+/// A node that shows a block which it was to give back unused has it: a claim is moved by what is seen, not by what was
+/// meant.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unused_claim_that_is_found_standing_is_held_again() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        claim_for(rig, "10.1.0.0/28", "n").await?;
+        rig.cluster.create(&showing("n", &["10.1.0.0/28"])?, Kind::CiliumNode).await?;
+        let since = k8s_openapi::jiff::Timestamp::now().to_string();
+        let unused = json!({"spec": {"state": "Releasing", "reason": "Unused", "since": since}});
+        rig.cluster.patch(Kind::Block, "10.1.0.0-28", unused).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        wait_claims(rig, "n", "a claim in Held", |claims| claims.len() == 1 && claims[0].state == "Held")
+            .await?;
+        wait_claims_stand(rig).await?;
+        Ok(controller)
+    })
+    .await
+}
+
+/// Trap 4: while the store hangs, every write of a controller is without an answer, and may be applied after the
+/// controller has given up on it. What was moved is found by reading, and no block is lost or given twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn moves_without_an_answer_are_settled_by_reading() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/27"]).with("reuseAfterNodeLoss", "4s");
+        rig.cluster.create_pool(&pool).await?;
+        let controller = Controller::start_ready(&rig.control_plane, &["--request-timeout", "1s"]).await?;
+        let lost = join_one(rig, NodeSpec::new("lost")).await?;
+        let stays = join_one(rig, NodeSpec::new("stays")).await?;
+        let next = join(rig, &[NodeSpec::new("next")]).await?;
+        let chronicle = Chronicle::start(rig);
+
+        lost.power_off().await;
+        rig.cluster.delete_node("lost").await?;
+        wait_claims(rig, "lost", "a claim in Cooling", |claims| {
+            claims.iter().all(|claim| claim.state == "Cooling")
+        })
+        .await?;
+        // Its rest ends while the store hangs.
+        let log = || std::fs::read_to_string(controller.log());
+        let given_up = log()?.matches("no answer within").count();
+        signal_etcd(rig, "STOP").await?;
+        let hung = async {
+            while log()?.matches("no answer within").count() == given_up {
+                // The log of another process tells nobody that it has grown.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            anyhow::Ok(())
+        };
+        let hung = tokio::time::timeout(SOON, hung).await;
+        signal_etcd(rig, "CONT").await?;
+        hung.context("no write was given up")??;
+
+        wait_ready(rig, &next).await?;
+        stays.allocate("ns/pod")?;
+        wait_claims_stand(rig).await?;
+        let story = chronicle.of_block("10.1.0.0/28");
+        let expected = ["lost Releasing NodeGone", "lost Cooling NodeGone", "gone", "next Held"];
+        ensure!(story == expected, "{story:?}, {}", pool_status(rig, "p"));
+        ensure!(rig.cluster.object(Kind::Block, &claim_name("10.1.0.16/28")).is_some());
+        Ok((controller, stays, next))
+    })
+    .await
+}
+
+async fn signal_etcd(rig: &Rig, signal: &str) -> Result<()> {
+    let pid = rig.control_plane.ready["etcdPid"].as_u64().context("the pid of etcd")?;
+    let status = Command::new("sh").arg("-c").arg(format!("kill -{signal} {pid}")).status().await?;
+    ensure!(status.success(), "kill -{signal} {pid}: {status}");
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! `--create-ciliumnodes`: the controller makes the CiliumNode as soon as the Node appears, and the agent takes it over.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+
+use crate::chronicle::{Chronicle, delete_node, uid, wait_all};
+use crate::scene::{SOON, join_one, versions, wait_claims_stand};
+use crate::support::agent::Make;
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::families::Families;
+use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::rig::under_oracle;
+
+const CREATING: &[&str] = &["--create-ciliumnodes", "--min-write-interval", "0s"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_takes_over_the_ciliumnode_that_it_finds_fake() -> Result<()> {
+    the_agent_takes_over_the_ciliumnode_that_it_finds(Make::Fake, Families::Dual).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_takes_over_the_ciliumnode_that_it_finds_real() -> Result<()> {
+    the_agent_takes_over_the_ciliumnode_that_it_finds(Make::Real, Families::Dual).await
+}
+
+async fn the_agent_takes_over_the_ciliumnode_that_it_finds(make: Make, families: Families) -> Result<()> {
+    under_oracle(Options::of(families), async |rig| {
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).ipv6(124, &["fd00:1::/64"]);
+        rig.cluster.create_pool(&pool.select("zone", "a")).await?;
+        let controller = Controller::start_ready(&rig.control_plane, CREATING).await?;
+        rig.cluster.create_node(&NodeSpec::new("n").label("zone", "a")).await?;
+        rig.cluster.wait_published("n", "both families", SOON, |seen| seen.pod_cidrs.len() == 2).await?;
+        wait_claims_stand(rig).await?;
+        let created = rig.cluster.read(Kind::CiliumNode, "n").await?;
+        let node = uid(rig, Kind::Node, "n").await?;
+        let owners = created.metadata.owner_references.clone().unwrap_or_default();
+        ensure!(owners.len() == 1 && owners[0].uid == node && owners[0].kind == "Node", "{owners:?}");
+        ensure!(
+            created.metadata.labels.as_ref().is_some_and(|labels| labels["zone"] == "a"),
+            "{:?}",
+            created.metadata
+        );
+
+        let claims = versions(rig, &[Kind::Block]).await?;
+        let chronicle = Chronicle::start(rig);
+        let mut agent = rig.agents.agent_with(make, "n", rig.agents.settings());
+        agent.start()?;
+        let started = agent.wait_ready(SOON).await?;
+        agent.allocate("ns/pod").await?;
+        rig.cluster.wait_published("n", "what the agent uses", SOON, |seen| seen.n_used() == 3 * 2).await?;
+        let taken = rig.cluster.read(Kind::CiliumNode, "n").await?;
+        ensure!(taken.metadata.uid == created.metadata.uid, "it made another");
+        // The addresses that were kept for it are those that it has.
+        let owner = |address: Option<std::net::IpAddr>| {
+            let address = address.map(|address| address.to_string()).unwrap_or_default();
+            taken.data["spec"]["ipam"]["pool"][&address]["owner"].as_str().unwrap_or_default().to_owned()
+        };
+        for family in families.each() {
+            let (router, health) = (owner(started.router.of(family)), owner(started.health.of(family)));
+            ensure!(router == "router" && health == "health", "{family:?}: {router} and {health}");
+        }
+        ensure!(versions(rig, &[Kind::Block]).await? == claims, "claims were written");
+        ensure!(chronicle.of_cilium_node("n").len() == 1, "{:?}", chronicle.of_cilium_node("n"));
+
+        // The garbage collector knows it for the Node's.
+        agent.stop().await?;
+        delete_node(rig, "n").await?;
+        wait_all(rig, "n", 2, "Cooling").await?;
+        Ok(controller)
+    })
+    .await
+}
+
+/// A CiliumNode for a Node that no pool selects would be for an agent that nobody serves; and one that an agent has made
+/// is left as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_is_missing_and_wanted_is_created() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).select("zone", "a")).await?;
+        let controller = Controller::start_ready(&rig.control_plane, CREATING).await?;
+        rig.cluster.create_node(&NodeSpec::new("unselected")).await?;
+        let agent = join_one(rig, NodeSpec::new("n").label("zone", "a")).await?;
+        ensure!(rig.cluster.object(Kind::CiliumNode, "unselected").is_none(), "nobody wanted it");
+
+        // It is wanted now; and one that goes while its Node stays is made again.
+        rig.cluster.relabel_node("unselected", &[("zone", Some("a"))]).await?;
+        let first =
+            rig.cluster.wait_published("unselected", "a block", SOON, |seen| seen.pool.len() == 14).await?;
+        rig.cluster.delete(Kind::CiliumNode, "unselected").await?;
+        let again =
+            |seen: &crate::support::views::Published| seen.uid != first.uid && seen.pool == first.pool;
+        rig.cluster.wait_published("unselected", "the same block", SOON, again).await?;
+
+        // Not for one that is being deleted.
+        let finalizers = json!({"metadata": {"finalizers": ["example.com/machine"]}});
+        rig.cluster.patch(Kind::Node, "unselected", finalizers).await?;
+        rig.cluster.delete_node("unselected").await?;
+        rig.cluster.delete(Kind::CiliumNode, "unselected").await?;
+        let canary = join_one(rig, NodeSpec::new("canary").label("zone", "a")).await?;
+        ensure!(
+            rig.cluster.object(Kind::CiliumNode, "unselected").is_none(),
+            "it was made for a Node that goes"
+        );
+        let claims = rig.cluster.claims_of("unselected");
+        let claim = claims.first().context("its claim")?;
+        ensure!(claim.state == "Held", "{claim:?}");
+        Ok((controller, agent, canary))
+    })
+    .await
+}

@@ -1,0 +1,426 @@
+//! The installation as an administrator does it: `make install`, `make upgrade` and `make uninstall` with the real
+//! kubectl against the real API server, and the image's recipe as far as it can be judged without a daemon.
+//!
+//! There is no kubelet and no Deployment controller: the test runs the binary with the deployment's own arguments and
+//! with the service account's rights, and says what a Deployment controller would.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
+
+mod image;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SelfSubjectRulesReview,
+    SelfSubjectRulesReviewSpec,
+};
+use k8s_openapi::api::core::v1::{Namespace, Pod, PodTemplateSpec};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::support::agent::Make;
+use crate::support::control_plane::{ControlPlane, Options, tool};
+use crate::support::controller::Controller;
+use crate::support::families::Families;
+use crate::support::objects::{Kind, NodeSpec};
+use crate::support::rig::under_oracle;
+
+const NAME: &str = "cilium-node-ipam";
+const NAMESPACE: &str = "kube-system";
+const EVERYWHERE: &str = "every namespace";
+const ZONE: &str = "topology.kubernetes.io/zone";
+const EXAMPLE: &str = "manifests/examples/pool.yaml";
+
+/// For each wait; the machine may be busy with other tests.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Every right that the controller has, where, and what for. A right that is not here is one too many, and a line that
+/// is not granted one too few.
+const RIGHTS: [(&str, &str, &str, &[&str], &str); 8] = [
+    (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
+    (NAMESPACE, "", "configmaps", &["list", "watch"], "mode guard, cilium-config only"),
+    ("default", "events.k8s.io", "events", &["create"], "events on objects without a namespace"),
+    (
+        EVERYWHERE,
+        "cilium.io",
+        "ciliumnodes",
+        &["list", "watch", "patch", "create"],
+        "watch, settle, publish, --create-ciliumnodes",
+    ),
+    (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "ping"),
+    (EVERYWHERE, "nodeipam.io", "nodeippools", &["list", "watch", "patch"], "watch, finalizer"),
+    (EVERYWHERE, "nodeipam.io", "nodeippools/status", &["patch"], "status"),
+    (
+        EVERYWHERE,
+        "nodeipam.io",
+        "nodeipblocks",
+        &["list", "watch", "create", "patch", "delete"],
+        "watch, settle, claim, move, drop",
+    ),
+];
+
+/// What somebody who has stolen the controller's token would like to do: group, resource, verb, namespace, name.
+const REFUSED: [(&str, &str, &str, &str, &str); 16] = [
+    ("", "nodes", "patch", "", ""),
+    ("", "nodes/status", "patch", "", ""),
+    ("", "pods", "list", "", ""),
+    ("", "pods", "create", NAMESPACE, ""),
+    ("", "secrets", "get", NAMESPACE, ""),
+    ("", "secrets", "list", "", ""),
+    ("", "configmaps", "list", "", ""),
+    ("", "configmaps", "list", NAMESPACE, "another"),
+    ("", "configmaps", "patch", NAMESPACE, "cilium-config"),
+    ("", "serviceaccounts/token", "create", NAMESPACE, NAME),
+    ("cilium.io", "ciliumnodes", "delete", "", ""),
+    ("cilium.io", "ciliumnodes", "update", "", ""),
+    ("nodeipam.io", "nodeippools", "create", "", ""),
+    ("nodeipam.io", "nodeippools", "delete", "", ""),
+    ("nodeipam.io", "nodeipblocks", "deletecollection", "", ""),
+    ("rbac.authorization.k8s.io", "clusterroles", "patch", "", NAME),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn installation_serves_and_its_removal_takes_nothing() -> Result<()> {
+    under_oracle(Options { manifests: Vec::new(), ..Options::default() }, async |rig| {
+        let (plane, cluster) = (&rig.control_plane, &rig.cluster);
+        make(plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
+        let first = versions(plane).await?;
+        ensure!(first.contains("Deployment/cilium-node-ipam "), "not what the manifests hold:\n{first}");
+        make(plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
+        ensure!(versions(plane).await? == first, "installed again it changed:\n{first}");
+        let overlay = "examples/without-kube-proxy";
+        let rendered =
+            kubectl(plane, &["apply", "--server-side", "--dry-run=server", "-o", "yaml", "-k", overlay])
+                .await?;
+        ensure!(rendered.contains("value: 192.0.2.10"), "no API server in:\n{rendered}");
+
+        kubectl(plane, &["apply", "-f", EXAMPLE]).await?;
+        cluster.create_node(&NodeSpec::new("n0").label(ZONE, "beijing")).await?;
+        let controller = start(plane).await?;
+        let mut agent = rig.agents.agent_with(Make::Fake, "n0", rig.agents.settings());
+        agent.start()?;
+        agent.wait_ready(SOON).await?;
+        agent.allocate("ns/before").await?;
+
+        let arguments = ["IMAGE=registry.example.com/nodeipam:2", "TIMEOUT=60s"];
+        tokio::try_join!(
+            make(plane, "upgrade", &arguments),
+            roll_out(plane, "registry.example.com/nodeipam:2")
+        )?;
+
+        controller.sigterm_and_wait().await?;
+        let published = cluster.published("n0").context("no CiliumNode")?;
+        let said = make(plane, "uninstall", &["PURGE="]).await?;
+        ensure!(said.contains("pools and claims are kept"), "{said}");
+        let left = kubectl(plane, &["get", "--ignore-not-found", "-f", "manifests/"]).await?;
+        ensure!(left.is_empty(), "left behind: {left}");
+        agent.allocate("ns/after").await?;
+        let now = cluster.published("n0").context("no CiliumNode")?;
+        ensure!(now.pod_cidrs == published.pod_cidrs && now.pool == published.pool, "{published:?}\n{now:?}");
+        ensure!(cluster.claims_of("n0").len() == published.pod_cidrs.len(), "claims are gone");
+
+        // The next one goes on where this one stood.
+        make(plane, "install", &["IMAGE=registry.example.com/nodeipam:2"]).await?;
+        cluster.create_node(&NodeSpec::new("n1").label(ZONE, "beijing")).await?;
+        let controller = start(plane).await?;
+        let mut joined = rig.agents.agent_with(Make::Fake, "n1", rig.agents.settings());
+        joined.start()?;
+        joined.wait_ready(SOON).await?;
+        rig.assert_settled().await?;
+        let log = std::fs::read_to_string(controller.log())?;
+        ensure!(!log.to_lowercase().contains("forbidden"), "it wants more rights than it has:\n{log}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn purge_removes_every_trace_but_the_addresses() -> Result<()> {
+    let bare = Options { crds: Vec::new(), manifests: Vec::new(), ..Options::of(Families::V4) };
+    let plane = ControlPlane::start(bare).await?;
+    // Claims go while their blocks stand, which is the point.
+    for rule in ["cidr-without-claim", "claim-deleted-while-standing"] {
+        plane.allow(rule, None, None).await?;
+    }
+    let refused = make(&plane, "upgrade", &["IMAGE=x"]).await.unwrap_err().to_string();
+    ensure!(refused.contains("see `make install`"), "{refused}");
+    make(&plane, "install", &["IMAGE=x"]).await?;
+    kubectl(&plane, &["apply", "-f", EXAMPLE]).await?;
+    let node = NodeSpec::new("n0").label(ZONE, "beijing");
+    let (nodes, cilium_nodes) = (Kind::Node.api(&plane.admin), Kind::CiliumNode.api(&plane.admin));
+    nodes.create(&PostParams::default(), &node.object(0)).await?;
+    cilium_nodes.create(&PostParams::default(), &Kind::CiliumNode.object("n0", json!({"spec": {}}))).await?;
+    let controller = start(&plane).await?;
+    let served = |object: Option<&kube::api::DynamicObject>| {
+        object.is_some_and(|object| object.data["spec"]["ipam"]["podCIDRs"][0].is_string())
+    };
+    tokio::time::timeout(SOON, await_condition(cilium_nodes.clone(), "n0", served)).await??;
+    controller.sigterm_and_wait().await?;
+    let before = cilium_nodes.get("n0").await?;
+
+    let said = make(&plane, "uninstall", &["PURGE=1"]).await?;
+    ensure!(said.contains("all pools and all claims are gone"), "{said}");
+    let definitions = kubectl(&plane, &["get", "--ignore-not-found", "-k", "crds"]).await?;
+    ensure!(definitions.is_empty(), "left behind: {definitions}");
+    ensure!(cilium_nodes.get("n0").await?.data == before.data, "the CiliumNode changed");
+    // Nothing to remove is no error.
+    make(&plane, "uninstall", &["PURGE=1"]).await?;
+    plane.assert_clean().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_are_what_it_uses_and_no_more() -> Result<()> {
+    let plane = ControlPlane::start(Options::default()).await?;
+    for namespace in [NAMESPACE, "default", "any-other"] {
+        let needed: BTreeSet<_> = RIGHTS
+            .into_iter()
+            .filter(|right| right.0 == EVERYWHERE || right.0 == namespace)
+            .flat_map(|(_, group, resource, verbs, _)| {
+                verbs.iter().map(move |verb| format!("{verb} {group}/{resource}"))
+            })
+            .collect();
+        assert_eq!(granted(&plane, namespace).await?, needed, "in the namespace {namespace}");
+    }
+    for (group, resource, verb, namespace, name) in REFUSED {
+        ensure!(!may(&plane, group, resource, verb, namespace, name).await?, "may {verb} {resource}.{group}");
+    }
+    // The question is one that can be answered with yes.
+    ensure!(
+        may(&plane, "", "configmaps", "list", NAMESPACE, "cilium-config").await?,
+        "can't read cilium-config"
+    );
+    Ok(())
+}
+
+/// What the server says that the controller may do in a namespace.
+async fn granted(plane: &ControlPlane, namespace: &str) -> Result<BTreeSet<String>> {
+    let reviews: Api<SelfSubjectRulesReview> = Api::all(plane.controller.clone());
+    let review = SelfSubjectRulesReview {
+        spec: SelfSubjectRulesReviewSpec { namespace: Some(namespace.to_owned()) },
+        ..SelfSubjectRulesReview::default()
+    };
+    let status = reviews.create(&PostParams::default(), &review).await?.status.context("no answer")?;
+    let mut granted = BTreeSet::new();
+    for rule in status.resource_rules {
+        for group in rule.api_groups.iter().flatten() {
+            // Every user may ask who it is, and what it may.
+            if group == "authentication.k8s.io" || group == "authorization.k8s.io" {
+                continue;
+            }
+            for resource in rule.resources.iter().flatten() {
+                granted.extend(rule.verbs.iter().map(|verb| format!("{verb} {group}/{resource}")));
+                let names = rule.resource_names.iter().flatten().map(String::as_str);
+                let expected: &[&str] = if resource == "configmaps" { &["cilium-config"] } else { &[] };
+                ensure!(names.eq(expected.iter().copied()), "{resource}: {:?}", rule.resource_names);
+            }
+        }
+    }
+    Ok(granted)
+}
+
+async fn may(
+    plane: &ControlPlane,
+    group: &str,
+    resource: &str,
+    verb: &str,
+    namespace: &str,
+    name: &str,
+) -> Result<bool> {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                group: text(group),
+                resource: text(resource),
+                subresource: text(subresource),
+                verb: text(verb),
+                namespace: text(namespace),
+                name: text(name),
+                ..ResourceAttributes::default()
+            }),
+            ..SelfSubjectAccessReviewSpec::default()
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(plane.controller.clone());
+    let answer = reviews.create(&PostParams::default(), &review).await?;
+    Ok(answer.status.context("no answer")?.allowed)
+}
+
+/// The judge is the server's own Pod Security admission, at its strictest level.
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_is_restricted_but_for_the_host_network() -> Result<()> {
+    let plane = ControlPlane::start(Options::default()).await?;
+    let namespaces: Api<Namespace> = Api::all(plane.admin.clone());
+    let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
+    let namespace = serde_json::from_value(json!({"metadata": {"name": "restricted", "labels": labels}}))?;
+    namespaces.create(&PostParams::default(), &namespace).await?;
+    let pods: Api<Pod> = Api::namespaced(plane.admin.clone(), "restricted");
+    let mut pod = pod(deployment().spec.context("no spec")?.template);
+
+    let error = pods.create(&PostParams::default(), &pod).await.unwrap_err().to_string();
+    // The host network brings the other two with it: ports of the host, and probes that name a host.
+    let (_, violations) =
+        error.split_once("violates PodSecurity \"restricted:latest\": ").context(error.clone())?;
+    let (violations, _) = violations.split_once(": Forbidden").unwrap_or((violations, ""));
+    assert_eq!(
+        violations,
+        "host namespaces (hostNetwork=true), hostPort (container \"controller\" uses hostPort 9920), probe or \
+         lifecycle host (container \"controller\" uses probe or lifecycle host \"127.0.0.1\")"
+    );
+    // Without these nothing is left, so the pod is otherwise as restricted as a pod can be.
+    let spec = pod.spec.as_mut().unwrap();
+    spec.host_network = None;
+    let container = &mut spec.containers[0];
+    (container.ports, container.liveness_probe, container.readiness_probe) = (None, None, None);
+    pods.create(&PostParams::default(), &pod).await?;
+    Ok(())
+}
+
+fn pod(template: PodTemplateSpec) -> Pod {
+    let mut metadata = template.metadata.unwrap_or_default();
+    metadata.name = Some(NAME.to_owned());
+    Pod { metadata, spec: template.spec, status: None }
+}
+
+#[test]
+fn deployment_fits_the_binary() {
+    let spec = deployment().spec.unwrap();
+    let pod = spec.template.spec.unwrap();
+    let [container] = &pod.containers[..] else { panic!("one container") };
+    let arguments = container.args.clone().unwrap();
+    let listen = arguments.iter().find_map(|argument| argument.strip_prefix("--listen=")).unwrap();
+    let (host, port) = listen.rsplit_once(':').unwrap();
+    let ports = container.ports.clone().unwrap();
+    assert_eq!(ports[0].container_port.to_string(), port);
+    for (probe, path) in [(&container.liveness_probe, "/livez"), (&container.readiness_probe, "/readyz")] {
+        let get = probe.clone().unwrap().http_get.unwrap();
+        assert_eq!((get.path.as_deref(), get.host.as_deref()), (Some(path), Some(host)));
+        assert_eq!(Some(serde_json::to_value(get.port).unwrap()), ports[0].name.clone().map(Value::from));
+    }
+    assert_eq!(container.image, Some(format!("{NAME}:{}", env!("CARGO_PKG_VERSION"))));
+
+    // clap ends with 2 where an argument is wrong; these are right, and a kubeconfig is missing.
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"))
+        .args(&arguments)
+        .args(["--kubeconfig", "/nonexistent/kubeconfig"])
+        .output()
+        .unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("can't read the kubeconfig /nonexistent/kubeconfig"), "{stderr}");
+}
+
+#[test]
+fn deployment_can_run_where_nothing_else_can() {
+    let spec = deployment().spec.unwrap();
+    // No lease chooses among several.
+    assert_eq!(spec.replicas, Some(1));
+    assert_eq!(spec.strategy.unwrap().type_.as_deref(), Some("Recreate"));
+    let pod = spec.template.spec.unwrap();
+    assert_eq!((pod.host_network, pod.dns_policy.as_deref()), (Some(true), Some("Default")));
+    assert_eq!(pod.priority_class_name.as_deref(), Some("system-cluster-critical"));
+    let tolerations = pod.tolerations.unwrap();
+    for taint in ["node.cilium.io/agent-not-ready", "node.kubernetes.io/not-ready"] {
+        let tolerated = tolerations.iter().any(|toleration| {
+            toleration.key.as_deref() == Some(taint)
+                && toleration.operator.as_deref() == Some("Exists")
+                && toleration.effect.is_none()
+                && toleration.toleration_seconds.is_none()
+        });
+        assert!(tolerated, "{taint}");
+    }
+    let security = pod.containers[0].security_context.clone().unwrap();
+    assert_eq!(security.read_only_root_filesystem, Some(true));
+    assert!(pod.volumes.is_none(), "it keeps nothing");
+}
+
+#[test]
+fn example_pool_is_valid() {
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"))
+        .args(["validate", "-f", EXAMPLE])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(stdout, "1 object checked, 0 problems found, 0 warnings\n");
+    assert!(output.status.success());
+}
+
+/// The controller as the deployment runs it, but on a port of its own.
+async fn start(plane: &ControlPlane) -> Result<Controller> {
+    let pod = deployment().spec.and_then(|spec| spec.template.spec).context("no pod")?;
+    let arguments = pod.containers[0].args.clone().context("no arguments")?;
+    let own: Vec<_> = arguments
+        .iter()
+        .map(String::as_str)
+        .filter(|argument| *argument != "run" && !argument.starts_with("--listen="))
+        .collect();
+    Controller::start_ready(plane, &own).await
+}
+
+/// Says what a Deployment controller says when the pod with `image` has become ready.
+async fn roll_out(plane: &ControlPlane, image: &str) -> Result<()> {
+    let deployments: Api<Deployment> = Api::namespaced(plane.admin.clone(), NAMESPACE);
+    let wanted = |deployment: Option<&Deployment>| {
+        let pod = deployment.and_then(|deployment| deployment.spec.as_ref()?.template.spec.as_ref());
+        pod.is_some_and(|pod| pod.containers[0].image.as_deref() == Some(image))
+    };
+    let seen = tokio::time::timeout(SOON, await_condition(deployments.clone(), NAME, wanted)).await??;
+    let generation = seen.and_then(|deployment| deployment.metadata.generation);
+    let status = json!({"status": {
+        "observedGeneration": generation,
+        "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+    }});
+    deployments.patch_status(NAME, &PatchParams::default(), &Patch::Merge(status)).await?;
+    Ok(())
+}
+
+/// What was installed, in which version.
+async fn versions(plane: &ControlPlane) -> Result<String> {
+    let columns =
+        "jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.resourceVersion}{\"\\n\"}{end}";
+    kubectl(plane, &["get", "-k", "manifests", "-o", columns]).await
+}
+
+/// Runs `make` as an administrator would, and returns what it said.
+async fn make(plane: &ControlPlane, target: &str, arguments: &[&str]) -> Result<String> {
+    let kubectl = format!("KUBECTL={}", tool("NODEIPAM_KUBECTL", "kubectl").display());
+    let mut command = Command::new("make");
+    // The `make` that runs the tests has nothing to say to this one.
+    command.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
+    command.args(["--no-print-directory", target, &kubectl]).args(arguments);
+    run(plane, command).await
+}
+
+async fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(tool("NODEIPAM_KUBECTL", "kubectl"));
+    command.args(arguments);
+    run(plane, command).await
+}
+
+async fn run(plane: &ControlPlane, mut command: Command) -> Result<String> {
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("KUBECONFIG", &plane.admin_kubeconfig)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    let output = plane.alarm.over(async { Ok(command.output().await?) }).await?;
+    let (stdout, stderr) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    ensure!(output.status.success(), "{:?}: {}\n{stdout}{stderr}", command.as_std(), output.status);
+    Ok(stdout)
+}
+
+fn deployment() -> Deployment {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/deployment.yaml");
+    serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}

@@ -1,0 +1,116 @@
+//! Every way in which an answer can fail to come, on every write: nothing leaks, nothing is given twice.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::families::Families;
+use crate::support::fleet::Fleet;
+use crate::support::objects::{Kind, PoolSpec};
+use crate::support::proxy::{Fault, Often, Planted, Proxy, Requests, Verb};
+use crate::support::rig::under_oracle;
+
+/// For each wait: some answers are lost several times in a row, each costs a second and a growing pause.
+const SOON: Duration = Duration::from_secs(90);
+
+/// Later than the controller waits: by then it has read that nothing was written, and may have done something else.
+const LATE: Duration = Duration::from_millis(1500);
+
+/// Every way.
+const FAULTS: [Fault; 9] = [
+    Fault::AnswerLost,
+    Fault::Late(LATE),
+    Fault::CutBefore,
+    Fault::CutAfter,
+    Fault::Status(409),
+    Fault::Status(422),
+    Fault::TooMany(1),
+    Fault::Status(500),
+    Fault::Status(504),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_answers_to_writes_leak_nothing() -> Result<()> {
+    under_oracle(Options::of(Families::Dual), async |rig| {
+        let pool = PoolSpec::new("p").select("zone", "a").ipv4(28, &["10.1.0.0/20"]);
+        let pool = pool.ipv6(124, &["fd00:10:1::/112"]).with("reuseAfterNodeLoss", "1s");
+        rig.cluster.create_pool(&pool).await?;
+        let proxy = Proxy::start(&rig.control_plane, rig.cluster.bell.clone()).await?;
+        let flags = ["--min-write-interval", "1s", "--request-timeout", "1s"];
+        let mut controller = Controller::start_ready_behind(&rig.control_plane, &proxy, &flags).await?;
+
+        let mut planted: Vec<Planted> = Vec::new();
+        for (verb, kind) in [
+            (Verb::Create, Kind::Block),
+            (Verb::Patch, Kind::CiliumNode),
+            (Verb::Patch, Kind::Block),
+            (Verb::Delete, Kind::Block),
+        ] {
+            let plant = |fault| proxy.plant(Requests::new(verb, kind), fault, Often::Sometimes(0.15, 4));
+            planted.extend(FAULTS.map(plant));
+        }
+        for fault in [Fault::AnswerLost, Fault::CutBefore, Fault::Status(500), Fault::TooMany(1)] {
+            // The reads that settle what is unknown.
+            for kind in [Kind::Block, Kind::CiliumNode] {
+                planted.push(proxy.plant(Requests::new(Verb::Read, kind), fault, Often::Sometimes(0.1, 2)));
+            }
+        }
+
+        let mut fleet = Fleet::new(rig);
+        let staying = Fleet::names(0..20);
+        fleet.join(&staying).await?;
+        fleet.wait_ready(SOON).await?;
+        fleet.fill(&staying, 11);
+        for round in 1..10 {
+            if planted.iter().all(|planted| planted.fired() > 0) {
+                break;
+            }
+            let passing = Fleet::names(round * 100..round * 100 + 20);
+            fleet.join(&passing).await?;
+            fleet.wait_ready(SOON).await?;
+            fleet.leave(&passing).await?;
+            fleet.wait_gone(&passing, SOON).await?;
+            fleet.wait_nothing_leaks(SOON).await?;
+        }
+        for planted in &planted {
+            eprintln!("{planted}");
+            ensure!(planted.fired() > 0, "{planted}");
+        }
+        fleet.wait_blocks(&staying, 4, SOON).await?;
+        fleet.wait_one_more_pod_each(SOON).await?;
+        fleet.wait_all_rested(SOON).await?;
+        controller.wait_ready().await?;
+        Ok((controller, proxy))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_answers_to_first_lists_and_watches_are_asked_for_again() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").select("zone", "a").ipv4(28, &["10.1.0.0/20"])).await?;
+        let proxy = Proxy::start(&rig.control_plane, rig.cluster.bell.clone()).await?;
+        let mut planted = Vec::new();
+        for fault in [Fault::AnswerLost, Fault::CutBefore, Fault::Status(500), Fault::TooMany(1)] {
+            for verb in [Verb::Read, Verb::Watch] {
+                planted.extend(
+                    Kind::ALL.map(|kind| proxy.plant(Requests::new(verb, kind), fault, Often::Times(1))),
+                );
+            }
+        }
+        let flags = ["--min-write-interval", "1s", "--request-timeout", "1s"];
+        let controller = Controller::start_ready_behind(&rig.control_plane, &proxy, &flags).await?;
+        let mut fleet = Fleet::new(rig);
+        let names = Fleet::names(0..3);
+        fleet.join(&names).await?;
+        fleet.wait_ready(SOON).await?;
+        for planted in &planted {
+            eprintln!("{planted}");
+            ensure!(planted.fired() == 1, "{planted}");
+        }
+        Ok((controller, proxy))
+    })
+    .await
+}

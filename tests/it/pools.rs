@@ -1,0 +1,335 @@
+//! Pools that change while blocks of them are held: what is edited applies to blocks to come, and nothing that a node
+//! has is taken from it.
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::chronicle::{Chronicle, delete_node, in_another_second, wait_all, wait_gone};
+use crate::scene::{
+    PROMPT, SOON, fill, join, join_one, nodes, pool_status, versions, wait_claims_stand, wait_ready,
+    wait_status,
+};
+use crate::support::agent::Agent;
+use crate::support::control_plane::Options;
+use crate::support::controller::{Controller, assert_no_writes_proposed};
+use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::rig::{Rig, under_oracle};
+
+/// The status of a condition in the status of a pool.
+fn condition(status: &Value, kind: &str) -> String {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut found = conditions.filter(|condition| condition["type"] == kind);
+    found
+        .next()
+        .map(|condition| format!("{} {}", condition["status"], condition["reason"]))
+        .unwrap_or_default()
+        .replace('"', "")
+}
+
+/// Returns when the controller has seen this generation of the pool, and so every edit before.
+async fn wait_seen(rig: &Rig, pool: &kube::api::DynamicObject) -> Result<Value> {
+    let name = pool.metadata.name.as_deref().unwrap_or_default();
+    let generation = pool.metadata.generation.context("its generation")?;
+    wait_status(rig, name, "the edit", |status| {
+        status["conditions"].as_array().is_some_and(|all| {
+            !all.is_empty()
+                && all.iter().all(|condition| condition["observedGeneration"].as_i64() == Some(generation))
+        })
+    })
+    .await
+}
+
+/// The blocks of a node in the order in which they were published.
+fn blocks(rig: &Rig, node: &str) -> Vec<String> {
+    rig.cluster.published(node).unwrap_or_default().pod_cidrs
+}
+
+/// Returns when the agent has written all that it uses.
+async fn wait_use_written(rig: &Rig, agent: &Agent, node: &str) -> Result<()> {
+    let held = agent.held().await?.len();
+    rig.cluster.wait_published(node, "all use", SOON, |seen| seen.n_used() == held).await.map(drop)
+}
+
+/// Trap 5: the same edit seen by the running controller and found by the next at its start, then a grant: nothing that is
+/// held is given twice or taken off.
+#[tokio::test(flavor = "multi_thread")]
+async fn shrinking_cordoning_and_draining_take_no_block_off_its_node() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let first = json!({"cidr": "10.1.0.0/26"});
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/26", "10.2.0.0/24"])).await?;
+        let mut controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let agent = Agent::Fake(join_one(rig, NodeSpec::new("n")).await?);
+        ensure!(blocks(rig, "n") == ["10.1.0.0/28"], "{:?}", blocks(rig, "n"));
+        let mut others = Vec::new();
+        let edits = [
+            json!([{"cidr": "10.1.0.0/26", "state": "Cordoned"}, {"cidr": "10.2.0.0/24"}]),
+            json!([{"cidr": "10.1.0.0/26", "state": "Draining"}, {"cidr": "10.2.0.0/24"}]),
+            json!([{"cidr": "10.2.0.0/24"}]),
+            // Now the held block is in no pool; its neighbour comes back into one, and is the node's next.
+            json!([{"cidr": "10.1.0.16/28"}, {"cidr": "10.2.0.0/24"}]),
+        ];
+        for (number, cidrs) in edits.into_iter().enumerate() {
+            let held = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
+            let pool = rig.cluster.patch_pool("p", json!({"ipv4": {"cidrs": cidrs}})).await?;
+            wait_seen(rig, &pool).await?;
+            assert_no_writes_proposed(&rig.control_plane).await?;
+            ensure!(
+                versions(rig, &[Kind::CiliumNode, Kind::Block]).await? == held,
+                "{cidrs} changed something"
+            );
+            controller.sigkill().await?;
+            controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+            let name = format!("m{number}");
+            others.push(join_one(rig, NodeSpec::new(&name)).await?);
+            ensure!(blocks(rig, &name)[0].starts_with("10.2."), "{name}: {:?}", blocks(rig, &name));
+        }
+        fill(rig, &agent, "n", 2).await?;
+        ensure!(blocks(rig, "n") == ["10.1.0.0/28", "10.1.0.16/28"], "{:?}", blocks(rig, "n"));
+        wait_claims_stand(rig).await?;
+
+        let pool =
+            rig.cluster.patch_pool("p", json!({"ipv4": {"cidrs": [first, {"cidr": "10.2.0.0/24"}]}})).await?;
+        wait_seen(rig, &pool).await?;
+        let last = join_one(rig, NodeSpec::new("last")).await?;
+        ensure!(blocks(rig, "last") == ["10.1.0.32/28"], "{:?}", blocks(rig, "last"));
+        wait_claims_stand(rig).await?;
+        Ok((controller, agent, others, last))
+    })
+    .await
+}
+
+/// Trap 28: an address in use never leaves a published pool because somebody edits what pools offer. What a block offers
+/// is fixed when it is claimed, also for a CiliumNode that is made again.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_pool_offers_is_edited_for_blocks_to_come_only() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let mut agent = Agent::Fake(join_one(rig, NodeSpec::new("n")).await?);
+        fill(rig, &agent, "n", 1).await?;
+        rig.cluster.wait_published("n", "a second block", SOON, |seen| seen.pool.len() == 28).await?;
+        wait_claims_stand(rig).await?;
+        let before = rig.cluster.published("n").context("its CiliumNode")?;
+
+        // A part of the first block, all of the second, and in each block to come its third address.
+        let exclude: Vec<String> = (0..16).map(|block| format!("10.1.0.{}/32", block * 16 + 2)).collect();
+        let exclude: Vec<String> = exclude.into_iter().chain(["10.1.0.16/28".to_owned()]).collect();
+        let edits = [
+            json!({"ipv4": {"exclude": exclude}}),
+            json!({"allowFirstLastIPs": true}),
+            json!({"ipv4": {"exclude": ["10.1.0.2/32", "10.1.0.34/32"]}}),
+        ];
+        for edit in &edits {
+            let pool = rig.cluster.patch_pool("p", edit.clone()).await?;
+            wait_seen(rig, &pool).await?;
+            assert_no_writes_proposed(&rig.control_plane).await?;
+        }
+        controller.sigkill().await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let newcomer = join_one(rig, NodeSpec::new("m")).await?;
+        let theirs = rig.cluster.published("m").context("its CiliumNode")?;
+        ensure!(theirs.pod_cidrs == ["10.1.0.32/28"], "{:?}", theirs.pod_cidrs);
+        ensure!(theirs.pool.len() == 15 && !theirs.pool.contains_key("10.1.0.34"), "{:?}", theirs.pool);
+
+        rig.cluster.delete(Kind::CiliumNode, "n").await?;
+        wait_gone(rig, Kind::CiliumNode, "n").await?;
+        agent.touch_node().await?;
+        rig.cluster.wait_published("n", "what stood", SOON, |seen| seen.pool == before.pool).await?;
+        let started = agent.restart(SOON).await?;
+        ensure!(started.lost.is_empty(), "{:?}", started.lost);
+        wait_claims_stand(rig).await?;
+        Ok((controller, agent, newcomer))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        let other = PoolSpec::new("q").ipv4(28, &["10.2.0.0/24"]).with("priority", -1);
+        rig.cluster.create_pool(&other.with("perNode", json!({"maxBlocks": 4}))).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let agent = Agent::Fake(join_one(rig, NodeSpec::new("n").label("zone", "a")).await?);
+        fill(rig, &agent, "n", 2).await?;
+        rig.cluster.wait_published("n", "a third block", SOON, |seen| seen.pod_cidrs.len() == 3).await?;
+        wait_claims_stand(rig).await?;
+        wait_use_written(rig, &agent, "n").await?;
+        let held = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
+
+        // Fewer than it holds.
+        let pool = rig.cluster.patch_pool("p", json!({"perNode": {"maxBlocks": 1}})).await?;
+        wait_seen(rig, &pool).await?;
+        assert_no_writes_proposed(&rig.control_plane).await?;
+        ensure!(
+            versions(rig, &[Kind::CiliumNode, Kind::Block]).await? == held,
+            "a lower limit changed something"
+        );
+        agent.allocate_many("ns/more-", 14).await?;
+
+        // Now the other pool is the first, and its limit is four.
+        rig.cluster.patch_pool("q", json!({"priority": 1})).await?;
+        rig.cluster.wait_published("n", "a fourth block", SOON, |seen| seen.pod_cidrs.len() == 4).await?;
+        ensure!(blocks(rig, "n")[3].starts_with("10.2."), "{:?}", blocks(rig, "n"));
+        wait_claims_stand(rig).await?;
+
+        // No pool selects the node any more, and then one that has nothing of what it holds.
+        wait_use_written(rig, &agent, "n").await?;
+        let held = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
+        for pool in ["p", "q"] {
+            let selects = json!({"nodeSelector": {"matchLabels": {"zone": "b"}}});
+            let pool = rig.cluster.patch_pool(pool, selects).await?;
+            wait_seen(rig, &pool).await?;
+        }
+        let third = PoolSpec::new("r").ipv4(29, &["10.3.0.0/24"]).select("zone", "a");
+        let third = rig.cluster.create_pool(&third.with("perNode", json!({"maxBlocks": 5}))).await?;
+        wait_seen(rig, &third).await?;
+        assert_no_writes_proposed(&rig.control_plane).await?;
+        ensure!(
+            versions(rig, &[Kind::CiliumNode, Kind::Block]).await? == held,
+            "a selector changed something"
+        );
+        fill(rig, &agent, "n", 5).await?;
+        ensure!(blocks(rig, "n")[4].starts_with("10.3."), "{:?}", blocks(rig, "n"));
+        wait_claims_stand(rig).await?;
+        Ok((controller, agent))
+    })
+    .await
+}
+
+/// Trap 17: a pool that is deleted goes when its last block is free, and not before; nothing is taken off for that. Nodes
+/// that wait for it wait on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_pool_goes_with_its_last_block() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/28"]).with("reuseAfterNodeLoss", "3s");
+        rig.cluster.create_pool(&pool).await?;
+        let chronicle = Chronicle::start(rig);
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let agent = join_one(rig, NodeSpec::new("n")).await?;
+        let mut waiting = join(rig, &[NodeSpec::new("waiting")]).await?;
+        wait_status(rig, "p", "a waiting node", |status| status["nodes"]["waiting"] == 1).await?;
+
+        rig.cluster.delete_pool("p").await?;
+        wait_status(rig, "p", "that it is deleted", |status| condition(status, "Ready") == "False Deleting")
+            .await?;
+        agent.allocate("ns/pod")?;
+        wait_claims_stand(rig).await?;
+
+        // Its block rests, and it stays as long as that.
+        let name = agent.name().to_owned();
+        agent.power_off().await;
+        delete_node(rig, &name).await?;
+        wait_all(rig, &name, 1, "Cooling").await?;
+        let there = rig.cluster.object(Kind::Pool, "p").is_some();
+        wait_gone(rig, Kind::Pool, "p").await?;
+        ensure!(there, "it was gone while its block rested");
+        ensure!(rig.cluster.objects(Kind::Block).is_empty(), "{:?}", chronicle.of_block("10.1.0.0/28"));
+        ensure!(blocks(rig, "waiting").is_empty(), "{:?}", blocks(rig, "waiting"));
+
+        // A pool of that name, with other blocks, is another pool.
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(29, &["10.1.0.0/28"])).await?;
+        wait_ready(rig, &waiting).await?;
+        wait_claims_stand(rig).await?;
+        Ok((controller, waiting.pop()))
+    })
+    .await
+}
+
+/// Trap 17: where no controller runs, a pool is got rid of by removing its finalizer by hand. Its blocks stay claimed and
+/// stay where they are, and pools made later, also with blocks of another size, go round them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_made_again_with_another_block_size_goes_round_what_is_held() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let agents = join(rig, &nodes("n", 3)).await?;
+        wait_ready(rig, &agents).await?;
+        wait_claims_stand(rig).await?;
+        controller.sigkill().await?;
+        let held = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
+
+        let mut newcomers = Vec::new();
+        for (size, name, expected) in
+            // 0, 32 and 64 are held. The first free pair of /27 is at 128, and that of /29 beside a held /28.
+            [(27, "wide", "10.1.0.128/27"), (29, "narrow", "10.1.0.16/29")]
+        {
+            rig.cluster.delete_pool("p").await?;
+            rig.cluster.patch(Kind::Pool, "p", json!({"metadata": {"finalizers": null}})).await?;
+            wait_gone(rig, Kind::Pool, "p").await?;
+            rig.cluster.create_pool(&PoolSpec::new("p").ipv4(size, &["10.1.0.0/24"])).await?;
+            let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+            newcomers.push(join_one(rig, NodeSpec::new(name)).await?);
+            ensure!(blocks(rig, name)[0] == expected, "{size}: {:?}", blocks(rig, name));
+            wait_claims_stand(rig).await?;
+            controller.sigkill().await?;
+        }
+        ensure!(
+            versions(rig, &[Kind::CiliumNode, Kind::Block]).await?.is_superset(&held),
+            "what was held changed"
+        );
+
+        // The old blocks rest and are freed by the times of the pool that has their name now.
+        rig.cluster.patch_pool("p", json!({"reuseAfterNodeLoss": "1s"})).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        for agent in agents {
+            let name = agent.name().to_owned();
+            agent.power_off().await;
+            delete_node(rig, &name).await?;
+            wait_all(rig, &name, 0, "gone").await?;
+        }
+        wait_claims_stand(rig).await?;
+        Ok((controller, newcomers))
+    })
+    .await
+}
+
+/// Of two pools that overlap the older keeps what both declare, whatever the sizes of their blocks; the newcomer says so
+/// and serves from the rest. When the older is gone, the newcomer has it all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_gets_nothing_that_an_older_one_declares() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let older = PoolSpec::new("older").ipv4(28, &["10.1.0.0/26"]).select("pool", "older");
+        let older = rig.cluster.create_pool(&older.with("reuseAfterNodeLoss", "1s")).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let mut agents = vec![join_one(rig, NodeSpec::new("o0").label("pool", "older")).await?];
+        in_another_second(&older).await?;
+        // In part, with larger blocks, and as a whole, with smaller ones.
+        let part = PoolSpec::new("part").ipv4(27, &["10.1.0.0/25"]).select("pool", "part");
+        let part = rig.cluster.create_pool(&part).await?;
+        in_another_second(&part).await?;
+        let whole = PoolSpec::new("whole").ipv4(29, &["10.1.0.32/27"]).select("pool", "whole");
+        let whole = rig.cluster.create_pool(&whole).await?;
+        let status = wait_seen(rig, &part).await?;
+        ensure!(condition(&status, "Overlapping") == "True OverlapsOlderPool", "{status}");
+        ensure!(
+            status["ipv4"]["blocks"]["total"] == 2 && condition(&status, "Ready") == "True Serving",
+            "{status}"
+        );
+        let status = wait_seen(rig, &whole).await?;
+        ensure!(condition(&status, "Overlapping") == "True OverlapsOlderPool", "{status}");
+        ensure!(condition(&status, "Ready") == "False Empty", "{status}");
+        ensure!(condition(&pool_status(rig, "older"), "Overlapping") == "False NoOverlap");
+
+        for (name, expected) in [("p0", "10.1.0.64/27"), ("p1", "10.1.0.96/27")] {
+            agents.push(join_one(rig, NodeSpec::new(name).label("pool", "part")).await?);
+            ensure!(blocks(rig, name) == [expected], "{name}: {:?}", blocks(rig, name));
+        }
+        let waiting = join(rig, &[NodeSpec::new("w0").label("pool", "whole")]).await?;
+        wait_status(rig, "whole", "a waiting node", |status| status["nodes"]["waiting"] == 1).await?;
+
+        // The older goes with its last block; then each gets what is the older's no more.
+        rig.cluster.delete_pool("older").await?;
+        let first = agents.remove(0);
+        first.power_off().await;
+        delete_node(rig, "o0").await?;
+        wait_gone(rig, Kind::Pool, "older").await?;
+        wait_status(rig, "part", "its whole range", |status| status["ipv4"]["blocks"]["total"] == 4).await?;
+        ensure!(condition(&pool_status(rig, "whole"), "Ready") == "False Empty");
+        rig.cluster.patch_pool("part", json!({"ipv4": {"cidrs": [{"cidr": "10.1.0.64/26"}]}})).await?;
+        wait_ready(rig, &waiting).await?;
+        wait_claims_stand(rig).await?;
+        Ok((controller, agents, waiting))
+    })
+    .await
+}

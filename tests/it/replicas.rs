@@ -1,0 +1,170 @@
+//! Two controllers at work without any election, one of them with old views of each kind in turn: they get into each
+//! other's way, and never make two nodes hold one address.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tokio::time::Instant;
+
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::fleet::Fleet;
+use crate::support::objects::{Kind, PoolSpec};
+use crate::support::proxy::Proxy;
+use crate::support::rig::{Rig, under_oracle};
+
+/// For each wait: growth waits for a second of an agent's silence and a second of the controller's.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Nodes that join with each kind that is held back.
+const JOINING: usize = 50;
+
+/// How long each is held back at least.
+const HELD_BACK: Duration = Duration::from_secs(5);
+
+/// How often the two may write one object in the whole test. What is needed is below ten; two that undo each other for
+/// seconds write hundreds of times.
+const MOST_WRITES: usize = 25;
+
+const FLAGS: [&str; 2] = ["--min-write-interval", "1s"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_replicas_without_election_never_share_an_address() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let pool = PoolSpec::new("p").select("zone", "a").ipv4(28, &["10.1.0.0/16"]);
+        rig.cluster.create_pool(&pool.with("reuseAfterNodeLoss", "3s")).await?;
+        let [mut first, mut second] = [Replica::start(rig).await?, Replica::start(rig).await?];
+        let (ahead, behind) = (&first.proxy, &second.proxy);
+        let mut fleet = Fleet::new(rig);
+        for (round, kind) in [Kind::Block, Kind::CiliumNode, Kind::Node, Kind::Pool].into_iter().enumerate() {
+            let joining = Fleet::names(round * JOINING..(round + 1) * JOINING);
+            let leaving = joining[..JOINING / 4].to_vec();
+            let returning = leaving[..leaving.len() / 2].to_vec();
+            // They are there when the view grows old, so that it is old and not empty.
+            let (early, late) = joining.split_at(JOINING / 2);
+            fleet.join(early).await?;
+            fleet.wait_ready(SOON).await?;
+
+            let held = behind.hold(kind);
+            let until = Instant::now() + HELD_BACK;
+            fleet.join(late).await?;
+            fleet.wait_ready(SOON).await?;
+            fleet.fill(&joining, 11);
+            fleet.wait_blocks(&joining, 2, SOON).await?;
+            fleet.leave(&leaving).await?;
+            fleet.wait_gone(&leaving, SOON).await?;
+            fleet.join(&returning).await?;
+            fleet.wait_ready(SOON).await?;
+            // What two that disagree do to each other takes time to show.
+            tokio::time::sleep_until(until).await;
+            drop(held);
+        }
+        fleet.wait_one_more_pod_each(SOON).await?;
+        fleet.wait_all_rested(SOON).await?;
+
+        let (one, other) = (ahead.passing(), behind.passing());
+        let create_conflicts = one.create_conflicts + other.create_conflicts;
+        let refused_patches = one.refused_patches + other.refused_patches;
+        eprintln!("{create_conflicts} create conflicts, {refused_patches} refused patches");
+        ensure!(create_conflicts >= 20, "only {create_conflicts} create conflicts");
+        ensure!(refused_patches >= 20, "only {refused_patches} refused patches of CiliumNodes");
+        first.assert_calm(MOST_WRITES).await?;
+        second.assert_calm(MOST_WRITES).await?;
+        Ok([first, second])
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_disagree_about_a_node_do_not_fight() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let pool = PoolSpec::new("p").select("zone", "a").ipv4(28, &["10.1.0.0/20"]);
+        rig.cluster.create_pool(&pool.with("reuseAfterNodeLoss", "1s")).await?;
+        let [mut first, mut second] = [Replica::start(rig).await?, Replica::start(rig).await?];
+        let mut fleet = Fleet::new(rig);
+        let names = Fleet::names(0..6);
+        let (leaving, returning) = names.split_at(3);
+        fleet.join(&names).await?;
+        fleet.wait_ready(SOON).await?;
+
+        let held = second.proxy.hold(Kind::Node);
+        let until = Instant::now() + HELD_BACK;
+        fleet.leave(&names).await?;
+        fleet.wait_gone(&names, SOON).await?;
+        fleet.join(returning).await?;
+        let new = Fleet::names(6..9);
+        fleet.join(&new).await?;
+        fleet.wait_ready(SOON).await?;
+        tokio::time::sleep_until(until).await;
+        ensure!(leaving.iter().all(|name| rig.cluster.published(name).is_none()), "they came back");
+        drop(held);
+
+        fleet.wait_all_rested(SOON).await?;
+        first.assert_calm(10).await?;
+        second.assert_calm(10).await?;
+        Ok([first, second])
+    })
+    .await
+}
+
+/// A pool is made again with another block size, and one replica has not heard: their claims overlap, and are told
+/// apart by no name.
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_see_different_pools_never_publish_overlapping_blocks() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let pool = |name: &str, size| PoolSpec::new(name).select("zone", "a").ipv4(size, &["10.1.0.0/20"]);
+        rig.cluster.create_pool(&pool("old", 28)).await?;
+        let [mut first, mut second] = [Replica::start(rig).await?, Replica::start(rig).await?];
+        let mut fleet = Fleet::new(rig);
+        // It does not see the claims of the other either, and so claims what overlaps them.
+        let held = [second.proxy.hold(Kind::Pool), second.proxy.hold(Kind::Block)];
+        let until = Instant::now() + HELD_BACK;
+        rig.cluster.delete_pool("old").await?;
+        let gone = async || Ok(rig.cluster.object(Kind::Pool, "old").is_none());
+        rig.cluster.wait_until("the old pool to be gone", SOON, gone).await?;
+        rig.cluster.create_pool(&pool("new", 26)).await?;
+
+        for wave in 0..4 {
+            let names = Fleet::names(wave * 10..(wave + 1) * 10);
+            fleet.join(&names).await?;
+            fleet.wait_ready(SOON).await?;
+            fleet.fill(&names, 11);
+        }
+        tokio::time::sleep_until(until).await;
+        drop(held);
+        fleet.wait_one_more_pod_each(SOON).await?;
+        fleet.wait_all_rested(SOON).await?;
+        first.assert_calm(MOST_WRITES).await?;
+        second.assert_calm(MOST_WRITES).await?;
+        Ok([first, second])
+    })
+    .await
+}
+
+/// A controller and the proxy that it is behind.
+struct Replica {
+    controller: Controller,
+    proxy: Proxy,
+}
+
+impl Replica {
+    async fn start(rig: &Rig) -> Result<Self> {
+        let proxy = Proxy::start(&rig.control_plane, rig.cluster.bell.clone()).await?;
+        let controller = Controller::start_ready_behind(&rig.control_plane, &proxy, &FLAGS).await?;
+        Ok(Self { controller, proxy })
+    }
+
+    /// It has lived all the time, and has written no object again and again.
+    async fn assert_calm(&mut self, most_writes: usize) -> Result<()> {
+        self.controller.wait_ready().await?;
+        for kind in [Kind::Block, Kind::CiliumNode] {
+            let (name, n_writes) = self.proxy.passing().most_written(kind);
+            eprintln!("{kind:?} {name} was written {n_writes} times");
+            ensure!(
+                n_writes <= most_writes,
+                "{kind:?} {name} was written {n_writes} times by one controller"
+            );
+        }
+        Ok(())
+    }
+}

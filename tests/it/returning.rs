@@ -1,0 +1,238 @@
+//! Nodes that come back, and Nodes and CiliumNodes that are made anew under a running agent: all blocks again, at once,
+//! before a pod can be lost.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
+
+use crate::chronicle::{Chronicle, delete_node, uid, wait_all, wait_claims, wait_gone};
+use crate::scene::{PROMPT, SOON, fill, join_one, versions, wait_claims_stand};
+use crate::support::agent::{Agent, Make};
+use crate::support::control_plane::{Collect, Options};
+use crate::support::controller::Controller;
+use crate::support::families::Families;
+use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim_name};
+use crate::support::rig::{Rig, under_oracle};
+
+/// Not `PROMPT`: a node that returns is not served yet, so nothing may slow its first patch, nor need a second.
+const SLOW: &[&str] = &["--min-write-interval", "1h"];
+
+/// A node with three blocks, every address of which is some pod's.
+async fn full_node(rig: &Rig, name: &str) -> Result<(Agent, Vec<String>)> {
+    let agent = Agent::Fake(join_one(rig, NodeSpec::new(name)).await?);
+    fill(rig, &agent, name, 3).await?;
+    let blocks = rig.cluster.published(name).context("its CiliumNode")?.pod_cidrs;
+    ensure!(blocks.len() == 3, "{blocks:?}");
+    Ok((agent, blocks))
+}
+
+fn pool() -> PoolSpec {
+    PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("perNode", json!({"maxBlocks": 3}))
+}
+
+/// An agent restores all pods that have an address in the first version of the pool that it accepts, and takes the
+/// network of the others. So that version must have all.
+fn stood_at_once(chronicle: &Chronicle, node: &str, blocks: &[String]) -> Result<()> {
+    let story = chronicle.of_cilium_node(node);
+    let end = story.iter().rposition(|words| words == "gone").context("it was never gone")?;
+    ensure!(story[end + 1..] == [String::new(), blocks.join(" ")], "{story:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_returns_while_its_blocks_rest_gets_all_of_them_in_one_patch() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&pool()).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let (mut agent, blocks) = full_node(rig, "n").await?;
+        controller.sigkill().await?;
+        let controller = Controller::start_ready(&rig.control_plane, SLOW).await?;
+        let chronicle = Chronicle::start(rig);
+
+        // The machine is switched off with its pods, comes back long after, and finds them where they were.
+        agent.stop().await?;
+        delete_node(rig, "n").await?;
+        wait_all(rig, "n", 3, "Cooling").await?;
+        // Its limits do not count for what it had.
+        rig.cluster.patch_pool("p", json!({"perNode": {"maxBlocks": 1}})).await?;
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        agent.start()?;
+        agent.wait_ready(SOON).await?;
+        stood_at_once(&chronicle, "n", &blocks)?;
+        wait_claims_stand(rig).await?;
+        for block in &blocks {
+            let story = chronicle.of_block(block);
+            ensure!(story == ["n Releasing NodeGone", "n Cooling NodeGone", "n Held"], "{block}: {story:?}");
+        }
+        Ok((controller, agent))
+    })
+    .await
+}
+
+/// A controller may end between any two of the moves; the next one finds the claims of a node in three states.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_returns_from_releasing_as_from_cooling() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&pool()).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let (mut agent, blocks) = full_node(rig, "n").await?;
+        controller.sigkill().await?;
+        agent.stop().await?;
+        delete_node(rig, "n").await?;
+        let releasing = json!({"spec": {"state": "Releasing", "reason": "NodeGone"}});
+        for block in &blocks[1..] {
+            rig.cluster.patch(Kind::Block, &claim_name(block), releasing.clone()).await?;
+        }
+        let cooling = json!({"spec": {"state": "Cooling"}, "metadata": {"finalizers": null}});
+        rig.cluster.patch(Kind::Block, &claim_name(&blocks[2]), cooling).await?;
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+
+        let chronicle = Chronicle::start(rig);
+        agent.start()?;
+        rig.cluster.wait_published("n", "nothing yet", SOON, |seen| seen.pod_cidrs.is_empty()).await?;
+        let controller = Controller::start_ready(&rig.control_plane, SLOW).await?;
+        agent.wait_ready(SOON).await?;
+        let story = chronicle.of_cilium_node("n");
+        ensure!(story == [String::new(), blocks.join(" ")], "{story:?}");
+        wait_claims_stand(rig).await?;
+        for block in &blocks {
+            let finalizers = rig.cluster.read(Kind::Block, &claim_name(block)).await?.metadata.finalizers;
+            ensure!(finalizers.as_ref().is_some_and(|all| all.len() == 1), "{block}: {finalizers:?}");
+        }
+        Ok((controller, agent))
+    })
+    .await
+}
+
+/// A Node is deleted and made again, as `kubeadm reset` and an impatient administrator do, while its agent and its pods
+/// go on. The new Node is another one, and the claims are made out to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_made_again_under_a_running_agent_keeps_its_blocks() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&pool()).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let (agent, blocks) = full_node(rig, "n").await?;
+        let chronicle = Chronicle::start(rig);
+
+        // The agent is faster than the garbage collector: it makes the CiliumNode the new Node's.
+        rig.control_plane.collect_garbage(Collect::Off).await?;
+        rig.cluster.delete_node("n").await?;
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        owned_by_the_node(rig, "n").await?;
+        rig.control_plane.collect_garbage(Collect::On).await?;
+        wait_claims_stand(rig).await?;
+        ensure!(chronicle.of_cilium_node("n") == [blocks.join(" ")], "{:?}", chronicle.of_cilium_node("n"));
+
+        // The garbage collector is faster: the CiliumNode goes, and the agent makes it again without addresses.
+        rig.cluster.delete(Kind::CiliumNode, "n").await?;
+        wait_gone(rig, Kind::CiliumNode, "n").await?;
+        rig.control_plane.collect_garbage(Collect::Off).await?;
+        rig.cluster.delete_node("n").await?;
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        owned_by_the_node(rig, "n").await?;
+        rig.control_plane.collect_garbage(Collect::On).await?;
+        rig.cluster.wait_published("n", "all blocks", SOON, |seen| seen.pod_cidrs == blocks).await?;
+        wait_claims_stand(rig).await?;
+        ensure!(agent.held().await?.len() == 3 * 14, "{:?}", agent.held().await?);
+        Ok((controller, agent))
+    })
+    .await
+}
+
+/// Returns when the CiliumNode exists and names the present Node as its owner.
+async fn owned_by_the_node(rig: &Rig, node: &str) -> Result<()> {
+    let uid = uid(rig, Kind::Node, node).await?;
+    rig.cluster
+        .wait_until("the CiliumNode to have its new owner", SOON, async || {
+            let object = rig.cluster.object(Kind::CiliumNode, node);
+            let owners = object.and_then(|object| object.metadata.owner_references.clone());
+            Ok(owners.is_some_and(|owners| owners.iter().any(|owner| owner.uid == uid)))
+        })
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ciliumnode_made_again_shows_what_the_last_one_did_fake() -> Result<()> {
+    a_ciliumnode_made_again_shows_what_the_last_one_did(Make::Fake, Families::Dual).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ciliumnode_made_again_shows_what_the_last_one_did_real() -> Result<()> {
+    a_ciliumnode_made_again_shows_what_the_last_one_did(Make::Real, Families::V4).await
+}
+
+async fn a_ciliumnode_made_again_shows_what_the_last_one_did(make: Make, families: Families) -> Result<()> {
+    under_oracle(Options::of(families), async |rig| {
+        // Blocks of both families offer 16 addresses, so that both can be full at a time.
+        let pool = pool().ipv6(124, &["fd00:1::/64"]).with("allowFirstLastIPs", true);
+        rig.cluster.create_pool(&pool).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        let mut agent = rig.agents.agent_with(make, "n", rig.agents.settings());
+        agent.start()?;
+        agent.wait_ready(SOON).await?;
+        let n_families = families.each().count();
+        fill(rig, &agent, "n", 2 * n_families).await?;
+        let settled = |claims: &[_]| claims.len() == 3 * n_families || claims.len() == 2 * n_families;
+        wait_claims(rig, "n", "two or three claims a family", settled).await?;
+        wait_claims_stand(rig).await?;
+        let before = rig.cluster.published("n").context("its CiliumNode")?;
+        let claims = versions(rig, &[Kind::Block]).await?;
+
+        rig.cluster.delete(Kind::CiliumNode, "n").await?;
+        wait_gone(rig, Kind::CiliumNode, "n").await?;
+        agent.touch_node().await?;
+        let again = |seen: &crate::support::views::Published| {
+            seen.uid != before.uid && seen.pod_cidrs == before.pod_cidrs && seen.pool == before.pool
+        };
+        rig.cluster.wait_published("n", "the same blocks, addresses and owners", SOON, again).await?;
+        ensure!(versions(rig, &[Kind::Block]).await? == claims, "claims were written");
+        // Every pod is restored from it.
+        let started = agent.restart(SOON).await?;
+        ensure!(started.lost.is_empty(), "{:?}", started.lost);
+        Ok((controller, agent))
+    })
+    .await
+}
+
+/// An agent writes what it uses at its next change, and on a full node nothing can change: use stays unknown for ever,
+/// and the node would never grow, if the agent were not asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_node_whose_ciliumnode_was_made_again_is_asked_and_grows_fake() -> Result<()> {
+    a_full_node_whose_ciliumnode_was_made_again_is_asked_and_grows(Make::Fake).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_node_whose_ciliumnode_was_made_again_is_asked_and_grows_real() -> Result<()> {
+    a_full_node_whose_ciliumnode_was_made_again_is_asked_and_grows(Make::Real).await
+}
+
+async fn a_full_node_whose_ciliumnode_was_made_again_is_asked_and_grows(make: Make) -> Result<()> {
+    /// The controller gives a starting agent 30 s to speak unasked.
+    const ASKED: Duration = Duration::from_secs(90);
+    under_oracle(Options::default(), async |rig| {
+        let pool = pool().with("perNode", json!({"maxBlocks": 1}));
+        rig.cluster.create_pool(&pool).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        let mut agent = rig.agents.agent_with(make, "n", rig.agents.settings());
+        agent.start()?;
+        agent.wait_ready(SOON).await?;
+        fill(rig, &agent, "n", 1).await?;
+
+        rig.cluster.delete(Kind::CiliumNode, "n").await?;
+        wait_gone(rig, Kind::CiliumNode, "n").await?;
+        rig.cluster.patch_pool("p", json!({"perNode": {"maxBlocks": 2}})).await?;
+        agent.touch_node().await?;
+        let silent = |seen: &crate::support::views::Published| seen.pool.len() == 14 && seen.used.is_none();
+        rig.cluster.wait_published("n", "its block, and no use", SOON, silent).await?;
+        rig.cluster.wait_published("n", "two blocks", ASKED, |seen| seen.pod_cidrs.len() == 2).await?;
+        rig.cluster.wait_published("n", "no question", SOON, |seen| seen.release.is_empty()).await?;
+        let more = agent.allocate_many("ns/more-", 10).await?;
+        ensure!(more.error.is_none(), "{more:?}");
+        wait_claims_stand(rig).await?;
+        Ok((controller, agent))
+    })
+    .await
+}

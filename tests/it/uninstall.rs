@@ -1,0 +1,137 @@
+//! Uninstalling as `docs/operations.md` says, and the way back: no address is taken from a pod, and no CiliumNode is
+//! changed by a byte of what its agent works from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::runtime::wait::{await_condition, conditions};
+use serde_json::json;
+
+use crate::scene::{PROMPT, SOON, fill, join, nodes, wait_claims_stand, wait_ready};
+use crate::support::agent::Agent;
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::objects::{Kind, PoolSpec};
+use crate::support::rig::{Rig, under_oracle};
+
+const DEFINITIONS: [&str; 2] = ["nodeipblocks.nodeipam.io", "nodeippools.nodeipam.io"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstalling_takes_no_address_from_a_pod_and_the_way_back_changes_none() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        // Two blocks at most, so that a full node does not grow on the way back.
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("perNode", json!({"maxBlocks": 2}));
+        rig.cluster.create_pool(&pool).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let agents = join(rig, &nodes("n", 3)).await?;
+        wait_ready(rig, &agents).await?;
+        // One node has grown: it has more to lose.
+        let mut agents: Vec<Agent> = agents.into_iter().map(Agent::Fake).collect();
+        fill(rig, &agents[0], "n0", 2).await?;
+        wait_claims_stand(rig).await?;
+        let held = holdings(&agents).await?;
+
+        // 1. Scale the controller to zero.
+        let status = controller.sigterm_and_wait().await?;
+        ensure!(status.success(), "{status}");
+        let before = allocatable(rig).await?;
+        ensure!(before.len() == 3, "{before:?}");
+
+        // The oracle is right that claims go while they stand: that is what uninstalling means.
+        rig.control_plane.allow("claim-deleted-while-standing", None, None).await?;
+        // 3. and 4. Remove the finalizers, and delete the objects.
+        for kind in [Kind::Block, Kind::Pool] {
+            purge(rig, kind).await?;
+            ensure!(allocatable(rig).await? == before, "{kind:?}s went, and CiliumNodes changed");
+        }
+        // 5. Delete the definitions.
+        let definitions = delete_definitions(rig).await?;
+        ensure!(allocatable(rig).await? == before, "the definitions went, and CiliumNodes changed");
+
+        // Agents go on, and an agent that restarts finds its pods again.
+        ensure!(holdings(&agents).await? == held, "addresses were lost");
+        agents[0].restart(SOON).await?;
+        agents[1].allocate("ns/afterwards").await.context("a pod without the controller")?;
+        let held = holdings(&agents).await?;
+
+        // The way back.
+        restore(rig, definitions).await?;
+        rig.cluster.create_pool(&pool).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        wait_claims_stand(rig).await?;
+        let after = allocatable(rig).await?;
+        ensure!(after == before, "before: {before:?}\nafter: {after:?}");
+        ensure!(holdings(&agents).await? == held, "addresses were lost on the way back");
+        let report = rig.control_plane.oracle().await?;
+        ensure!(report.violations.is_empty(), "{:?}", report.violations.first());
+        Ok(controller)
+    })
+    .await
+}
+
+/// What agents work from, as the server has it now: text, so that a byte counts.
+async fn allocatable(rig: &Rig) -> Result<BTreeMap<String, (String, String)>> {
+    let listed = Kind::CiliumNode.api(&rig.cluster.client).list(&ListParams::default()).await?;
+    Ok(listed
+        .items
+        .into_iter()
+        .map(|object| {
+            let ipam = &object.data["spec"]["ipam"];
+            let shown = (ipam["podCIDRs"].to_string(), ipam["pool"].to_string());
+            (object.metadata.name.unwrap_or_default(), shown)
+        })
+        .collect())
+}
+
+async fn holdings(agents: &[Agent]) -> Result<Vec<BTreeSet<String>>> {
+    let mut holdings = Vec::new();
+    for agent in agents {
+        holdings.push(agent.held().await?.into_iter().map(|held| format!("{held:?}")).collect());
+    }
+    Ok(holdings)
+}
+
+/// Removes the finalizers of all objects of a kind, deletes them, and returns when they are gone.
+async fn purge(rig: &Rig, kind: Kind) -> Result<()> {
+    let api = kind.api(&rig.cluster.client);
+    for object in api.list(&ListParams::default()).await? {
+        let name = object.metadata.name.unwrap_or_default();
+        rig.cluster.patch(kind, &name, json!({"metadata": {"finalizers": null}})).await?;
+        rig.cluster.delete(kind, &name).await?;
+    }
+    let left = api.list(&ListParams::default()).await?.items.len();
+    ensure!(left == 0, "{left} {kind:?}s are left");
+    Ok(())
+}
+
+/// Deletes the definitions, and returns them when they are gone.
+async fn delete_definitions(rig: &Rig) -> Result<Vec<CustomResourceDefinition>> {
+    let api: Api<CustomResourceDefinition> = Api::all(rig.cluster.client.clone());
+    let mut definitions = Vec::new();
+    for name in DEFINITIONS {
+        let definition = api.get(name).await?;
+        api.delete(name, &DeleteParams::default()).await?;
+        let uid = definition.metadata.uid.as_deref().unwrap_or_default();
+        let gone = await_condition(api.clone(), name, conditions::is_deleted(uid));
+        tokio::time::timeout(SOON, gone).await.with_context(|| format!("{name} does not go"))??;
+        definitions.push(definition);
+    }
+    Ok(definitions)
+}
+
+/// Installs the definitions again, and returns when they are established.
+async fn restore(rig: &Rig, definitions: Vec<CustomResourceDefinition>) -> Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(rig.cluster.client.clone());
+    for (name, definition) in DEFINITIONS.into_iter().zip(definitions) {
+        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+        let fresh = CustomResourceDefinition { metadata, spec: definition.spec, status: None };
+        api.create(&PostParams::default(), &fresh).await?;
+        let established = await_condition(api.clone(), name, conditions::is_crd_established());
+        tokio::time::timeout(SOON, established).await.with_context(|| format!("{name} does not come"))??;
+    }
+    Ok(())
+}
