@@ -33,7 +33,9 @@ impl Agent {
         }
         let addresses = node.addresses.iter().map(|address| address.address).collect();
         let uid = store.new_uid();
-        store.put(Object::CiliumNode(cilium_node(name.as_str(), uid.as_str(), addresses)));
+        let mut made = cilium_node(name.as_str(), uid.as_str(), addresses);
+        made.created = store.wall / 1000;
+        store.put(Object::CiliumNode(made));
     }
 
     /// Sees the present version of its CiliumNode. While there is none it goes on with what it had.
@@ -93,6 +95,7 @@ pub(super) fn cilium_node(name: &str, uid: &str, addresses: Vec<IpAddr>) -> Cili
         name: name.into(),
         uid: uid.into(),
         revision: Revision(0),
+        created: 0,
         deleting: false,
         addresses,
         pod_cidrs: Vec::new(),

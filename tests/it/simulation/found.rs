@@ -171,7 +171,7 @@ fn the_answer_to_a_deletion_does_not_take_the_next_claim_away() {
     world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
     shows(&mut world, Object::Claim(claim("second", 4, ClaimState::Held)));
 
-    let (effect, answer, seen) = (Effect::Write, Answer::Done, Seen::Absent(None));
+    let (effect, answer, seen) = (Effect::Write, Answer::Done, Seen::Deleted("first".into()));
     world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
 
     assert_eq!(world.claim(block()).map(|known| known.claim.uid.as_str()), Some("second"));

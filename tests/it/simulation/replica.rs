@@ -12,7 +12,9 @@ use cilium_node_ipam::ipam::report::{self, PoolPlan};
 use cilium_node_ipam::world::gather::Gathering;
 use cilium_node_ipam::world::objects::{Mode, Settings};
 use cilium_node_ipam::world::observe::{Kind, Listing, Object, Observation};
-use cilium_node_ipam::world::write::{Answer, ClaimChange, Effect, ObjectKey, Outcome, Seen, Write};
+use cilium_node_ipam::world::write::{
+    Answer, ClaimChange, Effect, ObjectKey, Outcome, Presence, Seen, Write,
+};
 use cilium_node_ipam::world::{Now, World};
 
 use super::store::{Moved, Store};
@@ -316,9 +318,9 @@ fn serve(write: &Write, store: &mut Store) -> Stage {
         Write::Publish(publication) => {
             store.publish(publication).map(|patched| Seen::CiliumNode(Box::new(patched)))
         }
-        Write::UpdateClaim(update) => store
-            .update_claim(update)
-            .map(|claim| claim.map_or(Seen::Absent(None), |claim| Seen::Claim(Box::new(claim)))),
+        Write::UpdateClaim(update) => store.update_claim(update).map(|claim| {
+            claim.map_or(Seen::Deleted(update.uid.clone()), |claim| Seen::Claim(Box::new(claim)))
+        }),
         Write::Touch(touch) => store.touch(touch).map(|touched| Seen::CiliumNode(Box::new(touched))),
         Write::Ping(ping) => store.ping(ping).map(|patched| Seen::CiliumNode(Box::new(patched))),
         Write::CreateCiliumNode(new) => {
@@ -329,7 +331,9 @@ fn serve(write: &Write, store: &mut Store) -> Stage {
         Write::PoolFinalizers(finalizers) => store
             .patch_pool_finalizers(finalizers)
             .map(|pool| pool.map_or(Seen::Nothing, |pool| Seen::Pool(Box::new(pool)))),
-        Write::ConfirmClaims(_) | Write::ReadClaim(..) | Write::ReadCiliumNode(_) => Ok(settle(write, store)),
+        Write::ConfirmClaims(_) | Write::ReadClaim(..) | Write::ReadCiliumNode(_) | Write::ReadNode(..) => {
+            Ok(settle(write, store))
+        }
     };
     match answer {
         Ok(seen) => Stage::Answered(Answer::Done, seen),
@@ -354,6 +358,13 @@ pub(super) fn arrive(write: &Write, store: &mut Store) {
 /// The consistent read that tells what became of a write.
 fn settle(write: &Write, store: &Store) -> Seen {
     let absent = Seen::Absent(Some(store.revision()));
+    if let Write::ReadNode(node, as_of) = write {
+        let presence = match store.object(Kind::Node, node.as_str()) {
+            Some(Object::Node(found)) => Presence::Is(found.uid.clone()),
+            _ => Presence::Gone,
+        };
+        return Seen::Node { as_of: *as_of, presence };
+    }
     match write.key() {
         ObjectKey::Claim(cidr) => {
             store.claim(cidr).map_or(absent, |claim| Seen::Claim(Box::new(claim.clone())))
@@ -365,7 +376,7 @@ fn settle(write: &Write, store: &Store) -> Seen {
             revision: store.revision(),
             claims: store.claims().filter(|claim| claim.node == node).cloned().collect(),
         },
-        ObjectKey::Pool(_) => Seen::Nothing,
+        ObjectKey::Pool(_) | ObjectKey::Node(_) => Seen::Nothing,
     }
 }
 
@@ -375,7 +386,10 @@ fn is_ours(write: &Write, seen: &Seen) -> bool {
         (Write::CreateClaim(new), Seen::Claim(found)) => {
             found.node == new.node && found.node_uid == new.node_uid
         }
-        (Write::ConfirmClaims(_) | Write::ReadClaim(..) | Write::ReadCiliumNode(_), _) => true,
+        (
+            Write::ConfirmClaims(_) | Write::ReadClaim(..) | Write::ReadCiliumNode(_) | Write::ReadNode(..),
+            _,
+        ) => true,
         _ => false,
     }
 }
