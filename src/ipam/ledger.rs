@@ -271,6 +271,12 @@ impl Ledger {
         self.declared.overlapping(cidr.enlarged(1)).map(|(_, section)| section.clone()).collect()
     }
 
+    /// The pools that declare an address of `cidr`, in whatever state: how many of their blocks are free may change with
+    /// whoever takes it.
+    pub fn pools_over(&self, cidr: Cidr) -> impl Iterator<Item = &PoolName> {
+        self.declared.overlapping(cidr).map(|(_, (pool, _))| pool)
+    }
+
     fn space_mut(&mut self, pool: &PoolName, family: Family) -> Option<&mut Space> {
         self.pools.get_mut(pool)?.spaces.get_mut(&family)
     }

@@ -98,7 +98,7 @@ impl World {
         }
         if let ObjectKey::Claim(cidr) = key {
             // The claim, where there is one, is entered by now.
-            self.ledger.release(cidr, &Taker::Pending);
+            self.release(cidr, &Taker::Pending);
             if !self.ledger.is_taken(cidr) {
                 self.wake_waiting();
             }
@@ -194,16 +194,15 @@ impl World {
         if self.nodes.contains_key(node) {
             return;
         }
-        let known_as_of =
-            self.cilium_nodes.get(node).map_or(self.absent_as_of(node), |cilium_node| cilium_node.revision);
-        let settled: Vec<(Cidr, Revision)> = self
-            .vanished_of(node)
-            .filter(|vanished| vanished.at < known_as_of)
-            .map(|vanished| (vanished.cidr, vanished.at))
-            .collect();
+        let is_settled = |vanished: &&Vanished| match self.cilium_nodes.get(node) {
+            Some(cilium_node) => cilium_node.revision > vanished.at,
+            None => self.absent_as_of(node) >= vanished.at,
+        };
+        let settled: Vec<(Cidr, Revision)> =
+            self.vanished_of(node).filter(is_settled).map(|vanished| (vanished.cidr, vanished.at)).collect();
         for (cidr, vanished_at) in &settled {
             self.vanished.remove(&(node.clone(), *cidr));
-            self.ledger.release(*cidr, &Taker::Vanished(*vanished_at));
+            self.release(*cidr, &Taker::Vanished(*vanished_at));
         }
         if !settled.is_empty() {
             self.mark(node);
@@ -304,15 +303,16 @@ impl World {
             self.resting.remove(&cidr);
         }
         let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed });
-        self.ledger.take(cidr, Taker::Claim);
+        self.take(cidr, Taker::Claim);
         // What had vanished is there again, and whoever has it now is known.
-        let ledger = &mut self.ledger;
-        self.vanished.retain(|(_, lost), vanished| {
-            if *lost == cidr {
-                ledger.release(cidr, &Taker::Vanished(vanished.at));
+        let lost: Vec<Revision> =
+            self.vanished.iter().filter(|((_, lost), _)| *lost == cidr).map(|(_, lost)| lost.at).collect();
+        if !lost.is_empty() {
+            self.vanished.retain(|(_, lost), _| *lost != cidr);
+            for at in lost {
+                self.release(cidr, &Taker::Vanished(at));
             }
-            *lost != cidr
-        });
+        }
         if let Some(before) = before
             && before.claim.node != node
         {
@@ -357,7 +357,7 @@ impl World {
     fn restand(&mut self, node: &NodeName) {
         let mut standing = match self.cilium_nodes.get(node) {
             Some(cilium_node) => cilium_node.standing(),
-            None if self.nodes.contains_key(node) => return,
+            None if self.nodes.contains_key(node) => self.ledger.standing(node).cloned().unwrap_or_default(),
             None => AddressSet::new(),
         };
         for cidr in self.claims_of.get(node).into_iter().flatten() {
@@ -367,7 +367,11 @@ impl World {
         if before.map_or(standing.is_empty(), |before| *before == standing) {
             return;
         }
+        let changed: Vec<Cidr> = before.into_iter().chain([&standing]).flat_map(AddressSet::cidrs).collect();
         self.ledger.set_standing(node, standing);
+        for cidr in changed {
+            self.mark_pools_over(cidr);
+        }
         self.wake_waiting();
     }
 
@@ -403,13 +407,13 @@ impl World {
         let taker = Taker::Unreadable(format!("{} {name}", kind.as_str()));
         let addresses = unreadable.addresses.clone();
         for cidr in addresses.cidrs() {
-            self.ledger.take(cidr, taker.clone());
+            self.take(cidr, taker.clone());
         }
         // What was known of the object stays known and taken, but nothing is decided on it: the plan asks.
         if let Some(before) = self.unreadable.insert((kind, name.clone()), unreadable) {
             for cidr in before.addresses.cidrs() {
                 if !addresses.cidrs().any(|kept| kept == cidr) {
-                    self.ledger.release(cidr, &taker);
+                    self.release(cidr, &taker);
                 }
             }
         }
@@ -420,7 +424,7 @@ impl World {
         if let Some(before) = self.unreadable.remove(&(kind, name.to_owned())) {
             let taker = Taker::Unreadable(format!("{} {name}", kind.as_str()));
             for cidr in before.addresses.cidrs() {
-                self.ledger.release(cidr, &taker);
+                self.release(cidr, &taker);
             }
             self.mark_subject(kind, name);
             self.wake_waiting();
@@ -506,10 +510,10 @@ impl World {
 
     /// Keeps a block taken whose claim went, and nobody can say how.
     fn vanish(&mut self, node: &NodeName, cidr: Cidr, at: Revision, claim: Option<Claim>) {
-        self.ledger.take(cidr, Taker::Vanished(at));
+        self.take(cidr, Taker::Vanished(at));
         let before = self.vanished.insert((node.clone(), cidr), Vanished { cidr, at, claim });
         if let Some(before) = before.filter(|before| before.at != at) {
-            self.ledger.release(cidr, &Taker::Vanished(before.at));
+            self.release(cidr, &Taker::Vanished(before.at));
         }
     }
 
@@ -527,7 +531,7 @@ impl World {
         self.disown(&node, cidr);
         // Whatever of it still stands on the CiliumNode is entered before the claim goes.
         self.restand(&node);
-        self.ledger.release(cidr, &Taker::Claim);
+        self.release(cidr, &Taker::Claim);
         self.settle_vanished(&node);
         self.mark(&node);
         self.agenda.mark_pool(&pool);

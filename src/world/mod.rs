@@ -470,7 +470,7 @@ impl World {
         self.flights.insert(write.key(), write.node().cloned());
         match write {
             Write::CreateClaim(claim) => {
-                self.ledger.take(claim.cidr, Taker::Pending);
+                self.take(claim.cidr, Taker::Pending);
             }
             Write::Publish(publication) => {
                 self.servings.entry(publication.node.clone()).or_default().last_publish = Some(now.uptime);
@@ -538,6 +538,28 @@ impl World {
             if let Some(known) = self.claims.get(cidr) {
                 self.agenda.mark_pool(&known.claim.pool);
             }
+        }
+    }
+
+    /// Enters a taker; the pools over it have another number of free blocks.
+    fn take(&mut self, cidr: Cidr, taker: Taker) {
+        if self.ledger.take(cidr, taker) {
+            self.mark_pools_over(cidr);
+        }
+    }
+
+    /// Removes a taker.
+    fn release(&mut self, cidr: Cidr, taker: &Taker) {
+        if self.ledger.release(cidr, taker) {
+            self.mark_pools_over(cidr);
+        }
+    }
+
+    /// Puts the pools on the agenda whose ranges hold an address of `cidr`: blocks of other pools, and whatever stands,
+    /// may lie there too and count for how much is free.
+    fn mark_pools_over(&mut self, cidr: Cidr) {
+        for pool in self.ledger.pools_over(cidr) {
+            self.agenda.mark_pool(pool);
         }
     }
 
