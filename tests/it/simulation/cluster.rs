@@ -46,7 +46,7 @@ pub(super) struct Setting {
     pub(super) families: BTreeSet<Family>,
     /// Whether all comes to rest after each step.
     pub(super) pace: Pace,
-    pub(super) defect: Option<Fault>,
+    pub(super) defect: Option<Defect>,
 }
 
 /// How fast things follow each other.
@@ -56,15 +56,6 @@ pub(super) enum Pace {
     Calm,
     /// Nothing waits for anything.
     Wild,
-}
-
-/// A fault that no real cluster has, planted so that the rules can be seen to notice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// Of the server.
-    Server(Defect),
-    /// Replicas see claims before those that were made earlier.
-    ClaimsOutOfOrder,
 }
 
 /// Something that happens. Numbers stand for one of however many there are.
@@ -211,12 +202,8 @@ impl Cluster {
         let skews = [0, 3_600_000, -3_600_000];
         let replicas =
             (0..setting.n_replicas).map(|number| Replica::new(settings.clone(), skews[number % 3])).collect();
-        let defect = match setting.defect {
-            Some(Fault::Server(defect)) => Some(defect),
-            Some(Fault::ClaimsOutOfOrder) | None => None,
-        };
         Self {
-            store: Store::new(wall(Duration::ZERO), defect),
+            store: Store::new(wall(Duration::ZERO), setting.defect),
             setting,
             clock: Duration::ZERO,
             agents: BTreeMap::new(),
@@ -347,10 +334,6 @@ impl Cluster {
         let n_flights = replica.flights.len();
         match step {
             Step::News { kind, events, .. } => {
-                if self.setting.defect == Some(Fault::ClaimsOutOfOrder) && *kind == Kind::Claim {
-                    replica.hear_out_of_order(*kind, &self.store);
-                    return Ok(());
-                }
                 for _ in 0..*events {
                     let Some(said) = self.replicas[number].hear(*kind, &self.store) else { break };
                     self.say(|| format!("    r{number} {said}"));
@@ -728,11 +711,14 @@ fn labels(zone: u8) -> BTreeMap<String, String> {
 }
 
 /// Whether a world keeps taken what it saw on a CiliumNode that is away while its Node is there, and that no claim
-/// covers. Which world has seen it depends on when it began, and on the order of news.
+/// covers, or a block of that node whose claim it saw vanish. Which world has seen it depends on when it began, and on
+/// the order of news.
 fn stands_in_memory(world: &World) -> bool {
-    world
-        .nodes()
-        .any(|node| world.cilium_node(&node.name).is_none() && world.ledger().standing(&node.name).is_some())
+    world.nodes().any(|node| {
+        world.cilium_node(&node.name).is_none()
+            && (world.ledger().standing(&node.name).is_some()
+                || world.vanished_of(&node.name).next().is_some())
+    })
 }
 
 /// Where two worlds that were told the same differ: objects, what is taken, what is free, what is chosen, and what

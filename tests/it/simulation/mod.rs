@@ -21,7 +21,7 @@ mod rules;
 mod script;
 mod store;
 
-use cluster::{Cluster, Fault, Pace, Setting, Step, wall};
+use cluster::{Cluster, Pace, Setting, Step, wall};
 use store::Defect;
 
 /// A number from the environment.
@@ -138,7 +138,7 @@ fn pools_replaced_and_claims_removed_by_force_make_no_overlap() {
 }
 
 /// Plants a fault and expects it to be found soon.
-fn is_noticed(fault: Fault, n_replicas: usize) {
+fn is_noticed(fault: Defect, n_replicas: usize) {
     let setting = Setting { defect: Some(fault), ..setting(n_replicas, Pace::Wild, &[Family::V4]) };
     let found = search(&setting, &script::forced(400), 300, 0);
     assert!(found.is_some(), "{fault:?} is not noticed");
@@ -146,15 +146,10 @@ fn is_noticed(fault: Fault, n_replicas: usize) {
 
 #[test]
 fn a_server_that_lets_names_be_taken_twice_is_noticed() {
-    is_noticed(Fault::Server(Defect::NamesAreNotUnique), 2);
+    is_noticed(Defect::NamesAreNotUnique, 2);
 }
 
 #[test]
 fn a_server_that_ignores_versions_is_noticed() {
-    is_noticed(Fault::Server(Defect::VersionsAreIgnored), 2);
-}
-
-#[test]
-fn a_watch_that_is_out_of_order_is_noticed() {
-    is_noticed(Fault::ClaimsOutOfOrder, 3);
+    is_noticed(Defect::VersionsAreIgnored, 2);
 }

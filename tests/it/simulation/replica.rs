@@ -167,16 +167,6 @@ impl Replica {
         }
     }
 
-    /// The newest event of `kind` comes before all that are still to come. No server does that; it is there to be
-    /// noticed.
-    pub(super) fn hear_out_of_order(&mut self, kind: Kind, store: &Store) {
-        if matches!(self.feeds.get(&kind), Some(Feed::Following(_)))
-            && let Some((_, newest)) = store.history(kind).last()
-        {
-            self.observe(newest.clone());
-        }
-    }
-
     fn observe(&mut self, observation: Observation) {
         match &mut self.process {
             Process::Gathering(gathering) => {
