@@ -307,7 +307,7 @@ impl Writer {
 
     async fn read_node(&self, node: &NodeName, as_of: Revision) -> anyhow::Result<Seen> {
         let params = ListParams::default().fields(&format!("metadata.name={node}"));
-        let (_, mut found): (Revision, Vec<Object>) =
+        let (read_at, mut found): (Revision, Vec<Object>) =
             self.until_read(|| self.clients.list::<Nodes>(&params, &self.timeline)).await?;
         let presence = match found.pop() {
             None => Presence::Gone,
@@ -316,7 +316,7 @@ impl Writer {
                 Presence::Unreadable
             }
         };
-        Ok(Seen::Node { as_of, presence })
+        Ok(Seen::Node { as_of, read_at, presence })
     }
 
     /// Reads until there is an answer: an unknown outcome stays unknown until then.

@@ -85,9 +85,13 @@ impl World {
             Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
             Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
             Seen::Absent(revision) => self.observe_absence(&key, revision),
-            Seen::Node { as_of, presence } => {
-                if let Some(node) = &node {
-                    self.presences.insert(node.clone(), (as_of, presence));
+            Seen::Node { as_of, read_at, presence } => {
+                if let Some(node) = node.clone() {
+                    // The watch may have overtaken the answer. What it shows is then later still, and an answer that
+                    // contradicts it would stand for ever: no event is to come that settles the two.
+                    let overtaken = self.position(Kind::Node) > read_at;
+                    let presence = if overtaken { self.presence_as_watched(&node) } else { presence };
+                    self.presences.insert(node, (as_of, presence));
                 }
             }
             Seen::ClaimsOf { revision, claims } => {

@@ -275,14 +275,20 @@ impl World {
     /// store.
     #[must_use]
     pub fn presence(&self, claim: &Claim) -> Option<Presence> {
-        let as_watched = || match self.nodes.get(&claim.node) {
-            Some(node) => Presence::Is(node.uid.clone()),
-            None => Presence::Gone,
-        };
         match self.presences.get(&claim.node) {
             Some((as_of, presence)) if *as_of >= claim.revision => Some(presence.clone()),
-            Some(_) | None => (claim.revision <= self.nodes_listed_after).then(as_watched),
+            Some(_) | None => {
+                (claim.revision <= self.nodes_listed_after).then(|| self.presence_as_watched(&claim.node))
+            }
         }
+    }
+
+    /// Whether a Node exists, as far as the watch of Nodes has come.
+    fn presence_as_watched(&self, node: &NodeName) -> Presence {
+        if self.unreadable(Kind::Node, node.as_str()).is_some() {
+            return Presence::Unreadable;
+        }
+        self.nodes.get(node).map_or(Presence::Gone, |node| Presence::Is(node.uid.clone()))
     }
 
     /// The claims of a node that vanished improperly.

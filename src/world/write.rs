@@ -363,6 +363,8 @@ pub enum Seen {
     Node {
         /// That revision.
         as_of: Revision,
+        /// The revision of the read, in the store of Nodes.
+        read_at: Revision,
         /// What was found.
         presence: Presence,
     },

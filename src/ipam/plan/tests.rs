@@ -20,7 +20,7 @@ use crate::world::{Now, World};
 const LISTED: u64 = 100;
 
 /// A cluster in lines:
-/// `pool NAME CIDR BLOCKSIZE`, `node NAME UID`,
+/// `pool NAME CIDR BLOCKSIZE`, `node NAME UID [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (CIDRs stand with all their addresses in
 /// the pool; a recreated one is younger than every claim),
 /// `claim CIDR NODE UID STATE[/REASON] @REVISION`.
@@ -112,7 +112,10 @@ fn object(line: &str) -> Object {
         "node" => Object::Node(Node {
             name: words[1].into(),
             uid: words[2].into(),
-            revision: Revision(1),
+            revision: words
+                .iter()
+                .find_map(|word| word.strip_prefix('@'))
+                .map_or(Revision(1), |revision| Revision(revision.parse().unwrap())),
             deleting: words.contains(&"deleting"),
             labels: BTreeMap::new(),
             addresses: Vec::new(),
@@ -314,7 +317,24 @@ fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
 
 /// What a read of the Node finds, now that its claims are known as of this revision.
 fn found(presence: Presence, as_of: u64) -> Seen {
-    Seen::Node { as_of: Revision(as_of), presence }
+    Seen::Node { as_of: Revision(as_of), read_at: Revision(u64::MAX), presence }
+}
+
+#[test]
+fn an_answer_about_a_node_that_the_watch_has_overtaken_does_not_stand() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.observe("claim 10.0.0.0/28 a 2 Held @110");
+    cluster.observe("node a 2 @120");
+    cluster.expect("a", "nothing");
+    cluster.observe("node a 3 @130");
+    cluster.expect("a", "read whether node a exists");
+    // It was read just before, and the watch was faster.
+    let before = Presence::Is("2".into());
+    let seen = Seen::Node { as_of: Revision(110), read_at: Revision(125), presence: before };
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, seen);
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again");
 }
 
 #[test]
@@ -456,6 +476,33 @@ fn a_claim_that_may_have_stood_on_an_earlier_ciliumnode_is_never_called_unused()
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
     cluster.pass(30);
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+}
+
+#[test]
+fn a_claim_that_may_have_stood_on_an_earlier_ciliumnode_gives_way_to_none() {
+    let overlap = |of_a: &str, of_b: &str| {
+        Cluster::of(&format!(
+            "pool p 10.0.0.0/26 27\nnode a 1\nnode b 1\n{of_a}\nclaim 10.0.0.16/28 a 1 Held @40\n\
+             {of_b}\nclaim 10.0.0.0/27 b 1 Held @45"
+        ))
+    };
+    // By its name it would have to. Until it is published, its node has nothing.
+    let mut cluster = overlap("ciliumnode a @50 recreated", "ciliumnode b @51");
+    cluster.expect("a", "claim 10.0.0.32/27 of pool p for node a; finding: Overlap");
+    cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
+    // A CiliumNode that is away tells no more than a young one.
+    let mut cluster = overlap("", "ciliumnode b @51");
+    cluster.expect("a", "waits for Objects");
+    cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
+    // Where either may be in use none moves.
+    let mut cluster = overlap("ciliumnode a @50 recreated", "ciliumnode b @51 recreated");
+    cluster.expect("a", "claim 10.0.0.32/27 of pool p for node a; finding: Overlap");
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block; finding: Overlap");
+    // A replica that had not seen it standing has begun to give it back.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40",
+    );
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again");
 }
 
 #[test]
