@@ -353,7 +353,7 @@ fn settle(write: &Write, store: &Store) -> Seen {
             Some(Object::Node(found)) => Presence::Is(found.uid.clone()),
             _ => Presence::Gone,
         };
-        return Seen::Node { as_of: *as_of, presence };
+        return Seen::Node { as_of: *as_of, read_at: store.revision(), presence };
     }
     match write.key() {
         ObjectKey::Claim(cidr) => {
