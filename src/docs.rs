@@ -1,5 +1,5 @@
 //! A test: `docs/operations.md` says what the program says. Names and defaults are compared in both directions, so
-//! neither can go stale.
+//! neither can go stale (trap 25: documents and code that disagree on defaults).
 
 use std::collections::{BTreeMap, BTreeSet};
 

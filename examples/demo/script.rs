@@ -205,6 +205,12 @@ fn mishaps(n_nodes: usize, n_lost: usize) -> Vec<Scene> {
             n_nodes,
             (BEYOND_TWO, BLOCKS_AT_END),
         ),
+        load_scene(
+            &format!("Load falls to {BEYOND_ONE} pods a node. Blocks stay where they are."),
+            Action::Load(BEYOND_ONE),
+            n_nodes,
+            (BEYOND_ONE, BLOCKS_AT_END),
+        ),
     ]
 }
 

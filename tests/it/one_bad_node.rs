@@ -1,4 +1,5 @@
-//! One node whose writes hang or fail for ever delays no other node, and is not asked after in a hot loop.
+//! One node whose writes hang or fail for ever delays no other node, and is not asked after in a hot loop
+//! (traps 12 and 15 of other systems: writes under one lock, and work that freezes on one stuck object).
 
 use std::time::Duration;
 

@@ -143,6 +143,7 @@ async fn what_a_pool_offers_is_edited_for_blocks_to_come_only() -> Result<()> {
     .await
 }
 
+/// Trap 18: an edit never rewrites what is published.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Result<()> {
     under_oracle(Options::default(), async |rig| {

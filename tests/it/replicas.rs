@@ -1,5 +1,6 @@
 //! Two controllers at work without any election, one of them with old views of each kind in turn: they get into each
-//! other's way, and never make two nodes hold one address.
+//! other's way, and never make two nodes hold one address (trap 26: a stale replica publishes again what was withdrawn
+//! and given away).
 
 use std::time::Duration;
 
