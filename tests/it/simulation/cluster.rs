@@ -283,6 +283,8 @@ impl Cluster {
                 }
             }
             Step::CiliumNodeIsDeleted { node } => {
+                // Objects tell their age in whole seconds, and nobody makes and unmakes them within one.
+                self.pass(Duration::from_secs(1));
                 self.store.remove(Kind::CiliumNode, node_name(*node).as_str());
             }
             Step::PoolIsMade { pool, shape } => self.pool_is_made(*pool, shape),
@@ -472,7 +474,7 @@ impl Cluster {
 
     fn hear_all(&mut self, number: usize) -> bool {
         let mut heard = false;
-        // A second pass for the list of CiliumNodes, which begins when that of claims has come.
+        // A second pass for the lists that begin when that of claims has come.
         for kind in Kind::ALL.into_iter().chain(Kind::ALL) {
             while let Some(said) = self.replicas[number].hear(kind, &self.store) {
                 heard = true;
