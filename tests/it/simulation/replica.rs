@@ -96,8 +96,8 @@ impl Replica {
         gathering.set_mode(Mode::Active(self.settings.clone()));
         self.process = Process::Gathering(gathering);
         self.feeds = Kind::ALL.into_iter().map(|kind| (kind, Feed::Asked(revision))).collect();
-        // CiliumNodes are listed after claims (safety rule 6).
-        self.feeds.insert(Kind::CiliumNode, Feed::Off);
+        // Nodes and CiliumNodes are listed after claims (safety rule 6).
+        self.feeds.extend([Kind::Node, Kind::CiliumNode].map(|kind| (kind, Feed::Off)));
         self.born = clock;
         self.published.clear();
         let sent = |flight: Flight| matches!(flight.stage, Stage::Sent).then_some(flight.write);
@@ -143,8 +143,10 @@ impl Replica {
             }
             Feed::Taken { at_least, at, objects } => {
                 *feed = Feed::Following(at);
-                if kind == Kind::Claim && self.feeds.get(&Kind::CiliumNode) == Some(&Feed::Off) {
-                    self.feeds.insert(Kind::CiliumNode, Feed::Asked(store.revision()));
+                if kind == Kind::Claim {
+                    for feed in self.feeds.values_mut().filter(|feed| **feed == Feed::Off) {
+                        *feed = Feed::Asked(store.revision());
+                    }
                 }
                 let at_most = store.revision();
                 let told = format!("is told of {} {} as of {at}", objects.len(), kind.as_str());

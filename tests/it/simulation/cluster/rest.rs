@@ -1,0 +1,247 @@
+//! What a cluster comes to when nothing disturbs it any more: it rests, stays at rest, and every world is what its
+//! objects say.
+
+use std::time::Duration;
+
+use cilium_node_ipam::ipam::names::{NodeName, Revision};
+use cilium_node_ipam::ipam::plan;
+use cilium_node_ipam::ipam::report;
+use cilium_node_ipam::world::gather::Gathering;
+use cilium_node_ipam::world::objects::{Mode, Settings};
+use cilium_node_ipam::world::observe::{Kind, Listing, Observation};
+use cilium_node_ipam::world::write::Write;
+use cilium_node_ipam::world::{Now, World};
+
+use super::{Cluster, Pace};
+use crate::simulation::agent::Agent;
+use crate::simulation::replica::{POLICY, Replica, arrive};
+use crate::simulation::rules;
+
+/// In how many rounds of decisions, writes and news one replica that nothing disturbs writes anything but statuses.
+const MOST_ROUNDS_ALONE: usize = 4;
+/// The same for several, which get into each other's way, and after faults, which leave reads behind.
+const MOST_ROUNDS: usize = 20;
+/// The most rounds of any kind: blocks may rest one after the other.
+const MOST_ROUNDS_IN_ALL: usize = 100;
+/// How many rounds in a row have nothing to do at rest: what a plan waits for is due in the second.
+const QUIET_ROUNDS: usize = 2;
+/// The time between two such rounds: more than any wait of a plan, but for blocks that rest.
+const ROUND: Duration = Duration::from_secs(40);
+
+impl Cluster {
+    /// Lets everything that is under way come to its end, round by round, and looks closer then.
+    pub(in crate::simulation) fn rest(&mut self) -> Result<(), String> {
+        let alone = self.setting.pace == Pace::Calm && self.setting.n_replicas == 1;
+        let most = if alone { MOST_ROUNDS_ALONE } else { MOST_ROUNDS };
+        for write in std::mem::take(&mut self.strays) {
+            self.judged(&write, |cluster| arrive(&write, &mut cluster.store))?;
+        }
+        let (mut n_rounds, mut n_busy, mut n_quiet) = (0, 0, 0);
+        while n_quiet < QUIET_ROUNDS {
+            match self.round()? {
+                Round::Busy => {
+                    n_busy += 1;
+                    n_quiet = 0;
+                }
+                // What comes after it was waited for: a block that has rested begins another chain.
+                Round::Statuses if !self.memories_differ() => (n_busy, n_quiet) = (0, 0),
+                Round::Statuses | Round::Quiet => (n_busy, n_quiet) = (0, n_quiet + 1),
+            }
+            n_rounds += 1;
+            if n_busy > most || n_rounds > MOST_ROUNDS_IN_ALL {
+                return Err(format!("no rest after {n_busy} rounds, {n_rounds} in all"));
+            }
+        }
+        self.say(|| format!("    rest after {n_rounds} rounds"));
+        rules::settled(&self.store, &self.setting.families, &self.excuses)?;
+        for number in 0..self.replicas.len() {
+            self.look_at(number)?;
+            if self.memories_differ() {
+                continue;
+            }
+            self.stays_at_rest(number)?;
+            self.equals_rebuilt(number)?;
+        }
+        Ok(())
+    }
+
+    /// One round: all replicas hear all, then decide all, then write all.
+    fn round(&mut self) -> Result<Round, String> {
+        self.pass(ROUND);
+        self.surroundings();
+        self.forget_orphans();
+        let mut round = Round::Quiet;
+        for number in 0..self.replicas.len() {
+            if self.hear_all(number) {
+                round = round.max(Round::Statuses);
+            }
+        }
+        for number in 0..self.replicas.len() {
+            self.decide_all(number)?;
+            for flight in &self.replicas[number].flights {
+                round = round.max(match flight.write {
+                    Write::PoolStatus(_) | Write::PoolFinalizers(_) => Round::Statuses,
+                    _ => Round::Busy,
+                });
+            }
+        }
+        // By turns, so that replicas meet at every object.
+        while self.replicas.iter().any(|replica| !replica.flights.is_empty()) {
+            for number in 0..self.replicas.len() {
+                self.proceed(number, 0)?;
+            }
+            self.look(None)?;
+        }
+        Ok(round)
+    }
+
+    /// What others do sooner or later: a CiliumNode goes after its Node, and an agent answers what it is asked.
+    fn surroundings(&mut self) {
+        let seen: Vec<NodeName> = self.store.cilium_nodes().map(|seen| seen.name.clone()).collect();
+        for name in seen {
+            if self.store.node(&name).is_none() {
+                self.store.remove(Kind::CiliumNode, name.as_str());
+            } else if Agent::is_awaited(&self.store, &name) {
+                let agent = self.agents.entry(name.clone()).or_default();
+                agent.look(&self.store, &name);
+                agent.report(&mut self.store, &name);
+                self.say(|| format!("    the agent of {name} reports"));
+            }
+        }
+    }
+
+    /// Whether one replica keeps taken what others never saw: then they do not agree on how much is free, and as they
+    /// all write here, which only the leader does in a real cluster, each corrects the statuses of the others.
+    fn memories_differ(&self) -> bool {
+        self.replicas.iter().filter_map(Replica::world).any(stands_in_memory)
+    }
+
+    /// A replica that looks at everything again finds nothing to do.
+    fn stays_at_rest(&mut self, number: usize) -> Result<(), String> {
+        // Statuses are looked at once a second.
+        self.pass(Duration::from_secs(2));
+        if let Some(world) = self.replicas[number].world_mut() {
+            world.mark_all();
+        }
+        self.decide_all(number)?;
+        match self.replicas[number].flights.first() {
+            None => Ok(()),
+            Some(flight) => Err(format!("r{number} was at rest, and wants to `{}`", flight.write)),
+        }
+    }
+
+    /// A world made from lists of what is there now is the one that came here step by step.
+    fn equals_rebuilt(&self, number: usize) -> Result<(), String> {
+        let Some(running) = self.replicas[number].world() else {
+            return Err(format!("r{number} has not begun to serve"));
+        };
+        let at = self.store.revision();
+        let mut gathering = Gathering::default();
+        gathering.set_mode(running.mode().clone());
+        for kind in Kind::ALL {
+            let objects = self.store.list(kind);
+            gathering.observe(Observation::Listed(Listing { kind, at_least: at, at_most: at, objects }));
+        }
+        let rebuilt = gathering.complete().map_err(|_| "every kind was listed".to_owned())?;
+        same_worlds(running, &rebuilt).map_err(|what| format!("r{number} and a rebuilt world differ: {what}"))
+    }
+
+    /// Worlds that are told the same, each kind in its order but the kinds mixed differently, decide alike.
+    pub(in crate::simulation) fn any_order_decides_alike(&self, turns: &[u8]) -> Result<(), String> {
+        let settings =
+            Settings { families: self.setting.families.clone(), infrastructure: vec!["router", "health"] };
+        let straight = self.world_told(settings.clone(), &[0]);
+        let mixed = self.world_told(settings, turns);
+        same_worlds(&straight, &mixed).map_err(|what| format!("the order of news matters: {what}"))
+    }
+
+    /// A world that began with nothing and was told the history, one event of the kind whose turn it is.
+    fn world_told(&self, settings: Settings, turns: &[u8]) -> World {
+        let mut gathering = Gathering::default();
+        gathering.set_mode(Mode::Active(settings));
+        for kind in Kind::ALL {
+            let nothing = Revision(0);
+            gathering.observe(Observation::Listed(Listing {
+                kind,
+                at_least: nothing,
+                at_most: nothing,
+                objects: Vec::new(),
+            }));
+        }
+        let mut world = gathering.complete().expect("every kind was listed");
+        let mut open: Vec<_> = Kind::ALL.into_iter().map(|kind| self.store.history(kind).iter()).collect();
+        let mut turns = turns.iter().cycle();
+        while !open.is_empty() {
+            let turn = usize::from(turns.next().copied().unwrap_or_default()) % open.len();
+            match open[turn].next() {
+                Some((_, observation)) => world.observe(observation.clone()),
+                None => drop(open.remove(turn)),
+            }
+        }
+        world
+    }
+}
+
+/// What happened in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Round {
+    /// Nothing.
+    Quiet,
+    /// News, and writes that only tell what is the case.
+    Statuses,
+    /// Writes about claims and CiliumNodes.
+    Busy,
+}
+
+/// Whether a world keeps taken what it saw on a CiliumNode that is away while its Node is there, and that no claim
+/// covers, or a block of that node whose claim it saw vanish. Which world has seen it depends on when it began, and on
+/// the order of news.
+fn stands_in_memory(world: &World) -> bool {
+    world.nodes().any(|node| {
+        world.cilium_node(&node.name).is_none()
+            && (world.ledger().standing(&node.name).is_some()
+                || world.vanished_of(&node.name).next().is_some())
+    })
+}
+
+/// Where two worlds that were told the same differ: objects, what is taken, what is free, what is chosen, and what
+/// would be decided.
+fn same_worlds(one: &World, other: &World) -> Result<(), String> {
+    if stands_in_memory(one) || stands_in_memory(other) {
+        return Ok(());
+    }
+    let same = |what: &str, same: bool| if same { Ok(()) } else { Err(what.to_owned()) };
+    same("nodes", one.nodes().eq(other.nodes()))?;
+    same("pools", one.pool_objects().eq(other.pool_objects()))?;
+    let claims = |world: &World| world.claims().map(|known| known.claim.clone()).collect::<Vec<_>>();
+    same("claims", claims(one) == claims(other))?;
+    let taken = |world: &World| {
+        world.ledger().entries().map(|(cidr, taker)| (cidr, taker.clone())).collect::<Vec<_>>()
+    };
+    if taken(one) != taken(other) {
+        return Err(format!("taken is {:?} and {:?}", taken(one), taken(other)));
+    }
+    same("the ledger", one.ledger() == other.ledger())?;
+    // Late, so that whatever one of them waits for is due; the wall clock stands before every `since`.
+    let now = Now { uptime: Duration::from_secs(36_000_000), wall: 0 };
+    let (mut one, mut other) = (one.clone(), other.clone());
+    let names: Vec<NodeName> = one.nodes().map(|node| node.name.clone()).collect();
+    for name in names {
+        same("a CiliumNode", one.cilium_node(&name) == other.cilium_node(&name))?;
+        let chosen = |world: &World| world.pools_of(&name).map(|pool| pool.name.clone()).collect::<Vec<_>>();
+        same("the pools of a node", chosen(&one) == chosen(&other))?;
+        let plans = [&one, &other].map(|world| plan::node(world, &name, POLICY, now));
+        if plans[0] != plans[1] {
+            return Err(format!("{:?} is planned, and {:?}", plans[0], plans[1]));
+        }
+        one.begin(&plans[0], now);
+        other.begin(&plans[1], now);
+    }
+    for object in one.pool_objects() {
+        let statuses = [&one, &other].map(|world| report::status(world, object));
+        if statuses[0] != statuses[1] {
+            return Err(format!("{:?} is shown of {}, and {:?}", statuses[0], object.name, statuses[1]));
+        }
+    }
+    Ok(())
+}
