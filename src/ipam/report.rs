@@ -79,7 +79,7 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     }))
 }
 
-/// The finalizers that the pool should have, where it has others. Ours stands before the first block is claimed, and
+/// The finalizers that the pool should have, where it has others. Ours is set as soon as the pool is seen, and
 /// goes when the pool is deleted and its last block is gone.
 fn finalizers(world: &World, object: &PoolObject) -> Option<Vec<String>> {
     let has_ours = object.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
