@@ -56,7 +56,9 @@ async fn wait_use_written(rig: &Rig, agent: &Agent, node: &str) -> Result<()> {
 async fn shrinking_cordoning_and_draining_take_no_block_off_its_node() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         let first = json!({"cidr": "10.1.0.0/26"});
-        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/26", "10.2.0.0/24"])).await?;
+        // Two blocks a node: who is filled up takes none of those that the last node is to get.
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/26", "10.2.0.0/24"]);
+        rig.cluster.create_pool(&pool.with("perNode", json!({"maxBlocks": 2}))).await?;
         let mut controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let agent = Agent::Fake(join_one(rig, NodeSpec::new("n")).await?);
         ensure!(blocks(rig, "n") == ["10.1.0.0/28"], "{:?}", blocks(rig, "n"));
