@@ -106,6 +106,10 @@ impl World {
             if !self.ledger.is_taken(cidr) {
                 self.wake_waiting();
             }
+            // The claim of another node may have been found in the way, and that node waited for the answer.
+            if let Some(holder) = self.claims.get(&cidr).map(|known| known.claim.node.clone()) {
+                self.mark(&holder);
+            }
         }
         if let Some(node) = node {
             let serving = self.servings.entry(node.clone()).or_default();

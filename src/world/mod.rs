@@ -362,11 +362,15 @@ impl World {
         self.servings.get(node)
     }
 
-    /// Whether a write for this node is under way, or one of its claims is known from an answer only.
+    /// Whether a write for this node or about a claim of its is under way, or such a claim is known from an answer only.
+    ///
+    /// The write may be another node's: a claim that has not been heard of may be in the way of one that is being made.
     #[must_use]
     pub fn is_busy(&self, node: &NodeName) -> bool {
         self.flights.values().flatten().any(|busy| busy == node)
-            || self.claims_of(node).any(|known| !known.shown)
+            || self
+                .claims_of(node)
+                .any(|known| !known.shown || self.in_flight(&ObjectKey::Claim(known.claim.cidr)))
     }
 
     /// Whether a write about this object is under way.

@@ -6,13 +6,13 @@ use cilium_node_ipam::ipam::addresses::AddressSet;
 use cilium_node_ipam::ipam::block::{Cidr, Family};
 use cilium_node_ipam::ipam::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::ipam::ledger::Taker;
-use cilium_node_ipam::ipam::names::{PoolName, Revision};
-use cilium_node_ipam::ipam::plan;
+use cilium_node_ipam::ipam::names::{NodeName, PoolName, Revision};
+use cilium_node_ipam::ipam::plan::{self, WaitsFor};
 use cilium_node_ipam::ipam::report::PoolPlan;
 use cilium_node_ipam::world::gather::Gathering;
 use cilium_node_ipam::world::objects::{Mode, Node, Settings};
 use cilium_node_ipam::world::observe::{Kind, Listing, Object, Observation};
-use cilium_node_ipam::world::write::{Answer, Effect, ObjectKey, Outcome, Seen};
+use cilium_node_ipam::world::write::{Answer, Effect, ObjectKey, Outcome, Seen, Write};
 use cilium_node_ipam::world::{Now, World};
 
 use super::agent::cilium_node;
@@ -23,7 +23,7 @@ const NOW: Now = Now { uptime: Duration::ZERO, wall: 0 };
 
 fn empty_world() -> World {
     let mut gathering = Gathering::default();
-    let settings = Settings { families: [].into(), infrastructure: Vec::new() };
+    let settings = Settings { families: [Family::V4].into(), infrastructure: Vec::new() };
     gathering.set_mode(Mode::Active(settings));
     for kind in Kind::ALL {
         let (at_least, at_most) = (Revision(0), Revision(0));
@@ -159,6 +159,33 @@ fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
     world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
 
     assert_eq!(world.next_pool().map(PoolName::as_str), Some("over"));
+}
+
+/// A replica that has not heard of a claim may ask for its block. Until that is answered it leaves the claim alone: one
+/// write an object is in flight.
+#[test]
+fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
+    let mut world = empty_world();
+    let mut pool = Shape::whole().made(&"p".into(), "pool".into(), 0, [Family::V4].into_iter());
+    pool.revision = Revision(1);
+    shows(&mut world, Object::Pool(pool));
+    let Object::Node(asking) = node(2) else { unreachable!("it is a Node") };
+    shows(&mut world, Object::Node(Node { name: "asking".into(), ..asking }));
+    shows(&mut world, Object::CiliumNode(cilium_node("asking", "cilium-node", Vec::new())));
+    let asks = plan::node(&world, &"asking".into(), POLICY, NOW);
+    assert_eq!(asks.writes.iter().map(Write::key).collect::<Vec<_>>(), [ObjectKey::Claim(block())]);
+    world.begin(&asks, NOW);
+
+    shows(&mut world, Object::Claim(claim("claim", 3, ClaimState::Held)));
+    let waits = plan::node(&world, &"n".into(), POLICY, NOW);
+    assert_eq!(waits.waits_for, Some(WaitsFor::Answer));
+    world.begin(&waits, NOW);
+
+    let (key, effect, node) = (ObjectKey::Claim(block()), Effect::Write, Some("asking".into()));
+    let (answer, seen) = (Answer::Refused("too many requests".to_owned(), None), Seen::Nothing);
+    world.finish(Outcome { key, effect, node, answer, seen }, NOW);
+    assert_eq!(world.next_node().map(NodeName::as_str), Some("n"), "it is looked at again");
+    assert_eq!(moves(&world), ["read whether node n exists"]);
 }
 
 /// The answer to a deletion may be later than the watch that shows the next claim of the same block.

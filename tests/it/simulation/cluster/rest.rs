@@ -9,7 +9,7 @@ use cilium_node_ipam::ipam::report;
 use cilium_node_ipam::world::gather::Gathering;
 use cilium_node_ipam::world::objects::{Mode, Settings};
 use cilium_node_ipam::world::observe::{Kind, Listing, Observation};
-use cilium_node_ipam::world::write::Write;
+use cilium_node_ipam::world::write::{Effect, Write};
 use cilium_node_ipam::world::{Now, World};
 
 use super::{Cluster, Pace};
@@ -43,6 +43,7 @@ impl Cluster {
                     n_busy += 1;
                     n_quiet = 0;
                 }
+                Round::Reads => n_quiet = 0,
                 // What comes after it was waited for: a block that has rested begins another chain.
                 Round::Statuses if !self.memories_differ() => (n_busy, n_quiet) = (0, 0),
                 Round::Statuses | Round::Quiet => (n_busy, n_quiet) = (0, n_quiet + 1),
@@ -81,6 +82,7 @@ impl Cluster {
             for flight in &self.replicas[number].flights {
                 round = round.max(match flight.write {
                     Write::PoolStatus(_) | Write::PoolFinalizers(_) => Round::Statuses,
+                    _ if flight.write.effect() == Effect::Read => Round::Reads,
                     _ => Round::Busy,
                 });
             }
@@ -189,18 +191,20 @@ enum Round {
     Quiet,
     /// News, and writes that only tell what is the case.
     Statuses,
+    /// Reads that have to come before a write.
+    Reads,
     /// Writes about claims and CiliumNodes.
     Busy,
 }
 
-/// Whether a world keeps taken what it saw on a CiliumNode that is away while its Node is there, and that no claim
-/// covers, or a block of that node whose claim it saw vanish. Which world has seen it depends on when it began, and on
-/// the order of news.
+/// Whether a world keeps taken what no object says any more: what it saw on a CiliumNode that is away while its Node is
+/// there, and that no claim covers, or a block of a Node that is there whose claim it saw vanish. Which world has seen it
+/// depends on when it began, and on the order of news.
 fn stands_in_memory(world: &World) -> bool {
     world.nodes().any(|node| {
-        world.cilium_node(&node.name).is_none()
-            && (world.ledger().standing(&node.name).is_some()
-                || world.vanished_of(&node.name).next().is_some())
+        let is_away = world.cilium_node(&node.name).is_none();
+        is_away && world.ledger().standing(&node.name).is_some()
+            || world.vanished_of(&node.name).next().is_some()
     })
 }
 
