@@ -146,6 +146,7 @@ impl World {
                 self.observe_absence_from_list(kind, &name, at_least, at_most);
             }
         }
+        self.listed.insert(kind, at_most);
         self.reach(kind, at_least);
     }
 
@@ -260,9 +261,10 @@ impl World {
         let name = cilium_node.name.clone();
         match self.cilium_nodes.get(&name) {
             Some(known) if known.revision > cilium_node.revision => return,
-            // An answer that the watch has overtaken: the object is gone since.
+            // An answer that the watch or a list has overtaken: the object is gone since, or will be told of.
             None if matches!(source, Source::Answer(_))
-                && cilium_node.revision <= self.position(Kind::CiliumNode) =>
+                && (cilium_node.revision <= self.position(Kind::CiliumNode)
+                    || self.may_be_listed(Kind::CiliumNode, cilium_node.revision)) =>
             {
                 return;
             }
@@ -297,6 +299,10 @@ impl World {
             }
             (Some(known), Source::Answer(_)) if known.claim.revision > claim.revision => return,
             (None, Source::Answer(_)) if claim.revision <= self.position(Kind::Claim) => return,
+            (None, Source::Answer(_)) if self.may_be_listed(Kind::Claim, claim.revision) => {
+                // The list may be older than the answer, or later. A read tells.
+                self.agenda.doubt(cidr);
+            }
             _ => {}
         }
         let same = known.filter(|known| known.claim.uid == claim.uid);

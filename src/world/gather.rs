@@ -68,6 +68,7 @@ impl Gathering {
             claims_of: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             positions: BTreeMap::new(),
+            listed: BTreeMap::new(),
             absences: BTreeMap::new(),
             shown_before: BTreeMap::new(),
             presences: BTreeMap::new(),

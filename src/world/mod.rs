@@ -108,6 +108,8 @@ pub struct World {
     unreadable: BTreeMap<(Kind, String), Unreadable>,
     /// How far the watch of each kind has come.
     positions: BTreeMap<Kind, Revision>,
+    /// A revision up to which the last list of each kind may have come, which its watch has not reached.
+    listed: BTreeMap<Kind, Revision>,
     /// CiliumNodes that a consistent read did not find, with the revision of that read.
     absences: BTreeMap<NodeName, Revision>,
     /// What the last CiliumNode of a living Node showed that is gone.
@@ -317,6 +319,12 @@ impl World {
                     && ranges.cidrs.keys().any(|declared| declared.covers(cidr))
             })
         })
+    }
+
+    /// Whether the last list of a kind may have been taken after `revision`. What it does not show may be gone since;
+    /// what is there all the same, the watch tells, which goes on from the list.
+    fn may_be_listed(&self, kind: Kind, revision: Revision) -> bool {
+        self.listed.get(&kind).is_some_and(|at_most| revision <= *at_most)
     }
 
     /// What is taken, and the free space of every pool.

@@ -161,6 +161,42 @@ fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
     assert_eq!(world.next_pool().map(PoolName::as_str), Some("over"));
 }
 
+/// Two revisions between which the watch of `kind` listed nothing.
+fn lists_nothing(world: &mut World, kind: Kind, at_least: u64, at_most: u64) {
+    let (at_least, at_most) = (Revision(at_least), Revision(at_most));
+    world.observe(Observation::Listed(Listing { kind, at_least, at_most, objects: Vec::new() }));
+}
+
+/// A list tells only between which revisions it was taken. It may be later than an answer that comes after it.
+#[test]
+fn a_late_answer_does_not_bring_a_ciliumnode_back_that_a_list_has_not() {
+    let mut world = empty_world();
+    lists_nothing(&mut world, Kind::CiliumNode, 2, 10);
+
+    let mut patched = cilium_node("n", "cilium-node", Vec::new());
+    patched.revision = Revision(5);
+    let (key, effect, answer) = (ObjectKey::CiliumNode("n".into()), Effect::Write, Answer::Done);
+    let seen = Seen::CiliumNode(Box::new(patched.clone()));
+    world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
+    assert_eq!(world.cilium_node(&"n".into()), None);
+
+    // Where it is there after all, the watch goes on from the list and says so.
+    shows(&mut world, Object::CiliumNode(patched.clone()));
+    assert_eq!(world.cilium_node(&"n".into()), Some(&patched));
+}
+
+#[test]
+fn a_late_answer_about_a_claim_that_a_list_has_not_is_settled_by_a_read() {
+    let mut world = empty_world();
+    lists_nothing(&mut world, Kind::Claim, 2, 10);
+
+    let (key, effect, answer) = (ObjectKey::Claim(block()), Effect::Write, Answer::Done);
+    let seen = Seen::Claim(Box::new(claim("claim", 5, ClaimState::Held)));
+    world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
+
+    assert_eq!(world.doubts(), [Write::ReadClaim(block(), "n".into())]);
+}
+
 /// A replica that has not heard of a claim may ask for its block. Until that is answered it leaves the claim alone: one
 /// write an object is in flight.
 #[test]

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cilium_node_ipam::ipam::block::Family;
+use cilium_node_ipam::world::observe::Kind;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -22,6 +23,7 @@ mod script;
 mod store;
 
 use cluster::{Cluster, Pace, Setting, Step, wall};
+use pools::Shape;
 use store::Defect;
 
 /// A number from the environment.
@@ -137,19 +139,43 @@ fn pools_replaced_and_claims_removed_by_force_make_no_overlap() {
     holds(&setting(3, Pace::Wild, &[Family::V4]), &script::forced(400), 40);
 }
 
-/// Plants a fault and expects it to be found soon.
-fn is_noticed(fault: Defect, n_replicas: usize) {
-    let setting = Setting { defect: Some(fault), ..setting(n_replicas, Pace::Wild, &[Family::V4]) };
-    let found = search(&setting, &script::forced(400), 300, 0);
-    assert!(found.is_some(), "{fault:?} is not noticed");
-}
-
+/// Replicas choose alike, so two of them ask for one block for two nodes only where each knows one of the nodes. That is
+/// too rare to wait for.
 #[test]
 fn a_server_that_lets_names_be_taken_twice_is_noticed() {
-    is_noticed(Defect::NamesAreNotUnique, 2);
+    let script = [
+        Step::PoolIsMade { pool: 0, shape: Shape::whole() },
+        Step::NodeJoins { node: 0, zone: 0, own_address: None },
+        Step::ReplicaWorks { replica: 0 },
+        Step::ReplicaWorks { replica: 1 },
+        Step::NodeJoins { node: 1, zone: 0, own_address: None },
+        Step::AgentStarts { node: 1 },
+        Step::AgentStarts { node: 0 },
+        // The second replica hears of the second node only, and its claim is on its way for long.
+        Step::News { replica: 1, kind: Kind::Node, events: 1 },
+        Step::News { replica: 1, kind: Kind::CiliumNode, events: 1 },
+        Step::Decision { replica: 1, decisions: 1 },
+        // The first one hears of the first node only, and serves it.
+        Step::News { replica: 0, kind: Kind::CiliumNode, events: 2 },
+        Step::Decision { replica: 0, decisions: 2 },
+        Step::WriteProceeds { replica: 0, write: 0 },
+        Step::WriteProceeds { replica: 0, write: 0 },
+        Step::News { replica: 0, kind: Kind::Claim, events: 1 },
+        Step::Decision { replica: 0, decisions: 2 },
+        Step::WriteProceeds { replica: 0, write: 0 },
+        Step::WriteProceeds { replica: 1, write: 0 },
+    ];
+    let sound = setting(2, Pace::Wild, &[Family::V4]);
+    assert_eq!(failure(&sound, &script, &mut Cluster::new(sound.clone())), None);
+    let broken = Setting { defect: Some(Defect::NamesAreNotUnique), ..sound };
+    let noticed = failure(&broken, &script, &mut Cluster::new(broken.clone()));
+    assert_eq!(noticed.as_deref(), Some("10.0.0.0/28 stands on n0, and its claim is for n1"));
 }
 
 #[test]
 fn a_server_that_ignores_versions_is_noticed() {
-    is_noticed(Defect::VersionsAreIgnored, 2);
+    let setting =
+        Setting { defect: Some(Defect::VersionsAreIgnored), ..setting(2, Pace::Wild, &[Family::V4]) };
+    let found = search(&setting, &script::forced(400), 300, 0);
+    assert!(found.is_some());
 }
