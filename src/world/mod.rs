@@ -12,6 +12,7 @@ pub mod observe;
 pub mod status;
 pub mod write;
 
+mod absence;
 mod absorb;
 mod agenda;
 mod check;

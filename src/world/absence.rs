@@ -1,0 +1,191 @@
+//! How the world takes in that something is gone: seen to go, or no longer found.
+//!
+//! Keeps one invariant: a claim of which nobody can say how it went leaves its block taken.
+
+use super::objects::{CiliumNode, Shown};
+use super::observe::Kind;
+use super::write::ObjectKey;
+use super::{Vanished, World};
+use crate::ipam::block::Cidr;
+use crate::ipam::claim::{Claim, ClaimState, Reason};
+use crate::ipam::ledger::Taker;
+use crate::ipam::names::{NodeName, PoolName, Revision};
+
+/// How it is known that a claim is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Departure {
+    /// A watch, or the answer to our own deletion, showed the last version and its end.
+    Seen,
+    /// A list or a read does not have it. In what state it went is not known.
+    Inferred,
+}
+
+impl World {
+    /// An object that we know is not in a list that shows the store as it was between two revisions.
+    pub(super) fn observe_absence_from_list(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        at_least: Revision,
+        at_most: Revision,
+    ) {
+        if kind == Kind::Claim
+            && let Some(known) = self.claim_named(name)
+            && !known.shown
+            && known.claim.revision > at_least
+        {
+            // Known from an answer that may be newer than the list. If it is, the watch will show the claim; if it
+            // is not, nothing ever will. A read tells.
+            let cidr = known.claim.cidr;
+            self.agenda.doubt(cidr);
+            return;
+        }
+        self.observe_deletion(kind, name, at_most, Departure::Inferred);
+    }
+
+    pub(super) fn observe_deletion(&mut self, kind: Kind, name: &str, revision: Revision, how: Departure) {
+        match kind {
+            Kind::Node => self.observe_node_deletion(&NodeName::from(name), revision),
+            Kind::CiliumNode => self.observe_cilium_node_deletion(&NodeName::from(name), revision),
+            Kind::Pool => self.observe_pool_deletion(&PoolName::from(name), revision),
+            Kind::Claim => {
+                if let Some(cidr) = self.claim_named(name).map(|known| known.claim.cidr) {
+                    self.observe_claim_deletion(cidr, revision, how);
+                } else if let Some(unreadable) = self.unreadable(kind, name).cloned() {
+                    // Whose it was could not be read, so it counts as that of a node that is gone.
+                    for cidr in unreadable.addresses.cidrs() {
+                        self.vanish(&NodeName::from(""), cidr, revision, None);
+                    }
+                }
+            }
+        }
+        self.forget_unreadable(kind, name);
+    }
+
+    fn observe_node_deletion(&mut self, name: &NodeName, revision: Revision) {
+        if self.nodes.get(name).is_some_and(|known| known.revision > revision) {
+            return;
+        }
+        self.mark_pools_of(name);
+        self.presences.remove(name);
+        self.nodes.remove(name);
+        self.shown_before.remove(name);
+        self.settle_vanished(name);
+        self.absences.remove(name);
+        self.selection.remove(name);
+        self.set_own_addresses(Kind::Node, name, Vec::new());
+        self.restand(name);
+        self.mark(name);
+    }
+
+    fn observe_cilium_node_deletion(&mut self, name: &NodeName, revision: Revision) {
+        if self.cilium_nodes.get(name).is_some_and(|known| known.revision > revision) {
+            return;
+        }
+        if let Some(before) = self.cilium_nodes.remove(name) {
+            self.remember(before);
+        }
+        self.set_own_addresses(Kind::CiliumNode, name, Vec::new());
+        self.restand(name);
+        self.mark(name);
+    }
+
+    /// Keeps what a CiliumNode showed that is gone: the agent of a living Node goes on with it.
+    pub(super) fn remember(&mut self, gone: CiliumNode) {
+        if self.nodes.contains_key(&gone.name) && !gone.pod_cidrs.is_empty() {
+            self.shown_before.insert(gone.name, Shown { pod_cidrs: gone.pod_cidrs, owners: gone.owners });
+        }
+    }
+
+    fn observe_pool_deletion(&mut self, name: &PoolName, revision: Revision) {
+        if self.pools.get(name).is_some_and(|known| known.revision > revision) {
+            return;
+        }
+        if self.pools.remove(name).is_some() {
+            self.declared.remove(name);
+            self.agenda.forget_pool(name);
+            self.pools_changed();
+        }
+    }
+
+    pub(super) fn observe_claim_deletion(&mut self, cidr: Cidr, revision: Revision, how: Departure) {
+        let Some(known) = self.claims.get(&cidr).filter(|known| known.claim.revision <= revision) else {
+            return;
+        };
+        let (node, pool) = (known.claim.node.clone(), known.claim.pool.clone());
+        let claim = known.claim.clone();
+        if how == Departure::Inferred || !may_vanish(&claim) {
+            self.vanish(&node, cidr, revision, Some(claim));
+        }
+        self.claims.remove(&cidr);
+        self.resting.remove(&cidr);
+        self.disown(&node, cidr);
+        // Whatever of it still stands on the CiliumNode is entered before the claim goes.
+        self.restand(&node);
+        self.release(cidr, &Taker::Claim);
+        self.settle_vanished(&node);
+        self.mark(&node);
+        self.agenda.mark_pool(&pool);
+        self.wake_waiting();
+    }
+
+    /// A read of ours found nothing under this key.
+    pub(super) fn observe_absence(&mut self, key: &ObjectKey, revision: Option<Revision>) {
+        match key {
+            ObjectKey::Claim(cidr) => {
+                let not_after = revision.unwrap_or(Revision(u64::MAX));
+                self.observe_claim_deletion(*cidr, not_after, Departure::Inferred);
+            }
+            // One that we know is a deletion that the watch will tell, and in its order.
+            ObjectKey::CiliumNode(name) => {
+                if let (false, Some(revision)) = (self.cilium_nodes.contains_key(name), revision) {
+                    let known = self.absences.entry(name.clone()).or_default();
+                    *known = revision.max(*known);
+                    self.settle_vanished(name);
+                }
+            }
+            ObjectKey::ClaimsOf(_) | ObjectKey::Node(_) | ObjectKey::Pool(_) => {}
+        }
+    }
+
+    /// Keeps a block taken whose claim went, and nobody can say how.
+    pub(super) fn vanish(&mut self, node: &NodeName, cidr: Cidr, at: Revision, claim: Option<Claim>) {
+        self.take(cidr, Taker::Vanished(at));
+        let before = self.vanished.insert((node.clone(), cidr), Vanished { cidr, at, claim });
+        if let Some(before) = before.filter(|before| before.at != at) {
+            self.release(cidr, &Taker::Vanished(before.at));
+        }
+    }
+
+    /// A claim of a lost node that vanished leaves nothing behind but what is seen to stand on its CiliumNode, once that has a version
+    /// later than the vanishing, or is known not to exist. To have read the version from before it is not enough: a
+    /// replica that has not heard may still patch that one.
+    pub(super) fn settle_vanished(&mut self, node: &NodeName) {
+        if self.nodes.contains_key(node) {
+            return;
+        }
+        let is_settled = |vanished: &&Vanished| match self.cilium_nodes.get(node) {
+            Some(cilium_node) => cilium_node.revision > vanished.at,
+            None => self.absent_as_of(node) >= vanished.at,
+        };
+        let settled: Vec<(Cidr, Revision)> =
+            self.vanished_of(node).filter(is_settled).map(|vanished| (vanished.cidr, vanished.at)).collect();
+        for (cidr, vanished_at) in &settled {
+            self.vanished.remove(&(node.clone(), *cidr));
+            self.release(*cidr, &Taker::Vanished(*vanished_at));
+        }
+        if !settled.is_empty() {
+            self.mark(node);
+            self.wake_waiting();
+        }
+    }
+}
+
+/// Whether a claim in this state may go without leaving anything behind: after its rest, or never published.
+fn may_vanish(claim: &Claim) -> bool {
+    match claim.state {
+        ClaimState::Cooling => true,
+        ClaimState::Releasing => claim.reason == Some(Reason::Unused),
+        ClaimState::Held | ClaimState::Draining => false,
+    }
+}
