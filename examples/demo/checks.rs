@@ -29,6 +29,7 @@ pub(crate) async fn all(script: &Script, stage: &Stage, seen: &State) -> Vec<Che
         taken_over(script, seen),
         returned(stage, seen),
         agreed(seen),
+        told(stage),
         started(stage),
         settled(stage).await,
         lawful(stage).await,
@@ -125,6 +126,16 @@ fn agreed(seen: &State) -> Check {
             seen.n_used_by_pools(),
             seen.n_used()
         ),
+    )
+}
+
+/// Not how many: the controller makes some twenty a second, warnings first, and one that is killed takes with it what waits.
+fn told(stage: &Stage) -> Check {
+    let by_reason = stage.events.by_reason();
+    let tally: Vec<String> = by_reason.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    check(
+        ["BlocksPublished", "Exhausted"].iter().all(|reason| by_reason.contains_key(*reason)),
+        format!("events told of it on Nodes and pools: {}", tally.join(", ")),
     )
 }
 

@@ -14,7 +14,7 @@ use crate::support::objects::Kind;
 use crate::support::views::{Claim, Published};
 
 /// How many lines of news are kept.
-const NEWS: usize = 8;
+const NEWS: usize = 5;
 
 /// The chronicle, which writes itself from the shared watch.
 pub(crate) struct Chronicle(Arc<Mutex<Pages>>);

@@ -10,6 +10,7 @@ mod support;
 
 mod checks;
 mod chronicle;
+mod events;
 mod fleet;
 mod scene;
 mod screen;

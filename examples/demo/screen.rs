@@ -41,7 +41,10 @@ pub(crate) enum Pace {
 pub(crate) struct View<'a> {
     pub(crate) counts: &'a [Count],
     pub(crate) state: &'a State,
+    /// What the objects show.
     pub(crate) news: &'a [String],
+    /// What the controller tells.
+    pub(crate) events: &'a [String],
     /// Whether the scene is over.
     pub(crate) reached: bool,
 }
@@ -131,8 +134,11 @@ impl Screen {
             view.state.n_claims("Cooling"),
             view.state.n_used()
         );
-        for line in view.news {
-            let _ = writeln!(moment, "  {line}");
+        for (title, lines) in [("Blocks and nodes", view.news), ("Events", view.events)] {
+            let _ = writeln!(moment, "{title}:");
+            for line in lines {
+                let _ = writeln!(moment, "  {line}");
+            }
         }
         self.draw(&moment);
     }

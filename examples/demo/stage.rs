@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::chronicle::Chronicle;
+use crate::events::Events;
 use crate::fleet::Fleet;
 use crate::scene::{Action, Count, Scene};
 use crate::screen::{Screen, View};
@@ -35,6 +36,7 @@ pub(crate) struct Stage {
     // Dropped in this order: the servers last.
     pub(crate) crew: Crew,
     pub(crate) chronicle: Chronicle,
+    pub(crate) events: Events,
     pub(crate) rig: Rig,
 }
 
@@ -54,7 +56,8 @@ impl Stage {
     pub(crate) async fn start() -> Result<Self> {
         let rig = Rig::start(Options::default()).await?;
         let chronicle = Chronicle::start(&rig.cluster);
-        Ok(Self { crew: Crew::default(), chronicle, rig })
+        let events = Events::start(rig.cluster.client.clone());
+        Ok(Self { crew: Crew::default(), chronicle, events, rig })
     }
 
     /// What runs, and how to look at it from outside.
@@ -76,7 +79,7 @@ impl Stage {
         members: &[Member],
         screen: &mut Screen,
     ) -> Result<()> {
-        let Self { crew, chronicle, rig } = self;
+        let Self { crew, chronicle, events, rig } = self;
         let patience = PATIENCE + PATIENCE_PER_NODE * u32::try_from(members.len()).unwrap_or(u32::MAX);
         screen.open(&scene.title);
         let mut counts = Vec::new();
@@ -90,7 +93,13 @@ impl Stage {
                 let state = State::seen(&rig.cluster);
                 counts = scene.until.iter().flat_map(|goal| goal.counts(&state)).collect();
                 let reached = acted && counts.iter().all(Count::is_reached);
-                screen.show(&View { counts: &counts, state: &state, news: &chronicle.news(), reached });
+                screen.show(&View {
+                    counts: &counts,
+                    state: &state,
+                    news: &chronicle.news(),
+                    events: &events.latest(),
+                    reached,
+                });
                 if reached {
                     return Ok(());
                 }
@@ -125,6 +134,7 @@ impl Stage {
                     counts: &counts,
                     state: &state,
                     news: &self.chronicle.news(),
+                    events: &self.events.latest(),
                     reached: true,
                 });
                 tokio::time::sleep(BREATH).await;
@@ -142,7 +152,7 @@ impl Stage {
 
     /// Ends everything. A controller that does not end cleanly is an error.
     pub(crate) async fn close(self) -> Result<()> {
-        let Self { crew, chronicle: _, rig } = self;
+        let Self { crew, chronicle: _, events, rig } = self;
         if let Some(controller) = crew.controller {
             let status = controller.sigterm_and_wait().await?;
             if !status.success() {
@@ -151,6 +161,7 @@ impl Stage {
         }
         // Agents end before the servers that they talk to.
         drop(crew.fleet);
+        drop(events);
         drop(rig);
         Ok(())
     }

@@ -19,7 +19,7 @@ use crate::ipam::names::{NodeName, PoolName, Uid};
 use crate::ipam::stable_names;
 use crate::telemetry::metrics::Metrics;
 
-/// How many events may wait. The start of a cluster of a thousand nodes brings one a node; more are not worth the
+/// How many events of each tone may wait. The start of a cluster of a thousand nodes brings one a node; more are not worth the
 /// memory, and are dropped.
 pub const CAPACITY: usize = 1024;
 /// The shortest time between two events of one reason on one object.
@@ -181,23 +181,50 @@ pub struct Event {
 /// The way in. Never waits.
 #[derive(Debug, Clone)]
 pub struct Events {
-    sender: mpsc::Sender<Event>,
+    warnings: mpsc::Sender<Event>,
+    normal: mpsc::Sender<Event>,
     metrics: Metrics,
+}
+
+/// The way out. A warning goes before everything normal: that a pool is full is not to wait until a thousand nodes
+/// have been told that they were served.
+#[derive(Debug)]
+pub struct Waiting {
+    warnings: mpsc::Receiver<Event>,
+    normal: mpsc::Receiver<Event>,
 }
 
 impl Events {
     /// A channel: the way in, and what [`record`] takes.
     #[must_use]
-    pub fn channel(metrics: Metrics) -> (Self, mpsc::Receiver<Event>) {
-        let (sender, receiver) = mpsc::channel(CAPACITY);
-        (Self { sender, metrics }, receiver)
+    pub fn channel(metrics: Metrics) -> (Self, Waiting) {
+        let (warnings, waiting_warnings) = mpsc::channel(CAPACITY);
+        let (normal, waiting_normal) = mpsc::channel(CAPACITY);
+        let waiting = Waiting { warnings: waiting_warnings, normal: waiting_normal };
+        (Self { warnings, normal, metrics }, waiting)
     }
 
-    /// Says that something happened. Dropped, and counted, when too many wait.
+    /// Says that something happened. Dropped, and counted, when too many of its tone wait.
     pub fn tell(&self, event: Event) {
         let reason = event.reason;
-        if self.sender.try_send(event).is_err() {
+        let lane = match reason.tone() {
+            Tone::Warning => &self.warnings,
+            Tone::Normal => &self.normal,
+        };
+        if lane.try_send(event).is_err() {
             self.metrics.event(reason, EventFate::Dropped);
+        }
+    }
+}
+
+impl Waiting {
+    /// The next event, or none when nobody can tell of any more.
+    async fn next(&mut self) -> Option<Event> {
+        tokio::select! {
+            biased;
+            Some(warning) = self.warnings.recv() => Some(warning),
+            Some(normal) = self.normal.recv() => Some(normal),
+            else => None,
         }
     }
 }
@@ -206,7 +233,7 @@ impl Events {
 pub async fn record(
     client: Client,
     timeout: Duration,
-    mut events: mpsc::Receiver<Event>,
+    mut waiting: Waiting,
     metrics: Metrics,
 ) -> anyhow::Result<()> {
     // In a pod the name of the host is that of the pod.
@@ -214,7 +241,7 @@ pub async fn record(
         Reporter { instance: Reporter::from(FIELD_MANAGER).instance, controller: FIELD_MANAGER.to_owned() };
     let mut recently = Recently::default();
     let mut warned = false;
-    while let Some(event) = events.recv().await {
+    while let Some(event) = waiting.next().await {
         if !recently.admits(&event, Instant::now()) {
             metrics.event(event.reason, EventFate::HeldBack);
             continue;
@@ -315,12 +342,32 @@ mod tests {
     #[test]
     fn a_full_channel_drops_and_counts() {
         let metrics = Metrics::default();
-        let (events, _receiver) = Events::channel(metrics.clone());
+        let (events, _waiting) = Events::channel(metrics.clone());
         for _ in 0..CAPACITY + 3 {
             events.tell(event("a", EventReason::NoCapacity));
         }
         let line = "cilium_node_ipam_events_total{reason=\"NoCapacity\",outcome=\"dropped\"} 3";
         assert!(metrics.text().lines().any(|found| found == line), "{}", metrics.text());
+    }
+
+    #[tokio::test]
+    async fn a_warning_goes_before_all_that_is_normal() {
+        let (events, mut waiting) = Events::channel(Metrics::default());
+        for node in ["a", "b"] {
+            events.tell(event(node, EventReason::BlocksPublished));
+        }
+        events.tell(event("c", EventReason::NoCapacity));
+        drop(events);
+        let mut told = Vec::new();
+        while let Some(event) = waiting.next().await {
+            told.push(event);
+        }
+        let expected = [
+            event("c", EventReason::NoCapacity),
+            event("a", EventReason::BlocksPublished),
+            event("b", EventReason::BlocksPublished),
+        ];
+        assert_eq!(told, expected);
     }
 
     #[test]
