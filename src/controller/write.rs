@@ -110,10 +110,12 @@ impl Writer {
             claim.since,
         );
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let before = self.timeline.highest();
         let answer = match self.attempt(api.create(&params, &object)).await {
             Attempt::Applied(created) => match Claim::try_from(&created) {
                 Ok(created) => {
-                    self.timeline.saw(created.revision);
+                    // The only answer to a write that always has a new revision.
+                    self.timeline.read(created.revision, before)?;
                     return Ok((Answer::Done, Seen::Claim(Box::new(created))));
                 }
                 Err(error) => Answer::Unknown(format!("the created claim can't be read: {error}")),

@@ -75,6 +75,14 @@ func (s *supervisor) obey(ctx context.Context, commands <-chan []byte) {
 				revision, err := s.observer.compact(ctx, c.BehindOracle)
 				s.answer(c, answer{Revision: revision}, err)
 			}()
+		case "backup", "restore":
+			go func() {
+				change := s.backup
+				if c.Cmd == "restore" {
+					change = s.restore
+				}
+				s.answer(c, answer{}, change(ctx))
+			}()
 		case "allow":
 			allowance, err := oracle.NewAllowance(c.Rule, c.Node, c.CIDR)
 			if err == nil {

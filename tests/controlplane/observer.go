@@ -45,7 +45,7 @@ type observer struct {
 
 	cancel context.CancelFunc // Ends the watch; owned by whoever holds pauseMu.
 	done   chan struct{}
-	// pauseMu lets one compaction at a time hold up the watch.
+	// pauseMu lets one at a time hold up the watch.
 	pauseMu sync.Mutex
 }
 
@@ -149,6 +149,20 @@ func (o *observer) lost(ctx context.Context, compacted int64) {
 		case <-time.After(probePause):
 		}
 	}
+}
+
+// beginAnew forgets what stood and goes on from what stands now.
+func (o *observer) beginAnew(ctx context.Context) error {
+	o.pauseMu.Lock()
+	defer o.pauseMu.Unlock()
+	o.cancel()
+	<-o.done
+	o.judge.Forget()
+	if err := o.snapshot(ctx); err != nil {
+		return err
+	}
+	o.resume(ctx)
+	return nil
 }
 
 func (o *observer) feed(revision int64, key string, value []byte) {

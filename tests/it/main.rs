@@ -28,6 +28,7 @@ mod oracle;
 mod pools;
 mod real_agent;
 mod replicas;
+mod restored;
 mod returning;
 mod scene;
 mod server_restarts;

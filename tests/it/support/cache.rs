@@ -31,8 +31,10 @@ pub(crate) type Listener = Box<dyn Fn(Kind, &str, Option<&Arc<DynamicObject>>) +
 
 /// The cache; it stops following when it is dropped.
 pub(crate) struct Cache {
+    client: Client,
     shared: Arc<Shared>,
-    _followers: JoinSet<()>,
+    followed: BTreeSet<Kind>,
+    followers: Mutex<JoinSet<()>>,
 }
 
 struct Shared {
@@ -52,28 +54,51 @@ impl Cache {
     pub(crate) async fn start(client: &Client, bell: Bell) -> Result<Self> {
         let shared =
             Arc::new(Shared { kept: Mutex::default(), listeners: Mutex::default(), bell: bell.clone() });
-        let mut followers = JoinSet::new();
         let mut followed = BTreeSet::new();
         for kind in Kind::ALL {
             match kind.api(client).list(&ListParams::default().limit(1)).await {
-                Ok(_) => {
-                    followed.insert(kind);
-                    followers.spawn(follow(kind, client.clone(), Arc::clone(&shared)));
-                }
+                Ok(_) => drop(followed.insert(kind)),
                 // Its CRD is not installed in this test.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        let mut news = bell.listen();
+        let cache = Self { client: client.clone(), shared, followed, followers: Mutex::default() };
+        cache.begin().await?;
+        Ok(cache)
+    }
+
+    /// Forgets everything and begins anew, for a store that went back: a watch from a revision that it does not know any
+    /// more is silent, and what is listed now is older than what was known.
+    pub(crate) async fn begin_anew(&self) -> Result<()> {
+        let known = std::mem::take(&mut self.shared.kept().objects);
+        for (kind, name) in known.iter().flat_map(|(kind, of)| of.keys().map(move |name| (*kind, name))) {
+            self.shared.tell(kind, name, None);
+        }
+        self.begin().await
+    }
+
+    /// Follows every kind from a list on; returns when each was listed.
+    async fn begin(&self) -> Result<()> {
+        let mut news = self.shared.bell.listen();
+        let mut followers = JoinSet::new();
+        std::mem::swap(&mut followers, &mut *self.followers.lock().unwrap_or_else(PoisonError::into_inner));
+        followers.shutdown().await;
+        self.shared.kept().synced.clear();
+        {
+            let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+            for kind in &self.followed {
+                followers.spawn(follow(*kind, self.client.clone(), Arc::clone(&self.shared)));
+            }
+        }
         let synced = async {
-            while shared.kept().synced != followed {
+            while self.shared.kept().synced != self.followed {
                 news.changed().await?;
             }
             Ok(())
         };
         match tokio::time::timeout(SYNC_TIMEOUT, synced).await {
-            Ok(outcome) => outcome.map(|()| Self { shared, _followers: followers }),
+            Ok(outcome) => outcome,
             Err(_) => bail!("the first lists took longer than {SYNC_TIMEOUT:?}"),
         }
     }

@@ -181,6 +181,17 @@ impl ControlPlane {
         self.peer.ask(json!({"cmd": "start", "target": target.name()}), START_TIMEOUT).await.map(drop)
     }
 
+    /// Copies the store. Both servers start again on their data.
+    pub(crate) async fn backup(&self) -> Result<()> {
+        self.peer.ask(json!({"cmd": "backup"}), START_TIMEOUT).await.map(drop)
+    }
+
+    /// Puts the last copy in the place of the store. Both servers start again, and the oracle begins anew with what
+    /// stands then.
+    pub(crate) async fn restore(&self) -> Result<()> {
+        self.peer.ask(json!({"cmd": "restore"}), START_TIMEOUT).await.map(drop)
+    }
+
     /// What the oracle makes of everything that was written before this call.
     pub(crate) async fn oracle(&self) -> Result<OracleReport> {
         let answer = self.peer.ask(json!({"cmd": "oracle"}), ASK_TIMEOUT).await?;

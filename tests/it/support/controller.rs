@@ -113,6 +113,14 @@ impl Controller {
         Ok((code, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
     }
 
+    /// Returns how it ended by itself.
+    pub(crate) async fn wait_ended(mut self, deadline: Duration) -> Result<ExitStatus> {
+        match tokio::time::timeout(deadline, self.child.wait()).await {
+            Ok(status) => Ok(status?),
+            Err(_) => bail!("the controller still runs after {deadline:?}:\n{}", tails::tail(&self.log)),
+        }
+    }
+
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.id()
     }

@@ -1,0 +1,65 @@
+// A backup of the store, and its restore: what an administrator does with etcd, as far as the API server can tell.
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+)
+
+// backup copies the store while both servers are down, and starts them again.
+func (s *supervisor) backup(ctx context.Context) error {
+	return s.withServersDown(ctx, func() error {
+		if err := os.RemoveAll(s.backupFolder()); err != nil {
+			return err
+		}
+		return os.CopyFS(s.backupFolder(), os.DirFS(s.storeFolder()))
+	})
+}
+
+// restore puts the backup in the place of the store. The oracle begins anew with what stands then: a store that goes
+// back has no single order of events. What agents hold, it keeps.
+func (s *supervisor) restore(ctx context.Context) error {
+	if _, err := os.Stat(s.backupFolder()); err != nil {
+		return errors.Join(errors.New("there is no backup"), err)
+	}
+	return s.withServersDown(ctx, func() error {
+		if err := os.RemoveAll(s.storeFolder()); err != nil {
+			return err
+		}
+		return os.CopyFS(s.storeFolder(), os.DirFS(s.backupFolder()))
+	})
+}
+
+// withServersDown stops both servers, carries out change, and starts them again. The oracle has read everything that
+// was written before, and reads what stands before the API server writes again.
+func (s *supervisor) withServersDown(ctx context.Context, change func() error) error {
+	if err := s.apiserver.kill(); err != nil { // All that it has is in etcd, and a clean stop takes many seconds.
+		return err
+	}
+	if _, err := s.observer.catchUp(ctx); err != nil {
+		return err
+	}
+	if err := s.etcd.stop(); err != nil {
+		return err
+	}
+	if err := change(); err != nil {
+		return err
+	}
+	if err := s.etcd.start(ctx); err != nil {
+		return err
+	}
+	if err := s.observer.beginAnew(ctx); err != nil {
+		return err
+	}
+	if err := s.apiserver.start(ctx); err != nil {
+		return err
+	}
+	s.collector.restart(ctx)
+	return nil
+}
+
+func (s *supervisor) storeFolder() string  { return filepath.Join(s.data, "etcd") }
+func (s *supervisor) backupFolder() string { return filepath.Join(s.data, "etcd-backup") }
