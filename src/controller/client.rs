@@ -7,7 +7,9 @@ use kube::api::{Api, ListParams};
 use kube::client::ClientBuilder;
 use kube::{Client, Config};
 use tower::timeout::TimeoutLayer;
+use tower::util::MapResponseLayer;
 
+use super::retry_after;
 use super::timeline::{Timeline, WentBack};
 use super::watch::WATCH_SECONDS;
 use crate::api::watched::{Watched, Wire};
@@ -48,6 +50,14 @@ pub enum ReadError {
     WentBack(#[from] WentBack),
 }
 
+impl ReadError {
+    /// How long the server asks to wait.
+    #[must_use]
+    pub fn asked_wait(&self) -> Option<Duration> {
+        if let Self::Kube(error) = self { retry_after::asked_by(error) } else { None }
+    }
+}
+
 impl Clients {
     /// Clients of a cluster.
     ///
@@ -59,8 +69,11 @@ impl Clients {
         reads.default_retry = false;
         let writes = reads.clone();
         reads.read_timeout = Some(Duration::from_secs(WATCH_SECONDS.into()) + SILENCE_MARGIN);
-        let reads = ClientBuilder::try_from(reads)?.with_layer(&TimeoutLayer::new(timeout)).build();
-        Ok(Self { reads, writes: Client::try_from(writes)?, timeout })
+        let readable = MapResponseLayer::new(retry_after::with_status);
+        let limit = TimeoutLayer::new(timeout);
+        let reads = ClientBuilder::try_from(reads)?.with_layer(&readable).with_layer(&limit).build();
+        let writes = ClientBuilder::try_from(writes)?.with_layer(&readable).build();
+        Ok(Self { reads, writes, timeout })
     }
 
     /// A consistent list of a selection of one kind: the objects, and the revision that the list shows.

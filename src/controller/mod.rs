@@ -12,6 +12,7 @@ pub mod events;
 pub mod input;
 pub mod mode;
 mod report;
+mod retry_after;
 pub mod run;
 pub mod tasks;
 pub mod timeline;

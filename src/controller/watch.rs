@@ -15,6 +15,7 @@ use tracing::{info, warn};
 
 use super::client::{Clients, ReadError};
 use super::input::Input;
+use super::retry_after;
 use super::timeline::Timeline;
 use crate::api::watched::{Watched, Wire};
 use crate::ipam::names::Revision;
@@ -40,6 +41,11 @@ pub(super) struct Backoff {
 impl Backoff {
     pub(super) fn reset(&mut self) {
         self.failures = 0;
+    }
+
+    /// The next wait, or what the server asks for if that is longer.
+    pub(super) fn next_or(&mut self, asked: Option<Duration>) -> Duration {
+        self.next().max(asked.unwrap_or_default())
     }
 
     pub(super) fn next(&mut self) -> Duration {
@@ -109,7 +115,7 @@ impl Watches {
                     Observation::Deleted { kind: W::KIND, name: object.name(), revision: object.revision() }
                 }
                 Err(error) => {
-                    let wait = backoff.next();
+                    let wait = backoff.next_or(asked_by(&error));
                     self.metrics.watch_failed(W::KIND);
                     warn!(kind = W::KIND.as_str(), %error, retry_in = ?wait, "watch failed");
                     tokio::time::sleep(wait).await;
@@ -142,7 +148,7 @@ impl Watches {
                 Ok(revision) => return Ok(revision),
                 Err(ReadError::WentBack(error)) => return Err(error.into()),
                 Err(error) => {
-                    let wait = backoff.next();
+                    let wait = backoff.next_or(error.asked_wait());
                     self.metrics.watch_failed(W::KIND);
                     warn!(kind = W::KIND.as_str(), %error, retry_in = ?wait, "list failed");
                     tokio::time::sleep(wait).await;
@@ -169,6 +175,17 @@ impl Watches {
     }
 }
 
+/// The wait that the server asks for in the answer to a list or to the start of a watch.
+fn asked_by(error: &watcher::Error) -> Option<Duration> {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => retry_after::asked_by(error),
+        watcher::Error::WatchError(status) => retry_after::asked_for(status),
+        watcher::Error::NoResourceVersion => None,
+    }
+}
+
 /// Follows a stream of anything until it has something to say, with waits that grow. For kinds that are no part of
 /// the world.
 pub(super) async fn next_event<K, S>(events: &mut S, backoff: &mut Backoff, what: &str) -> Option<Event<K>>
@@ -185,7 +202,7 @@ where
                 return event;
             }
             Err(error) => {
-                let wait = backoff.next();
+                let wait = backoff.next_or(asked_by(&error));
                 warn!(%error, retry_in = ?wait, "watch of {what} failed");
                 tokio::time::sleep(wait).await;
             }

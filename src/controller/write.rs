@@ -15,6 +15,7 @@ use serde_json::Value;
 use tracing::{debug, info, warn};
 
 use super::client::{Clients, FIELD_MANAGER, ReadError};
+use super::retry_after;
 use super::timeline::Timeline;
 use super::watch::Backoff;
 use crate::api::cilium_node::{ManagedFields, merge_patch, new_cilium_node, ping_patch, touch_patch};
@@ -332,7 +333,7 @@ impl Writer {
                 Ok(found) => return Ok(found),
                 Err(ReadError::WentBack(error)) => return Err(error.into()),
                 Err(error) => {
-                    let wait = backoff.next();
+                    let wait = backoff.next_or(error.asked_wait());
                     warn!(%error, retry_in = ?wait, "read failed");
                     tokio::time::sleep(wait).await;
                 }
@@ -358,12 +359,7 @@ const UNPARSED: &str = "Failed to parse error data";
 /// What a parsed answer means. Only a refusal of the request itself says for sure that nothing was applied.
 fn classify<T>(status: &Status) -> Attempt<T> {
     let why = format!("{} ({} {})", status.message, status.code, status.reason);
-    let wait = status
-        .details
-        .as_ref()
-        .map(|details| u64::from(details.retry_after_seconds))
-        .filter(|seconds| *seconds > 0)
-        .map(Duration::from_secs);
+    let wait = retry_after::asked_for(status);
     let names_uid = status
         .details
         .as_ref()

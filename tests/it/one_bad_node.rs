@@ -1,7 +1,7 @@
 //! One node whose writes hang or fail for ever delays no other node, and is not asked after in a hot loop
 //! (traps 12 and 15 of other systems: writes under one lock, and work that freezes on one stuck object).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
@@ -14,6 +14,9 @@ use crate::support::rig::under_oracle;
 
 /// For each wait.
 const SOON: Duration = Duration::from_secs(60);
+
+/// What an overloaded server asks for.
+const LONG_WAIT: Duration = Duration::from_secs(20);
 
 /// Longer than any wait of this test, so that a stuck write stays stuck until the test lets it go.
 const NEVER: &str = "10m";
@@ -83,8 +86,13 @@ async fn node_whose_writes_fail_is_tried_with_growing_pauses() -> Result<()> {
             let patches = Requests::new(Verb::Patch, Kind::CiliumNode).of(node);
             planted.push((node, proxy.plant(patches, fault, Often::Always)));
         }
+        let patient = Fleet::names(10..11);
+        let patches = Requests::new(Verb::Patch, Kind::CiliumNode).of(&patient[0]);
+        let asked_to_wait =
+            proxy.plant(patches, Fault::TooMany(LONG_WAIT.as_secs().try_into()?), Often::Always);
+        let began = Instant::now();
         let mut bad = Fleet::new(rig);
-        bad.join(&Fleet::names(0..planted.len())).await?;
+        bad.join(&[Fleet::names(0..planted.len()), patient].concat()).await?;
         let mut fleet = Fleet::new(rig);
         for wave in 1..4 {
             let names = Fleet::names(wave * 20..(wave + 1) * 20);
@@ -98,7 +106,11 @@ async fn node_whose_writes_fail_is_tried_with_growing_pauses() -> Result<()> {
             eprintln!("{node}: {planted}");
             ensure!((2..14).contains(&planted.fired()), "{node}: {planted}");
         }
-        drop(planted);
+        // What the server asks for goes before pauses of our own, however long this took.
+        let most = began.elapsed().as_secs() / LONG_WAIT.as_secs() + 1;
+        eprintln!("asked to wait {LONG_WAIT:?}: {asked_to_wait}");
+        ensure!((1..=most).contains(&asked_to_wait.fired().try_into()?), "{asked_to_wait}, at most {most}");
+        drop((planted, asked_to_wait));
         bad.wait_ready(SOON).await?;
         Ok((controller, proxy))
     })
