@@ -69,6 +69,10 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
     request_timeout: Duration,
 
+    /// How often to compare the bookkeeping with the objects that it follows from. It costs a pass over everything.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = pause)]
+    self_check_interval: Duration,
+
     /// Leave `metadata.managedFields` of CiliumNodes as it is. Removing it halves what every agent has to receive.
     #[arg(long)]
     keep_managed_fields: bool,
@@ -84,6 +88,15 @@ pub struct Args {
     /// How log lines on standard error look. RUST_LOG says what is logged.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = logs::Format::Text)]
     log_format: logs::Format,
+}
+
+/// A duration that is not zero.
+fn pause(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("must be longer than zero".to_owned()),
+        Ok(pause) => Ok(pause),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 fn family(text: &str) -> Result<Family, String> {
@@ -162,6 +175,7 @@ fn options(args: &Args) -> Options {
         },
         max_parallel_writes: usize::from(args.max_parallel_writes),
         managed_fields: if args.keep_managed_fields { ManagedFields::Kept } else { ManagedFields::Dropped },
+        self_check_interval: args.self_check_interval,
         purpose: if args.dry_run { Purpose::DryRun } else { Purpose::Serve },
     }
 }

@@ -6,7 +6,7 @@ use kube::api::Api;
 use kube::runtime::watcher::{self, Event, watcher};
 
 use super::input::Input;
-use super::watch::{Backoff, Watches, next_event};
+use super::watch::{Backoff, WATCH_SECONDS, Watches, next_event};
 use crate::cilium::settings::from_config;
 use crate::world::objects::Mode;
 
@@ -21,7 +21,8 @@ pub async fn follow(watches: Watches, namespace: String) -> anyhow::Result<()> {
 
 async fn follow_for_ever(watches: Watches, namespace: String) -> anyhow::Result<()> {
     let api: Api<ConfigMap> = Api::namespaced(watches.clients.reads.clone(), &namespace);
-    let config = watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}"));
+    let config =
+        watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}")).timeout(WATCH_SECONDS);
     let mut events = watcher(api, config).boxed();
     let mut backoff = Backoff::default();
     let mut found = None;

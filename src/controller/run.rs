@@ -32,8 +32,6 @@ use crate::world::{Now, World};
 
 /// How many inputs are taken in before the next decisions: decisions on a burst are made once.
 const BATCH: usize = 256;
-/// How often the world is compared with what its objects say. It costs a pass over everything.
-const SELF_CHECK: Duration = Duration::from_secs(300);
 
 /// How the controller runs.
 #[derive(Debug, Clone)]
@@ -48,6 +46,8 @@ pub struct Options {
     pub max_parallel_writes: usize,
     /// Whether patches of CiliumNodes remove `managedFields`.
     pub managed_fields: ManagedFields,
+    /// How often the world is compared with what its objects say. It costs a pass over everything.
+    pub self_check_interval: Duration,
     /// Whether anything is written.
     pub purpose: Purpose,
 }
@@ -234,7 +234,7 @@ impl Loop {
         self.reporter.readiness(&self.world);
         self.reporter.show(&self.world);
         let mut beats = tokio::time::interval(heartbeat::INTERVAL);
-        let mut self_check = tokio::time::interval(SELF_CHECK);
+        let mut self_check = tokio::time::interval(self.options.self_check_interval);
         self_check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut batch = Vec::with_capacity(BATCH);
         loop {
@@ -322,10 +322,16 @@ impl Loop {
                 let slot = slots.acquire_owned().await;
                 let in_flight = metrics.write_begins();
                 let began = Instant::now();
-                let outcome = carrier.carry_out(write).await?;
+                let outcome = carrier.carry_out(&write).await?;
                 metrics.write_ended(kind, &outcome.answer, began.elapsed());
                 drop((in_flight, slot));
-                if outcome.answer == Answer::Done {
+                let is_done = match &outcome.answer {
+                    Answer::Done => true,
+                    // Only the answer was lost.
+                    Answer::Unknown(_) => write.is_shown_by(&outcome.seen),
+                    Answer::Moved(_) | Answer::Refused(..) => false,
+                };
+                if is_done {
                     tidings.tell(&events);
                 }
                 // The loop is gone only when the process ends.

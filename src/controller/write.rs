@@ -72,29 +72,29 @@ enum Part {
 
 impl Writer {
     /// Carries out `write` and returns what became of it; an error ends the process.
-    pub async fn carry_out(&self, write: Write) -> anyhow::Result<Outcome> {
+    pub async fn carry_out(&self, write: &Write) -> anyhow::Result<Outcome> {
         let (key, effect, node) = (write.key(), write.effect(), write.node().cloned());
         let (answer, seen) = match write {
-            Write::CreateClaim(claim) => self.create_claim(&claim).await?,
-            Write::Publish(publication) => self.publish(&publication).await?,
-            Write::ConfirmClaims(node) => (Answer::Done, self.claims_of(&node).await?),
-            Write::ReadClaim(cidr, _) => (Answer::Done, self.read_claim(cidr).await?),
-            Write::UpdateClaim(update) => self.update_claim(&update).await?,
-            Write::ReadCiliumNode(node) => (Answer::Done, self.read_cilium_node(&node).await?),
-            Write::ReadNode(node, as_of) => (Answer::Done, self.read_node(&node, as_of).await?),
+            Write::CreateClaim(claim) => self.create_claim(claim).await?,
+            Write::Publish(publication) => self.publish(publication).await?,
+            Write::ConfirmClaims(node) => (Answer::Done, self.claims_of(node).await?),
+            Write::ReadClaim(cidr, _) => (Answer::Done, self.read_claim(*cidr).await?),
+            Write::UpdateClaim(update) => self.update_claim(update).await?,
+            Write::ReadCiliumNode(node) => (Answer::Done, self.read_cilium_node(node).await?),
+            Write::ReadNode(node, as_of) => (Answer::Done, self.read_node(node, *as_of).await?),
             Write::Touch(touch) => {
-                self.patch_cilium_node(&touch.node, Part::Object, touch_patch(&touch)).await?
+                self.patch_cilium_node(&touch.node, Part::Object, touch_patch(touch)).await?
             }
             Write::Ping(ping) => {
                 debug!(node = %ping.node, step = ?ping.step, "ping");
-                self.patch_cilium_node(&ping.node, Part::Status, ping_patch(&ping)).await?
+                self.patch_cilium_node(&ping.node, Part::Status, ping_patch(ping)).await?
             }
-            Write::CreateCiliumNode(new) => self.create_cilium_node(&new).await?,
+            Write::CreateCiliumNode(new) => self.create_cilium_node(new).await?,
             Write::PoolStatus(status) => {
-                self.patch_pool(&status.pool, Part::Status, pool_status::merge_patch(&status)).await
+                self.patch_pool(&status.pool, Part::Status, pool_status::merge_patch(status)).await
             }
             Write::PoolFinalizers(write) => {
-                self.patch_pool(&write.pool, Part::Object, pool_status::finalizers_patch(&write)).await
+                self.patch_pool(&write.pool, Part::Object, pool_status::finalizers_patch(write)).await
             }
         };
         Ok(Outcome { key, effect, node, answer, seen })

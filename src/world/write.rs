@@ -12,7 +12,7 @@ use super::observe::PoolObject;
 use super::status::{ConditionType, PoolStatus};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
-use crate::ipam::claim::{Claim, Reason};
+use crate::ipam::claim::{Claim, ClaimState, Reason};
 use crate::ipam::names::{NodeName, PoolName, Revision, Uid};
 
 /// One write, or one read that settles a doubt.
@@ -259,6 +259,37 @@ impl Write {
             Self::ConfirmClaims(_) | Self::ReadClaim(..) | Self::ReadCiliumNode(_) | Self::ReadNode(..) => {
                 Effect::Read
             }
+        }
+    }
+
+    /// Whether what was found shows what this write was to bring about. For a write without an answer: it may have been
+    /// applied all the same.
+    #[must_use]
+    pub fn is_shown_by(&self, found: &Seen) -> bool {
+        match (self, found) {
+            (Self::CreateClaim(new), Seen::Claim(found)) => {
+                found.node == new.node && found.node_uid == new.node_uid
+            }
+            (Self::UpdateClaim(update), Seen::Claim(found)) => {
+                found.uid == update.uid
+                    && match &update.change {
+                        ClaimChange::Hold(node_uid) => {
+                            found.state == ClaimState::Held && found.node_uid == *node_uid
+                        }
+                        ClaimChange::Release(reason) => {
+                            found.state == ClaimState::Releasing && found.reason == Some(*reason)
+                        }
+                        ClaimChange::Cool => found.state == ClaimState::Cooling,
+                        ClaimChange::Delete => false,
+                    }
+            }
+            (Self::UpdateClaim(update), Seen::Absent(_)) => update.change == ClaimChange::Delete,
+            (Self::Publish(publication), Seen::CiliumNode(found)) => {
+                found.uid == publication.uid
+                    && publication.added.iter().all(|cidr| found.pod_cidrs.contains(cidr))
+                    && publication.entries.keys().all(|address| found.pool.contains(*address))
+            }
+            _ => false,
         }
     }
 }

@@ -114,3 +114,48 @@ async fn lost_answers_to_first_lists_and_watches_are_asked_for_again() -> Result
     })
     .await
 }
+
+/// One line for each step in the life of a block, also where the answer to it was lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_answers_lose_no_line_of_the_log() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let pool = PoolSpec::new("p").select("zone", "a").ipv4(28, &["10.1.0.0/24"]);
+        rig.cluster.create_pool(&pool.with("reuseAfterNodeLoss", "1s")).await?;
+        let proxy = Proxy::start(&rig.control_plane, rig.cluster.bell.clone()).await?;
+        let flags = ["--request-timeout", "1s"];
+        let controller = Controller::start_ready_behind(&rig.control_plane, &proxy, &flags).await?;
+        let planted = [
+            (Verb::Create, Kind::Block),
+            (Verb::Patch, Kind::CiliumNode),
+            (Verb::Patch, Kind::Block),
+            (Verb::Delete, Kind::Block),
+        ]
+        // Of patches of the claim both: to Releasing and to Cooling.
+        .map(|(verb, kind)| proxy.plant(Requests::new(verb, kind), Fault::AnswerLost, Often::Times(2)));
+
+        let told = |step: &str| format!("{step} node=n000 pool=\"p\" block=");
+        let mut fleet = Fleet::new(rig);
+        let names = Fleet::names(0..2);
+        fleet.join(&names).await?;
+        fleet.wait_ready(SOON).await?;
+        // Before that is settled, it would be found gone.
+        controller.wait_logged(&told("Published"), SOON).await?;
+        fleet.leave(&names[..1]).await?;
+        fleet.wait_gone(&names[..1], SOON).await?;
+        fleet.wait_all_rested(SOON).await?;
+
+        for planted in &planted[..3] {
+            ensure!(planted.fired() == 2, "{planted}");
+        }
+        ensure!(planted[3].fired() > 0, "{}", planted[3]);
+        for step in ["Releasing", "Cooling", "Freed"] {
+            controller.wait_logged(&told(step), SOON).await?;
+        }
+        let log = std::fs::read_to_string(controller.log())?;
+        for step in ["Claimed", "Published", "Releasing", "Cooling", "Freed"] {
+            ensure!(log.matches(&told(step)).count() == 1, "{step}:\n{log}");
+        }
+        Ok((controller, proxy))
+    })
+    .await
+}

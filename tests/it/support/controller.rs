@@ -29,6 +29,10 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// A whole dry run: it lists everything and plans once.
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How often a controller compares what it knows with the objects that it follows from. One that finds a difference
+/// ends itself, as this is no release build.
+const SELF_CHECK_INTERVAL: &str = "1s";
+
 /// Numbers the log files of this process.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
@@ -65,6 +69,7 @@ impl Controller {
         let child = command(kubeconfig)
             .args(["run", "--listen", "127.0.0.1:0", "--address-file"])
             .arg(&address_file)
+            .args(["--self-check-interval", SELF_CHECK_INTERVAL])
             .args(flags)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
@@ -103,14 +108,7 @@ impl Controller {
 
     /// The status code and body of a GET of its HTTP server.
     pub(crate) async fn get(&self, path: &str) -> Result<(u16, String)> {
-        let address = std::fs::read_to_string(&self.address_file).context("its address")?;
-        let mut stream = TcpStream::connect(address.trim()).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: controller\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        tokio::time::timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await??;
-        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no HTTP answer")?;
-        Ok((code, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
+        get(&self.address_file, path).await
     }
 
     /// Returns how it ended by itself.
@@ -127,6 +125,18 @@ impl Controller {
 
     pub(crate) fn log(&self) -> &Path {
         &self.log
+    }
+
+    /// Returns when a line of its log has these words. It has no channel to this process, so the file is looked at.
+    pub(crate) async fn wait_logged(&self, words: &str, deadline: Duration) -> Result<()> {
+        let limit = tokio::time::Instant::now() + deadline;
+        while !std::fs::read_to_string(&self.log)?.contains(words) {
+            if tokio::time::Instant::now() > limit {
+                bail!("{words:?} was not logged in {deadline:?}:\n{}", tails::tail(&self.log));
+            }
+            tokio::time::sleep(PROBE_PAUSE).await;
+        }
+        Ok(())
     }
 
     /// Ends it as the kernel or a power cut would, and returns when it is gone.
@@ -152,6 +162,18 @@ impl Controller {
         let status = Command::new("sh").arg("-c").arg(format!("kill -{signal} {pid}")).status().await?;
         if status.success() { Ok(()) } else { bail!("kill -{signal} {pid}: {status}") }
     }
+}
+
+/// The status code and body of a GET of the HTTP server whose address is in the file.
+pub(crate) async fn get(address_file: &Path, path: &str) -> Result<(u16, String)> {
+    let address = std::fs::read_to_string(address_file).context("its address")?;
+    let mut stream = TcpStream::connect(address.trim()).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: controller\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    tokio::time::timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await??;
+    let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no HTTP answer")?;
+    Ok((code, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
 }
 
 /// What a fresh controller would write now, one line a write.

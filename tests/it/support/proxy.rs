@@ -417,17 +417,18 @@ impl Shared {
             }
         }
         let body = body.map_err(anyhow::Error::from);
-        let (Some(Verb::Watch), Some(kind)) = (asked.verb, asked.kind) else {
+        let Some(Verb::Watch) = asked.verb else {
             // Whole, so that what is lost is lost after the server has carried it out.
             let whole = Full::new(body.collect().await?.to_bytes());
             return Ok(Response::from_parts(parts, whole.map_err(from_infallible).boxed_unsync()));
         };
         let held = self.held.subscribe();
+        let kind = asked.kind;
         let frames = BodyStream::new(body).then(move |frame| {
             let mut held = held.clone();
             async move {
                 // The sender is gone only when the proxy is.
-                let _ = held.wait_for(|held| !held.contains(&kind)).await;
+                let _ = held.wait_for(|held| kind.is_none_or(|kind| !held.contains(&kind))).await;
                 frame
             }
         });

@@ -13,7 +13,7 @@ use super::control_plane::{ControlPlane, Options};
 use super::holdings::Holdings;
 use super::objects::Kind;
 use super::views::Claim;
-use super::{controller, tails};
+use super::{bookkeeping, controller, tails};
 
 /// What may still be under way when a test has seen what it wanted: some writes of the controller.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -52,7 +52,8 @@ impl Rig {
         self.control_plane.assert_clean().await
     }
 
-    /// The ending: all selected nodes are served, no block is left between two states, a fresh controller would write nothing, and nothing was found.
+    /// The ending: all selected nodes are served, no block is left between two states, a fresh controller would write
+    /// nothing, one that runs knows what the objects say, and nothing was found.
     pub(crate) async fn assert_settled(&self) -> Result<()> {
         let excused = self.excused.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.cluster.wait_served(SETTLE_TIMEOUT, &excused).await?;
@@ -67,6 +68,7 @@ impl Rig {
                 controller::assert_no_writes_proposed(&self.control_plane).await?;
             }
         }
+        bookkeeping::wait_agreement(self.control_plane.dir(), &self.cluster, SETTLE_TIMEOUT).await?;
         self.assert_clean().await
     }
 }

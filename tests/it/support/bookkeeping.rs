@@ -1,0 +1,120 @@
+//! Whether the running controllers know what the objects say: what a controller serves at `/metrics` is compared with a
+//! count of the objects, and its own comparison of everything derived must have found nothing since.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use super::cluster::Cluster;
+use super::controller;
+use super::objects::Kind;
+use super::views::Claim;
+
+/// The pause between two looks at `/metrics`, which is at most a second old.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What is logged by a controller whose bookkeeping is broken.
+const BROKEN: [&str; 2] = ["panicked at", "BrokenInvariant"];
+
+/// Series by name and labels.
+type Metrics = BTreeMap<String, String>;
+
+/// Returns when every controller that runs in `dir` agrees with the objects.
+pub(crate) async fn wait_agreement(dir: &Path, cluster: &Cluster, deadline: Duration) -> Result<()> {
+    for log in files(dir, "log") {
+        let text = fs::read_to_string(&log)?;
+        if let Some(line) = text.lines().find(|line| BROKEN.iter().any(|word| line.contains(word))) {
+            bail!("{}: {line}", log.display());
+        }
+    }
+    for address in files(dir, "address") {
+        // One that has ended answers no more.
+        let Ok(first) = metrics(&address).await else { continue };
+        let limit = tokio::time::Instant::now() + deadline;
+        loop {
+            let Ok(now) = metrics(&address).await else {
+                bail!("the controller of {} has ended meanwhile", address.display())
+            };
+            let Some(difference) = difference(&first, &now, cluster) else { break };
+            if tokio::time::Instant::now() > limit {
+                bail!(
+                    "the controller of {} does not agree with the objects: {difference}",
+                    address.display()
+                );
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+    Ok(())
+}
+
+/// What the controller has and the objects have not, or the other way round.
+fn difference(first: &Metrics, now: &Metrics, cluster: &Cluster) -> Option<String> {
+    let value = |metrics: &Metrics, name: &str| metrics.get(name).cloned().unwrap_or_default();
+    let checks = "cilium_node_ipam_self_checks_total";
+    // One may have been under way at the first look.
+    let (before, after): (u64, u64) = (value(first, checks).parse().ok()?, value(now, checks).parse().ok()?);
+    if after < before + 2 {
+        return Some(format!("{} self-checks so far", after - before));
+    }
+    expected(cluster).into_iter().find_map(|(name, expected)| {
+        let found = value(now, &name);
+        (found != expected).then(|| format!("{name} is {found:?}, and should be {expected}"))
+    })
+}
+
+/// What the objects say, as a controller would serve it.
+fn expected(cluster: &Cluster) -> Metrics {
+    let mut expected = Metrics::new();
+    expected.insert("cilium_node_ipam_self_check_differences".to_owned(), "0".to_owned());
+    for (kind, name) in [
+        (Kind::Node, "Node"),
+        (Kind::CiliumNode, "CiliumNode"),
+        (Kind::Pool, "NodeIPPool"),
+        (Kind::Block, "NodeIPBlock"),
+    ] {
+        let series = format!("cilium_node_ipam_objects{{kind=\"{name}\"}}");
+        expected.insert(series, cluster.objects(kind).len().to_string());
+    }
+    let claims: Vec<Claim> = cluster.objects(Kind::Block).iter().map(|block| Claim::of(block)).collect();
+    for pool in cluster.objects(Kind::Pool) {
+        let name = pool.metadata.name.as_deref().unwrap_or_default();
+        for (family, separator) in [("ipv4", '.'), ("ipv6", ':')] {
+            if pool.data["spec"][family].is_null() {
+                continue;
+            }
+            for (state, word) in [("Held", "held"), ("Cooling", "cooling")] {
+                let is_one = |claim: &&Claim| {
+                    claim.pool == name && claim.state == state && claim.cidr.contains(separator)
+                };
+                let series = format!(
+                    "cilium_node_ipam_pool_blocks{{pool=\"{name}\",family=\"{family}\",state=\"{word}\"}}"
+                );
+                expected.insert(series, claims.iter().filter(is_one).count().to_string());
+            }
+        }
+    }
+    expected
+}
+
+async fn metrics(address: &Path) -> Result<Metrics> {
+    let (code, text) = controller::get(address, "/metrics").await?;
+    if code != 200 {
+        bail!("/metrics: {code}");
+    }
+    let series = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
+    Ok(series.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+/// The files of controllers in the directory with this extension.
+fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = dir.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("controller-") && path.extension().is_some_and(|found| found == extension)
+    };
+    entries.filter(is_one).collect()
+}
