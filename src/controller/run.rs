@@ -239,6 +239,9 @@ impl Loop {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
             self.reporter.beat();
+            if let Some(contradiction) = self.world.contradiction() {
+                return Err(contradiction.clone().into());
+            }
             self.decide();
             self.reporter.show_if_due(&self.world);
             let snapshot_due = self.reporter.due();

@@ -11,7 +11,7 @@ use kube_core::SelectorExt;
 use super::World;
 use super::absence::Departure;
 use super::objects::{CiliumNode, Node};
-use super::observe::{Kind, Listing, Object, Observation, PoolObject, Unreadable};
+use super::observe::{Contradiction, Kind, Listing, Object, Observation, PoolObject, Unreadable};
 use super::write::{Answer, Effect, ObjectKey, Outcome, Seen};
 use super::{KnownClaim, Now};
 use crate::ipam::addresses::AddressSet;
@@ -131,6 +131,9 @@ impl World {
         let Listing { kind, at_least, at_most, objects } = listing;
         let listed: BTreeSet<String> = objects.iter().map(Object::name).collect();
         for object in objects {
+            if !matches!(object, Object::Unreadable(..)) {
+                self.compare(kind, &object.name(), object.revision(), at_least);
+            }
             self.observe_object(object, Source::Watch);
         }
         for name in self.names_of(kind) {
@@ -140,6 +143,17 @@ impl World {
         }
         self.listed.insert(kind, at_most);
         self.reach(kind, at_least);
+    }
+
+    /// Notes a contradiction: of an object that was known at a version, no read as of that version or later shows an
+    /// earlier one.
+    fn compare(&mut self, kind: Kind, name: &str, shown: Revision, as_of: Revision) {
+        let known = self.known_revision(kind, name);
+        if let Some(known) = known.filter(|known| shown < *known && *known <= as_of)
+            && self.contradiction.is_none()
+        {
+            self.contradiction = Some(Contradiction { kind, name: name.to_owned(), shown, as_of, known });
+        }
     }
 
     fn names_of(&self, kind: Kind) -> Vec<String> {
@@ -414,6 +428,7 @@ impl World {
     fn observe_claims_of(&mut self, node: &NodeName, revision: Revision, claims: Vec<Claim>) {
         let found: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
         for claim in claims {
+            self.compare(Kind::Claim, &claim.cidr.object_name(), claim.revision, revision);
             self.observe_claim(claim, Source::Answer(Some(revision)));
         }
         let missing: Vec<Cidr> =

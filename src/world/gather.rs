@@ -82,6 +82,7 @@ impl Gathering {
             servings: BTreeMap::new(),
             flights: BTreeMap::new(),
             agenda: Agenda::default(),
+            contradiction: None,
         };
         for kind in Kind::ALL {
             if let Some(listing) = self.listings.remove(&kind) {

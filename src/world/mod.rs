@@ -32,7 +32,7 @@ use crate::ipam::report::PoolPlan;
 
 use agenda::Agenda;
 use objects::{CiliumNode, Mode, Node, Settings, Shown};
-use observe::{Kind, PoolObject, Unreadable};
+use observe::{Contradiction, Kind, PoolObject, Unreadable};
 use write::{ObjectKey, Presence, Write};
 
 /// The time of a decision, given from outside.
@@ -133,6 +133,7 @@ pub struct World {
     servings: BTreeMap<NodeName, Serving>,
     flights: BTreeMap<ObjectKey, Option<NodeName>>,
     agenda: Agenda,
+    contradiction: Option<Contradiction>,
 }
 
 impl World {
@@ -320,6 +321,22 @@ impl World {
                     && ranges.cidrs.keys().any(|declared| declared.covers(cidr))
             })
         })
+    }
+
+    /// What was shown that can't be true of one store (safety rule 8). Nothing may be decided on this world any more.
+    #[must_use]
+    pub fn contradiction(&self) -> Option<&Contradiction> {
+        self.contradiction.as_ref()
+    }
+
+    /// The version in which an object is known.
+    fn known_revision(&self, kind: Kind, name: &str) -> Option<Revision> {
+        match kind {
+            Kind::Node => self.nodes.get(&NodeName::from(name)).map(|known| known.revision),
+            Kind::CiliumNode => self.cilium_nodes.get(&NodeName::from(name)).map(|known| known.revision),
+            Kind::Pool => self.pools.get(&PoolName::from(name)).map(|known| known.revision),
+            Kind::Claim => self.claim_named(name).map(|known| known.claim.revision),
+        }
     }
 
     /// Whether the last list of a kind may have been taken after `revision`. What it does not show may be gone since;

@@ -131,6 +131,30 @@ impl Object {
     }
 }
 
+/// A consistent read has shown an object at an earlier version than was known before the read was asked for: the store
+/// was restored from a backup (safety rule 8), and nothing that is known is true any more.
+///
+/// This is how a restore shows whose revisions do not go back, as etcd recommends it for Kubernetes
+/// (`etcdutl snapshot restore --bump-revision`).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the API server shows {} {name} at version {shown} as of {as_of}, and version {known} was seen before: its store was \
+     restored from a backup; this process ends and has to start again from lists",
+    kind.as_str()
+)]
+pub struct Contradiction {
+    /// The kind of the object.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// The version in the answer.
+    pub shown: Revision,
+    /// A revision that the store had reached before it was asked.
+    pub as_of: Revision,
+    /// The version that was known.
+    pub known: Revision,
+}
+
 /// All objects of a kind, as a consistent list shows them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listing {

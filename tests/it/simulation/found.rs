@@ -167,6 +167,35 @@ fn lists_nothing(world: &mut World, kind: Kind, at_least: u64, at_most: u64) {
     world.observe(Observation::Listed(Listing { kind, at_least, at_most, objects: Vec::new() }));
 }
 
+/// After a restore whose revisions do not go back, as etcd recommends it: what is listed is older than what was known.
+#[test]
+fn a_list_that_is_older_than_what_was_known_before_it_tells_of_a_restored_store() {
+    let lists = |world: &mut World, at_least: u64, shown: u64| {
+        let objects = vec![Object::Claim(claim("claim", shown, ClaimState::Cooling))];
+        let (kind, at_least) = (Kind::Claim, Revision(at_least));
+        world.observe(Observation::Listed(Listing { kind, at_least, at_most: at_least, objects }));
+    };
+    let mut world = empty_world();
+    shows(&mut world, Object::Claim(claim("claim", 500, ClaimState::Held)));
+    // The list may have been taken before the version that the watch has shown meanwhile.
+    lists(&mut world, 499, 100);
+    assert_eq!(world.contradiction(), None);
+    // The version that is known, or a later one, is what a list shows.
+    lists(&mut world, 1000, 500);
+    assert_eq!(world.contradiction(), None);
+    let mut restored = world.clone();
+    lists(&mut restored, 1000, 100);
+    let found = restored.contradiction().expect("an older version");
+    assert_eq!((found.shown, found.known), (Revision(100), Revision(500)), "{found}");
+
+    // A read of the claims of one node tells the same.
+    let claims = vec![claim("claim", 100, ClaimState::Cooling)];
+    let seen = Seen::ClaimsOf { revision: Revision(1000), claims };
+    let (key, effect, answer) = (ObjectKey::ClaimsOf("n".into()), Effect::Read, Answer::Done);
+    world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
+    assert_eq!(world.contradiction(), restored.contradiction());
+}
+
 /// A list tells only between which revisions it was taken. It may be later than an answer that comes after it.
 #[test]
 fn a_late_answer_does_not_bring_a_ciliumnode_back_that_a_list_has_not() {
