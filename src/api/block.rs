@@ -18,8 +18,8 @@ use super::{FieldError, InvalidObject, rules, schema};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
 use crate::ipam::claim::{Claim, ClaimState, Reason};
-use crate::ipam::names::{NodeName, PoolName, Revision, Uid};
-use crate::world::write::{ClaimChange, ClaimUpdate};
+use crate::ipam::names::{Revision, Uid};
+use crate::world::write::{ClaimChange, ClaimUpdate, NewClaim};
 
 /// States and reasons as one key, and what may follow each.
 const TRANSITIONS: &str = "{\
@@ -93,6 +93,12 @@ fn name_rule() -> String {
     )
     .message(rules::CILIUM_NODE_UID_FIXED)
     .field_path(".ciliumNodeUID"),
+    validation = Rule::new(
+        "has(self.createdForCiliumNodeUID) == has(oldSelf.createdForCiliumNodeUID) && \
+         (!has(self.createdForCiliumNodeUID) || self.createdForCiliumNodeUID == oldSelf.createdForCiliumNodeUID)"
+    )
+    .message(rules::IMMUTABLE)
+    .field_path(".createdForCiliumNodeUID"),
     validation = Rule::new("self.nodeUID == oldSelf.nodeUID || self.state == 'Held'")
         .message(rules::NODE_UID_WITH_HELD)
         .field_path(".nodeUID"),
@@ -142,6 +148,11 @@ pub struct NodeIPBlockSpec {
     #[serde(default, rename = "ciliumNodeUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::uid")]
     pub cilium_node_uid: Option<String>,
+
+    /// The uid of the CiliumNode that was there when the block was claimed. Absent where it may have stood on one before.
+    #[serde(default, rename = "createdForCiliumNodeUID", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::uid")]
+    pub created_for_cilium_node_uid: Option<String>,
 }
 
 /// The state of a claim, see [`ClaimState`].
@@ -259,30 +270,24 @@ impl From<BlockReason> for Reason {
 ///
 /// Whoever succeeds in creating it holds the block; the name is the lock.
 #[must_use]
-pub fn new_claim(
-    cidr: Cidr,
-    pool: &PoolName,
-    node: &NodeName,
-    node_uid: &Uid,
-    withheld: &AddressSet,
-    since: i64,
-) -> NodeIPBlock {
+pub fn new_claim(claim: &NewClaim) -> NodeIPBlock {
     NodeIPBlock {
         metadata: ObjectMeta {
-            name: Some(cidr.object_name()),
+            name: Some(claim.cidr.object_name()),
             finalizers: Some(vec![Claim::FINALIZER.into()]),
             ..ObjectMeta::default()
         },
         spec: NodeIPBlockSpec {
-            cidr: cidr.to_string(),
-            pool: pool.to_string(),
-            node: node.to_string(),
-            node_uid: node_uid.to_string(),
-            withheld: withheld_text(cidr, withheld),
+            cidr: claim.cidr.to_string(),
+            pool: claim.pool.to_string(),
+            node: claim.node.to_string(),
+            node_uid: claim.node_uid.to_string(),
+            withheld: withheld_text(claim.cidr, &claim.withheld),
             state: BlockState::Held,
-            since: timestamp(since),
+            since: timestamp(claim.since),
             reason: None,
             cilium_node_uid: None,
+            created_for_cilium_node_uid: claim.created_for.as_ref().map(ToString::to_string),
         },
         status: None,
     }
@@ -419,6 +424,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
                     .then_some(spec.cilium_node_uid.as_deref())
                     .flatten()
                     .map(Uid::from),
+                created_for: spec.created_for_cilium_node_uid.as_deref().map(Uid::from),
                 uid: uid.into(),
                 revision,
                 created,

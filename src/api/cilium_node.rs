@@ -56,7 +56,6 @@ pub(super) fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, se
         name: meta.name.as_str().into(),
         uid: meta.uid.as_str().into(),
         revision: meta.revision(),
-        created: meta.created(),
         deleting: meta.is_deleting(),
         addresses: spec
             .addresses

@@ -32,8 +32,6 @@ pub struct Meta {
     /// The version, as text.
     #[serde(default, rename = "resourceVersion")]
     pub resource_version: String,
-    #[serde(default, rename = "creationTimestamp")]
-    creation_timestamp: Option<String>,
     #[serde(default, rename = "deletionTimestamp")]
     deletion_timestamp: Option<String>,
 }
@@ -43,15 +41,6 @@ impl Meta {
     #[must_use]
     pub fn revision(&self) -> Revision {
         Revision::parse(&self.resource_version).unwrap_or_default()
-    }
-
-    /// When the object was created, in seconds since the epoch; zero where that can't be read.
-    #[must_use]
-    pub fn created(&self) -> i64 {
-        self.creation_timestamp
-            .as_deref()
-            .and_then(|text| text.parse::<jiff::Timestamp>().ok())
-            .map_or(0, jiff::Timestamp::as_second)
     }
 
     /// Whether somebody deletes the object.

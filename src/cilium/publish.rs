@@ -44,9 +44,9 @@ pub fn difference(
     for family in Family::ALL {
         let has_primary = cilium_node.pod_cidrs.iter().any(|cidr| cidr.family() == family);
         let primary = ordered.iter().find(|claim| claim.cidr.family() == family);
-        // A claim older than the CiliumNode may have been published on one before it, and its addresses be in use.
+        // A claim that was not made for this CiliumNode may have stood on one before, and its addresses be in use.
         if let (false, Some(primary)) = (has_primary, primary)
-            && primary.created >= cilium_node.created
+            && primary.created_for.as_ref() == Some(&cilium_node.uid)
             && before.is_none()
         {
             keep_for_infrastructure(primary.cidr, settings, &mut entries);
@@ -121,6 +121,7 @@ mod tests {
             since: 0,
             reason: None,
             cilium_node_uid: None,
+            created_for: Some("u".into()),
             uid: "cu".into(),
             revision: Revision(1),
             created,
@@ -134,7 +135,6 @@ mod tests {
             name: "n".into(),
             uid: "u".into(),
             revision: Revision(7),
-            created: 1,
             deleting: false,
             addresses: Vec::new(),
             pod_cidrs: pod_cidrs.iter().map(|text| text.parse().unwrap()).collect(),
@@ -230,6 +230,9 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_in_blocks_that_a_running_agent_may_know() {
-        check(&cilium_node(&[], &[]), &[claim("10.0.0.4/30", 0)], "10.0.0.4/30 | 10.0.0.5 10.0.0.6 10.0.0.7");
+        for created_for in [None, Some("another".into())] {
+            let claim = Claim { created_for, ..claim("10.0.0.4/30", 0) };
+            check(&cilium_node(&[], &[]), &[claim], "10.0.0.4/30 | 10.0.0.5 10.0.0.6 10.0.0.7");
+        }
     }
 }

@@ -102,14 +102,7 @@ impl Writer {
 
     async fn create_claim(&self, claim: &NewClaim) -> anyhow::Result<(Answer, Seen)> {
         let api: Api<NodeIPBlock> = Api::all(self.clients.writes.clone());
-        let object = block::new_claim(
-            claim.cidr,
-            &claim.pool,
-            &claim.node,
-            &claim.node_uid,
-            &claim.withheld,
-            claim.since,
-        );
+        let object = block::new_claim(claim);
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         let before = self.timeline.highest();
         let answer = match self.attempt(api.create(&params, &object)).await {

@@ -29,6 +29,8 @@ pub struct Claim {
     pub reason: Option<Reason>,
     /// The CiliumNode on which a drain was begun.
     pub cilium_node_uid: Option<Uid>,
+    /// The CiliumNode that was there when the block was claimed; `None` where the block may have stood on one before.
+    pub created_for: Option<Uid>,
     /// The claim object itself.
     pub uid: Uid,
     /// The version that was read.

@@ -59,8 +59,6 @@ pub struct CiliumNode {
     pub uid: Uid,
     /// The version that was read. Every write carries it.
     pub revision: Revision,
-    /// When it was created, in seconds since the epoch. A claim that is older may have stood on one before it.
-    pub created: i64,
     /// Whether it is being deleted.
     pub deleting: bool,
     /// `spec.addresses`.

@@ -155,6 +155,8 @@ pub struct NewClaim {
     pub node_uid: Uid,
     /// What it does not offer.
     pub withheld: AddressSet,
+    /// The CiliumNode that it is made for; `None` where the block may have stood on one before.
+    pub created_for: Option<Uid>,
     /// The time of the decision, in milliseconds since the epoch.
     pub since: i64,
 }

@@ -7,6 +7,7 @@ use cilium_node_ipam::api::block::new_claim;
 use cilium_node_ipam::ipam::addresses::AddressSet;
 use cilium_node_ipam::ipam::block::Cidr;
 use cilium_node_ipam::ipam::claim::{Claim, ClaimState};
+use cilium_node_ipam::world::write::NewClaim;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
@@ -16,7 +17,15 @@ use crate::support::control_plane::{ControlPlane, Options};
 fn made(cidr: &str) -> NodeIPBlock {
     let cidr: Cidr = cidr.parse().unwrap();
     let withheld: AddressSet = [cidr.first_address(), cidr.last_address()].into_iter().collect();
-    new_claim(cidr, &"beijing".into(), &"node-7".into(), &"n1".into(), &withheld, 1_795_230_000_123)
+    new_claim(&NewClaim {
+        cidr,
+        pool: "beijing".into(),
+        node: "node-7".into(),
+        node_uid: "n1".into(),
+        withheld,
+        created_for: Some("c1".into()),
+        since: 1_795_230_000_123,
+    })
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,6 +45,7 @@ async fn a_new_claim_is_accepted_found_and_read_back() -> anyhow::Result<()> {
         assert_eq!(claim.cidr.to_string(), text);
         assert_eq!((claim.state, claim.since), (ClaimState::Held, 1_795_230_000_123));
         assert_eq!(claim.withheld.len(), 2);
+        assert_eq!(claim.created_for, Some("c1".into()));
 
         let again = api.create(&PostParams::default(), &made(text)).await;
         assert!(matches!(again, Err(kube::Error::Api(status)) if status.code == 409), "the name is the lock");

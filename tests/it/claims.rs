@@ -14,7 +14,7 @@ use crate::scene::{
 };
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
-use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name};
+use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name, created_for};
 use crate::support::rig::{Rig, under_oracle};
 
 /// Whoever removes the finalizer of a claim and deletes it frees nothing: what stands is taken, and is claimed again for
@@ -72,6 +72,9 @@ async fn remove_by_force(rig: &Rig, name: &str) -> Result<()> {
 /// A claim as a controller with another view of the pools would make it.
 async fn claim_for(rig: &Rig, cidr: &str, node: &str) -> Result<()> {
     let mut claim = claim(cidr, "p", node, &uid(rig, Kind::Node, node).await?, "Held");
+    if let Ok(cilium_node) = uid(rig, Kind::CiliumNode, node).await {
+        claim = created_for(claim, &cilium_node);
+    }
     claim.metadata.finalizers = Some(vec!["nodeipam.io/claim".to_owned()]);
     rig.cluster.create(&claim, Kind::Block).await.map(drop)
 }
@@ -94,7 +97,7 @@ fn showing(name: &str, cidrs: &[&str]) -> Result<DynamicObject> {
 async fn of_two_claims_that_overlap_one_gives_way() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
-        // The CiliumNodes first: one that is younger than a claim may have had another before it.
+        // The CiliumNodes first: of a claim that was not made for the present one nobody knows where it has stood.
         for node in ["a", "b", "c", "d"] {
             rig.cluster.create_node(&NodeSpec::new(node)).await?;
             rig.cluster.create(&cilium_node(node, &json!({"pools": {}})), Kind::CiliumNode).await?;

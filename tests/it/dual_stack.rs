@@ -3,6 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 
+use crate::chronicle::uid;
 use crate::scene::{
     PROMPT, SOON, cilium_node, join, join_one, n_claims, nodes, wait_claims_stand, wait_ready, wait_status,
 };
@@ -10,7 +11,7 @@ use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::families::{Families, Family};
-use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim};
+use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, created_for};
 use crate::support::rig::under_oracle;
 
 /// Trap 6: a family that is exhausted takes nothing of the other with it, and nobody waits for ever.
@@ -89,8 +90,9 @@ async fn two_half_grants_do_not_wait_for_each_other() -> Result<()> {
             rig.excuse(name);
             rig.cluster.create_node(&NodeSpec::new(name)).await?;
             rig.cluster.create(&cilium_node(name, &json!({"pools": {}})), Kind::CiliumNode).await?;
-            let uid = rig.cluster.read(Kind::Node, name).await?.metadata.uid.unwrap_or_default();
-            rig.cluster.create(&claim(block, "p", name, &uid, "Held"), Kind::Block).await?;
+            let claim = claim(block, "p", name, &uid(rig, Kind::Node, name).await?, "Held");
+            let claim = created_for(claim, &uid(rig, Kind::CiliumNode, name).await?);
+            rig.cluster.create(&claim, Kind::Block).await?;
         }
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let status = wait_status(rig, "p", "one node served, and one that waits", |status| {

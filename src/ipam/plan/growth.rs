@@ -8,7 +8,7 @@ use crate::ipam::block::{Cidr, Family};
 use crate::ipam::expand::{Demand, MINIMUM_FOR_START};
 use crate::ipam::finding::{Finding, FindingKind};
 use crate::ipam::ledger::Taker;
-use crate::ipam::names::PoolName;
+use crate::ipam::names::{PoolName, Uid};
 use crate::ipam::pool::{MAX_ADDRESSES_PER_NODE, Pool};
 use crate::world::Now;
 use crate::world::observe::Kind;
@@ -77,15 +77,33 @@ impl<'a> View<'a> {
         unmet
     }
 
+    /// The claim of a block that stands nowhere.
     fn claim(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Write {
-        Write::CreateClaim(NewClaim {
+        Write::CreateClaim(self.new_claim(cidr, pool, withheld, Some(self.cilium_node.uid.clone()), now))
+    }
+
+    /// The claim of a block that had one before, or that stands: nobody knows where its addresses are in use.
+    fn claim_again(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Write {
+        Write::CreateClaim(self.new_claim(cidr, pool, withheld, None, now))
+    }
+
+    fn new_claim(
+        &self,
+        cidr: Cidr,
+        pool: &PoolName,
+        withheld: AddressSet,
+        created_for: Option<Uid>,
+        now: Now,
+    ) -> NewClaim {
+        NewClaim {
             cidr,
             pool: pool.clone(),
             node: self.node.name.clone(),
             node_uid: self.node.uid.clone(),
             withheld,
+            created_for,
             since: now.wall,
-        })
+        }
     }
 
     /// Claims that are lost, because somebody removed their finalizer and deleted them: those that this process saw
@@ -97,7 +115,7 @@ impl<'a> View<'a> {
             .vanished_of(&self.node.name)
             .filter_map(|vanished| vanished.claim.as_ref())
             .filter(|claim| self.world.claim(claim.cidr).is_none())
-            .map(|claim| self.claim(claim.cidr, &claim.pool, claim.withheld.clone(), now))
+            .map(|claim| self.claim_again(claim.cidr, &claim.pool, claim.withheld.clone(), now))
             .collect();
         if !vanished.is_empty() {
             return vanished;
@@ -120,7 +138,7 @@ impl<'a> View<'a> {
                 for (first, last) in self.cilium_node.pool.runs_within(cidr.first(), cidr.last()) {
                     withheld.remove_run(first, last);
                 }
-                Some(self.claim(*cidr, &pool.name, withheld, now))
+                Some(self.claim_again(*cidr, &pool.name, withheld, now))
             })
             .collect()
     }

@@ -140,12 +140,11 @@ fn yields_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> b
 /// gone (safety rules 3 and 6).
 ///
 /// An agent whose CiliumNode is deleted goes on with the addresses that it had, and the one that it makes anew shows
-/// none. A claim is made when the CiliumNode has been seen, so only one that is no younger than the claim can tell. Both
-/// times have whole seconds; within one second nobody publishes a block, uses it, and deletes and creates the CiliumNode.
+/// none. So only the CiliumNode for which the claim was made can tell. (Times can't: each API server stamps its own.)
 fn may_be_in_use(world: &World, claim: &Claim) -> bool {
     world.cilium_node(&claim.node).is_none_or(|cilium_node| {
         claim.state == ClaimState::Draining
-            || cilium_node.created > claim.created
+            || claim.created_for.as_ref() != Some(&cilium_node.uid)
             || world.stands(claim)
             || world.is_used(claim)
     })

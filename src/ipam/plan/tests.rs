@@ -13,7 +13,7 @@ use crate::world::gather::Gathering;
 use crate::world::objects::{CiliumNode, Mode, Node, ReleaseMark, Settings};
 use crate::world::observe::{Kind, Listing, Object, Observation, PoolObject};
 use crate::world::status::PoolStatus;
-use crate::world::write::{Answer, Effect, ObjectKey, Outcome, Ping, Presence, Seen};
+use crate::world::write::{Answer, Effect, ObjectKey, Outcome, Ping, Presence, Seen, Write};
 use crate::world::{Now, World};
 
 /// The revision up to which every list of a fixture shows the store.
@@ -22,7 +22,7 @@ const LISTED: u64 = 100;
 /// A cluster in lines:
 /// `pool NAME CIDR BLOCKSIZE`, `node NAME UID [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (CIDRs stand with all their addresses in
-/// the pool; a recreated one is younger than every claim),
+/// the pool; claims are made for one that is not recreated),
 /// `claim CIDR NODE UID STATE[/REASON] @REVISION`.
 struct Cluster {
     world: World,
@@ -179,10 +179,8 @@ fn cilium_node(words: &[&str]) -> Object {
     };
     Object::CiliumNode(CiliumNode {
         name: words[1].into(),
-        uid: format!("cn-{}", words[1]).into(),
+        uid: format!("cn-{}{}", words[1], if words.contains(&"recreated") { "-again" } else { "" }).into(),
         revision: revision(words),
-        // Every claim of a fixture is of time 0.
-        created: words.contains(&"recreated").into(),
         deleting: false,
         addresses: Vec::new(),
         pod_cidrs,
@@ -213,6 +211,7 @@ fn claim(words: &[&str]) -> Object {
         since: 0,
         reason,
         cilium_node_uid: None,
+        created_for: Some(format!("cn-{}", words[2]).into()),
         uid: format!("uid-{}", words[1]).into(),
         revision: revision(words),
         created: 0,
@@ -445,7 +444,19 @@ fn a_claim_that_vanished_while_its_ciliumnode_was_away_is_still_the_nodes() {
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     cluster.observe("ciliumnode a @120 recreated");
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    let plan = cluster.plan("a");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    // The agent may be using it, and this CiliumNode does not show it.
+    let [Write::CreateClaim(again)] = &plan.writes[..] else { panic!("{plan:?}") };
+    assert_eq!(again.created_for, None);
+}
+
+#[test]
+fn a_first_claim_names_the_ciliumnode_that_it_is_made_for() {
+    let cluster = Cluster::of("pool p 10.0.0.0/28 28\nnode a 1\nciliumnode a @50");
+    let plan = cluster.plan("a");
+    let [Write::CreateClaim(first)] = &plan.writes[..] else { panic!("{plan:?}") };
+    assert_eq!(first.created_for, Some("cn-a".into()));
 }
 
 #[test]

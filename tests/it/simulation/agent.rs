@@ -33,9 +33,7 @@ impl Agent {
         }
         let addresses = node.addresses.iter().map(|address| address.address).collect();
         let uid = store.new_uid();
-        let mut made = cilium_node(name.as_str(), uid.as_str(), addresses);
-        made.created = store.wall / 1000;
-        store.put(Object::CiliumNode(made));
+        store.put(Object::CiliumNode(cilium_node(name.as_str(), uid.as_str(), addresses)));
     }
 
     /// Sees the present version of its CiliumNode. While there is none it goes on with what it had.
@@ -95,7 +93,6 @@ pub(super) fn cilium_node(name: &str, uid: &str, addresses: Vec<IpAddr>) -> Cili
         name: name.into(),
         uid: uid.into(),
         revision: Revision(0),
-        created: 0,
         deleting: false,
         addresses,
         pod_cidrs: Vec::new(),

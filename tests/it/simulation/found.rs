@@ -62,6 +62,7 @@ fn claim(uid: &str, revision: u64, state: ClaimState) -> Claim {
         since: 0,
         reason: (state == ClaimState::Cooling).then_some(Reason::Reclaimed),
         cilium_node_uid: None,
+        created_for: Some("cilium-node".into()),
         uid: uid.into(),
         revision: Revision(revision),
         created: 0,

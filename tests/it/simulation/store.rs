@@ -172,6 +172,7 @@ impl Store {
             since: new.since,
             reason: None,
             cilium_node_uid: None,
+            created_for: new.created_for.clone(),
             uid: self.new_uid(),
             revision: Revision(0),
             created: self.wall / 1000,

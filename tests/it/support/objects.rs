@@ -150,6 +150,12 @@ pub(crate) fn claim(cidr: &str, pool: &str, node: &str, node_uid: &str, state: &
     Kind::Block.object(&claim_name(cidr), json!({"spec": spec}))
 }
 
+/// The claim as a controller makes it for this CiliumNode, of a block that has never stood anywhere.
+pub(crate) fn created_for(mut claim: DynamicObject, cilium_node_uid: &str) -> DynamicObject {
+    claim.data["spec"]["createdForCiliumNodeUID"] = cilium_node_uid.into();
+    claim
+}
+
 /// The name of the claim of a CIDR: IPv6 is written out in full.
 pub(crate) fn claim_name(cidr: &str) -> String {
     let (address, length) = cidr.split_once('/').unwrap_or((cidr, ""));
