@@ -127,10 +127,15 @@ pub fn merge_patch(write: &PoolStatusWrite) -> Value {
             free: by_family(&status.families, |counts| counts.addresses_free.to_string()),
         }),
     };
-    json!({
+    let mut patch = json!({
         "metadata": { "uid": write.uid.as_str(), "resourceVersion": write.revision.to_string() },
         "status": wire,
-    })
+    });
+    for family in Family::ALL.iter().filter(|family| !status.families.contains_key(family)) {
+        // In a merge patch what is not named stays, and the status of a pool that can't be read has no counts.
+        patch["status"][family.as_str()] = Value::Null;
+    }
+    patch
 }
 
 /// The finalizers as a merge patch, carrying uid and version.

@@ -301,7 +301,8 @@ fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Event> {
     let before = &object.status;
     let after = &write.status;
     let became = |kind| holds(after, kind) && !holds(before, kind);
-    let ceased = |kind| holds(before, kind) && !holds(after, kind);
+    // A pool that can't be read has no such condition any more, and nothing came to an end by that.
+    let ceased = |kind| holds(before, kind) && after.conditions.contains_key(&kind) && !holds(after, kind);
     let transitions = [
         (became(ConditionType::Exhausted), EventReason::Exhausted, ConditionType::Exhausted),
         (ceased(ConditionType::Exhausted), EventReason::CapacityReturned, ConditionType::Exhausted),
