@@ -21,7 +21,7 @@ use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::{InputKind, Metrics};
 use crate::world::World;
 use crate::world::objects::Mode;
-use crate::world::observe::Observation;
+use crate::world::observe::{Kind, Observation};
 use crate::world::status::{ConditionReason, ConditionType, PoolStatus};
 use crate::world::write::{PoolStatusWrite, Write};
 
@@ -178,14 +178,22 @@ impl Reporter {
     }
 
     fn look_at_unreadable(&mut self, world: &World) {
-        let found: BTreeSet<Finding> = world
-            .all_unreadable()
-            .map(|(kind, unreadable)| {
-                let message =
-                    format!("it can't be read, and what it holds is treated as taken: {}", unreadable.reason);
-                Finding::new(FindingKind::UnreadableObject, kind, &unreadable.name, message)
-            })
-            .collect();
+        let unreadable = world.all_unreadable().map(|(kind, unreadable)| {
+            let message =
+                format!("it can't be read, and what it holds is treated as taken: {}", unreadable.reason);
+            Finding::new(FindingKind::UnreadableObject, kind, &unreadable.name, message)
+        });
+        let invalid = world.pool_objects().filter_map(|object| {
+            let invalid = object.pool.as_ref().err()?;
+            let reserved: Vec<String> = invalid.reserved.cidrs.iter().map(ToString::to_string).collect();
+            let message = format!(
+                "it can't be read and gives out nothing; no younger pool gets any of [{}]: {}",
+                reserved.join(" "),
+                invalid.findings.join("; ")
+            );
+            Some(Finding::new(FindingKind::UnreadableObject, Kind::Pool, object.name.as_str(), message))
+        });
+        let found: BTreeSet<Finding> = unreadable.chain(invalid).collect();
         for finding in found.difference(&self.unreadable) {
             log(finding);
         }
