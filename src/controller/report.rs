@@ -38,7 +38,7 @@ pub(super) struct Reporter {
     findings: BTreeMap<NodeName, BTreeSet<Finding>>,
     /// Findings about objects that can't be read.
     unreadable: BTreeSet<Finding>,
-    /// How many differences the last self-check found.
+    /// How many differences the self-check found.
     n_differences: usize,
     /// When the next snapshot is due, where something changed since the last.
     due: Option<Instant>,
@@ -133,6 +133,12 @@ impl Reporter {
         });
     }
 
+    /// The loop has come to this end, and the process ends with it.
+    pub(super) fn ends(&self, end: &anyhow::Result<()>) {
+        let why = end.as_ref().map_or_else(ToString::to_string, |()| "it was told to".to_owned());
+        self.telemetry.set_readiness(Readiness::NotReady(format!("the process ends: {why}")));
+    }
+
     /// A plan has been made for a node, and `world` does not know it yet.
     pub(super) fn plan(&mut self, world: &World, plan: &NodePlan) {
         self.changed();
@@ -211,16 +217,15 @@ impl Reporter {
         Tidings { account, told }
     }
 
-    /// The self-check has found these differences.
-    pub(super) fn checked(&mut self, differences: &[String]) {
+    /// The self-check has found these differences. The process ends after the first, so they are shown at once.
+    pub(super) fn checked(&mut self, world: &World, differences: &[String]) {
         self.telemetry.metrics.checked(differences.len());
-        if self.n_differences != differences.len() {
-            self.n_differences = differences.len();
-            self.changed();
-        }
         for difference in differences {
-            debug_assert!(false, "{difference}");
             error!(finding = FindingKind::BrokenInvariant.as_str(), "{difference}");
+        }
+        if !differences.is_empty() {
+            self.n_differences = differences.len();
+            self.show(world);
         }
     }
 }

@@ -57,3 +57,11 @@ impl World {
         differences
     }
 }
+
+#[cfg(test)]
+impl World {
+    /// Makes a difference that [`World::check`] finds.
+    pub(crate) fn break_an_index(&mut self) {
+        *self.node_addresses.entry(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)).or_default() += 1;
+    }
+}
