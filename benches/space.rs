@@ -130,7 +130,7 @@ fn ledger(criterion: &mut Criterion) {
         let pool = pool(fill.range);
         let name = pool.name.clone();
         let mut ledger = Ledger::new();
-        ledger.set_pools(&BTreeMap::from([(name.clone(), pool)]));
+        ledger.set_pools(&BTreeMap::from([(name.clone(), pool)]), []);
         for member in fill.claimed.iter() {
             ledger.take(Cidr::single(member), Taker::Claim);
         }

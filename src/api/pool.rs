@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{rules, schema};
 
 mod convert;
+pub(super) mod reserved;
 mod status;
 
 pub use status::{AddressCounts, BlockCounts, FamilyCounts, NodeCounts, NodeIPPoolStatus, Summary};

@@ -1,35 +1,61 @@
-//! The status of a NodeIPPool between the wire and the world.
+//! A NodeIPPool between the wire and the world, and above all its status.
 //!
 //! What the world compares has no times in it; the time of a condition's last transition is kept beside it, so that
 //! an unchanged world writes nothing.
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition as WireCondition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition as WireCondition, ObjectMeta, Time};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::pool::{AddressCounts, BlockCounts, FamilyCounts as WireCounts, NodeCounts as WireNodes};
-use super::pool::{NodeIPPoolStatus, Summary};
+use super::pool::{NodeIPPoolSpec, NodeIPPoolStatus, Summary, reserved};
 use super::watched::Meta;
 use super::{MAX_COUNT, NodeIPPool, block::timestamp};
 use crate::ipam::block::Family;
-use crate::ipam::pool::Pool;
-use crate::world::observe::PoolObject;
+use crate::ipam::names::{PoolName, Uid};
+use crate::ipam::pool::{Pool, Reservation};
+use crate::world::observe::{InvalidPool, PoolObject};
 use crate::world::status::{Condition, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
 use crate::world::write::{PoolFinalizersWrite, PoolStatusWrite};
 
+/// The parts of a pool, each of which may be of a form that another version wrote.
+#[derive(Deserialize)]
+struct Parts {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    spec: Value,
+    #[serde(default)]
+    status: Value,
+}
+
 /// Reads a pool: what it declares, and the status that it shows.
-pub(super) fn read(object: &NodeIPPool, meta: &Meta) -> PoolObject {
-    let status = object.status.clone().unwrap_or_default();
-    let pool = Pool::try_from(object)
-        .map_err(|invalid| invalid.errors.iter().map(ToString::to_string).collect::<Vec<String>>());
-    PoolObject {
-        name: meta.name.as_str().into(),
-        uid: meta.uid.as_str().into(),
+///
+/// A declaration that can't be read is a value too. A status that can't be read counts as none: it is ours, and is
+/// written anew.
+pub(super) fn read(json: &str, meta: &Meta) -> serde_json::Result<PoolObject> {
+    let Parts { metadata, spec, status } = serde_json::from_str(json)?;
+    let status = serde_json::from_value::<NodeIPPoolStatus>(status).unwrap_or_default();
+    let (name, uid): (PoolName, Uid) = (meta.name.as_str().into(), meta.uid.as_str().into());
+    let generation = metadata.generation.unwrap_or_default();
+    let finalizers = metadata.finalizers.clone().unwrap_or_default();
+    let pool = pool(metadata, &spec).map_err(|findings| InvalidPool {
+        findings,
+        reserved: Reservation {
+            name: name.clone(),
+            uid: uid.clone(),
+            created: meta.created(),
+            cidrs: reserved::ranges(&spec),
+        },
+    });
+    Ok(PoolObject {
+        name,
+        uid,
         revision: meta.revision(),
-        generation: object.metadata.generation.unwrap_or_default(),
+        generation,
         deleting: meta.is_deleting(),
-        finalizers: object.metadata.finalizers.clone().unwrap_or_default(),
+        finalizers,
         pool,
         transitions: status
             .conditions
@@ -37,7 +63,14 @@ pub(super) fn read(object: &NodeIPPool, meta: &Meta) -> PoolObject {
             .map(|condition| (condition.type_.clone(), condition.last_transition_time.0.as_millisecond()))
             .collect(),
         status: read_status(&status),
-    }
+    })
+}
+
+/// What the pool declares, or every rule that it breaks.
+fn pool(metadata: ObjectMeta, spec: &Value) -> Result<Pool, Vec<String>> {
+    let spec = NodeIPPoolSpec::deserialize(spec).map_err(|error| vec![format!("spec: {error}")])?;
+    Pool::try_from(&NodeIPPool { metadata, spec, status: None })
+        .map_err(|invalid| invalid.errors.iter().map(ToString::to_string).collect())
 }
 
 fn read_status(wire: &NodeIPPoolStatus) -> PoolStatus {
@@ -127,10 +160,15 @@ pub fn merge_patch(write: &PoolStatusWrite) -> Value {
             free: by_family(&status.families, |counts| counts.addresses_free.to_string()),
         }),
     };
-    json!({
+    let mut patch = json!({
         "metadata": { "uid": write.uid.as_str(), "resourceVersion": write.revision.to_string() },
         "status": wire,
-    })
+    });
+    for family in Family::ALL.iter().filter(|family| !status.families.contains_key(family)) {
+        // In a merge patch what is not named stays, and the status of a pool that can't be read has no counts.
+        patch["status"][family.as_str()] = Value::Null;
+    }
+    patch
 }
 
 /// The finalizers as a merge patch, carrying uid and version.

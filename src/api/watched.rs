@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{GROUP, NodeIPBlock, NodeIPPool, VERSION, cilium_node};
+use super::{GROUP, NodeIPBlock, VERSION, cilium_node};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
 use crate::ipam::names::Revision;
@@ -32,6 +32,8 @@ pub struct Meta {
     /// The version, as text.
     #[serde(default, rename = "resourceVersion")]
     pub resource_version: String,
+    #[serde(default, rename = "creationTimestamp")]
+    creation_timestamp: Option<String>,
     #[serde(default, rename = "deletionTimestamp")]
     deletion_timestamp: Option<String>,
 }
@@ -41,6 +43,15 @@ impl Meta {
     #[must_use]
     pub fn revision(&self) -> Revision {
         Revision::parse(&self.resource_version).unwrap_or_default()
+    }
+
+    /// When the object was created, in seconds since the epoch; zero where that can't be read.
+    #[must_use]
+    pub fn created(&self) -> i64 {
+        self.creation_timestamp
+            .as_deref()
+            .and_then(|text| text.parse::<jiff::Timestamp>().ok())
+            .map_or(0, jiff::Timestamp::as_second)
     }
 
     /// Whether somebody deletes the object.
@@ -107,8 +118,7 @@ impl Wire for Pools {
     const PLURAL: &'static str = "nodeippools";
 
     fn read(json: &str, meta: &Meta) -> Result<Object, String> {
-        let pool: NodeIPPool = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        Ok(Object::Pool(super::pool_status::read(&pool, meta)))
+        super::pool_status::read(json, meta).map(Object::Pool).map_err(|error| error.to_string())
     }
 }
 
@@ -242,6 +252,8 @@ fn take_text(text: &str, found: &mut AddressSet) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ipam::block::Family;
+    use crate::world::observe::PoolObject;
 
     fn read<W: Wire>(json: &str) -> Object {
         serde_json::from_str::<Watched<W>>(json).unwrap().into_object()
@@ -287,5 +299,54 @@ mod tests {
     fn even_metadata_of_the_wrong_type_is_a_value() {
         let object = read::<Nodes>(r#"{"metadata":{"name":5}}"#);
         assert!(matches!(object, Object::Unreadable(Kind::Node, _)), "{object:?}");
+    }
+
+    /// Trap 18: however a pool is wrong, what it keeps from others follows from the ranges in it that can be read.
+    #[test]
+    fn a_pool_that_cannot_be_read_reserves_the_ranges_in_it() {
+        let check = |spec: &str, expected: &str| {
+            let object = read::<Pools>(&format!(
+                r#"{{"metadata":{{"name":"p","uid":"u","resourceVersion":"7","creationTimestamp":"1970-01-01T00:00:09Z",
+                     "generation":3,"finalizers":["f"],"annotations":{{"a":"10.9.0.0/24"}}}},
+                    "spec":{spec},"status":{{"conditions":"of another form"}}}}"#
+            ));
+            let Object::Pool(object) = object else { panic!("{object:?}") };
+            assert_eq!((object.generation, object.finalizers.as_slice()), (3, &["f".to_owned()][..]));
+            let read = match object.pool {
+                Ok(pool) => format!("{:?}", pool.families[&Family::V4].cidrs.keys()),
+                Err(invalid) => {
+                    let reserved = invalid.reserved;
+                    assert_eq!((reserved.name.as_str(), reserved.uid.as_str()), ("p", "u"));
+                    assert_eq!(reserved.created, 9);
+                    format!("{}; reserved {:?}", invalid.findings.join("; "), reserved.cidrs)
+                }
+            };
+            assert_eq!(read, expected);
+        };
+        check(r#"{"ipv4":{"blockSize":28,"cidrs":[{"cidr":"10.1.0.0/24"}]}}"#, "[10.1.0.0/24]");
+        // A value that breaks a rule, and one of another type.
+        check(
+            r#"{"priority":2000000000,"ipv4":{"blockSize":28,"cidrs":[{"cidr":"10.1.0.0/24"},{"cidr":"10.1.0.0/25"}]}}"#,
+            "spec.ipv4.cidrs: \"10.1.0.0/25\": must not overlap each other; \
+             spec.priority: 2000000000: must be between -1000000000 and 1000000000; reserved {10.1.0.0/24, 10.1.0.0/25}",
+        );
+        check(
+            r#"{"ipv4":{"blockSize":"28","cidrs":[{"cidr":"10.1.0.0/24"}],"exclude":["10.1.0.0/28"]}}"#,
+            "spec: invalid type: string \"28\", expected i32; reserved {10.1.0.0/24}",
+        );
+        // Ranges in forms that this version does not know; one of them is no range.
+        check(
+            r#"{"ipv4":{"cidrs":{"10.1.0.0/24":{},"ten":{}}},"ipv6":{"cidrs":["fd00::1/64","fd00::/129"]}}"#,
+            "spec: invalid type: map, expected a sequence; reserved {10.1.0.0/24, fd00::/64}",
+        );
+        // What no pool may have would keep all others from serving.
+        for range in ["0.0.0.0/0", "0.0.0.0/1", "127.0.0.0/24", "::/0", "::ffff:0.0.0.0/96", "fc00::/6"] {
+            let object = read::<Pools>(&format!(
+                r#"{{"metadata":{{"name":"p"}},"spec":{{"ipv4":{{"cidrs":[{{"cidr":"{range}"}},"10.1.0.0/24"]}}}}}}"#
+            ));
+            let Object::Pool(PoolObject { pool: Err(invalid), .. }) = object else { panic!("{object:?}") };
+            assert_eq!(format!("{:?}", invalid.reserved.cidrs), "{10.1.0.0/24}", "{range}");
+        }
+        check("null", "spec: invalid type: null, expected struct NodeIPPoolSpec; reserved {}");
     }
 }

@@ -21,7 +21,7 @@ use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::{InputKind, Metrics};
 use crate::world::World;
 use crate::world::objects::Mode;
-use crate::world::observe::Observation;
+use crate::world::observe::{Kind, Observation};
 use crate::world::status::{ConditionReason, ConditionType, PoolStatus};
 use crate::world::write::{PoolStatusWrite, Write};
 
@@ -38,7 +38,7 @@ pub(super) struct Reporter {
     findings: BTreeMap<NodeName, BTreeSet<Finding>>,
     /// Findings about objects that can't be read.
     unreadable: BTreeSet<Finding>,
-    /// How many differences the last self-check found.
+    /// How many differences the self-check found.
     n_differences: usize,
     /// When the next snapshot is due, where something changed since the last.
     due: Option<Instant>,
@@ -133,6 +133,12 @@ impl Reporter {
         });
     }
 
+    /// The loop has come to this end, and the process ends with it.
+    pub(super) fn ends(&self, end: &anyhow::Result<()>) {
+        let why = end.as_ref().map_or_else(ToString::to_string, |()| "it was told to".to_owned());
+        self.telemetry.set_readiness(Readiness::NotReady(format!("the process ends: {why}")));
+    }
+
     /// A plan has been made for a node, and `world` does not know it yet.
     pub(super) fn plan(&mut self, world: &World, plan: &NodePlan) {
         self.changed();
@@ -178,14 +184,22 @@ impl Reporter {
     }
 
     fn look_at_unreadable(&mut self, world: &World) {
-        let found: BTreeSet<Finding> = world
-            .all_unreadable()
-            .map(|(kind, unreadable)| {
-                let message =
-                    format!("it can't be read, and what it holds is treated as taken: {}", unreadable.reason);
-                Finding::new(FindingKind::UnreadableObject, kind, &unreadable.name, message)
-            })
-            .collect();
+        let unreadable = world.all_unreadable().map(|(kind, unreadable)| {
+            let message =
+                format!("it can't be read, and what it holds is treated as taken: {}", unreadable.reason);
+            Finding::new(FindingKind::UnreadableObject, kind, &unreadable.name, message)
+        });
+        let invalid = world.pool_objects().filter_map(|object| {
+            let invalid = object.pool.as_ref().err()?;
+            let reserved: Vec<String> = invalid.reserved.cidrs.iter().map(ToString::to_string).collect();
+            let message = format!(
+                "it can't be read and gives out nothing; no younger pool gets any of [{}]: {}",
+                reserved.join(" "),
+                invalid.findings.join("; ")
+            );
+            Some(Finding::new(FindingKind::UnreadableObject, Kind::Pool, object.name.as_str(), message))
+        });
+        let found: BTreeSet<Finding> = unreadable.chain(invalid).collect();
         for finding in found.difference(&self.unreadable) {
             log(finding);
         }
@@ -203,16 +217,15 @@ impl Reporter {
         Tidings { account, told }
     }
 
-    /// The self-check has found these differences.
-    pub(super) fn checked(&mut self, differences: &[String]) {
+    /// The self-check has found these differences. The process ends after the first, so they are shown at once.
+    pub(super) fn checked(&mut self, world: &World, differences: &[String]) {
         self.telemetry.metrics.checked(differences.len());
-        if self.n_differences != differences.len() {
-            self.n_differences = differences.len();
-            self.changed();
-        }
         for difference in differences {
-            debug_assert!(false, "{difference}");
             error!(finding = FindingKind::BrokenInvariant.as_str(), "{difference}");
+        }
+        if !differences.is_empty() {
+            self.n_differences = differences.len();
+            self.show(world);
         }
     }
 }
@@ -301,7 +314,8 @@ fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Event> {
     let before = &object.status;
     let after = &write.status;
     let became = |kind| holds(after, kind) && !holds(before, kind);
-    let ceased = |kind| holds(before, kind) && !holds(after, kind);
+    // A pool that can't be read has no such condition any more, and nothing came to an end by that.
+    let ceased = |kind| holds(before, kind) && after.conditions.contains_key(&kind) && !holds(after, kind);
     let transitions = [
         (became(ConditionType::Exhausted), EventReason::Exhausted, ConditionType::Exhausted),
         (ceased(ConditionType::Exhausted), EventReason::CapacityReturned, ConditionType::Exhausted),

@@ -1,6 +1,9 @@
 //! The loop: one owner of the world, serial decisions, parallel writes.
 //!
 //! Decides only as long as a write can start at once, so that no decision grows old in a queue. Knows no policy.
+//!
+//! Keeps one invariant: nothing is decided on, and no write begins, once the world was found not to be what its objects
+//! say.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -32,6 +35,8 @@ use crate::world::{Now, World};
 
 /// How many inputs are taken in before the next decisions: decisions on a burst are made once.
 const BATCH: usize = 256;
+/// How many differences an error names; the log has a line for each.
+const NAMED_DIFFERENCES: usize = 5;
 
 /// How the controller runs.
 #[derive(Debug, Clone)]
@@ -68,6 +73,21 @@ pub enum Readiness {
     NotReady(String),
     /// It does.
     Ready,
+}
+
+/// The world is not what its objects say, by a defect of this program.
+///
+/// Since when can't be known, so nothing is written any more. A process that starts again has its world from lists. One
+/// that finds the same at once ends again, and the kubelet lets it wait longer each time.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the bookkeeping is not what the objects say, in {} ways: {}; this process ends and has to start again from lists",
+    .differences.len(),
+    .differences.iter().take(NAMED_DIFFERENCES).map(String::as_str).collect::<Vec<_>>().join("; ")
+)]
+pub struct BrokenInvariant {
+    /// In which ways.
+    pub differences: Vec<String>,
 }
 
 /// Runs until told to stop, or until something happens after which it has to start again.
@@ -120,10 +140,9 @@ pub async fn run(
         reporter: Reporter::new(telemetry, events),
     };
     let end = serving.serve(&mut inputs, &mut tasks, &stop).await;
+    let finished = serving.finish(&end, &mut inputs).await;
     stop.cancel();
-    // What is on its way is carried to its end: a write that is cut off would have to be settled by the next process.
-    let finished = tokio::time::timeout(serving.writer.clients.timeout, serving.writers.finish()).await;
-    info!(all_writes_ended = finished.is_ok(), "stopped");
+    info!(all_writes_ended = finished, "stopped");
     end
 }
 
@@ -231,10 +250,21 @@ impl Loop {
         tasks: &mut Tasks,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
+        self.check()?;
         self.reporter.readiness(&self.world);
         self.reporter.show(&self.world);
+        self.turn(inputs, tasks, stop).await
+    }
+
+    async fn turn(
+        &mut self,
+        inputs: &mut mpsc::Receiver<Input>,
+        tasks: &mut Tasks,
+        stop: &CancellationToken,
+    ) -> anyhow::Result<()> {
         let mut beats = tokio::time::interval(heartbeat::INTERVAL);
-        let mut self_check = tokio::time::interval(self.options.self_check_interval);
+        let interval = self.options.self_check_interval;
+        let mut self_check = tokio::time::interval_at(tokio::time::Instant::now() + interval, interval);
         self_check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut batch = Vec::with_capacity(BATCH);
         loop {
@@ -256,6 +286,8 @@ impl Loop {
                         return Err(ended(name, end));
                     }
                 }
+                // Before the inputs, which may never cease.
+                _ = self_check.tick() => self.check()?,
                 received = inputs.recv_many(&mut batch, BATCH) => {
                     debug!(received, "inputs");
                     for input in batch.drain(..) {
@@ -265,11 +297,27 @@ impl Loop {
                 () = tokio::time::sleep(wake.unwrap_or_default()), if wake.is_some() => {}
                 () = tokio::time::sleep_until(snapshot_due.unwrap_or_else(tokio::time::Instant::now)),
                     if snapshot_due.is_some() => {}
-                _ = self_check.tick() => self.reporter.checked(&self.world.check()),
                 _ = beats.tick() => {}
             }
             self.world.advance(self.clock.now());
         }
+    }
+
+    /// Compares the world with what its objects say.
+    fn check(&mut self) -> Result<(), BrokenInvariant> {
+        let differences = self.world.check();
+        self.reporter.checked(&self.world, &differences);
+        if differences.is_empty() { Ok(()) } else { Err(BrokenInvariant { differences }) }
+    }
+
+    /// Carries to its end what is on its way: a write that is cut off would have to be settled by the next process. What
+    /// has not begun never begins. Whether all ended in time.
+    async fn finish(&mut self, end: &anyhow::Result<()>, inputs: &mut mpsc::Receiver<Input>) -> bool {
+        self.slots.close();
+        self.reporter.ends(end);
+        // Nobody takes in outcomes any more, and no writer is to wait until somebody does.
+        inputs.close();
+        tokio::time::timeout(self.writer.clients.timeout, self.writers.finish()).await.is_ok()
     }
 
     fn take_in(&mut self, input: Input) {
@@ -321,8 +369,10 @@ impl Loop {
             let slots = self.slots.clone();
             let (metrics, events) = (self.reporter.metrics().clone(), self.reporter.events().clone());
             self.writers.spawn("write", async move {
-                // Never closed; and without a slot it would only be one write more.
-                let slot = slots.acquire_owned().await;
+                // Closed when the process is about to end.
+                let Ok(slot) = slots.acquire_owned().await else {
+                    return Ok(());
+                };
                 let in_flight = metrics.write_begins();
                 let began = Instant::now();
                 let outcome = carrier.carry_out(&write).await?;
@@ -342,5 +392,102 @@ impl Loop {
                 Ok(())
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::Config;
+
+    use super::*;
+    use crate::ipam::plan::CiliumNodeOrigin;
+    use crate::telemetry::metrics::tests::world;
+
+    const SELF_CHECK_INTERVAL: Duration = Duration::from_secs(300);
+
+    /// A loop over a world in which there is something to write, and whose writes never get an answer.
+    fn serving(telemetry: &Telemetry) -> (Loop, mpsc::Receiver<Input>) {
+        let (sender, inputs) = mpsc::channel(CAPACITY);
+        let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
+        let clients = Clients::new(&nowhere, Duration::from_secs(10)).unwrap();
+        let options = Options {
+            cilium_namespace: String::new(),
+            assumed: None,
+            policy: Policy { min_write_interval: Duration::ZERO, cilium_nodes: CiliumNodeOrigin::Agent },
+            max_parallel_writes: 1,
+            managed_fields: ManagedFields::Kept,
+            self_check_interval: SELF_CHECK_INTERVAL,
+            purpose: Purpose::Serve,
+        };
+        let timeline = Arc::new(Timeline::default());
+        let serving = Loop {
+            world: world(),
+            clock: Clock::start(),
+            slots: Arc::new(Semaphore::new(options.max_parallel_writes)),
+            writer: Writer { clients, timeline, managed_fields: options.managed_fields },
+            options,
+            sender,
+            writers: Tasks::default(),
+            reporter: Reporter::new(telemetry.clone(), Events::channel(telemetry.metrics.clone()).0),
+        };
+        (serving, inputs)
+    }
+
+    #[tokio::test]
+    async fn nothing_is_decided_on_a_world_that_is_not_what_its_objects_say() {
+        let telemetry = Telemetry::start();
+        let (mut serving, mut inputs) = serving(&telemetry);
+        serving.world.break_an_index();
+        let (mut tasks, stop) = (Tasks::default(), CancellationToken::new());
+        let end = serving.serve(&mut inputs, &mut tasks, &stop);
+        let end = tokio::time::timeout(Duration::from_secs(10), end).await.expect("it goes on");
+        assert_eq!(serving.world.flights(), 0);
+        assert!(serving.finish(&end, &mut inputs).await);
+        let reason = match telemetry.readiness() {
+            Readiness::NotReady(reason) => reason,
+            Readiness::Ready => panic!("it serves"),
+        };
+        assert!(reason.contains("the addresses of nodes are not those of the objects"), "{reason}");
+        let differences = vec!["the addresses of nodes are not those of the objects".to_owned()];
+        assert_eq!(end.unwrap_err().downcast::<BrokenInvariant>().unwrap(), BrokenInvariant { differences });
+        let text = telemetry.metrics.text();
+        for line in ["self_check_differences 1", "findings{kind=\"BrokenInvariant\"} 1"] {
+            assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_difference_that_arises_later_ends_the_loop_too() {
+        let (mut serving, mut inputs) = serving(&Telemetry::start());
+        // Nothing to write, so that time is all that passes.
+        serving.world.set_mode(Mode::Passive("a test".to_owned()));
+        serving.world.break_an_index();
+        let (mut tasks, stop) = (Tasks::default(), CancellationToken::new());
+        let end = serving.turn(&mut inputs, &mut tasks, &stop);
+        let end = tokio::time::timeout(SELF_CHECK_INTERVAL * 2, end).await.expect("it goes on");
+        assert!(end.unwrap_err().is::<BrokenInvariant>());
+    }
+
+    #[tokio::test]
+    async fn what_was_decided_before_the_world_was_found_broken_does_not_begin() {
+        let telemetry = Telemetry::start();
+        let (mut serving, mut inputs) = serving(&telemetry);
+        assert_eq!(serving.check(), Ok(()));
+        serving.decide();
+        assert_eq!(serving.world.flights(), 1, "decided, and its task has not run yet");
+        serving.world.break_an_index();
+        let end = serving.check().map_err(Into::into);
+        assert!(end.is_err());
+        // One that had begun would ask for ever.
+        assert!(serving.finish(&end, &mut inputs).await);
+        assert!(inputs.recv().await.is_none(), "it has an outcome");
+    }
+
+    #[test]
+    fn the_error_names_a_few_differences_and_counts_all() {
+        let differences = (0..9).map(|number| format!("difference {number}")).collect();
+        let text = BrokenInvariant { differences }.to_string();
+        assert!(text.contains("in 9 ways: difference 0; "), "{text}");
+        assert!(text.contains("difference 4; this process ends"), "{text}");
     }
 }

@@ -12,8 +12,8 @@ use std::fmt;
 use super::addresses::AddressSet;
 use super::block::{Cidr, Family};
 use super::grid::{Declared, Grid, Overlap};
-use super::names::{NodeName, PoolName, Revision};
-use super::pool::Pool;
+use super::names::{NodeName, PoolName, Revision, Uid};
+use super::pool::{Pool, Reservation};
 use super::prefixes::PrefixIndex;
 use super::space::Space;
 
@@ -156,13 +156,28 @@ impl Ledger {
     /// Puts these pools in place of those before. Only the spaces of pools whose blocks change are computed anew.
     ///
     /// Of two pools that overlap the older (by creation, then uid) keeps the whole of every range that it
-    /// declares, in whatever state; the newcomer loses every block that overlaps one.
-    pub fn set_pools(&mut self, pools: &BTreeMap<PoolName, Pool>) {
-        let mut by_age: Vec<&Pool> = pools.values().collect();
-        by_age.sort_by_key(|pool| (pool.created, &pool.uid, &pool.name));
+    /// declares, in whatever state; the newcomer loses every block that overlaps one. What a pool in `reserved` is known
+    /// to declare it keeps in the same way, and gives none of it out.
+    pub fn set_pools<'a>(
+        &mut self,
+        pools: &'a BTreeMap<PoolName, Pool>,
+        reserved: impl IntoIterator<Item = &'a Reservation>,
+    ) {
+        let mut by_age: Vec<Declarer<'a>> = pools.values().map(Declarer::Pool).collect();
+        by_age.extend(reserved.into_iter().map(Declarer::Reservation));
+        by_age.sort_by_key(Declarer::age);
         let mut declared = Declared::default();
         let mut before = std::mem::take(&mut self.pools);
-        for pool in by_age {
+        for declarer in by_age {
+            let pool = match declarer {
+                Declarer::Pool(pool) => pool,
+                Declarer::Reservation(reserved) => {
+                    for range in &reserved.cidrs {
+                        declared.insert(*range, (reserved.name.clone(), range.family()));
+                    }
+                    continue;
+                }
+            };
             let mut old = before.remove(&pool.name).unwrap_or_default();
             let mut offer = Offer::default();
             for family in pool.families.keys() {
@@ -232,14 +247,19 @@ impl Ledger {
         self.taken.iter()
     }
 
-    /// Computes everything anew from what is taken and from `pools`, and returns where that is not what is kept.
+    /// Computes everything anew from what is taken and from what pools declare, and returns where that is not what is
+    /// kept.
     ///
     /// Costs as much as a start. Anything but an empty list is a defect of this program.
     #[must_use]
-    pub fn check(&self, pools: &BTreeMap<PoolName, Pool>) -> Vec<Difference> {
+    pub fn check<'a>(
+        &self,
+        pools: &'a BTreeMap<PoolName, Pool>,
+        reserved: impl IntoIterator<Item = &'a Reservation>,
+    ) -> Vec<Difference> {
         let mut differences = Vec::new();
         let mut fresh = Self { taken: self.taken.clone(), ..Self::default() };
-        fresh.set_pools(pools);
+        fresh.set_pools(pools, reserved);
         let names: BTreeSet<&PoolName> = self.pools.keys().chain(fresh.pools.keys()).collect();
         for pool in names {
             if self.overlaps(pool) != fresh.overlaps(pool) {
@@ -279,6 +299,23 @@ impl Ledger {
 
     fn space_mut(&mut self, pool: &PoolName, family: Family) -> Option<&mut Space> {
         self.pools.get_mut(pool)?.spaces.get_mut(&family)
+    }
+}
+
+/// Whoever declares ranges.
+#[derive(Clone, Copy)]
+enum Declarer<'a> {
+    Pool(&'a Pool),
+    Reservation(&'a Reservation),
+}
+
+impl<'a> Declarer<'a> {
+    /// What sorts the oldest first. Of two that were made within one second neither is, so any lasting order will do.
+    fn age(&self) -> (i64, &'a Uid, &'a PoolName) {
+        match self {
+            Self::Pool(pool) => (pool.created, &pool.uid, &pool.name),
+            Self::Reservation(reserved) => (reserved.created, &reserved.uid, &reserved.name),
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! A pool as the core sees it: parsed, checked, in units.
 //!
 //! Made from a NodeIPPool by `crate::api::pool`; knows nothing of the wire. A `Pool` that exists is valid by itself;
-//! what depends on other pools (overlap) is decided by the ledger.
+//! what depends on other pools (overlap) is decided by the ledger. Of one that can't be read a [`Reservation`] remains.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kube_core::Selector;
@@ -44,6 +44,22 @@ pub struct Pool {
     pub reuse_after: Duration,
     /// How long a block rests whose node went away.
     pub reuse_after_node_loss: Duration,
+}
+
+/// What remains of a pool that can't be read: it gives out nothing, and no younger pool gets what it declares.
+///
+/// It follows from the object alone, so that a process that has just started reserves the same
+/// (`docs/decisions/0014-an-invalid-pool-keeps-its-ranges.md`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reservation {
+    /// The name of the pool.
+    pub name: PoolName,
+    /// Its uid.
+    pub uid: Uid,
+    /// When it was created, in seconds since the epoch.
+    pub created: i64,
+    /// Those of its ranges that can be read; unlike those of a valid pool they may overlap each other.
+    pub cidrs: BTreeSet<Cidr>,
 }
 
 /// What a pool offers in one family.

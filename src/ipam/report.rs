@@ -112,7 +112,7 @@ pub(super) fn conditions(
     tally: &Tally,
 ) -> BTreeMap<ConditionType, Condition> {
     let told = match &object.pool {
-        Err(findings) => vec![(ConditionReason::Invalid, findings.join("; "))],
+        Err(invalid) => vec![(ConditionReason::Invalid, invalid.findings.join("; "))],
         Ok(pool) => vec![
             ready(pool, &tally.families),
             overlapping(world.ledger().overlaps(&pool.name)),

@@ -58,7 +58,8 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
         snapshot.objects.insert(kind, u64::try_from(world.n_objects(kind)).unwrap_or(MAX_COUNT));
         snapshot.unreadable.insert(kind, 0);
     }
-    for (kind, _) in world.all_unreadable() {
+    let invalid = world.pool_objects().filter(|object| object.pool.is_err()).map(|_| Kind::Pool);
+    for kind in world.all_unreadable().map(|(kind, _)| kind).chain(invalid) {
         add(&mut snapshot.unreadable, kind);
     }
     snapshot.findings = FindingKind::ALL.iter().map(|kind| (*kind, 0)).collect();

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use kube_core::SelectorExt;
 
-use super::World;
 use super::absence::Departure;
 use super::objects::{CiliumNode, Node};
 use super::observe::{Contradiction, Kind, Listing, Object, Observation, PoolObject, Unreadable};
 use super::write::{Answer, Effect, ObjectKey, Outcome, Seen};
 use super::{KnownClaim, Now};
+use super::{World, reservations};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
 use crate::ipam::claim::{Claim, ClaimState};
@@ -361,21 +361,21 @@ impl World {
         if self.pools.get(&name).is_some_and(|known| known.revision > pool.revision) {
             return;
         }
-        let before = match &pool.pool {
+        match &pool.pool {
             Ok(declared) => self.declared.insert(name.clone(), declared.clone()),
             Err(_) => self.declared.remove(&name),
         };
-        let same = self.declared.get(&name) == before.as_ref();
         self.agenda.mark_pool(&name);
-        self.pools.insert(name, pool);
-        if !same {
+        let before = self.pools.insert(name.clone(), pool);
+        let declares = self.pools.get(&name).map(PoolObject::declaration);
+        if before.as_ref().map(PoolObject::declaration) != declares {
             self.pools_changed();
         }
     }
 
     /// The declared pools are others than before: the free space and every node's choice follow.
     pub(super) fn pools_changed(&mut self) {
-        self.ledger.set_pools(&self.declared);
+        self.ledger.set_pools(&self.declared, reservations(&self.pools));
         let nodes: Vec<Node> = self.nodes.values().cloned().collect();
         for node in nodes {
             self.select(&node);

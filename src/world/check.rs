@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::World;
+use super::{World, reservations};
 use crate::ipam::block::Cidr;
 use crate::ipam::ledger::Taker;
 use crate::ipam::names::NodeName;
@@ -15,8 +15,9 @@ impl World {
     /// Every difference between the derived state and the objects; empty when all is well.
     #[must_use]
     pub fn check(&self) -> Vec<String> {
+        let reserved = reservations(&self.pools);
         let mut differences: Vec<String> =
-            self.ledger.check(&self.declared).iter().map(ToString::to_string).collect();
+            self.ledger.check(&self.declared, reserved).iter().map(ToString::to_string).collect();
 
         let mut claims_of: BTreeMap<NodeName, BTreeSet<Cidr>> = BTreeMap::new();
         for (cidr, known) in &self.claims {
@@ -54,5 +55,13 @@ impl World {
             differences.push("the selection does not cover the nodes".to_owned());
         }
         differences
+    }
+}
+
+#[cfg(test)]
+impl World {
+    /// Makes a difference that [`World::check`] finds.
+    pub(crate) fn break_an_index(&mut self) {
+        *self.node_addresses.entry(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)).or_default() += 1;
     }
 }

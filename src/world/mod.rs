@@ -27,7 +27,7 @@ use crate::ipam::claim::Claim;
 use crate::ipam::ledger::{Ledger, Taker};
 use crate::ipam::names::{NodeName, PoolName, Revision, Uid};
 use crate::ipam::plan::{NodePlan, Unmet};
-use crate::ipam::pool::Pool;
+use crate::ipam::pool::{Pool, Reservation};
 use crate::ipam::report::PoolPlan;
 
 use agenda::Agenda;
@@ -312,14 +312,21 @@ impl World {
         self.resting.get(&cidr).copied()
     }
 
-    /// The pool that could have cut this block: one that declares its range and cuts blocks of its size.
+    /// The pool that could have cut this block: one that declares its range and cuts blocks of its size. None is known
+    /// as long as the block may be that of an older pool that can't be read.
     #[must_use]
     pub fn pool_of_block(&self, cidr: Cidr) -> Option<&Pool> {
+        let may_be_anothers = |pool: &Pool| {
+            let overlaps = self.ledger.overlaps(&pool.name).iter();
+            overlaps
+                .filter(|overlap| overlap.theirs.overlaps(cidr))
+                .any(|overlap| !self.declared.contains_key(&overlap.older))
+        };
         self.declared.values().find(|pool| {
             pool.families.get(&cidr.family()).is_some_and(|ranges| {
                 ranges.block_prefix == cidr.prefix_len()
                     && ranges.cidrs.keys().any(|declared| declared.covers(cidr))
-            })
+            }) && !may_be_anothers(pool)
         })
     }
 
@@ -611,4 +618,9 @@ impl World {
             self.mark(&node);
         }
     }
+}
+
+/// What the pools that can't be read keep from younger ones.
+fn reservations(pools: &BTreeMap<PoolName, PoolObject>) -> impl Iterator<Item = &Reservation> {
+    pools.values().filter_map(|object| object.declaration().err())
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::claim::Claim;
 use crate::ipam::names::{PoolName, Revision, Uid};
-use crate::ipam::pool::Pool;
+use crate::ipam::pool::{Pool, Reservation};
 
 use super::objects::{CiliumNode, Node};
 use super::status::PoolStatus;
@@ -68,14 +68,30 @@ pub struct PoolObject {
     pub deleting: bool,
     /// Its finalizers, ours and those of others.
     pub finalizers: Vec<String>,
-    /// What it declares, or the findings against it.
-    pub pool: Result<Pool, Vec<String>>,
+    /// What it declares, where that can be read.
+    pub pool: Result<Pool, InvalidPool>,
     /// The generation of what it declares.
     pub generation: i64,
     /// The status as it stands.
     pub status: PoolStatus,
     /// When each of its conditions last changed, in milliseconds since the epoch.
     pub transitions: BTreeMap<String, i64>,
+}
+
+impl PoolObject {
+    /// What concerns other pools and the nodes: what it declares, or what is kept of that.
+    pub fn declaration(&self) -> Result<&Pool, &Reservation> {
+        self.pool.as_ref().map_err(|invalid| &invalid.reserved)
+    }
+}
+
+/// A declaration that can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidPool {
+    /// Why.
+    pub findings: Vec<String>,
+    /// What is kept from younger pools all the same.
+    pub reserved: Reservation,
 }
 
 /// One object as a watch shows it.

@@ -13,6 +13,7 @@ mod dual_stack;
 mod events;
 mod growth;
 mod install;
+mod invalid_pool;
 mod joining;
 mod killed;
 mod killed_under_load;

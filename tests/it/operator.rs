@@ -121,7 +121,7 @@ async fn wait_metrics(rig: &Rig, controller: &Controller, wanted: &[&str]) -> Re
 }
 
 /// Returns when there are events of these kinds, reasons and types.
-async fn wait_events(rig: &Rig, wanted: &[(&str, &str, &str)]) -> Result<()> {
+pub(crate) async fn wait_events(rig: &Rig, wanted: &[(&str, &str, &str)]) -> Result<()> {
     let api: Api<Event> = Api::namespaced(rig.cluster.client.clone(), "default");
     let limit = Instant::now() + SOON;
     loop {

@@ -295,7 +295,7 @@ impl Reader {
 }
 
 /// The ranges of the family that no pod can use.
-fn unusable(family: Family) -> impl Iterator<Item = Cidr> {
+pub(super) fn unusable(family: Family) -> impl Iterator<Item = Cidr> {
     let ranges: &[&str] = match family {
         Family::V4 => &rules::UNUSABLE_IPV4,
         Family::V6 => &rules::UNUSABLE_IPV6,

@@ -44,6 +44,7 @@ struct PoolParts {
     first_last: FirstLast,
     created: i64,
     deleting: bool,
+    readable: bool,
 }
 
 fn pool_parts() -> impl Strategy<Value = PoolParts> {
@@ -59,22 +60,35 @@ fn pool_parts() -> impl Strategy<Value = PoolParts> {
         prop_oneof![Just(FirstLast::Offered), Just(FirstLast::Withheld)],
         0i64..3,
         proptest::bool::weighted(0.1),
+        proptest::bool::weighted(0.8),
     )
-        .prop_map(|(block_bits, ranges, exclude, first_last, created, deleting)| PoolParts {
+        .prop_map(|(block_bits, ranges, exclude, first_last, created, deleting, readable)| PoolParts {
             block_bits,
             ranges,
             exclude,
             first_last,
             created,
             deleting,
+            readable,
         })
 }
 
-/// Pools `a` and `b` and so on. `b` has the smaller uid, so that the uid and not the name decides between equal ages.
-fn pools_of(universe: Cidr, parts: &[PoolParts]) -> BTreeMap<PoolName, Pool> {
+/// Pools `a` and `b` and so on, and what remains of those that can't be read; `a` always can. `b` has the smaller uid, so
+/// that the uid and not the name decides between equal ages.
+fn pools_of(universe: Cidr, parts: &[PoolParts]) -> (BTreeMap<PoolName, Pool>, Vec<Reservation>) {
     let family = universe.family();
-    let mut pools = BTreeMap::new();
+    let (mut pools, mut reserved) = (BTreeMap::new(), Vec::new());
     for (name, part) in ["a", "b", "c"].into_iter().zip(parts) {
+        let uid = if name == "b" { "uid-0" } else { name };
+        if !part.readable && name != "a" {
+            reserved.push(Reservation {
+                name: name.into(),
+                uid: uid.into(),
+                created: part.created,
+                cidrs: part.ranges.iter().map(|(range, _)| cidr_of(universe, *range)).collect(),
+            });
+            continue;
+        }
         let mut cidrs = BTreeMap::new();
         for (range, state) in &part.ranges {
             let range = cidr_of(universe, *range);
@@ -87,7 +101,6 @@ fn pools_of(universe: Cidr, parts: &[PoolParts]) -> BTreeMap<PoolName, Pool> {
             cidrs,
             exclude: part.exclude.iter().map(|exclusion| cidr_of(universe, *exclusion)).collect(),
         };
-        let uid = if name == "b" { "uid-0" } else { name };
         let pool = Pool {
             uid: uid.into(),
             created: part.created,
@@ -98,7 +111,7 @@ fn pools_of(universe: Cidr, parts: &[PoolParts]) -> BTreeMap<PoolName, Pool> {
         };
         pools.insert(pool.name.clone(), pool);
     }
-    pools
+    (pools, reserved)
 }
 
 #[derive(Debug, Clone)]
@@ -137,6 +150,7 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Debug, Default)]
 struct Model {
     pools: BTreeMap<PoolName, Pool>,
+    reserved: Vec<Reservation>,
     taken: BTreeSet<(Cidr, Taker)>,
     standing: BTreeMap<NodeName, AddressSet>,
 }
@@ -159,7 +173,11 @@ impl Model {
         let declares = |other: &Pool| {
             other.families.values().any(|ranges| ranges.cidrs.keys().any(|range| range.overlaps(block)))
         };
-        if self.pools.values().filter(is_older).any(declares) {
+        let is_reserved = self.reserved.iter().any(|reserved| {
+            (reserved.created, reserved.uid.clone()) < age(pool)
+                && reserved.cidrs.iter().any(|range| range.overlaps(block))
+        });
+        if is_reserved || self.pools.values().filter(is_older).any(declares) {
             return None;
         }
         let ranges = &pool.families[&block.family()];
@@ -263,8 +281,8 @@ fn apply(ledger: &mut Ledger, model: &mut Model, universe: Cidr, step: Step) -> 
             }
         }
         Step::Pools(parts) => {
-            model.pools = pools_of(universe, &parts);
-            ledger.set_pools(&model.pools);
+            (model.pools, model.reserved) = pools_of(universe, &parts);
+            ledger.set_pools(&model.pools, &model.reserved);
         }
     }
     Ok(())
@@ -288,7 +306,7 @@ fn compare_all(ledger: &Ledger, model: &Model, universe: Cidr, mine: &[Cidr]) ->
             prop_assert_eq!(ledger.is_taken(block), model.is_taken(block));
         }
     }
-    prop_assert_eq!(ledger.check(&model.pools), vec![]);
+    prop_assert_eq!(ledger.check(&model.pools, &model.reserved), vec![]);
     Ok(())
 }
 
@@ -316,7 +334,7 @@ proptest! {
         for (cidr, taker) in model.taken.iter().rev() {
             rebuilt.take(*cidr, taker.clone());
         }
-        rebuilt.set_pools(&model.pools);
+        rebuilt.set_pools(&model.pools, &model.reserved);
         prop_assert_eq!(&rebuilt, &ledger);
     }
 
@@ -368,7 +386,7 @@ fn the_older_pool_keeps_the_whole_of_its_ranges() {
     older.families.get_mut(&Family::V4).unwrap().cidrs.insert(cidr("10.0.1.0/28"), RangeState::Draining);
     let newcomer = Pool { created: 1, ..pool("newcomer", 26, &["10.0.0.0/24", "10.0.1.0/25"]) };
     let mut ledger = Ledger::new();
-    ledger.set_pools(&pools([older.clone(), newcomer.clone()]));
+    ledger.set_pools(&pools([older.clone(), newcomer.clone()]), []);
     assert_eq!(free(&ledger, "older"), "10.0.0.64/27 10.0.0.96/27");
     assert_eq!(free(&ledger, "newcomer"), "10.0.0.0/26 10.0.0.128/26 10.0.0.192/26 10.0.1.64/26");
     let lost = |mine, theirs| Overlap { mine: cidr(mine), older: "older".into(), theirs: cidr(theirs) };
@@ -379,24 +397,53 @@ fn the_older_pool_keeps_the_whole_of_its_ranges() {
     );
     // A pool that is being deleted gives out nothing, and still keeps its ranges: blocks of it may be held.
     older.deleting = true;
-    ledger.set_pools(&pools([older, newcomer.clone()]));
+    ledger.set_pools(&pools([older, newcomer.clone()]), []);
     assert_eq!(free(&ledger, "older"), "");
     assert_eq!(ledger.overlaps(&"newcomer".into()).len(), 2);
-    ledger.set_pools(&pools([newcomer]));
+    ledger.set_pools(&pools([newcomer]), []);
     assert_eq!(ledger.overlaps(&"newcomer".into()), []);
     assert_eq!(ledger.counts(&"newcomer".into(), Family::V4), Some(Counts { total: 6, free: 6 }));
     assert_eq!(ledger.space(&"older".into(), Family::V4), None);
+}
+
+/// Trap 18: a pool that can't be read keeps its age and its ranges, and takes nothing from an older one.
+#[test]
+fn the_ranges_of_a_pool_that_cannot_be_read_are_kept_from_younger_ones_only() {
+    let oldest = pool("oldest", 27, &["10.0.0.0/26"]);
+    let invalid = Pool { created: 1, ..pool("invalid", 27, &["10.0.0.0/25"]) };
+    let youngest = Pool { created: 2, ..pool("youngest", 27, &["10.0.0.0/24"]) };
+    let reserved = Reservation {
+        name: invalid.name.clone(),
+        uid: invalid.uid.clone(),
+        created: invalid.created,
+        cidrs: [cidr("10.0.0.0/25")].into(),
+    };
+    let mut before = Ledger::new();
+    before.take(cidr("10.0.0.64/27"), Taker::Claim);
+    before.set_pools(&pools([oldest.clone(), invalid.clone(), youngest.clone()]), []);
+    let mut ledger = before.clone();
+    ledger.set_pools(&pools([oldest.clone(), youngest.clone()]), [&reserved]);
+    assert_eq!(free(&ledger, "oldest"), "10.0.0.0/27 10.0.0.32/27");
+    assert_eq!(ledger.space(&"invalid".into(), Family::V4), None);
+    assert_eq!(free(&ledger, "youngest"), "10.0.0.128/27 10.0.0.160/27 10.0.0.192/27 10.0.0.224/27");
+    assert_eq!(ledger.overlaps(&"youngest".into()), before.overlaps(&"youngest".into()));
+    // What nobody holds any more stays reserved, and is the pool's when it can be read again.
+    ledger.release(cidr("10.0.0.64/27"), &Taker::Claim);
+    ledger.take(cidr("10.0.0.64/27"), Taker::Claim);
+    assert_eq!(ledger.check(&pools([oldest.clone(), youngest.clone()]), [&reserved]), []);
+    ledger.set_pools(&pools([oldest, invalid, youngest]), []);
+    assert_eq!(ledger, before);
 }
 
 #[test]
 fn a_block_held_in_a_range_that_gives_out_no_more_still_counts() {
     let mut cordoned = pool("a", 27, &["10.0.0.0/26", "10.0.0.64/26"]);
     let mut ledger = Ledger::new();
-    ledger.set_pools(&pools([cordoned.clone()]));
+    ledger.set_pools(&pools([cordoned.clone()]), []);
     ledger.take(cidr("10.0.0.64/27"), Taker::Claim);
     assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 4, free: 3 }));
     cordoned.families.get_mut(&Family::V4).unwrap().cidrs.insert(cidr("10.0.0.64/26"), RangeState::Cordoned);
-    ledger.set_pools(&pools([cordoned]));
+    ledger.set_pools(&pools([cordoned]), []);
     assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 3, free: 2 }));
     ledger.release(cidr("10.0.0.64/27"), &Taker::Claim);
     assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 2, free: 2 }));
@@ -406,7 +453,7 @@ fn a_block_held_in_a_range_that_gives_out_no_more_still_counts() {
 fn nothing_is_free_while_a_claim_passes_from_pending_to_held() {
     let block = cidr("10.0.0.0/27");
     let mut ledger = Ledger::new();
-    ledger.set_pools(&pools([pool("a", 27, &["10.0.0.0/26"])]));
+    ledger.set_pools(&pools([pool("a", 27, &["10.0.0.0/26"])]), []);
     ledger.take(block, Taker::Pending);
     ledger.take(block, Taker::Claim);
     assert_eq!(ledger.overlapping_claims(cidr("10.0.0.0/8")).collect::<Vec<_>>(), [block]);
@@ -421,12 +468,12 @@ fn the_check_names_what_is_wrong() {
     let pools = pools([pool("a", 27, &["10.0.0.0/26"])]);
     let (block, node) = (cidr("10.0.0.0/27"), NodeName::from("n"));
     let mut sound = Ledger::new();
-    sound.set_pools(&pools);
+    sound.set_pools(&pools, []);
     sound.set_standing(&node, AddressSet::from_iter([block]));
     let check = |damage: fn(&mut Ledger), expected: &str| {
         let mut ledger = sound.clone();
         damage(&mut ledger);
-        let found: Vec<String> = ledger.check(&pools).iter().map(ToString::to_string).collect();
+        let found: Vec<String> = ledger.check(&pools, []).iter().map(ToString::to_string).collect();
         assert_eq!(found.join("; "), expected);
     };
     check(|_| {}, "");
@@ -448,7 +495,7 @@ fn the_check_names_what_is_wrong() {
         "ipv4 of pool a: the order of the free blocks is not what they imply",
     );
     check(
-        |ledger| ledger.set_pools(&BTreeMap::new()),
+        |ledger| ledger.set_pools(&BTreeMap::new(), []),
         "ipv4 of pool a: there is a space where none should be, or none where one should",
     );
     check(

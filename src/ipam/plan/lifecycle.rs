@@ -32,7 +32,7 @@ use crate::world::{KnownClaim, Now, World};
 const INCOMPLETE_FOR: Duration = Duration::from_secs(30);
 /// How long this process must have seen a block rest, where the pool does not say less: `since` is another's clock.
 const SEEN_RESTING: Duration = Duration::from_secs(30);
-/// How long blocks rest whose pool is gone or unreadable: the defaults of the API.
+/// How long blocks rest whose pool is gone, or is going and can't be read: the defaults of the API.
 const DEFAULT_REUSE_AFTER: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
 
@@ -239,7 +239,9 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) 
         return;
     }
     plan.resting.push(claim.cidr);
-    let rest = rest_of(world, claim);
+    let Some(rest) = rest_of(world, claim) else {
+        return;
+    };
     let seen = world.resting_since(claim.cidr).unwrap_or(now.uptime);
     let rested =
         u64::try_from(now.wall.saturating_sub(claim.since)).map_or(Duration::ZERO, Duration::from_millis);
@@ -252,14 +254,18 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) 
     }
 }
 
-/// How long a block has to rest, by its own pool.
-fn rest_of(world: &World, claim: &Claim) -> Duration {
+/// How long a block has to rest, by its own pool; `None` until that can be read again. One that is being deleted is not
+/// waited for: it would stay until somebody mends what nobody wants any more.
+fn rest_of(world: &World, claim: &Claim) -> Option<Duration> {
     let pool = world.pool(&claim.pool);
-    if claim.reason == Some(Reason::NodeGone) {
+    if pool.is_none() && world.pool_object(&claim.pool).is_some_and(|object| !object.deleting) {
+        return None;
+    }
+    Some(if claim.reason == Some(Reason::NodeGone) {
         pool.map_or(DEFAULT_REUSE_AFTER_NODE_LOSS, |pool| pool.reuse_after_node_loss)
     } else {
         pool.map_or(DEFAULT_REUSE_AFTER, |pool| pool.reuse_after)
-    }
+    })
 }
 
 fn update(claim: &Claim, now: Now, change: ClaimChange) -> Write {

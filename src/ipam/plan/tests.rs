@@ -8,10 +8,12 @@ use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::{Cidr, Family};
 use crate::ipam::claim::{Claim, ClaimState, Reason};
 use crate::ipam::names::{NodeName, Revision};
-use crate::ipam::pool::{Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode};
+use crate::ipam::pool::{
+    Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
+};
 use crate::world::gather::Gathering;
 use crate::world::objects::{CiliumNode, Mode, Node, ReleaseMark, Settings};
-use crate::world::observe::{Kind, Listing, Object, Observation, PoolObject};
+use crate::world::observe::{InvalidPool, Kind, Listing, Object, Observation, PoolObject};
 use crate::world::status::PoolStatus;
 use crate::world::write::{Answer, Effect, ObjectKey, Outcome, Ping, Presence, Seen, Write};
 use crate::world::{Now, World};
@@ -20,7 +22,7 @@ use crate::world::{Now, World};
 const LISTED: u64 = 100;
 
 /// A cluster in lines:
-/// `pool NAME CIDR BLOCKSIZE`, `node NAME UID [@REVISION]`,
+/// `pool NAME CIDR BLOCKSIZE [younger] [invalid] [deleting] [@REVISION]`, `node NAME UID [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (CIDRs stand with all their addresses in
 /// the pool; claims are made for one that is not recreated),
 /// `claim CIDR NODE UID STATE[/REASON] @REVISION`.
@@ -140,8 +142,8 @@ fn pool(words: &[&str]) -> Object {
     let pool = Pool {
         name: words[1].into(),
         uid: words[1].into(),
-        created: 0,
-        deleting: false,
+        created: words.contains(&"younger").into(),
+        deleting: words.contains(&"deleting"),
         priority: 0,
         selector: kube_core::Selector::default(),
         families: [(Family::V4, ranges)].into(),
@@ -155,10 +157,22 @@ fn pool(words: &[&str]) -> Object {
     Object::Pool(PoolObject {
         name: pool.name.clone(),
         uid: pool.uid.clone(),
-        revision: Revision(1),
-        deleting: false,
+        revision: if words.iter().any(|word| word.starts_with('@')) { revision(words) } else { Revision(1) },
+        deleting: pool.deleting,
         finalizers: Vec::new(),
-        pool: Ok(pool),
+        pool: if words.contains(&"invalid") {
+            Err(InvalidPool {
+                findings: vec!["of no known form".to_owned()],
+                reserved: Reservation {
+                    name: pool.name,
+                    uid: pool.uid,
+                    created: pool.created,
+                    cidrs: [words[2].parse().unwrap()].into(),
+                },
+            })
+        } else {
+            Ok(pool)
+        },
         generation: 1,
         status: PoolStatus::default(),
         transitions: BTreeMap::new(),
@@ -584,4 +598,57 @@ fn a_block_on_which_another_node_has_anything_standing_is_nobodys() {
     let mut cluster =
         Cluster::of("pool p 10.0.0.0/27 28\nnode a 1\nciliumnode a @50\nciliumnode x @51 10.0.0.3/32");
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+}
+
+/// Trap 18: nothing is taken off, nothing is given out, and what is the pool's stays the pool's.
+#[test]
+fn a_pool_that_turns_invalid_loses_nothing_to_a_younger_one() {
+    let text = |pool: &str| {
+        format!(
+            "{pool}\npool q 10.0.0.0/27 28 younger\nnode a 1\nnode b 1\nnode c 1\n\
+             ciliumnode a @50 10.0.0.0/28 used=3\nciliumnode b @51\nciliumnode c @52\nclaim 10.0.0.0/28 a 1 Held @40"
+        )
+    };
+    let mut turned = Cluster::of(&text("pool p 10.0.0.0/27 28"));
+    turned.observe("pool p 10.0.0.0/27 28 invalid @110");
+    let restarted = Cluster::of(&text("pool p 10.0.0.0/27 28 invalid @110"));
+    for mut cluster in [turned, restarted] {
+        cluster.expect("a", "nothing");
+        cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+        cluster.observe("pool p 10.0.0.0/27 28 @120");
+        cluster.expect("a", "nothing");
+        cluster.expect("c", "claim 10.0.0.16/28 of pool p for node c");
+    }
+}
+
+#[test]
+fn a_pool_that_turns_invalid_takes_nothing_from_an_older_one() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/27 28\npool q 10.0.0.0/26 28 younger invalid\nnode a 1\nciliumnode a @50",
+    );
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
+#[test]
+fn a_lost_claim_in_the_range_of_an_invalid_pool_is_made_again_when_that_can_be_read() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/27 28 invalid\npool q 10.0.0.0/27 28 younger\nnode a 1\nciliumnode a @50 10.0.0.0/28",
+    );
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    cluster.observe("pool p 10.0.0.0/27 28 @110");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
+#[test]
+fn a_block_rests_until_its_pool_can_be_read_or_goes() {
+    for mended in ["pool p 10.0.0.0/27 28 @110", "pool p 10.0.0.0/27 28 invalid deleting @110"] {
+        let mut cluster =
+            Cluster::of("pool p 10.0.0.0/27 28 invalid\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
+        cluster.pass(1_000_000);
+        cluster.expect("a", "waits for Objects");
+        cluster.pass(30);
+        cluster.expect("a", "waits for Objects");
+        cluster.observe(mended);
+        cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+    }
 }

@@ -27,7 +27,7 @@ fn object<W: Wire>(json: &str) -> Object {
 
 /// A pool of two families; a node of which one block stands and uses more than its pool has; a claim in a range
 /// that the pool does not have; and an object that can't be read.
-fn world() -> crate::world::World {
+pub(crate) fn world() -> crate::world::World {
     let held = r#""state":"Held""#;
     let cooling = r#""state":"Cooling","reason":"NodeGone""#;
     let claim = |name: &str, cidr: &str, state: &str| {

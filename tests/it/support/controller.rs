@@ -30,7 +30,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a controller compares what it knows with the objects that it follows from. One that finds a difference
-/// ends itself, as this is no release build.
+/// ends itself.
 const SELF_CHECK_INTERVAL: &str = "1s";
 
 /// Numbers the log files of this process.
