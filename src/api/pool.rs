@@ -332,6 +332,8 @@ impl Default for Reclaim {
 
 /// The defaults: what stands in the schema and what is read where the schema did not write.
 mod defaults {
+    use crate::ipam::pool::Expand;
+
     pub(super) const fn initial_blocks() -> i32 {
         1
     }
@@ -341,11 +343,11 @@ mod defaults {
     pub(super) const fn max_addresses() -> i32 {
         1024
     }
-    pub(super) const fn used_above() -> i32 {
-        80
+    pub(super) fn used_above() -> i32 {
+        Expand::DEFAULT.used_above.cast_signed()
     }
-    pub(super) const fn free_below() -> i32 {
-        8
+    pub(super) fn free_below() -> i32 {
+        Expand::DEFAULT.free_below.cast_signed()
     }
     pub(super) const fn used_below() -> i32 {
         40

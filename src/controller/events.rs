@@ -41,6 +41,8 @@ stable_names! {
         NoCapacity,
         /// The Node asks for more than its first pool allows it.
         NodeAtLimit,
+        /// The Node is nearly full, and no pool selects it.
+        NoPool,
         /// A block of the Node overlaps something else, and is not published.
         Overlap,
         /// A block of the Node and an overlapping one of another Node both stand.
@@ -76,6 +78,7 @@ impl EventReason {
             Self::BlocksGivenBack
             | Self::NoCapacity
             | Self::NodeAtLimit
+            | Self::NoPool
             | Self::Overlap
             | Self::BothStand
             | Self::ClaimBeingDeleted
@@ -102,7 +105,7 @@ impl EventReason {
             Self::BlocksPublished => "Publish",
             Self::BlocksReturned => "Hold",
             Self::BlocksGivenBack => "Release",
-            Self::NoCapacity | Self::NodeAtLimit => "Claim",
+            Self::NoCapacity | Self::NodeAtLimit | Self::NoPool => "Claim",
             Self::Overlap
             | Self::BothStand
             | Self::ClaimBeingDeleted

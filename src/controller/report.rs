@@ -269,6 +269,7 @@ fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::BothStand => Some(EventReason::BothStand),
         FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
         FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),
+        FindingKind::NoPool => Some(EventReason::NoPool),
         FindingKind::UnreadableObject | FindingKind::BrokenInvariant => None,
     }
 }

@@ -35,6 +35,8 @@ stable_names! {
         ClaimBeingDeleted,
         /// A node asks for more than its first pool allows it.
         NodeAtLimit,
+        /// A node is nearly full, and no pool selects it.
+        NoPool,
         /// The controller's own bookkeeping is not what its objects say.
         BrokenInvariant,
     }

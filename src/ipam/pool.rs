@@ -113,6 +113,11 @@ pub struct Expand {
     pub free_below: u32,
 }
 
+impl Expand {
+    /// What a pool that says nothing declares.
+    pub const DEFAULT: Self = Self { used_above: 80, free_below: 8 };
+}
+
 /// When blocks are taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reclaim {
@@ -136,6 +141,16 @@ pub enum ReclaimMode {
 }
 
 impl Pool {
+    /// How many addresses a block of the family offers that lies clear of exclusions and of nodes; 0 where the pool has
+    /// none of the family.
+    #[must_use]
+    pub fn most_offered(&self, family: Family) -> u128 {
+        let Some(ranges) = self.families.get(&family) else { return 0 };
+        let size = 1u128 << family.bits().saturating_sub(ranges.block_prefix).min(127);
+        let withholds = family == Family::V4 && self.first_last == FirstLast::Withheld && size > 2;
+        if withholds { size - 2 } else { size }
+    }
+
     /// The addresses of `block` that this pool does not offer: exclusions, first and last address, and whatever of
     /// `node_addresses` lies in it.
     ///

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use super::block::Family;
 use super::claim::{Claim, ClaimState};
 use super::names::{NodeName, PoolName};
-use super::pool::{FirstLast, Pool};
 use crate::world::status::{FamilyCounts, NodeCounts, shown_count};
 use crate::world::{Serving, World};
 
@@ -159,18 +158,9 @@ impl Tally {
             let claimed = counts.held + counts.draining + counts.cooling;
             // A block that the pool does not cut any more may be held still.
             counts.blocks = counts.blocks.max(shown_count(u128::from(claimed) + u128::from(counts.free)));
-            let unpublished = u128::from(counts.free).saturating_mul(offered_by_a_block(pool, *family));
+            let unpublished = u128::from(counts.free).saturating_mul(pool.most_offered(*family));
             let unused = counts.published.saturating_sub(counts.used);
             counts.addresses_free = shown_count(unpublished.saturating_add(u128::from(unused)));
         }
     }
-}
-
-/// How many addresses a block offers that no exclusion and no node address touches.
-fn offered_by_a_block(pool: &Pool, family: Family) -> u128 {
-    let Some(ranges) = pool.families.get(&family) else {
-        return 0;
-    };
-    let size = 1u128 << family.bits().saturating_sub(ranges.block_prefix).min(127);
-    if family == Family::V4 && pool.first_last == FirstLast::Withheld && size > 2 { size - 2 } else { size }
 }

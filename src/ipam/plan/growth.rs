@@ -9,7 +9,7 @@ use crate::ipam::expand::{Demand, MINIMUM_FOR_START};
 use crate::ipam::finding::{Finding, FindingKind};
 use crate::ipam::ledger::Taker;
 use crate::ipam::names::{PoolName, Uid};
-use crate::ipam::pool::{MAX_ADDRESSES_PER_NODE, Pool};
+use crate::ipam::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
 use crate::world::Now;
 use crate::world::observe::Kind;
 use crate::world::write::{NewClaim, ObjectKey, Write};
@@ -36,13 +36,8 @@ impl<'a> View<'a> {
         findings: &mut Vec<Finding>,
         now: Now,
     ) -> BTreeSet<Unmet> {
-        let lost = self.lost_claims(now);
-        if !lost.is_empty() {
-            // What the node has is known only when these are its claims again.
-            writes.extend(lost);
-            return BTreeSet::new();
-        }
         let Some(first) = self.world.pools_of(&self.node.name).next() else {
+            findings.extend(self.full_without_pool());
             return BTreeSet::new();
         };
         let served = self.is_served();
@@ -77,6 +72,21 @@ impl<'a> View<'a> {
         unmet
     }
 
+    /// A node that no pool selects keeps what it has, and gets no more.
+    fn full_without_pool(&self) -> Option<Finding> {
+        let family = self.settings.families.iter().find(|family| {
+            let held = self.offering().find(|claim| claim.cidr.family() == **family);
+            let pool = held.and_then(|claim| self.world.pool(&claim.pool));
+            held.is_some() && !self.demand(**family).is_met(pool.map_or(Expand::DEFAULT, |pool| pool.expand))
+        })?;
+        Some(Finding::new(
+            FindingKind::NoPool,
+            Kind::Node,
+            self.node.name.as_str(),
+            format!("its {family} blocks are nearly full, and no pool selects it: it gets no more"),
+        ))
+    }
+
     /// The claim of a block that stands nowhere.
     fn claim(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Write {
         Write::CreateClaim(self.new_claim(cidr, pool, withheld, Some(self.cilium_node.uid.clone()), now))
@@ -109,7 +119,7 @@ impl<'a> View<'a> {
     /// Claims that are lost, because somebody removed their finalizer and deleted them: those that this process saw
     /// vanish, and those whose blocks stand on this CiliumNode, with addresses in its pool. They are the node's, and
     /// nobody else can have them.
-    fn lost_claims(&self, now: Now) -> Vec<Write> {
+    pub(super) fn lost_claims(&self, now: Now) -> Vec<Write> {
         let vanished: Vec<Write> = self
             .world
             .vanished_of(&self.node.name)
@@ -175,12 +185,17 @@ impl<'a> View<'a> {
 
     /// The next block: from the first of the node's pools that has one.
     fn pick(&self, growth: &Growth<'_>, max_addresses: u128) -> Result<(Cidr, &'a Pool, u128), Unmet> {
-        let mut too_large = false;
+        let (mut too_large, mut exhausted) = (false, false);
         for pool in self.world.pools_of(&self.node.name) {
             let Some(space) = self.world.ledger().space(&pool.name, growth.family) else {
                 continue;
             };
-            for cidr in space.candidates(&growth.blocks).take(MOST_REFUSALS) {
+            let mut candidates = space.candidates(&growth.blocks).take(MOST_REFUSALS).peekable();
+            let most = pool.most_offered(growth.family);
+            if candidates.peek().is_none() && growth.demand.capacity.saturating_add(most) <= max_addresses {
+                exhausted = true;
+            }
+            for cidr in candidates {
                 if self.world.in_flight(&ObjectKey::Claim(cidr)) {
                     // An answer about the block that was there before is still to come.
                     continue;
@@ -197,7 +212,8 @@ impl<'a> View<'a> {
                 return Ok((cidr, pool, offered));
             }
         }
-        Err(if too_large { Unmet::AtLimit(growth.family) } else { Unmet::NoCapacity(growth.family) })
+        let at_limit = too_large && !exhausted;
+        Err(if at_limit { Unmet::AtLimit(growth.family) } else { Unmet::NoCapacity(growth.family) })
     }
 
     /// Use of what the node holds in a family. Unknown use counts as none until the agent writes it.

@@ -220,6 +220,12 @@ impl<'a> View<'a> {
             return;
         }
         let publishable = self.publishable(&mut plan.findings);
+        // What the node has is known only when these are its claims again; and an agent that finds a part of its blocks
+        // restores a part of its pods.
+        plan.writes = self.lost_claims(now);
+        if !plan.writes.is_empty() {
+            return;
+        }
         if !self.is_served() && self.can_start_with(&publishable) {
             self.publish(plan, &publishable, policy, now);
             return;

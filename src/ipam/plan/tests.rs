@@ -652,3 +652,45 @@ fn a_block_rests_until_its_pool_can_be_read_or_goes() {
         cluster.expect("a", "free 10.0.0.0/28, which was node a's");
     }
 }
+
+#[test]
+fn a_node_does_not_call_itself_at_its_limit_while_a_block_that_fits_may_become_free() {
+    // Of the blocks that are free none fits, and those that would fit are all taken.
+    let mut cluster = Cluster::of(
+        "pool large 10.1.0.0/16 22\npool small 10.0.0.0/28 29\nnode a 1\nnode b 1\n\
+         ciliumnode a @50 10.0.0.0/29 used=8\nclaim 10.0.0.0/29 a 1 Held @40\n\
+         claim 10.0.0.8/29 b 1 Cooling/NodeGone @41",
+    );
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    cluster.delete(Kind::Claim, "10.0.0.8-29", 110);
+    assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")));
+    cluster.expect("a", "claim 10.0.0.8/29 of pool small for node a");
+}
+
+#[test]
+fn nothing_is_published_while_a_claim_that_vanished_is_not_made_again() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 10.0.0.16/28\n\
+         claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41",
+    );
+    cluster.delete(Kind::CiliumNode, "a", 109);
+    cluster.delete(Kind::Claim, "10.0.0.16-28", 110);
+    // The agent that made it anew restores the pods of both blocks as soon as it finds any address.
+    cluster.observe("ciliumnode a @120 recreated");
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+    cluster.expect("a", "waits for Answer");
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @121");
+    cluster.settle(ObjectKey::Claim("10.0.0.16/28".parse().unwrap()), "a", Effect::Write, Seen::Nothing);
+    cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
+}
+
+#[test]
+fn a_full_node_that_no_pool_selects_says_so() {
+    let holding = |used: u32| {
+        Cluster::of(&format!(
+            "node a 1\nciliumnode a @50 10.0.0.0/28 used={used}\nclaim 10.0.0.0/28 a 1 Held @40"
+        ))
+    };
+    holding(4).expect("a", "nothing");
+    holding(15).expect("a", "finding: NoPool");
+}
