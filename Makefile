@@ -86,6 +86,11 @@ build/tools/bin/cargo-deny:
 	@echo 'installing cargo-deny $(CARGO_DENY_VERSION); once, some minutes'
 	cargo install cargo-deny --version '^$(CARGO_DENY_VERSION)' --locked --root build/tools
 
+.PHONY: scale
+scale: tools ## Measure how fast many nodes are served on a real API server. NODES=1000 sets the size
+	cargo build --locked --release --bins --example scale
+	cargo run --locked --release --example scale -- $(if $(NODES),--nodes $(NODES))
+
 .PHONY: generate
 generate: ## Write crds/ anew from the types
 	cargo run --locked --quiet -- crd --out crds

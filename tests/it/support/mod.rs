@@ -5,7 +5,11 @@
 //! The harness never decides whether the product is right: the oracle, the holdings of the agents and the final look at
 //! the whole cluster do, and whatever one of them finds is raised as an [`alarm::Alarm`] that ends every wait.
 
-#![allow(dead_code, reason = "every program that includes the harness uses its own part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "every program that includes the harness uses its own part of it"
+)]
 
 pub(crate) mod agent;
 pub(crate) mod alarm;

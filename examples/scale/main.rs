@@ -1,0 +1,149 @@
+//! How fast the controller serves a cluster that is there already, on a real API server, with and without latency on its
+//! writes. Prints what it measures; judges nothing.
+//!
+//! Nodes and CiliumNodes are made first, without agents, so that what is measured is the controller and the server. Both
+//! share the machine, and so does this program.
+
+#[path = "../../tests/it/support/mod.rs"]
+mod support;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Parser;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde_json::json;
+
+use crate::support::cluster::Cluster;
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::controller::Controller;
+use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
+use crate::support::views::Published;
+
+/// How many requests make the cluster at one time.
+const PARALLEL: usize = 16;
+
+/// For everything that is waited for.
+const PATIENCE: Duration = Duration::from_secs(1800);
+
+/// Measures how fast the controller serves many nodes.
+#[derive(Debug, Parser)]
+struct Args {
+    /// How many nodes.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    nodes: u16,
+
+    /// How much later each claim and each patch reaches the server in the second run.
+    #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = humantime::parse_duration)]
+    write_delay: Duration,
+}
+
+/// What one run came to.
+struct Measured {
+    ready: Duration,
+    served: Duration,
+    ready_again: Duration,
+    peak_memory: String,
+    microseconds_a_decision: f64,
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let args = Args::parse();
+    let names: Vec<String> = (0..args.nodes).map(|number| format!("node-{number:05}")).collect();
+    println!("{} nodes, one block each: two writes a node", names.len());
+    println!("| writes | ready | all served | nodes a second | ready again | peak memory | a decision |");
+    println!("|---|---|---|---|---|---|---|");
+    let prompt = run(&names, Duration::ZERO).await?;
+    print("prompt", &prompt, names.len());
+    let delayed = run(&names, args.write_delay).await?;
+    print(&format!("{:?} late", args.write_delay), &delayed, names.len());
+    let kept = prompt.served.as_secs_f64() / delayed.served.as_secs_f64();
+    println!("with late writes {:.0} % of the nodes a second are served", kept * 100.0);
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "thousands")]
+fn print(writes: &str, measured: &Measured, nodes: usize) {
+    let Measured { ready, served, ready_again, peak_memory, microseconds_a_decision } = measured;
+    println!(
+        "| {writes} | {:.1} s | {:.1} s | {:.0} | {:.1} s | {peak_memory} | {microseconds_a_decision:.0} us |",
+        ready.as_secs_f64(),
+        served.as_secs_f64(),
+        nodes as f64 / served.as_secs_f64(),
+        ready_again.as_secs_f64(),
+    );
+}
+
+/// One cluster, from its first list to the last node that is served, and a second start.
+async fn run(names: &[String], delay: Duration) -> Result<Measured> {
+    let control_plane = ControlPlane::start(Options::default()).await?;
+    let alarm = control_plane.alarm.clone();
+    let families = control_plane.options.families;
+    let cluster = Cluster::start(control_plane.admin.clone(), families, alarm).await?;
+    eprintln!("making {} nodes", names.len());
+    let nodes: Vec<NodeSpec> = names.iter().map(NodeSpec::new).collect();
+    cluster.create_nodes(&nodes).await?;
+    stream::iter(names)
+        .map(async |name| {
+            let object = Kind::CiliumNode.object(name, json!({"spec": {"ipam": {}}}));
+            cluster.create(&object, Kind::CiliumNode).await.map(drop)
+        })
+        .buffer_unordered(PARALLEL)
+        .try_collect::<()>()
+        .await?;
+    cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.0.0.0/12"])).await?;
+
+    let served = Arc::new(Mutex::new(BTreeSet::new()));
+    let listener = Arc::clone(&served);
+    cluster.cache().subscribe(Box::new(move |kind, name, object| {
+        let shows = |object: &Arc<_>| !Published::of(object).pod_cidrs.is_empty();
+        if kind == Kind::CiliumNode && object.is_some_and(shows) {
+            listener.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        }
+    }));
+    // Both runs pass the proxy, so that only the delay differs.
+    let proxy = Proxy::start(&control_plane, cluster.bell.clone()).await?;
+    let _late = [(Verb::Create, Kind::Block), (Verb::Patch, Kind::CiliumNode)]
+        .map(|(verb, kind)| proxy.plant(Requests::new(verb, kind), Fault::Delay(delay), Often::Always));
+    eprintln!("starting the controller");
+    let began = Instant::now();
+    let controller = Controller::start_ready_behind(&control_plane, &proxy, &[]).await?;
+    let ready = began.elapsed();
+    let n_served = || served.lock().unwrap_or_else(PoisonError::into_inner).len();
+    cluster.wait_until("all nodes to be served", PATIENCE, async || Ok(n_served() == names.len())).await?;
+    let all_served = began.elapsed();
+    let peak_memory = peak_memory(&controller)?;
+    let microseconds_a_decision = decision(&controller).await?;
+    controller.sigkill().await?;
+
+    let began = Instant::now();
+    let controller = Controller::start_ready_behind(&control_plane, &proxy, &[]).await?;
+    let ready_again = began.elapsed();
+    controller.sigkill().await?;
+    control_plane.assert_clean().await?;
+    Ok(Measured { ready, served: all_served, ready_again, peak_memory, microseconds_a_decision })
+}
+
+/// The most memory that the process ever held, as the kernel counts it.
+fn peak_memory(controller: &Controller) -> Result<String> {
+    let pid = controller.pid().context("it has ended")?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
+    Ok(format!("{} MiB", kib / 1024))
+}
+
+/// The mean time of a decision about a node, in microseconds.
+async fn decision(controller: &Controller) -> Result<f64> {
+    let (_, text) = controller.get("/metrics").await?;
+    let value = |suffix: &str| -> Result<f64> {
+        let series = format!("cilium_node_ipam_decision_duration_seconds_{suffix}{{kind=\"node\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&series)).context(series.clone())?;
+        Ok(line.trim().parse()?)
+    };
+    Ok(value("sum")? / value("count")? * 1e6)
+}
