@@ -102,7 +102,7 @@ AWAIT_CRDS = $(KUBECTL) wait --for=condition=Established --timeout=60s $(CRDS)
 install: has-kubectl has-image ## Install into kubectl's cluster. IMAGE=registry.example.com/name:tag is the image that the nodes pull
 	$(APPLY_ALL)
 	$(AWAIT_CRDS)
-	@echo 'Installed. The controller writes nothing until Cilium runs with `ipam: crd` and a pool selects a node:'
+	@echo 'Installed. The controller changes nothing until Cilium runs with `ipam: crd` and there is a pool:'
 	@echo '  $(KUBECTL) -n $(NAMESPACE) rollout status deployment/$(NAME)'
 	@echo '  $(KUBECTL) apply -f manifests/examples/pool.yaml    # after you have put your labels and ranges into it'
 
