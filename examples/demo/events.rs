@@ -65,13 +65,13 @@ impl Told {
         }
         let name = about.and_then(|about| about.name.as_deref()).unwrap_or("?");
         let reason = event.reason.as_deref().unwrap_or("?");
-        let tone = event.type_.as_deref().unwrap_or("?");
         *self.by_reason.entry(reason.to_owned()).or_default() += 1;
         if self.latest.len() == LATEST {
             self.latest.pop_front();
         }
         let note = event.note.as_deref().unwrap_or_default();
-        self.latest.push_back(format!("{tone:<8} {reason:<17} {kind}/{name}: {note}"));
+        // In this order the end of the line is what a narrow terminal can do without.
+        self.latest.push_back(format!("{name:<9}  {reason}: {note}"));
     }
 }
 
