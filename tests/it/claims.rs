@@ -17,8 +17,8 @@ use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name};
 use crate::support::rig::{Rig, under_oracle};
 
-/// Whoever removes the finalizer of a claim and deletes it frees nothing: what stands is taken, and is claimed again for
-/// the node on which it stands, by a controller that saw it and by one that didn't.
+/// Whoever removes the finalizer of a claim and deletes it frees nothing: what stands is taken, and is claimed again
+/// for the node on which it stands, by a controller that saw it and by one that didn't.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_removed_by_force_is_made_again_for_its_node() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -127,8 +127,8 @@ async fn of_two_claims_that_overlap_one_gives_way() -> Result<()> {
     .await
 }
 
-/// Two that overlap and both stand, from before us: neither is moved, neither node is written, and nobody else gets any of
-/// it. When one is gone, the other goes on.
+/// Two that overlap and both stand, from before us: neither is moved, neither node is written, and nobody else gets any
+/// of it. When one is gone, the other goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_claims_that_overlap_and_stand_none_is_moved() -> Result<()> {
     under_oracle(Options::default(), async |rig| {

@@ -1,4 +1,5 @@
-//! `--create-ciliumnodes`: the controller makes the CiliumNode as soon as the Node appears, and the agent takes it over.
+//! `--create-ciliumnodes`: the controller makes the CiliumNode as soon as the Node appears, and the agent takes it
+//! over.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -97,8 +98,8 @@ impl Copied {
     }
 }
 
-/// A CiliumNode for a Node that no pool selects would be for an agent that nobody serves; and one that an agent has made
-/// is left as it is.
+/// A CiliumNode for a Node that no pool selects would be for an agent that nobody serves; and one that an agent has
+/// made is left as it is.
 #[tokio::test(flavor = "multi_thread")]
 async fn only_what_is_missing_and_wanted_is_created() -> Result<()> {
     under_oracle(Options::default(), async |rig| {

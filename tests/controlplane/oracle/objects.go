@@ -213,7 +213,8 @@ func (o *Oracle) applyClaim(name string, value []byte) {
 	}
 }
 
-// judgeReleasing looks how long a claim was Releasing when it moves on. Both times are its writers'; a deletion has none.
+// judgeReleasing looks how long a claim was Releasing when it moves on. Both times are its writers'; a deletion has
+// none.
 func (o *Oracle) judgeReleasing(name string, old, next *claim) {
 	if next == nil || next.state == "Releasing" || next.since.IsZero() {
 		return

@@ -327,7 +327,8 @@ func TestEventsOfALargeClusterAreCheap(t *testing.T) {
 	}
 	perEvent := time.Since(start) / 1000
 	t.Logf("filled in %v; then %v an event", filled, perEvent)
-	// About 0.2 ms is usual, nearly all of it for building and reading the JSON; a scan of the cluster takes a hundred times as long.
+	// About 0.2 ms is usual, nearly all of it for building and reading the JSON; a scan of the cluster takes a hundred
+	// times as long.
 	if perEvent > 10*time.Millisecond {
 		t.Fatalf("an event costs %v", perEvent)
 	}

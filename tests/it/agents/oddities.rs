@@ -1,7 +1,7 @@
 //! The script of what goes wrong: the cases in which an agent says less than the truth, or takes what it should not.
 //!
-//! A controller that relies on any of these is wrong, so the imitation must have them all. Each is made certain where in
-//! a real cluster it is a race: `min-allocate` holds a start up, and what a starting agent finds is written before.
+//! A controller that relies on any of these is wrong, so the imitation must have them all. Each is made certain where
+//! in a real cluster it is a race: `min-allocate` holds a start up, and what a starting agent finds is written before.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

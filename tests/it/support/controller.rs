@@ -17,13 +17,13 @@ use super::control_plane::ControlPlane;
 use super::proxy::Proxy;
 use super::tails;
 
-/// From start to `/readyz`: lists of a large cluster and the lease of a predecessor that was killed (15 s) lie in it.
+/// From start to `/readyz`: the lists of a large cluster lie in it, on a machine that is busy with other tests.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The pause between two looks at `/readyz`. The process has no channel to this one, so it has to be asked.
 const PROBE_PAUSE: Duration = Duration::from_millis(25);
 
-/// From SIGTERM to the end: writes in flight are waited for, and the lease is given back.
+/// From SIGTERM to the end: writes in flight are waited for.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A whole dry run: it lists everything and plans once.
