@@ -15,6 +15,7 @@ mod fleet;
 mod scene;
 mod screen;
 mod script;
+mod shared;
 mod stage;
 mod state;
 mod table;

@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 
-use super::{KUBELET_PAUSE, SOON, Stage, has, without_name};
+use super::{Stage, has, without_name};
+use crate::scene::{KUBELET_PAUSE, SOON};
 use crate::support::agent::Agent;
 use crate::support::objects::Kind;
 

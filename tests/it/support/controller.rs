@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 
 use super::control_plane::ControlPlane;
 use super::proxy::Proxy;
-use super::tails;
+use super::{signals, tails};
 
 /// From start to `/readyz`: the lists of a large cluster lie in it, on a machine that is busy with other tests.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
@@ -148,9 +148,7 @@ impl Controller {
     /// Halts it (`STOP`) or lets it go on (`CONT`), as a suspended virtual machine would be.
     pub(crate) async fn signal(&self, signal: &str) -> Result<()> {
         let pid = self.child.id().context("the controller has ended")?;
-        // The shell's built-in: a signal from here would need unsafe code or one more crate.
-        let status = Command::new("sh").arg("-c").arg(format!("kill -{signal} {pid}")).status().await?;
-        if status.success() { Ok(()) } else { bail!("kill -{signal} {pid}: {status}") }
+        signals::send(pid, signal).await
     }
 }
 
