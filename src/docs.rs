@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clap::Args as _;
+use clap::CommandFactory as _;
 
-use crate::cli::run::Args;
+use crate::cli::Command;
 use crate::controller::events::EventReason;
 use crate::ipam::account::{Cause, Step};
 use crate::ipam::finding::FindingKind;
@@ -47,26 +47,35 @@ fn check<'a>(
     rows
 }
 
+/// The name of a flag and of its value, as a table of the document has it, and its default and environment.
+fn described_flag(flag: &clap::Arg) -> (String, (String, String)) {
+    let code = |text: &std::ffi::OsStr| format!("`{}`", text.to_str().unwrap());
+    let mut name = format!("--{}", flag.get_long().unwrap());
+    if let Some(short) = flag.get_short() {
+        name = format!("-{short}, {name}");
+    }
+    if flag.get_action().takes_values() {
+        // A bar would end the cell.
+        name = format!("{name} {}", flag.get_value_names().unwrap()[0].replace('|', "\\|"));
+    }
+    let default = flag.get_default_values().first().filter(|_| flag.get_action().takes_values());
+    let otherwise = if flag.is_required_set() { "required" } else { "none" };
+    let default = default.map_or(otherwise.to_owned(), |default| code(default));
+    (name, (default, flag.get_env().map_or("none".to_owned(), code)))
+}
+
 #[test]
 fn every_flag_has_an_entry_with_its_default() {
-    let command = Args::augment_args(clap::Command::new("run"));
-    let code = |text: &str| format!("`{text}`");
-    let mut expected = BTreeMap::new();
-    for flag in command.get_arguments() {
-        let mut name = format!("--{}", flag.get_long().unwrap());
-        if flag.get_action().takes_values() {
-            name = format!("{name} {}", flag.get_value_names().unwrap()[0]);
-        }
-        let default = flag.get_default_values().first().filter(|_| flag.get_action().takes_values());
-        let default = default.map_or("none".to_owned(), |default| code(default.to_str().unwrap()));
-        let environment = flag.get_env().map_or("none".to_owned(), |env| code(env.to_str().unwrap()));
-        expected.insert(name, (default, environment));
+    for subcommand in Command::command().get_subcommands() {
+        let column = format!("flag of `{}`", subcommand.get_name());
+        let expected: BTreeMap<String, (String, String)> =
+            subcommand.get_arguments().map(described_flag).collect();
+        let documented: BTreeMap<String, (String, String)> = rows("Flags", &column)
+            .into_iter()
+            .map(|(name, cells)| (name, (cells[1].clone(), cells[2].clone())))
+            .collect();
+        assert_eq!(documented, expected, "{column}; left: the document, right: clap");
     }
-    let documented: BTreeMap<String, (String, String)> = rows("Flags", "flag")
-        .into_iter()
-        .map(|(name, cells)| (name, (cells[1].clone(), cells[2].clone())))
-        .collect();
-    assert_eq!(documented, expected, "left: the document, right: clap");
 }
 
 #[test]
@@ -105,6 +114,7 @@ fn every_metric_has_an_entry_with_its_type_labels_and_values() {
     for (name, Described { kind, labels, .. }) in &described {
         let cells = &rows[name];
         assert_eq!(cells[1], *kind, "{name}");
+        assert_eq!(cells.len(), 5, "{name} without what to do");
         let documented: BTreeSet<&str> = cells[2]
             .split(", ")
             .map(|label| label.trim_matches('`'))

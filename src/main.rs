@@ -2,17 +2,8 @@
 
 use std::process::ExitCode;
 
-use cilium_node_ipam::cli;
-use clap::Parser;
-
-/// Gives the nodes of a Cilium cluster their pod addresses, from pools chosen by node labels.
-#[derive(Parser)]
-#[command(version)]
-enum Command {
-    Run(cli::run::Args),
-    Crd(cli::crd::Args),
-    Validate(cli::validate::Args),
-}
+use cilium_node_ipam::cli::{self, Command};
+use clap::Parser as _;
 
 fn main() -> anyhow::Result<ExitCode> {
     match Command::parse() {

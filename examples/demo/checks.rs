@@ -129,7 +129,8 @@ fn agreed(seen: &State) -> Check {
     )
 }
 
-/// Not how many: the controller makes some twenty a second, warnings first, and one that is killed takes with it what waits.
+/// Not how many: the controller makes some twenty a second, warnings first, and one that is killed takes with it what
+/// waits.
 fn told(stage: &Stage) -> Check {
     let by_reason = stage.events.by_reason();
     let tally: Vec<String> = by_reason.iter().map(|(reason, count)| format!("{count} {reason}")).collect();

@@ -4,11 +4,11 @@
 //! its use had grown.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::api::DynamicObject;
 
 use crate::script::{FREE_BELOW, USED_ABOVE};
+use crate::shared::Shared;
 use crate::support::cluster::Cluster;
 use crate::support::objects::Kind;
 use crate::support::views::{Claim, Published};
@@ -17,7 +17,7 @@ use crate::support::views::{Claim, Published};
 const NEWS: usize = 5;
 
 /// The chronicle, which writes itself from the shared watch.
-pub(crate) struct Chronicle(Arc<Mutex<Pages>>);
+pub(crate) struct Chronicle(Shared<Pages>);
 
 #[derive(Default)]
 struct Pages {
@@ -33,10 +33,10 @@ struct Pages {
 impl Chronicle {
     /// Writes down what is seen from now on.
     pub(crate) fn start(cluster: &Cluster) -> Self {
-        let pages = Arc::new(Mutex::new(Pages::default()));
-        let writer = Arc::clone(&pages);
+        let pages = Shared::<Pages>::default();
+        let writer = pages.clone();
         cluster.cache().subscribe(Box::new(move |kind, name, object| {
-            let mut pages = lock(&writer);
+            let mut pages = writer.lock();
             match (kind, object) {
                 (Kind::CiliumNode, Some(object)) => pages.cilium_node(name, object),
                 (Kind::Block, Some(object)) => pages.block(object),
@@ -51,12 +51,12 @@ impl Chronicle {
 
     /// How many nodes got a further block after their use had crossed the threshold.
     pub(crate) fn n_expanded(&self) -> usize {
-        lock(&self.0).expanded.len()
+        self.0.lock().expanded.len()
     }
 
     /// The latest news, oldest first.
     pub(crate) fn news(&self) -> Vec<String> {
-        lock(&self.0).news.iter().cloned().collect()
+        self.0.lock().news.iter().cloned().collect()
     }
 }
 
@@ -101,8 +101,4 @@ impl Pages {
         }
         self.news.push_back(line);
     }
-}
-
-fn lock(pages: &Mutex<Pages>) -> MutexGuard<'_, Pages> {
-    pages.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,7 +1,6 @@
 //! The events that the controller makes, as `kubectl get events` has them: the latest in words, and a tally.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::events::v1::Event;
@@ -9,12 +8,14 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use tokio::task::JoinSet;
 
+use crate::shared::Shared;
+
 /// How many lines are kept.
 const LATEST: usize = 5;
 
 /// What has been told so far, written by a watch of its own until this is dropped.
 pub(crate) struct Events {
-    told: Arc<Mutex<Told>>,
+    told: Shared<Told>,
     _watch: JoinSet<()>,
 }
 
@@ -27,8 +28,8 @@ struct Told {
 impl Events {
     /// Reads what is told from now on.
     pub(crate) fn start(client: Client) -> Self {
-        let told = Arc::new(Mutex::new(Told::default()));
-        let writer = Arc::clone(&told);
+        let told = Shared::<Told>::default();
+        let writer = told.clone();
         let mut watch = JoinSet::new();
         watch.spawn(async move {
             let events = watcher(Api::<Event>::all(client), watcher::Config::default()).default_backoff();
@@ -37,7 +38,7 @@ impl Events {
             while let Some(event) = events.next().await {
                 // A watch that breaks is begun again; an event more or less is no reason to stop a demo.
                 if let Ok(event) = event {
-                    lock(&writer).tell(&event);
+                    writer.lock().tell(&event);
                 }
             }
         });
@@ -46,12 +47,12 @@ impl Events {
 
     /// The latest, oldest first.
     pub(crate) fn latest(&self) -> Vec<String> {
-        lock(&self.told).latest.iter().cloned().collect()
+        self.told.lock().latest.iter().cloned().collect()
     }
 
     /// How many there were of each reason.
     pub(crate) fn by_reason(&self) -> BTreeMap<String, usize> {
-        lock(&self.told).by_reason.clone()
+        self.told.lock().by_reason.clone()
     }
 }
 
@@ -65,16 +66,12 @@ impl Told {
         }
         let name = about.and_then(|about| about.name.as_deref()).unwrap_or("?");
         let reason = event.reason.as_deref().unwrap_or("?");
-        let tone = event.type_.as_deref().unwrap_or("?");
         *self.by_reason.entry(reason.to_owned()).or_default() += 1;
         if self.latest.len() == LATEST {
             self.latest.pop_front();
         }
         let note = event.note.as_deref().unwrap_or_default();
-        self.latest.push_back(format!("{tone:<8} {reason:<17} {kind}/{name}: {note}"));
+        // In this order the end of the line is what a narrow terminal can do without.
+        self.latest.push_back(format!("{name:<9}  {reason}: {note}"));
     }
-}
-
-fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
-    told.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,9 +1,9 @@
 //! The demo: the product at work on a real API server, for a person who watches and for `make demo ONCE=1`.
 //!
-//! etcd, kube-apiserver, the controller's binary and three of the agents are the real ones; the other agents are imitated.
-//! Everything that is shown is read from the API, and nothing is waited for but a state of it. With `--once` the scenes
-//! are played once, the result is checked, and the exit code tells; without, the load goes up and down until Ctrl-C.
-//! Either way nothing is left running, and no file.
+//! etcd, kube-apiserver, the controller's binary and three of the agents are the real ones; the other agents are
+//! imitated. Everything that is shown is read from the API, and nothing is waited for but a state of it. With `--once`
+//! the scenes are played once, the result is checked, and the exit code tells; without, the load goes up and down until
+//! Ctrl-C. Either way nothing is left running, and no file.
 
 #[path = "../../tests/it/support/mod.rs"]
 mod support;
@@ -15,6 +15,7 @@ mod fleet;
 mod scene;
 mod screen;
 mod script;
+mod shared;
 mod stage;
 mod state;
 mod table;

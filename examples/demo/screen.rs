@@ -15,7 +15,7 @@ use crate::table;
 /// How often a plain line repeats the counts while they change.
 const REPEAT: Duration = Duration::from_secs(1);
 
-/// Lines that stay on top of the picture; older ones scroll out of it.
+/// Lines that stay on top of the picture, where there is room for as many; older ones scroll out of it.
 const KEPT: usize = 8;
 
 /// Where sentences are folded, for lines that the eye finds back.
@@ -53,7 +53,7 @@ pub(crate) struct View<'a> {
 pub(crate) struct Screen {
     began: Instant,
     pace: Pace,
-    /// What was said, while the picture is shown.
+    /// What was said, while the picture is shown: a text of some lines each time.
     picture: Option<VecDeque<String>>,
     scene_began: Instant,
     last: Option<(Instant, String)>,
@@ -72,7 +72,9 @@ impl Screen {
     /// A line that stays, with the time.
     pub(crate) fn say(&mut self, text: &str) {
         let stamp = format!("{:>5.1}s  ", self.began.elapsed().as_secs_f64());
-        let folded: Vec<_> = text.lines().flat_map(|line| fold(line, WIDTH)).collect();
+        let (columns, _) = self.size();
+        let width = WIDTH.min(columns.saturating_sub(stamp.len()));
+        let folded: Vec<_> = text.lines().flat_map(|line| fold(line, width)).collect();
         let indented = folded.join(&format!("\n{:1$}", "", stamp.len()));
         self.print(&format!("{stamp}{indented}"));
     }
@@ -82,11 +84,11 @@ impl Screen {
         match &mut self.picture {
             None => write(&format!("{text}\n")),
             Some(kept) => {
-                kept.extend(text.lines().map(str::to_owned));
-                while kept.len() > KEPT {
+                kept.push_back(text.to_owned());
+                while kept.len() > 1 && kept.iter().map(|text| text.lines().count()).sum::<usize>() > KEPT {
                     kept.pop_front();
                 }
-                self.draw("");
+                self.draw("", &[]);
             }
         }
     }
@@ -134,13 +136,7 @@ impl Screen {
             view.state.n_claims("Cooling"),
             view.state.n_used()
         );
-        for (title, lines) in [("Blocks and nodes", view.news), ("Events", view.events)] {
-            let _ = writeln!(moment, "{title}:");
-            for line in lines {
-                let _ = writeln!(moment, "  {line}");
-            }
-        }
-        self.draw(&moment);
+        self.draw(&moment, &[("Blocks and nodes", view.news), ("Events", view.events)]);
     }
 
     /// Ends the picture; what is said from now on stays on the terminal.
@@ -153,17 +149,49 @@ impl Screen {
         }
     }
 
-    fn draw(&self, moment: &str) {
+    /// What is said last and the moment are there whole; the lists have the latest lines for which there is room, and
+    /// what was said before has what is left.
+    fn draw(&self, moment: &str, lists: &[(&str, &[String])]) {
         let Some(kept) = &self.picture else { return };
-        let (width, height) =
-            terminal_size::terminal_size().map_or(LEAST, |(width, height)| (width.0.into(), height.0.into()));
+        let (width, height) = self.size();
+        // A last line that scrolls would move what stands above.
+        let height = height.saturating_sub(1);
+        let latest = kept.back().map_or(0, |text| text.lines().count());
+        let room = height.saturating_sub(latest + moment.lines().count() + lists.len());
+        let mut below: Vec<String> = moment.lines().map(str::to_owned).collect();
+        for (title, lines) in lists {
+            below.push(format!("{title}:"));
+            let shown = &lines[lines.len().saturating_sub(room / lists.len())..];
+            below.extend(shown.iter().map(|line| format!("  {line}")));
+        }
+        let mut left = height.saturating_sub(below.len());
+        let fits = |text: &&String| {
+            let n_lines = text.lines().count();
+            let fits = n_lines <= left;
+            left = left.saturating_sub(n_lines);
+            fits
+        };
+        let mut above: Vec<&String> = kept.iter().rev().take_while(fits).collect();
+        above.reverse();
+
         let mut frame = String::from("\x1b[H");
-        // A line that wraps and a last line that scrolls would both move what stands above.
-        for line in kept.iter().map(String::as_str).chain(moment.lines()).take(height.saturating_sub(1)) {
+        let lines = above.into_iter().flat_map(|text| text.lines()).chain(below.iter().map(String::as_str));
+        for line in lines.take(height) {
+            // One that wraps would move what stands above too.
             let _ = writeln!(frame, "{}\x1b[K", line.chars().take(width).collect::<String>());
         }
         frame.push_str("\x1b[J");
         write(&frame);
+    }
+
+    /// Columns and lines, of the terminal where the picture is shown.
+    fn size(&self) -> (usize, usize) {
+        let terminal = self.picture.as_ref().map(|_| terminal_size::terminal_size());
+        match terminal {
+            Some(Some((width, height))) => (width.0.into(), height.0.into()),
+            Some(None) => LEAST,
+            None => (usize::MAX, usize::MAX),
+        }
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) fn pools(state: &State) -> String {
     });
     let lines = rows.iter().map(|row| {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("   ").trim_end().to_owned()
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     });
     lines.collect::<Vec<_>>().join("\n")
 }

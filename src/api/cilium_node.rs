@@ -348,3 +348,42 @@ impl<'de> Deserialize<'de> for Entries {
         deserializer.deserialize_map(EntriesVisitor)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_ciliumnode_has_what_its_agent_would_write() {
+        let address =
+            |kind: &str, text: &str| NodeAddress { kind: kind.into(), address: text.parse().unwrap() };
+        let new = NewCiliumNode {
+            node: "n".into(),
+            node_uid: "1-2-3".into(),
+            labels: [("zone".to_owned(), "a".to_owned())].into(),
+            addresses: vec![
+                address("InternalIP", "192.0.2.1"),
+                address("InternalIP", "2001:db8:0::1"),
+                address("ExternalIP", "198.51.100.1"),
+                address("InternalDNS", "203.0.113.1"),
+            ],
+        };
+        let expected = json!({
+            "apiVersion": "cilium.io/v2",
+            "kind": "CiliumNode",
+            "metadata": {
+                "name": "n",
+                "labels": {"zone": "a"},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1-2-3"}],
+            },
+            "spec": {
+                "addresses": [
+                    {"type": "InternalIP", "ip": "192.0.2.1"},
+                    {"type": "InternalIP", "ip": "2001:db8::1"},
+                    {"type": "ExternalIP", "ip": "198.51.100.1"},
+                ],
+            },
+        });
+        assert_eq!(new_cilium_node(&new), expected);
+    }
+}

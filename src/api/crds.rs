@@ -51,15 +51,6 @@ pub fn all() -> &'static [Definition; 2] {
 }
 
 impl Definition {
-    /// The definition as the client takes it.
-    ///
-    /// # Panics
-    /// Never: the JSON was made from one.
-    #[must_use]
-    pub fn to_crd(&self) -> CustomResourceDefinition {
-        serde_json::from_value(self.json.clone()).expect("it was made from one")
-    }
-
     /// The OpenAPI schema of its objects.
     #[must_use]
     pub fn schema(&self) -> &Value {

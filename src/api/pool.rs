@@ -60,7 +60,7 @@ pub use status::{AddressCounts, BlockCounts, FamilyCounts, NodeCounts, NodeIPPoo
         name = "Free",
         type_ = "string",
         json_path = ".status.summary.free",
-        description = "Addresses in free blocks, each family"
+        description = "Addresses of free blocks, and published ones that nothing uses, each family"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]

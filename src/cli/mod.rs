@@ -3,3 +3,16 @@
 pub mod crd;
 pub mod run;
 pub mod validate;
+
+/// Gives the nodes of a Cilium cluster their pod addresses, from pools chosen by node labels.
+#[derive(Debug, clap::Parser)]
+#[command(version)]
+#[allow(
+    missing_docs,
+    reason = "a comment on a variant would replace what its arguments say of the subcommand"
+)]
+pub enum Command {
+    Run(run::Args),
+    Crd(crd::Args),
+    Validate(validate::Args),
+}

@@ -25,8 +25,8 @@ use crate::world::objects::Mode;
 
 /// Run the controller: give nodes blocks of the pools that select them, and more as they fill.
 ///
-/// It finds its API server by --kubeconfig, then KUBECONFIG, then ~/.kube/config, then the pod that it runs in. It writes
-/// only where Cilium runs in `ipam: crd` mode; elsewhere it stays passive and /readyz says why. SIGTERM ends it
+/// It finds its API server by --kubeconfig, then KUBECONFIG, then ~/.kube/config, then the pod that it runs in. It
+/// writes only where Cilium runs in `ipam: crd` mode; elsewhere it stays passive and /readyz says why. SIGTERM ends it
 /// cleanly: writes that are under way are finished first.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -56,8 +56,8 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
     min_write_interval: Duration,
 
-    /// Create the CiliumNode of a selected node as soon as its Node appears, instead of waiting until its agent does. The
-    /// agent takes it over.
+    /// Create the CiliumNode of a selected node as soon as its Node appears, instead of waiting until its agent does.
+    /// The agent takes it over.
     #[arg(long)]
     create_ciliumnodes: bool,
 

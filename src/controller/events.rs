@@ -19,8 +19,8 @@ use crate::ipam::names::{NodeName, PoolName, Uid};
 use crate::ipam::stable_names;
 use crate::telemetry::metrics::Metrics;
 
-/// How many events of each tone may wait. The start of a cluster of a thousand nodes brings one a node; more are not worth the
-/// memory, and are dropped.
+/// How many events of each tone may wait. The start of a cluster of a thousand nodes brings one a node; more are not
+/// worth the memory, and are dropped.
 pub const CAPACITY: usize = 1024;
 /// The shortest time between two events of one reason on one object.
 pub const INTERVAL: Duration = Duration::from_secs(5 * 60);

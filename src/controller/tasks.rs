@@ -35,10 +35,4 @@ impl Tasks {
     pub async fn finish(&mut self) {
         while self.set.join_next().await.is_some() {}
     }
-
-    /// Whether no task is under way.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.set.is_empty()
-    }
 }

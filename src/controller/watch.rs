@@ -120,7 +120,8 @@ impl Watches {
                     warn!(kind = W::KIND.as_str(), %error, retry_in = ?wait, "watch failed");
                     tokio::time::sleep(wait).await;
                     if !W::GROUP.is_empty() {
-                        // A store is restored while its servers are down, and the watch that goes on then may be silent.
+                        // A store is restored while its servers are down, and the watch that goes on then may be
+                        // silent.
                         self.revision::<W>().await?;
                     }
                     continue;

@@ -216,7 +216,8 @@ func (i *installer) served(ctx context.Context, name string, crds dynamic.Resour
 	return nil
 }
 
-// ensureNamespace makes the namespace unless it is there; the server makes kube-system itself, a moment after it is ready.
+// ensureNamespace makes the namespace unless it is there; the server makes kube-system itself, a moment after it is
+// ready.
 func (i *installer) ensureNamespace(ctx context.Context, name string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	_, err := i.core.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})

@@ -221,7 +221,8 @@ func (o *observer) report(ctx context.Context) (*oracle.Report, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	report := o.judge.Report()
+	report, fresh := o.judge.Report(time.Now())
+	o.tell(fresh)
 	return &report, revision, nil
 }
 

@@ -12,6 +12,7 @@ use anyhow::{Result, ensure};
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
+use crate::scene::{SOON, ask};
 use crate::support::agent::{Agent, Losses, Make, Settings, plain};
 use crate::support::control_plane::Options;
 use crate::support::families::Families;
@@ -19,12 +20,6 @@ use crate::support::objects::{Kind, NodeSpec, claim, node_addresses};
 use crate::support::rig::{Rig, without_product};
 use crate::support::transcript::Recorder;
 use crate::support::views::Published;
-
-/// For each wait: the slowest is a start of Cilium's agent, which looks for its pool each 5 s.
-const SOON: Duration = Duration::from_secs(60);
-
-/// The pause with which kubelet's stand-in asks again for a pod that got no address. Nothing tells it when to.
-const KUBELET_PAUSE: Duration = Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn imitation_and_cilium_write_the_same_ipv4() -> Result<()> {
@@ -161,7 +156,8 @@ impl<'a> Stage<'a> {
         self.part("a pod goes, another comes").await?;
 
         self.publish(1).await?;
-        kubelet_asks(agent, "ns/third").await?;
+        // Nothing tells when the agent has seen it.
+        ask(self.rig, agent, "ns/third").await?;
         let pods = agent.allocate_many("ns/more-", 2).await?;
         ensure!(pods.error.is_none(), "with a second block: {pods:?}");
         self.wait("use of the second block", |seen| seen.n_used() == 11 * families).await?;
@@ -316,18 +312,6 @@ fn has(seen: &Published, owner: &str) -> bool {
 
 fn label(rig: &Rig, node: &str, key: &str) -> Option<String> {
     rig.cluster.object(Kind::CiliumNode, node)?.metadata.labels.as_ref()?.get(key).cloned()
-}
-
-/// Asks until the agent has seen what was published.
-async fn kubelet_asks(agent: &Agent, owner: &str) -> Result<()> {
-    let limit = tokio::time::Instant::now() + SOON;
-    loop {
-        match agent.allocate(owner).await {
-            Ok(_) => return Ok(()),
-            Err(error) if tokio::time::Instant::now() > limit => return Err(error),
-            Err(_) => tokio::time::sleep(KUBELET_PAUSE).await,
-        }
-    }
 }
 
 /// The part of an error that is Cilium's text.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use kube::api::DynamicObject;
 use serde_json::json;
-use tokio::process::Command;
 
 use crate::chronicle::{Chronicle, uid, wait_claims, wait_gone};
 use crate::scene::{
@@ -16,9 +15,10 @@ use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name, created_for};
 use crate::support::rig::{Rig, under_oracle};
+use crate::support::signals;
 
-/// Whoever removes the finalizer of a claim and deletes it frees nothing: what stands is taken, and is claimed again for
-/// the node on which it stands, by a controller that saw it and by one that didn't.
+/// Whoever removes the finalizer of a claim and deletes it frees nothing: what stands is taken, and is claimed again
+/// for the node on which it stands, by a controller that saw it and by one that didn't.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_removed_by_force_is_made_again_for_its_node() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -130,8 +130,8 @@ async fn of_two_claims_that_overlap_one_gives_way() -> Result<()> {
     .await
 }
 
-/// Two that overlap and both stand, from before us: neither is moved, neither node is written, and nobody else gets any of
-/// it. When one is gone, the other goes on.
+/// Two that overlap and both stand, from before us: neither is moved, neither node is written, and nobody else gets any
+/// of it. When one is gone, the other goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_claims_that_overlap_and_stand_none_is_moved() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -236,7 +236,5 @@ async fn moves_without_an_answer_are_settled_by_reading() -> Result<()> {
 
 async fn signal_etcd(rig: &Rig, signal: &str) -> Result<()> {
     let pid = rig.control_plane.ready["etcdPid"].as_u64().context("the pid of etcd")?;
-    let status = Command::new("sh").arg("-c").arg(format!("kill -{signal} {pid}")).status().await?;
-    ensure!(status.success(), "kill -{signal} {pid}: {status}");
-    Ok(())
+    signals::send(pid, signal).await
 }

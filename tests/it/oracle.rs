@@ -97,7 +97,10 @@ async fn every_rule_is_found_when_it_is_broken() -> Result<()> {
         let blocks = Kind::Block.api(&bench.client);
         blocks.patch(&claim_name(cidr), &PatchParams::default(), &patch).await?;
     }
-    bench.expect("a claim is left Releasing", &[("releasing-too-long", "10.10.0.16/28")]).await?;
+    bench.expect("a claim is moved on late", &[("releasing-too-long", "10.10.0.16/28")]).await?;
+    bench.claim("10.10.0.32/28", "j1", "Releasing").await?;
+    bench.expect("a claim is left Releasing", &[("releasing-too-long", "10.10.0.32/28")]).await?;
+    bench.expect("it is still left", &[]).await?;
 
     bench.publish("h1", json!({"pool": {"10.8.0.01": {}}})).await?;
     bench.expect("an address that is none", &[("undecodable", "")]).await
@@ -252,8 +255,10 @@ impl Bench {
         Kind::Block.api(&self.client).create(&PostParams::default(), &block).await.map(drop).context("claim")
     }
 
+    /// The claim is in this state from now on.
     async fn state(&self, cidr: &str, state: &str) -> Result<()> {
-        let patch = Patch::Merge(json!({"spec": {"state": state}}));
+        let since = k8s_openapi::jiff::Timestamp::now().to_string();
+        let patch = Patch::Merge(json!({"spec": {"state": state, "since": since}}));
         let blocks = Kind::Block.api(&self.client);
         blocks.patch(&claim_name(cidr), &PatchParams::default(), &patch).await.map(drop).context("state")
     }

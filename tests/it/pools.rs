@@ -50,8 +50,8 @@ async fn wait_use_written(rig: &Rig, agent: &Agent, node: &str) -> Result<()> {
     rig.cluster.wait_published(node, "all use", SOON, |seen| seen.n_used() == held).await.map(drop)
 }
 
-/// Trap 5: the same edit seen by the running controller and found by the next at its start, then a grant: nothing that is
-/// held is given twice or taken off.
+/// Trap 5: the same edit seen by the running controller and found by the next at its start, then a grant: nothing that
+/// is held is given twice or taken off.
 #[tokio::test(flavor = "multi_thread")]
 async fn shrinking_cordoning_and_draining_take_no_block_off_its_node() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -100,8 +100,8 @@ async fn shrinking_cordoning_and_draining_take_no_block_off_its_node() -> Result
     .await
 }
 
-/// Trap 28: an address in use never leaves a published pool because somebody edits what pools offer. What a block offers
-/// is fixed when it is claimed, also for a CiliumNode that is made again.
+/// Trap 28: an address in use never leaves a published pool because somebody edits what pools offer. What a block
+/// offers is fixed when it is claimed, also for a CiliumNode that is made again.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_pool_offers_is_edited_for_blocks_to_come_only() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -200,8 +200,8 @@ async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Re
     .await
 }
 
-/// Trap 17: a pool that is deleted goes when its last block is free, and not before; nothing is taken off for that. Nodes
-/// that wait for it wait on.
+/// Trap 17: a pool that is deleted goes when its last block is free, and not before; nothing is taken off for that.
+/// Nodes that wait for it wait on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_pool_goes_with_its_last_block() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -239,8 +239,8 @@ async fn a_deleted_pool_goes_with_its_last_block() -> Result<()> {
     .await
 }
 
-/// Trap 17: where no controller runs, a pool is got rid of by removing its finalizer by hand. Its blocks stay claimed and
-/// stay where they are, and pools made later, also with blocks of another size, go round them.
+/// Trap 17: where no controller runs, a pool is got rid of by removing its finalizer by hand. Its blocks stay claimed
+/// and stay where they are, and pools made later, also with blocks of another size, go round them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_made_again_with_another_block_size_goes_round_what_is_held() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -287,8 +287,8 @@ async fn a_pool_made_again_with_another_block_size_goes_round_what_is_held() -> 
     .await
 }
 
-/// Of two pools that overlap the older keeps what both declare, whatever the sizes of their blocks; the newcomer says so
-/// and serves from the rest. When the older is gone, the newcomer has it all.
+/// Of two pools that overlap the older keeps what both declare, whatever the sizes of their blocks; the newcomer says
+/// so and serves from the rest. When the older is gone, the newcomer has it all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_gets_nothing_that_an_older_one_declares() -> Result<()> {
     under_oracle(Options::default(), async |rig| {

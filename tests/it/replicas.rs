@@ -5,8 +5,10 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::scene::wait_status;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::fleet::Fleet;
@@ -48,10 +50,29 @@ async fn two_replicas_without_election_never_share_an_address() -> Result<()> {
 
             let held = behind.hold(kind);
             let until = Instant::now() + HELD_BACK;
+            if kind == Kind::Pool {
+                // From now on they give out blocks of different ranges.
+                let cidrs = json!([{"cidr": "10.1.0.0/16", "state": "Cordoned"}, {"cidr": "10.2.0.0/16"}]);
+                let edited = rig.cluster.patch_pool("p", json!({"ipv4": {"cidrs": cidrs}})).await?;
+                let is_current =
+                    |status: &Value| status["observedGeneration"].as_i64() == edited.metadata.generation;
+                wait_status(rig, "p", "the edit", is_current).await?;
+            }
             fleet.join(late).await?;
             fleet.wait_ready(SOON).await?;
             fleet.fill(&joining, 11);
             fleet.wait_blocks(&joining, 2, SOON).await?;
+            if kind == Kind::Pool {
+                let claims: Vec<_> = late.iter().flat_map(|name| rig.cluster.claims_of(name)).collect();
+                let of_range =
+                    |range: &str| claims.iter().filter(|claim| claim.cidr.starts_with(range)).count();
+                let (old, new) = (of_range("10.1."), of_range("10.2."));
+                eprintln!("{old} blocks of the old range and {new} of the new one");
+                ensure!(
+                    old > 0 && new > 0,
+                    "they agreed: {old} blocks of the old range, {new} of the new one"
+                );
+            }
             fleet.leave(&leaving).await?;
             fleet.wait_gone(&leaving, SOON).await?;
             fleet.join(&returning).await?;

@@ -21,7 +21,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 pub(crate) const PROMPT: &[&str] = &["--min-write-interval", "0s"];
 
 /// The pause with which kubelet's stand-in asks again for a pod that got no address. Nothing tells it when to.
-const KUBELET_PAUSE: Duration = Duration::from_millis(50);
+pub(crate) const KUBELET_PAUSE: Duration = Duration::from_millis(50);
 
 /// More pods than any node here has room for.
 const MORE_THAN_ROOM: usize = 5000;

@@ -1,5 +1,5 @@
-//! Everything at once: three controllers without election, each with views that stop and go, writes that come late, lost
-//! answers, pauses and deaths, while nodes join, grow, leave and return and pools change.
+//! Everything at once: three controllers without election, each with views that stop and go, writes that come late,
+//! lost answers, pauses and deaths, while nodes join, grow, leave and return and pools change.
 
 use std::time::Duration;
 

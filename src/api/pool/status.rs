@@ -96,7 +96,7 @@ pub struct AddressCounts {
     /// Used, as far as the agents say.
     #[schemars(schema_with = "schema::count")]
     pub used: i64,
-    /// In blocks that can be given out.
+    /// Of free blocks, and the published ones that nothing uses.
     #[schemars(schema_with = "schema::count")]
     pub free: i64,
 }
@@ -117,7 +117,7 @@ pub struct Summary {
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub used: String,
-    /// Addresses in free blocks.
+    /// Free addresses: of free blocks, and the published ones that nothing uses.
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub free: String,

@@ -93,8 +93,8 @@ func (a *answers) write(line any) {
 	}
 }
 
-// maxQueued bounds the commands that wait for their turn. Reading stops when they are this many, and the end of input is
-// not seen until one is carried out; a client that waits for answers has one or two.
+// maxQueued bounds the commands that wait for their turn. Reading stops when they are this many, and the end of input
+// is not seen until one is carried out; a client that waits for answers has one or two.
 const maxQueued = 1024
 
 // readCommands yields the commands of r in order. The end of r ends the process at once, as a kill would: a command

@@ -1,4 +1,5 @@
-// What the control plane offers: a verified server, RBAC, Cilium's objects, restarts on the same data, garbage collection.
+// What the control plane offers: a verified server, RBAC, Cilium's objects, restarts on the same data, garbage
+// collection.
 
 package integration
 

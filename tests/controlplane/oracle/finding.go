@@ -19,7 +19,8 @@ const (
 	AddressInTwoPools Rule = "address-in-two-pools"
 	// AddressOutsidePodCIDRs: an address of a pool lies in no podCIDR of that CiliumNode.
 	AddressOutsidePodCIDRs Rule = "address-outside-podcidrs"
-	// CIDRWithoutClaim: a podCIDR stands on a CiliumNode and there is no claim for exactly it and that node, or the claim is Cooling.
+	// CIDRWithoutClaim: a podCIDR stands on a CiliumNode and there is no claim for exactly it and that node, or the claim
+	// is Cooling.
 	CIDRWithoutClaim Rule = "cidr-without-claim"
 	// ClaimDeletedWhileStanding: a claim went away while its CIDR stood on its CiliumNode.
 	ClaimDeletedWhileStanding Rule = "claim-deleted-while-standing"

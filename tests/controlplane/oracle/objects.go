@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sort"
@@ -27,6 +28,8 @@ type claim struct {
 	node  string
 	state string
 	since time.Time // When the state began, by the clock of its writer; zero if it does not say.
+	// late says that the claim was found to be Releasing for too long.
+	late bool
 }
 
 // covers says whether the claim entitles its node to have the CIDR standing on it. A Releasing claim does: the CIDR
@@ -187,6 +190,8 @@ func (o *Oracle) applyClaim(name string, value []byte) {
 		delete(o.claims, name)
 	}
 	if next != nil {
+		// Another version of one state is no other breach.
+		next.late = old != nil && old.late && next.state == old.state && next.since.Equal(old.since)
 		o.claims[name] = next
 		o.claimed[next.cidr] = append(o.claimed[next.cidr], next)
 	}
@@ -208,13 +213,30 @@ func (o *Oracle) applyClaim(name string, value []byte) {
 	}
 }
 
-// judgeReleasing looks how long a claim was Releasing when it moves on. Both times are its writers'; a deletion has none.
+// judgeReleasing looks how long a claim was Releasing when it moves on. Both times are its writers'; a deletion has
+// none.
 func (o *Oracle) judgeReleasing(name string, old, next *claim) {
-	if old.state != "Releasing" || next == nil || next.state == "Releasing" || old.since.IsZero() || next.since.IsZero() {
+	if next == nil || next.state == "Releasing" || next.since.IsZero() {
 		return
 	}
-	if lasted := next.since.Sub(old.since); lasted > o.maxReleasing {
-		o.find(ReleasingTooLong, old.cidr, []nodeID{o.id(old.node)},
+	o.judgeDuration(name, old, next.since)
+}
+
+// judgeStillReleasing looks how long claims have been Releasing that nobody has moved on.
+func (o *Oracle) judgeStillReleasing(now time.Time) {
+	for _, name := range slices.Sorted(maps.Keys(o.claims)) {
+		o.judgeDuration(name, o.claims[name], now)
+	}
+}
+
+// judgeDuration finds once that a claim was Releasing for too long at that time.
+func (o *Oracle) judgeDuration(name string, c *claim, at time.Time) {
+	if c.state != "Releasing" || c.since.IsZero() || c.late {
+		return
+	}
+	if lasted := at.Sub(c.since); lasted > o.maxReleasing {
+		c.late = true
+		o.find(ReleasingTooLong, c.cidr, []nodeID{o.id(c.node)},
 			"the claim %s was Releasing for %s, and %s is allowed", name, lasted, o.maxReleasing)
 	}
 }

@@ -2,7 +2,7 @@
 //
 // It is fed every version of every object of the two kinds in the order in which the store took them, and says at
 // which of them a rule was broken. It shares no code with the product, talks to no server and knows no clock but the
-// times that are written in the objects.
+// times that are written in the objects, and the time that whoever asks for a report says it is.
 // Each event costs time in proportion to what changed in that object, not to the size of the cluster, so that
 // 5,000 nodes with 255 addresses each are no burden.
 package oracle
@@ -157,10 +157,12 @@ func (o *Oracle) LimitReleasing(limit time.Duration) {
 	o.maxReleasing = limit
 }
 
-// Report returns what was found so far.
-func (o *Oracle) Report() Report {
+// Report returns what was found so far. A claim that is Releasing is judged by how long it has been so at this time;
+// what that newly broke is in the report, and returned beside it.
+func (o *Oracle) Report(now time.Time) (Report, []Finding) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.judgeStillReleasing(now)
 	report := o.report
 	report.Nodes = len(o.nodes)
 	report.Claims = len(o.claims)
@@ -171,7 +173,7 @@ func (o *Oracle) Report() Report {
 	if report.Planted == nil {
 		report.Planted = []Finding{}
 	}
-	return report
+	return report, o.takeFresh()
 }
 
 // id returns the id of a node name.

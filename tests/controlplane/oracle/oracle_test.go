@@ -56,6 +56,11 @@ func (h *history) hold(node, add, remove string) []Finding {
 	return found
 }
 
+func (h *history) report(now time.Time) Report {
+	report, _ := h.oracle.Report(now)
+	return report
+}
+
 // want fails unless exactly these rules were broken, in any order.
 func want(t *testing.T, found []Finding, rules ...Rule) {
 	t.Helper()
@@ -88,7 +93,7 @@ func TestCleanLifeOfABlockBreaksNothing(t *testing.T) {
 	want(t, h.claim("10.0.0.0/30", "b", "Held"))
 	want(t, h.node("b", "10.0.0.0/30", "10.0.0.1 10.0.0.2", "10.0.0.1"))
 	want(t, h.hold("b", "10.0.0.1", ""))
-	report := h.oracle.Report()
+	report := h.report(time.Time{})
 	if report.ViolationsTotal != 0 || report.Nodes != 2 || report.Claims != 1 || report.Events != 13 {
 		t.Fatalf("%+v", report)
 	}
@@ -237,7 +242,7 @@ func TestCompacted(t *testing.T) {
 	// The snapshot that follows is judged afresh, and the finding stays.
 	want(t, h.claim("10.0.0.0/30", "b", "Held"))
 	want(t, h.node("b", "10.0.0.0/30", "10.0.0.1", ""))
-	if got := h.oracle.Report().ViolationsTotal; got != 1 {
+	if got := h.report(time.Time{}).ViolationsTotal; got != 1 {
 		t.Fatalf("%d violations", got)
 	}
 }
@@ -269,7 +274,7 @@ func TestAllowedFindingsArePlanted(t *testing.T) {
 	allow(AddressOutsidePodCIDRs, "", "10.1.0.0/16")
 	h.node("a", "10.0.0.0/30 10.0.0.4/30", "10.1.0.7 10.2.0.7", "")
 	h.node("b", "10.0.8.0/30", "10.1.0.8", "")
-	report := h.oracle.Report()
+	report := h.report(time.Time{})
 	if report.PlantedTotal != 3 || report.ViolationsTotal != 3 {
 		t.Fatalf("%+v", report)
 	}
@@ -291,7 +296,7 @@ func TestListsEndAndTotalsGoOn(t *testing.T) {
 	for n := range 2 * maxListed {
 		h.node("a", "", fmt.Sprintf("10.0.%d.%d", n/256, n%256), "")
 	}
-	report := h.oracle.Report()
+	report := h.report(time.Time{})
 	if len(report.Violations) != maxListed || report.ViolationsTotal != 2*maxListed {
 		t.Fatalf("%d listed of %d", len(report.Violations), report.ViolationsTotal)
 	}
@@ -322,7 +327,8 @@ func TestEventsOfALargeClusterAreCheap(t *testing.T) {
 	}
 	perEvent := time.Since(start) / 1000
 	t.Logf("filled in %v; then %v an event", filled, perEvent)
-	// About 0.2 ms is usual, nearly all of it for building and reading the JSON; a scan of the cluster takes a hundred times as long.
+	// About 0.2 ms is usual, nearly all of it for building and reading the JSON; a scan of the cluster takes a hundred
+	// times as long.
 	if perEvent > 10*time.Millisecond {
 		t.Fatalf("an event costs %v", perEvent)
 	}
@@ -379,4 +385,42 @@ func TestReleasingTooLong(t *testing.T) {
 		want(t, version(c.next, began.Add(time.Duration(c.seconds)*time.Second)), c.expected...)
 		want(t, h.noClaim("10.0.0.0/30"))
 	}
+}
+
+func TestStillReleasing(t *testing.T) {
+	began := time.Date(2026, 1, 1, 0, 0, 0, 5e6, time.UTC)
+	version := func(h *history, state string, since time.Time) []Finding {
+		return h.apply(NodeIPBlock, "10.0.0.0-30", fmt.Appendf(nil,
+			`{"spec":{"cidr":"10.0.0.0/30","node":"a","state":%q,"since":%q}}`, state, since.Format(time.RFC3339Nano)))
+	}
+	violations := func(h *history, after time.Duration) []Finding { return h.report(began.Add(after)).Violations }
+
+	for _, state := range []string{"Held", "Draining", "Cooling"} {
+		h := newHistory(t)
+		version(h, state, began)
+		want(t, violations(h, time.Hour))
+	}
+
+	h := newHistory(t)
+	want(t, version(h, "Releasing", began))
+	want(t, violations(h, time.Minute))
+	report, fresh := h.oracle.Report(began.Add(time.Minute + time.Second))
+	want(t, fresh, ReleasingTooLong)
+	want(t, report.Violations, ReleasingTooLong)
+	// One breach is one finding, whoever looks how often, and however the state goes on and ends.
+	want(t, violations(h, time.Hour), ReleasingTooLong)
+	want(t, version(h, "Releasing", began))
+	want(t, violations(h, time.Hour), ReleasingTooLong)
+	want(t, version(h, "Cooling", began.Add(time.Hour)))
+	want(t, violations(h, time.Hour), ReleasingTooLong)
+	// The next time is another one.
+	want(t, version(h, "Held", began.Add(time.Hour)))
+	want(t, version(h, "Releasing", began.Add(time.Hour)))
+	want(t, violations(h, time.Hour+time.Minute), ReleasingTooLong)
+	want(t, violations(h, 2*time.Hour), ReleasingTooLong, ReleasingTooLong)
+
+	// One that does not say since when is not judged.
+	h = newHistory(t)
+	want(t, h.claim("10.0.0.0/30", "a", "Releasing"))
+	want(t, violations(h, time.Hour))
 }

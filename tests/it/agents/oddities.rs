@@ -1,7 +1,7 @@
 //! The script of what goes wrong: the cases in which an agent says less than the truth, or takes what it should not.
 //!
-//! A controller that relies on any of these is wrong, so the imitation must have them all. Each is made certain where in
-//! a real cluster it is a race: `min-allocate` holds a start up, and what a starting agent finds is written before.
+//! A controller that relies on any of these is wrong, so the imitation must have them all. Each is made certain where
+//! in a real cluster it is a race: `min-allocate` holds a start up, and what a starting agent finds is written before.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 
-use super::{KUBELET_PAUSE, SOON, Stage, has, without_name};
+use super::{Stage, has, without_name};
+use crate::scene::{KUBELET_PAUSE, SOON};
 use crate::support::agent::Agent;
 use crate::support::objects::Kind;
 

@@ -1,4 +1,5 @@
-//! The image's recipe: what can be said of it without a daemon. `make static` runs its build steps.
+//! The image's recipe: what can be said of it without a daemon, and without a build. `make static` runs its build steps
+//! in a copy of what `.dockerignore` lets through.
 
 use std::collections::BTreeMap;
 use std::path::Path;

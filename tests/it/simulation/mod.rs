@@ -139,8 +139,8 @@ fn pools_replaced_and_claims_removed_by_force_make_no_overlap() {
     holds(&setting(3, Pace::Wild, &[Family::V4]), &script::forced(400), 40);
 }
 
-/// Replicas choose alike, so two of them ask for one block for two nodes only where each knows one of the nodes. That is
-/// too rare to wait for.
+/// Replicas choose alike, so two of them ask for one block for two nodes only where each knows one of the nodes. That
+/// is too rare to wait for.
 #[test]
 fn a_server_that_lets_names_be_taken_twice_is_noticed() {
     let script = [

@@ -183,7 +183,8 @@ impl Store {
         Ok(claim)
     }
 
-    /// Moves a claim, or deletes it: then there is nothing to answer with. A deletion drops our finalizer first, in a request of its own.
+    /// Moves a claim, or deletes it: then there is nothing to answer with. A deletion drops our finalizer first, in a
+    /// request of its own.
     pub(super) fn update_claim(&mut self, update: &ClaimUpdate) -> Result<Option<Claim>, Moved> {
         let mut moved = self.carried_claim(update)?;
         let keeps = match &update.change {

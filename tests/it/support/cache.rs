@@ -68,8 +68,8 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Forgets everything and begins anew, for a store that went back: a watch from a revision that it does not know any
-    /// more is silent, and what is listed now is older than what was known.
+    /// Forgets everything and begins anew, for a store that went back: a watch from a revision that it does not know
+    /// any more is silent, and what is listed now is older than what was known.
     pub(crate) async fn begin_anew(&self) -> Result<()> {
         let known = std::mem::take(&mut self.shared.kept().objects);
         for (kind, name) in known.iter().flat_map(|(kind, of)| of.keys().map(move |name| (*kind, name))) {

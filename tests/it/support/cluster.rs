@@ -205,12 +205,6 @@ impl Cluster {
         .await
     }
 
-    /// As [`Cluster::wait_served`], for those who want no excuse and have waited already.
-    pub(crate) fn assert_all_selected_nodes_served(&self) -> Result<()> {
-        let unserved = self.unserved()?;
-        if unserved.is_empty() { Ok(()) } else { bail!("not served: {unserved:?}\n{}", self.summary()) }
-    }
-
     /// The selected nodes with a CiliumNode that have not got their addresses.
     pub(crate) fn unserved(&self) -> Result<Vec<String>> {
         let pools: Vec<_> = self.objects(Kind::Pool);

@@ -15,15 +15,15 @@ use tokio::process::{Child, Command};
 
 use super::control_plane::ControlPlane;
 use super::proxy::Proxy;
-use super::tails;
+use super::{signals, tails};
 
-/// From start to `/readyz`: lists of a large cluster and the lease of a predecessor that was killed (15 s) lie in it.
+/// From start to `/readyz`: the lists of a large cluster lie in it, on a machine that is busy with other tests.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The pause between two looks at `/readyz`. The process has no channel to this one, so it has to be asked.
 const PROBE_PAUSE: Duration = Duration::from_millis(25);
 
-/// From SIGTERM to the end: writes in flight are waited for, and the lease is given back.
+/// From SIGTERM to the end: writes in flight are waited for.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A whole dry run: it lists everything and plans once.
@@ -158,9 +158,7 @@ impl Controller {
     /// Halts it (`STOP`) or lets it go on (`CONT`), as a suspended virtual machine would be.
     pub(crate) async fn signal(&self, signal: &str) -> Result<()> {
         let pid = self.child.id().context("the controller has ended")?;
-        // The shell's built-in: a signal from here would need unsafe code or one more crate.
-        let status = Command::new("sh").arg("-c").arg(format!("kill -{signal} {pid}")).status().await?;
-        if status.success() { Ok(()) } else { bail!("kill -{signal} {pid}: {status}") }
+        signals::send(pid, signal).await
     }
 }
 

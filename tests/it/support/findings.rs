@@ -42,13 +42,3 @@ pub(crate) struct OracleReport {
     #[serde(default)]
     pub(crate) planted_total: usize,
 }
-
-impl OracleReport {
-    /// The names of the rules that were broken unannounced, each once, in order.
-    pub(crate) fn rules(&self) -> Vec<&str> {
-        let mut rules: Vec<_> = self.violations.iter().map(|finding| finding.rule.as_str()).collect();
-        rules.sort_unstable();
-        rules.dedup();
-        rules
-    }
-}

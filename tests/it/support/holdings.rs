@@ -108,11 +108,6 @@ impl Holdings {
         own.map(|(address, holder)| (*address, holder.owner.clone())).collect()
     }
 
-    /// How many addresses are held on all nodes together.
-    pub(crate) fn n_held(&self) -> usize {
-        self.0.books().holders.len()
-    }
-
     /// Returns when the oracle knows everything that was written before this call.
     pub(crate) async fn told(&self) -> Result<()> {
         loop {

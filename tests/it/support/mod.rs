@@ -26,6 +26,7 @@ pub(crate) mod objects;
 pub(crate) mod peer;
 pub(crate) mod proxy;
 pub(crate) mod rig;
+pub(crate) mod signals;
 pub(crate) mod tails;
 pub(crate) mod transcript;
 pub(crate) mod views;

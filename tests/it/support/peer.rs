@@ -18,7 +18,8 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-/// How long a child may take to end by itself once its standard input is closed. Those of the harness take milliseconds.
+/// How long a child may take to end by itself once its standard input is closed. Those of the harness take
+/// milliseconds.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a child says unasked.
@@ -30,8 +31,8 @@ pub(crate) enum Heard {
     Ended,
 }
 
-/// The running child. Commands may be given from many tasks at once; whether they are carried out at once is the child's
-/// business.
+/// The running child. Commands may be given from many tasks at once; whether they are carried out at once is the
+/// child's business.
 #[derive(Debug)]
 pub(crate) struct Peer {
     speaker: Arc<Speaker>,

@@ -198,8 +198,8 @@ enum Round {
 }
 
 /// Whether a world keeps taken what no object says any more: what it saw on a CiliumNode that is away while its Node is
-/// there, and that no claim covers, or a block of a Node that is there whose claim it saw vanish. Which world has seen it
-/// depends on when it began, and on the order of news.
+/// there, and that no claim covers, or a block of a Node that is there whose claim it saw vanish. Which world has seen
+/// it depends on when it began, and on the order of news.
 fn stands_in_memory(world: &World) -> bool {
     world.nodes().any(|node| {
         let is_away = world.cilium_node(&node.name).is_none();

@@ -189,11 +189,6 @@ impl FakeAgent {
     pub(crate) fn held(&self) -> BTreeMap<IpAddr, String> {
         self.inner.state().allocator.allocated().map(|(address, owner)| (address, owner.to_owned())).collect()
     }
-
-    /// The pods on this machine with their addresses.
-    pub(crate) fn pods(&self) -> BTreeMap<String, Addresses> {
-        self.inner.state().pods.clone()
-    }
 }
 
 impl Inner {

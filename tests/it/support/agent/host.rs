@@ -88,11 +88,6 @@ impl AgentHost {
         FakeAgent::new(node, settings, &self.host)
     }
 
-    /// Cilium's own agent for the node of this name. It is not started yet.
-    pub(crate) fn real(&self, node: &str) -> RealAgent {
-        self.real_with(node, self.settings())
-    }
-
     pub(crate) fn real_with(&self, node: &str, settings: Settings) -> RealAgent {
         RealAgent::new(node, settings, Arc::clone(&self.host), self.kubeconfig.clone(), &self.logs)
     }

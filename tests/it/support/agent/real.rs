@@ -63,10 +63,6 @@ impl RealAgent {
         }
     }
 
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// # Panics
     /// If the agent's program was not built.
     pub(crate) fn start(&mut self) -> Result<()> {
