@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{FieldError, InvalidObject, rules, schema};
 use crate::ipam::addresses::AddressSet;
-use crate::ipam::block::Cidr;
+use crate::ipam::block::{Cidr, Family};
 use crate::ipam::claim::{Claim, ClaimState, Reason};
 use crate::ipam::names::{NodeName, PoolName, Revision, Uid};
 use crate::world::write::{ClaimChange, ClaimUpdate};
@@ -430,7 +430,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
     }
 }
 
-/// The block, if text and name agree on it.
+/// The block, if text and name agree on it and a pool could have cut it.
 fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> {
     let Ok(cidr) = block.spec.cidr.parse::<Cidr>() else {
         errors.push(FieldError::new("spec.cidr", &block.spec.cidr, rules::CANONICAL_CIDR));
@@ -439,6 +439,15 @@ fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> 
     let name = block.metadata.name.as_deref().unwrap_or_default();
     if name != cidr.object_name() {
         errors.push(FieldError::new("metadata.name", name, rules::NAME_IS_CIDR));
+        return None;
+    }
+    let largest = match cidr.family() {
+        Family::V4 => rules::LARGEST_IPV4_BLOCK,
+        Family::V6 => rules::LARGEST_IPV6_BLOCK,
+    };
+    if cidr.prefix_len() < largest {
+        // Whatever is done with a claim is done with each of its addresses: one of a /64 would be the end of us.
+        errors.push(FieldError::new("spec.cidr", &block.spec.cidr, rules::BLOCK_BOUND));
         return None;
     }
     Some(cidr)

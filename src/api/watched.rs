@@ -294,6 +294,21 @@ mod tests {
         assert!(unreadable.reason.contains("expected a sequence"), "{}", unreadable.reason);
     }
 
+    /// A server without the rule may have stored it. Its addresses are too many to be offered one by one.
+    #[test]
+    fn a_claim_larger_than_any_block_takes_its_whole_range() {
+        let object = read::<Claims>(
+            r#"{"apiVersion":"nodeipam.io/v1alpha1","kind":"NodeIPBlock",
+                "metadata":{"name":"fd00-0000-0000-0000-0000-0000-0000-0000-64","uid":"u","resourceVersion":"7",
+                            "creationTimestamp":"2026-11-21T03:00:00Z"},
+                "spec":{"cidr":"fd00::/64","pool":"p","node":"n","nodeUID":"nu","withheld":["fd00::1"],
+                        "state":"Held","since":"2026-11-21T03:00:00Z"}}"#,
+        );
+        let Object::Unreadable(Kind::Claim, unreadable) = object else { panic!("{object:?}") };
+        assert_eq!(format!("{:?}", unreadable.addresses), "{fd00::/64}");
+        assert!(unreadable.reason.contains("at most 1024 addresses"), "{}", unreadable.reason);
+    }
+
     #[test]
     fn even_metadata_of_the_wrong_type_is_a_value() {
         let object = read::<Nodes>(r#"{"metadata":{"name":5}}"#);
