@@ -337,10 +337,7 @@ impl World {
     /// The addresses of nodes themselves that lie in `block`.
     #[must_use]
     pub fn node_addresses_in(&self, block: Cidr) -> AddressSet {
-        self.node_addresses
-            .range(block.first_address()..=block.last_address())
-            .map(|(address, _)| *address)
-            .collect()
+        block.entries_in(&self.node_addresses).map(|(address, _)| *address).collect()
     }
 
     /// The object of a kind and name, where it exists and could not be read.

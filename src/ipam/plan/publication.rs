@@ -66,7 +66,8 @@ impl<'a> View<'a> {
     pub(super) fn can_start_with(&self, claims: &[&KnownClaim]) -> bool {
         let mut offered: BTreeMap<Family, u128> = BTreeMap::new();
         for known in claims {
-            *offered.entry(known.claim.cidr.family()).or_default() += known.claim.offered_count();
+            let offered = offered.entry(known.claim.cidr.family()).or_default();
+            *offered = offered.saturating_add(known.claim.offered_count());
         }
         self.settings
             .families

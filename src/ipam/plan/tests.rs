@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{CiliumNodeOrigin, NodePlan, Policy, node};
+use crate::ipam::account::{self, listed};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::{Cidr, Family};
 use crate::ipam::claim::{Claim, ClaimState, Reason};
@@ -525,6 +526,20 @@ fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
     cluster.settle(key.clone(), "b", Effect::Write, Seen::Claim(Box::new(created)));
     cluster.settle(key, "a", Effect::Write, Seen::Deleted("uid-10.0.0.0/28".into()));
     assert!(cluster.world.claim("10.0.0.0/28".parse().unwrap()).is_some());
+}
+
+/// Its last address is an IPv4 one, and its first is not.
+#[test]
+fn a_foreign_range_that_ends_with_ipv4_is_told_apart_from_what_is_published() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @40");
+    let Object::CiliumNode(mut seen) = object("ciliumnode a @50 10.0.0.0/28 used=1") else { unreachable!() };
+    seen.pod_cidrs.push("::/80".parse().unwrap());
+    seen.pool.remove("10.0.0.5".parse().unwrap());
+    cluster.world.observe(Observation::Applied(Box::new(Object::CiliumNode(seen))));
+    let plan = cluster.plan("a");
+    assert_eq!(rendered(&plan), "publish [] and 1 addresses on ciliumnode a");
+    let told = account::of(&cluster.world, &plan.writes[0]).expect("it is a step");
+    assert_eq!(listed(&told.blocks), "10.0.0.0/28");
 }
 
 #[test]
