@@ -50,6 +50,9 @@ impl World {
                 differences.push(format!("what stands on ciliumnode {name} is not what it takes"));
             }
         }
+        if self.pool_pauses.keys().any(|pool| !self.pools.contains_key(pool)) {
+            differences.push("a pool that is gone waits".to_owned());
+        }
         if self.nodes.keys().ne(self.selection.keys()) {
             differences.push("the selection does not cover the nodes".to_owned());
         }

@@ -16,6 +16,7 @@ mod absence;
 mod absorb;
 mod agenda;
 mod check;
+mod pause;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -33,6 +34,7 @@ use crate::ipam::report::PoolPlan;
 use agenda::Agenda;
 use objects::{CiliumNode, Mode, Node, Settings, Shown};
 use observe::{Kind, PoolObject, Unreadable};
+use pause::Pause;
 use write::{ObjectKey, Presence, Write};
 
 /// The time of a decision, given from outside.
@@ -73,10 +75,8 @@ pub struct Vanished {
 pub struct Serving {
     /// When the last patch of its CiliumNode was sent.
     pub last_publish: Option<Duration>,
-    /// How many writes in a row were not applied.
-    pub failures: u32,
-    /// No decision before that time.
-    pub not_before: Option<Duration>,
+    /// How long it waits because its writes are not applied.
+    pub pause: Pause,
     /// Since when its first set of blocks has been incomplete.
     pub incomplete_since: Option<Duration>,
     /// Since when its agent has said nothing of the use of published blocks.
@@ -131,6 +131,8 @@ pub struct World {
     /// The pools that select each node, in the order in which it asks them.
     selection: BTreeMap<NodeName, Vec<PoolName>>,
     servings: BTreeMap<NodeName, Serving>,
+    /// How long pools wait whose writes are not applied.
+    pool_pauses: BTreeMap<PoolName, Pause>,
     flights: BTreeMap<ObjectKey, Option<NodeName>>,
     agenda: Agenda,
 }
@@ -366,6 +368,12 @@ impl World {
     #[must_use]
     pub fn serving(&self, node: &NodeName) -> Option<&Serving> {
         self.servings.get(node)
+    }
+
+    /// How long a pool waits because its writes are not applied.
+    #[must_use]
+    pub fn pool_pause(&self, pool: &PoolName) -> Pause {
+        self.pool_pauses.get(pool).copied().unwrap_or_default()
     }
 
     /// Whether a write for this node or about a claim of its is under way, or such a claim is known from an answer only.

@@ -149,10 +149,8 @@ pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePla
     if world.is_busy(name) {
         return plan.waiting_for(WaitsFor::Answer);
     }
-    if let Some(not_before) = world.serving(name).and_then(|serving| serving.not_before)
-        && not_before > now.uptime
-    {
-        plan.wake = Some(not_before);
+    if let Some(until) = world.serving(name).and_then(|serving| serving.pause.later_than(now)) {
+        plan.wake = Some(until);
         return plan.waiting_for(WaitsFor::Time);
     }
     lifecycle::advance(world, &mut plan, now);
