@@ -290,7 +290,8 @@ pub fn new_claim(
 
 /// A move of a claim as a merge patch; `None` for a deletion, which is no patch.
 ///
-/// Carries uid and version. The write to Cooling drops our finalizer, a return to Held restores it (safety rule 1).
+/// Carries uid and version. The write to Cooling drops our finalizer, a return to Held restores it (safety rule 1), but
+/// for a claim that is being deleted: the server refuses the whole write then, for ever.
 #[must_use]
 pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
     let mut finalizers: Vec<&str> = update
@@ -300,9 +301,11 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
         .filter(|finalizer| *finalizer != Claim::FINALIZER)
         .collect();
     let since = timestamp(update.since);
+    let had_ours = update.finalizers.iter().any(|finalizer| finalizer == Claim::FINALIZER);
+    let ours = (had_ours || !update.deleting).then_some(Claim::FINALIZER);
     let spec = match &update.change {
         ClaimChange::Hold(node_uid) => {
-            finalizers.push(Claim::FINALIZER);
+            finalizers.extend(ours);
             json!({
                 "state": ClaimState::Held.as_str(),
                 "since": since,
@@ -312,7 +315,7 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
             })
         }
         ClaimChange::Release(reason) => {
-            finalizers.push(Claim::FINALIZER);
+            finalizers.extend(ours);
             json!({ "state": ClaimState::Releasing.as_str(), "since": since, "reason": reason.as_str() })
         }
         ClaimChange::Cool => json!({ "state": ClaimState::Cooling.as_str(), "since": since }),
@@ -548,6 +551,33 @@ mod tests {
              spec.reason: must be set in the states Releasing and Cooling, and only there; \
              metadata.resourceVersion: \"x\": must be an integer",
         );
+    }
+
+    #[test]
+    fn no_finalizer_is_added_to_a_claim_that_is_being_deleted() {
+        let finalizers = |change: ClaimChange, deleting: bool, before: &[&str]| {
+            let update = ClaimUpdate {
+                cidr: "10.0.0.32/27".parse().unwrap(),
+                node: "n".into(),
+                uid: "u".into(),
+                revision: Revision(7),
+                finalizers: before.iter().map(ToString::to_string).collect(),
+                deleting,
+                change,
+                since: 0,
+            };
+            let patch = update_patch(&update).expect("it is no deletion");
+            serde_json::from_value::<Vec<String>>(patch["metadata"]["finalizers"].clone()).unwrap().join(" ")
+        };
+        let (ours, hold) = (Claim::FINALIZER, || ClaimChange::Hold("n1".into()));
+        let both = format!("theirs {ours}");
+        assert_eq!(finalizers(hold(), false, &["theirs"]), both);
+        assert_eq!(finalizers(hold(), true, &["theirs"]), "theirs");
+        assert_eq!(finalizers(hold(), true, &[ours, "theirs"]), both);
+        let release = || ClaimChange::Release(Reason::NodeGone);
+        assert_eq!(finalizers(release(), true, &["theirs"]), "theirs");
+        assert_eq!(finalizers(release(), true, &[ours]), ours);
+        assert_eq!(finalizers(ClaimChange::Cool, true, &[ours, "theirs"]), "theirs");
     }
 
     #[test]

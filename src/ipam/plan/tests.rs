@@ -24,7 +24,7 @@ const LISTED: u64 = 100;
 /// `pool NAME CIDR BLOCKSIZE`, `node NAME UID [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (CIDRs stand with all their addresses in
 /// the pool; a recreated one is younger than every claim),
-/// `claim CIDR NODE UID STATE[/REASON] @REVISION`.
+/// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=ANOTHERS]`.
 struct Cluster {
     world: World,
     now: Now,
@@ -217,8 +217,11 @@ fn claim(words: &[&str]) -> Object {
         uid: format!("uid-{}", words[1]).into(),
         revision: revision(words),
         created: 0,
-        deleting: false,
-        finalizers: vec![Claim::FINALIZER.to_owned()],
+        deleting: words.contains(&"deleting"),
+        finalizers: match words.iter().find_map(|word| word.strip_prefix("finalizer=")) {
+            Some(finalizer) => vec![finalizer.to_owned()],
+            None => vec![Claim::FINALIZER.to_owned()],
+        },
     })
 }
 
@@ -314,6 +317,45 @@ fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
         cluster.observe(&format!("claim {cidr} a 2 Held @{revision}"));
     }
     cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
+}
+
+#[test]
+fn an_unused_claim_that_only_anothers_finalizer_keeps_is_deleted_once() {
+    let claim = "claim 10.0.0.0/28 a 1 Releasing/Unused @40";
+    let cluster =
+        |claim: &str| Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{claim}"));
+    cluster(claim).expect("a", "free 10.0.0.0/28, which was node a's");
+    // Somebody deletes it by hand, and ours keeps it.
+    cluster(&format!("{claim} deleting"))
+        .expect("a", "free 10.0.0.0/28, which was node a's; finding: ClaimBeingDeleted");
+    let mut kept = cluster(&format!("{claim} deleting finalizer=theirs"));
+    kept.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
+    // It counts for nothing any more, also not as in use on a CiliumNode that is gone.
+    let mut kept = cluster(&format!("{claim} deleting finalizer=theirs"));
+    kept.observe("ciliumnode a @110 recreated");
+    kept.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
+}
+
+/// The server lets no finalizer be added to an object that is being deleted.
+#[test]
+fn a_node_that_returns_is_served_though_its_resting_claim_is_being_deleted() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Cooling/NodeGone @40 deleting finalizer=theirs",
+    );
+    cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
+    // Where ours is there still, it keeps the claim.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Cooling/NodeGone @40 deleting",
+    );
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again; finding: ClaimBeingDeleted");
+    // What is not proven to be off the node is the node's, whatever becomes of the claim.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Releasing/NodeGone @40 deleting finalizer=theirs",
+    );
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again; finding: ClaimBeingDeleted");
 }
 
 /// What a read of the Node finds, now that its claims are known as of this revision.
