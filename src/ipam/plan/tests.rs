@@ -306,6 +306,25 @@ fn rest_is_seen_by_this_process_too() {
 }
 
 #[test]
+fn a_rest_that_began_in_the_future_is_no_longer_than_what_this_process_sees() {
+    const YEAR: u64 = 365 * 24 * 3600;
+    let Object::Claim(mut resting) = object("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110") else {
+        unreachable!()
+    };
+    resting.since = i64::try_from(YEAR).unwrap() * 1000;
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
+    cluster.world.observe(Observation::Applied(Box::new(Object::Claim(resting))));
+    let gone = found(Presence::Gone, 110);
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, gone);
+    cluster.expect("a", "waits for Objects");
+    assert_eq!(cluster.world.next_wake(), Some(cluster.now.uptime + Duration::from_secs(3600)));
+    cluster.pass(3599);
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(1);
+    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+}
+
+#[test]
 fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
