@@ -281,6 +281,22 @@ mod tests {
         );
     }
 
+    /// It is the IPv4 address in a text that the agent never looks up.
+    #[test]
+    fn an_ipv4_mapped_address_is_the_ipv4_one_and_not_canonical() {
+        let object = read::<CiliumNodes>(
+            r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},
+                "spec":{"ipam":{"podCIDRs":["::ffff:10.0.0.0/123"],"pool":{"::ffff:10.0.0.1":{"owner":"router"}}}},
+                "status":{"ipam":{"used":{"::ffff:a00:2":{}},"release-ips":{"::ffff:10.0.0.3":"released"}}}}"#,
+        );
+        let Object::CiliumNode(node) = object else { panic!("{object:?}") };
+        let malformed: Vec<&str> = node.malformed.iter().map(|found| found.value.as_str()).collect();
+        assert_eq!(malformed, ["::ffff:10.0.0.0/123", "::ffff:10.0.0.1", "::ffff:a00:2", "::ffff:10.0.0.3"]);
+        assert_eq!(format!("{:?}", node.standing()), "{10.0.0.0/27}");
+        assert_eq!(format!("{:?}", node.owners), r#"{10.0.0.1: "router"}"#);
+        assert_eq!(format!("{:?}", node.marks), "{10.0.0.3: Released}");
+    }
+
     #[test]
     fn what_cannot_be_read_is_taken_and_reported() {
         let object = read::<CiliumNodes>(
