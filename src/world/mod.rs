@@ -461,6 +461,7 @@ impl World {
         if self.is_forgotten(&plan.node) {
             self.servings.remove(&plan.node);
             self.presences.remove(&plan.node);
+            self.absences.remove(&plan.node);
         }
         if let Some(wake) = plan.wake {
             self.agenda.wake_node(&plan.node, wake);

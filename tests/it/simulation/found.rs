@@ -141,6 +141,12 @@ fn a_claim_that_vanished_last_of_all_is_settled_by_one_read() {
 
     assert!(moves(&world).is_empty());
     assert!(!world.ledger().is_taken(block()));
+
+    // Of a node that is gone nothing is kept, nor what the read found.
+    assert_eq!(world.next_node().map(NodeName::as_str), Some("n"));
+    assert_eq!(world.check(), Vec::<String>::new());
+    world.begin(&plan::node(&world, &"n".into(), POLICY, NOW), NOW);
+    assert_eq!(world.check(), Vec::<String>::new());
 }
 
 /// Blocks of other pools count for what is free: the range was theirs when they were claimed.
