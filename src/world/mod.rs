@@ -35,7 +35,7 @@ use agenda::Agenda;
 use objects::{CiliumNode, Mode, Node, Settings, Shown};
 use observe::{Kind, PoolObject, Unreadable};
 use pause::Pause;
-use write::{ObjectKey, Presence, Write};
+use write::{ObjectKey, Ping, Presence, Publication, Touch, Write};
 
 /// The time of a decision, given from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +74,7 @@ pub struct Vanished {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Serving {
     /// When the last patch of its CiliumNode was sent.
-    pub last_publish: Option<Duration>,
+    pub last_patch: Option<Duration>,
     /// How long it waits because its writes are not applied.
     pub pause: Pause,
     /// Since when its first set of blocks has been incomplete.
@@ -497,11 +497,10 @@ impl World {
             Write::CreateClaim(claim) => {
                 self.take(claim.cidr, Taker::Pending);
             }
-            Write::Publish(publication) => {
-                self.servings.entry(publication.node.clone()).or_default().last_publish = Some(now.uptime);
-            }
-            Write::Touch(touch) => {
-                self.servings.entry(touch.node.clone()).or_default().last_publish = Some(now.uptime);
+            Write::Publish(Publication { node, .. })
+            | Write::Touch(Touch { node, .. })
+            | Write::Ping(Ping { node, .. }) => {
+                self.servings.entry(node.clone()).or_default().last_patch = Some(now.uptime);
             }
             Write::UpdateClaim(_)
             | Write::ConfirmClaims(_)
@@ -509,7 +508,6 @@ impl World {
             | Write::ReadCiliumNode(_)
             | Write::ReadNode(..)
             | Write::CreateCiliumNode(_)
-            | Write::Ping(_)
             | Write::PoolStatus(_)
             | Write::PoolFinalizers(_) => {}
         }

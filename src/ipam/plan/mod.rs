@@ -32,8 +32,8 @@ use crate::world::{Now, Serving, World};
 /// The policies of a plan that are the controller's and not a pool's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// The shortest time between two patches of one served CiliumNode. Conflicts kill agents
-    /// (`docs/cilium.md`, Who else writes).
+    /// The shortest time between two patches of one served CiliumNode, but for one that proves a block absent.
+    /// Conflicts kill agents (`docs/cilium.md`, Who else writes).
     pub min_write_interval: Duration,
     /// Who creates a CiliumNode.
     pub cilium_nodes: CiliumNodeOrigin,
@@ -213,7 +213,7 @@ impl<'a> View<'a> {
             plan.findings.push(finding);
         }
         plan.use_unknown = self.is_served() && self.cilium_node.used.is_none();
-        self.ask_for_use(plan, now);
+        self.ask_for_use(plan, policy, now);
         if !plan.writes.is_empty() {
             return;
         }

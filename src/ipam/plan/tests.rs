@@ -614,8 +614,47 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Write, Seen::Nothing);
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
     cluster.expect("a", "nothing");
-    cluster.observe("ciliumnode a @111 10.0.0.0/28 used=15 ping=answered");
+    cluster.observe("ciliumnode a @111 10.0.0.0/28 used=1 ping=answered");
+    cluster.expect("a", "waits for Time");
+    cluster.pass(2);
     cluster.expect("a", "clear the answered question on ciliumnode a");
+}
+
+/// Patches of a served CiliumNode make its agent fail that writes it too.
+#[test]
+fn a_question_and_a_publication_keep_the_interval_between_writes() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.expect("a", "nothing");
+    cluster.pass(29);
+    // Somebody has taken an address off, and it is put back.
+    let Object::CiliumNode(mut seen) = object("ciliumnode a @60 10.0.0.0/28 used=unknown") else {
+        unreachable!()
+    };
+    seen.pool.remove("10.0.0.5".parse().unwrap());
+    cluster.world.observe(Observation::Applied(Box::new(Object::CiliumNode(seen))));
+    cluster.expect("a", "publish [] and 1 addresses on ciliumnode a");
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Write, Seen::Nothing);
+    cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown");
+    cluster.pass(1);
+    cluster.expect("a", "waits for Time");
+    cluster.pass(1);
+    cluster.expect("a", "ask the agent of node a what it uses");
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Write, Seen::Nothing);
+    // The answer asks for more: that is claimed at once, and the mark goes before it is published.
+    cluster.observe("ciliumnode a @111 10.0.0.0/28 used=15 ping=answered");
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a; waits for Time");
+    cluster.settle(ObjectKey::Claim("10.0.0.16/28".parse().unwrap()), "a", Effect::Write, Seen::Nothing);
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @112");
+    cluster.expect("a", "waits for Time");
+    cluster.pass(2);
+    cluster.expect("a", "clear the answered question on ciliumnode a");
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Write, Seen::Nothing);
+    cluster.observe("ciliumnode a @113 10.0.0.0/28 used=15");
+    cluster.expect("a", "waits for Time");
+    cluster.pass(2);
+    cluster.expect("a", "read the claims of node a");
 }
 
 #[test]
