@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{FieldError, InvalidObject, rules, schema};
 use crate::ipam::addresses::AddressSet;
-use crate::ipam::block::Cidr;
+use crate::ipam::block::{Cidr, Family};
 use crate::ipam::claim::{Claim, ClaimState, Reason};
 use crate::ipam::names::{Revision, Uid};
 use crate::world::write::{ClaimChange, ClaimUpdate, NewClaim};
@@ -295,7 +295,8 @@ pub fn new_claim(claim: &NewClaim) -> NodeIPBlock {
 
 /// A move of a claim as a merge patch; `None` for a deletion, which is no patch.
 ///
-/// Carries uid and version. The write to Cooling drops our finalizer, a return to Held restores it (safety rule 1).
+/// Carries uid and version. The write to Cooling drops our finalizer, a return to Held restores it (safety rule 1), but
+/// for a claim that is being deleted: the server refuses the whole write then, for ever.
 #[must_use]
 pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
     let mut finalizers: Vec<&str> = update
@@ -305,9 +306,11 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
         .filter(|finalizer| *finalizer != Claim::FINALIZER)
         .collect();
     let since = timestamp(update.since);
+    let had_ours = update.finalizers.iter().any(|finalizer| finalizer == Claim::FINALIZER);
+    let ours = (had_ours || !update.deleting).then_some(Claim::FINALIZER);
     let spec = match &update.change {
         ClaimChange::Hold(node_uid) => {
-            finalizers.push(Claim::FINALIZER);
+            finalizers.extend(ours);
             json!({
                 "state": ClaimState::Held.as_str(),
                 "since": since,
@@ -317,7 +320,7 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
             })
         }
         ClaimChange::Release(reason) => {
-            finalizers.push(Claim::FINALIZER);
+            finalizers.extend(ours);
             json!({ "state": ClaimState::Releasing.as_str(), "since": since, "reason": reason.as_str() })
         }
         ClaimChange::Cool => json!({ "state": ClaimState::Cooling.as_str(), "since": since }),
@@ -436,7 +439,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
     }
 }
 
-/// The block, if text and name agree on it.
+/// The block, if text and name agree on it and a pool could have cut it.
 fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> {
     let Ok(cidr) = block.spec.cidr.parse::<Cidr>() else {
         errors.push(FieldError::new("spec.cidr", &block.spec.cidr, rules::CANONICAL_CIDR));
@@ -445,6 +448,15 @@ fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> 
     let name = block.metadata.name.as_deref().unwrap_or_default();
     if name != cidr.object_name() {
         errors.push(FieldError::new("metadata.name", name, rules::NAME_IS_CIDR));
+        return None;
+    }
+    let largest = match cidr.family() {
+        Family::V4 => rules::LARGEST_IPV4_BLOCK,
+        Family::V6 => rules::LARGEST_IPV6_BLOCK,
+    };
+    if cidr.prefix_len() < largest {
+        // Whatever is done with a claim is done with each of its addresses: one of a /64 would be the end of us.
+        errors.push(FieldError::new("spec.cidr", &block.spec.cidr, rules::BLOCK_BOUND));
         return None;
     }
     Some(cidr)
@@ -545,6 +557,33 @@ mod tests {
              spec.reason: must be set in the states Releasing and Cooling, and only there; \
              metadata.resourceVersion: \"x\": must be an integer",
         );
+    }
+
+    #[test]
+    fn no_finalizer_is_added_to_a_claim_that_is_being_deleted() {
+        let finalizers = |change: ClaimChange, deleting: bool, before: &[&str]| {
+            let update = ClaimUpdate {
+                cidr: "10.0.0.32/27".parse().unwrap(),
+                node: "n".into(),
+                uid: "u".into(),
+                revision: Revision(7),
+                finalizers: before.iter().map(ToString::to_string).collect(),
+                deleting,
+                change,
+                since: 0,
+            };
+            let patch = update_patch(&update).expect("it is no deletion");
+            serde_json::from_value::<Vec<String>>(patch["metadata"]["finalizers"].clone()).unwrap().join(" ")
+        };
+        let (ours, hold) = (Claim::FINALIZER, || ClaimChange::Hold("n1".into()));
+        let both = format!("theirs {ours}");
+        assert_eq!(finalizers(hold(), false, &["theirs"]), both);
+        assert_eq!(finalizers(hold(), true, &["theirs"]), "theirs");
+        assert_eq!(finalizers(hold(), true, &[ours, "theirs"]), both);
+        let release = || ClaimChange::Release(Reason::NodeGone);
+        assert_eq!(finalizers(release(), true, &["theirs"]), "theirs");
+        assert_eq!(finalizers(release(), true, &[ours]), ours);
+        assert_eq!(finalizers(ClaimChange::Cool, true, &[ours, "theirs"]), "theirs");
     }
 
     #[test]

@@ -246,9 +246,10 @@ struct Keys {
 
 impl Keys {
     /// Notes a key. One that is an address in unusual text is both: the agent looks keys up by canonical text, so
-    /// it would offer such an address and never find it again (`docs/cilium.md`, Choosing an address).
+    /// it would offer such an address and never find it again (`docs/cilium.md`, Choosing an address). IPv4-mapped text
+    /// is such a text of the IPv4 address.
     fn insert(&mut self, text: &str) -> Option<IpAddr> {
-        let address: Option<IpAddr> = text.parse().ok();
+        let address = text.parse().ok().map(|address: IpAddr| address.to_canonical());
         if let Some(address) = address {
             self.addresses.insert(address);
         }

@@ -21,6 +21,8 @@ pub const CANONICAL_CIDR: &str = "must be written masked and in canonical form (
 /// Ranges that no pod can use.
 pub const USABLE_CIDR: &str =
     "must not overlap unspecified, loopback, link-local or multicast addresses: no pod can use them";
+/// The bound of `blockSize` for the claim of a block. Each address of a claim is an entry of its CiliumNode.
+pub const BLOCK_BOUND: &str = "must be a block of at most 1024 addresses: IPv4 /22 to /32, IPv6 /118 to /128";
 /// Blocks must fit into ranges.
 pub const BLOCK_FITS: &str = "must each be at least as large as a block: no prefix longer than blockSize";
 /// Ranges of one pool are disjoint.
@@ -71,6 +73,10 @@ pub const TRANSITION: &str = "must follow the table of states: Held to Draining 
     Draining to Held or Releasing (Reclaimed, NodeGone); Releasing to Cooling with the same reason, or to Held; \
     Cooling to Held";
 
+/// The prefix length of the largest IPv4 block: 1024 addresses in either family.
+pub const LARGEST_IPV4_BLOCK: u8 = 22;
+/// The prefix length of the largest IPv6 block.
+pub const LARGEST_IPV6_BLOCK: u8 = 118;
 /// The most CIDRs in one family of a pool; a pairwise rule over more exceeds the server's cost budget.
 pub const MAX_CIDRS: u32 = 64;
 /// The most exclusions in one family of a pool.

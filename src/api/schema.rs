@@ -29,7 +29,7 @@ struct Family {
     is_cidr: &'static str,
     unusable: &'static [&'static str],
     smallest: i32,
-    largest: i32,
+    largest: u8,
 }
 
 const IPV4: Family = Family {
@@ -38,7 +38,7 @@ const IPV4: Family = Family {
     is_cidr: rules::IPV4_CIDR,
     unusable: &rules::UNUSABLE_IPV4,
     smallest: 32,
-    largest: 22,
+    largest: rules::LARGEST_IPV4_BLOCK,
 };
 
 const IPV6: Family = Family {
@@ -47,7 +47,7 @@ const IPV6: Family = Family {
     is_cidr: rules::IPV6_CIDR,
     unusable: &rules::UNUSABLE_IPV6,
     smallest: 128,
-    largest: 118,
+    largest: rules::LARGEST_IPV6_BLOCK,
 };
 
 pub(super) fn ipv4_ranges(generator: &mut SchemaGenerator) -> Schema {
@@ -85,7 +85,6 @@ fn ranges(generator: &mut SchemaGenerator, family: &Family) -> Schema {
         put(pointer, "maxLength", family.text.into());
         put(pointer, "x-kubernetes-validations", validations);
     }
-    // The largest block holds 1024 addresses in either family.
     put("/properties/blockSize", "minimum", family.largest.into());
     put("/properties/blockSize", "maximum", family.smallest.into());
     Schema::try_from(schema).expect("an object is a schema")
@@ -170,6 +169,14 @@ pub(super) fn claimed_cidr(_: &mut SchemaGenerator) -> Schema {
         "maxLength": rules::MAX_IPV6_CIDR_TEXT,
         "x-kubernetes-validations": [
             rule("isCIDR(self) && string(cidr(self).masked()) == self", rules::CANONICAL_CIDR),
+            rule(
+                &format!(
+                    "!isCIDR(self) || cidr(self).prefixLength() >= (cidr(self).ip().family() == 4 ? {} : {})",
+                    rules::LARGEST_IPV4_BLOCK,
+                    rules::LARGEST_IPV6_BLOCK
+                ),
+                rules::BLOCK_BOUND,
+            ),
             rule("self == oldSelf", rules::IMMUTABLE),
         ],
     })

@@ -282,6 +282,22 @@ mod tests {
         );
     }
 
+    /// It is the IPv4 address in a text that the agent never looks up.
+    #[test]
+    fn an_ipv4_mapped_address_is_the_ipv4_one_and_not_canonical() {
+        let object = read::<CiliumNodes>(
+            r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},
+                "spec":{"ipam":{"podCIDRs":["::ffff:10.0.0.0/123"],"pool":{"::ffff:10.0.0.1":{"owner":"router"}}}},
+                "status":{"ipam":{"used":{"::ffff:a00:2":{}},"release-ips":{"::ffff:10.0.0.3":"released"}}}}"#,
+        );
+        let Object::CiliumNode(node) = object else { panic!("{object:?}") };
+        let malformed: Vec<&str> = node.malformed.iter().map(|found| found.value.as_str()).collect();
+        assert_eq!(malformed, ["::ffff:10.0.0.0/123", "::ffff:10.0.0.1", "::ffff:a00:2", "::ffff:10.0.0.3"]);
+        assert_eq!(format!("{:?}", node.standing()), "{10.0.0.0/27}");
+        assert_eq!(format!("{:?}", node.owners), r#"{10.0.0.1: "router"}"#);
+        assert_eq!(format!("{:?}", node.marks), "{10.0.0.3: Released}");
+    }
+
     #[test]
     fn what_cannot_be_read_is_taken_and_reported() {
         let object = read::<CiliumNodes>(
@@ -293,6 +309,21 @@ mod tests {
         assert_eq!((unreadable.name.as_str(), unreadable.revision), ("n", Revision(7)));
         assert_eq!(format!("{:?}", unreadable.addresses), "{10.0.0.0/27, 10.0.9.1/32, 10.0.9.9/32}");
         assert!(unreadable.reason.contains("expected a sequence"), "{}", unreadable.reason);
+    }
+
+    /// A server without the rule may have stored it. Its addresses are too many to be offered one by one.
+    #[test]
+    fn a_claim_larger_than_any_block_takes_its_whole_range() {
+        let object = read::<Claims>(
+            r#"{"apiVersion":"nodeipam.io/v1alpha1","kind":"NodeIPBlock",
+                "metadata":{"name":"fd00-0000-0000-0000-0000-0000-0000-0000-64","uid":"u","resourceVersion":"7",
+                            "creationTimestamp":"2026-11-21T03:00:00Z"},
+                "spec":{"cidr":"fd00::/64","pool":"p","node":"n","nodeUID":"nu","withheld":["fd00::1"],
+                        "state":"Held","since":"2026-11-21T03:00:00Z"}}"#,
+        );
+        let Object::Unreadable(Kind::Claim, unreadable) = object else { panic!("{object:?}") };
+        assert_eq!(format!("{:?}", unreadable.addresses), "{fd00::/64}");
+        assert!(unreadable.reason.contains("at most 1024 addresses"), "{}", unreadable.reason);
     }
 
     #[test]

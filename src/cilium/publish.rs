@@ -97,9 +97,10 @@ fn keep_for_infrastructure(
     settings: &Settings,
     entries: &mut BTreeMap<IpAddr, Option<&'static str>>,
 ) {
-    let within = entries.range_mut(primary.first_address()..=primary.last_address());
-    for ((_, owner), kept_for) in within.zip(&settings.infrastructure) {
-        *owner = Some(kept_for);
+    let within = primary.entries_in(entries).map(|(address, _)| *address);
+    let lowest: Vec<IpAddr> = within.take(settings.infrastructure.len()).collect();
+    for (address, kept_for) in lowest.into_iter().zip(&settings.infrastructure) {
+        entries.insert(address, Some(kept_for));
     }
 }
 

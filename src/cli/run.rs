@@ -52,7 +52,7 @@ pub struct Args {
     families: Vec<Family>,
 
     /// The shortest time between two changes of a served node's CiliumNode. Agents write the same object, and one
-    /// that loses too many times in a row ends.
+    /// that loses too many times in a row ends. Only the proof that a block is absent, one annotation, does not wait.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
     min_write_interval: Duration,
 

@@ -379,7 +379,7 @@ impl Loop {
                 metrics.write_ended(kind, &outcome.answer, began.elapsed());
                 drop((in_flight, slot));
                 let is_done = match &outcome.answer {
-                    Answer::Done => true,
+                    Answer::Done => !write.is_held_up(&outcome.seen),
                     // Only the answer was lost.
                     Answer::Unknown(_) => write.is_shown_by(&outcome.seen),
                     Answer::Moved(_) | Answer::Refused(..) => false,

@@ -118,10 +118,8 @@ fn of_publication(world: &World, publication: &Publication) -> Account {
         let touched = publication
             .pod_cidrs
             .iter()
-            .filter(|cidr| {
-                let range = cidr.first_address()..=cidr.last_address();
-                publication.entries.range(range).next().is_some()
-            })
+            .filter(|cidr| world.claim(**cidr).is_some())
+            .filter(|cidr| cidr.entries_in(&publication.entries).next().is_some())
             .copied()
             .collect();
         (Cause::MissingEntries, touched)

@@ -7,6 +7,7 @@
 //! (RFC 4291 section 2.5.5.2). One set type and one ordering then serve both, and the order of addresses is
 //! numeric, never that of their text.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
@@ -195,6 +196,19 @@ impl Cidr {
         self.first <= position && position <= self.last()
     }
 
+    /// The entries of `map` whose addresses lie in it, in the order of the map.
+    ///
+    /// The range from its first to its last address is not that: `IpAddr` sorts IPv4 before IPv6, and a prefix may
+    /// begin in one and end in the other, or hold all of IPv4.
+    pub fn entries_in<V>(self, map: &BTreeMap<IpAddr, V>) -> impl Iterator<Item = (&IpAddr, &V)> {
+        const IPV4_LAST: u128 = IPV4_BASE | u32::MAX as u128;
+        let as_ipv4 = (self.first <= IPV4_LAST && self.last() >= IPV4_BASE)
+            .then(|| address(self.first.max(IPV4_BASE))..=address(self.last().min(IPV4_LAST)));
+        let as_ipv6 =
+            IpAddr::V6(Ipv6Addr::from_bits(self.first))..=IpAddr::V6(Ipv6Addr::from_bits(self.last()));
+        as_ipv4.into_iter().chain([as_ipv6]).flat_map(|range| map.range(range))
+    }
+
     /// Whether every address of `other` lies in it.
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
@@ -367,6 +381,23 @@ mod tests {
         assert_eq!(cidr("0.0.0.0/0").buddy(), None);
         assert!(!cidr("0.0.0.0/0").overlaps(cidr("fd00::/8")));
         assert_eq!(cidr("0.0.0.0/0").size(), 1 << 32);
+    }
+
+    /// Those that end with the last IPv4 address begin outside of IPv4: as `IpAddr`s their last sorts before their first.
+    #[test]
+    fn entries_are_found_by_position_whatever_family_a_prefix_ends_in() {
+        let keys =
+            ["0.0.0.0", "10.0.0.5", "255.255.255.255", "::1", "::fffe:0:0", "::ffff:10.0.0.5", "fd00::1"];
+        let map: BTreeMap<IpAddr, usize> =
+            keys.iter().enumerate().map(|(index, text)| (text.parse().unwrap(), index)).collect();
+        let prefixes = (80..=95).map(|length| Cidr::on_line(IPV4_BASE | u128::from(u32::MAX), length));
+        let others =
+            ["::/0", "::/64", "0.0.0.0/0", "10.0.0.0/8", "10.0.0.5/32", "::/96", "fd00::/8", "fd01::/16"];
+        for prefix in prefixes.chain(others.map(cidr)) {
+            let found: Vec<_> = prefix.entries_in(&map).collect();
+            let expected: Vec<_> = map.iter().filter(|(member, _)| prefix.contains(**member)).collect();
+            assert_eq!(found, expected, "{prefix}");
+        }
     }
 
     fn any_cidr() -> impl Strategy<Value = Cidr> {

@@ -108,6 +108,12 @@ impl Claim {
     /// The finalizer that keeps a claim which somebody deletes by hand (safety rule 1).
     pub const FINALIZER: &str = "nodeipam.io/claim";
 
+    /// Whether it is deleted and none of ours keeps it: it goes as soon as others let it, and can't be kept.
+    #[must_use]
+    pub fn is_going(&self) -> bool {
+        self.deleting && !self.finalizers.iter().any(|finalizer| finalizer == Self::FINALIZER)
+    }
+
     /// The addresses that it offers.
     #[must_use]
     pub fn offered(&self) -> AddressSet {

@@ -26,7 +26,7 @@ pub enum PoolPlan {
     Unchanged,
     /// It was looked at, and says what is the case.
     Shown,
-    /// It was looked at just now; look again at that time.
+    /// It was looked at just now, or its writes fail; look again at that time.
     Later(Duration),
     /// Write this.
     Write(Write),
@@ -43,6 +43,9 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     if world.settings().is_none() || world.in_flight(&ObjectKey::Pool(name.clone())) {
         // The mode, or the answer, puts the pool on the agenda again.
         return PoolPlan::Unchanged;
+    }
+    if let Some(until) = world.pool_pause(name).later_than(now) {
+        return PoolPlan::Later(until);
     }
     if let Some(finalizers) = finalizers(world, object) {
         return PoolPlan::Write(Write::PoolFinalizers(PoolFinalizersWrite {

@@ -4,13 +4,13 @@
 //! stands anywhere is ever free in between: the new taker is entered before the old one goes.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use kube_core::SelectorExt;
 
 use super::absence::Departure;
 use super::objects::{CiliumNode, Node};
 use super::observe::{Contradiction, Kind, Listing, Object, Observation, PoolObject, Unreadable};
+use super::pause::Cause;
 use super::write::{Answer, Effect, ObjectKey, Outcome, Seen};
 use super::{KnownClaim, Now};
 use super::{World, reservations};
@@ -20,12 +20,6 @@ use crate::ipam::claim::{Claim, ClaimState};
 use crate::ipam::ledger::Taker;
 use crate::ipam::names::{NodeName, PoolName, Revision};
 use crate::ipam::pool::Pool;
-
-/// The longest wait before a node is tried again whose writes fail.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// The wait after the second failure in a row; doubles with each further one. The first is tried again at once,
-/// because a conflict is news and the object has been read since.
-const FIRST_WAIT: Duration = Duration::from_millis(250);
 
 /// Where an object was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +51,7 @@ impl World {
     pub fn finish(&mut self, outcome: Outcome, now: Now) {
         let Outcome { key, effect, node, answer, seen } = outcome;
         self.flights.remove(&key);
+        let failed = (answer != Answer::Done).then(|| Cause::of(&answer, &seen));
         match seen {
             Seen::Claim(claim) => self.observe_claim(*claim, Source::Answer(None)),
             Seen::CiliumNode(cilium_node) => {
@@ -105,24 +100,23 @@ impl World {
         }
         if let Some(node) = node {
             let serving = self.servings.entry(node.clone()).or_default();
-            if answer == Answer::Done && effect == Effect::Write {
-                serving.failures = 0;
-                serving.not_before = None;
-            } else if answer != Answer::Done {
-                serving.failures = serving.failures.saturating_add(1);
-                let asked = match &answer {
-                    Answer::Refused(_, asked) => asked.unwrap_or(FIRST_WAIT),
-                    Answer::Done | Answer::Moved(_) | Answer::Unknown(_) => Duration::ZERO,
-                };
-                let wait = match serving.failures {
-                    0 | 1 => asked,
-                    more => asked.max(FIRST_WAIT * 2u32.saturating_pow((more - 2).min(8))).min(LONGEST_WAIT),
-                };
-                serving.not_before = (!wait.is_zero()).then(|| now.uptime + wait);
+            match failed {
+                Some(cause) => serving.pause.lengthen(cause, now),
+                None if effect == Effect::Write => serving.pause.end(),
+                None => {}
             }
             self.mark(&node);
         }
         if let ObjectKey::Pool(pool) = key {
+            match failed {
+                // An answer about a pool that is gone leaves nothing behind.
+                Some(cause) if self.pools.contains_key(&pool) => {
+                    self.pool_pauses.entry(pool.clone()).or_default().lengthen(cause, now);
+                }
+                Some(_) | None => {
+                    self.pool_pauses.remove(&pool);
+                }
+            }
             self.agenda.mark_pool(&pool);
         }
     }

@@ -42,6 +42,10 @@ impl Agenda {
         self.nodes.first().map(|(_, node)| node)
     }
 
+    pub(super) fn has_node(&self, node: &NodeName) -> bool {
+        [Turn::Holder, Turn::Newcomer].iter().any(|turn| self.nodes.contains(&(*turn, node.clone())))
+    }
+
     pub(super) fn next_pool(&self) -> Option<&PoolName> {
         self.pools.first()
     }

@@ -51,6 +51,16 @@ impl World {
                 differences.push(format!("what stands on ciliumnode {name} is not what it takes"));
             }
         }
+        let remembered = self.servings.keys().chain(self.presences.keys()).chain(self.absences.keys());
+        for name in remembered.collect::<BTreeSet<_>>() {
+            // The next decision for it forgets it.
+            if self.is_forgotten(name) && !self.agenda.has_node(name) {
+                differences.push(format!("something is kept of node {name}, of which nothing is left"));
+            }
+        }
+        if self.pool_pauses.keys().any(|pool| !self.pools.contains_key(pool)) {
+            differences.push("a pool that is gone waits".to_owned());
+        }
         if self.nodes.keys().ne(self.selection.keys()) {
             differences.push("the selection does not cover the nodes".to_owned());
         }

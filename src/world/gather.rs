@@ -80,6 +80,7 @@ impl Gathering {
             node_addresses: BTreeMap::new(),
             selection: BTreeMap::new(),
             servings: BTreeMap::new(),
+            pool_pauses: BTreeMap::new(),
             flights: BTreeMap::new(),
             agenda: Agenda::default(),
             contradiction: None,

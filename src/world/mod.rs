@@ -16,6 +16,7 @@ mod absence;
 mod absorb;
 mod agenda;
 mod check;
+mod pause;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -33,7 +34,8 @@ use crate::ipam::report::PoolPlan;
 use agenda::Agenda;
 use objects::{CiliumNode, Mode, Node, Settings, Shown};
 use observe::{Contradiction, Kind, PoolObject, Unreadable};
-use write::{ObjectKey, Presence, Write};
+use pause::Pause;
+use write::{ObjectKey, Ping, Presence, Publication, Touch, Write};
 
 /// The time of a decision, given from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,11 +74,9 @@ pub struct Vanished {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Serving {
     /// When the last patch of its CiliumNode was sent.
-    pub last_publish: Option<Duration>,
-    /// How many writes in a row were not applied.
-    pub failures: u32,
-    /// No decision before that time.
-    pub not_before: Option<Duration>,
+    pub last_patch: Option<Duration>,
+    /// How long it waits because its writes are not applied.
+    pub pause: Pause,
     /// Since when its first set of blocks has been incomplete.
     pub incomplete_since: Option<Duration>,
     /// Since when its agent has said nothing of the use of published blocks.
@@ -131,6 +131,8 @@ pub struct World {
     /// The pools that select each node, in the order in which it asks them.
     selection: BTreeMap<NodeName, Vec<PoolName>>,
     servings: BTreeMap<NodeName, Serving>,
+    /// How long pools wait whose writes are not applied.
+    pool_pauses: BTreeMap<PoolName, Pause>,
     flights: BTreeMap<ObjectKey, Option<NodeName>>,
     agenda: Agenda,
     contradiction: Option<Contradiction>,
@@ -361,10 +363,7 @@ impl World {
     /// The addresses of nodes themselves that lie in `block`.
     #[must_use]
     pub fn node_addresses_in(&self, block: Cidr) -> AddressSet {
-        self.node_addresses
-            .range(block.first_address()..=block.last_address())
-            .map(|(address, _)| *address)
-            .collect()
+        block.entries_in(&self.node_addresses).map(|(address, _)| *address).collect()
     }
 
     /// The object of a kind and name, where it exists and could not be read.
@@ -393,6 +392,12 @@ impl World {
     #[must_use]
     pub fn serving(&self, node: &NodeName) -> Option<&Serving> {
         self.servings.get(node)
+    }
+
+    /// How long a pool waits because its writes are not applied.
+    #[must_use]
+    pub fn pool_pause(&self, pool: &PoolName) -> Pause {
+        self.pool_pauses.get(pool).copied().unwrap_or_default()
     }
 
     /// Whether a write for this node or about a claim of its is under way, or such a claim is known from an answer only.
@@ -480,6 +485,7 @@ impl World {
         if self.is_forgotten(&plan.node) {
             self.servings.remove(&plan.node);
             self.presences.remove(&plan.node);
+            self.absences.remove(&plan.node);
         }
         if let Some(wake) = plan.wake {
             self.agenda.wake_node(&plan.node, wake);
@@ -515,11 +521,10 @@ impl World {
             Write::CreateClaim(claim) => {
                 self.take(claim.cidr, Taker::Pending);
             }
-            Write::Publish(publication) => {
-                self.servings.entry(publication.node.clone()).or_default().last_publish = Some(now.uptime);
-            }
-            Write::Touch(touch) => {
-                self.servings.entry(touch.node.clone()).or_default().last_publish = Some(now.uptime);
+            Write::Publish(Publication { node, .. })
+            | Write::Touch(Touch { node, .. })
+            | Write::Ping(Ping { node, .. }) => {
+                self.servings.entry(node.clone()).or_default().last_patch = Some(now.uptime);
             }
             Write::UpdateClaim(_)
             | Write::ConfirmClaims(_)
@@ -527,7 +532,6 @@ impl World {
             | Write::ReadCiliumNode(_)
             | Write::ReadNode(..)
             | Write::CreateCiliumNode(_)
-            | Write::Ping(_)
             | Write::PoolStatus(_)
             | Write::PoolFinalizers(_) => {}
         }

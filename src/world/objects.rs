@@ -126,8 +126,7 @@ impl CiliumNode {
 
     /// The addresses of `cidr` that the agent hands to nobody because they are in a release handshake.
     pub fn in_handshake(&self, cidr: Cidr) -> impl Iterator<Item = IpAddr> + '_ {
-        self.marks
-            .range(cidr.first_address()..=cidr.last_address())
+        cidr.entries_in(&self.marks)
             .filter(|(_, mark)| **mark != ReleaseMark::DoNotRelease)
             .map(|(address, _)| *address)
     }

@@ -57,6 +57,8 @@ pub struct ClaimUpdate {
     pub revision: Revision,
     /// The finalizers of that version.
     pub finalizers: Vec<String>,
+    /// Whether somebody deletes that version: the server lets no finalizer be added to it any more.
+    pub deleting: bool,
     /// What happens.
     pub change: ClaimChange,
     /// The time of the decision, in milliseconds since the epoch.
@@ -291,6 +293,18 @@ impl Write {
                     && publication.added.iter().all(|cidr| found.pod_cidrs.contains(cidr))
                     && publication.entries.keys().all(|address| found.pool.contains(*address))
             }
+            _ => false,
+        }
+    }
+}
+
+impl Write {
+    /// Whether what was found shows that this write was accepted and comes about later: a deletion that the finalizer of
+    /// somebody else holds up.
+    #[must_use]
+    pub fn is_held_up(&self, found: &Seen) -> bool {
+        match (self, found) {
+            (Self::UpdateClaim(update), Seen::Claim(_)) => update.change == ClaimChange::Delete,
             _ => false,
         }
     }

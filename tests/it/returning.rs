@@ -70,6 +70,40 @@ async fn a_node_that_returns_while_its_blocks_rest_gets_all_of_them_in_one_patch
     .await
 }
 
+/// The server lets no finalizer be added to the claim any more, so it can't be kept, and the node must not wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_resting_claim_is_being_deleted_returns_to_another_block() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/27"])).await?;
+        let chronicle = Chronicle::start(rig);
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let mut agent = Agent::Fake(join_one(rig, NodeSpec::new("n")).await?);
+        let first = rig.cluster.published("n").context("its CiliumNode")?.pod_cidrs;
+        agent.stop().await?;
+        delete_node(rig, "n").await?;
+        wait_all(rig, "n", 1, "Cooling").await?;
+        let resting = claim_name(&first[0]);
+        let theirs = json!({"metadata": {"finalizers": ["example.com/audit"]}});
+        rig.cluster.patch(Kind::Block, &resting, theirs).await?;
+        rig.cluster.delete(Kind::Block, &resting).await?;
+
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        agent.start()?;
+        agent.wait_ready(SOON).await?;
+        let second = rig.cluster.published("n").context("its CiliumNode")?.pod_cidrs;
+        ensure!(second.len() == 1 && second != first, "{second:?} after {first:?}");
+
+        rig.cluster.patch(Kind::Block, &resting, json!({"metadata": {"finalizers": null}})).await?;
+        wait_gone(rig, Kind::Block, &resting).await?;
+        let story = chronicle.of_block(&first[0]);
+        let expected = ["n Held", "n Releasing NodeGone", "n Cooling NodeGone", "gone"];
+        ensure!(story == expected, "{story:?}");
+        wait_claims_stand(rig).await?;
+        Ok((controller, agent))
+    })
+    .await
+}
+
 /// A controller may end between any two of the moves; the next one finds the claims of a node in three states.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_returns_from_releasing_as_from_cooling() -> Result<()> {

@@ -160,8 +160,8 @@ impl Reader {
     fn ranges(&mut self, family: Family, wire: &Ranges) -> Option<domain::Ranges> {
         let at = format!("spec.{family}");
         let (largest, smallest) = match family {
-            Family::V4 => (22, 32),
-            Family::V6 => (118, 128),
+            Family::V4 => (rules::LARGEST_IPV4_BLOCK.into(), 32),
+            Family::V6 => (rules::LARGEST_IPV6_BLOCK.into(), 128),
         };
         let size = self.count(&format!("{at}.blockSize"), wire.block_size, largest, smallest);
         let block_prefix = u8::try_from(size).ok().filter(|size| *size > 0);

@@ -24,6 +24,23 @@ fn universe() -> impl Strategy<Value = Cidr> {
     .prop_map(|text| text.parse().unwrap())
 }
 
+/// An object that can't be read may name any range.
+#[test]
+fn the_largest_range_takes_and_frees_a_pool_of_the_smallest_blocks() {
+    let range = "fd00::/64".parse::<Cidr>().unwrap();
+    let pools: BTreeMap<PoolName, Pool> = [("p".into(), pool("p", 128, &["fd00::/64"]))].into();
+    let mut ledger = Ledger::new();
+    ledger.set_pools(&pools, []);
+    for cidr in [range, range.enlarged(1), "::/0".parse().unwrap()] {
+        let taker = Taker::Unreadable("NodeIPBlock".to_owned());
+        assert!(ledger.take(cidr, taker.clone()));
+        assert_eq!(ledger.counts(&"p".into(), Family::V6), Some(Counts { total: 1 << 64, free: 0 }));
+        assert!(ledger.release(cidr, &taker));
+        assert_eq!(ledger.counts(&"p".into(), Family::V6), Some(Counts { total: 1 << 64, free: 1 << 64 }));
+    }
+    assert_eq!(ledger.check(&pools, []), []);
+}
+
 /// A prefix in the universe: where, and how many bits of it are the host's.
 type Part = (u8, u8);
 

@@ -205,7 +205,7 @@ impl<'a> View<'a> {
                 if offered == 0 {
                     continue;
                 }
-                if growth.demand.capacity + offered > max_addresses {
+                if growth.demand.capacity.saturating_add(offered) > max_addresses {
                     too_large = true;
                     break;
                 }
@@ -222,12 +222,12 @@ impl<'a> View<'a> {
         let mut kept = 0;
         let is_used = |address| self.cilium_node.used.as_ref().is_some_and(|used| used.contains(address));
         for claim in self.offering().filter(|claim| claim.cidr.family() == family) {
-            demand.capacity += claim.offered_count();
+            demand = demand.grown_by(claim.offered_count());
             if let Some(used) = &self.cilium_node.used {
-                demand.used += used.count_in(claim.cidr);
+                demand.used = demand.used.saturating_add(used.count_in(claim.cidr));
             }
-            let range = claim.cidr.first_address()..=claim.cidr.last_address();
-            kept += self.cilium_node.owners.range(range).filter(|(address, _)| !is_used(**address)).count();
+            let owned = claim.cidr.entries_in(&self.cilium_node.owners);
+            kept += owned.filter(|(address, _)| !is_used(**address)).count();
             kept += self
                 .cilium_node
                 .in_handshake(claim.cidr)

@@ -50,12 +50,7 @@ pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
     for known in claims {
         let claim = &known.claim;
         if claim.deleting {
-            plan.findings.push(Finding::new(
-                FindingKind::ClaimBeingDeleted,
-                Kind::Claim,
-                &claim.cidr.object_name(),
-                format!("somebody deletes it while node {name} has it; its finalizer keeps it until the node is gone"),
-            ));
+            plan.findings.push(being_deleted(claim));
         }
         match claim.state {
             ClaimState::Held | ClaimState::Draining => advance_held(world, plan, claim, now),
@@ -63,6 +58,21 @@ pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
             ClaimState::Cooling => advance_cooling(world, plan, claim, now),
         }
     }
+}
+
+fn being_deleted(claim: &Claim) -> Finding {
+    let message = if claim.is_going() {
+        format!(
+            "it is deleted, and only finalizers of others keep it ({}); its block is nobody else's until they let it go",
+            claim.finalizers.join(", ")
+        )
+    } else {
+        format!(
+            "somebody deletes it while node {} has it; its finalizer keeps it until the node is gone",
+            claim.node
+        )
+    };
+    Finding::new(FindingKind::ClaimBeingDeleted, Kind::Claim, &claim.cidr.object_name(), message)
 }
 
 fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
@@ -151,6 +161,10 @@ fn may_be_in_use(world: &World, claim: &Claim) -> bool {
 }
 
 fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
+    if claim.is_going() && claim.reason == Some(Reason::Unused) {
+        // It is deleted already, on the proof that it is off the node, and somebody else's finalizer keeps it.
+        return;
+    }
     let node = world.node(&claim.node);
     let returned = match (claim.reason, node) {
         (_, None) => None,
@@ -223,6 +237,11 @@ fn later_version(world: &World, node: &NodeName, later_than: Revision) -> Option
 }
 
 fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
+    if claim.is_going() {
+        // It is deleted already, and somebody else's finalizer keeps it. A node that returns is given other blocks:
+        // this one would be held by a claim that nothing keeps.
+        return;
+    }
     if let (Some(Reason::NodeGone), Some(node)) = (claim.reason, world.node(&claim.node)) {
         match presence(world, plan, claim) {
             Some(Presence::Is(uid)) if uid == node.uid => {
@@ -234,10 +253,6 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) 
             Some(Presence::Is(_) | Presence::Unreadable) | None => return,
         }
     }
-    if claim.deleting {
-        // It is deleted already, and somebody else's finalizer keeps it.
-        return;
-    }
     plan.resting.push(claim.cidr);
     let Some(rest) = rest_of(world, claim) else {
         return;
@@ -245,7 +260,8 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) 
     let seen = world.resting_since(claim.cidr).unwrap_or(now.uptime);
     let rested =
         u64::try_from(now.wall.saturating_sub(claim.since)).map_or(Duration::ZERO, Duration::from_millis);
-    let by_clock = now.uptime + rest.saturating_sub(rested);
+    // A `since` in the future is a clock that was wrong: no block rests for longer than this process sees it rest.
+    let by_clock = (now.uptime + rest.saturating_sub(rested)).min(seen + rest);
     let due = by_clock.max(seen + rest.min(SEEN_RESTING));
     if due <= now.uptime {
         plan.writes.push(update(claim, now, ClaimChange::Delete));
@@ -275,6 +291,7 @@ fn update(claim: &Claim, now: Now, change: ClaimChange) -> Write {
         uid: claim.uid.clone(),
         revision: claim.revision,
         finalizers: claim.finalizers.clone(),
+        deleting: claim.deleting,
         change,
         since: now.wall,
     })

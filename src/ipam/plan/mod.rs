@@ -32,8 +32,8 @@ use crate::world::{Now, Serving, World};
 /// The policies of a plan that are the controller's and not a pool's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// The shortest time between two patches of one served CiliumNode. Conflicts kill agents
-    /// (`docs/cilium.md`, Who else writes).
+    /// The shortest time between two patches of one served CiliumNode, but for one that proves a block absent.
+    /// Conflicts kill agents (`docs/cilium.md`, Who else writes).
     pub min_write_interval: Duration,
     /// Who creates a CiliumNode.
     pub cilium_nodes: CiliumNodeOrigin,
@@ -149,10 +149,8 @@ pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePla
     if world.is_busy(name) {
         return plan.waiting_for(WaitsFor::Answer);
     }
-    if let Some(not_before) = world.serving(name).and_then(|serving| serving.not_before)
-        && not_before > now.uptime
-    {
-        plan.wake = Some(not_before);
+    if let Some(until) = world.serving(name).and_then(|serving| serving.pause.later_than(now)) {
+        plan.wake = Some(until);
         return plan.waiting_for(WaitsFor::Time);
     }
     lifecycle::advance(world, &mut plan, now);
@@ -215,7 +213,7 @@ impl<'a> View<'a> {
             plan.findings.push(finding);
         }
         plan.use_unknown = self.is_served() && self.cilium_node.used.is_none();
-        self.ask_for_use(plan, now);
+        self.ask_for_use(plan, policy, now);
         if !plan.writes.is_empty() {
             return;
         }

@@ -45,12 +45,7 @@ impl<'a> View<'a> {
         let Some(publication) = publish::difference(self.cilium_node, &claims, self.settings, before) else {
             return;
         };
-        // Also where nothing of ours stands any more: somebody takes it off, and is not to be fought at once.
-        if let Some(last) = self.serving().and_then(|serving| serving.last_publish)
-            && last + policy.min_write_interval > now.uptime
-        {
-            plan.wake_at(last + policy.min_write_interval);
-            plan.waits_for = Some(WaitsFor::Time);
+        if self.is_too_soon(plan, policy, now) {
             return;
         }
         let is_fresh = |known: &&KnownClaim| self.world.known_at(known) >= publication.revision;
@@ -61,12 +56,26 @@ impl<'a> View<'a> {
         });
     }
 
+    /// Whether the CiliumNode was patched so shortly before that the next patch has to wait; then it waits.
+    ///
+    /// Also where nothing of ours stands any more: somebody takes it off, and is not to be fought at once.
+    fn is_too_soon(&self, plan: &mut NodePlan, policy: Policy, now: Now) -> bool {
+        let last = self.serving().and_then(|serving| serving.last_patch);
+        let next = last.map(|last| last + policy.min_write_interval).filter(|next| *next > now.uptime);
+        if let Some(next) = next {
+            plan.wake_at(next);
+            plan.waits_for = Some(WaitsFor::Time);
+        }
+        next.is_some()
+    }
+
     /// Whether an agent that finds these can start: it leaves its wait as soon as there are addresses of any family,
     /// and fails when one that it runs has none.
     pub(super) fn can_start_with(&self, claims: &[&KnownClaim]) -> bool {
         let mut offered: BTreeMap<Family, u128> = BTreeMap::new();
         for known in claims {
-            *offered.entry(known.claim.cidr.family()).or_default() += known.claim.offered_count();
+            let offered = offered.entry(known.claim.cidr.family()).or_default();
+            *offered = offered.saturating_add(known.claim.offered_count());
         }
         self.settings
             .families
@@ -79,7 +88,7 @@ impl<'a> View<'a> {
     /// The question is a release mark on an address that is in no pool: the agent refuses it and writes its whole use
     /// in the same update (`docs/cilium.md`, Ping). Without it a full node whose CiliumNode was created anew would
     /// never grow: its agent writes its use at the next change only, and nothing can change.
-    pub(super) fn ask_for_use(&self, plan: &mut NodePlan, now: Now) {
+    pub(super) fn ask_for_use(&self, plan: &mut NodePlan, policy: Policy, now: Now) {
         let step = match self.cilium_node.marks.get(&Ping::ADDRESS) {
             Some(ReleaseMark::DoNotRelease) => PingStep::Clear,
             None if plan.use_unknown => {
@@ -93,6 +102,9 @@ impl<'a> View<'a> {
             }
             Some(_) | None => return,
         };
+        if self.is_too_soon(plan, policy, now) {
+            return;
+        }
         plan.writes.push(Write::Ping(Ping {
             node: self.node.name.clone(),
             uid: self.cilium_node.uid.clone(),

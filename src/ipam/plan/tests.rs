@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{CiliumNodeOrigin, NodePlan, Policy, node};
+use crate::ipam::account::{self, listed};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::{Cidr, Family};
 use crate::ipam::claim::{Claim, ClaimState, Reason};
@@ -25,7 +26,7 @@ const LISTED: u64 = 100;
 /// `pool NAME CIDR BLOCKSIZE [younger] [invalid] [deleting] [@REVISION]`, `node NAME UID [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (CIDRs stand with all their addresses in
 /// the pool; claims are made for one that is not recreated),
-/// `claim CIDR NODE UID STATE[/REASON] @REVISION`.
+/// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=ANOTHERS]`.
 struct Cluster {
     world: World,
     now: Now,
@@ -229,8 +230,11 @@ fn claim(words: &[&str]) -> Object {
         uid: format!("uid-{}", words[1]).into(),
         revision: revision(words),
         created: 0,
-        deleting: false,
-        finalizers: vec![Claim::FINALIZER.to_owned()],
+        deleting: words.contains(&"deleting"),
+        finalizers: match words.iter().find_map(|word| word.strip_prefix("finalizer=")) {
+            Some(finalizer) => vec![finalizer.to_owned()],
+            None => vec![Claim::FINALIZER.to_owned()],
+        },
     })
 }
 
@@ -315,6 +319,25 @@ fn rest_is_seen_by_this_process_too() {
 }
 
 #[test]
+fn a_rest_that_began_in_the_future_is_no_longer_than_what_this_process_sees() {
+    const YEAR: u64 = 365 * 24 * 3600;
+    let Object::Claim(mut resting) = object("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110") else {
+        unreachable!()
+    };
+    resting.since = i64::try_from(YEAR).unwrap() * 1000;
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
+    cluster.world.observe(Observation::Applied(Box::new(Object::Claim(resting))));
+    let gone = found(Presence::Gone, 110);
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, gone);
+    cluster.expect("a", "waits for Objects");
+    assert_eq!(cluster.world.next_wake(), Some(cluster.now.uptime + Duration::from_secs(3600)));
+    cluster.pass(3599);
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(1);
+    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+}
+
+#[test]
 fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
@@ -326,6 +349,45 @@ fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
         cluster.observe(&format!("claim {cidr} a 2 Held @{revision}"));
     }
     cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
+}
+
+#[test]
+fn an_unused_claim_that_only_anothers_finalizer_keeps_is_deleted_once() {
+    let claim = "claim 10.0.0.0/28 a 1 Releasing/Unused @40";
+    let cluster =
+        |claim: &str| Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{claim}"));
+    cluster(claim).expect("a", "free 10.0.0.0/28, which was node a's");
+    // Somebody deletes it by hand, and ours keeps it.
+    cluster(&format!("{claim} deleting"))
+        .expect("a", "free 10.0.0.0/28, which was node a's; finding: ClaimBeingDeleted");
+    let mut kept = cluster(&format!("{claim} deleting finalizer=theirs"));
+    kept.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
+    // It counts for nothing any more, also not as in use on a CiliumNode that is gone.
+    let mut kept = cluster(&format!("{claim} deleting finalizer=theirs"));
+    kept.observe("ciliumnode a @110 recreated");
+    kept.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
+}
+
+/// The server lets no finalizer be added to an object that is being deleted.
+#[test]
+fn a_node_that_returns_is_served_though_its_resting_claim_is_being_deleted() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Cooling/NodeGone @40 deleting finalizer=theirs",
+    );
+    cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
+    // Where ours is there still, it keeps the claim.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Cooling/NodeGone @40 deleting",
+    );
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again; finding: ClaimBeingDeleted");
+    // What is not proven to be off the node is the node's, whatever becomes of the claim.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Releasing/NodeGone @40 deleting finalizer=theirs",
+    );
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again; finding: ClaimBeingDeleted");
 }
 
 /// What a read of the Node finds, now that its claims are known as of this revision.
@@ -552,6 +614,20 @@ fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
     assert!(cluster.world.claim("10.0.0.0/28".parse().unwrap()).is_some());
 }
 
+/// Its last address is an IPv4 one, and its first is not.
+#[test]
+fn a_foreign_range_that_ends_with_ipv4_is_told_apart_from_what_is_published() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @40");
+    let Object::CiliumNode(mut seen) = object("ciliumnode a @50 10.0.0.0/28 used=1") else { unreachable!() };
+    seen.pod_cidrs.push("::/80".parse().unwrap());
+    seen.pool.remove("10.0.0.5".parse().unwrap());
+    cluster.world.observe(Observation::Applied(Box::new(Object::CiliumNode(seen))));
+    let plan = cluster.plan("a");
+    assert_eq!(rendered(&plan), "publish [] and 1 addresses on ciliumnode a");
+    let told = account::of(&cluster.world, &plan.writes[0]).expect("it is a step");
+    assert_eq!(listed(&told.blocks), "10.0.0.0/28");
+}
+
 #[test]
 fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     let mut cluster = Cluster::of(
@@ -563,8 +639,47 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Write, Seen::Nothing);
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
     cluster.expect("a", "nothing");
-    cluster.observe("ciliumnode a @111 10.0.0.0/28 used=15 ping=answered");
+    cluster.observe("ciliumnode a @111 10.0.0.0/28 used=1 ping=answered");
+    cluster.expect("a", "waits for Time");
+    cluster.pass(2);
     cluster.expect("a", "clear the answered question on ciliumnode a");
+}
+
+/// Patches of a served CiliumNode make its agent fail that writes it too.
+#[test]
+fn a_question_and_a_publication_keep_the_interval_between_writes() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.expect("a", "nothing");
+    cluster.pass(29);
+    // Somebody has taken an address off, and it is put back.
+    let Object::CiliumNode(mut seen) = object("ciliumnode a @60 10.0.0.0/28 used=unknown") else {
+        unreachable!()
+    };
+    seen.pool.remove("10.0.0.5".parse().unwrap());
+    cluster.world.observe(Observation::Applied(Box::new(Object::CiliumNode(seen))));
+    cluster.expect("a", "publish [] and 1 addresses on ciliumnode a");
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Write, Seen::Nothing);
+    cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown");
+    cluster.pass(1);
+    cluster.expect("a", "waits for Time");
+    cluster.pass(1);
+    cluster.expect("a", "ask the agent of node a what it uses");
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Write, Seen::Nothing);
+    // The answer asks for more: that is claimed at once, and the mark goes before it is published.
+    cluster.observe("ciliumnode a @111 10.0.0.0/28 used=15 ping=answered");
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a; waits for Time");
+    cluster.settle(ObjectKey::Claim("10.0.0.16/28".parse().unwrap()), "a", Effect::Write, Seen::Nothing);
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @112");
+    cluster.expect("a", "waits for Time");
+    cluster.pass(2);
+    cluster.expect("a", "clear the answered question on ciliumnode a");
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Write, Seen::Nothing);
+    cluster.observe("ciliumnode a @113 10.0.0.0/28 used=15");
+    cluster.expect("a", "waits for Time");
+    cluster.pass(2);
+    cluster.expect("a", "read the claims of node a");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use cilium_node_ipam::ipam::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::ipam::ledger::Taker;
 use cilium_node_ipam::ipam::names::{NodeName, PoolName, Revision};
 use cilium_node_ipam::ipam::plan::{self, WaitsFor};
-use cilium_node_ipam::ipam::report::PoolPlan;
+use cilium_node_ipam::ipam::report::{self, PoolPlan};
 use cilium_node_ipam::world::gather::Gathering;
 use cilium_node_ipam::world::objects::{Mode, Node, Settings};
 use cilium_node_ipam::world::observe::{Kind, Listing, Object, Observation};
@@ -142,6 +142,12 @@ fn a_claim_that_vanished_last_of_all_is_settled_by_one_read() {
 
     assert!(moves(&world).is_empty());
     assert!(!world.ledger().is_taken(block()));
+
+    // Of a node that is gone nothing is kept, nor what the read found.
+    assert_eq!(world.next_node().map(NodeName::as_str), Some("n"));
+    assert_eq!(world.check(), Vec::<String>::new());
+    world.begin(&plan::node(&world, &"n".into(), POLICY, NOW), NOW);
+    assert_eq!(world.check(), Vec::<String>::new());
 }
 
 /// Blocks of other pools count for what is free: the range was theirs when they were claimed.
@@ -160,6 +166,46 @@ fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
     world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
 
     assert_eq!(world.next_pool().map(PoolName::as_str), Some("over"));
+}
+
+/// Nothing is read after a patch of a pool that was not applied, so the same patch would be sent again at once.
+#[test]
+fn a_pool_whose_writes_fail_waits_longer_after_each() {
+    let mut world = empty_world();
+    let mut pool = Shape::whole().made(&"p".into(), "pool".into(), 0, [Family::V4].into_iter());
+    pool.revision = Revision(1);
+    pool.finalizers.clear();
+    shows(&mut world, Object::Pool(pool));
+    let mut now = NOW;
+    let refused = |asked| Answer::Refused("a webhook denied the request".to_owned(), asked);
+    let moved = || Answer::Moved("the object has been modified".to_owned());
+    let asked = Some(Duration::from_secs(7));
+    for (answer, wait) in [(moved(), 250), (refused(None), 250), (refused(asked), 7000), (moved(), 1000)] {
+        let due = report::pool(&world, &"p".into(), now);
+        assert!(matches!(due, PoolPlan::Write(Write::PoolFinalizers(_))), "{due:?}");
+        world.begin_status(&"p".into(), &due, now);
+        let (key, effect, seen) = (ObjectKey::Pool("p".into()), Effect::Write, Seen::Nothing);
+        world.finish(Outcome { key, effect, node: None, answer, seen }, now);
+
+        let later = now.uptime + Duration::from_millis(wait);
+        assert_eq!(report::pool(&world, &"p".into(), now), PoolPlan::Later(later));
+        now.uptime = later;
+    }
+    let due = report::pool(&world, &"p".into(), now);
+    world.begin_status(&"p".into(), &due, now);
+    let (key, effect, seen) = (ObjectKey::Pool("p".into()), Effect::Write, Seen::Nothing);
+    world.finish(Outcome { key, effect, node: None, answer: Answer::Done, seen }, now);
+    assert!(
+        matches!(report::pool(&world, &"p".into(), now), PoolPlan::Write(_)),
+        "one success ends the wait"
+    );
+
+    // Whoever makes it again is not to blame, and an answer that comes late leaves nothing behind.
+    let name = "p".to_owned();
+    world.observe(Observation::Deleted { kind: Kind::Pool, name, revision: Revision(9) });
+    let (key, effect, seen) = (ObjectKey::Pool("p".into()), Effect::Write, Seen::Nothing);
+    world.finish(Outcome { key, effect, node: None, answer: refused(None), seen }, now);
+    assert_eq!(world.check(), Vec::<String>::new());
 }
 
 /// Two revisions between which the watch of `kind` listed nothing.

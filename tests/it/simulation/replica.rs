@@ -72,7 +72,7 @@ pub(super) struct Replica {
     /// How wrong its wall clock is, in milliseconds.
     skew: i64,
     /// When it last patched each CiliumNode.
-    published: BTreeMap<NodeName, Duration>,
+    patched: BTreeMap<NodeName, Duration>,
 }
 
 impl Replica {
@@ -84,7 +84,7 @@ impl Replica {
             settings,
             born: Duration::ZERO,
             skew,
-            published: BTreeMap::new(),
+            patched: BTreeMap::new(),
         };
         replica.restart(Duration::ZERO, Revision(0));
         replica
@@ -99,7 +99,7 @@ impl Replica {
         // Nodes and CiliumNodes are listed after claims (safety rule 6).
         self.feeds.extend([Kind::Node, Kind::CiliumNode].map(|kind| (kind, Feed::Off)));
         self.born = clock;
-        self.published.clear();
+        self.patched.clear();
         let sent = |flight: Flight| matches!(flight.stage, Stage::Sent).then_some(flight.write);
         std::mem::take(&mut self.flights).into_iter().filter_map(sent).collect()
     }
@@ -206,9 +206,14 @@ impl Replica {
                         "`{write}` is planned while a write about the same object is under way"
                     ));
                 }
-                if let Write::Publish(publication) = write {
+                let patched = match write {
+                    Write::Publish(publication) => Some(&publication.node),
+                    Write::Ping(ping) => Some(&ping.node),
+                    _ => None,
+                };
+                if let Some(patched) = patched {
                     let is_served = world.cilium_node(&node).is_some_and(|seen| !seen.pod_cidrs.is_empty());
-                    let last = self.published.insert(publication.node.clone(), clock);
+                    let last = self.patched.insert(patched.clone(), clock);
                     if is_served && last.is_some_and(|last| last + POLICY.min_write_interval > clock) {
                         return Err(format!("`{write}` comes too soon after the last one"));
                     }
