@@ -8,6 +8,7 @@ mod churn;
 mod claims;
 mod cli_validate;
 mod creating;
+mod docs;
 mod dry_run;
 mod dual_stack;
 mod events;

@@ -1,0 +1,184 @@
+//! Nodes that leave and return, and blocks that rest.
+
+use super::*;
+
+#[test]
+fn a_node_that_is_only_being_deleted_keeps_everything() {
+    // Trap 2.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1 deleting\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.expect("a", "nothing");
+    cluster.delete(Kind::Node, "a", 120);
+    cluster.expect("a", "waits for Objects");
+}
+
+#[test]
+fn a_lost_node_leaves_by_proof_and_rest() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Held @40");
+    cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
+    let Object::Claim(moved) = object("claim 10.0.0.0/28 a 1 Releasing/NodeGone @110") else {
+        unreachable!()
+    };
+    cluster.settle(ObjectKey::Claim(moved.cidr), "a", Effect::Write, Seen::Claim(Box::new(moved)));
+    // The list of CiliumNodes is from before the move.
+    cluster.expect("a", "read whether ciliumnode a exists");
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Read, Seen::Absent(Some(Revision(111))));
+    cluster.expect("a", "let 10.0.0.0/28 of node a rest");
+    cluster.settle(ObjectKey::Claim("10.0.0.0/28".parse().unwrap()), "a", Effect::Write, Seen::Nothing);
+    cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @120");
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(3599);
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(1);
+    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+}
+
+#[test]
+fn rest_is_seen_by_this_process_too() {
+    // Another's clock, far behind, has written `since`.
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
+    cluster.now.wall = 1_000_000_000;
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(29);
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(1);
+    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+}
+
+#[test]
+fn a_rest_that_began_in_the_future_is_no_longer_than_what_this_process_sees() {
+    const YEAR: u64 = 365 * 24 * 3600;
+    let Object::Claim(mut resting) = object("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110") else {
+        unreachable!()
+    };
+    resting.since = i64::try_from(YEAR).unwrap() * 1000;
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
+    cluster.world.observe(Observation::Applied(Box::new(Object::Claim(resting))));
+    let gone = found(Presence::Gone, 110);
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, gone);
+    cluster.expect("a", "waits for Objects");
+    assert_eq!(cluster.world.next_wake(), Some(cluster.now.uptime + Duration::from_secs(3600)));
+    cluster.pass(3599);
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(1);
+    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+}
+
+#[test]
+fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Releasing/NodeGone @40\nclaim 10.0.0.16/28 a 1 Cooling/NodeGone @41",
+    );
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again; hold 10.0.0.16/28 for node a again");
+    for (cidr, revision) in [("10.0.0.0/28", 110), ("10.0.0.16/28", 111)] {
+        cluster.settle(ObjectKey::Claim(cidr.parse().unwrap()), "a", Effect::Write, Seen::Nothing);
+        cluster.observe(&format!("claim {cidr} a 2 Held @{revision}"));
+    }
+    cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
+}
+
+#[test]
+fn an_unused_claim_that_only_anothers_finalizer_keeps_is_deleted_once() {
+    let claim = "claim 10.0.0.0/28 a 1 Releasing/Unused @40";
+    let cluster =
+        |claim: &str| Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{claim}"));
+    cluster(claim).expect("a", "free 10.0.0.0/28, which was node a's");
+    // Somebody deletes it by hand, and ours keeps it.
+    cluster(&format!("{claim} deleting"))
+        .expect("a", "free 10.0.0.0/28, which was node a's; finding: ClaimBeingDeleted");
+    let mut kept = cluster(&format!("{claim} deleting finalizer=theirs"));
+    kept.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
+    // It counts for nothing any more, also not as in use on a CiliumNode that is gone.
+    let mut kept = cluster(&format!("{claim} deleting finalizer=theirs"));
+    kept.observe("ciliumnode a @110 recreated");
+    kept.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
+}
+
+/// The server lets no finalizer be added to an object that is being deleted.
+#[test]
+fn a_node_that_returns_is_served_though_its_resting_claim_is_being_deleted() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Cooling/NodeGone @40 deleting finalizer=theirs",
+    );
+    cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
+    // Where ours is there still, it keeps the claim.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Cooling/NodeGone @40 deleting",
+    );
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again; finding: ClaimBeingDeleted");
+    // What is not proven to be off the node is the node's, whatever becomes of the claim.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Releasing/NodeGone @40 deleting finalizer=theirs",
+    );
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again; finding: ClaimBeingDeleted");
+}
+
+/// What a read of the Node finds, now that its claims are known as of this revision.
+fn found(presence: Presence, as_of: u64) -> Seen {
+    Seen::Node { as_of: Revision(as_of), read_at: Revision(u64::MAX), presence }
+}
+
+#[test]
+fn an_answer_about_a_node_that_the_watch_has_overtaken_does_not_stand() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.observe("claim 10.0.0.0/28 a 2 Held @110");
+    cluster.observe("node a 2 @120");
+    cluster.expect("a", "nothing");
+    cluster.observe("node a 3 @130");
+    cluster.expect("a", "read whether node a exists");
+    // It was read just before, and the watch was faster.
+    let before = Presence::Is("2".into());
+    let seen = Seen::Node { as_of: Revision(110), read_at: Revision(125), presence: before };
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, seen);
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again");
+}
+
+#[test]
+fn a_replica_that_has_not_heard_of_the_end_of_a_node_leaves_its_claims_alone() {
+    let cluster = || {
+        let mut cluster = Cluster::of(
+            "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+        );
+        cluster.delete(Kind::CiliumNode, "a", 109);
+        cluster.observe("claim 10.0.0.0/28 a 1 Releasing/NodeGone @110");
+        cluster.expect("a", "read whether node a exists");
+        cluster
+    };
+    let mut gone = cluster();
+    gone.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Gone, 110));
+    gone.expect("a", "read whether ciliumnode a exists");
+    let mut there = cluster();
+    there.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Is("1".into()), 110));
+    there.expect("a", "hold 10.0.0.0/28 for node a again");
+}
+
+#[test]
+fn a_replica_that_has_not_heard_of_a_node_does_not_release_its_claims() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Is("1".into()), 110));
+    cluster.expect("a", "waits for Objects");
+    // It comes and goes at last.
+    cluster.observe("node a 1");
+    cluster.delete(Kind::Node, "a", 111);
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Gone, 110));
+    cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
+}
+
+#[test]
+fn a_replica_that_knows_an_earlier_node_of_the_name_does_not_take_its_claims_back() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
+    cluster.observe("claim 10.0.0.0/28 a 2 Held @110");
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(ObjectKey::Node("a".into()), "a", Effect::Read, found(Presence::Is("2".into()), 110));
+    assert!(!rendered(&cluster.plan("a")).contains("hold"), "{}", rendered(&cluster.plan("a")));
+}

@@ -1,0 +1,96 @@
+//! Claims that vanish, and answers that come late.
+
+use super::*;
+
+#[test]
+fn a_claim_that_vanished_is_made_again_for_the_same_node_and_for_nobody_else() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\n\
+         ciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
+#[test]
+fn a_claim_that_vanished_while_its_ciliumnode_was_away_is_still_the_nodes() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.observe("ciliumnode a @120 recreated");
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    let plan = cluster.plan("a");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    // The agent may be using it, and this CiliumNode does not show it.
+    let [Write::CreateClaim(again)] = &plan.writes[..] else { panic!("{plan:?}") };
+    assert_eq!(again.created_for, None);
+}
+
+#[test]
+fn a_first_claim_names_the_ciliumnode_that_it_is_made_for() {
+    let cluster = Cluster::of("pool p 10.0.0.0/28 28\nnode a 1\nciliumnode a @50");
+    let plan = cluster.plan("a");
+    let [Write::CreateClaim(first)] = &plan.writes[..] else { panic!("{plan:?}") };
+    assert_eq!(first.created_for, Some("cn-a".into()));
+}
+
+#[test]
+fn a_claim_that_vanished_with_its_node_is_free_when_a_later_version_shows_nothing() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40",
+    );
+    // A list does not have it: nobody saw in what state it went.
+    cluster.world.observe(Observation::Listed(Listing {
+        kind: Kind::Claim,
+        at_least: Revision(120),
+        at_most: Revision(121),
+        objects: Vec::new(),
+    }));
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.expect("a", "read whether ciliumnode a exists");
+    let absent = Seen::Absent(Some(Revision(122)));
+    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Read, absent);
+    cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+}
+
+#[test]
+fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40\nnode b 1\nciliumnode b @51",
+    );
+    cluster.pass(4000);
+    cluster.expect("a", "waits for Objects");
+    cluster.pass(30);
+    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+    // The watch is faster than the answer.
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    let key = ObjectKey::Claim("10.0.0.0/28".parse().unwrap());
+    cluster.settle(key.clone(), "a", Effect::Write, Seen::Deleted("uid-10.0.0.0/28".into()));
+    cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+    let Object::Claim(mut created) = object("claim 10.0.0.0/28 b 1 Held @111") else { unreachable!() };
+    created.uid = "another".into();
+    cluster.settle(key.clone(), "b", Effect::Write, Seen::Claim(Box::new(created)));
+    cluster.settle(key, "a", Effect::Write, Seen::Deleted("uid-10.0.0.0/28".into()));
+    assert!(cluster.world.claim("10.0.0.0/28".parse().unwrap()).is_some());
+}
+
+#[test]
+fn nothing_is_published_while_a_claim_that_vanished_is_not_made_again() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 10.0.0.16/28\n\
+         claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41",
+    );
+    cluster.delete(Kind::CiliumNode, "a", 109);
+    cluster.delete(Kind::Claim, "10.0.0.16-28", 110);
+    // The agent that made it anew restores the pods of both blocks as soon as it finds any address.
+    cluster.observe("ciliumnode a @120 recreated");
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+    cluster.expect("a", "waits for Answer");
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @121");
+    cluster.settle(ObjectKey::Claim("10.0.0.16/28".parse().unwrap()), "a", Effect::Write, Seen::Nothing);
+    cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
+}

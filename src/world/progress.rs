@@ -1,0 +1,213 @@
+//! What is under way, who is decided for next, and until when nobody is.
+//!
+//! Keeps one invariant: at most one write about an object is under way, and nothing is decided for a node while an answer
+//! about what it holds is still to come.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::pause::Pause;
+use super::write::{ObjectKey, Ping, Publication, Touch, Write};
+use super::{Now, World};
+use crate::ipam::block::Cidr;
+use crate::ipam::ledger::Taker;
+use crate::ipam::names::{NodeName, PoolName};
+use crate::ipam::plan::NodePlan;
+use crate::ipam::report::PoolPlan;
+
+impl World {
+    /// How long a pool waits because its writes are not applied.
+    #[must_use]
+    pub fn pool_pause(&self, pool: &PoolName) -> Pause {
+        self.pool_pauses.get(pool).copied().unwrap_or_default()
+    }
+
+    /// Whether a write for this node or about a claim of its is under way, or such a claim is known from an answer only.
+    ///
+    /// The write may be another node's: a claim that has not been heard of may be in the way of one that is being made.
+    #[must_use]
+    pub fn is_busy(&self, node: &NodeName) -> bool {
+        self.flights.values().flatten().any(|busy| busy == node)
+            || self
+                .claims_of(node)
+                .any(|known| !known.shown || self.in_flight(&ObjectKey::Claim(known.claim.cidr)))
+    }
+
+    /// Whether a write about this object is under way.
+    #[must_use]
+    pub fn in_flight(&self, key: &ObjectKey) -> bool {
+        self.flights.contains_key(key)
+    }
+
+    /// How many writes are under way.
+    #[must_use]
+    pub fn flights(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// The node to decide for next.
+    #[must_use]
+    pub fn next_node(&self) -> Option<&NodeName> {
+        self.agenda.next_node()
+    }
+
+    /// The pool whose status to look at next.
+    #[must_use]
+    pub fn next_pool(&self) -> Option<&PoolName> {
+        self.agenda.next_pool()
+    }
+
+    /// When time alone changes something.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<Duration> {
+        self.agenda.next_wake()
+    }
+
+    /// Time has passed: what waited for it is due.
+    pub fn advance(&mut self, now: Now) {
+        self.agenda.advance(now.uptime);
+    }
+
+    /// Puts every node and pool on the agenda.
+    pub fn mark_all(&mut self) {
+        // Claims outlive their Node, and a CiliumNode may have none yet.
+        let nodes: BTreeSet<NodeName> =
+            self.nodes.keys().chain(self.claims_of.keys()).chain(self.cilium_nodes.keys()).cloned().collect();
+        for node in nodes {
+            self.mark(&node);
+        }
+        for pool in self.pools.keys() {
+            self.agenda.mark_pool(pool);
+        }
+    }
+
+    /// A decision for a node has been made and is being carried out.
+    pub fn begin(&mut self, plan: &NodePlan, now: Now) {
+        self.agenda.unmark_node(&plan.node);
+        for write in &plan.writes {
+            self.depart(write, now);
+        }
+        let serving = self.servings.entry(plan.node.clone()).or_default();
+        serving.at_rest = plan.is_at_rest();
+        serving.unmet.clone_from(&plan.unmet);
+        let since = |holds: bool, before: Option<Duration>| holds.then(|| before.unwrap_or(now.uptime));
+        serving.incomplete_since = since(plan.incomplete, serving.incomplete_since);
+        serving.use_unknown_since = since(plan.use_unknown, serving.use_unknown_since);
+        for cidr in &plan.resting {
+            self.resting.entry(*cidr).or_insert(now.uptime);
+        }
+        if self.is_forgotten(&plan.node) {
+            self.servings.remove(&plan.node);
+            self.presences.remove(&plan.node);
+            self.absences.remove(&plan.node);
+        }
+        if let Some(wake) = plan.wake {
+            self.agenda.wake_node(&plan.node, wake);
+        }
+        self.mark_pools_of(&plan.node);
+    }
+
+    /// A new status of a pool has been decided, or that it may stay, or that it is to be looked at later.
+    pub fn begin_status(&mut self, pool: &PoolName, decision: &PoolPlan, now: Now) {
+        self.agenda.unmark_pool(pool);
+        match decision {
+            PoolPlan::Unchanged => {}
+            PoolPlan::Shown => self.agenda.status_looked_at(pool, now.uptime),
+            PoolPlan::Later(wake) => self.agenda.wake_pool(pool, *wake),
+            PoolPlan::Write(write) => {
+                if matches!(write, Write::PoolStatus(_)) {
+                    self.agenda.status_looked_at(pool, now.uptime);
+                }
+                self.depart(write, now);
+            }
+        }
+    }
+
+    /// When the status of a pool was last compared with what is the case.
+    #[must_use]
+    pub fn status_looked_at(&self, pool: &PoolName) -> Option<Duration> {
+        self.agenda.status_last_looked_at(pool)
+    }
+
+    fn depart(&mut self, write: &Write, now: Now) {
+        self.flights.insert(write.key(), write.node().cloned());
+        match write {
+            Write::CreateClaim(claim) => {
+                self.take(claim.cidr, Taker::Pending);
+            }
+            Write::Publish(Publication { node, .. })
+            | Write::Touch(Touch { node, .. })
+            | Write::Ping(Ping { node, .. }) => {
+                self.servings.entry(node.clone()).or_default().last_patch = Some(now.uptime);
+            }
+            Write::UpdateClaim(_)
+            | Write::ConfirmClaims(_)
+            | Write::ReadClaim(..)
+            | Write::ReadCiliumNode(_)
+            | Write::ReadNode(..)
+            | Write::CreateCiliumNode(_)
+            | Write::PoolStatus(_)
+            | Write::PoolFinalizers(_) => {}
+        }
+    }
+
+    /// The writes that are owed because of what a list did not show: claims known from answers only.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<Write> {
+        self.agenda
+            .doubts()
+            .filter_map(|cidr| self.claims.get(&cidr))
+            .filter(|known| !known.shown && !self.in_flight(&ObjectKey::Claim(known.claim.cidr)))
+            .map(|known| Write::ReadClaim(known.claim.cidr, known.claim.node.clone()))
+            .collect()
+    }
+
+    /// Doubts are being settled.
+    pub fn begin_doubts(&mut self, reads: &[Write], now: Now) {
+        self.agenda.clear_doubts();
+        for read in reads {
+            self.depart(read, now);
+        }
+    }
+
+    /// Whether nothing is left of a node.
+    pub(super) fn is_forgotten(&self, node: &NodeName) -> bool {
+        !self.nodes.contains_key(node)
+            && !self.cilium_nodes.contains_key(node)
+            && !self.claims_of.contains_key(node)
+            && !self.flights.values().flatten().any(|busy| busy == node)
+    }
+
+    /// Puts the pools on the agenda whose status may show this node or its claims.
+    pub(super) fn mark_pools_of(&mut self, node: &NodeName) {
+        for pool in self.selection.get(node).into_iter().flatten() {
+            self.agenda.mark_pool(pool);
+        }
+        for cidr in self.claims_of.get(node).into_iter().flatten() {
+            if let Some(known) = self.claims.get(cidr) {
+                self.agenda.mark_pool(&known.claim.pool);
+            }
+        }
+    }
+
+    /// Puts the pools on the agenda whose ranges hold an address of `cidr`: blocks of other pools, and whatever stands,
+    /// may lie there too and count for how much is free.
+    pub(super) fn mark_pools_over(&mut self, cidr: Cidr) {
+        for pool in self.ledger.pools_over(cidr) {
+            self.agenda.mark_pool(pool);
+        }
+    }
+
+    /// Capacity may have appeared: whoever waits for it is served at once. A node at its limit waits for none.
+    pub(super) fn wake_waiting(&mut self) {
+        let waiting: Vec<NodeName> = self
+            .servings
+            .iter()
+            .filter(|(_, serving)| serving.waits_for_capacity())
+            .map(|(node, _)| node.clone())
+            .collect();
+        for node in waiting {
+            self.mark(&node);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What the documents name exists: `path::name` in them is a name in that file, so that a reader who follows a rule to its
+//! code arrives there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+/// The fewest names that are looked for in all documents; fewer would mean that the reading of them is broken.
+const FEWEST: usize = 100;
+
+#[test]
+fn what_the_documents_name_is_there() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut documents = vec![root.join("README.md"), root.join("tests/controlplane/README.md")];
+    for directory in ["docs", "docs/decisions"] {
+        for entry in fs::read_dir(root.join(directory))? {
+            let path = entry?.path();
+            documents.extend((path.extension().is_some_and(|extension| extension == "md")).then_some(path));
+        }
+    }
+    let (mut n_names, mut missing) = (0, Vec::new());
+    for document in &documents {
+        let text = fs::read_to_string(document)?;
+        for line in text.lines() {
+            for (file, name) in names(line) {
+                n_names += 1;
+                let source = source(root, file).with_context(|| format!("{}: {file}", document.display()))?;
+                if !defines(&fs::read_to_string(source)?, name) {
+                    missing.push(format!("{}: {file}::{name}", document.display()));
+                }
+            }
+        }
+    }
+    ensure!(missing.is_empty(), "{missing:#?}");
+    ensure!(n_names >= FEWEST, "only {n_names} names");
+    Ok(())
+}
+
+/// Every `file::name` in a line, and every `::name` that follows one with its file.
+fn names(line: &str) -> Vec<(&str, &str)> {
+    let mut file = None;
+    let mut names = Vec::new();
+    for code in line.split('`').skip(1).step_by(2) {
+        let Some((before, name)) = code.split_once("::") else { continue };
+        if is_source(before) {
+            file = Some(before);
+        } else if !before.is_empty() {
+            continue;
+        }
+        names.extend(file.map(|file| (file, name)));
+    }
+    names
+}
+
+fn is_source(file: &str) -> bool {
+    Path::new(file).extension().is_some_and(|extension| extension == "rs" || extension == "go")
+}
+
+/// Documents name sources below `src`, and others from the root.
+fn source(root: &Path, file: &str) -> Option<PathBuf> {
+    [root.join("src").join(file), root.join(file)].into_iter().find(|path| path.is_file())
+}
+
+/// Whether the last part of the name is defined in the source, as an item, a field, a variant or a method.
+fn defines(source: &str, name: &str) -> bool {
+    let last = name.rsplit("::").next().unwrap_or(name);
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    source.match_indices(last).any(|(at, _)| {
+        let (before, after) = (&source[..at], &source[at + last.len()..]);
+        let stands_alone =
+            !before.bytes().next_back().is_some_and(is_part) && !after.bytes().next().is_some_and(is_part);
+        let is_item = ["fn ", "struct ", "enum ", "const ", "static ", "trait ", "type ", "mod ", "func "]
+            .iter()
+            .any(|keyword| before.ends_with(keyword));
+        // A method in Go has its receiver before its name.
+        let is_method = before.ends_with(") ")
+            && before.lines().next_back().is_some_and(|line| line.starts_with("func ("));
+        let line = before.lines().next_back().unwrap_or_default().trim();
+        let is_member = matches!(line, "" | "pub" | "pub(super)" | "pub(crate)")
+            && after.starts_with([':', ',', '(', ' ']);
+        stands_alone && (is_item || is_method || is_member)
+    })
+}
+
+#[test]
+fn names_are_read_and_looked_for() {
+    let line =
+        "Kept by `a/b.rs::View::grow` and `::other`, not `Kind::Node`; `c.rs` and `::third`, `d.go::Fourth`.";
+    assert_eq!(
+        names(line),
+        [("a/b.rs", "View::grow"), ("a/b.rs", "other"), ("a/b.rs", "third"), ("d.go", "Fourth")]
+    );
+    let source = "struct View {\n    pub shown: bool,\n}\nimpl View {\n    fn grow(&self) {}\n}\n// growth is not here\n";
+    for name in ["View", "View::grow", "View::shown"] {
+        assert!(defines(source, name), "{name}");
+    }
+    for name in ["View::shrink", "growth", "show"] {
+        assert!(!defines(source, name), "{name}");
+    }
+}
