@@ -125,11 +125,16 @@ pub(super) fn conditions(
     };
     told.into_iter()
         .map(|(reason, message)| {
+            let message = message.chars().take(MAX_MESSAGE).collect();
             let condition = Condition { holds: reason.holds(), reason: reason.as_str().into(), message };
             (reason.condition(), condition)
         })
         .collect()
 }
+
+/// The most characters in the message of a condition, as the API allows (metav1.Condition). An invalid pool may have
+/// findings without end.
+const MAX_MESSAGE: usize = 32_768;
 
 /// A reason, and a sentence for a person.
 type Told = (ConditionReason, String);

@@ -1,6 +1,6 @@
 //! The self-check: what the world derives must equal what its objects say, computed anew.
 //!
-//! Run by property tests after each step, and by the controller now and then. A difference is a broken invariant of
+//! Run by tests after each step, and by the controller now and then. A difference is a broken invariant of
 //! ours, never bad input.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -18,6 +18,7 @@ use crate::ipam::names::{NodeName, Revision};
 use crate::ipam::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
+use crate::ipam::report;
 use crate::world::gather::Gathering;
 use crate::world::objects::{CiliumNode, Mode, Node, ReleaseMark, Settings};
 use crate::world::observe::{InvalidPool, Kind, Listing, Object, Observation, PoolObject};

@@ -104,3 +104,15 @@ fn a_full_node_that_no_pool_selects_says_so() {
     holding(4).expect("a", "nothing");
     holding(15).expect("a", "finding: NoPool");
 }
+
+#[test]
+fn what_a_pool_has_to_say_of_itself_fits_the_api() {
+    let mut pool = object("pool p 10.0.0.0/24 28 invalid");
+    let Object::Pool(PoolObject { pool: Err(invalid), .. }) = &mut pool else { panic!("{pool:?}") };
+    invalid.findings = vec!["é".repeat(1000); 64];
+    let Object::Pool(pool) = pool else { unreachable!() };
+    let status = report::status(&Cluster::of("").world, &pool);
+    let lengths: Vec<usize> =
+        status.conditions.values().map(|condition| condition.message.chars().count()).collect();
+    assert_eq!(lengths, [32_768]);
+}
