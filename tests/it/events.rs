@@ -48,6 +48,27 @@ fn one_status_change_is_the_only_input_that_growth_needs() -> Result<()> {
     Ok(())
 }
 
+/// Trap 9: whoever waits gets new capacity at once, with no time in between and without another event of its own. (That
+/// the writes follow at once is shown by `new_capacity_serves_those_who_wait` on a real API server.)
+#[test]
+fn an_edit_of_the_pool_is_the_only_input_that_a_waiting_node_needs() -> Result<()> {
+    let mut world = quiet_world()?;
+    let mut now = Now { uptime: Duration::ZERO, wall: 0 };
+    world.observe(applied::<Pools>(&pool("10.1.0.0/28", 20))?);
+    world.observe(applied::<CiliumNodes>(&cilium_node(21, 14))?);
+    ensure!(decide(&mut world, now).is_empty(), "there is nothing to get");
+    ensure!(world.next_wake().is_none(), "somebody looks again at {:?}", world.next_wake());
+    now.uptime += YEAR;
+    world.advance(now);
+    ensure!(world.next_node().is_none(), "time alone put {:?} on the agenda", world.next_node());
+
+    world.observe(applied::<Pools>(&pool("10.1.0.0/27", 22))?);
+    let claims = decide(&mut world, now);
+    let [Write::CreateClaim(claim)] = &claims[..] else { bail!("one claim, not {claims:?}") };
+    ensure!(claim.cidr.to_string() == "10.1.0.16/28", "what was added, not {}", claim.cidr);
+    Ok(())
+}
+
 /// Every decision that is due.
 fn decide(world: &mut World, now: Now) -> Vec<Write> {
     let mut writes = Vec::new();
@@ -61,11 +82,7 @@ fn decide(world: &mut World, now: Now) -> Vec<Write> {
 
 /// One pool, and one node that has a block of 14 addresses, two of them in use.
 fn quiet_world() -> Result<World> {
-    let pool = json!({
-        "metadata": {"name": "p", "uid": "pool", "resourceVersion": "10", "generation": 1,
-                     "creationTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["nodeipam.io/pool"]},
-        "spec": {"ipv4": {"blockSize": 28, "cidrs": [{"cidr": "10.1.0.0/24"}]}},
-    });
+    let pool = pool("10.1.0.0/24", 10);
     let node = json!({"metadata": {"name": "n", "uid": "node", "resourceVersion": "11"}});
     let mut gathering = Gathering::default();
     gathering.set_mode(Mode::Active(settings::assumed(BTreeSet::from([Family::V4]))));
@@ -88,6 +105,14 @@ fn quiet_world() -> Result<World> {
     );
     ensure!(world.unreadable(Kind::Claim, "10.1.0.0-28").is_none(), "the claim can't be read");
     Ok(world)
+}
+
+fn pool(cidr: &str, revision: u64) -> Value {
+    json!({
+        "metadata": {"name": "p", "uid": "pool", "resourceVersion": revision.to_string(), "generation": revision,
+                     "creationTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["nodeipam.io/pool"]},
+        "spec": {"ipv4": {"blockSize": 28, "cidrs": [{"cidr": cidr}]}},
+    })
 }
 
 /// The first block on its CiliumNode, with so many of its addresses in use.
