@@ -279,6 +279,8 @@ impl Inner {
             self.take_infra(&mut state)?;
             Started { lost, ..state.infra.clone() }
         };
+        // This write has all that came before it. What comes from here on is written by `live`.
+        let _ = self.node_changed.notified().now_or_never();
         self.write_cilium_node().await?;
         self.status_wanted.notify_one();
         self.phase.send_replace(Phase::Ready(started));
