@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use super::cluster::Cluster;
 use super::controller;
@@ -31,13 +31,15 @@ pub(crate) async fn wait_agreement(dir: &Path, cluster: &Cluster, deadline: Dura
         }
     }
     for address in files(dir, "address") {
-        // One that has ended answers no more.
-        let Ok(first) = metrics(&address).await else { continue };
+        // Whoever ends a controller takes its address away.
+        let first = metrics(&address)
+            .await
+            .with_context(|| format!("the controller of {} has ended or hangs", address.display()))?;
         let limit = tokio::time::Instant::now() + deadline;
         loop {
-            let Ok(now) = metrics(&address).await else {
-                bail!("the controller of {} has ended meanwhile", address.display())
-            };
+            let now = metrics(&address)
+                .await
+                .with_context(|| format!("the controller of {} has ended meanwhile", address.display()))?;
             let Some(difference) = difference(&first, &now, cluster) else { break };
             if tokio::time::Instant::now() > limit {
                 bail!(

@@ -162,6 +162,15 @@ impl Controller {
     }
 }
 
+impl Drop for Controller {
+    /// Takes its address away with it: the port is free for a controller of another test.
+    fn drop(&mut self) {
+        // It may be about to write the address. Where it was waited for, this does nothing.
+        let _ = self.child.start_kill();
+        let _ = std::fs::remove_file(&self.address_file);
+    }
+}
+
 /// The status code and body of a GET of the HTTP server whose address is in the file.
 pub(crate) async fn get(address_file: &Path, path: &str) -> Result<(u16, String)> {
     let address = std::fs::read_to_string(address_file).context("its address")?;
