@@ -180,14 +180,7 @@ async fn purge_removes_every_trace_but_the_addresses() -> Result<()> {
 async fn rights_are_what_it_uses_and_no_more() -> Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     for namespace in [NAMESPACE, "default", "any-other"] {
-        let needed: BTreeSet<_> = RIGHTS
-            .into_iter()
-            .filter(|right| right.0 == EVERYWHERE || right.0 == namespace)
-            .flat_map(|(_, group, resource, verbs, _)| {
-                verbs.iter().map(move |verb| format!("{verb} {group}/{resource}"))
-            })
-            .collect();
-        assert_eq!(granted(&plane, namespace).await?, needed, "in the namespace {namespace}");
+        wait_granted(&plane, namespace).await?;
     }
     for (group, resource, verb, namespace, name) in REFUSED {
         ensure!(!may(&plane, group, resource, verb, namespace, name).await?, "may {verb} {resource}.{group}");
@@ -198,6 +191,29 @@ async fn rights_are_what_it_uses_and_no_more() -> Result<()> {
         "can't read cilium-config"
     );
     Ok(())
+}
+
+/// Returns when the controller may do exactly what it needs in a namespace. The server watches rights as others watch
+/// objects, so those that were installed a moment ago may not count yet.
+async fn wait_granted(plane: &ControlPlane, namespace: &str) -> Result<()> {
+    let needed: BTreeSet<_> = RIGHTS
+        .into_iter()
+        .filter(|right| right.0 == EVERYWHERE || right.0 == namespace)
+        .flat_map(|(_, group, resource, verbs, _)| {
+            verbs.iter().map(move |verb| format!("{verb} {group}/{resource}"))
+        })
+        .collect();
+    let limit = tokio::time::Instant::now() + SOON;
+    loop {
+        let granted = granted(plane, namespace).await?;
+        if granted == needed {
+            return Ok(());
+        }
+        if tokio::time::Instant::now() > limit {
+            assert_eq!(granted, needed, "in the namespace {namespace}");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }
 
 /// What the server says that the controller may do in a namespace.
@@ -356,8 +372,11 @@ fn example_pool_is_valid() {
     assert!(output.status.success());
 }
 
-/// The controller as the deployment runs it, but on a port of its own.
+/// The controller as the deployment runs it, but on a port of its own, once it has its rights.
 async fn start(plane: &ControlPlane) -> Result<Controller> {
+    for namespace in [NAMESPACE, "default"] {
+        wait_granted(plane, namespace).await?;
+    }
     let pod = deployment().spec.and_then(|spec| spec.template.spec).context("no pod")?;
     let arguments = pod.containers[0].args.clone().context("no arguments")?;
     let own: Vec<_> = arguments

@@ -1,6 +1,7 @@
 //! Where Cilium does not run in `ipam: crd`, nothing is written, and `/readyz` says why.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -14,6 +15,9 @@ use crate::support::controller::{Controller, dry_run};
 use crate::support::families::Families;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
+
+/// The pause between two looks at `/readyz`. The process has no channel to this one, so it has to be asked.
+const PROBE_PAUSE: Duration = Duration::from_millis(25);
 
 /// A pool, and a node that would be served at once if it were allowed.
 async fn tempt(rig: &Rig) -> Result<BTreeSet<(Kind, String, String)>> {
@@ -36,7 +40,7 @@ async fn wait_refusal(rig: &Rig, controller: &Controller, part: &str) -> Result<
             _ => {}
         }
         ensure!(tokio::time::Instant::now() < limit, "/readyz does not say {part:?}: {answer:?}");
-        tokio::task::yield_now().await;
+        tokio::time::sleep(PROBE_PAUSE).await;
     }
 }
 
@@ -108,12 +112,16 @@ async fn another_mode_of_cilium_is_left_alone_until_it_changes() -> Result<()> {
 /// Returns when a controller that was ready says that it is not any more.
 async fn wait_not_ready(rig: &Rig, controller: &Controller) -> Result<()> {
     let limit = tokio::time::Instant::now() + SOON;
-    while controller.get("/readyz").await?.0 == 200 {
+    loop {
         rig.control_plane.alarm.check()?;
-        ensure!(tokio::time::Instant::now() < limit, "it is still ready");
-        tokio::task::yield_now().await;
+        // A busy machine may refuse a connection, which says nothing.
+        let answer = controller.get("/readyz").await;
+        if answer.as_ref().is_ok_and(|(code, _)| *code != 200) {
+            return Ok(());
+        }
+        ensure!(tokio::time::Instant::now() < limit, "it is still ready: {answer:?}");
+        tokio::time::sleep(PROBE_PAUSE).await;
     }
-    Ok(())
 }
 
 /// Where `cilium-config` can't be had, an administrator vouches for what it would say.

@@ -2,6 +2,7 @@
 //! changed by a byte of what its agent works from.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -123,7 +124,7 @@ async fn delete_definitions(rig: &Rig) -> Result<Vec<CustomResourceDefinition>> 
     Ok(definitions)
 }
 
-/// Installs the definitions again, and returns when they are established.
+/// Installs the definitions again, and returns when their objects can be had.
 async fn restore(rig: &Rig, definitions: Vec<CustomResourceDefinition>) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(rig.cluster.client.clone());
     for (name, definition) in DEFINITIONS.into_iter().zip(definitions) {
@@ -132,6 +133,18 @@ async fn restore(rig: &Rig, definitions: Vec<CustomResourceDefinition>) -> Resul
         api.create(&PostParams::default(), &fresh).await?;
         let established = await_condition(api.clone(), name, conditions::is_crd_established());
         tokio::time::timeout(SOON, established).await.with_context(|| format!("{name} does not come"))??;
+    }
+    // A definition is established a moment before its objects are served.
+    for kind in [Kind::Block, Kind::Pool] {
+        let objects = kind.api(&rig.cluster.client);
+        let served = async {
+            while let Err(error) = objects.list(&ListParams::default().limit(1)).await {
+                ensure!(matches!(&error, kube::Error::Api(status) if status.code == 404), "{error}");
+                tokio::time::sleep(Duration::from_millis(25)).await;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(SOON, served).await.with_context(|| format!("{kind:?}s are not served"))??;
     }
     Ok(())
 }

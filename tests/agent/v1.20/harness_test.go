@@ -37,7 +37,7 @@ const (
 	beTheAgent = "TEST_BE_THE_AGENT"
 	// patience bounds every wait for a state. The agent itself looks for addresses every 5 s, with a server on a
 	// loaded machine beside it.
-	patience = time.Minute
+	patience = 3 * time.Minute
 )
 
 var kubeconfig string

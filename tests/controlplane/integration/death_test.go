@@ -109,7 +109,7 @@ func TestInputClosedDuringTheStartEndsEverything(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = command.Process.Kill() })
 	lines := bufio.NewScanner(stdout)
-	for lines.Scan() && !strings.Contains(lines.Text(), "starting kube-apiserver") {
+	for lines.Scan() && !strings.Contains(lines.Text(), "starting etcd") {
 	}
 	if err := stdin.Close(); err != nil {
 		t.Fatal(err)

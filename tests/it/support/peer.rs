@@ -106,6 +106,21 @@ impl Peer {
     }
 }
 
+impl Peer {
+    /// Whether the child is gone after this time at most.
+    fn ends_within(&mut self, time: Duration) -> bool {
+        let limit = Instant::now() + time;
+        while let Ok(None) = self.child.try_wait() {
+            if Instant::now() > limit {
+                return false;
+            }
+            // There is no blocking wait with a time-out, and Drop can't await.
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        true
+    }
+}
+
 impl Drop for Peer {
     /// Closes standard input and waits, so that nothing of the child is left when its directory is removed.
     fn drop(&mut self) {
@@ -115,15 +130,10 @@ impl Drop for Peer {
             // A command is being written that the child does not read.
             Err(_) => drop(self.child.start_kill()),
         }
-        let limit = Instant::now() + END_TIMEOUT;
-        while let Ok(None) = self.child.try_wait() {
-            if Instant::now() > limit {
-                eprintln!("harness: {} had to be killed", self.speaker.name);
-                let _ = self.child.start_kill();
-                return;
-            }
-            // There is no blocking wait with a time-out, and Drop can't await.
-            std::thread::sleep(Duration::from_millis(2));
+        if !self.ends_within(END_TIMEOUT) {
+            eprintln!("harness: {} had to be killed", self.speaker.name);
+            let _ = self.child.start_kill();
+            self.ends_within(END_TIMEOUT);
         }
     }
 }

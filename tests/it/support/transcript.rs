@@ -59,10 +59,12 @@ impl Recorder {
 
     /// Ends a part of the script: writes down what was written since the last.
     pub(crate) async fn part(&mut self, cluster: &Cluster, title: &str) -> Result<()> {
-        let newest = cluster.read(Kind::CiliumNode, &self.node).await?.metadata.resource_version;
+        let newest = version(&cluster.read(Kind::CiliumNode, &self.node).await?)?;
         cluster
             .wait_until("the recorder", Duration::from_secs(30), async || {
-                Ok(self.versions().last().map(|object| &object.metadata.resource_version) == Some(&newest))
+                // The next write may have followed already.
+                let last = self.versions().last().map(version).transpose()?;
+                Ok(last.is_some_and(|last| last >= newest))
             })
             .await?;
         writeln!(self.text, "== {title}")?;
@@ -161,6 +163,11 @@ impl Recorder {
 }
 
 const USED: &str = "used";
+
+/// Versions are numbers that grow, by <https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>.
+fn version(object: &DynamicObject) -> Result<u64> {
+    Ok(object.metadata.resource_version.as_deref().unwrap_or_default().parse()?)
+}
 
 /// Whether two versions differ in `used` alone.
 fn only_used(before: &BTreeSet<String>, after: &BTreeSet<String>) -> bool {
