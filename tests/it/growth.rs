@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{
     PROMPT, SOON, cilium_node, fill, join, join_one, n_claims, nodes, pool_status, versions,
-    wait_claims_stand, wait_ready, wait_status,
+    wait_claims_stand, wait_n_claims, wait_ready, wait_status,
 };
 use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
@@ -35,7 +35,7 @@ async fn a_node_under_load_grows_to_four_blocks_and_no_further() -> Result<()> {
         ensure!(status["ipv4"]["addresses"]["published"] == 5 * 30, "{status}");
         ensure!(status["ipv4"]["blocks"]["held"] == 5, "{status}");
         assert_no_writes_proposed(&rig.control_plane).await?;
-        ensure!(n_claims(rig) == 5, "{} claims", n_claims(rig));
+        wait_n_claims(rig, 5).await?;
         ensure!(rig.cluster.claims_of("idle").len() == 1, "{:?}", rig.cluster.claims_of("idle"));
 
         // The same counts after a restart, by one that saw nothing of how they came about.
@@ -110,7 +110,7 @@ async fn one_change_of_used_leads_to_claim_and_patch() -> Result<()> {
         let grown = rig.cluster.wait_published("n", "two blocks", SOON, |seen| seen.pool.len() == 28).await?;
         ensure!(grown.pod_cidrs.len() == 2, "{:?}", grown.pod_cidrs);
         ensure!(grown.pod_cidrs[0] == first.pod_cidrs[0], "the primary block moved: {:?}", grown.pod_cidrs);
-        ensure!(n_claims(rig) == 2, "{} claims", n_claims(rig));
+        wait_n_claims(rig, 2).await?;
         Ok(controller)
     })
     .await

@@ -45,7 +45,9 @@ async fn the_block_of_a_lost_node_rests_before_another_gets_it() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_keeps_its_blocks_until_node_and_ciliumnode_are_gone() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        // Full of pods with two blocks, it would ask for a third at some later time.
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("perNode", json!({"maxBlocks": 2}));
+        rig.cluster.create_pool(&pool).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let agent = Agent::Fake(join_one(rig, NodeSpec::new("n")).await?);
         rig.control_plane.collect_garbage(Collect::Off).await?;

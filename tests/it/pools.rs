@@ -4,14 +4,14 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::chronicle::{Chronicle, delete_node, in_another_second, wait_all, wait_gone};
+use crate::chronicle::{delete_node, in_another_second, wait_all, wait_gone};
 use crate::scene::{
-    PROMPT, SOON, fill, join, join_one, nodes, pool_status, versions, wait_claims_stand, wait_ready,
-    wait_status,
+    PROMPT, SOON, fill, join, join_one, nodes, pool_status, versions, wait_claims_stand, wait_n_claims,
+    wait_ready, wait_status, wait_use_written,
 };
 use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
-use crate::support::controller::{Controller, assert_no_writes_proposed};
+use crate::support::controller::{Controller, dry_run};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
@@ -44,10 +44,13 @@ fn blocks(rig: &Rig, node: &str) -> Vec<String> {
     rig.cluster.published(node).unwrap_or_default().pod_cidrs
 }
 
-/// Returns when the agent has written all that it uses.
-async fn wait_use_written(rig: &Rig, agent: &Agent, node: &str) -> Result<()> {
-    let held = agent.held().await?.len();
-    rig.cluster.wait_published(node, "all use", SOON, |seen| seen.n_used() == held).await.map(drop)
+/// Fails if a fresh controller would write anything to a node or a claim. What it counts in the status of pools may
+/// differ, because it lists the kinds one after the other while the one that runs watches them.
+async fn assert_nothing_moves(rig: &Rig) -> Result<()> {
+    let mut proposed = dry_run(&rig.control_plane).await?;
+    proposed.retain(|line| !line.starts_with("would write the status of pool "));
+    ensure!(proposed.is_empty(), "a fresh controller would write:\n{}", proposed.join("\n"));
+    Ok(())
 }
 
 /// Trap 5: the same edit seen by the running controller and found by the next at its start, then a grant: nothing that
@@ -74,7 +77,7 @@ async fn shrinking_cordoning_and_draining_take_no_block_off_its_node() -> Result
             let held = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
             let pool = rig.cluster.patch_pool("p", json!({"ipv4": {"cidrs": cidrs}})).await?;
             wait_seen(rig, &pool).await?;
-            assert_no_writes_proposed(&rig.control_plane).await?;
+            assert_nothing_moves(rig).await?;
             ensure!(
                 versions(rig, &[Kind::CiliumNode, Kind::Block]).await? == held,
                 "{cidrs} changed something"
@@ -111,6 +114,7 @@ async fn what_a_pool_offers_is_edited_for_blocks_to_come_only() -> Result<()> {
         fill(rig, &agent, "n", 1).await?;
         rig.cluster.wait_published("n", "a second block", SOON, |seen| seen.pool.len() == 28).await?;
         wait_claims_stand(rig).await?;
+        wait_use_written(rig, &agent, "n").await?;
         let before = rig.cluster.published("n").context("its CiliumNode")?;
 
         // A part of the first block, all of the second, and in each block to come its third address.
@@ -124,7 +128,7 @@ async fn what_a_pool_offers_is_edited_for_blocks_to_come_only() -> Result<()> {
         for edit in &edits {
             let pool = rig.cluster.patch_pool("p", edit.clone()).await?;
             wait_seen(rig, &pool).await?;
-            assert_no_writes_proposed(&rig.control_plane).await?;
+            assert_nothing_moves(rig).await?;
         }
         controller.sigkill().await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -163,7 +167,7 @@ async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Re
         // Fewer than it holds.
         let pool = rig.cluster.patch_pool("p", json!({"perNode": {"maxBlocks": 1}})).await?;
         wait_seen(rig, &pool).await?;
-        assert_no_writes_proposed(&rig.control_plane).await?;
+        assert_nothing_moves(rig).await?;
         ensure!(
             versions(rig, &[Kind::CiliumNode, Kind::Block]).await? == held,
             "a lower limit changed something"
@@ -187,7 +191,7 @@ async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Re
         let third = PoolSpec::new("r").ipv4(29, &["10.3.0.0/24"]).select("zone", "a");
         let third = rig.cluster.create_pool(&third.with("perNode", json!({"maxBlocks": 5}))).await?;
         wait_seen(rig, &third).await?;
-        assert_no_writes_proposed(&rig.control_plane).await?;
+        assert_nothing_moves(rig).await?;
         ensure!(
             versions(rig, &[Kind::CiliumNode, Kind::Block]).await? == held,
             "a selector changed something"
@@ -205,9 +209,8 @@ async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_pool_goes_with_its_last_block() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/28"]).with("reuseAfterNodeLoss", "3s");
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/28"]).with("reuseAfterNodeLoss", "1h");
         rig.cluster.create_pool(&pool).await?;
-        let chronicle = Chronicle::start(rig);
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let agent = join_one(rig, NodeSpec::new("n")).await?;
         let mut waiting = join(rig, &[NodeSpec::new("waiting")]).await?;
@@ -224,10 +227,12 @@ async fn a_deleted_pool_goes_with_its_last_block() -> Result<()> {
         agent.power_off().await;
         delete_node(rig, &name).await?;
         wait_all(rig, &name, 1, "Cooling").await?;
-        let there = rig.cluster.object(Kind::Pool, "p").is_some();
+        rig.cluster
+            .patch_pool("p", json!({"reuseAfterNodeLoss": "1s"}))
+            .await
+            .context("while its block rests")?;
         wait_gone(rig, Kind::Pool, "p").await?;
-        ensure!(there, "it was gone while its block rested");
-        ensure!(rig.cluster.objects(Kind::Block).is_empty(), "{:?}", chronicle.of_block("10.1.0.0/28"));
+        wait_n_claims(rig, 0).await?;
         ensure!(blocks(rig, "waiting").is_empty(), "{:?}", blocks(rig, "waiting"));
 
         // A pool of that name, with other blocks, is another pool.
@@ -263,7 +268,8 @@ async fn a_pool_made_again_with_another_block_size_goes_round_what_is_held() -> 
             rig.cluster.create_pool(&PoolSpec::new("p").ipv4(size, &["10.1.0.0/24"])).await?;
             let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
             newcomers.push(join_one(rig, NodeSpec::new(name)).await?);
-            ensure!(blocks(rig, name)[0] == expected, "{size}: {:?}", blocks(rig, name));
+            // Where one block is not enough for a start, there is another beside it.
+            ensure!(blocks(rig, name).contains(&expected.to_owned()), "{size}: {:?}", blocks(rig, name));
             wait_claims_stand(rig).await?;
             controller.sigkill().await?;
         }

@@ -46,9 +46,14 @@ pub(crate) async fn join(rig: &Rig, nodes: &[NodeSpec]) -> Result<Vec<FakeAgent>
 
 /// Returns when all agents have addresses of their own, and have written which.
 pub(crate) async fn wait_ready(rig: &Rig, agents: &[FakeAgent]) -> Result<()> {
-    try_join_all(agents.iter().map(|agent| agent.wait_ready(SOON))).await?;
+    wait_ready_within(rig, agents, SOON).await
+}
+
+/// As [`wait_ready`], with another limit for each of the two waits.
+pub(crate) async fn wait_ready_within(rig: &Rig, agents: &[FakeAgent], limit: Duration) -> Result<()> {
+    try_join_all(agents.iter().map(|agent| agent.wait_ready(limit))).await?;
     rig.cluster
-        .wait_until("what the agents use to be written", SOON, async || {
+        .wait_until("what the agents use to be written", limit, async || {
             Ok(agents.iter().all(|agent| {
                 let written = rig.cluster.published(agent.name()).map(|published| published.n_used());
                 written == Some(agent.held().len())
@@ -64,7 +69,8 @@ pub(crate) async fn join_one(rig: &Rig, node: NodeSpec) -> Result<FakeAgent> {
     agents.pop().context("one node was asked for")
 }
 
-/// Pods come to the node until it has `blocks` blocks and every address of them is given away.
+/// Pods come to the node until it has `blocks` blocks and every address of them is given away. The agent has yet to
+/// write that, and unless the node is at its limit, it grows then.
 pub(crate) async fn fill(rig: &Rig, agent: &Agent, node: &str, blocks: usize) -> Result<()> {
     let limit = tokio::time::Instant::now() + SOON;
     for round in 0.. {
@@ -99,6 +105,12 @@ pub(crate) async fn ask(rig: &Rig, agent: &Agent, pod: &str) -> Result<Addresses
     }
 }
 
+/// Returns when the agent has written all that it uses. The node grows by what is written, some time after that.
+pub(crate) async fn wait_use_written(rig: &Rig, agent: &Agent, node: &str) -> Result<()> {
+    let held = agent.held().await?.len();
+    rig.cluster.wait_published(node, "all use", SOON, |seen| seen.n_used() == held).await.map(drop)
+}
+
 /// Returns when every claim is Held by an existing node and stands on its CiliumNode, and nothing stands unclaimed:
 /// none left over, none lost.
 pub(crate) async fn wait_claims_stand(rig: &Rig) -> Result<()> {
@@ -129,6 +141,15 @@ pub(crate) async fn wait_claims_stand(rig: &Rig) -> Result<()> {
             Ok(claims.iter().all(sound) && claimed == standing)
         })
         .await
+}
+
+/// Returns when there are so many claims.
+pub(crate) async fn wait_n_claims(rig: &Rig, count: usize) -> Result<()> {
+    let there = async || Ok(n_claims(rig) == count);
+    rig.cluster
+        .wait_until(&format!("{count} claims"), SOON, there)
+        .await
+        .with_context(|| format!("there are {}", n_claims(rig)))
 }
 
 /// How many claims there are.
