@@ -22,13 +22,18 @@ async fn killed_five_times_while_two_hundred_nodes_join() -> Result<()> {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(27, &["10.1.0.0/18"])).await?;
         let killed = async {
             let mut controller = Controller::start_ready(&rig.control_plane, &[]).await?;
-            for claims in [10, 50, 90, 130, 170] {
+            let mut n_in_the_middle = 0;
+            for claims in [10, 30, 50, 75, 100] {
                 let reached = async || Ok(n_claims(rig) >= claims);
                 rig.cluster.wait_until(&format!("{claims} claims"), SOON, reached).await?;
                 controller.sigkill().await?;
-                ensure!(n_claims(rig) < MANY, "all were served before the kill at {claims} claims");
+                let n_claimed = versions(rig, &[Kind::Block]).await?.len();
+                eprintln!("killed at {n_claimed} claims");
+                n_in_the_middle += usize::from(n_claimed < MANY);
                 controller = Controller::start(&rig.control_plane, &[])?;
             }
+            // Where this process is slow, some kills come too late.
+            ensure!(n_in_the_middle >= 3, "all were served before the other kills");
             Ok(controller)
         };
         let specs = nodes("n", MANY);
@@ -83,25 +88,38 @@ async fn half_finished_grants_are_finished_without_another_claim() -> Result<()>
 /// SIGTERM ends it at once and cleanly, in the middle of work: what was begun is finished, the rest is for the next.
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_ends_it_cleanly_in_the_middle_of_work() -> Result<()> {
+    const WAVE: usize = 60;
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(27, &["10.1.0.0/19"])).await?;
-        let controller = Controller::start_ready(&rig.control_plane, &[]).await?;
-        let specs = nodes("n", 60);
-        let ended = async {
-            rig.cluster.wait_until("ten claims", SOON, async || Ok(n_claims(rig) >= 10)).await?;
-            let log = controller.log().to_owned();
-            let status = controller.sigterm_and_wait().await?;
-            ensure!(status.success(), "it ended with {status}");
-            let log = std::fs::read_to_string(log)?;
-            ensure!(log.contains("all_writes_ended=true"), "writes were cut off:\n{log}");
-            Ok(())
-        };
-        let ((), agents) = tokio::try_join!(ended, join(rig, &specs))?;
-        // Nobody writes any more; what it had begun stands as it was answered.
+        let (mut agents, mut n_left) = (Vec::new(), 0);
+        // Where this process is slow, the signal comes after the work; then there is more of it.
+        for wave in 0..3 {
+            let controller = Controller::start_ready(&rig.control_plane, &[]).await?;
+            let specs = nodes(&format!("n{wave}-"), WAVE);
+            let ended = async {
+                let begun = async || Ok(n_claims(rig) >= wave * WAVE + 10);
+                rig.cluster.wait_until("ten claims", SOON, begun).await?;
+                let log = controller.log().to_owned();
+                let status = controller.sigterm_and_wait().await?;
+                ensure!(status.success(), "it ended with {status}");
+                let log = std::fs::read_to_string(log)?;
+                ensure!(log.contains("all_writes_ended=true"), "writes were cut off:\n{log}");
+                // Nobody writes any more; what it had begun stands as it was answered.
+                Ok(versions(rig, &[Kind::Block]).await?.len())
+            };
+            let (n_claimed, joined) = tokio::try_join!(ended, join(rig, &specs))?;
+            agents.extend(joined);
+            n_left = agents.len() - n_claimed;
+            eprintln!("{n_left} of {WAVE} nodes were left to the next");
+            if n_left > 0 {
+                break;
+            }
+        }
+        ensure!(n_left > 0, "no signal came in the middle of work");
         let controller = Controller::start_ready(&rig.control_plane, &[]).await?;
         wait_ready(rig, &agents).await?;
         wait_claims_stand(rig).await?;
-        ensure!(n_claims(rig) == 60, "{} claims for 60 nodes", n_claims(rig));
+        ensure!(n_claims(rig) == agents.len(), "{} claims for {} nodes", n_claims(rig), agents.len());
         Ok((controller, agents))
     })
     .await

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::chronicle::in_another_second;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::fleet::Fleet;
@@ -17,8 +18,27 @@ use crate::support::rig::{Rig, under_oracle};
 /// For each wait.
 const SOON: Duration = Duration::from_secs(90);
 
-/// How long it lasts.
+/// How long it lasts at least.
 const STORM: Duration = Duration::from_secs(30);
+
+/// How long a slow machine may take until everything has happened that is planted.
+const LONGEST_STORM: Duration = Duration::from_secs(120);
+
+/// What is disturbed.
+const REQUESTS: [(Verb, Kind); 4] = [
+    (Verb::Create, Kind::Block),
+    (Verb::Patch, Kind::Block),
+    (Verb::Delete, Kind::Block),
+    (Verb::Patch, Kind::CiliumNode),
+];
+
+/// By what.
+const FAULTS: [Fault; 4] = [
+    Fault::Delay(Duration::from_millis(700)),
+    Fault::Late(Duration::from_millis(2500)),
+    Fault::AnswerLost,
+    Fault::CutAfter,
+];
 
 /// The nodes of a wave.
 const WAVE: usize = 10;
@@ -30,20 +50,31 @@ const FLAGS: [&str; 4] = ["--min-write-interval", "1s", "--request-timeout", "2s
 #[tokio::test(flavor = "multi_thread")]
 async fn storm_leaves_every_address_with_one_node() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        rig.cluster.create_pool(&pool(0)).await?;
+        let older = rig.cluster.create_pool(&pool(0)).await?;
+        in_another_second(&older).await?;
         rig.cluster.create_pool(&pool(1)).await?;
         let mut proxies = Vec::new();
         for _ in 0..REPLICAS {
             proxies.push(Proxy::start(&rig.control_plane, rig.cluster.bell.clone()).await?);
         }
         let mut fleet = Fleet::new(rig);
-        let until = Instant::now() + STORM;
+        let planted: Vec<Vec<Planted>> = proxies.iter().map(plant).collect();
+        let began = Instant::now();
+        let is_over =
+            || began.elapsed() > STORM && (has_met_all(&planted) || began.elapsed() > LONGEST_STORM);
         let (first, second, third, ()) = tokio::try_join!(
-            suffer(rig, &proxies[0], until, 1),
-            suffer(rig, &proxies[1], until, 2),
-            suffer(rig, &proxies[2], until, 3),
-            load(rig, &mut fleet, until),
+            suffer(rig, &proxies[0], is_over, 1),
+            suffer(rig, &proxies[1], is_over, 2),
+            suffer(rig, &proxies[2], is_over, 3),
+            load(rig, &mut fleet, is_over),
         )?;
+        for (replica, planted) in planted.iter().enumerate() {
+            for planted in planted {
+                eprintln!("replica {replica}: {planted}");
+            }
+        }
+        ensure!(has_met_all(&planted), "something of this never happened in {:?}", began.elapsed());
+        drop(planted);
         fleet.wait_one_more_pod_each(SOON).await?;
         fleet.wait_all_rested(SOON).await?;
         Ok(([first, second, third], proxies))
@@ -63,25 +94,30 @@ fn range(wave: usize) -> Value {
     json!({"ipv4": {"cidrs": cidrs}})
 }
 
+/// Every fault on every request: those on the first request come first.
+fn plant(proxy: &Proxy) -> Vec<Planted> {
+    let faults = REQUESTS.into_iter().flat_map(|request| FAULTS.map(|fault| (request, fault)));
+    let plant =
+        |((verb, kind), fault)| proxy.plant(Requests::new(verb, kind), fault, Often::Sometimes(0.05, 50));
+    faults.map(plant).collect()
+}
+
+/// Whether every fault has happened to some request, and some fault to every request, at any of the replicas.
+fn has_met_all(planted: &[Vec<Planted>]) -> bool {
+    let fired = |request: usize, fault: usize| {
+        planted.iter().any(|of_replica| of_replica[request * FAULTS.len() + fault].fired() > 0)
+    };
+    let every_request =
+        (0..REQUESTS.len()).all(|request| (0..FAULTS.len()).any(|fault| fired(request, fault)));
+    let every_fault = (0..FAULTS.len()).all(|fault| (0..REQUESTS.len()).any(|request| fired(request, fault)));
+    every_request && every_fault
+}
+
 /// The life of one replica: returns the process that survives.
-async fn suffer(rig: &Rig, proxy: &Proxy, until: Instant, seed: u64) -> Result<Controller> {
+async fn suffer(rig: &Rig, proxy: &Proxy, is_over: impl Fn() -> bool, seed: u64) -> Result<Controller> {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let planted: Vec<Planted> =
-        [(Verb::Create, Kind::Block), (Verb::Patch, Kind::Block), (Verb::Delete, Kind::Block)]
-            .into_iter()
-            .chain([(Verb::Patch, Kind::CiliumNode)])
-            .flat_map(|(verb, kind)| {
-                let faults = [
-                    Fault::Delay(Duration::from_millis(700)),
-                    Fault::Late(Duration::from_millis(2500)),
-                    Fault::AnswerLost,
-                    Fault::CutAfter,
-                ];
-                faults.map(|fault| proxy.plant(Requests::new(verb, kind), fault, Often::Sometimes(0.05, 50)))
-            })
-            .collect();
     let mut controller = Controller::start_ready_behind(&rig.control_plane, proxy, &FLAGS).await?;
-    while Instant::now() < until {
+    while !is_over() {
         let pause = Duration::from_millis(rng.u64(200..3000));
         // Storms have no events to wait for.
         match rng.u8(0..6) {
@@ -103,15 +139,12 @@ async fn suffer(rig: &Rig, proxy: &Proxy, until: Instant, seed: u64) -> Result<C
             }
         }
     }
-    for planted in planted {
-        eprintln!("replica {seed}: {planted}");
-    }
     Ok(controller)
 }
 
-async fn load(rig: &Rig, fleet: &mut Fleet<'_>, until: Instant) -> Result<()> {
+async fn load(rig: &Rig, fleet: &mut Fleet<'_>, is_over: impl Fn() -> bool) -> Result<()> {
     let mut wave = 0;
-    while Instant::now() < until {
+    while !is_over() {
         let names = Fleet::names(wave * WAVE..(wave + 1) * WAVE);
         let (leaving, returning) = (names[..WAVE / 2].to_vec(), names[..WAVE / 4].to_vec());
         fleet.join(&names).await?;
