@@ -122,6 +122,8 @@ async fn only_what_is_missing_and_wanted_is_created() -> Result<()> {
         let finalizers = json!({"metadata": {"finalizers": ["example.com/machine"]}});
         rig.cluster.patch(Kind::Node, "unselected", finalizers).await?;
         rig.cluster.delete_node("unselected").await?;
+        // Whom it serves after that, it serves knowing it: it watches Nodes and CiliumNodes separately.
+        let before = join_one(rig, NodeSpec::new("before").label("zone", "a")).await?;
         rig.cluster.delete(Kind::CiliumNode, "unselected").await?;
         let canary = join_one(rig, NodeSpec::new("canary").label("zone", "a")).await?;
         ensure!(
@@ -131,7 +133,7 @@ async fn only_what_is_missing_and_wanted_is_created() -> Result<()> {
         let claims = rig.cluster.claims_of("unselected");
         let claim = claims.first().context("its claim")?;
         ensure!(claim.state == "Held", "{claim:?}");
-        Ok((controller, agent, canary))
+        Ok((controller, agent, before, canary))
     })
     .await
 }
