@@ -11,7 +11,7 @@ CARGO_DENY_VERSION := 0.20
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Each test on a real API server keeps about one core busy.
 TEST_THREADS ?= 2
-# What of tests/it needs no server, by the beginnings of names: `make check` runs it, and `make test-it` the rest.
+# What of tests/it needs no server, by parts of names: `make check` runs it, and `make test-it` the rest.
 SERVERLESS := cli_validate:: docs:: events:: install::image:: layout:: simulation::
 export CARGO_TERM_COLOR ?= auto
 

@@ -1,8 +1,8 @@
-//! How fast the controller serves a cluster that is there already, on a real API server, with and without latency on its
-//! writes. Prints what it measures; judges nothing.
+//! How fast the controller serves a cluster that is there already, on a real API server, with and without latency on
+//! its writes. Prints what it measures; judges nothing.
 //!
-//! Nodes and CiliumNodes are made first, without agents, so that what is measured is the controller and the server. Both
-//! share the machine, and so does this program.
+//! Nodes and CiliumNodes are made first, without agents, so that what is measured is the controller and the server.
+//! Both share the machine, and so does this program.
 
 #[path = "../../tests/it/support/mod.rs"]
 mod support;

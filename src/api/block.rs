@@ -150,7 +150,8 @@ pub struct NodeIPBlockSpec {
     #[schemars(schema_with = "schema::uid")]
     pub cilium_node_uid: Option<String>,
 
-    /// The uid of the CiliumNode that was there when the block was claimed. Absent where it may have stood on one before.
+    /// The uid of the CiliumNode that was there when the block was claimed. Absent where it may have stood on one
+    /// before.
     #[serde(default, rename = "createdForCiliumNodeUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::uid")]
     pub created_for_cilium_node_uid: Option<String>,

@@ -164,8 +164,8 @@ pub fn merge_patch(write: &PoolStatusWrite) -> Value {
         "metadata": { "uid": write.uid.as_str(), "resourceVersion": write.revision.to_string() },
         "status": wire,
     });
-    // What a merge patch does not name stays: the counts of a family that the pool has no more would stand for ever, and
-    // so would the difference to what they should be.
+    // What a merge patch does not name stays: the counts of a family that the pool has no more would stand for ever,
+    // and so would the difference to what they should be.
     for family in Family::ALL.iter().filter(|family| !status.families.contains_key(family)) {
         patch["status"][family.as_str()] = Value::Null;
     }

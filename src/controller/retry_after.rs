@@ -1,8 +1,8 @@
 //! What the API server's flow control asks for, made readable.
 //!
-//! It answers 429 in plain text, and says in the header `Retry-After` how many seconds to wait (Kubernetes, API Priority
-//! and Fairness; RFC 6585 section 4). kube reads bodies only. So this layer puts the header's words into a body that kube
-//! reads: a `Status`, as the API server itself sends it elsewhere.
+//! It answers 429 in plain text, and says in the header `Retry-After` how many seconds to wait (Kubernetes, API
+//! Priority and Fairness; RFC 6585 section 4). kube reads bodies only. So this layer puts the header's words into a
+//! body that kube reads: a `Status`, as the API server itself sends it elsewhere.
 
 use std::time::Duration;
 

@@ -120,6 +120,10 @@ pub async fn run(
         return Ok(());
     };
     if options.purpose == Purpose::DryRun {
+        let differences = world.check();
+        if !differences.is_empty() {
+            return Err(BrokenInvariant { differences }.into());
+        }
         dry_run::report(world, options.policy, Clock::start().now());
         stop.cancel();
         return Ok(());
@@ -147,8 +151,8 @@ pub async fn run(
 }
 
 /// Takes in lists until the world is whole. CiliumNodes are listed after claims (safety rule 6), so that a block that
-/// was claimed and published in between is seen at least once; Nodes too, so that what is known of them is not older than
-/// any claim of the first list. `None` when told to stop.
+/// was claimed and published in between is seen at least once; Nodes too, so that what is known of them is not older
+/// than any claim of the first list. `None` when told to stop.
 async fn gather(
     inputs: &mut mpsc::Receiver<Input>,
     tasks: &mut Tasks,
@@ -310,8 +314,8 @@ impl Loop {
         if differences.is_empty() { Ok(()) } else { Err(BrokenInvariant { differences }) }
     }
 
-    /// Carries to its end what is on its way: a write that is cut off would have to be settled by the next process. What
-    /// has not begun never begins. Whether all ended in time.
+    /// Carries to its end what is on its way: a write that is cut off would have to be settled by the next process.
+    /// What has not begun never begins. Whether all ended in time.
     async fn finish(&mut self, end: &anyhow::Result<()>, inputs: &mut mpsc::Receiver<Input>) -> bool {
         self.slots.close();
         self.reporter.ends(end);

@@ -383,7 +383,8 @@ mod tests {
         assert_eq!(cidr("0.0.0.0/0").size(), 1 << 32);
     }
 
-    /// Those that end with the last IPv4 address begin outside of IPv4: as `IpAddr`s their last sorts before their first.
+    /// Those that end with the last IPv4 address begin outside of IPv4: as `IpAddr`s their last sorts before their
+    /// first.
     #[test]
     fn entries_are_found_by_position_whatever_family_a_prefix_ends_in() {
         let keys =

@@ -37,7 +37,7 @@ pub struct Claim {
     pub revision: Revision,
     /// When the object was created, in seconds since the epoch; decides the order of CIDRs on the node.
     pub created: i64,
-    /// Whether somebody deletes the object. The finalizer keeps it, and it counts as held.
+    /// Whether somebody deletes the object. As long as our finalizer keeps it, it counts as before.
     pub deleting: bool,
     /// Its finalizers, ours ([`Claim::FINALIZER`]) and those of others.
     pub finalizers: Vec<String>,

@@ -24,8 +24,8 @@ pub enum Taker {
     Claim,
     /// The same, while its creation is on its way.
     Pending,
-    /// The claim of this range, which went in a way that claims do not go. It takes the range until the watch of
-    /// CiliumNodes has passed this revision.
+    /// The claim of this range, which went in a way that claims do not go. It takes the range until
+    /// it is made again, or its lost node is known to have nothing of it later than this revision.
     Vanished(Revision),
     /// It stands on the CiliumNode of this name, claimed or not; kept by [`Ledger::set_standing`] only.
     Standing(NodeName),
@@ -156,8 +156,8 @@ impl Ledger {
     /// Puts these pools in place of those before. Only the spaces of pools whose blocks change are computed anew.
     ///
     /// Of two pools that overlap the older (by creation, then uid) keeps the whole of every range that it
-    /// declares, in whatever state; the newcomer loses every block that overlaps one. What a pool in `reserved` is known
-    /// to declare it keeps in the same way, and gives none of it out.
+    /// declares, in whatever state; the newcomer loses every block that overlaps one. What a pool in `reserved` is
+    /// known to declare it keeps in the same way, and gives none of it out.
     pub fn set_pools<'a>(
         &mut self,
         pools: &'a BTreeMap<PoolName, Pool>,
@@ -291,8 +291,8 @@ impl Ledger {
         self.declared.overlapping(cidr.enlarged(1)).map(|(_, section)| section.clone()).collect()
     }
 
-    /// The pools that declare an address of `cidr`, in whatever state: how many of their blocks are free may change with
-    /// whoever takes it.
+    /// The pools that declare an address of `cidr`, in whatever state: how many of their blocks are free may change
+    /// with whoever takes it.
     pub fn pools_over(&self, cidr: Cidr) -> impl Iterator<Item = &PoolName> {
         self.declared.overlapping(cidr).map(|(_, (pool, _))| pool)
     }

@@ -158,9 +158,9 @@ impl World {
         }
     }
 
-    /// A claim of a lost node that vanished leaves nothing behind but what is seen to stand on its CiliumNode, once that has a version
-    /// later than the vanishing, or is known not to exist. To have read the version from before it is not enough: a
-    /// replica that has not heard may still patch that one.
+    /// A claim of a lost node that vanished leaves nothing behind but what is seen to stand on its CiliumNode, once
+    /// that has a version later than the vanishing, or is known not to exist. To have read the version from before it
+    /// is not enough: a replica that has not heard may still patch that one.
     pub(super) fn settle_vanished(&mut self, node: &NodeName) {
         if self.nodes.contains_key(node) {
             return;

@@ -12,14 +12,13 @@ use super::objects::{CiliumNode, Node};
 use super::observe::{Contradiction, Kind, Listing, Object, Observation, PoolObject, Unreadable};
 use super::pause::Cause;
 use super::write::{Answer, Effect, ObjectKey, Outcome, Seen};
-use super::{KnownClaim, Now};
-use super::{World, reservations};
+use super::{KnownClaim, Now, World, reservations};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::Cidr;
 use crate::ipam::claim::{Claim, ClaimState};
 use crate::ipam::ledger::Taker;
 use crate::ipam::names::{NodeName, PoolName, Revision};
-use crate::ipam::pool::Pool;
+use crate::ipam::pool::{Pool, Reservation};
 
 /// Where an object was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +86,9 @@ impl World {
                 }
             }
         }
+        let taught_nothing = effect == Effect::Read
+            && matches!(&key, ObjectKey::CiliumNode(name)
+                if !self.cilium_nodes.contains_key(name) && !self.absences.contains_key(name));
         if let ObjectKey::Claim(cidr) = key {
             // The claim, where there is one, is entered by now.
             self.release(cidr, &Taker::Pending);
@@ -103,6 +105,8 @@ impl World {
             match failed {
                 Some(cause) => serving.pause.lengthen(cause, now),
                 None if effect == Effect::Write => serving.pause.end(),
+                // What it found the world knows to be overtaken. The watch is about to tell.
+                None if taught_nothing => serving.pause.lengthen(Cause::Nothing, now),
                 None => {}
             }
             self.mark(&node);
@@ -303,8 +307,9 @@ impl World {
         self.mark_holders_of_overlapping(cidr);
     }
 
-    /// A claim that overlaps others keeps all of them from being published (safety rule 2), so each looks again.
-    fn mark_holders_of_overlapping(&mut self, cidr: Cidr) {
+    /// What overlaps a claim keeps it from being published (safety rules 2 and 6), so its holder looks again when that
+    /// comes or goes.
+    pub(super) fn mark_holders_of_overlapping(&mut self, cidr: Cidr) {
         let holders: Vec<NodeName> = self
             .ledger
             .overlapping_claims(cidr)
@@ -346,6 +351,7 @@ impl World {
         self.ledger.set_standing(node, standing);
         for cidr in changed {
             self.mark_pools_over(cidr);
+            self.mark_holders_of_overlapping(cidr);
         }
         self.wake_waiting();
     }
@@ -361,8 +367,7 @@ impl World {
         };
         self.agenda.mark_pool(&name);
         let before = self.pools.insert(name.clone(), pool);
-        let declares = self.pools.get(&name).map(PoolObject::declaration);
-        if before.as_ref().map(PoolObject::declaration) != declares {
+        if before.as_ref().map(what_counts) != self.pools.get(&name).map(what_counts) {
             self.pools_changed();
         }
     }
@@ -457,4 +462,10 @@ impl World {
             self.own_addresses.remove(&key);
         }
     }
+}
+
+/// What nodes and their blocks depend on of a pool. Blocks of one that can't be read rest until it is mended, or
+/// deleted.
+fn what_counts(pool: &PoolObject) -> (Result<&Pool, &Reservation>, bool) {
+    (pool.declaration(), pool.deleting)
 }

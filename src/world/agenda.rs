@@ -125,7 +125,7 @@ impl Agenda {
         self.doubts.iter().copied()
     }
 
-    pub(super) fn clear_doubts(&mut self) {
-        self.doubts.clear();
+    pub(super) fn retain_doubts(&mut self, is_left: impl FnMut(&Cidr) -> bool) {
+        self.doubts.retain(is_left);
     }
 }

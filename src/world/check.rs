@@ -1,7 +1,7 @@
 //! The self-check: what the world derives must equal what its objects say, computed anew.
 //!
-//! Run by tests after each step, and by the controller now and then. A difference is a broken invariant of
-//! ours, never bad input.
+//! Run by tests after each step, and by the controller at its start and at intervals. A difference is a broken invariant
+//! of ours, never bad input, and ends the process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -58,8 +58,8 @@ pub struct KnownClaim {
     pub confirmed: Revision,
 }
 
-/// A claim that went in any way but by its states. Its block stays taken: for a node that lives the claim is made again,
-/// and for one that is gone its CiliumNode has to be known as of later than that (safety rule 6).
+/// A claim that went in any way but by its states. Its block stays taken: for a node that lives the claim is made
+/// again, and for one that is gone its CiliumNode has to be known as of later than that (safety rule 6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vanished {
     /// The block, or the range that an unreadable claim seemed to take.
@@ -425,6 +425,7 @@ impl World {
     fn release(&mut self, cidr: Cidr, taker: &Taker) {
         if self.ledger.release(cidr, taker) {
             self.mark_pools_over(cidr);
+            self.mark_holders_of_overlapping(cidr);
         }
     }
 }

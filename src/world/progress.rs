@@ -1,7 +1,7 @@
 //! What is under way, who is decided for next, and until when nobody is.
 //!
-//! Keeps one invariant: at most one write about an object is under way, and nothing is decided for a node while an answer
-//! about what it holds is still to come.
+//! Keeps one invariant: at most one write about an object is under way, and nothing is decided for a node while an
+//! answer about what it holds is still to come.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,7 +22,8 @@ impl World {
         self.pool_pauses.get(pool).copied().unwrap_or_default()
     }
 
-    /// Whether a write for this node or about a claim of its is under way, or such a claim is known from an answer only.
+    /// Whether a write for this node or about a claim of its is under way, or such a claim is known from an answer
+    /// only.
     ///
     /// The write may be another node's: a claim that has not been heard of may be in the way of one that is being made.
     #[must_use]
@@ -164,7 +165,12 @@ impl World {
 
     /// Doubts are being settled.
     pub fn begin_doubts(&mut self, reads: &[Write], now: Now) {
-        self.agenda.clear_doubts();
+        let asked: BTreeSet<ObjectKey> = reads.iter().map(Write::key).collect();
+        // One about a claim that is written or read just now is asked when that is over.
+        let claims = &self.claims;
+        self.agenda.retain_doubts(|cidr| {
+            claims.get(cidr).is_some_and(|known| !known.shown) && !asked.contains(&ObjectKey::Claim(*cidr))
+        });
         for read in reads {
             self.depart(read, now);
         }

@@ -293,20 +293,29 @@ impl Write {
                     && publication.added.iter().all(|cidr| found.pod_cidrs.contains(cidr))
                     && publication.entries.keys().all(|address| found.pool.contains(*address))
             }
-            _ => false,
+            (
+                Self::CreateClaim(_)
+                | Self::UpdateClaim(_)
+                | Self::Publish(_)
+                | Self::ConfirmClaims(_)
+                | Self::ReadClaim(..)
+                | Self::ReadCiliumNode(_)
+                | Self::ReadNode(..)
+                | Self::Touch(_)
+                | Self::Ping(_)
+                | Self::CreateCiliumNode(_)
+                | Self::PoolStatus(_)
+                | Self::PoolFinalizers(_),
+                _,
+            ) => false,
         }
     }
-}
 
-impl Write {
-    /// Whether what was found shows that this write was accepted and comes about later: a deletion that the finalizer of
-    /// somebody else holds up.
+    /// Whether what was found shows that this write was accepted and comes about later: a deletion that the finalizer
+    /// of somebody else holds up.
     #[must_use]
     pub fn is_held_up(&self, found: &Seen) -> bool {
-        match (self, found) {
-            (Self::UpdateClaim(update), Seen::Claim(_)) => update.change == ClaimChange::Delete,
-            _ => false,
-        }
+        matches!((self, found), (Self::UpdateClaim(update), Seen::Claim(_)) if update.change == ClaimChange::Delete)
     }
 }
 

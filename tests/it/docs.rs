@@ -1,5 +1,5 @@
-//! What the documents name exists: `path::name` in them is a name in that file, so that a reader who follows a rule to its
-//! code arrives there.
+//! What the documents name exists: `path::name` in them is a name in that file, so that a reader who follows a rule to
+//! its code arrives there.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -90,8 +90,8 @@ fn pool_parts() -> impl Strategy<Value = PoolParts> {
         })
 }
 
-/// Pools `a` and `b` and so on, and what remains of those that can't be read; `a` always can. `b` has the smaller uid, so
-/// that the uid and not the name decides between equal ages.
+/// Pools `a` and `b` and so on, and what remains of those that can't be read; `a` always can. `b` has the smaller uid,
+/// so that the uid and not the name decides between equal ages.
 fn pools_of(universe: Cidr, parts: &[PoolParts]) -> (BTreeMap<PoolName, Pool>, Vec<Reservation>) {
     let family = universe.family();
     let (mut pools, mut reserved) = (BTreeMap::new(), Vec::new());

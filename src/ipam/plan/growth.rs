@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::{Unmet, View};
 use crate::ipam::addresses::AddressSet;
 use crate::ipam::block::{Cidr, Family};
+use crate::ipam::claim::Claim;
 use crate::ipam::expand::{Demand, MINIMUM_FOR_START};
 use crate::ipam::finding::{Finding, FindingKind};
 use crate::ipam::ledger::Taker;
@@ -83,7 +84,9 @@ impl<'a> View<'a> {
             FindingKind::NoPool,
             Kind::Node,
             self.node.name.as_str(),
-            format!("its {family} blocks are nearly full, and no pool selects it: it gets no more"),
+            format!(
+                "its {family} blocks are nearly full, and no pool that can be read selects it: it gets no more"
+            ),
         ))
     }
 
@@ -92,9 +95,15 @@ impl<'a> View<'a> {
         Write::CreateClaim(self.new_claim(cidr, pool, withheld, Some(self.cilium_node.uid.clone()), now))
     }
 
-    /// The claim of a block that had one before, or that stands: nobody knows where its addresses are in use.
-    fn claim_again(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Write {
+    /// The claim of a block that stands and has none: nobody knows where else it has stood.
+    fn claim_of_standing(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Write {
         Write::CreateClaim(self.new_claim(cidr, pool, withheld, None, now))
+    }
+
+    /// The claim of a block that had one before: all that was fixed in that stays as it was.
+    fn claim_again(&self, lost: &Claim, now: Now) -> Write {
+        let (withheld, created_for) = (lost.withheld.clone(), lost.created_for.clone());
+        Write::CreateClaim(self.new_claim(lost.cidr, &lost.pool, withheld, created_for, now))
     }
 
     fn new_claim(
@@ -125,7 +134,7 @@ impl<'a> View<'a> {
             .vanished_of(&self.node.name)
             .filter_map(|vanished| vanished.claim.as_ref())
             .filter(|claim| self.world.claim(claim.cidr).is_none())
-            .map(|claim| self.claim_again(claim.cidr, &claim.pool, claim.withheld.clone(), now))
+            .map(|claim| self.claim_again(claim, now))
             .collect();
         if !vanished.is_empty() {
             return vanished;
@@ -148,7 +157,7 @@ impl<'a> View<'a> {
                 for (first, last) in self.cilium_node.pool.runs_within(cidr.first(), cidr.last()) {
                     withheld.remove_run(first, last);
                 }
-                Some(self.claim_again(*cidr, &pool.name, withheld, now))
+                Some(self.claim_of_standing(*cidr, &pool.name, withheld, now))
             })
             .collect()
     }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | Held | Held | the Node came back under a new uid |
 //! | Held | Releasing (NodeGone) | Node and CiliumNode are gone |
-//! | Held | Releasing (Unused) | it never stood, and overlaps a claim that does, or its node can't complete its first set |
+//! | Held | Releasing (Unused) | it can't be in use, and gives way to an overlap or to other nodes that wait |
 //! | Releasing | Held | the node returned, or it was found to stand after all |
 //! | Releasing | Cooling | a version of the CiliumNode later than the move shows it absent, or there is no CiliumNode |
 //! | Releasing (Unused) | gone | the same proof |
@@ -146,8 +146,8 @@ fn yields_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> b
     false
 }
 
-/// Whether the block of a claim may be in use on its node: it stands there, or it may have stood on a CiliumNode that is
-/// gone (safety rules 3 and 6).
+/// Whether the block of a claim may be in use on its node: it stands there, or it may have stood on a CiliumNode that
+/// is gone (safety rules 3 and 6).
 ///
 /// An agent whose CiliumNode is deleted goes on with the addresses that it had, and the one that it makes anew shows
 /// none. So only the CiliumNode for which the claim was made can tell. (Times can't: each API server stamps its own.)

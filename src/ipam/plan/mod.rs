@@ -266,7 +266,8 @@ impl<'a> View<'a> {
             .filter(|claim| claim.is_published_state())
     }
 
-    /// Those of them that the agent has, or will have as soon as it is told. One that something overlaps is no capacity.
+    /// Those of them that the agent has, or will have as soon as it is told. One that something overlaps is no
+    /// capacity.
     fn offering(&self) -> impl Iterator<Item = &'a Claim> {
         self.world
             .claims_of(&self.node.name)

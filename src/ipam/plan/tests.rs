@@ -91,6 +91,17 @@ impl Cluster {
         node(&self.world, &NodeName::from(name), policy, self.now)
     }
 
+    /// The nodes that are decided for, until nobody is due; what is decided counts as under way.
+    fn drain(&mut self) -> Vec<String> {
+        let mut decided = Vec::new();
+        while let Some(node) = self.world.next_node().cloned() {
+            decided.push(node.to_string());
+            let plan = self.plan(node.as_str());
+            self.world.begin(&plan, self.now);
+        }
+        decided
+    }
+
     /// What would be done for a node, and is then under way.
     #[track_caller]
     fn expect(&mut self, name: &str, expected: &str) {

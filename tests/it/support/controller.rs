@@ -199,8 +199,8 @@ pub(crate) async fn dry_run(control_plane: &ControlPlane) -> Result<Vec<String>>
     }
     let proposed: Vec<_> =
         text.lines().filter(|line| line.starts_with("would ")).map(str::to_owned).collect();
-    // The last line proves that it came to its end and that no line was missed. A read is proposed where a write depends
-    // on it, and is none itself.
+    // The last line proves that it came to its end and that no line was missed. A read is proposed where a write
+    // depends on it, and is none itself.
     let n_writes = proposed.iter().filter(|line| !line.starts_with("would first ")).count();
     let end = format!("proposed {n_writes} writes");
     if text.lines().last() != Some(end.as_str()) {

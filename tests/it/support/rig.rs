@@ -73,9 +73,9 @@ impl Rig {
     }
 }
 
-/// Runs `test` on a fresh rig, and then the ending ([`Rig::assert_settled`]). What the test returns lives until then: the
-/// controller, for one, which may have something to write yet. On failure the ends of all logs are printed. Nothing is
-/// kept.
+/// Runs `test` on a fresh rig, and then the ending ([`Rig::assert_settled`]). What the test returns lives until then:
+/// the controller, for one, which may have something to write yet. On failure the ends of all logs are printed. Nothing
+/// is kept.
 pub(crate) async fn under_oracle<T>(
     options: Options,
     test: impl AsyncFnOnce(&Rig) -> Result<T>,

@@ -75,7 +75,9 @@ fn a_block_rests_until_its_pool_can_be_read_or_goes() {
         cluster.expect("a", "waits for Objects");
         cluster.pass(30);
         cluster.expect("a", "waits for Objects");
+        cluster.drain();
         cluster.observe(mended);
+        assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")), "{mended}");
         cluster.expect("a", "free 10.0.0.0/28, which was node a's");
     }
 }

@@ -92,3 +92,23 @@ fn a_block_on_which_another_node_has_anything_standing_is_nobodys() {
         Cluster::of("pool p 10.0.0.0/27 28\nnode a 1\nciliumnode a @50\nciliumnode x @51 10.0.0.3/32");
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
 }
+
+#[test]
+fn who_was_overlapped_looks_again_when_the_other_is_gone() {
+    // By a claim.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 27\nnode a 1\nciliumnode a @50 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @40\n\
+         claim 10.0.0.0/27 gone 1 Cooling/NodeGone @45",
+    );
+    cluster.drain();
+    cluster.delete(Kind::Claim, "10.0.0.0-27", 110);
+    assert_eq!(cluster.drain(), ["a", "gone"]);
+    // By what stands on another node.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 27\nnode a 1\nciliumnode a @50 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @40\n\
+         ciliumnode gone @51 10.0.0.0/27",
+    );
+    cluster.drain();
+    cluster.delete(Kind::CiliumNode, "gone", 110);
+    assert!(cluster.drain().contains(&"a".to_owned()));
+}

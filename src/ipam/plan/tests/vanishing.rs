@@ -24,9 +24,9 @@ fn a_claim_that_vanished_while_its_ciliumnode_was_away_is_still_the_nodes() {
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     let plan = cluster.plan("a");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
-    // The agent may be using it, and this CiliumNode does not show it.
+    // The agent may be using it, and this CiliumNode, for which it was not made, does not show it.
     let [Write::CreateClaim(again)] = &plan.writes[..] else { panic!("{plan:?}") };
-    assert_eq!(again.created_for, None);
+    assert_eq!(again.created_for, Some("cn-a".into()));
 }
 
 #[test]
@@ -93,4 +93,19 @@ fn nothing_is_published_while_a_claim_that_vanished_is_not_made_again() {
     cluster.observe("claim 10.0.0.16/28 a 1 Held @121");
     cluster.settle(ObjectKey::Claim("10.0.0.16/28".parse().unwrap()), "a", Effect::Write, Seen::Nothing);
     cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
+}
+
+#[test]
+fn a_claim_that_was_given_back_and_is_made_again_can_be_given_back_again() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Releasing/Unused @40",
+    );
+    cluster.expect("a", "free 10.0.0.0/31, which was node a's");
+    // Its deletion has no answer, and the read after it does not say in what state it went.
+    let key = ObjectKey::Claim("10.0.0.0/31".parse().unwrap());
+    cluster.settle(key, "a", Effect::Write, Seen::Absent(Some(Revision(110))));
+    let plan = cluster.plan("a");
+    let [Write::CreateClaim(again)] = &plan.writes[..] else { panic!("{plan:?}") };
+    // It has never stood on another CiliumNode, and that has not changed.
+    assert_eq!(again.created_for, Some("cn-a".into()));
 }
