@@ -24,8 +24,8 @@ pub enum Taker {
     Claim,
     /// The same, while its creation is on its way.
     Pending,
-    /// The claim of this range, which went in a way that claims do not go. It takes the range until
-    /// it is made again, or its lost node is known to have nothing of it later than this revision.
+    /// The claim of this range, which went in a way that claims do not go. It takes the range until it is
+    /// made again, or its lost node is known to have nothing of it later than this revision.
     Vanished(Revision),
     /// It stands on the CiliumNode of this name, claimed or not; kept by [`Ledger::set_standing`] only.
     Standing(NodeName),

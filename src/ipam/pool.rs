@@ -147,8 +147,12 @@ impl Pool {
     pub fn most_offered(&self, family: Family) -> u128 {
         let Some(ranges) = self.families.get(&family) else { return 0 };
         let size = 1u128 << family.bits().saturating_sub(ranges.block_prefix).min(127);
-        let withholds = family == Family::V4 && self.first_last == FirstLast::Withheld && size > 2;
-        if withholds { size - 2 } else { size }
+        if self.withholds_ends(family, size) { size - 2 } else { size }
+    }
+
+    /// Whether the first and the last address of a block of this size are not offered.
+    fn withholds_ends(&self, family: Family, size: u128) -> bool {
+        family == Family::V4 && self.first_last == FirstLast::Withheld && size > 2
     }
 
     /// The addresses of `block` that this pool does not offer: exclusions, first and last address, and whatever of
@@ -165,7 +169,7 @@ impl Pool {
                 withheld.insert_cidr(*exclusion);
             }
         }
-        if block.family() == Family::V4 && self.first_last == FirstLast::Withheld && block.size() > 2 {
+        if self.withholds_ends(block.family(), block.size()) {
             withheld.insert(block.first_address());
             withheld.insert(block.last_address());
         }

@@ -1,7 +1,5 @@
 //! Claims that were not left alone: removed by force, overlapping, or moved by a request whose answer was lost.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use kube::api::DynamicObject;
 use serde_json::json;
@@ -212,18 +210,10 @@ async fn moves_without_an_answer_are_settled_by_reading() -> Result<()> {
         .await?;
         // Its rest ends while the store hangs, so that the write that ends it has no answer, and the reads that are to
         // settle it have none either.
-        let log = || std::fs::read_to_string(controller.log());
         signal_etcd(rig, "STOP").await?;
-        let hung = async {
-            while !log()?.contains("read failed") {
-                // The log of another process tells nobody that it has grown.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            anyhow::Ok(())
-        };
-        let hung = tokio::time::timeout(SOON, hung).await;
+        let hung = controller.wait_logged("read failed", SOON).await;
         signal_etcd(rig, "CONT").await?;
-        hung.context("no write was given up")??;
+        hung.context("no write was given up")?;
 
         wait_ready(rig, &next).await?;
         stays.allocate("ns/pod")?;
@@ -232,7 +222,8 @@ async fn moves_without_an_answer_are_settled_by_reading() -> Result<()> {
         let expected = ["lost Releasing NodeGone", "lost Cooling NodeGone", "gone", "next Held"];
         ensure!(story == expected, "{story:?}, {}", pool_status(rig, "p"));
         ensure!(rig.cluster.object(Kind::Block, &claim_name("10.1.0.16/28")).is_some());
-        ensure!(log()?.contains("settled by reading"), "nothing was settled by reading");
+        let log = std::fs::read_to_string(controller.log())?;
+        ensure!(log.contains("settled by reading"), "nothing was settled by reading");
         Ok((controller, stays, next))
     })
     .await
