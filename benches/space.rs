@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::Duration;
 
-use cilium_node_ipam::ipam::addresses::AddressSet;
-use cilium_node_ipam::ipam::block::{Cidr, Family};
-use cilium_node_ipam::ipam::grid::{Declared, Grid};
-use cilium_node_ipam::ipam::ledger::{Ledger, Taker};
-use cilium_node_ipam::ipam::pool::{
+use cilium_node_ipam::ledger::free_blocks::Space;
+use cilium_node_ipam::ledger::grid::{Declared, Grid};
+use cilium_node_ipam::ledger::{Ledger, Taker};
+use cilium_node_ipam::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode,
 };
-use cilium_node_ipam::ipam::space::Space;
+use cilium_node_ipam::net::addresses::AddressSet;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 /// A pool of one range, cut into blocks of one address, so that 2^24 of them fit into a /8.

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::CommandFactory as _;
 
 use crate::cli::Command;
-use crate::controller::events::EventReason;
-use crate::ipam::account::{Cause, Step};
-use crate::ipam::finding::FindingKind;
+use crate::model::finding::FindingKind;
+use crate::model::status::ConditionReason;
+use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::tests::{Described, described};
-use crate::world::status::ConditionReason;
+use crate::view::block_event::{Cause, Step};
 
 /// The rows of every table under `## {heading}` whose first column is called `column`: the code in their first cell,
 /// and all cells.

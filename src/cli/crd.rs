@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
-use crate::api::crds;
+use crate::wire::crds;
 
 /// Prints the CustomResourceDefinitions of NodeIPPool and NodeIPBlock.
 ///

@@ -13,15 +13,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::api::cilium_node::ManagedFields;
-use crate::cilium::settings;
 use crate::controller::client::Clients;
 use crate::controller::run::{Options, Purpose};
 use crate::controller::tasks::Tasks;
-use crate::ipam::block::Family;
-use crate::ipam::plan::{CiliumNodeOrigin, Policy};
+use crate::model::node::Mode;
+use crate::net::cidr::Family;
+use crate::plan::{CiliumNodeOrigin, Policy};
+use crate::publisher::settings;
 use crate::telemetry::{Telemetry, http, logs};
-use crate::world::objects::Mode;
+use crate::wire::cilium_node::ManagedFields;
 
 /// Run the controller: give nodes blocks of the pools that select them, and more as they fill.
 ///

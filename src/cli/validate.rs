@@ -1,6 +1,6 @@
 //! `cilium-node-ipam validate`: checks files of pools without a cluster.
 //!
-//! Reads, asks [`crate::api::check`], prints; knows no rule itself.
+//! Reads, asks [`crate::wire::check`], prints; knows no rule itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use crate::api::{FieldError, check};
-use crate::ipam::block::Cidr;
-use crate::ipam::pool::Pool;
+use crate::model::pool::Pool;
+use crate::net::cidr::Cidr;
+use crate::wire::{FieldError, check};
 
 /// The exit code when something was found.
 const FINDINGS: u8 = 1;

@@ -12,9 +12,9 @@ use tower::util::MapResponseLayer;
 use super::retry_after;
 use super::timeline::{Timeline, WentBack};
 use super::watch::WATCH_SECONDS;
-use crate::api::watched::{Watched, Wire};
-use crate::ipam::names::Revision;
-use crate::world::observe::Object;
+use crate::model::names::Revision;
+use crate::model::observation::Object;
+use crate::wire::watched::{Watched, Wire};
 
 /// How this controller signs its writes; constant across versions.
 pub const FIELD_MANAGER: &str = "cilium-node-ipam";

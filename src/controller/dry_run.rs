@@ -1,9 +1,10 @@
 //! `run --dry-run`: what would be written to the cluster as it stands, and nothing is.
 
-use crate::ipam::plan::{self, Policy};
-use crate::ipam::report::{self, PoolPlan};
-use crate::world::write::{Effect, Write};
-use crate::world::{Now, World};
+use crate::model::plan::PoolPlan;
+use crate::model::request::{Effect, Write};
+use crate::model::time::Now;
+use crate::plan::{self, Policy};
+use crate::world::World;
 
 /// The writes that follow from the world as it stands, in order. Writes that depend on the answer to one of them are
 /// not among them.
@@ -17,7 +18,7 @@ pub fn writes(mut world: World, policy: Policy, now: Now) -> Vec<Write> {
         writes.extend(plan.writes);
     }
     while let Some(pool) = world.next_pool().cloned() {
-        let status = report::pool(&world, &pool, now);
+        let status = plan::pool(&world, &pool, now);
         world.begin_status(&pool, &status, now);
         if let PoolPlan::Write(write) = status {
             writes.push(write);
@@ -28,7 +29,7 @@ pub fn writes(mut world: World, policy: Policy, now: Now) -> Vec<Write> {
 
 /// Prints them, a line each, and how many there are.
 pub(super) fn report(world: World, policy: Policy, now: Now) {
-    if let crate::world::objects::Mode::Passive(why) = world.mode() {
+    if let crate::model::node::Mode::Passive(why) = world.mode() {
         println!("writes nothing: {why}");
     }
     let writes = writes(world, policy, now);

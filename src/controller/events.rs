@@ -14,10 +14,10 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::client::FIELD_MANAGER;
-use crate::api::{GROUP, VERSION};
-use crate::ipam::names::{NodeName, PoolName, Uid};
-use crate::ipam::stable_names;
+use crate::model::names::{NodeName, PoolName, Uid};
+use crate::telemetry::event_reason::{EventFate, EventReason, Tone};
 use crate::telemetry::metrics::Metrics;
+use crate::wire::{GROUP, VERSION};
 
 /// How many events of each tone may wait. The start of a cluster of a thousand nodes brings one a node; more are not
 /// worth the memory, and are dropped.
@@ -27,123 +27,6 @@ pub const INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// The pause after each event: at most 20 a second, which is little beside the two writes a node, hundreds a second,
 /// of a cluster that starts.
 const PAUSE: Duration = Duration::from_millis(50);
-
-stable_names! {
-    /// The reasons of events.
-    pub enum EventReason {
-        /// Blocks stand on the CiliumNode of the Node; its agent may use them.
-        BlocksPublished,
-        /// The Node came back, and the blocks that it had are held for it again.
-        BlocksReturned,
-        /// The Node could not be given enough to start, and what it got went back to the pool.
-        BlocksGivenBack,
-        /// No pool of the Node has a free block.
-        NoCapacity,
-        /// The Node asks for more than its first pool allows it.
-        NodeAtLimit,
-        /// The Node is nearly full, and no pool selects it.
-        NoPool,
-        /// A block of the Node overlaps something else, and is not published.
-        Overlap,
-        /// A block of the Node and an overlapping one of another Node both stand.
-        BothStand,
-        /// Somebody deletes a claim of the Node.
-        ClaimBeingDeleted,
-        /// The CiliumNode of the Node has an address or prefix that can't be read.
-        MalformedCiliumNode,
-        /// The CiliumNode of the Node asks for more addresses at start than it offers.
-        MinAllocate,
-        /// The pool has no free block any more.
-        Exhausted,
-        /// The pool has free blocks again.
-        CapacityReturned,
-        /// The pool shares addresses with an older one and does not get them.
-        Overlapping,
-        /// The pool can't be read.
-        InvalidPool,
-    }
-}
-
-/// Whether an event tells of something good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tone {
-    Normal,
-    Warning,
-}
-
-impl EventReason {
-    fn tone(self) -> Tone {
-        match self {
-            Self::BlocksPublished | Self::BlocksReturned | Self::CapacityReturned => Tone::Normal,
-            Self::BlocksGivenBack
-            | Self::NoCapacity
-            | Self::NodeAtLimit
-            | Self::NoPool
-            | Self::Overlap
-            | Self::BothStand
-            | Self::ClaimBeingDeleted
-            | Self::MalformedCiliumNode
-            | Self::MinAllocate
-            | Self::Exhausted
-            | Self::Overlapping
-            | Self::InvalidPool => Tone::Warning,
-        }
-    }
-
-    /// As the API of events writes its tone.
-    #[cfg(test)]
-    pub(crate) fn tone_name(self) -> &'static str {
-        match self.tone() {
-            Tone::Normal => "Normal",
-            Tone::Warning => "Warning",
-        }
-    }
-
-    /// What the controller was doing, as the API of events asks.
-    fn action(self) -> &'static str {
-        match self {
-            Self::BlocksPublished => "Publish",
-            Self::BlocksReturned => "Hold",
-            Self::BlocksGivenBack => "Release",
-            Self::NoCapacity | Self::NodeAtLimit | Self::NoPool => "Claim",
-            Self::Overlap
-            | Self::BothStand
-            | Self::ClaimBeingDeleted
-            | Self::MalformedCiliumNode
-            | Self::MinAllocate => "Plan",
-            Self::Exhausted | Self::CapacityReturned | Self::Overlapping | Self::InvalidPool => "Report",
-        }
-    }
-}
-
-/// What became of an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventFate {
-    /// The API server has it.
-    Created,
-    /// One of the same reason on the same object was created less than [`INTERVAL`] ago.
-    HeldBack,
-    /// Too many waited.
-    Dropped,
-    /// The API server refused it or did not answer.
-    Failed,
-}
-
-impl EventFate {
-    /// Every fate.
-    pub const ALL: [Self; 4] = [Self::Created, Self::HeldBack, Self::Dropped, Self::Failed];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::HeldBack => "held_back",
-            Self::Dropped => "dropped",
-            Self::Failed => "failed",
-        }
-    }
-}
 
 /// The object that an event is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,8 +1,8 @@
 //! Everything that can cause work, as one closed enum. What is no variant here triggers nothing.
 
-use crate::world::objects::Mode;
-use crate::world::observe::Observation;
-use crate::world::write::Outcome;
+use crate::model::node::Mode;
+use crate::model::observation::Observation;
+use crate::model::request::Outcome;
 
 /// A cause of work.
 #[derive(Debug)]

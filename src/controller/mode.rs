@@ -7,8 +7,8 @@ use kube::runtime::watcher::{self, Event, watcher};
 
 use super::input::Input;
 use super::watch::{Backoff, WATCH_SECONDS, Watches, next_event};
-use crate::cilium::settings::from_config;
-use crate::world::objects::Mode;
+use crate::model::node::Mode;
+use crate::publisher::settings::from_config;
 
 /// The name of Cilium's ConfigMap.
 const CONFIG_MAP: &str = "cilium-config";

@@ -9,21 +9,22 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use super::events::{Event, EventReason, Events, Subject};
+use super::events::{Event, Events, Subject};
 use super::input::Input;
-use super::run::Readiness;
-use crate::ipam::account::{self, Account, Cause, Step, listed};
-use crate::ipam::finding::{Finding, FindingKind};
-use crate::ipam::names::NodeName;
-use crate::ipam::plan::{NodePlan, Unmet, WaitsFor};
-use crate::ipam::snapshot::snapshot;
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::names::NodeName;
+use crate::model::node::Mode;
+use crate::model::observation::{Kind, Observation};
+use crate::model::plan::{NodePlan, Unmet, WaitsFor};
+use crate::model::request::{PoolStatusWrite, Write};
+use crate::model::status::{ConditionReason, ConditionType, PoolStatus};
 use crate::telemetry::Telemetry;
+use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::{InputKind, Metrics};
+use crate::telemetry::readiness::Readiness;
+use crate::view::block_event::{self, Account, Cause, Step, listed};
+use crate::view::snapshot::snapshot;
 use crate::world::World;
-use crate::world::objects::Mode;
-use crate::world::observe::{Kind, Observation};
-use crate::world::status::{ConditionReason, ConditionType, PoolStatus};
-use crate::world::write::{PoolStatusWrite, Write};
 
 /// The shortest time between two snapshots. A scrape comes every 15 s or so, and each snapshot is a pass over all
 /// claims and nodes, as each look at the status of a pool is.
@@ -208,7 +209,7 @@ impl Reporter {
 
     /// What to tell when `write` is done.
     pub(super) fn tidings(world: &World, write: &Write) -> Tidings {
-        let account = account::of(world, write);
+        let account = block_event::of(world, write);
         let told = match (&account, write) {
             (Some(account), _) => event_of_account(world, account).into_iter().collect(),
             (None, Write::PoolStatus(status)) => events_of_status(world, status),

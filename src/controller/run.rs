@@ -21,17 +21,19 @@ use super::timeline::Timeline;
 use super::watch::Watches;
 use super::write::Writer;
 use super::{dry_run, mode};
-use crate::api::cilium_node::ManagedFields;
-use crate::api::watched::{CiliumNodes, Claims, Nodes, Pools};
-use crate::ipam::plan::{self, Policy};
-use crate::ipam::report;
+use crate::model::node::Mode;
+use crate::model::observation::{Kind, Observation};
+use crate::model::plan::PoolPlan;
+use crate::model::request::{Answer, Write};
+use crate::model::time::Now;
+use crate::plan::{self, Policy};
 use crate::telemetry::metrics::{Decision, WriteKind};
+use crate::telemetry::readiness::Readiness;
 use crate::telemetry::{Telemetry, heartbeat};
+use crate::wire::cilium_node::ManagedFields;
+use crate::wire::watched::{CiliumNodes, Claims, Nodes, Pools};
+use crate::world::World;
 use crate::world::gather::Gathering;
-use crate::world::objects::Mode;
-use crate::world::observe::{Kind, Observation};
-use crate::world::write::{Answer, Write};
-use crate::world::{Now, World};
 
 /// How many inputs are taken in before the next decisions: decisions on a burst are made once.
 const BATCH: usize = 256;
@@ -64,15 +66,6 @@ pub enum Purpose {
     Serve,
     /// To say what would be done, once, and to write nothing.
     DryRun,
-}
-
-/// Whether the controller serves, for those who ask from outside.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Readiness {
-    /// It does not yet, or may not, for this reason.
-    NotReady(String),
-    /// It does.
-    Ready,
 }
 
 /// The world is not what its objects say, by a defect of this program.
@@ -355,10 +348,10 @@ impl Loop {
             && let Some(pool) = self.world.next_pool().cloned()
         {
             let now = self.clock.now();
-            let status = report::pool(&self.world, &pool, now);
+            let status = plan::pool(&self.world, &pool, now);
             self.world.begin_status(&pool, &status, now);
             self.reporter.metrics().decided(Decision::Pool, self.clock.since(now));
-            if let report::PoolPlan::Write(write) = status {
+            if let PoolPlan::Write(write) = status {
                 self.send(vec![write]);
             }
         }
@@ -404,7 +397,7 @@ mod tests {
     use kube::Config;
 
     use super::*;
-    use crate::ipam::plan::CiliumNodeOrigin;
+    use crate::plan::CiliumNodeOrigin;
     use crate::telemetry::metrics::tests::world;
 
     const SELF_CHECK_INTERVAL: Duration = Duration::from_secs(300);

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::ipam::names::Revision;
+use crate::model::names::Revision;
 
 /// The highest revision of custom resources that this process has seen.
 #[derive(Debug, Default)]

@@ -17,10 +17,10 @@ use super::client::{Clients, ReadError};
 use super::input::Input;
 use super::retry_after;
 use super::timeline::Timeline;
-use crate::api::watched::{Watched, Wire};
-use crate::ipam::names::Revision;
+use crate::model::names::Revision;
+use crate::model::observation::{Kind, Listing, Object, Observation};
 use crate::telemetry::metrics::Metrics;
-use crate::world::observe::{Kind, Listing, Object, Observation};
+use crate::wire::watched::{Watched, Wire};
 
 /// Objects to a page. The client copies a page before it is decoded, so this bounds the peak of memory.
 const PAGE_SIZE: u32 = 100;

@@ -18,16 +18,16 @@ use super::client::{Clients, FIELD_MANAGER, ReadError};
 use super::retry_after;
 use super::timeline::Timeline;
 use super::watch::Backoff;
-use crate::api::cilium_node::{ManagedFields, merge_patch, new_cilium_node, ping_patch, touch_patch};
-use crate::api::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
-use crate::api::{NodeIPBlock, block, pool_status};
-use crate::ipam::block::Cidr;
-use crate::ipam::claim::Claim;
-use crate::ipam::names::{NodeName, PoolName, Revision};
-use crate::world::observe::Object;
-use crate::world::write::{
+use crate::model::claim::Claim;
+use crate::model::names::{NodeName, PoolName, Revision};
+use crate::model::observation::Object;
+use crate::model::request::{
     Answer, ClaimUpdate, NewCiliumNode, NewClaim, Outcome, Presence, Publication, Seen, Write,
 };
+use crate::net::cidr::Cidr;
+use crate::wire::cilium_node::{ManagedFields, merge_patch, new_cilium_node, ping_patch, touch_patch};
+use crate::wire::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
+use crate::wire::{NodeIPBlock, block, pool_status};
 
 /// Carries out writes.
 #[derive(Clone)]

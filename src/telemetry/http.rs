@@ -11,8 +11,8 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::readiness::Readiness;
 use super::{Telemetry, heartbeat, metrics};
-use crate::controller::run::Readiness;
 
 /// Binds the address to serve on.
 pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {

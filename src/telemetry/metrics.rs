@@ -18,11 +18,11 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::sync::watch;
 
-use crate::controller::events::{EventFate, EventReason};
-use crate::controller::run::Readiness;
-use crate::ipam::snapshot::Snapshot;
-use crate::world::observe::Kind;
-use crate::world::write::{Answer, Write};
+use super::event_reason::{EventFate, EventReason};
+use super::readiness::Readiness;
+use crate::model::observation::Kind;
+use crate::model::request::{Answer, Write};
+use crate::view::snapshot::Snapshot;
 
 /// The prefix of every name.
 pub const PREFIX: &str = "cilium_node_ipam";

@@ -1,15 +1,17 @@
 //! What the process says of itself: logs, metrics, and the HTTP endpoints.
 
+pub mod event_reason;
 pub mod heartbeat;
 pub mod http;
 pub mod logs;
 pub mod metrics;
+pub mod readiness;
 
 use tokio::sync::watch;
 
-use crate::controller::run::Readiness;
 use heartbeat::Heartbeat;
 use metrics::Metrics;
+use readiness::Readiness;
 
 /// What the controller feeds, and the HTTP endpoints show.
 #[derive(Debug, Clone)]

@@ -2,14 +2,14 @@
 //!
 //! Keeps one invariant: a claim of which nobody can say how it went leaves its block taken.
 
-use super::objects::{CiliumNode, Shown};
-use super::observe::Kind;
-use super::write::ObjectKey;
 use super::{Vanished, World};
-use crate::ipam::block::Cidr;
-use crate::ipam::claim::{Claim, ClaimState, Reason};
-use crate::ipam::ledger::Taker;
-use crate::ipam::names::{NodeName, PoolName, Revision};
+use crate::ledger::Taker;
+use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::names::{NodeName, PoolName, Revision};
+use crate::model::node::{CiliumNode, Shown};
+use crate::model::observation::Kind;
+use crate::model::request::ObjectKey;
+use crate::net::cidr::Cidr;
 
 /// How it is known that a claim is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,17 +8,18 @@ use std::collections::BTreeSet;
 use kube_core::SelectorExt;
 
 use super::absence::Departure;
-use super::objects::{CiliumNode, Node};
-use super::observe::{Contradiction, Kind, Listing, Object, Observation, PoolObject, Unreadable};
 use super::pause::Cause;
-use super::write::{Answer, Effect, ObjectKey, Outcome, Seen};
-use super::{KnownClaim, Now, World, reservations};
-use crate::ipam::addresses::AddressSet;
-use crate::ipam::block::Cidr;
-use crate::ipam::claim::{Claim, ClaimState};
-use crate::ipam::ledger::Taker;
-use crate::ipam::names::{NodeName, PoolName, Revision};
-use crate::ipam::pool::{Pool, Reservation};
+use super::{KnownClaim, World, reservations};
+use crate::ledger::Taker;
+use crate::model::claim::{Claim, ClaimState};
+use crate::model::names::{NodeName, PoolName, Revision};
+use crate::model::node::{CiliumNode, Node};
+use crate::model::observation::{Contradiction, Kind, Listing, Object, Observation, PoolObject, Unreadable};
+use crate::model::pool::{Pool, Reservation};
+use crate::model::request::{Answer, Effect, ObjectKey, Outcome, Seen};
+use crate::model::time::Now;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
 
 /// Where an object was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::ipam::block::Cidr;
-use crate::ipam::names::{NodeName, PoolName};
+use crate::model::names::{NodeName, PoolName};
+use crate::net::cidr::Cidr;
 
 /// Who goes first: a node that holds claims may be in the middle of its first grant, and must not find that a
 /// newcomer took the block that would have completed it.

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::{World, reservations};
-use crate::ipam::block::Cidr;
-use crate::ipam::ledger::Taker;
-use crate::ipam::names::NodeName;
+use crate::ledger::Taker;
+use crate::model::names::NodeName;
+use crate::net::cidr::Cidr;
 
 impl World {
     /// Every difference between the derived state and the objects; empty when all is well.

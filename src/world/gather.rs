@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use super::World;
 use super::agenda::Agenda;
-use super::objects::Mode;
-use super::observe::{Kind, Listing, Object, Observation};
-use crate::ipam::ledger::Ledger;
-use crate::ipam::names::Revision;
+use crate::ledger::Ledger;
+use crate::model::names::Revision;
+use crate::model::node::Mode;
+use crate::model::observation::{Kind, Listing, Object, Observation};
 
 /// What has been listed so far.
 #[derive(Debug, Default)]

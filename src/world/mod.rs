@@ -7,10 +7,6 @@
 //! Ownership is looked up by CIDR and claim, never through the labels that a node has at the moment.
 
 pub mod gather;
-pub mod objects;
-pub mod observe;
-pub mod status;
-pub mod write;
 
 mod absence;
 mod absorb;
@@ -23,28 +19,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::ipam::addresses::AddressSet;
-use crate::ipam::block::Cidr;
-use crate::ipam::claim::Claim;
-use crate::ipam::ledger::{Ledger, Taker};
-use crate::ipam::names::{NodeName, PoolName, Revision, Uid};
-use crate::ipam::plan::Unmet;
-use crate::ipam::pool::{Pool, Reservation};
+use crate::ledger::{Ledger, Taker};
+use crate::model::claim::Claim;
+use crate::model::names::{NodeName, PoolName, Revision, Uid};
+use crate::model::plan::Unmet;
+use crate::model::pool::{Pool, Reservation};
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
 
+use crate::model::node::{CiliumNode, Mode, Node, Settings, Shown};
+use crate::model::observation::{Contradiction, Kind, PoolObject, Unreadable};
+use crate::model::request::{ObjectKey, Presence};
 use agenda::Agenda;
-use objects::{CiliumNode, Mode, Node, Settings, Shown};
-use observe::{Contradiction, Kind, PoolObject, Unreadable};
 use pause::Pause;
-use write::{ObjectKey, Presence};
-
-/// The time of a decision, given from outside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Now {
-    /// Since the process began; for intervals.
-    pub uptime: Duration,
-    /// Milliseconds since the epoch; for what is written into objects.
-    pub wall: i64,
-}
 
 /// A claim and how well it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]

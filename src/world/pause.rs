@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use super::Now;
-use super::write::{Answer, Seen};
+use crate::model::request::{Answer, Seen};
+use crate::model::time::Now;
 
 /// The longest wait before the next try.
 const LONGEST: Duration = Duration::from_secs(30);

@@ -6,14 +6,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::World;
 use super::pause::Pause;
-use super::write::{ObjectKey, Ping, Publication, Touch, Write};
-use super::{Now, World};
-use crate::ipam::block::Cidr;
-use crate::ipam::ledger::Taker;
-use crate::ipam::names::{NodeName, PoolName};
-use crate::ipam::plan::NodePlan;
-use crate::ipam::report::PoolPlan;
+use crate::ledger::Taker;
+use crate::model::names::{NodeName, PoolName};
+use crate::model::plan::NodePlan;
+use crate::model::plan::PoolPlan;
+use crate::model::request::{ObjectKey, Ping, Publication, Touch, Write};
+use crate::model::time::Now;
+use crate::net::cidr::Cidr;
 
 impl World {
     /// How long a pool waits because its writes are not applied.

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
 
-use cilium_node_ipam::api::NodeIPBlock;
-use cilium_node_ipam::api::block::new_claim;
-use cilium_node_ipam::ipam::addresses::AddressSet;
-use cilium_node_ipam::ipam::block::Cidr;
-use cilium_node_ipam::ipam::claim::{Claim, ClaimState};
-use cilium_node_ipam::world::write::NewClaim;
+use cilium_node_ipam::model::claim::{Claim, ClaimState};
+use cilium_node_ipam::model::request::NewClaim;
+use cilium_node_ipam::net::addresses::AddressSet;
+use cilium_node_ipam::net::cidr::Cidr;
+use cilium_node_ipam::wire::NodeIPBlock;
+use cilium_node_ipam::wire::block::new_claim;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;

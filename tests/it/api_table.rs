@@ -8,9 +8,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use cilium_node_ipam::api::check::{check_document, check_update};
-use cilium_node_ipam::api::{FieldError, NodeIPPool, crds};
-use cilium_node_ipam::ipam::pool::Pool;
+use cilium_node_ipam::model::pool::Pool;
+use cilium_node_ipam::wire::check::{check_document, check_update};
+use cilium_node_ipam::wire::{FieldError, NodeIPPool, crds};
 use kube::Client;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use cilium_node_ipam::api::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
-use cilium_node_ipam::cilium::settings;
-use cilium_node_ipam::ipam::block::Family;
-use cilium_node_ipam::ipam::names::{NodeName, Revision};
-use cilium_node_ipam::ipam::plan::{self, CiliumNodeOrigin, Policy};
+use cilium_node_ipam::model::names::{NodeName, Revision};
+use cilium_node_ipam::model::node::Mode;
+use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
+use cilium_node_ipam::model::request::{Answer, Outcome, Seen, Write};
+use cilium_node_ipam::model::time::Now;
+use cilium_node_ipam::net::cidr::Family;
+use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
+use cilium_node_ipam::publisher::settings;
+use cilium_node_ipam::wire::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
+use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
-use cilium_node_ipam::world::objects::Mode;
-use cilium_node_ipam::world::observe::{Kind, Listing, Object, Observation};
-use cilium_node_ipam::world::write::{Answer, Outcome, Seen, Write};
-use cilium_node_ipam::world::{Now, World};
 use serde_json::{Value, json};
 
 /// Longer than anything that could run on a timer.

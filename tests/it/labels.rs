@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
-use cilium_node_ipam::api::NodeIPPool;
-use cilium_node_ipam::ipam::pool::Pool;
+use cilium_node_ipam::model::pool::Pool;
+use cilium_node_ipam::wire::NodeIPPool;
 use kube::api::ListParams;
 use kube::core::SelectorExt as _;
 use serde_json::{Value, json};

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::api::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
-use crate::ipam::finding::FindingKind;
-use crate::ipam::names::Revision;
-use crate::ipam::snapshot::snapshot;
+use crate::model::finding::FindingKind;
+use crate::model::names::Revision;
+use crate::model::node::{Mode, Settings};
+use crate::model::observation::{Listing, Object, Observation};
+use crate::view::snapshot::snapshot;
+use crate::wire::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
 use crate::world::gather::Gathering;
-use crate::world::objects::{Mode, Settings};
-use crate::world::observe::{Listing, Object, Observation};
 
 /// A metric as it is served.
 #[derive(Debug, Default)]

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use cilium_node_ipam::ipam::addresses::AddressSet;
-use cilium_node_ipam::ipam::names::{NodeName, Revision};
-use cilium_node_ipam::world::objects::{CiliumNode, ReleaseMark};
-use cilium_node_ipam::world::observe::Object;
+use cilium_node_ipam::model::names::{NodeName, Revision};
+use cilium_node_ipam::model::node::{CiliumNode, ReleaseMark};
+use cilium_node_ipam::model::observation::Object;
+use cilium_node_ipam::net::addresses::AddressSet;
 
 use super::store::Store;
 

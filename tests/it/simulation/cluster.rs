@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cilium_node_ipam::ipam::block::{Cidr, Family};
-use cilium_node_ipam::ipam::names::{NodeName, PoolName, Revision};
+use cilium_node_ipam::model::names::{NodeName, PoolName, Revision};
+use cilium_node_ipam::model::node::{CiliumNode, Node, NodeAddress, Settings};
+use cilium_node_ipam::model::observation::{Kind, Object, PoolObject};
+use cilium_node_ipam::model::request::{Effect, Write};
+use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::world::World;
-use cilium_node_ipam::world::objects::{CiliumNode, Node, NodeAddress, Settings};
-use cilium_node_ipam::world::observe::{Kind, Object, PoolObject};
-use cilium_node_ipam::world::write::{Effect, Write};
 
 use super::agent::Agent;
 use super::pools::{LABEL, Shape, ZONES, place};

@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-use cilium_node_ipam::ipam::addresses::AddressSet;
-use cilium_node_ipam::ipam::block::{Cidr, Family};
-use cilium_node_ipam::ipam::claim::{Claim, ClaimState, Reason};
-use cilium_node_ipam::ipam::ledger::Taker;
-use cilium_node_ipam::ipam::names::{NodeName, PoolName, Revision};
-use cilium_node_ipam::ipam::plan::{self, WaitsFor};
-use cilium_node_ipam::ipam::report::{self, PoolPlan};
+use cilium_node_ipam::ledger::Taker;
+use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
+use cilium_node_ipam::model::names::{NodeName, PoolName, Revision};
+use cilium_node_ipam::model::node::{Mode, Node, Settings};
+use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
+use cilium_node_ipam::model::plan::PoolPlan;
+use cilium_node_ipam::model::plan::WaitsFor;
+use cilium_node_ipam::model::request::{Answer, Effect, ObjectKey, Outcome, Seen, Write};
+use cilium_node_ipam::model::time::Now;
+use cilium_node_ipam::net::addresses::AddressSet;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::plan;
+use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
-use cilium_node_ipam::world::objects::{Mode, Node, Settings};
-use cilium_node_ipam::world::observe::{Kind, Listing, Object, Observation};
-use cilium_node_ipam::world::write::{Answer, Effect, ObjectKey, Outcome, Seen, Write};
-use cilium_node_ipam::world::{Now, World};
 
 use super::agent::cilium_node;
 use super::pools::Shape;
@@ -181,24 +183,21 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
     let moved = || Answer::Moved("the object has been modified".to_owned());
     let asked = Some(Duration::from_secs(7));
     for (answer, wait) in [(moved(), 250), (refused(None), 250), (refused(asked), 7000), (moved(), 1000)] {
-        let due = report::pool(&world, &"p".into(), now);
+        let due = plan::pool(&world, &"p".into(), now);
         assert!(matches!(due, PoolPlan::Write(Write::PoolFinalizers(_))), "{due:?}");
         world.begin_status(&"p".into(), &due, now);
         let (key, effect, seen) = (ObjectKey::Pool("p".into()), Effect::Write, Seen::Nothing);
         world.finish(Outcome { key, effect, node: None, answer, seen }, now);
 
         let later = now.uptime + Duration::from_millis(wait);
-        assert_eq!(report::pool(&world, &"p".into(), now), PoolPlan::Later(later));
+        assert_eq!(plan::pool(&world, &"p".into(), now), PoolPlan::Later(later));
         now.uptime = later;
     }
-    let due = report::pool(&world, &"p".into(), now);
+    let due = plan::pool(&world, &"p".into(), now);
     world.begin_status(&"p".into(), &due, now);
     let (key, effect, seen) = (ObjectKey::Pool("p".into()), Effect::Write, Seen::Nothing);
     world.finish(Outcome { key, effect, node: None, answer: Answer::Done, seen }, now);
-    assert!(
-        matches!(report::pool(&world, &"p".into(), now), PoolPlan::Write(_)),
-        "one success ends the wait"
-    );
+    assert!(matches!(plan::pool(&world, &"p".into(), now), PoolPlan::Write(_)), "one success ends the wait");
 
     // Whoever makes it again is not to blame, and an answer that comes late leaves nothing behind.
     let name = "p".to_owned();

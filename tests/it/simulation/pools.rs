@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cilium_node_ipam::ipam::block::{Cidr, Family, address};
-use cilium_node_ipam::ipam::names::{PoolName, Revision, Uid};
-use cilium_node_ipam::ipam::pool::{
+use cilium_node_ipam::model::names::{PoolName, Revision, Uid};
+use cilium_node_ipam::model::observation::PoolObject;
+use cilium_node_ipam::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode,
 };
-use cilium_node_ipam::world::observe::PoolObject;
-use cilium_node_ipam::world::status::PoolStatus;
+use cilium_node_ipam::model::status::PoolStatus;
+use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_core::Selector;
 use proptest::prelude::*;

@@ -6,16 +6,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cilium_node_ipam::ipam::names::{NodeName, Revision};
-use cilium_node_ipam::ipam::plan::{self, CiliumNodeOrigin, Policy};
-use cilium_node_ipam::ipam::report::{self, PoolPlan};
-use cilium_node_ipam::world::gather::Gathering;
-use cilium_node_ipam::world::objects::{Mode, Settings};
-use cilium_node_ipam::world::observe::{Kind, Listing, Object, Observation};
-use cilium_node_ipam::world::write::{
+use cilium_node_ipam::model::names::{NodeName, Revision};
+use cilium_node_ipam::model::node::{Mode, Settings};
+use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
+use cilium_node_ipam::model::plan::PoolPlan;
+use cilium_node_ipam::model::request::{
     Answer, ClaimChange, Effect, ObjectKey, Outcome, Presence, Seen, Write,
 };
-use cilium_node_ipam::world::{Now, World};
+use cilium_node_ipam::model::time::Now;
+use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
+use cilium_node_ipam::world::World;
+use cilium_node_ipam::world::gather::Gathering;
 
 use super::store::{Moved, Store};
 
@@ -226,7 +227,7 @@ impl Replica {
             return Ok(Some(said));
         }
         if let Some(pool) = world.next_pool().cloned() {
-            let status = report::pool(world, &pool, now);
+            let status = plan::pool(world, &pool, now);
             world.begin_status(&pool, &status, now);
             if let PoolPlan::Write(write) = status {
                 let said = format!("{pool}: {write}");

@@ -5,12 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use cilium_node_ipam::ipam::addresses::AddressSet;
-use cilium_node_ipam::ipam::block::{Cidr, Family};
-use cilium_node_ipam::ipam::claim::{Claim, ClaimState};
-use cilium_node_ipam::ipam::names::NodeName;
-use cilium_node_ipam::ipam::pool::{Pool, RangeState};
-use cilium_node_ipam::world::objects::{CiliumNode, Node};
+use cilium_node_ipam::model::claim::{Claim, ClaimState};
+use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::node::{CiliumNode, Node};
+use cilium_node_ipam::model::pool::{Pool, RangeState};
+use cilium_node_ipam::net::addresses::AddressSet;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
 use kube_core::SelectorExt;
 
 use super::agent::Agent;

@@ -5,15 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use cilium_node_ipam::ipam::block::Cidr;
-use cilium_node_ipam::ipam::claim::{Claim, ClaimState};
-use cilium_node_ipam::ipam::names::{NodeName, PoolName, Revision, Uid};
-use cilium_node_ipam::world::objects::{CiliumNode, Node, ReleaseMark};
-use cilium_node_ipam::world::observe::{Kind, Object, Observation, PoolObject};
-use cilium_node_ipam::world::write::{
+use cilium_node_ipam::model::claim::{Claim, ClaimState};
+use cilium_node_ipam::model::names::{NodeName, PoolName, Revision, Uid};
+use cilium_node_ipam::model::node::{CiliumNode, Node, ReleaseMark};
+use cilium_node_ipam::model::observation::{Kind, Object, Observation, PoolObject};
+use cilium_node_ipam::model::request::{
     ClaimChange, ClaimUpdate, NewClaim, Ping, PingStep, PoolFinalizersWrite, PoolStatusWrite, Publication,
     Touch,
 };
+use cilium_node_ipam::net::cidr::Cidr;
 
 /// A promise that the server breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
-use cilium_node_ipam::ipam::names::{NodeName, Revision};
-use cilium_node_ipam::ipam::plan;
-use cilium_node_ipam::ipam::report;
+use cilium_node_ipam::model::names::{NodeName, Revision};
+use cilium_node_ipam::model::node::{Mode, Settings};
+use cilium_node_ipam::model::observation::{Kind, Listing, Observation};
+use cilium_node_ipam::model::request::{Effect, Write};
+use cilium_node_ipam::model::time::Now;
+use cilium_node_ipam::plan;
+use cilium_node_ipam::view::conditions;
+use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
-use cilium_node_ipam::world::objects::{Mode, Settings};
-use cilium_node_ipam::world::observe::{Kind, Listing, Observation};
-use cilium_node_ipam::world::write::{Effect, Write};
-use cilium_node_ipam::world::{Now, World};
 
 use super::{Cluster, Pace};
 use crate::simulation::agent::Agent;
@@ -242,7 +243,7 @@ fn same_worlds(one: &World, other: &World) -> Result<(), String> {
         other.begin(&plans[1], now);
     }
     for object in one.pool_objects() {
-        let statuses = [&one, &other].map(|world| report::status(world, object));
+        let statuses = [&one, &other].map(|world| conditions::status(world, object));
         if statuses[0] != statuses[1] {
             return Err(format!("{:?} is shown of {}, and {:?}", statuses[0], object.name, statuses[1]));
         }

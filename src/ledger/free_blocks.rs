@@ -1,0 +1,541 @@
+//! The free blocks of one pool in one family, and the order in which they are offered.
+//!
+//! Knows which blocks are free and which are held by a claim, but not by whom: the ledger tells it. Keeps one
+//! invariant: the free blocks are usable ones, and every index is what the free blocks and the holders imply, so equal
+//! contents are equal values.
+//!
+//! A block is handled by its number, the position of its first address divided by its size; the buddy of block `n` is
+//! `n ^ 1`. Free blocks are kept as runs of numbers. All that the order of offers asks for is the lowest of each kind,
+//! and a run knows its kinds by its ends: it has a wholly free pair in it or not, and besides pairs at most two
+//! single blocks, an odd first and an even last. So three ordered sets of at most two entries a run answer every
+//! question by their first entry, whatever the size of the pool and however full it is.
+
+use std::collections::{BTreeSet, btree_set};
+
+use crate::ledger::grid::Grid;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
+
+/// The free blocks of one pool in one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Space {
+    grid: Grid,
+    /// Numbers of the free blocks.
+    free: AddressSet,
+    n_free: u128,
+    /// Numbers of the blocks that a claim holds, where they or their buddies are the pool's own.
+    holders: BTreeSet<u128>,
+    /// How many of them are the pool's own, but no longer usable.
+    n_held_beside: u128,
+    /// First numbers of the free runs that have a wholly free pair in them.
+    pair_runs: BTreeSet<u128>,
+    /// Free blocks with a buddy that is neither free nor held by a claim.
+    loose: BTreeSet<u128>,
+    /// Free blocks with a buddy that a claim holds: that holder's next block.
+    reserved: BTreeSet<u128>,
+}
+
+impl Space {
+    /// The space of a pool of which nothing is taken.
+    #[must_use]
+    pub fn new(grid: Grid) -> Self {
+        let mut space = Self {
+            free: grid.usable().clone(),
+            n_free: grid.usable().len(),
+            grid,
+            holders: BTreeSet::new(),
+            n_held_beside: 0,
+            pair_runs: BTreeSet::new(),
+            loose: BTreeSet::new(),
+            reserved: BTreeSet::new(),
+        };
+        let runs: Vec<_> = space.free.runs().collect();
+        for run in runs {
+            space.index(run);
+        }
+        space
+    }
+
+    /// The blocks that it is about, free or not.
+    #[must_use]
+    pub fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    /// How many blocks are free.
+    #[must_use]
+    pub fn free_count(&self) -> u128 {
+        self.n_free
+    }
+
+    /// How many blocks there are: the usable ones, and those that are still held in ranges that give out no more.
+    /// Never less than the free ones and the held ones of its own ranges together.
+    #[must_use]
+    pub fn total_count(&self) -> u128 {
+        self.grid.usable().len().saturating_add(self.n_held_beside)
+    }
+
+    /// Whether `cidr` is a block of this pool, and free.
+    #[must_use]
+    pub fn is_free(&self, cidr: Cidr) -> bool {
+        self.grid.number(cidr).is_some_and(|number| self.is_free_number(number))
+    }
+
+    /// Whether every block that is free here is free in `other`, which must be of the same grid.
+    #[must_use]
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.free.runs().all(|(first, last)| other.free.run_around(first).is_some_and(|(_, end)| end >= last))
+    }
+
+    /// The free blocks in numeric order.
+    pub fn free_blocks(&self) -> impl Iterator<Item = Cidr> + '_ {
+        self.free.runs().flat_map(|(first, last)| first..=last).map(|number| self.grid.block(number))
+    }
+
+    /// The free blocks in the order in which a node with the blocks `mine` should be offered them, each once:
+    ///
+    /// 1. buddies of `mine`, so that the two aggregate to one route;
+    /// 2. the lower block of each wholly free pair, so that the node can grow into the other half;
+    /// 3. blocks that are no holder's buddy;
+    /// 4. blocks that are another holder's buddy;
+    /// 5. the upper blocks of the wholly free pairs, for a caller that had to refuse all others.
+    ///
+    /// Within a kind the order is numeric. `mine` may hold blocks that were picked a moment ago and are not yet
+    /// taken here: they are not offered again, and what they overlap is not free. Blocks of other pools
+    /// and sizes may be in it too. Nothing is computed before it is asked for.
+    #[must_use]
+    pub fn candidates(&self, mine: &[Cidr]) -> Candidates<'_> {
+        Candidates::new(self, mine)
+    }
+
+    /// Makes every block that shares an address with `cidr` unfree. Returns how many index entries were looked at.
+    pub fn occupy(&mut self, cidr: Cidr) -> u64 {
+        let (first, last) = self.grid.span(cidr);
+        let before: Vec<_> = self.free.runs_touching(first, last).collect();
+        for run in &before {
+            self.unindex(*run);
+            self.n_free -= (run.1.min(last) - run.0.max(first)) + 1;
+        }
+        self.free.remove_run(first, last);
+        // Only the outermost runs reach beyond what was taken out.
+        let mut n_after = 0;
+        if let Some((start, _)) = before.last()
+            && *start < first
+        {
+            self.index((*start, first - 1));
+            n_after += 1;
+        }
+        if let Some((_, end)) = before.first()
+            && *end > last
+        {
+            self.index((last + 1, *end));
+            n_after += 1;
+        }
+        before.len() as u64 + n_after
+    }
+
+    /// Makes the usable blocks that share an address with `cidr` free, but for those that share one with any of
+    /// `taken`. Returns how many index entries were looked at.
+    pub fn vacate(&mut self, cidr: Cidr, taken: impl Iterator<Item = Cidr>) -> u64 {
+        let (first, last) = self.grid.span(cidr);
+        let mut freed = AddressSet::new();
+        let mut steps = 0;
+        for (start, end) in self.grid.usable().runs_within(first, last) {
+            freed.insert_run(start, end);
+            steps += 1;
+        }
+        for other in taken {
+            let (start, end) = self.grid.span(other);
+            freed.remove_run(start, end);
+            steps += 1;
+        }
+        for run in freed.runs() {
+            steps += self.insert_run(run);
+        }
+        steps
+    }
+
+    /// Notes that a claim holds `cidr`; does nothing if that is no block of this size, or of no interest here.
+    pub fn hold(&mut self, cidr: Cidr) {
+        let Some(number) = self.holder_number(cidr) else { return };
+        if self.holders.insert(number) {
+            self.n_held_beside += u128::from(self.is_beside(number));
+            if self.loose.remove(&(number ^ 1)) {
+                self.reserved.insert(number ^ 1);
+            }
+        }
+    }
+
+    /// Notes that no claim holds `cidr` any more; the inverse of [`Self::hold`].
+    pub fn unhold(&mut self, cidr: Cidr) {
+        let Some(number) = self.holder_number(cidr) else { return };
+        if self.holders.remove(&number) {
+            self.n_held_beside -= u128::from(self.is_beside(number));
+            if self.reserved.remove(&(number ^ 1)) {
+                self.loose.insert(number ^ 1);
+            }
+        }
+    }
+
+    fn is_free_number(&self, number: u128) -> bool {
+        self.free.run_around(number).is_some()
+    }
+
+    /// The number of a block that counts as a holder: it or its buddy is the pool's own.
+    fn holder_number(&self, cidr: Cidr) -> Option<u128> {
+        self.grid.number(cidr).filter(|number| self.grid.is_own(*number) || self.grid.is_own(*number ^ 1))
+    }
+
+    /// Whether the block is the pool's own, but not usable.
+    fn is_beside(&self, number: u128) -> bool {
+        self.grid.is_own(number) && self.grid.usable().run_around(number).is_none()
+    }
+
+    /// Makes all blocks of the run free.
+    fn insert_run(&mut self, (first, last): (u128, u128)) -> u64 {
+        let (from, to) = (first.saturating_sub(1), last.saturating_add(1));
+        let before: Vec<_> = self.free.runs_touching(from, to).collect();
+        self.n_free += last - first + 1;
+        for run in &before {
+            self.unindex(*run);
+            let (start, end) = (run.0.max(first), run.1.min(last));
+            if start <= end {
+                self.n_free -= end - start + 1;
+            }
+        }
+        self.free.insert_run(first, last);
+        let start = before.last().map_or(first, |(start, _)| first.min(*start));
+        let end = before.first().map_or(last, |(_, end)| last.max(*end));
+        self.index((start, end));
+        before.len() as u64 + 1
+    }
+
+    fn index(&mut self, run: (u128, u128)) {
+        if first_pair(run).is_some() {
+            self.pair_runs.insert(run.0);
+        }
+        for single in singles(run) {
+            if self.holders.contains(&(single ^ 1)) {
+                self.reserved.insert(single);
+            } else {
+                self.loose.insert(single);
+            }
+        }
+    }
+
+    fn unindex(&mut self, run: (u128, u128)) {
+        if first_pair(run).is_some() {
+            self.pair_runs.remove(&run.0);
+        }
+        for single in singles(run) {
+            if !self.loose.remove(&single) {
+                self.reserved.remove(&single);
+            }
+        }
+    }
+}
+
+/// The lower block of the first pair that lies wholly in the run.
+fn first_pair((first, last): (u128, u128)) -> Option<u128> {
+    first.checked_add(first & 1).filter(|lower| *lower | 1 <= last)
+}
+
+/// The blocks of the run whose buddies are not in it.
+fn singles((first, last): (u128, u128)) -> impl Iterator<Item = u128> {
+    let odd_first = (first & 1 == 1).then_some(first);
+    let even_last = (last & 1 == 0).then_some(last);
+    odd_first.into_iter().chain(even_last)
+}
+
+/// The free blocks of a [`Space`] in the order of [`Space::candidates`].
+#[derive(Debug)]
+pub struct Candidates<'a> {
+    space: &'a Space,
+    /// Numbers of the blocks that overlap the node's own.
+    barred: AddressSet,
+    /// Free buddies of the node's own blocks, which are offered first.
+    buddies: BTreeSet<u128>,
+    next_buddies: btree_set::IntoIter<u128>,
+    lower: Pairs<'a>,
+    /// Free blocks whose buddy is free in the space but barred: loose for this node only.
+    also_loose: btree_set::IntoIter<u128>,
+    next_also_loose: Option<u128>,
+    loose: btree_set::Iter<'a, u128>,
+    next_loose: Option<u128>,
+    reserved: btree_set::Iter<'a, u128>,
+    upper: Pairs<'a>,
+    steps: u64,
+}
+
+impl<'a> Candidates<'a> {
+    fn new(space: &'a Space, mine: &[Cidr]) -> Self {
+        let mut barred = AddressSet::new();
+        for cidr in mine {
+            let (first, last) = space.grid.span(*cidr);
+            barred.insert_run(first, last);
+        }
+        let is_offered = |number| space.is_free_number(number) && barred.run_around(number).is_none();
+        let buddies: BTreeSet<u128> = mine
+            .iter()
+            .filter_map(|cidr| space.grid.number(*cidr).map(|number| number ^ 1))
+            .filter(|buddy| is_offered(*buddy))
+            .collect();
+        // Only something smaller than a block bars one half of a pair and is no block itself.
+        let also_loose: BTreeSet<u128> = mine
+            .iter()
+            .map(|cidr| space.grid.span(*cidr))
+            .filter(|(first, last)| first == last && space.is_free_number(*first))
+            .map(|(number, _)| number ^ 1)
+            .filter(|buddy| is_offered(*buddy) && !buddies.contains(buddy))
+            .collect();
+        Self {
+            space,
+            barred,
+            next_buddies: buddies.clone().into_iter(),
+            buddies,
+            lower: Pairs::new(space),
+            also_loose: also_loose.into_iter(),
+            next_also_loose: None,
+            loose: space.loose.iter(),
+            next_loose: None,
+            reserved: space.reserved.iter(),
+            upper: Pairs::new(space),
+            steps: mine.len() as u64,
+        }
+    }
+
+    /// How many index entries have been looked at so far.
+    ///
+    /// Each costs one descent of an ordered tree. The number for the first candidate does not depend on
+    /// the pool, which a test holds on to.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The next loose block, from the space and from what is loose for this node only, in numeric order.
+    fn next_loose(&mut self) -> Option<u128> {
+        if self.next_also_loose.is_none() {
+            self.next_also_loose = self.also_loose.next();
+        }
+        while self.next_loose.is_none() {
+            let Some(single) = self.loose.next() else { break };
+            self.steps += 1;
+            self.next_loose = self.is_left(*single).then_some(*single);
+        }
+        match (self.next_loose, self.next_also_loose) {
+            (Some(single), Some(also)) if also < single => self.next_also_loose.take(),
+            (None, _) => self.next_also_loose.take(),
+            (Some(_), _) => self.next_loose.take(),
+        }
+    }
+
+    fn next_reserved(&mut self) -> Option<u128> {
+        while let Some(single) = self.reserved.next() {
+            self.steps += 1;
+            if self.is_left(*single) {
+                return Some(*single);
+            }
+        }
+        None
+    }
+
+    /// Whether a free block that is half of no free pair has not been offered as a buddy, and may be offered.
+    fn is_left(&self, number: u128) -> bool {
+        !self.buddies.contains(&number) && self.barred.run_around(number).is_none()
+    }
+
+    fn next_number(&mut self) -> Option<u128> {
+        if let Some(buddy) = self.next_buddies.next() {
+            return Some(buddy);
+        }
+        if let Some(lower) = self.lower.next(&self.barred, &mut self.steps) {
+            return Some(lower);
+        }
+        if let Some(loose) = self.next_loose() {
+            return Some(loose);
+        }
+        if let Some(reserved) = self.next_reserved() {
+            return Some(reserved);
+        }
+        self.upper.next(&self.barred, &mut self.steps).map(|lower| lower ^ 1)
+    }
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = Cidr;
+
+    fn next(&mut self) -> Option<Cidr> {
+        self.next_number().map(|number| self.space.grid.block(number))
+    }
+}
+
+/// The lower blocks of the wholly free pairs, in numeric order.
+#[derive(Debug)]
+struct Pairs<'a> {
+    free: &'a AddressSet,
+    runs: btree_set::Iter<'a, u128>,
+    /// The rest of the run that is being walked.
+    rest: Option<(u128, u128)>,
+}
+
+impl<'a> Pairs<'a> {
+    fn new(space: &'a Space) -> Self {
+        Self { free: &space.free, runs: space.pair_runs.iter(), rest: None }
+    }
+
+    fn next(&mut self, barred: &AddressSet, steps: &mut u64) -> Option<u128> {
+        loop {
+            let rest = match self.rest.take() {
+                Some(rest) => rest,
+                None => self.free.run_around(*self.runs.next()?)?,
+            };
+            *steps += 1;
+            let Some(lower) = first_pair(rest) else { continue };
+            // Leap over all that is barred, so that its size does not matter.
+            let bar = barred.runs_within(lower, lower | 1).next();
+            let behind =
+                bar.and_then(|(first, _)| barred.run_around(first)).map_or(lower, |(_, last)| last) | 1;
+            self.rest = behind.checked_add(1).filter(|next| *next <= rest.1).map(|next| (next, rest.1));
+            if bar.is_none() {
+                return Some(lower);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::grid::tests::{grid, pool};
+
+    fn cidr(text: &str) -> Cidr {
+        text.parse().unwrap()
+    }
+
+    /// Renders the order of candidates in `10.0.0.0/28` cut into single addresses, of which `claims` are held and
+    /// `others` are taken otherwise, for a node with the blocks `mine`; all by last byte.
+    fn check(claims: &[u8], others: &[u8], mine: &[u8], expected: &str) {
+        let single = |byte: &u8| cidr(&format!("10.0.0.{byte}/32"));
+        let mut space = Space::new(grid(&pool("a", 32, &["10.0.0.0/28"])));
+        for claim in claims.iter().map(single) {
+            space.occupy(claim);
+            space.hold(claim);
+        }
+        for other in others.iter().map(single) {
+            space.occupy(other);
+        }
+        let mine: Vec<Cidr> = mine.iter().map(single).collect();
+        let order: Vec<String> =
+            space.candidates(&mine).map(|block| (block.first() & 0xff).to_string()).collect();
+        assert_eq!(order.join(" "), expected);
+    }
+
+    #[test]
+    fn a_first_grant_takes_the_lower_block_of_a_free_pair_before_any_single() {
+        check(&[], &[], &[], "0 2 4 6 8 10 12 14 1 3 5 7 9 11 13 15");
+        check(&[0, 3, 4, 5, 9], &[], &[], "6 10 12 14 1 2 8 7 11 13 15");
+    }
+
+    #[test]
+    fn a_single_is_taken_from_a_holder_last() {
+        // 1 is the next block of the holder of 0; the buddy of 5 is taken, but nobody grows into 5.
+        check(&[0, 2, 3], &[4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], &[], "5 1");
+    }
+
+    #[test]
+    fn a_holder_beside_the_ranges_counts_as_a_holder() {
+        let mut space = Space::new(grid(&pool("a", 32, &["10.0.0.1/32", "10.0.0.3/32"])));
+        space.hold(cidr("10.0.0.0/32"));
+        assert_eq!(space.candidates(&[]).collect::<Vec<_>>(), [cidr("10.0.0.3/32"), cidr("10.0.0.1/32")]);
+    }
+
+    #[test]
+    fn the_next_block_is_the_buddy_of_one_that_the_node_has() {
+        check(&[0, 5, 9], &[4], &[9, 0, 5], "1 8 2 6 10 12 14 3 7 11 13 15");
+    }
+
+    #[test]
+    fn a_block_just_picked_is_not_offered_again_and_breaks_its_pair() {
+        check(&[], &[1], &[2], "3 4 6 8 10 12 14 0 5 7 9 11 13 15");
+        check(&[], &[], &[2, 3], "0 4 6 8 10 12 14 1 5 7 9 11 13 15");
+    }
+
+    #[test]
+    fn a_huge_pool_is_counted_right_and_its_order_is_lazy() {
+        // Trap 24: 2^58 blocks, and the first ones come without a walk.
+        let mut space = Space::new(grid(&pool("a", 122, &["fd00:10:1::/64"])));
+        assert_eq!((space.free_count(), space.total_count()), (1 << 58, 1 << 58));
+        let mine = [cidr("fd00:10:1::/122"), cidr("fd00:10:1:0:8000::/122")];
+        for block in mine {
+            space.occupy(block);
+            space.hold(block);
+        }
+        assert_eq!((space.free_count(), space.total_count()), ((1 << 58) - 2, 1 << 58));
+        let order: Vec<String> = space.candidates(&mine).take(3).map(|block| block.to_string()).collect();
+        assert_eq!(order, ["fd00:10:1::40/122", "fd00:10:1:0:8000::40/122", "fd00:10:1::80/122"]);
+        // Half of the space is somebody's: one step, not 2^57.
+        assert!(space.occupy(cidr("fd00:10:1::/65")) <= 4);
+        assert_eq!(space.free_count(), (1 << 57) - 1);
+        assert_eq!(space.candidates(&[cidr("fd00:10:1::/64")]).next(), None);
+    }
+
+    /// The most index entries that a claim may look at, or its release: one for the candidate, and a run out of the
+    /// indexes and its two remains in again; the usable run around it, and two runs out and one in.
+    const STEPS: u64 = 4;
+
+    /// Trap 21: what a claim costs grows neither with the pool nor with how full it is.
+    #[test]
+    fn the_steps_of_a_claim_do_not_grow_with_the_pool() {
+        let small = Space::new(grid(&pool("a", 32, &["10.0.0.0/28"])));
+        let steps_small = most_steps(small, 8);
+        let large = nearly_full();
+        assert!((160_000..=167_773).contains(&large.free_count()), "{} are free", large.free_count());
+        // Some places came up twice, and were made free twice.
+        assert_eq!(large.free_count(), large.free_blocks().count() as u128);
+        assert_eq!(large.total_count(), 1 << 24);
+        let steps_large = most_steps(large, 10_000);
+        assert!(steps_small <= STEPS && steps_large <= STEPS, "{steps_small} and {steps_large}");
+    }
+
+    /// 2^24 blocks, free in one of a hundred pseudo-random places, the buddies of those held by claims.
+    fn nearly_full() -> Space {
+        let whole = cidr("10.0.0.0/8");
+        let mut space = Space::new(grid(&pool("a", 32, &["10.0.0.0/8"])));
+        space.occupy(whole);
+        let mut state = 42u64;
+        for _ in 0..(1 << 24) / 100 {
+            // The multiplier of Knuth's MMIX; the upper bits are the random ones.
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let block = cidr("10.0.0.0/32").same_size_at(whole.first() + u128::from(state >> 40));
+            space.vacate(block, std::iter::empty());
+        }
+        let buddies: Vec<Cidr> = space.free_blocks().filter_map(Cidr::buddy).collect();
+        for buddy in buddies.into_iter().filter(|buddy| !space.is_free(*buddy)).collect::<Vec<_>>() {
+            space.hold(buddy);
+        }
+        space
+    }
+
+    /// The most steps of one of `n` claims and their releases: of blocks in the order of offers, so of every kind.
+    fn most_steps(mut space: Space, n: usize) -> u64 {
+        let before = space.clone();
+        let mut taken = Vec::new();
+        let mut most = 0;
+        for _ in 0..n {
+            let mut candidates = space.candidates(&[]);
+            let block = candidates.next().expect("there are more blocks than are asked for");
+            let steps = candidates.steps();
+            let steps = steps + space.occupy(block);
+            space.hold(block);
+            taken.push(block);
+            most = most.max(steps);
+        }
+        while let Some(block) = taken.pop() {
+            space.unhold(block);
+            most = most.max(space.vacate(block, std::iter::empty()));
+        }
+        assert_eq!(space, before, "releasing is the inverse of claiming");
+        most
+    }
+}

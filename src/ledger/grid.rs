@@ -1,0 +1,231 @@
+//! Which blocks a pool has: its ranges cut into blocks, without what is excluded or belongs to an older pool.
+//!
+//! Knows nothing of who holds what. Keeps one invariant: usable blocks are the pool's own, and a block that is one
+//! pool's own is no other's.
+//!
+//! Blocks are handled by number, the position of the first address divided by the size of a block.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::model::names::PoolName;
+use crate::model::pool::{Pool, RangeState};
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+use crate::net::prefixes::PrefixIndex;
+
+/// The blocks of one pool in one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grid {
+    /// A block of this size, at position 0.
+    shape: Cidr,
+    /// Numbers of the blocks that it gives out.
+    usable: AddressSet,
+    /// Numbers of the blocks in its ranges of any state, excluded or not, that no older pool has.
+    own: AddressSet,
+}
+
+/// A range that a pool declares and an older pool has.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Overlap {
+    /// The range as the newcomer declares it.
+    pub mine: Cidr,
+    /// The pool that keeps what both declare.
+    pub older: PoolName,
+    /// The range as that pool declares it.
+    pub theirs: Cidr,
+}
+
+/// Ranges of all states that pools declare, and by which pool, and in which family's section.
+pub type Declared = PrefixIndex<(PoolName, Family)>;
+
+impl Grid {
+    /// The blocks of `pool` in `family`, and what it loses to the pools in `older`.
+    ///
+    /// `None` when the pool has no such family. `older` must hold the ranges of the older pools only. They keep all
+    /// that they declare, in whatever state, even if they are being deleted: blocks of it may be held.
+    #[must_use]
+    pub fn of(pool: &Pool, family: Family, older: &Declared) -> Option<(Self, Vec<Overlap>)> {
+        let ranges = pool.families.get(&family)?;
+        let any_member = match family {
+            Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        let shape = Cidr::containing(any_member, ranges.block_prefix)?.same_size_at(0);
+        let mut grid = Self { shape, usable: AddressSet::new(), own: AddressSet::new() };
+        for (range, state) in &ranges.cidrs {
+            // A range smaller than a block has none. Neighbours are not joined: each range has its own state.
+            if range.size() >= shape.size() {
+                let (first, last) = grid.span(*range);
+                grid.own.insert_run(first, last);
+                if *state == RangeState::Active && !pool.deleting {
+                    grid.usable.insert_run(first, last);
+                }
+            }
+        }
+        for exclusion in &ranges.exclude {
+            let (first, last) = grid.span(*exclusion);
+            // A smaller one leaves the block, unless all that is withheld together leaves no address of it.
+            if exclusion.size() >= shape.size() || pool_offers_none(pool, grid.block(first)) {
+                grid.usable.remove_run(first, last);
+            }
+        }
+        let mut overlaps = Vec::new();
+        for range in ranges.cidrs.keys() {
+            for (theirs, (name, _)) in older.overlapping(*range) {
+                overlaps.push(Overlap { mine: *range, older: name.clone(), theirs });
+                let (first, last) = grid.span(theirs);
+                grid.own.remove_run(first, last);
+                grid.usable.remove_run(first, last);
+            }
+        }
+        Some((grid, overlaps))
+    }
+
+    /// Numbers of the blocks that may be given out.
+    #[must_use]
+    pub fn usable(&self) -> &AddressSet {
+        &self.usable
+    }
+
+    /// Numbers of the blocks that are this pool's, whether or not they may be given out.
+    #[must_use]
+    pub fn own(&self) -> &AddressSet {
+        &self.own
+    }
+
+    /// Whether the block of that number is this pool's.
+    #[must_use]
+    pub fn is_own(&self, number: u128) -> bool {
+        self.own.run_around(number).is_some()
+    }
+
+    /// The block of that number.
+    #[must_use]
+    pub fn block(&self, number: u128) -> Cidr {
+        self.shape.same_size_at(number << self.host_bits())
+    }
+
+    /// The number of a block; `None` when `cidr` is of another size.
+    #[must_use]
+    pub fn number(&self, cidr: Cidr) -> Option<u128> {
+        (cidr.same_size_at(0) == self.shape).then(|| self.span(cidr).0)
+    }
+
+    /// First and last number of the blocks that share an address with `cidr`.
+    #[must_use]
+    pub fn span(&self, cidr: Cidr) -> (u128, u128) {
+        (cidr.first() >> self.host_bits(), cidr.last() >> self.host_bits())
+    }
+
+    /// The block around `cidr` if that is smaller than a block, else `cidr`.
+    #[must_use]
+    pub fn whole(&self, cidr: Cidr) -> Cidr {
+        if cidr.size() < self.shape.size() { self.shape.same_size_at(cidr.first()) } else { cidr }
+    }
+
+    /// A block is at most /118, so this is at most 10; never the 128 that could not be shifted by.
+    fn host_bits(&self) -> u32 {
+        self.shape.size().trailing_zeros()
+    }
+}
+
+/// Whether the pool withholds every address of the block.
+fn pool_offers_none(pool: &Pool, block: Cidr) -> bool {
+    pool.withheld(block, &AddressSet::new()).covers(block)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::names::Uid;
+    use crate::model::pool::{Expand, FirstLast, PerNode, Ranges, Reclaim, ReclaimMode};
+    use proptest::prelude::*;
+
+    /// A pool of active ranges in one family, created at second 0, that offers first and last addresses.
+    pub(in crate::ledger) fn pool(name: &str, block_prefix: u8, cidrs: &[&str]) -> Pool {
+        let cidrs: Vec<Cidr> = cidrs.iter().map(|text| text.parse().unwrap()).collect();
+        let family = cidrs.first().map_or(Family::V4, |cidr| cidr.family());
+        let cidrs = cidrs.into_iter().map(|cidr| (cidr, RangeState::Active)).collect();
+        Pool {
+            name: name.into(),
+            uid: Uid::from(format!("uid-{name}")),
+            created: 0,
+            deleting: false,
+            priority: 0,
+            selector: kube_core::Selector::default(),
+            families: [(family, Ranges { block_prefix, cidrs, exclude: Vec::new() })].into(),
+            first_last: FirstLast::Offered,
+            per_node: PerNode { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 },
+            expand: Expand { used_above: 80, free_below: 8 },
+            reclaim: Reclaim { mode: ReclaimMode::DryRun, used_below: 40, after: Duration::from_secs(600) },
+            reuse_after: Duration::from_secs(300),
+            reuse_after_node_loss: Duration::from_secs(3600),
+        }
+    }
+
+    /// The grid of a pool of one family that is alone.
+    pub(in crate::ledger) fn grid(pool: &Pool) -> Grid {
+        Grid::of(pool, *pool.families.keys().next().unwrap(), &Declared::default()).unwrap().0
+    }
+
+    fn check(pool: &Pool, usable: &str, own: &str) {
+        let grid = grid(pool);
+        let text = |numbers: &AddressSet| {
+            let blocks = numbers.runs().flat_map(|(first, last)| first..=last);
+            blocks.map(|number| grid.block(number).to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!((text(grid.usable()).as_str(), text(grid.own()).as_str()), (usable, own));
+    }
+
+    fn exclude(pool: &mut Pool, exclude: &[&str]) {
+        pool.families.get_mut(&Family::V4).unwrap().exclude =
+            exclude.iter().map(|text| text.parse().unwrap()).collect();
+    }
+
+    #[test]
+    fn a_block_lies_wholly_in_one_active_range() {
+        let mut pool = pool("a", 27, &["10.0.0.0/26", "10.0.1.0/28", "10.0.1.16/28", "10.0.2.0/27"]);
+        check(&pool, "10.0.0.0/27 10.0.0.32/27 10.0.2.0/27", "10.0.0.0/27 10.0.0.32/27 10.0.2.0/27");
+        for state in [RangeState::Cordoned, RangeState::Draining] {
+            pool.families.get_mut(&Family::V4).unwrap().cidrs.insert("10.0.2.0/27".parse().unwrap(), state);
+            check(&pool, "10.0.0.0/27 10.0.0.32/27", "10.0.0.0/27 10.0.0.32/27 10.0.2.0/27");
+        }
+        pool.deleting = true;
+        check(&pool, "", "10.0.0.0/27 10.0.0.32/27 10.0.2.0/27");
+    }
+
+    #[test]
+    fn a_block_without_an_address_to_offer_is_not_usable() {
+        let mut pool = pool("a", 30, &["10.0.0.0/29"]);
+        let all = "10.0.0.0/30 10.0.0.4/30";
+        exclude(&mut pool, &["10.0.0.0/31"]);
+        check(&pool, all, all);
+        exclude(&mut pool, &["10.0.0.0/31", "10.0.0.2/31"]);
+        check(&pool, "10.0.0.4/30", all);
+        exclude(&mut pool, &["10.0.0.0/24"]);
+        check(&pool, "", all);
+        // First and last address count as what is left is counted.
+        exclude(&mut pool, &["10.0.0.1/32", "10.0.0.2/32", "10.0.0.6/32"]);
+        check(&pool, all, all);
+        pool.first_last = FirstLast::Withheld;
+        check(&pool, "10.0.0.4/30", all);
+    }
+
+    proptest! {
+        /// Trap 24: the number of blocks follows from the sizes, in every size that a block may have.
+        #[test]
+        fn a_range_has_as_many_blocks_as_go_into_it(bits in 0u8..=10, more in 0u8..=20, v6 in any::<bool>()) {
+            let (family, base) = if v6 { (128, "2001:db8::") } else { (32, "10.0.0.0") };
+            let (block, range) = (family - bits, family - bits - more);
+            let range = Cidr::containing(base.parse().unwrap(), range).unwrap();
+            let grid = grid(&pool("a", block, &[&range.to_string()]));
+            prop_assert_eq!(grid.usable().len(), 1u128 << more);
+            let last = grid.block(grid.span(range).1);
+            prop_assert_eq!((last.last(), last.size(), last.prefix_len()), (range.last(), 1u128 << bits, block));
+            prop_assert_eq!(grid.number(last), Some(grid.span(range).1));
+            prop_assert_eq!(grid.whole(Cidr::single(last.last_address())), last);
+        }
+    }
+}

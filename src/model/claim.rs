@@ -1,0 +1,138 @@
+//! A claim: the record that one node holds one block. A block is held if and only if its claim exists.
+//!
+//! Made from a NodeIPBlock by `crate::wire::block`. What the block offers is fixed here when it is claimed.
+
+use std::fmt;
+
+use crate::model::names::{NodeName, PoolName, Revision, Uid};
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
+
+/// A NodeIPBlock that could be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The block.
+    pub cidr: Cidr,
+    /// The pool that it was cut from.
+    pub pool: PoolName,
+    /// The node that holds it.
+    pub node: NodeName,
+    /// The uid of the Node object that it was given to.
+    pub node_uid: Uid,
+    /// The addresses in it that are not offered.
+    pub withheld: AddressSet,
+    /// Where it is in its life.
+    pub state: ClaimState,
+    /// When that state began, in milliseconds since the epoch.
+    pub since: i64,
+    /// Why it is being taken off, or was.
+    pub reason: Option<Reason>,
+    /// The CiliumNode on which a drain was begun.
+    pub cilium_node_uid: Option<Uid>,
+    /// The CiliumNode that was there when the block was claimed; `None` where the block may have stood on one before.
+    pub created_for: Option<Uid>,
+    /// The claim object itself.
+    pub uid: Uid,
+    /// The version that was read.
+    pub revision: Revision,
+    /// When the object was created, in seconds since the epoch; decides the order of CIDRs on the node.
+    pub created: i64,
+    /// Whether somebody deletes the object. As long as our finalizer keeps it, it counts as before.
+    pub deleting: bool,
+    /// Its finalizers, ours ([`Claim::FINALIZER`]) and those of others.
+    pub finalizers: Vec<String>,
+}
+
+/// The life of a claim (`docs/invariants.md`, The states of a claim).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClaimState {
+    /// Published on the node's CiliumNode, or about to be.
+    Held,
+    /// Published, every entry fenced.
+    Draining,
+    /// Being taken off; nobody may publish it any more.
+    Releasing,
+    /// Off; rests before another node may get it.
+    Cooling,
+}
+
+impl ClaimState {
+    /// As the API writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "Held",
+            Self::Draining => "Draining",
+            Self::Releasing => "Releasing",
+            Self::Cooling => "Cooling",
+        }
+    }
+}
+
+impl fmt::Display for ClaimState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a claim left its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// The agent consented.
+    Reclaimed,
+    /// The Node object and its CiliumNode are gone.
+    NodeGone,
+    /// It was never published.
+    Unused,
+}
+
+impl Reason {
+    /// As the API writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reclaimed => "Reclaimed",
+            Self::NodeGone => "NodeGone",
+            Self::Unused => "Unused",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Claim {
+    /// The finalizer that keeps a claim which somebody deletes by hand (safety rule 1).
+    pub const FINALIZER: &str = "nodeipam.io/claim";
+
+    /// Whether it is deleted and none of ours keeps it: it goes as soon as others let it, and can't be kept.
+    #[must_use]
+    pub fn is_going(&self) -> bool {
+        self.deleting && !self.finalizers.iter().any(|finalizer| finalizer == Self::FINALIZER)
+    }
+
+    /// The addresses that it offers.
+    #[must_use]
+    pub fn offered(&self) -> AddressSet {
+        let mut offered = AddressSet::from_iter([self.cidr]);
+        for (first, last) in self.withheld.runs() {
+            offered.remove_run(first, last);
+        }
+        offered
+    }
+
+    /// How many addresses it offers.
+    #[must_use]
+    pub fn offered_count(&self) -> u128 {
+        self.cidr.size() - self.withheld.count_in(self.cidr)
+    }
+
+    /// Whether its CIDR belongs on the CiliumNode in this state.
+    #[must_use]
+    pub fn is_published_state(&self) -> bool {
+        matches!(self.state, ClaimState::Held | ClaimState::Draining)
+    }
+}

@@ -1,0 +1,57 @@
+//! Findings: something wrong that was seen and is reported, each with a stable name.
+
+use std::fmt;
+
+use crate::model::observation::Kind;
+use crate::model::stable_names;
+
+/// Something wrong that was seen.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// What is wrong.
+    pub kind: FindingKind,
+    /// The kind of the object that it was seen on.
+    pub subject: Kind,
+    /// The name of that object.
+    pub name: String,
+    /// A sentence for a person: the field, the value and the rule.
+    pub message: String,
+}
+
+stable_names! {
+    /// The stable names of findings.
+    pub enum FindingKind {
+        /// An object exists and can't be read; what it holds is treated as taken.
+        UnreadableObject,
+        /// A CiliumNode has an address or prefix that can't be read.
+        MalformedCiliumNode,
+        /// A CiliumNode asks for more addresses at start than it offers.
+        MinAllocate,
+        /// A claim overlaps something else, and is not published.
+        Overlap,
+        /// Two claims that overlap both stand on their CiliumNodes.
+        BothStand,
+        /// Somebody deletes a claim that a node has.
+        ClaimBeingDeleted,
+        /// A node asks for more than its first pool allows it.
+        NodeAtLimit,
+        /// A node is nearly full, and no pool selects it.
+        NoPool,
+        /// The controller's own bookkeeping is not what its objects say.
+        BrokenInvariant,
+    }
+}
+
+impl Finding {
+    /// A finding about an object.
+    #[must_use]
+    pub fn new(kind: FindingKind, subject: Kind, name: &str, message: String) -> Self {
+        Self { kind, subject, name: name.to_owned(), message }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}: {}", self.kind.as_str(), self.subject.as_str(), self.name, self.message)
+    }
+}

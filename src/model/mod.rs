@@ -1,0 +1,17 @@
+//! The vocabulary: every value that the other rooms pass to each other, and nothing that decides or acts.
+//!
+//! Objects as they were read, requests and their outcomes, plans with their reasons, findings, and status values.
+
+pub mod claim;
+pub mod finding;
+pub mod names;
+pub mod node;
+pub mod observation;
+pub mod plan;
+pub mod pool;
+pub mod request;
+mod stable;
+pub mod status;
+pub mod time;
+
+pub(crate) use stable::stable_names;

@@ -1,0 +1,203 @@
+//! What the world is told: objects as watches and lists show them.
+//!
+//! A closed vocabulary. Whatever cannot be read is a value too ([`Unreadable`]), so that it can be taken into
+//! account and reported, and never stops the rest.
+
+use std::collections::BTreeMap;
+
+use crate::model::claim::Claim;
+use crate::model::names::{PoolName, Revision, Uid};
+use crate::model::pool::{Pool, Reservation};
+use crate::net::addresses::AddressSet;
+
+use crate::model::node::{CiliumNode, Node};
+use crate::model::status::PoolStatus;
+
+/// The kinds that the world is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Node.
+    Node,
+    /// CiliumNode.
+    CiliumNode,
+    /// NodeIPPool.
+    Pool,
+    /// NodeIPBlock.
+    Claim,
+}
+
+impl Kind {
+    /// Every kind, in the order in which they are listed at the start: CiliumNodes after claims (safety rule 6).
+    pub const ALL: [Self; 4] = [Self::Pool, Self::Node, Self::Claim, Self::CiliumNode];
+
+    /// As Kubernetes calls it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::CiliumNode => "CiliumNode",
+            Self::Pool => "NodeIPPool",
+            Self::Claim => "NodeIPBlock",
+        }
+    }
+}
+
+/// An object that exists and could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its name.
+    pub name: String,
+    /// The version that was tried; zero when even that was unreadable.
+    pub revision: Revision,
+    /// Why.
+    pub reason: String,
+    /// Every address and prefix that could be found in it; they are treated as taken.
+    pub addresses: AddressSet,
+}
+
+/// A NodeIPPool: what it declares, if that could be read, and the status that it shows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PoolObject {
+    /// Its name.
+    pub name: PoolName,
+    /// Its uid.
+    pub uid: Uid,
+    /// The version that was read.
+    pub revision: Revision,
+    /// Whether somebody deletes it.
+    pub deleting: bool,
+    /// Its finalizers, ours and those of others.
+    pub finalizers: Vec<String>,
+    /// What it declares, where that can be read.
+    pub pool: Result<Pool, InvalidPool>,
+    /// The generation of what it declares.
+    pub generation: i64,
+    /// The status as it stands.
+    pub status: PoolStatus,
+    /// When each of its conditions last changed, in milliseconds since the epoch.
+    pub transitions: BTreeMap<String, i64>,
+}
+
+impl PoolObject {
+    /// What concerns other pools and the nodes: what it declares, or what is kept of that.
+    pub fn declaration(&self) -> Result<&Pool, &Reservation> {
+        self.pool.as_ref().map_err(|invalid| &invalid.reserved)
+    }
+}
+
+/// A declaration that can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvalidPool {
+    /// Why.
+    pub findings: Vec<String>,
+    /// What is kept from younger pools all the same.
+    pub reserved: Reservation,
+}
+
+/// One object as a watch shows it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Object {
+    /// A Node.
+    Node(Node),
+    /// A CiliumNode.
+    CiliumNode(CiliumNode),
+    /// A pool.
+    Pool(PoolObject),
+    /// A claim.
+    Claim(Claim),
+    /// One of these that could not be read.
+    Unreadable(Kind, Unreadable),
+}
+
+impl Object {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Node(_) => Kind::Node,
+            Self::CiliumNode(_) => Kind::CiliumNode,
+            Self::Pool(_) => Kind::Pool,
+            Self::Claim(_) => Kind::Claim,
+            Self::Unreadable(kind, _) => *kind,
+        }
+    }
+
+    /// Its name as an object.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Node(node) => node.name.to_string(),
+            Self::CiliumNode(cilium_node) => cilium_node.name.to_string(),
+            Self::Pool(pool) => pool.name.to_string(),
+            Self::Claim(claim) => claim.cidr.object_name(),
+            Self::Unreadable(_, unreadable) => unreadable.name.clone(),
+        }
+    }
+
+    /// The version of it that was read.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        match self {
+            Self::Node(node) => node.revision,
+            Self::CiliumNode(cilium_node) => cilium_node.revision,
+            Self::Pool(pool) => pool.revision,
+            Self::Claim(claim) => claim.revision,
+            Self::Unreadable(_, unreadable) => unreadable.revision,
+        }
+    }
+}
+
+/// A consistent read has shown an object at an earlier version than was known before the read was asked for: the store
+/// was restored from a backup (safety rule 8), and nothing that is known is true any more.
+///
+/// This is how a restore shows whose revisions do not go back, as etcd recommends it for Kubernetes
+/// (`etcdutl snapshot restore --bump-revision`).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the API server shows {} {name} at version {shown} as of {as_of}, and version {known} was seen before: its store was \
+     restored from a backup; this process ends and has to start again from lists",
+    kind.as_str()
+)]
+pub struct Contradiction {
+    /// The kind of the object.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// The version in the answer.
+    pub shown: Revision,
+    /// A revision that the store had reached before it was asked.
+    pub as_of: Revision,
+    /// The version that was known.
+    pub known: Revision,
+}
+
+/// All objects of a kind, as a consistent list shows them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Listing {
+    /// The kind.
+    pub kind: Kind,
+    /// A revision that the store had reached before the list was asked for: the list is not older.
+    pub at_least: Revision,
+    /// A revision that the store had reached after the list was answered: the list is not newer.
+    pub at_most: Revision,
+    /// The objects.
+    pub objects: Vec<Object>,
+}
+
+/// What a watch has to say.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Observation {
+    /// All objects of a kind, in place of what was known of it.
+    Listed(Listing),
+    /// An object exists in this version.
+    Applied(Box<Object>),
+    /// An object is gone, as of this revision.
+    Deleted {
+        /// Its kind.
+        kind: Kind,
+        /// Its name.
+        name: String,
+        /// The revision of the deletion.
+        revision: Revision,
+    },
+}

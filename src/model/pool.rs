@@ -1,0 +1,181 @@
+//! A pool as the core sees it: parsed, checked, in units.
+//!
+//! Made from a NodeIPPool by `crate::wire::pool`; knows nothing of the wire. A `Pool` that exists is valid by itself;
+//! what depends on other pools (overlap) is decided by the ledger. Of one that can't be read a [`Reservation`] remains.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kube_core::Selector;
+
+use crate::model::names::{PoolName, Uid};
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+
+/// The largest number of addresses of one family that a node may ever hold (`docs/cilium.md`, Size).
+pub const MAX_ADDRESSES_PER_NODE: u32 = 4096;
+
+/// A declared set of ranges and the rules by which nodes get blocks of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pool {
+    /// Its name.
+    pub name: PoolName,
+    /// Its uid: a pool deleted and made again under the same name is another pool.
+    pub uid: Uid,
+    /// When it was created, in seconds since the epoch: of two pools that overlap the older keeps the range.
+    pub created: i64,
+    /// Whether somebody deletes it: it gives out no more blocks, and goes when its last block is gone.
+    pub deleting: bool,
+    /// Higher is asked first.
+    pub priority: i32,
+    /// Which nodes may take from it; empty selects every node.
+    pub selector: Selector,
+    /// What it offers in each family; at least one.
+    pub families: BTreeMap<Family, Ranges>,
+    /// Whether first and last address of an IPv4 block are offered.
+    pub first_last: FirstLast,
+    /// What one node may hold; counts only for nodes whose first pool this is.
+    pub per_node: PerNode,
+    /// When a node gets more; counts only for nodes whose first pool this is.
+    pub expand: Expand,
+    /// When blocks of this pool are taken back.
+    pub reclaim: Reclaim,
+    /// How long a reclaimed block rests.
+    pub reuse_after: Duration,
+    /// How long a block rests whose node went away.
+    pub reuse_after_node_loss: Duration,
+}
+
+/// What remains of a pool that can't be read: it gives out nothing, and no younger pool gets what it declares.
+///
+/// It follows from the object alone, so that a process that has just started reserves the same
+/// (`docs/decisions/0014-an-invalid-pool-keeps-its-ranges.md`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reservation {
+    /// The name of the pool.
+    pub name: PoolName,
+    /// Its uid.
+    pub uid: Uid,
+    /// When it was created, in seconds since the epoch.
+    pub created: i64,
+    /// Those of its ranges that can be read; unlike those of a valid pool they may overlap each other.
+    pub cidrs: BTreeSet<Cidr>,
+}
+
+/// What a pool offers in one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ranges {
+    /// Prefix length of one block, in the terms of the family.
+    pub block_prefix: u8,
+    /// The declared CIDRs; they do not overlap each other.
+    pub cidrs: BTreeMap<Cidr, RangeState>,
+    /// Prefixes of which no address is ever offered.
+    pub exclude: Vec<Cidr>,
+}
+
+/// Whether a CIDR of a pool gives out blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RangeState {
+    /// Blocks are given out.
+    Active,
+    /// No new blocks; held ones stay.
+    Cordoned,
+    /// No new blocks, and held ones are taken back as they empty.
+    Draining,
+}
+
+/// Whether first and last address of an IPv4 block are offered (Cilium's `allowFirstLastIPs`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FirstLast {
+    /// They are not; `/31` and `/32` offer all the same.
+    Withheld,
+    /// They are.
+    Offered,
+}
+
+/// What one node may hold, per family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PerNode {
+    /// The fewest blocks of the first grant.
+    pub initial_blocks: u32,
+    /// The most blocks.
+    pub max_blocks: u32,
+    /// The most offered addresses, at most [`MAX_ADDRESSES_PER_NODE`].
+    pub max_addresses: u32,
+}
+
+/// When a node gets more: either one triggers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expand {
+    /// Use above so many percent of the published addresses.
+    pub used_above: u32,
+    /// Fewer free addresses than that.
+    pub free_below: u32,
+}
+
+impl Expand {
+    /// What a pool that says nothing declares.
+    pub const DEFAULT: Self = Self { used_above: 80, free_below: 8 };
+}
+
+/// When blocks are taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reclaim {
+    /// Whether at all.
+    pub mode: ReclaimMode,
+    /// Only while use without the block stays below so many percent.
+    pub used_below: u32,
+    /// Seen so for this long, twice.
+    pub after: Duration,
+}
+
+/// Whether a pool takes back blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReclaimMode {
+    /// It does.
+    Enabled,
+    /// It reports what it would take back.
+    DryRun,
+    /// It does not look.
+    Disabled,
+}
+
+impl Pool {
+    /// How many addresses a block of the family offers that lies clear of exclusions and of nodes; 0 where the pool has
+    /// none of the family.
+    #[must_use]
+    pub fn most_offered(&self, family: Family) -> u128 {
+        let Some(ranges) = self.families.get(&family) else { return 0 };
+        let size = 1u128 << family.bits().saturating_sub(ranges.block_prefix).min(127);
+        if self.withholds_ends(family, size) { size - 2 } else { size }
+    }
+
+    /// Whether the first and the last address of a block of this size are not offered.
+    fn withholds_ends(&self, family: Family, size: u128) -> bool {
+        family == Family::V4 && self.first_last == FirstLast::Withheld && size > 2
+    }
+
+    /// The addresses of `block` that this pool does not offer: exclusions, first and last address, and whatever of
+    /// `node_addresses` lies in it.
+    ///
+    /// Fixed in the claim when it is made; later edits of the pool apply to new blocks only.
+    #[must_use]
+    pub fn withheld(&self, block: Cidr, node_addresses: &AddressSet) -> AddressSet {
+        let mut withheld = AddressSet::new();
+        for exclusion in self.families.get(&block.family()).map_or(&[][..], |ranges| &ranges.exclude) {
+            if exclusion.covers(block) {
+                withheld.insert_cidr(block);
+            } else if block.covers(*exclusion) {
+                withheld.insert_cidr(*exclusion);
+            }
+        }
+        if self.withholds_ends(block.family(), block.size()) {
+            withheld.insert(block.first_address());
+            withheld.insert(block.last_address());
+        }
+        for (first, last) in node_addresses.runs_within(block.first(), block.last()) {
+            withheld.insert_run(first, last);
+        }
+        withheld
+    }
+}

@@ -1,0 +1,447 @@
+//! Writes as values: what the plan decides and the controller carries out without a decision of its own.
+//!
+//! Each carries the versions that it was decided on (safety rule 4).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::names::{NodeName, PoolName, Revision, Uid};
+use crate::model::node::{CiliumNode, NodeAddress};
+use crate::model::observation::PoolObject;
+use crate::model::status::{ConditionType, PoolStatus};
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
+
+/// One write, or one read that settles a doubt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Write {
+    /// Create a claim. Its name is the lock on the block (safety rule 1).
+    CreateClaim(NewClaim),
+    /// Patch blocks onto a CiliumNode.
+    Publish(Publication),
+    /// Read all claims of a node consistently, to know them at a later revision (safety rule 4).
+    ConfirmClaims(NodeName),
+    /// Read one claim that an answer showed and no watch did.
+    ReadClaim(Cidr, NodeName),
+    /// Change the state of a claim, or delete it.
+    UpdateClaim(ClaimUpdate),
+    /// Look whether a CiliumNode exists, consistently.
+    ReadCiliumNode(NodeName),
+    /// Look whether a Node exists, consistently, now that its claims are known as of this revision.
+    ReadNode(NodeName, Revision),
+    /// Make a later version of a CiliumNode without changing what it says (safety rule 3).
+    Touch(Touch),
+    /// Ask an agent what it uses.
+    Ping(Ping),
+    /// Create a CiliumNode before its agent does.
+    CreateCiliumNode(NewCiliumNode),
+    /// Write the status of a pool.
+    PoolStatus(PoolStatusWrite),
+    /// Write the finalizers of a pool.
+    PoolFinalizers(PoolFinalizersWrite),
+}
+
+/// A claim that moves. Carries uid and version, so that only the first of several replicas moves it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimUpdate {
+    /// The block.
+    pub cidr: Cidr,
+    /// The node that has it.
+    pub node: NodeName,
+    /// The uid of the version that it was decided on.
+    pub uid: Uid,
+    /// That version.
+    pub revision: Revision,
+    /// The finalizers of that version.
+    pub finalizers: Vec<String>,
+    /// Whether somebody deletes that version: the server lets no finalizer be added to it any more.
+    pub deleting: bool,
+    /// What happens.
+    pub change: ClaimChange,
+    /// The time of the decision, in milliseconds since the epoch.
+    pub since: i64,
+}
+
+/// How a claim moves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimChange {
+    /// To Held, for the Node object of this uid.
+    Hold(Uid),
+    /// To Releasing: from now on nobody may publish it.
+    Release(Reason),
+    /// To Cooling: it is off its node.
+    Cool,
+    /// Gone: the block is free.
+    Delete,
+}
+
+/// A later version of a CiliumNode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touch {
+    /// The node.
+    pub node: NodeName,
+    /// The uid of the version that is replaced.
+    pub uid: Uid,
+    /// That version.
+    pub revision: Revision,
+    /// The revision that the new version has to be later than.
+    pub later_than: Revision,
+}
+
+/// A question to an agent (`docs/cilium.md`, Ping), or its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ping {
+    /// The node.
+    pub node: NodeName,
+    /// The uid of the version that it was decided on.
+    pub uid: Uid,
+    /// That version.
+    pub revision: Revision,
+    /// Whether it is asked or cleared.
+    pub step: PingStep,
+}
+
+impl Ping {
+    /// The address that is marked: one that is in no pool.
+    pub const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+}
+
+/// A step of a ping.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PingStep {
+    /// The mark is set.
+    Ask,
+    /// The answered mark is removed.
+    Clear,
+}
+
+/// A CiliumNode that is to be created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewCiliumNode {
+    /// The node.
+    pub node: NodeName,
+    /// The uid of the Node that will own it.
+    pub node_uid: Uid,
+    /// The labels of the Node.
+    pub labels: BTreeMap<String, String>,
+    /// The addresses of the Node.
+    pub addresses: Vec<NodeAddress>,
+}
+
+/// The finalizers of a pool as they shall be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolFinalizersWrite {
+    /// The pool.
+    pub pool: PoolName,
+    /// Its uid.
+    pub uid: Uid,
+    /// The version that it was decided on.
+    pub revision: Revision,
+    /// All of them.
+    pub finalizers: Vec<String>,
+}
+
+/// A claim that is to be created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewClaim {
+    /// The block.
+    pub cidr: Cidr,
+    /// The pool it is cut from.
+    pub pool: PoolName,
+    /// The node that gets it.
+    pub node: NodeName,
+    /// The uid of that Node.
+    pub node_uid: Uid,
+    /// What it does not offer.
+    pub withheld: AddressSet,
+    /// The CiliumNode that it is made for; `None` where the block may have stood on one before.
+    pub created_for: Option<Uid>,
+    /// The time of the decision, in milliseconds since the epoch.
+    pub since: i64,
+}
+
+/// One difference to one version of one CiliumNode: addresses that become allocatable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Publication {
+    /// The node.
+    pub node: NodeName,
+    /// The uid of the version that it was computed from.
+    pub uid: Uid,
+    /// That version.
+    pub revision: Revision,
+    /// `podCIDRs` as it shall be; a list is replaced as a whole.
+    pub pod_cidrs: Vec<Cidr>,
+    /// The CIDRs that are new in it.
+    pub added: Vec<Cidr>,
+    /// The new entries of `pool`, with the owner for whom an address is kept.
+    pub entries: BTreeMap<IpAddr, Option<&'static str>>,
+}
+
+/// A new status of a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolStatusWrite {
+    /// The pool.
+    pub pool: PoolName,
+    /// Its uid.
+    pub uid: Uid,
+    /// The version that it was decided on.
+    pub revision: Revision,
+    /// The status.
+    pub status: PoolStatus,
+    /// When each of its conditions last changed, in milliseconds since the epoch.
+    pub transitions: BTreeMap<ConditionType, i64>,
+}
+
+/// The object that a write is about. One write an object is in flight at a time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObjectKey {
+    /// A NodeIPBlock.
+    Claim(Cidr),
+    /// A CiliumNode.
+    CiliumNode(NodeName),
+    /// All claims of one node, being read.
+    ClaimsOf(NodeName),
+    /// A Node, being read.
+    Node(NodeName),
+    /// A NodeIPPool.
+    Pool(PoolName),
+}
+
+impl Write {
+    /// The object that it is about.
+    #[must_use]
+    pub fn key(&self) -> ObjectKey {
+        match self {
+            Self::CreateClaim(claim) => ObjectKey::Claim(claim.cidr),
+            Self::ReadClaim(cidr, _) => ObjectKey::Claim(*cidr),
+            Self::UpdateClaim(update) => ObjectKey::Claim(update.cidr),
+            Self::Publish(publication) => ObjectKey::CiliumNode(publication.node.clone()),
+            Self::ReadCiliumNode(node) => ObjectKey::CiliumNode(node.clone()),
+            Self::Touch(touch) => ObjectKey::CiliumNode(touch.node.clone()),
+            Self::Ping(ping) => ObjectKey::CiliumNode(ping.node.clone()),
+            Self::CreateCiliumNode(new) => ObjectKey::CiliumNode(new.node.clone()),
+            Self::ConfirmClaims(node) => ObjectKey::ClaimsOf(node.clone()),
+            Self::ReadNode(node, _) => ObjectKey::Node(node.clone()),
+            Self::PoolStatus(write) => ObjectKey::Pool(write.pool.clone()),
+            Self::PoolFinalizers(write) => ObjectKey::Pool(write.pool.clone()),
+        }
+    }
+
+    /// The node on whose behalf it is sent.
+    #[must_use]
+    pub fn node(&self) -> Option<&NodeName> {
+        match self {
+            Self::CreateClaim(claim) => Some(&claim.node),
+            Self::ReadClaim(_, node)
+            | Self::ConfirmClaims(node)
+            | Self::ReadCiliumNode(node)
+            | Self::ReadNode(node, _) => Some(node),
+            Self::Publish(publication) => Some(&publication.node),
+            Self::UpdateClaim(update) => Some(&update.node),
+            Self::Touch(touch) => Some(&touch.node),
+            Self::Ping(ping) => Some(&ping.node),
+            Self::CreateCiliumNode(new) => Some(&new.node),
+            Self::PoolStatus(_) | Self::PoolFinalizers(_) => None,
+        }
+    }
+
+    /// Whether it changes an object, or only reads.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self {
+            Self::CreateClaim(_)
+            | Self::Publish(_)
+            | Self::UpdateClaim(_)
+            | Self::Touch(_)
+            | Self::Ping(_)
+            | Self::CreateCiliumNode(_)
+            | Self::PoolStatus(_)
+            | Self::PoolFinalizers(_) => Effect::Write,
+            Self::ConfirmClaims(_) | Self::ReadClaim(..) | Self::ReadCiliumNode(_) | Self::ReadNode(..) => {
+                Effect::Read
+            }
+        }
+    }
+
+    /// Whether what was found shows what this write was to bring about. For a write without an answer: it may have been
+    /// applied all the same.
+    #[must_use]
+    pub fn is_shown_by(&self, found: &Seen) -> bool {
+        match (self, found) {
+            (Self::CreateClaim(new), Seen::Claim(found)) => {
+                found.node == new.node && found.node_uid == new.node_uid
+            }
+            (Self::UpdateClaim(update), Seen::Claim(found)) => {
+                found.uid == update.uid
+                    && match &update.change {
+                        ClaimChange::Hold(node_uid) => {
+                            found.state == ClaimState::Held && found.node_uid == *node_uid
+                        }
+                        ClaimChange::Release(reason) => {
+                            found.state == ClaimState::Releasing && found.reason == Some(*reason)
+                        }
+                        ClaimChange::Cool => found.state == ClaimState::Cooling,
+                        ClaimChange::Delete => false,
+                    }
+            }
+            (Self::UpdateClaim(update), Seen::Absent(_)) => update.change == ClaimChange::Delete,
+            (Self::Publish(publication), Seen::CiliumNode(found)) => {
+                found.uid == publication.uid
+                    && publication.added.iter().all(|cidr| found.pod_cidrs.contains(cidr))
+                    && publication.entries.keys().all(|address| found.pool.contains(*address))
+            }
+            (
+                Self::CreateClaim(_)
+                | Self::UpdateClaim(_)
+                | Self::Publish(_)
+                | Self::ConfirmClaims(_)
+                | Self::ReadClaim(..)
+                | Self::ReadCiliumNode(_)
+                | Self::ReadNode(..)
+                | Self::Touch(_)
+                | Self::Ping(_)
+                | Self::CreateCiliumNode(_)
+                | Self::PoolStatus(_)
+                | Self::PoolFinalizers(_),
+                _,
+            ) => false,
+        }
+    }
+
+    /// Whether what was found shows that this write was accepted and comes about later: a deletion that the finalizer
+    /// of somebody else holds up.
+    #[must_use]
+    pub fn is_held_up(&self, found: &Seen) -> bool {
+        matches!((self, found), (Self::UpdateClaim(update), Seen::Claim(_)) if update.change == ClaimChange::Delete)
+    }
+}
+
+/// One line for a person, as `run --dry-run` prints it.
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateClaim(claim) => {
+                write!(f, "claim {} of pool {} for node {}", claim.cidr, claim.pool, claim.node)
+            }
+            Self::Publish(publication) => {
+                let added: Vec<String> = publication.added.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "publish [{}] and {} addresses on ciliumnode {}",
+                    added.join(" "),
+                    publication.entries.len(),
+                    publication.node
+                )
+            }
+            Self::ConfirmClaims(node) => write!(f, "read the claims of node {node}"),
+            Self::ReadClaim(cidr, node) => write!(f, "read the claim of {cidr} for node {node}"),
+            Self::UpdateClaim(update) => {
+                let (cidr, node) = (update.cidr, &update.node);
+                match &update.change {
+                    ClaimChange::Hold(_) => write!(f, "hold {cidr} for node {node} again"),
+                    ClaimChange::Release(reason) => write!(f, "release {cidr} of node {node} ({reason})"),
+                    ClaimChange::Cool => write!(f, "let {cidr} of node {node} rest"),
+                    ClaimChange::Delete => write!(f, "free {cidr}, which was node {node}'s"),
+                }
+            }
+            Self::ReadCiliumNode(node) => write!(f, "read whether ciliumnode {node} exists"),
+            Self::ReadNode(node, _) => write!(f, "read whether node {node} exists"),
+            Self::Touch(touch) => write!(f, "make a later version of ciliumnode {}", touch.node),
+            Self::Ping(ping) => match ping.step {
+                PingStep::Ask => write!(f, "ask the agent of node {} what it uses", ping.node),
+                PingStep::Clear => write!(f, "clear the answered question on ciliumnode {}", ping.node),
+            },
+            Self::CreateCiliumNode(new) => write!(f, "create ciliumnode {}", new.node),
+            Self::PoolStatus(write) => write!(f, "write the status of pool {}", write.pool),
+            Self::PoolFinalizers(write) => {
+                write!(f, "set the finalizers of pool {} to [{}]", write.pool, write.finalizers.join(" "))
+            }
+        }
+    }
+}
+
+/// What became of a write. Never a guess: what was unknown has been settled by reading.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The object that the write was about.
+    pub key: ObjectKey,
+    /// Whether it was to change anything.
+    pub effect: Effect,
+    /// The node on whose behalf it was sent.
+    pub node: Option<NodeName>,
+    /// What came back.
+    pub answer: Answer,
+    /// The object as the answer, or the read that settled it, shows it.
+    pub seen: Seen,
+}
+
+/// Whether a [`Write`] changes an object, or only reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It changes one.
+    Write,
+    /// It reads.
+    Read,
+}
+
+/// How the server answered a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It was applied; a read was answered.
+    Done,
+    /// The object is not as it was when the write was decided.
+    Moved(String),
+    /// The server refused it, and said why. Asked to wait, for so long.
+    Refused(String, Option<Duration>),
+    /// No answer that says whether it was applied; the object was read since.
+    Unknown(String),
+}
+
+/// An object as an answer shows it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// Nothing was read.
+    Nothing,
+    /// A claim.
+    Claim(Box<Claim>),
+    /// A CiliumNode.
+    CiliumNode(Box<CiliumNode>),
+    /// A pool.
+    Pool(Box<PoolObject>),
+    /// The object of this uid has been deleted by us.
+    Deleted(Uid),
+    /// The object does not exist, as of this revision where the answer told it.
+    Absent(Option<Revision>),
+    /// A Node, at some time after its claims were known as of a revision.
+    Node {
+        /// That revision.
+        as_of: Revision,
+        /// The revision of the read, in the store of Nodes.
+        read_at: Revision,
+        /// What was found.
+        presence: Presence,
+    },
+    /// All claims of a node, as of a revision.
+    ClaimsOf {
+        /// The revision of the list.
+        revision: Revision,
+        /// The claims.
+        claims: Vec<Claim>,
+    },
+    /// The object exists, but could not be read.
+    Unreadable(String),
+}
+
+/// What a read of a Node finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Presence {
+    /// There is none.
+    Gone,
+    /// There is this one.
+    Is(Uid),
+    /// There is one that can't be read.
+    Unreadable,
+}

@@ -1,0 +1,5 @@
+//! Addresses as values: CIDRs, sets of addresses, and an index of prefixes. Knows nothing of pools, nodes or Kubernetes.
+
+pub mod addresses;
+pub mod cidr;
+pub mod prefixes;

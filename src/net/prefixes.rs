@@ -1,0 +1,140 @@
+//! An index of prefixes that answers what overlaps one of them.
+//!
+//! Knows nothing of what is filed under a prefix. Keeps one invariant: no prefix without something filed under it,
+//! so equal contents are equal values.
+//!
+//! Prefixes never overlap in part, so what overlaps `c` is what lies within `c`, which is one range of the order of
+//! first addresses, and the prefixes around `c`, at most one a length. Only lengths that occur are looked up, and a
+//! cluster has few: block sizes and the ranges of its pools.
+
+use std::collections::BTreeMap;
+
+use crate::net::cidr::Cidr;
+
+/// Things filed under prefixes, any number under one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrefixIndex<T> {
+    /// What is filed, sorted; never an empty list.
+    entries: BTreeMap<Cidr, Vec<T>>,
+    /// How many prefixes of each length there are; the length is that of the key, which stands at position 0.
+    lengths: BTreeMap<Cidr, usize>,
+}
+
+impl<T> Default for PrefixIndex<T> {
+    fn default() -> Self {
+        Self { entries: BTreeMap::new(), lengths: BTreeMap::new() }
+    }
+}
+
+impl<T: Ord> PrefixIndex<T> {
+    /// Files `item` under `cidr`; `false` when it was there already.
+    pub fn insert(&mut self, cidr: Cidr, item: T) -> bool {
+        let items = self.entries.entry(cidr).or_insert_with(|| {
+            *self.lengths.entry(cidr.same_size_at(0)).or_default() += 1;
+            // Nearly every prefix has one taker, and a growing list would make room for four.
+            Vec::with_capacity(1)
+        });
+        match items.binary_search(&item) {
+            Ok(_) => false,
+            Err(place) => {
+                items.insert(place, item);
+                true
+            }
+        }
+    }
+
+    /// Takes `item` from under `cidr`; `false` when it was not there.
+    pub fn remove(&mut self, cidr: Cidr, item: &T) -> bool {
+        let Some(items) = self.entries.get_mut(&cidr) else { return false };
+        let Ok(place) = items.binary_search(item) else { return false };
+        items.remove(place);
+        if items.is_empty() {
+            self.entries.remove(&cidr);
+            let length = cidr.same_size_at(0);
+            if let Some(count) = self.lengths.get_mut(&length) {
+                *count -= 1;
+                if *count == 0 {
+                    self.lengths.remove(&length);
+                }
+            }
+        }
+        true
+    }
+
+    /// What is filed under exactly `cidr`, sorted.
+    #[must_use]
+    pub fn at(&self, cidr: Cidr) -> &[T] {
+        self.entries.get(&cidr).map_or(&[], Vec::as_slice)
+    }
+
+    /// Everything filed under a prefix that shares an address with `cidr`: those around it, widest first, then
+    /// itself and those within it in numeric order.
+    pub fn overlapping(&self, cidr: Cidr) -> impl Iterator<Item = (Cidr, &T)> {
+        let around = self
+            .lengths
+            .range(..cidr.same_size_at(0))
+            .filter_map(move |(length, _)| self.entries.get_key_value(&length.same_size_at(cidr.first())));
+        // `last` as a prefix of one address is the greatest that lies within.
+        let within = self.entries.range(cidr..=Cidr::single(cidr.last_address()));
+        around.chain(within).flat_map(|(cidr, items)| items.iter().map(|item| (*cidr, item)))
+    }
+
+    /// Everything, in numeric order of the prefixes.
+    pub fn iter(&self) -> impl Iterator<Item = (Cidr, &T)> {
+        self.entries.iter().flat_map(|(cidr, items)| items.iter().map(|item| (*cidr, item)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::net::cidr::address;
+    use proptest::prelude::*;
+
+    fn near() -> impl Strategy<Value = Cidr> {
+        // Both families and prefixes that cover both, all near one place, so that they overlap.
+        prop_oneof![
+            (any::<u8>(), 24u8..=32).prop_map(|(low, length)| {
+                Cidr::containing(address(0xffff_0a00_0000 + u128::from(low)), length).unwrap()
+            }),
+            (any::<u8>(), 120u8..=128).prop_map(|(low, length)| {
+                Cidr::containing(address((0x2001_0db8_u128 << 96) + u128::from(low)), length).unwrap()
+            }),
+            Just("::/0".parse().unwrap()),
+            Just("0.0.0.0/0".parse().unwrap()),
+            Just("2001:db8::/64".parse().unwrap()),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_list_that_is_searched(
+            steps in proptest::collection::vec((near(), 0u8..3, any::<bool>()), 0..40),
+            probes in proptest::collection::vec(near(), 1..10),
+        ) {
+            let (mut index, mut model) = (PrefixIndex::default(), BTreeSet::new());
+            for (cidr, item, file) in steps {
+                if file {
+                    prop_assert_eq!(index.insert(cidr, item), model.insert((cidr, item)));
+                } else {
+                    prop_assert_eq!(index.remove(cidr, &item), model.remove(&(cidr, item)));
+                }
+            }
+            for probe in probes {
+                let found: Vec<_> = index.overlapping(probe).map(|(cidr, item)| (cidr, *item)).collect();
+                let expected: Vec<_> = model.iter().filter(|(cidr, _)| cidr.overlaps(probe)).copied().collect();
+                prop_assert_eq!(found, expected);
+            }
+            let all: Vec<_> = index.iter().map(|(cidr, item)| (cidr, *item)).collect();
+            prop_assert_eq!(all, model.iter().copied().collect::<Vec<_>>());
+            // Equal contents are equal values, whatever was there in between.
+            let mut again = PrefixIndex::default();
+            for (cidr, item) in model {
+                again.insert(cidr, item);
+            }
+            prop_assert_eq!(index, again);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Which blocks a node should claim: the fewest that end both thresholds of its first pool, within its limits.
+
+use std::collections::BTreeSet;
+
+use super::View;
+use crate::ledger::Taker;
+use crate::model::claim::Claim;
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::names::{PoolName, Uid};
+use crate::model::observation::Kind;
+use crate::model::plan::Unmet;
+use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
+use crate::model::request::{NewClaim, ObjectKey, Write};
+use crate::model::time::Now;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+use crate::plan::demand::{Demand, MINIMUM_FOR_START};
+
+/// How many free blocks of one pool are looked at for one claim before the pool counts as full. Blocks are refused
+/// only where every address in them is a node's own, which happens to a handful of /31 and /32.
+const MOST_REFUSALS: usize = 1024;
+
+/// Blocks that the plan has chosen in one family, beside what the node holds.
+struct Growth<'a> {
+    family: Family,
+    blocks: Vec<Cidr>,
+    demand: Demand,
+    picked: Vec<(Cidr, &'a Pool)>,
+    unmet: Option<Unmet>,
+}
+
+impl<'a> View<'a> {
+    /// Claims for what the node lacks. A first grant covers every family or is not made at all, so that no node
+    /// holds half of one while another waits for it.
+    pub(super) fn grow(
+        &self,
+        writes: &mut Vec<Write>,
+        findings: &mut Vec<Finding>,
+        now: Now,
+    ) -> BTreeSet<Unmet> {
+        let Some(first) = self.world.pools_of(&self.node.name).next() else {
+            findings.extend(self.full_without_pool());
+            return BTreeSet::new();
+        };
+        let served = self.is_served();
+        let mut growths: Vec<Growth<'_>> =
+            self.settings.families.iter().map(|family| self.grow_family(*family, first, served)).collect();
+        let unmet: BTreeSet<Unmet> = growths.iter().filter_map(|growth| growth.unmet).collect();
+        let startable = growths.iter().all(|growth| growth.demand.capacity >= MINIMUM_FOR_START);
+        if !served && !startable {
+            for growth in &mut growths {
+                growth.picked.clear();
+            }
+        }
+        for growth in &growths {
+            if let Some(Unmet::AtLimit(family)) = growth.unmet {
+                findings.push(Finding::new(
+                    FindingKind::NodeAtLimit,
+                    Kind::Node,
+                    self.node.name.as_str(),
+                    format!(
+                        "it asks for more than its {} {family} blocks with {} addresses, and perNode of pool {} allows no more",
+                        growth.blocks.len(),
+                        growth.demand.capacity,
+                        first.name,
+                    ),
+                ));
+            }
+            writes.extend(growth.picked.iter().map(|(cidr, pool)| {
+                let withheld = pool.withheld(*cidr, &self.world.node_addresses_in(*cidr));
+                self.claim(*cidr, &pool.name, withheld, now)
+            }));
+        }
+        unmet
+    }
+
+    /// A node that no pool selects keeps what it has, and gets no more.
+    fn full_without_pool(&self) -> Option<Finding> {
+        let family = self.settings.families.iter().find(|family| {
+            let held = self.offering().find(|claim| claim.cidr.family() == **family);
+            let pool = held.and_then(|claim| self.world.pool(&claim.pool));
+            held.is_some() && !self.demand(**family).is_met(pool.map_or(Expand::DEFAULT, |pool| pool.expand))
+        })?;
+        Some(Finding::new(
+            FindingKind::NoPool,
+            Kind::Node,
+            self.node.name.as_str(),
+            format!(
+                "its {family} blocks are nearly full, and no pool that can be read selects it: it gets no more"
+            ),
+        ))
+    }
+
+    /// The claim of a block that stands nowhere.
+    fn claim(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Write {
+        Write::CreateClaim(self.new_claim(cidr, pool, withheld, Some(self.cilium_node.uid.clone()), now))
+    }
+
+    /// The claim of a block that stands and has none: nobody knows where else it has stood.
+    fn claim_of_standing(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Write {
+        Write::CreateClaim(self.new_claim(cidr, pool, withheld, None, now))
+    }
+
+    /// The claim of a block that had one before: all that was fixed in that stays as it was.
+    fn claim_again(&self, lost: &Claim, now: Now) -> Write {
+        let (withheld, created_for) = (lost.withheld.clone(), lost.created_for.clone());
+        Write::CreateClaim(self.new_claim(lost.cidr, &lost.pool, withheld, created_for, now))
+    }
+
+    fn new_claim(
+        &self,
+        cidr: Cidr,
+        pool: &PoolName,
+        withheld: AddressSet,
+        created_for: Option<Uid>,
+        now: Now,
+    ) -> NewClaim {
+        NewClaim {
+            cidr,
+            pool: pool.clone(),
+            node: self.node.name.clone(),
+            node_uid: self.node.uid.clone(),
+            withheld,
+            created_for,
+            since: now.wall,
+        }
+    }
+
+    /// Claims that are lost, because somebody removed their finalizer and deleted them: those that this process saw
+    /// vanish, and those whose blocks stand on this CiliumNode, with addresses in its pool. They are the node's, and
+    /// nobody else can have them.
+    pub(super) fn lost_claims(&self, now: Now) -> Vec<Write> {
+        let vanished: Vec<Write> = self
+            .world
+            .vanished_of(&self.node.name)
+            .filter_map(|vanished| vanished.claim.as_ref())
+            .filter(|claim| self.world.claim(claim.cidr).is_none())
+            .map(|claim| self.claim_again(claim, now))
+            .collect();
+        if !vanished.is_empty() {
+            return vanished;
+        }
+        let is_lost =
+            |cidr: &Cidr| {
+                self.world.claim(*cidr).is_none()
+                    && self.cilium_node.pool.intersects(*cidr)
+                    && self.world.ledger().overlapping(*cidr).all(
+                        |(_, taker)| matches!(taker, Taker::Standing(holder) if *holder == self.node.name),
+                    )
+            };
+        self.cilium_node
+            .pod_cidrs
+            .iter()
+            .filter(|cidr| is_lost(cidr))
+            .filter_map(|cidr| {
+                let pool = self.world.pool_of_block(*cidr)?;
+                let mut withheld = AddressSet::from_iter([*cidr]);
+                for (first, last) in self.cilium_node.pool.runs_within(cidr.first(), cidr.last()) {
+                    withheld.remove_run(first, last);
+                }
+                Some(self.claim_of_standing(*cidr, &pool.name, withheld, now))
+            })
+            .collect()
+    }
+
+    fn grow_family(&self, family: Family, first: &Pool, served: bool) -> Growth<'a> {
+        let blocks: Vec<Cidr> =
+            self.held().map(|claim| claim.cidr).filter(|cidr| cidr.family() == family).collect();
+        let mut growth =
+            Growth { family, blocks, demand: self.demand(family), picked: Vec::new(), unmet: None };
+        let max_addresses = u128::from(first.per_node.max_addresses.min(MAX_ADDRESSES_PER_NODE));
+        loop {
+            let enough_to_start = growth.demand.capacity >= MINIMUM_FOR_START
+                && (served || growth.blocks.len() >= first.per_node.initial_blocks as usize);
+            if enough_to_start && growth.demand.is_met(first.expand) {
+                return growth;
+            }
+            if growth.blocks.len() >= first.per_node.max_blocks as usize {
+                growth.unmet = Some(Unmet::AtLimit(family));
+                return growth;
+            }
+            match self.pick(&growth, max_addresses) {
+                Ok((cidr, pool, offered)) => {
+                    growth.blocks.push(cidr);
+                    growth.picked.push((cidr, pool));
+                    growth.demand = growth.demand.grown_by(offered);
+                }
+                Err(unmet) => {
+                    growth.unmet = Some(unmet);
+                    return growth;
+                }
+            }
+        }
+    }
+
+    /// The next block: from the first of the node's pools that has one.
+    fn pick(&self, growth: &Growth<'_>, max_addresses: u128) -> Result<(Cidr, &'a Pool, u128), Unmet> {
+        let (mut too_large, mut exhausted) = (false, false);
+        for pool in self.world.pools_of(&self.node.name) {
+            let Some(space) = self.world.ledger().space(&pool.name, growth.family) else {
+                continue;
+            };
+            let mut candidates = space.candidates(&growth.blocks).take(MOST_REFUSALS).peekable();
+            let most = pool.most_offered(growth.family);
+            if candidates.peek().is_none() && growth.demand.capacity.saturating_add(most) <= max_addresses {
+                exhausted = true;
+            }
+            for cidr in candidates {
+                if self.world.in_flight(&ObjectKey::Claim(cidr)) {
+                    // An answer about the block that was there before is still to come.
+                    continue;
+                }
+                let withheld = pool.withheld(cidr, &self.world.node_addresses_in(cidr));
+                let offered = cidr.size() - withheld.count_in(cidr);
+                if offered == 0 {
+                    continue;
+                }
+                if growth.demand.capacity.saturating_add(offered) > max_addresses {
+                    too_large = true;
+                    break;
+                }
+                return Ok((cidr, pool, offered));
+            }
+        }
+        let at_limit = too_large && !exhausted;
+        Err(if at_limit { Unmet::AtLimit(growth.family) } else { Unmet::NoCapacity(growth.family) })
+    }
+
+    /// Use of what the node holds in a family. Unknown use counts as none until the agent writes it.
+    fn demand(&self, family: Family) -> Demand {
+        let mut demand = Demand::default();
+        let mut kept = 0;
+        let is_used = |address| self.cilium_node.used.as_ref().is_some_and(|used| used.contains(address));
+        for claim in self.offering().filter(|claim| claim.cidr.family() == family) {
+            demand = demand.grown_by(claim.offered_count());
+            if let Some(used) = &self.cilium_node.used {
+                demand.used = demand.used.saturating_add(used.count_in(claim.cidr));
+            }
+            let owned = claim.cidr.entries_in(&self.cilium_node.owners);
+            kept += owned.filter(|(address, _)| !is_used(**address)).count();
+            kept += self
+                .cilium_node
+                .in_handshake(claim.cidr)
+                .filter(|address| !is_used(*address) && !self.cilium_node.owners.contains_key(address))
+                .count();
+        }
+        let has_primary = self.cilium_node.pod_cidrs.iter().any(|cidr| cidr.family() == family);
+        if !has_primary {
+            // They will be kept in the primary block, as soon as there is one.
+            kept += self.settings.infrastructure.len();
+        }
+        demand.unavailable = kept as u128;
+        demand
+    }
+}

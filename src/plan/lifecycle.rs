@@ -1,0 +1,318 @@
+//! The states of a node's claims: when one moves, and the proof that it needs first.
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | Held | Held | the Node came back under a new uid |
+//! | Held | Releasing (NodeGone) | Node and CiliumNode are gone |
+//! | Held | Releasing (Unused) | it can't be in use, and gives way to an overlap or to other nodes that wait |
+//! | Releasing | Held | the node returned, or it was found to stand after all |
+//! | Releasing | Cooling | a version of the CiliumNode later than the move shows it absent, or there is no CiliumNode |
+//! | Releasing (Unused) | gone | the same proof |
+//! | Cooling | Held | the node returned |
+//! | Cooling | gone | it has rested |
+//!
+//! A replica with a stale view may begin any of these; each carries uid and version of the claim, so only the first
+//! one wins, and the proof of absence is always later than the move (safety rule 3). From the move on nobody publishes
+//! the block: a patch that carries a version later than the move needs a view of the claim that is as late
+//! (safety rule 4), and one that carries an earlier version fails, because a later one exists.
+
+use std::time::Duration;
+
+use super::View;
+use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::names::{NodeName, Revision};
+use crate::model::node::ReleaseMark;
+use crate::model::observation::Kind;
+use crate::model::plan::NodePlan;
+use crate::model::request::{ClaimChange, ClaimUpdate, Presence, Touch, Write};
+use crate::model::time::Now;
+use crate::world::{KnownClaim, World};
+
+/// A node whose first set of blocks stays incomplete for so long gives back what it has, so that two nodes never
+/// wait for each other.
+const INCOMPLETE_FOR: Duration = Duration::from_secs(30);
+/// How long this process must have seen a block rest, where the pool does not say less: `since` is another's clock.
+const SEEN_RESTING: Duration = Duration::from_secs(30);
+/// How long blocks rest whose pool is gone, or is going and can't be read: the defaults of the API.
+const DEFAULT_REUSE_AFTER: Duration = Duration::from_secs(5 * 60);
+const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
+
+/// Moves of the claims of `plan.node` that are due.
+pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
+    let name = plan.node.clone();
+    // What a vanished claim of a lost node left behind is known only from a version of its CiliumNode that is later
+    // than that. A living node gets such a claim back (`growth`).
+    if world.node(&name).is_none()
+        && let Some(latest) = world.vanished_of(&name).map(|vanished| vanished.at).max()
+    {
+        plan.writes.extend(later_version(world, &name, latest));
+    }
+    let claims: Vec<&KnownClaim> = world.claims_of(&name).collect();
+    for known in claims {
+        let claim = &known.claim;
+        if claim.deleting {
+            plan.findings.push(being_deleted(claim));
+        }
+        match claim.state {
+            ClaimState::Held | ClaimState::Draining => advance_held(world, plan, claim, now),
+            ClaimState::Releasing => advance_releasing(world, plan, claim, now),
+            ClaimState::Cooling => advance_cooling(world, plan, claim, now),
+        }
+    }
+}
+
+fn being_deleted(claim: &Claim) -> Finding {
+    let message = if claim.is_going() {
+        format!(
+            "it is deleted, and only finalizers of others keep it ({}); its block is nobody else's until they let it go",
+            claim.finalizers.join(", ")
+        )
+    } else {
+        format!(
+            "somebody deletes it while node {} has it; its finalizer keeps it until the node is gone",
+            claim.node
+        )
+    };
+    Finding::new(FindingKind::ClaimBeingDeleted, Kind::Claim, &claim.cidr.object_name(), message)
+}
+
+fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
+    match (world.node(&claim.node), world.cilium_node(&claim.node)) {
+        (None, None) => {
+            if presence(world, plan, claim) == Some(Presence::Gone) {
+                plan.writes.push(update(claim, now, ClaimChange::Release(Reason::NodeGone)));
+            }
+        }
+        (Some(node), _) if node.uid != claim.node_uid => {
+            if presence(world, plan, claim) == Some(Presence::Is(node.uid.clone())) {
+                plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+            }
+        }
+        // Its CiliumNode still stands: the agent may still use what is on it.
+        (None, Some(_)) => {}
+        (Some(_), _) => {
+            if yields_to_overlapping(world, plan, claim) {
+                plan.writes.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
+            }
+        }
+    }
+}
+
+/// Whether the Node of a claim exists, as far as that is known well enough to move the claim for it. Where it is not, a
+/// read comes first: a replica that has not heard of a Node's end, or of its return, would otherwise undo at once what
+/// one does that has, and the two would go on for as long.
+fn presence(world: &World, plan: &mut NodePlan, claim: &Claim) -> Option<Presence> {
+    let known = world.presence(claim);
+    if known.is_none() {
+        // One read serves all claims of the node.
+        let latest = world.claims_of(&claim.node).map(|known| known.claim.revision).max();
+        let read = Write::ReadNode(claim.node.clone(), latest.unwrap_or(claim.revision));
+        if !plan.writes.contains(&read) {
+            plan.writes.push(read);
+        }
+    }
+    known
+}
+
+/// Of two claims that overlap the one that can't be in use gives way; of two of which neither can be, the one with the
+/// larger name; where both may be none moves (safety rule 2).
+fn yields_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> bool {
+    let stands = world.stands(claim);
+    for other in world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
+        let Some(other) = world.claim(other).map(|known| &known.claim) else {
+            continue;
+        };
+        let other_stands = world.stands(other);
+        if stands && other_stands && other.node != claim.node {
+            plan.findings.push(Finding::new(
+                FindingKind::BothStand,
+                Kind::Claim,
+                &claim.cidr.object_name(),
+                format!(
+                    "it stands on node {}, and {} of node {} stands there too: neither is moved or written; one has to be drained by hand",
+                    claim.node, other.cidr, other.node
+                ),
+            ));
+        }
+        let goes_by_itself = other.state == ClaimState::Releasing && other.reason == Some(Reason::Unused);
+        let gives_way = !may_be_in_use(world, claim)
+            && !goes_by_itself
+            && (may_be_in_use(world, other)
+                || !other.is_published_state()
+                || claim.cidr.object_name() > other.cidr.object_name());
+        if gives_way {
+            return true;
+        }
+    }
+    false
+}
+
+/// Whether the block of a claim may be in use on its node: it stands there, or it may have stood on a CiliumNode that
+/// is gone (safety rules 3 and 6).
+///
+/// An agent whose CiliumNode is deleted goes on with the addresses that it had, and the one that it makes anew shows
+/// none. So only the CiliumNode for which the claim was made can tell. (Times can't: each API server stamps its own.)
+fn may_be_in_use(world: &World, claim: &Claim) -> bool {
+    world.cilium_node(&claim.node).is_none_or(|cilium_node| {
+        claim.state == ClaimState::Draining
+            || claim.created_for.as_ref() != Some(&cilium_node.uid)
+            || world.stands(claim)
+            || world.is_used(claim)
+    })
+}
+
+fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
+    if claim.is_going() && claim.reason == Some(Reason::Unused) {
+        // It is deleted already, on the proof that it is off the node, and somebody else's finalizer keeps it.
+        return;
+    }
+    let node = world.node(&claim.node);
+    let returned = match (claim.reason, node) {
+        (_, None) => None,
+        (Some(Reason::NodeGone), Some(node)) => match presence(world, plan, claim) {
+            Some(Presence::Is(uid)) if uid == node.uid => Some(node),
+            // The watch of Nodes has not heard that it is gone.
+            Some(Presence::Gone) => None,
+            Some(Presence::Is(_) | Presence::Unreadable) | None => return,
+        },
+        // Whoever began to give it back had not seen it standing.
+        (Some(Reason::Unused), Some(node)) => Some(node).filter(|_| may_be_in_use(world, claim)),
+        (Some(Reason::Reclaimed) | None, Some(node)) => Some(node).filter(|_| world.stands(claim)),
+    };
+    if let Some(node) = returned {
+        plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+        return;
+    }
+    match absence(world, claim) {
+        Absence::Proven => plan.writes.push(match claim.reason {
+            Some(Reason::Unused) => update(claim, now, ClaimChange::Delete),
+            Some(Reason::NodeGone | Reason::Reclaimed) | None => update(claim, now, ClaimChange::Cool),
+        }),
+        Absence::Provable(write) => {
+            // One proof serves all claims of the node.
+            if !plan.writes.iter().any(|planned| planned.key() == write.key()) {
+                plan.writes.push(write);
+            }
+        }
+        // The CiliumNode of a Node that is gone: its own removal is the proof to come.
+        Absence::NotYet => {}
+    }
+}
+
+/// Whether a block is known to be off its node, as of a version later than its move to Releasing.
+enum Absence {
+    /// It is.
+    Proven,
+    /// This write, or read, may prove it.
+    Provable(Write),
+    /// Something else has to happen first.
+    NotYet,
+}
+
+fn absence(world: &World, claim: &Claim) -> Absence {
+    match world.cilium_node(&claim.node) {
+        None if world.absent_as_of(&claim.node) >= claim.revision => Absence::Proven,
+        Some(_) if world.stands(claim) => Absence::NotYet,
+        Some(cilium_node) if cilium_node.revision > claim.revision => Absence::Proven,
+        None | Some(_) => {
+            later_version(world, &claim.node, claim.revision).map_or(Absence::NotYet, Absence::Provable)
+        }
+    }
+}
+
+/// The write after which a version of the CiliumNode later than `later_than` is known, or that there is none.
+fn later_version(world: &World, node: &NodeName, later_than: Revision) -> Option<Write> {
+    let Some(cilium_node) = world.cilium_node(node) else {
+        return Some(Write::ReadCiliumNode(node.clone()));
+    };
+    // A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers).
+    let asked = cilium_node.marks.values().any(|mark| *mark == ReleaseMark::Marked);
+    (!asked).then(|| {
+        Write::Touch(Touch {
+            node: node.clone(),
+            uid: cilium_node.uid.clone(),
+            revision: cilium_node.revision,
+            later_than,
+        })
+    })
+}
+
+fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
+    if claim.is_going() {
+        // It is deleted already, and somebody else's finalizer keeps it. A node that returns is given other blocks:
+        // this one would be held by a claim that nothing keeps.
+        return;
+    }
+    if let (Some(Reason::NodeGone), Some(node)) = (claim.reason, world.node(&claim.node)) {
+        match presence(world, plan, claim) {
+            Some(Presence::Is(uid)) if uid == node.uid => {
+                plan.writes.push(update(claim, now, ClaimChange::Hold(uid)));
+                return;
+            }
+            // The watch of Nodes has not heard that it is gone.
+            Some(Presence::Gone) => {}
+            Some(Presence::Is(_) | Presence::Unreadable) | None => return,
+        }
+    }
+    plan.resting.push(claim.cidr);
+    let Some(rest) = rest_of(world, claim) else {
+        return;
+    };
+    let seen = world.resting_since(claim.cidr).unwrap_or(now.uptime);
+    let rested =
+        u64::try_from(now.wall.saturating_sub(claim.since)).map_or(Duration::ZERO, Duration::from_millis);
+    // A `since` in the future is a clock that was wrong: no block rests for longer than this process sees it rest.
+    let by_clock = (now.uptime + rest.saturating_sub(rested)).min(seen + rest);
+    let due = by_clock.max(seen + rest.min(SEEN_RESTING));
+    if due <= now.uptime {
+        plan.writes.push(update(claim, now, ClaimChange::Delete));
+    } else {
+        plan.wake_at(due);
+    }
+}
+
+/// How long a block has to rest, by its own pool; `None` until that can be read again. One that is being deleted is not
+/// waited for: it would stay until somebody mends what nobody wants any more.
+fn rest_of(world: &World, claim: &Claim) -> Option<Duration> {
+    let pool = world.pool(&claim.pool);
+    if pool.is_none() && world.pool_object(&claim.pool).is_some_and(|object| !object.deleting) {
+        return None;
+    }
+    Some(if claim.reason == Some(Reason::NodeGone) {
+        pool.map_or(DEFAULT_REUSE_AFTER_NODE_LOSS, |pool| pool.reuse_after_node_loss)
+    } else {
+        pool.map_or(DEFAULT_REUSE_AFTER, |pool| pool.reuse_after)
+    })
+}
+
+fn update(claim: &Claim, now: Now, change: ClaimChange) -> Write {
+    Write::UpdateClaim(ClaimUpdate {
+        cidr: claim.cidr,
+        node: claim.node.clone(),
+        uid: claim.uid.clone(),
+        revision: claim.revision,
+        finalizers: claim.finalizers.clone(),
+        deleting: claim.deleting,
+        change,
+        since: now.wall,
+    })
+}
+
+impl View<'_> {
+    /// A node that can't start with what it holds, and can't get more, gives it back after a while.
+    pub(super) fn give_back(&self, plan: &mut NodePlan, now: Now) {
+        let held: Vec<&Claim> = self.held().filter(|claim| !may_be_in_use(self.world, claim)).collect();
+        if held.is_empty() {
+            return;
+        }
+        plan.incomplete = true;
+        let since = self.serving().and_then(|serving| serving.incomplete_since).unwrap_or(now.uptime);
+        if since + INCOMPLETE_FOR > now.uptime {
+            plan.wake_at(since + INCOMPLETE_FOR);
+            return;
+        }
+        plan.writes
+            .extend(held.into_iter().map(|claim| update(claim, now, ClaimChange::Release(Reason::Unused))));
+    }
+}

@@ -1,0 +1,200 @@
+//! What to do for one node next, as data: claims to create or to move, blocks to publish, reads to make first.
+//!
+//! Pure, total and deterministic: it takes the world and the time, fails on nothing, and reports what it saw. One
+//! node at a time, because each decision enters the world before the next is made (`World::begin`), so the cost of
+//! a decision does not grow with the cluster (`docs/decisions/0002-one-node-at-a-time.md`).
+//!
+//! - [`lifecycle`]: the states of a node's claims, safety rules 1 to 3.
+//! - [`publication`]: what may stand on the CiliumNode, safety rules 3 to 5.
+//! - [`growth`]: which blocks to claim.
+
+pub mod demand;
+pub mod growth;
+pub mod lifecycle;
+pub mod pool;
+pub mod publication;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use crate::model::plan::{NodePlan, WaitsFor};
+use crate::model::time::Now;
+
+use crate::model::claim::Claim;
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::names::NodeName;
+use publication::may_publish;
+
+pub use pool::pool;
+
+use crate::model::node::{CiliumNode, Node, Settings};
+use crate::model::observation::Kind;
+use crate::model::request::{NewCiliumNode, Write};
+use crate::world::{Serving, World};
+
+/// The policies of a plan that are the controller's and not a pool's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// The shortest time between two patches of one served CiliumNode, but for one that proves a block absent.
+    /// Conflicts kill agents (`docs/cilium.md`, Who else writes).
+    pub min_write_interval: Duration,
+    /// Who creates a CiliumNode.
+    pub cilium_nodes: CiliumNodeOrigin,
+}
+
+/// Who creates the CiliumNode of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CiliumNodeOrigin {
+    /// Its agent, when it starts.
+    Agent,
+    /// The controller, when the Node appears.
+    Controller,
+}
+
+/// What to do for `name` now.
+pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
+    let mut plan = NodePlan::idle(name);
+    let Some(settings) = world.settings() else {
+        return plan.waiting_for(WaitsFor::Mode);
+    };
+    if [Kind::Node, Kind::CiliumNode].iter().any(|kind| world.unreadable(*kind, name.as_str()).is_some()) {
+        return plan.waiting_for(WaitsFor::Objects);
+    }
+    if world.is_busy(name) {
+        return plan.waiting_for(WaitsFor::Answer);
+    }
+    if let Some(until) = world.serving(name).and_then(|serving| serving.pause.later_than(now)) {
+        plan.wake = Some(until);
+        return plan.waiting_for(WaitsFor::Time);
+    }
+    lifecycle::advance(world, &mut plan, now);
+    if !plan.writes.is_empty() {
+        return plan;
+    }
+    let Some(node) = world.node(name) else {
+        return plan.waiting_for(WaitsFor::Objects);
+    };
+    let Some(cilium_node) = world.cilium_node(name) else {
+        plan.writes.extend(cilium_node_for(world, node, policy).map(Write::CreateCiliumNode));
+        return plan.waiting_for(WaitsFor::Objects);
+    };
+    if cilium_node.deleting {
+        return plan.waiting_for(WaitsFor::Objects);
+    }
+    if let Some(malformed) = cilium_node.malformed.first() {
+        plan.findings.push(Finding::new(
+            FindingKind::MalformedCiliumNode,
+            Kind::CiliumNode,
+            name.as_str(),
+            format!(
+                "{} is `{}`, which is no canonical address or prefix; the node is not written until it is mended",
+                malformed.field, malformed.value
+            ),
+        ));
+        return plan.waiting_for(WaitsFor::Objects);
+    }
+    let view = View { world, node, cilium_node, settings };
+    view.decide(&mut plan, policy, now);
+    plan
+}
+
+/// The CiliumNode that the agent would create, where the controller is to create it.
+fn cilium_node_for(world: &World, node: &Node, policy: Policy) -> Option<NewCiliumNode> {
+    let wanted = policy.cilium_nodes == CiliumNodeOrigin::Controller
+        && world.pools_of(&node.name).next().is_some()
+        && !node.deleting;
+    wanted.then(|| NewCiliumNode {
+        node: node.name.clone(),
+        node_uid: node.uid.clone(),
+        labels: node.labels.clone(),
+        addresses: node.addresses.clone(),
+    })
+}
+
+/// One node that has a CiliumNode, with all that a decision about it looks at.
+struct View<'a> {
+    world: &'a World,
+    node: &'a Node,
+    cilium_node: &'a CiliumNode,
+    settings: &'a Settings,
+}
+
+impl<'a> View<'a> {
+    /// A node that has nothing published gets what it holds first, so that a node that returns finds all its blocks
+    /// at once and waits for nothing; otherwise growth comes first, so that one patch publishes all of it.
+    fn decide(&self, plan: &mut NodePlan, policy: Policy, now: Now) {
+        if let Some(finding) = self.minimum_too_high() {
+            plan.findings.push(finding);
+        }
+        plan.use_unknown = self.is_served() && self.cilium_node.used.is_none();
+        self.ask_for_use(plan, policy, now);
+        if !plan.writes.is_empty() {
+            return;
+        }
+        let publishable = self.publishable(&mut plan.findings);
+        // What the node has is known only when these are its claims again; and an agent that finds a part of its blocks
+        // restores a part of its pods.
+        plan.writes = self.lost_claims(now);
+        if !plan.writes.is_empty() {
+            return;
+        }
+        if !self.is_served() && self.can_start_with(&publishable) {
+            self.publish(plan, &publishable, policy, now);
+            return;
+        }
+        plan.unmet = self.grow(&mut plan.writes, &mut plan.findings, now);
+        if !plan.writes.is_empty() {
+            return;
+        }
+        if self.is_served() {
+            self.publish(plan, &publishable, policy, now);
+        } else {
+            self.give_back(plan, now);
+        }
+    }
+
+    /// A `min-allocate` above what is offered hangs the next start of the agent. It is not ours to change
+    /// (`docs/cilium.md`, Start of an agent).
+    fn minimum_too_high(&self) -> Option<Finding> {
+        let offered = self.cilium_node.pool.len();
+        let minimum = self.cilium_node.min_allocate;
+        (self.is_served() && u128::from(minimum) > offered).then(|| {
+            Finding::new(
+                FindingKind::MinAllocate,
+                Kind::CiliumNode,
+                self.node.name.as_str(),
+                format!("spec.ipam.min-allocate is {minimum}, and the pool has {offered} addresses: the agent will not start again"),
+            )
+        })
+    }
+
+    fn serving(&self) -> Option<&'a Serving> {
+        self.world.serving(&self.node.name)
+    }
+
+    /// The claims that count for this node: held or draining.
+    fn held(&self) -> impl Iterator<Item = &'a Claim> {
+        self.world
+            .claims_of(&self.node.name)
+            .map(|known| &known.claim)
+            .filter(|claim| claim.is_published_state())
+    }
+
+    /// Those of them that the agent has, or will have as soon as it is told. One that something overlaps is no
+    /// capacity.
+    fn offering(&self) -> impl Iterator<Item = &'a Claim> {
+        self.world
+            .claims_of(&self.node.name)
+            .filter(|known| {
+                self.world.stands(&known.claim) || may_publish(self.world, self.node, known).is_ok()
+            })
+            .map(|known| &known.claim)
+            .filter(|claim| claim.is_published_state())
+    }
+
+    /// Whether any block of ours stands on the CiliumNode: the first grant is over.
+    fn is_served(&self) -> bool {
+        self.held().any(|claim| self.cilium_node.pod_cidrs.contains(&claim.cidr))
+    }
+}

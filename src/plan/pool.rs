@@ -1,0 +1,80 @@
+//! The object of a pool: its status as it follows from the world, and the finalizer that keeps it while a block of it
+//! exists.
+
+use std::time::Duration;
+
+use crate::model::names::PoolName;
+use crate::model::observation::PoolObject;
+use crate::model::plan::PoolPlan;
+use crate::model::request::{ObjectKey, PoolFinalizersWrite, PoolStatusWrite, Write};
+use crate::model::time::Now;
+use crate::view::conditions::status;
+use crate::world::World;
+
+/// The shortest time between two looks at one pool's status, and so between two writes of it: it changes with every
+/// pod, and counting is a pass over the cluster.
+pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The finalizer that keeps a pool until its last block is gone.
+pub const FINALIZER: &str = "nodeipam.io/pool";
+
+/// What to do about the object of `name` now.
+pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
+    let Some(object) = world.pool_object(name) else {
+        return PoolPlan::Unchanged;
+    };
+    if world.settings().is_none() || world.in_flight(&ObjectKey::Pool(name.clone())) {
+        // The mode, or the answer, puts the pool on the agenda again.
+        return PoolPlan::Unchanged;
+    }
+    if let Some(until) = world.pool_pause(name).later_than(now) {
+        return PoolPlan::Later(until);
+    }
+    if let Some(finalizers) = finalizers(world, object) {
+        return PoolPlan::Write(Write::PoolFinalizers(PoolFinalizersWrite {
+            pool: name.clone(),
+            uid: object.uid.clone(),
+            revision: object.revision,
+            finalizers,
+        }));
+    }
+    if let Some(looked) = world.status_looked_at(name)
+        && looked + STATUS_INTERVAL > now.uptime
+    {
+        return PoolPlan::Later(looked + STATUS_INTERVAL);
+    }
+    let status = status(world, object);
+    if status == object.status {
+        return PoolPlan::Shown;
+    }
+    let transitions = status
+        .conditions
+        .iter()
+        .map(|(kind, condition)| {
+            let before = object.status.conditions.get(kind).filter(|before| before.holds == condition.holds);
+            let since = before.and_then(|_| object.transitions.get(kind.as_str())).copied();
+            (*kind, since.unwrap_or(now.wall))
+        })
+        .collect();
+    PoolPlan::Write(Write::PoolStatus(PoolStatusWrite {
+        pool: name.clone(),
+        uid: object.uid.clone(),
+        revision: object.revision,
+        status,
+        transitions,
+    }))
+}
+
+/// The finalizers that the pool should have, where it has others. Ours is set as soon as the pool is seen, and
+/// goes when the pool is deleted and its last block is gone.
+fn finalizers(world: &World, object: &PoolObject) -> Option<Vec<String>> {
+    let has_ours = object.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
+    if !object.deleting && !has_ours {
+        let mut finalizers = object.finalizers.clone();
+        finalizers.push(FINALIZER.to_owned());
+        return Some(finalizers);
+    }
+    let in_use = || world.claims().any(|known| known.claim.pool == object.name);
+    (object.deleting && has_ours && !in_use())
+        .then(|| object.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).cloned().collect())
+}

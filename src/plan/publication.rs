@@ -1,0 +1,152 @@
+//! What may stand on a CiliumNode, when it is written there, and how its agent is asked what it uses.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Policy, View};
+use crate::ledger::Taker;
+use crate::model::claim::{Claim, ClaimState};
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::node::{Node, ReleaseMark};
+use crate::model::observation::Kind;
+use crate::model::plan::{NodePlan, WaitsFor};
+use crate::model::request::{Ping, PingStep, Write};
+use crate::model::time::Now;
+use crate::net::cidr::{Cidr, Family};
+use crate::plan::demand::MINIMUM_FOR_START;
+use crate::publisher::projection;
+use crate::world::{KnownClaim, World};
+
+/// How long an agent may say nothing of its use before it is asked. A starting agent writes it within two of its
+/// update periods of 15 s (`docs/cilium.md`, Use).
+const SILENCE_BEFORE_PING: Duration = Duration::from_secs(30);
+
+impl<'a> View<'a> {
+    /// The claims that may stand on the CiliumNode; findings tell about the others.
+    pub(super) fn publishable(&self, findings: &mut Vec<Finding>) -> Vec<&'a KnownClaim> {
+        let mut publishable = Vec::new();
+        for known in self.world.claims_of(&self.node.name) {
+            match may_publish(self.world, self.node, known) {
+                Ok(()) => publishable.push(known),
+                Err(NotPublishable::State | NotPublishable::OtherNodeObject) => {}
+                Err(NotPublishable::Overlaps(other, taker)) => findings.push(Finding::new(
+                    FindingKind::Overlap,
+                    Kind::Claim,
+                    &known.claim.cidr.object_name(),
+                    format!("{other} overlaps it ({taker}); nothing more of it is published"),
+                )),
+            }
+        }
+        publishable
+    }
+
+    /// The patch that shows `publishable`, or the read that has to come first (safety rule 4).
+    pub(super) fn publish(&self, plan: &mut NodePlan, publishable: &[&KnownClaim], policy: Policy, now: Now) {
+        let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
+        let before = self.world.shown_before(&self.node.name);
+        let Some(publication) = projection::difference(self.cilium_node, &claims, self.settings, before)
+        else {
+            return;
+        };
+        if self.is_too_soon(plan, policy, now) {
+            return;
+        }
+        let is_fresh = |known: &&KnownClaim| self.world.known_at(known) >= publication.revision;
+        plan.writes.push(if publishable.iter().all(is_fresh) {
+            Write::Publish(publication)
+        } else {
+            Write::ConfirmClaims(self.node.name.clone())
+        });
+    }
+
+    /// Whether the CiliumNode was patched so shortly before that the next patch has to wait; then it waits.
+    ///
+    /// Also where nothing of ours stands any more: somebody takes it off, and is not to be fought at once.
+    fn is_too_soon(&self, plan: &mut NodePlan, policy: Policy, now: Now) -> bool {
+        let last = self.serving().and_then(|serving| serving.last_patch);
+        let next = last.map(|last| last + policy.min_write_interval).filter(|next| *next > now.uptime);
+        if let Some(next) = next {
+            plan.wake_at(next);
+            plan.waits_for = Some(WaitsFor::Time);
+        }
+        next.is_some()
+    }
+
+    /// Whether an agent that finds these can start: it leaves its wait as soon as there are addresses of any family,
+    /// and fails when one that it runs has none.
+    pub(super) fn can_start_with(&self, claims: &[&KnownClaim]) -> bool {
+        let mut offered: BTreeMap<Family, u128> = BTreeMap::new();
+        for known in claims {
+            let offered = offered.entry(known.claim.cidr.family()).or_default();
+            *offered = offered.saturating_add(known.claim.offered_count());
+        }
+        self.settings
+            .families
+            .iter()
+            .all(|family| offered.get(family).is_some_and(|offered| *offered >= MINIMUM_FOR_START))
+    }
+
+    /// Asks an agent that has said nothing of its use for long, and clears the question when it is answered.
+    ///
+    /// The question is a release mark on an address that is in no pool: the agent refuses it and writes its whole use
+    /// in the same update (`docs/cilium.md`, Ping). Without it a full node whose CiliumNode was created anew would
+    /// never grow: its agent writes its use at the next change only, and nothing can change.
+    pub(super) fn ask_for_use(&self, plan: &mut NodePlan, policy: Policy, now: Now) {
+        let step = match self.cilium_node.marks.get(&Ping::ADDRESS) {
+            Some(ReleaseMark::DoNotRelease) => PingStep::Clear,
+            None if plan.use_unknown => {
+                let since =
+                    self.serving().and_then(|serving| serving.use_unknown_since).unwrap_or(now.uptime);
+                if since + SILENCE_BEFORE_PING > now.uptime {
+                    plan.wake_at(since + SILENCE_BEFORE_PING);
+                    return;
+                }
+                PingStep::Ask
+            }
+            Some(_) | None => return,
+        };
+        if self.is_too_soon(plan, policy, now) {
+            return;
+        }
+        plan.writes.push(Write::Ping(Ping {
+            node: self.node.name.clone(),
+            uid: self.cilium_node.uid.clone(),
+            revision: self.cilium_node.revision,
+            step,
+        }));
+    }
+}
+
+/// Why a claim may not be published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotPublishable {
+    /// It is on its way off the node, or known from an answer only.
+    State,
+    /// It was made for a Node object of the same name that is gone.
+    OtherNodeObject,
+    /// Something else that stands or is claimed overlaps it.
+    Overlaps(Cidr, String),
+}
+
+/// Whether the claim may stand on the CiliumNode of `node`: it is held, for this very Node object, shown by a watch
+/// or list, and nothing overlaps it (safety rules 2, 3 and 6).
+///
+/// Freshness (safety rule 4) is a matter of the version that a patch carries, and is checked where it is made.
+pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(), NotPublishable> {
+    let claim = &known.claim;
+    if claim.state != ClaimState::Held || !known.shown {
+        return Err(NotPublishable::State);
+    }
+    if claim.node_uid != node.uid {
+        return Err(NotPublishable::OtherNodeObject);
+    }
+    let foreign = world.ledger().overlapping(claim.cidr).find(|(cidr, taker)| match taker {
+        Taker::Claim | Taker::Pending => *cidr != claim.cidr,
+        Taker::Standing(holder) => *holder != node.name,
+        Taker::Vanished(_) | Taker::Unreadable(_) => true,
+    });
+    match foreign {
+        None => Ok(()),
+        Some((cidr, taker)) => Err(NotPublishable::Overlaps(cidr, taker.to_string())),
+    }
+}

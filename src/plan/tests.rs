@@ -1,0 +1,259 @@
+//! Decisions as text: a small cluster in, what is to be done for one node out.
+
+mod growth;
+mod leaving;
+mod overlap;
+mod publication;
+mod vanishing;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{CiliumNodeOrigin, Policy, node};
+use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::names::{NodeName, Revision};
+use crate::model::node::{CiliumNode, Mode, Node, ReleaseMark, Settings};
+use crate::model::observation::{InvalidPool, Kind, Listing, Object, Observation, PoolObject};
+use crate::model::plan::NodePlan;
+use crate::model::pool::{
+    Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
+};
+use crate::model::request::{Answer, Effect, ObjectKey, Outcome, Ping, Presence, Seen, Write};
+use crate::model::status::PoolStatus;
+use crate::model::time::Now;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+use crate::view::block_event::{self, listed};
+use crate::view::conditions;
+use crate::world::World;
+use crate::world::gather::Gathering;
+
+/// The revision up to which every list of a fixture shows the store.
+const LISTED: u64 = 100;
+
+/// A cluster in lines:
+/// `pool NAME CIDR BLOCKSIZE [younger] [invalid] [deleting] [@REVISION]`, `node NAME UID [@REVISION]`,
+/// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (CIDRs stand with all their addresses in
+/// the pool; claims are made for one that is not recreated),
+/// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=ANOTHERS]`.
+struct Cluster {
+    world: World,
+    now: Now,
+}
+
+impl Cluster {
+    fn of(text: &str) -> Self {
+        let mut listings: BTreeMap<Kind, Vec<Object>> = BTreeMap::new();
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let object = object(line);
+            listings.entry(object.kind()).or_default().push(object);
+        }
+        let mut gathering = Gathering::default();
+        gathering.set_mode(Mode::Active(Settings {
+            families: [Family::V4].into(),
+            infrastructure: vec!["router"],
+        }));
+        for kind in Kind::ALL {
+            let objects = listings.remove(&kind).unwrap_or_default();
+            gathering.observe(Observation::Listed(Listing {
+                kind,
+                at_least: Revision(LISTED),
+                at_most: Revision(LISTED),
+                objects,
+            }));
+        }
+        let world = gathering.complete().expect("every kind is listed");
+        Self { world, now: Now { uptime: Duration::from_secs(1000), wall: 0 } }
+    }
+
+    /// Something changes.
+    fn observe(&mut self, line: &str) {
+        self.world.observe(Observation::Applied(Box::new(object(line))));
+        assert_eq!(self.world.check(), Vec::<String>::new());
+    }
+
+    fn delete(&mut self, kind: Kind, name: &str, revision: u64) {
+        self.world.observe(Observation::Deleted {
+            kind,
+            name: name.to_owned(),
+            revision: Revision(revision),
+        });
+        assert_eq!(self.world.check(), Vec::<String>::new());
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        self.now.uptime += Duration::from_secs(seconds);
+        self.now.wall += i64::try_from(seconds).unwrap() * 1000;
+        self.world.advance(self.now);
+    }
+
+    fn plan(&self, name: &str) -> NodePlan {
+        let policy =
+            Policy { min_write_interval: Duration::from_secs(2), cilium_nodes: CiliumNodeOrigin::Agent };
+        node(&self.world, &NodeName::from(name), policy, self.now)
+    }
+
+    /// The nodes that are decided for, until nobody is due; what is decided counts as under way.
+    fn drain(&mut self) -> Vec<String> {
+        let mut decided = Vec::new();
+        while let Some(node) = self.world.next_node().cloned() {
+            decided.push(node.to_string());
+            let plan = self.plan(node.as_str());
+            self.world.begin(&plan, self.now);
+        }
+        decided
+    }
+
+    /// What would be done for a node, and is then under way.
+    #[track_caller]
+    fn expect(&mut self, name: &str, expected: &str) {
+        let plan = self.plan(name);
+        assert_eq!(rendered(&plan), expected);
+        assert_eq!(plan, self.plan(name), "equal worlds, equal plans");
+        self.world.begin(&plan, self.now);
+    }
+
+    /// The answers to everything under way for a node are lost; reading finds nothing new.
+    fn settle(&mut self, key: ObjectKey, node: &str, effect: Effect, seen: Seen) {
+        let outcome = Outcome { key, effect, node: Some(node.into()), answer: Answer::Done, seen };
+        self.world.finish(outcome, self.now);
+    }
+}
+
+fn rendered(plan: &NodePlan) -> String {
+    let mut parts: Vec<String> = plan.writes.iter().map(ToString::to_string).collect();
+    parts.extend(plan.unmet.iter().map(|unmet| format!("unmet: {unmet}")));
+    parts.extend(plan.findings.iter().map(|finding| format!("finding: {}", finding.kind.as_str())));
+    parts.extend(plan.waits_for.map(|what| format!("waits for {what:?}")));
+    if parts.is_empty() { "nothing".to_owned() } else { parts.join("; ") }
+}
+
+fn object(line: &str) -> Object {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words[0] {
+        "pool" => pool(&words),
+        "node" => Object::Node(Node {
+            name: words[1].into(),
+            uid: words[2].into(),
+            revision: words
+                .iter()
+                .find_map(|word| word.strip_prefix('@'))
+                .map_or(Revision(1), |revision| Revision(revision.parse().unwrap())),
+            deleting: words.contains(&"deleting"),
+            labels: BTreeMap::new(),
+            addresses: Vec::new(),
+        }),
+        "ciliumnode" => cilium_node(&words),
+        "claim" => claim(&words),
+        other => panic!("no object: {other}"),
+    }
+}
+
+fn revision(words: &[&str]) -> Revision {
+    let found = words.iter().find_map(|word| word.strip_prefix('@'));
+    Revision(found.expect("an object has a revision").parse().unwrap())
+}
+
+fn pool(words: &[&str]) -> Object {
+    let ranges = Ranges {
+        block_prefix: words[3].parse().unwrap(),
+        cidrs: [(words[2].parse().unwrap(), RangeState::Active)].into(),
+        exclude: Vec::new(),
+    };
+    let pool = Pool {
+        name: words[1].into(),
+        uid: words[1].into(),
+        created: words.contains(&"younger").into(),
+        deleting: words.contains(&"deleting"),
+        priority: 0,
+        selector: kube_core::Selector::default(),
+        families: [(Family::V4, ranges)].into(),
+        first_last: FirstLast::Offered,
+        per_node: PerNode { initial_blocks: 1, max_blocks: 4, max_addresses: 1024 },
+        expand: Expand { used_above: 80, free_below: 2 },
+        reclaim: Reclaim { mode: ReclaimMode::Disabled, used_below: 40, after: Duration::from_secs(600) },
+        reuse_after: Duration::from_secs(300),
+        reuse_after_node_loss: Duration::from_secs(3600),
+    };
+    Object::Pool(PoolObject {
+        name: pool.name.clone(),
+        uid: pool.uid.clone(),
+        revision: if words.iter().any(|word| word.starts_with('@')) { revision(words) } else { Revision(1) },
+        deleting: pool.deleting,
+        finalizers: Vec::new(),
+        pool: if words.contains(&"invalid") {
+            Err(InvalidPool {
+                findings: vec!["of no known form".to_owned()],
+                reserved: Reservation {
+                    name: pool.name,
+                    uid: pool.uid,
+                    created: pool.created,
+                    cidrs: [words[2].parse().unwrap()].into(),
+                },
+            })
+        } else {
+            Ok(pool)
+        },
+        generation: 1,
+        status: PoolStatus::default(),
+        transitions: BTreeMap::new(),
+    })
+}
+
+fn cilium_node(words: &[&str]) -> Object {
+    let pod_cidrs: Vec<Cidr> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let pool: AddressSet = pod_cidrs.iter().copied().collect();
+    let used = match words.iter().find_map(|word| word.strip_prefix("used=")) {
+        Some("unknown") => None,
+        count => Some(pool.iter().take(count.map_or(0, |count| count.parse().unwrap())).collect()),
+    };
+    let marks = match words.iter().find_map(|word| word.strip_prefix("ping=")) {
+        Some("marked") => [(Ping::ADDRESS, ReleaseMark::Marked)].into(),
+        Some(_) => [(Ping::ADDRESS, ReleaseMark::DoNotRelease)].into(),
+        None => BTreeMap::new(),
+    };
+    Object::CiliumNode(CiliumNode {
+        name: words[1].into(),
+        uid: format!("cn-{}{}", words[1], if words.contains(&"recreated") { "-again" } else { "" }).into(),
+        revision: revision(words),
+        deleting: false,
+        addresses: Vec::new(),
+        pod_cidrs,
+        pool,
+        owners: BTreeMap::new(),
+        min_allocate: 0,
+        used,
+        marks,
+        malformed: Vec::new(),
+    })
+}
+
+fn claim(words: &[&str]) -> Object {
+    let (state, reason) = match words[4] {
+        "Held" => (ClaimState::Held, None),
+        "Releasing/NodeGone" => (ClaimState::Releasing, Some(Reason::NodeGone)),
+        "Releasing/Unused" => (ClaimState::Releasing, Some(Reason::Unused)),
+        "Cooling/NodeGone" => (ClaimState::Cooling, Some(Reason::NodeGone)),
+        other => panic!("no state: {other}"),
+    };
+    Object::Claim(Claim {
+        cidr: words[1].parse().unwrap(),
+        pool: "p".into(),
+        node: words[2].into(),
+        node_uid: words[3].into(),
+        withheld: AddressSet::new(),
+        state,
+        since: 0,
+        reason,
+        cilium_node_uid: None,
+        created_for: Some(format!("cn-{}", words[2]).into()),
+        uid: format!("uid-{}", words[1]).into(),
+        revision: revision(words),
+        created: 0,
+        deleting: words.contains(&"deleting"),
+        finalizers: match words.iter().find_map(|word| word.strip_prefix("finalizer=")) {
+            Some(finalizer) => vec![finalizer.to_owned()],
+            None => vec![Claim::FINALIZER.to_owned()],
+        },
+    })
+}

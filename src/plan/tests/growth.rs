@@ -1,0 +1,120 @@
+//! What a node asks for, and what it gets from which pool.
+
+use super::*;
+
+#[test]
+fn a_first_set_that_cannot_be_completed_is_given_back() {
+    // A block of two addresses starts no agent, and the pool has no other.
+    let mut cluster =
+        Cluster::of("pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40");
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    cluster.pass(30);
+    cluster.expect(
+        "a",
+        "release 10.0.0.0/31 of node a (Unused); unmet: no pool of the node has a free ipv4 block",
+    );
+}
+
+#[test]
+fn one_change_of_use_alone_leads_to_growth() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.expect("a", "nothing");
+    assert_eq!(cluster.world.next_wake(), None, "no timer looks for work");
+    cluster.observe("ciliumnode a @110 10.0.0.0/28 used=14");
+    assert_eq!(cluster.world.next_node(), Some(&"a".into()));
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+}
+
+/// Trap 18: nothing is taken off, nothing is given out, and what is the pool's stays the pool's.
+#[test]
+fn a_pool_that_turns_invalid_loses_nothing_to_a_younger_one() {
+    let text = |pool: &str| {
+        format!(
+            "{pool}\npool q 10.0.0.0/27 28 younger\nnode a 1\nnode b 1\nnode c 1\n\
+             ciliumnode a @50 10.0.0.0/28 used=3\nciliumnode b @51\nciliumnode c @52\nclaim 10.0.0.0/28 a 1 Held @40"
+        )
+    };
+    let mut turned = Cluster::of(&text("pool p 10.0.0.0/27 28"));
+    turned.observe("pool p 10.0.0.0/27 28 invalid @110");
+    let restarted = Cluster::of(&text("pool p 10.0.0.0/27 28 invalid @110"));
+    for mut cluster in [turned, restarted] {
+        cluster.expect("a", "nothing");
+        cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+        cluster.observe("pool p 10.0.0.0/27 28 @120");
+        cluster.expect("a", "nothing");
+        cluster.expect("c", "claim 10.0.0.16/28 of pool p for node c");
+    }
+}
+
+#[test]
+fn a_pool_that_turns_invalid_takes_nothing_from_an_older_one() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/27 28\npool q 10.0.0.0/26 28 younger invalid\nnode a 1\nciliumnode a @50",
+    );
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
+#[test]
+fn a_lost_claim_in_the_range_of_an_invalid_pool_is_made_again_when_that_can_be_read() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/27 28 invalid\npool q 10.0.0.0/27 28 younger\nnode a 1\nciliumnode a @50 10.0.0.0/28",
+    );
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    cluster.observe("pool p 10.0.0.0/27 28 @110");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
+#[test]
+fn a_block_rests_until_its_pool_can_be_read_or_goes() {
+    for mended in ["pool p 10.0.0.0/27 28 @110", "pool p 10.0.0.0/27 28 invalid deleting @110"] {
+        let mut cluster =
+            Cluster::of("pool p 10.0.0.0/27 28 invalid\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
+        cluster.pass(1_000_000);
+        cluster.expect("a", "waits for Objects");
+        cluster.pass(30);
+        cluster.expect("a", "waits for Objects");
+        cluster.drain();
+        cluster.observe(mended);
+        assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")), "{mended}");
+        cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+    }
+}
+
+#[test]
+fn a_node_does_not_call_itself_at_its_limit_while_a_block_that_fits_may_become_free() {
+    // Of the blocks that are free none fits, and those that would fit are all taken.
+    let mut cluster = Cluster::of(
+        "pool large 10.1.0.0/16 22\npool small 10.0.0.0/28 29\nnode a 1\nnode b 1\n\
+         ciliumnode a @50 10.0.0.0/29 used=8\nclaim 10.0.0.0/29 a 1 Held @40\n\
+         claim 10.0.0.8/29 b 1 Cooling/NodeGone @41",
+    );
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    cluster.delete(Kind::Claim, "10.0.0.8-29", 110);
+    assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")));
+    cluster.expect("a", "claim 10.0.0.8/29 of pool small for node a");
+}
+
+#[test]
+fn a_full_node_that_no_pool_selects_says_so() {
+    let holding = |used: u32| {
+        Cluster::of(&format!(
+            "node a 1\nciliumnode a @50 10.0.0.0/28 used={used}\nclaim 10.0.0.0/28 a 1 Held @40"
+        ))
+    };
+    holding(4).expect("a", "nothing");
+    holding(15).expect("a", "finding: NoPool");
+}
+
+#[test]
+fn what_a_pool_has_to_say_of_itself_fits_the_api() {
+    let mut pool = object("pool p 10.0.0.0/24 28 invalid");
+    let Object::Pool(PoolObject { pool: Err(invalid), .. }) = &mut pool else { panic!("{pool:?}") };
+    invalid.findings = vec!["é".repeat(1000); 64];
+    let Object::Pool(pool) = pool else { unreachable!() };
+    let status = conditions::status(&Cluster::of("").world, &pool);
+    let lengths: Vec<usize> =
+        status.conditions.values().map(|condition| condition.message.chars().count()).collect();
+    assert_eq!(lengths, [32_768]);
+}

@@ -1,0 +1,239 @@
+//! The projection of a node's claims onto its CiliumNode (safety rule 5).
+//!
+//! Computed at any time, by anyone, as the difference to one version of the CiliumNode. It only ever adds: an
+//! address leaves `pool` through the release handshake alone. Knows no policy: which claims may be published is
+//! decided in `crate::plan`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crate::model::claim::Claim;
+use crate::model::node::{CiliumNode, Settings, Shown};
+use crate::model::request::Publication;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+
+/// What has to be added to `cilium_node` so that it shows every one of `claims`; `None` when it does.
+///
+/// `before` is what the CiliumNode before this one showed, where this process saw it: then its agent has the addresses
+/// and the order of that one, and finds both again.
+///
+/// `podCIDRs` keeps its order and grows at the end, because the first of each family is the primary one to the
+/// datapath. A family that had none gets its primary block now: its lowest addresses are kept for the agent's
+/// own use, so that these never land in a block that is to leave (`docs/cilium.md`, Owners).
+#[must_use]
+pub fn difference(
+    cilium_node: &CiliumNode,
+    claims: &[&Claim],
+    settings: &Settings,
+    before: Option<&Shown>,
+) -> Option<Publication> {
+    let mut ordered = claims.to_vec();
+    ordered.sort_by_key(|claim| publishing_order(claim, before));
+
+    let standing: BTreeSet<Cidr> = cilium_node.pod_cidrs.iter().copied().collect();
+    let added: Vec<Cidr> =
+        ordered.iter().map(|claim| claim.cidr).filter(|cidr| !standing.contains(cidr)).collect();
+    let mut entries = BTreeMap::new();
+    for claim in &ordered {
+        entries.extend(missing_entries(cilium_node, claim).iter().map(|address| (address, None)));
+    }
+    if added.is_empty() && entries.is_empty() {
+        return None;
+    }
+    for family in Family::ALL {
+        let has_primary = cilium_node.pod_cidrs.iter().any(|cidr| cidr.family() == family);
+        let primary = ordered.iter().find(|claim| claim.cidr.family() == family);
+        // A claim that was not made for this CiliumNode may have stood on one before, and its addresses be in use.
+        if let (false, Some(primary)) = (has_primary, primary)
+            && primary.created_for.as_ref() == Some(&cilium_node.uid)
+            && before.is_none()
+        {
+            keep_for_infrastructure(primary.cidr, settings, &mut entries);
+        }
+    }
+    for (address, owner) in before.iter().flat_map(|before| &before.owners) {
+        if let Some(entry) = entries.get_mut(address) {
+            *entry = settings.infrastructure.iter().copied().find(|kept_for| kept_for == owner);
+        }
+    }
+    let mut pod_cidrs = cilium_node.pod_cidrs.clone();
+    pod_cidrs.extend(&added);
+    Some(Publication {
+        node: cilium_node.name.clone(),
+        uid: cilium_node.uid.clone(),
+        revision: cilium_node.revision,
+        pod_cidrs,
+        added,
+        entries,
+    })
+}
+
+/// The order in which claims are appended: the oldest first, so that it can be found again from the objects when
+/// the CiliumNode has been lost.
+fn publishing_order(claim: &Claim, before: Option<&Shown>) -> (usize, i64, Cidr) {
+    let place = before.and_then(|before| before.pod_cidrs.iter().position(|cidr| *cidr == claim.cidr));
+    (place.unwrap_or(usize::MAX), claim.created, claim.cidr)
+}
+
+/// Addresses that the claim offers and the pool lacks. One in a release handshake is left alone: as long as its
+/// entry stands the agent would not hand it out anyway (`docs/cilium.md`, Release handshake).
+fn missing_entries(cilium_node: &CiliumNode, claim: &Claim) -> AddressSet {
+    let mut missing = claim.offered();
+    for (first, last) in cilium_node.pool.runs_within(claim.cidr.first(), claim.cidr.last()) {
+        missing.remove_run(first, last);
+    }
+    for address in cilium_node.in_handshake(claim.cidr) {
+        missing.remove(address);
+    }
+    missing
+}
+
+/// Gives the lowest new entries of the primary block an owner each. Only entries that are written now are kept: an
+/// address that stood in the pool before may be in use, and the agent gives an owned address to its owner without
+/// looking.
+fn keep_for_infrastructure(
+    primary: Cidr,
+    settings: &Settings,
+    entries: &mut BTreeMap<IpAddr, Option<&'static str>>,
+) {
+    let within = primary.entries_in(entries).map(|(address, _)| *address);
+    let lowest: Vec<IpAddr> = within.take(settings.infrastructure.len()).collect();
+    for (address, kept_for) in lowest.into_iter().zip(&settings.infrastructure) {
+        entries.insert(address, Some(kept_for));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::claim::ClaimState;
+    use crate::model::names::Revision;
+
+    fn claim(cidr: &str, created: i64) -> Claim {
+        let cidr: Cidr = cidr.parse().unwrap();
+        Claim {
+            cidr,
+            pool: "p".into(),
+            node: "n".into(),
+            node_uid: "nu".into(),
+            withheld: [cidr.first_address()].into_iter().collect(),
+            state: ClaimState::Held,
+            since: 0,
+            reason: None,
+            cilium_node_uid: None,
+            created_for: Some("u".into()),
+            uid: "cu".into(),
+            revision: Revision(1),
+            created,
+            deleting: false,
+            finalizers: Vec::new(),
+        }
+    }
+
+    fn cilium_node(pod_cidrs: &[&str], pool: &[&str]) -> CiliumNode {
+        CiliumNode {
+            name: "n".into(),
+            uid: "u".into(),
+            revision: Revision(7),
+            deleting: false,
+            addresses: Vec::new(),
+            pod_cidrs: pod_cidrs.iter().map(|text| text.parse().unwrap()).collect(),
+            pool: pool.iter().map(|text| text.parse::<IpAddr>().unwrap()).collect(),
+            owners: BTreeMap::new(),
+            min_allocate: 0,
+            used: None,
+            marks: BTreeMap::new(),
+            malformed: Vec::new(),
+        }
+    }
+
+    fn check(cilium_node: &CiliumNode, claims: &[Claim], expected: &str) {
+        check_after(None, cilium_node, claims, expected);
+    }
+
+    fn check_after(before: Option<&Shown>, cilium_node: &CiliumNode, claims: &[Claim], expected: &str) {
+        let settings = Settings { families: Family::ALL.into(), infrastructure: vec!["router", "health"] };
+        let claims: Vec<&Claim> = claims.iter().collect();
+        let shown =
+            difference(cilium_node, &claims, &settings, before).map_or("nothing".to_owned(), |publication| {
+                let cidrs: Vec<String> = publication.pod_cidrs.iter().map(ToString::to_string).collect();
+                let entries: Vec<String> = publication
+                    .entries
+                    .iter()
+                    .map(|(address, owner)| {
+                        owner.map_or(address.to_string(), |owner| format!("{address}={owner}"))
+                    })
+                    .collect();
+                format!("{} | {}", cidrs.join(" "), entries.join(" "))
+            });
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn first_blocks_come_with_addresses_kept_for_the_agent() {
+        check(
+            &cilium_node(&[], &[]),
+            &[claim("10.0.0.4/30", 1), claim("fd00::8/126", 1)],
+            "10.0.0.4/30 fd00::8/126 | 10.0.0.5=router 10.0.0.6=health 10.0.0.7 fd00::9=router fd00::a=health fd00::b",
+        );
+    }
+
+    #[test]
+    fn growth_appends_and_keeps_nothing() {
+        check(
+            &cilium_node(&["10.0.0.4/30"], &["10.0.0.5", "10.0.0.6", "10.0.0.7"]),
+            &[claim("10.0.0.4/30", 1), claim("10.0.0.0/30", 2)],
+            "10.0.0.4/30 10.0.0.0/30 | 10.0.0.1 10.0.0.2 10.0.0.3",
+        );
+    }
+
+    #[test]
+    fn an_equal_projection_writes_nothing() {
+        check(
+            &cilium_node(&["10.0.0.4/30"], &["10.0.0.5", "10.0.0.6", "10.0.0.7"]),
+            &[claim("10.0.0.4/30", 1)],
+            "nothing",
+        );
+    }
+
+    #[test]
+    fn what_is_not_ours_stays_where_it_is() {
+        check(
+            &cilium_node(&["192.168.0.0/24"], &["192.168.0.9"]),
+            &[claim("10.0.0.4/30", 1)],
+            "192.168.0.0/24 10.0.0.4/30 | 10.0.0.5 10.0.0.6 10.0.0.7",
+        );
+    }
+
+    #[test]
+    fn the_oldest_claim_is_the_primary_one_again() {
+        check(
+            &cilium_node(&[], &[]),
+            &[claim("10.0.0.0/30", 2), claim("10.0.0.4/30", 1)],
+            "10.0.0.4/30 10.0.0.0/30 | 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.5=router 10.0.0.6=health 10.0.0.7",
+        );
+    }
+
+    #[test]
+    fn a_ciliumnode_made_again_shows_what_the_one_before_did() {
+        let before = Shown {
+            pod_cidrs: vec!["10.0.0.4/30".parse().unwrap(), "10.0.0.0/30".parse().unwrap()],
+            owners: [("10.0.0.6".parse().unwrap(), "router".to_owned())].into(),
+        };
+        check_after(
+            Some(&before),
+            &cilium_node(&[], &[]),
+            &[claim("10.0.0.0/30", 0), claim("10.0.0.4/30", 0)],
+            "10.0.0.4/30 10.0.0.0/30 | 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.5 10.0.0.6=router 10.0.0.7",
+        );
+    }
+
+    #[test]
+    fn nothing_is_kept_in_blocks_that_a_running_agent_may_know() {
+        for created_for in [None, Some("another".into())] {
+            let claim = Claim { created_for, ..claim("10.0.0.4/30", 0) };
+            check(&cilium_node(&[], &[]), &[claim], "10.0.0.4/30 | 10.0.0.5 10.0.0.6 10.0.0.7");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What Cilium's own configuration says: whether the controller may write at all, and for which families.
+//!
+//! Reads the keys of the `cilium-config` ConfigMap. A key that is absent has the value that the agent gives it
+//! (`docs/cilium.md`, Configuration).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::node::{Mode, Settings};
+use crate::net::cidr::Family;
+
+/// The mode that follows from the data of `cilium-config`.
+#[must_use]
+pub fn from_config(config: &BTreeMap<String, String>) -> Mode {
+    let ipam = config.get("ipam").map_or("", String::as_str);
+    if ipam != "crd" {
+        return Mode::Passive(format!(
+            "cilium-config says `ipam: {ipam}`; this controller writes only where it says `ipam: crd`"
+        ));
+    }
+    let families: BTreeSet<Family> = [(Family::V4, "enable-ipv4"), (Family::V6, "enable-ipv6")]
+        .into_iter()
+        .filter(|(_, key)| is_on(config, key, Default::On))
+        .map(|(family, _)| family)
+        .collect();
+    if families.is_empty() {
+        return Mode::Passive("cilium-config enables neither enable-ipv4 nor enable-ipv6".to_owned());
+    }
+    let health = is_on(config, "enable-health-checking", Default::On)
+        && is_on(config, "enable-endpoint-health-checking", Default::On);
+    let ingress = ["enable-ingress-controller", "enable-gateway-api", "enable-envoy-config"]
+        .iter()
+        .any(|key| is_on(config, key, Default::Off));
+    Mode::Active(settings(families, health, ingress))
+}
+
+/// Settings for agents that run these families, for an administrator who vouches for them.
+#[must_use]
+pub fn assumed(families: BTreeSet<Family>) -> Settings {
+    settings(families, true, false)
+}
+
+fn settings(families: BTreeSet<Family>, health: bool, ingress: bool) -> Settings {
+    let mut infrastructure = vec!["router"];
+    if health {
+        infrastructure.push("health");
+    }
+    if ingress {
+        infrastructure.push("ingress");
+    }
+    Settings { families, infrastructure }
+}
+
+/// What the agent takes for a key that is absent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Default {
+    On,
+    Off,
+}
+
+fn is_on(config: &BTreeMap<String, String>, key: &str, default: Default) -> bool {
+    match config.get(key).map(|value| value.trim().to_ascii_lowercase()) {
+        None => default == Default::On,
+        // The spellings that Go's strconv.ParseBool takes for true.
+        Some(value) => matches!(value.as_str(), "true" | "t" | "1"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(config: &[(&str, &str)], expected: &str) {
+        let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let shown = match from_config(&config) {
+            Mode::Passive(why) => format!("passive: {why}"),
+            Mode::Active(settings) => {
+                let families: Vec<String> = settings.families.iter().map(ToString::to_string).collect();
+                format!("{} {}", families.join(","), settings.infrastructure.join(","))
+            }
+        };
+        assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn only_crd_mode_is_served() {
+        check(
+            &[],
+            "passive: cilium-config says `ipam: `; this controller writes only where it says `ipam: crd`",
+        );
+        check(
+            &[("ipam", "cluster-pool")],
+            "passive: cilium-config says `ipam: cluster-pool`; this controller writes only where it says `ipam: crd`",
+        );
+        check(
+            &[("ipam", "crd"), ("enable-ipv4", "false"), ("enable-ipv6", "false")],
+            "passive: cilium-config enables neither enable-ipv4 nor enable-ipv6",
+        );
+    }
+
+    #[test]
+    fn families_and_owners_are_those_that_the_agents_run() {
+        check(&[("ipam", "crd"), ("enable-ipv6", "false")], "ipv4 router,health");
+        check(
+            &[("ipam", "crd"), ("enable-ipv4", "true"), ("enable-ipv6", "true")],
+            "ipv4,ipv6 router,health",
+        );
+        check(
+            &[
+                ("ipam", "crd"),
+                ("enable-ipv4", "false"),
+                ("enable-endpoint-health-checking", "false"),
+                ("enable-ingress-controller", "true"),
+            ],
+            "ipv6 router,ingress",
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! The reasons of Kubernetes events, their tones, and what became of each event.
+
+use crate::model::stable_names;
+
+stable_names! {
+    /// The reasons of events.
+    pub enum EventReason {
+        /// Blocks stand on the CiliumNode of the Node; its agent may use them.
+        BlocksPublished,
+        /// The Node came back, and the blocks that it had are held for it again.
+        BlocksReturned,
+        /// The Node could not be given enough to start, and what it got went back to the pool.
+        BlocksGivenBack,
+        /// No pool of the Node has a free block.
+        NoCapacity,
+        /// The Node asks for more than its first pool allows it.
+        NodeAtLimit,
+        /// The Node is nearly full, and no pool selects it.
+        NoPool,
+        /// A block of the Node overlaps something else, and is not published.
+        Overlap,
+        /// A block of the Node and an overlapping one of another Node both stand.
+        BothStand,
+        /// Somebody deletes a claim of the Node.
+        ClaimBeingDeleted,
+        /// The CiliumNode of the Node has an address or prefix that can't be read.
+        MalformedCiliumNode,
+        /// The CiliumNode of the Node asks for more addresses at start than it offers.
+        MinAllocate,
+        /// The pool has no free block any more.
+        Exhausted,
+        /// The pool has free blocks again.
+        CapacityReturned,
+        /// The pool shares addresses with an older one and does not get them.
+        Overlapping,
+        /// The pool can't be read.
+        InvalidPool,
+    }
+}
+
+/// Whether an event tells of something good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Normal,
+    Warning,
+}
+
+impl EventReason {
+    pub(crate) fn tone(self) -> Tone {
+        match self {
+            Self::BlocksPublished | Self::BlocksReturned | Self::CapacityReturned => Tone::Normal,
+            Self::BlocksGivenBack
+            | Self::NoCapacity
+            | Self::NodeAtLimit
+            | Self::NoPool
+            | Self::Overlap
+            | Self::BothStand
+            | Self::ClaimBeingDeleted
+            | Self::MalformedCiliumNode
+            | Self::MinAllocate
+            | Self::Exhausted
+            | Self::Overlapping
+            | Self::InvalidPool => Tone::Warning,
+        }
+    }
+
+    /// As the API of events writes its tone.
+    #[cfg(test)]
+    pub(crate) fn tone_name(self) -> &'static str {
+        match self.tone() {
+            Tone::Normal => "Normal",
+            Tone::Warning => "Warning",
+        }
+    }
+
+    /// What the controller was doing, as the API of events asks.
+    pub(crate) fn action(self) -> &'static str {
+        match self {
+            Self::BlocksPublished => "Publish",
+            Self::BlocksReturned => "Hold",
+            Self::BlocksGivenBack => "Release",
+            Self::NoCapacity | Self::NodeAtLimit | Self::NoPool => "Claim",
+            Self::Overlap
+            | Self::BothStand
+            | Self::ClaimBeingDeleted
+            | Self::MalformedCiliumNode
+            | Self::MinAllocate => "Plan",
+            Self::Exhausted | Self::CapacityReturned | Self::Overlapping | Self::InvalidPool => "Report",
+        }
+    }
+}
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventFate {
+    /// The API server has it.
+    Created,
+    /// One of the same reason on the same object was created less than [`INTERVAL`] ago.
+    HeldBack,
+    /// Too many waited.
+    Dropped,
+    /// The API server refused it or did not answer.
+    Failed,
+}
+
+impl EventFate {
+    /// Every fate.
+    pub const ALL: [Self; 4] = [Self::Created, Self::HeldBack, Self::Dropped, Self::Failed];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::HeldBack => "held_back",
+            Self::Dropped => "dropped",
+            Self::Failed => "failed",
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What a write does, in words: the log line that follows when it is done.
+//!
+//! Pure. Told at the decision, because the world that the write was decided on knows why.
+
+use std::fmt;
+
+use crate::model::claim::{ClaimState, Reason};
+use crate::model::names::{NodeName, PoolName};
+use crate::model::request::{ClaimChange, ClaimUpdate, NewClaim, Publication, Write};
+use crate::model::stable_names;
+use crate::net::cidr::Cidr;
+use crate::view::tally::is_served;
+use crate::world::World;
+
+/// A step in the life of one or more blocks of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    /// What is done.
+    pub step: Step,
+    /// Why.
+    pub cause: Cause,
+    /// The node.
+    pub node: NodeName,
+    /// The pools of the blocks, each once.
+    pub pools: Vec<PoolName>,
+    /// The blocks.
+    pub blocks: Vec<Cidr>,
+    /// How many addresses the node can use more than before.
+    pub n_addresses: usize,
+}
+
+stable_names! {
+    /// What is done with a block.
+    pub enum Step {
+        /// A claim was created.
+        Claimed,
+        /// The block stands on the CiliumNode.
+        Published,
+        /// The claim is the node's again.
+        Held,
+        /// The block is being taken off.
+        Releasing,
+        /// The block is off its node, and rests.
+        Cooling,
+        /// The claim is gone, and the block free.
+        Freed,
+    }
+}
+
+stable_names! {
+    /// Why something is done with a block.
+    pub enum Cause {
+        /// The node has nothing published.
+        FirstGrant,
+        /// The node's use asks for more.
+        Growth,
+        /// The block stands on the node's CiliumNode, but had no claim that says so.
+        Standing,
+        /// A published block lacks addresses in the pool of the CiliumNode.
+        MissingEntries,
+        /// The Node came back.
+        NodeReturned,
+        /// The Node and its CiliumNode are gone.
+        NodeGone,
+        /// The agent consented.
+        Reclaimed,
+        /// It was never published.
+        Unused,
+        /// It has rested.
+        Rested,
+    }
+}
+
+impl From<Reason> for Cause {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Reclaimed => Self::Reclaimed,
+            Reason::NodeGone => Self::NodeGone,
+            Reason::Unused => Self::Unused,
+        }
+    }
+}
+
+/// What `write` does, where it is a step in the life of a block.
+#[must_use]
+pub fn of(world: &World, write: &Write) -> Option<Account> {
+    match write {
+        Write::CreateClaim(claim) => Some(of_claim(world, claim)),
+        Write::Publish(publication) => Some(of_publication(world, publication)),
+        Write::UpdateClaim(update) => Some(of_update(world, update)),
+        Write::ConfirmClaims(_)
+        | Write::ReadClaim(..)
+        | Write::ReadCiliumNode(_)
+        | Write::ReadNode(..)
+        | Write::Touch(_)
+        | Write::Ping(_)
+        | Write::CreateCiliumNode(_)
+        | Write::PoolStatus(_)
+        | Write::PoolFinalizers(_) => None,
+    }
+}
+
+fn of_claim(world: &World, claim: &NewClaim) -> Account {
+    let stands =
+        world.cilium_node(&claim.node).is_some_and(|cilium_node| cilium_node.pod_cidrs.contains(&claim.cidr));
+    Account {
+        step: Step::Claimed,
+        cause: if stands { Cause::Standing } else { grant(world, &claim.node) },
+        node: claim.node.clone(),
+        pools: vec![claim.pool.clone()],
+        blocks: vec![claim.cidr],
+        n_addresses: 0,
+    }
+}
+
+fn of_publication(world: &World, publication: &Publication) -> Account {
+    let (cause, blocks) = if publication.added.is_empty() {
+        let touched = publication
+            .pod_cidrs
+            .iter()
+            .filter(|cidr| world.claim(**cidr).is_some())
+            .filter(|cidr| cidr.entries_in(&publication.entries).next().is_some())
+            .copied()
+            .collect();
+        (Cause::MissingEntries, touched)
+    } else {
+        (grant(world, &publication.node), publication.added.clone())
+    };
+    Account {
+        step: Step::Published,
+        cause,
+        node: publication.node.clone(),
+        pools: pools(world, &blocks),
+        blocks,
+        n_addresses: publication.entries.len(),
+    }
+}
+
+fn of_update(world: &World, update: &ClaimUpdate) -> Account {
+    let claim = world.claim(update.cidr).map(|known| &known.claim);
+    let reason = claim.and_then(|claim| claim.reason);
+    let (step, cause) = match &update.change {
+        ClaimChange::Hold(_) => (
+            Step::Held,
+            match reason {
+                Some(Reason::Unused | Reason::Reclaimed) => Cause::Standing,
+                Some(Reason::NodeGone) | None => Cause::NodeReturned,
+            },
+        ),
+        ClaimChange::Release(reason) => (Step::Releasing, Cause::from(*reason)),
+        ClaimChange::Cool => (Step::Cooling, reason.map_or(Cause::NodeGone, Cause::from)),
+        ClaimChange::Delete => (
+            Step::Freed,
+            if claim.is_some_and(|claim| claim.state == ClaimState::Cooling) {
+                Cause::Rested
+            } else {
+                Cause::Unused
+            },
+        ),
+    };
+    Account {
+        step,
+        cause,
+        node: update.node.clone(),
+        pools: pools(world, &[update.cidr]),
+        blocks: vec![update.cidr],
+        n_addresses: 0,
+    }
+}
+
+/// Why a node gets something: it has nothing, or not enough.
+fn grant(world: &World, node: &NodeName) -> Cause {
+    if is_served(world, node) { Cause::Growth } else { Cause::FirstGrant }
+}
+
+fn pools(world: &World, blocks: &[Cidr]) -> Vec<PoolName> {
+    let mut pools: Vec<PoolName> =
+        blocks.iter().filter_map(|cidr| world.claim(*cidr)).map(|known| known.claim.pool.clone()).collect();
+    pools.sort();
+    pools.dedup();
+    pools
+}
+
+/// A list with commas between, as logs and notes show it.
+#[must_use]
+pub fn listed<T: fmt::Display>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<String>>().join(",")
+}

@@ -1,0 +1,114 @@
+//! The status of a pool as it follows from the world: its counts, and its conditions in words.
+
+use std::collections::BTreeMap;
+
+use super::tally::{self, Tally};
+use crate::ledger::grid::Overlap;
+use crate::model::observation::PoolObject;
+use crate::model::pool::{Pool, RangeState, ReclaimMode};
+use crate::model::status::{Condition, ConditionReason, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
+use crate::net::cidr::Family;
+use crate::world::World;
+
+/// The status that the pool should show.
+#[must_use]
+pub fn status(world: &World, object: &PoolObject) -> PoolStatus {
+    let tally = tally::of(world, &object.name);
+    PoolStatus {
+        observed_generation: object.generation,
+        conditions: conditions(world, object, &tally),
+        nodes: tally.nodes,
+        families: tally.families,
+    }
+}
+
+/// The conditions that the pool should show, given its counts.
+pub(super) fn conditions(
+    world: &World,
+    object: &PoolObject,
+    tally: &Tally,
+) -> BTreeMap<ConditionType, Condition> {
+    let told = match &object.pool {
+        Err(invalid) => vec![(ConditionReason::Invalid, invalid.findings.join("; "))],
+        Ok(pool) => vec![
+            ready(pool, &tally.families),
+            overlapping(world.ledger().overlaps(&pool.name)),
+            exhausted(&tally.families, tally.nodes),
+            limited(pool),
+        ],
+    };
+    told.into_iter()
+        .map(|(reason, message)| {
+            let message = message.chars().take(MAX_MESSAGE).collect();
+            let condition = Condition { holds: reason.holds(), reason: reason.as_str().into(), message };
+            (reason.condition(), condition)
+        })
+        .collect()
+}
+
+/// The most characters in the message of a condition, as the API allows (metav1.Condition). An invalid pool may have
+/// findings without end.
+const MAX_MESSAGE: usize = 32_768;
+
+/// A reason, and a sentence for a person.
+type Told = (ConditionReason, String);
+
+fn ready(pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Told {
+    if pool.deleting {
+        (ConditionReason::Deleting, "the pool is being deleted and gives out no blocks".to_owned())
+    } else if families.values().all(|counts| counts.blocks == 0) {
+        (ConditionReason::Empty, "no CIDR of the pool has room for a block".to_owned())
+    } else {
+        (ConditionReason::Serving, "nodes that the selector matches get blocks".to_owned())
+    }
+}
+
+fn overlapping(overlaps: &[Overlap]) -> Told {
+    match overlaps.first() {
+        None => (ConditionReason::NoOverlap, "no older pool declares any of these addresses".to_owned()),
+        Some(overlap) => (
+            ConditionReason::OverlapsOlderPool,
+            format!(
+                "{} overlaps {} of pool {}, which is older and keeps it; {} overlaps in all",
+                overlap.mine,
+                overlap.theirs,
+                overlap.older,
+                overlaps.len()
+            ),
+        ),
+    }
+}
+
+fn exhausted(families: &BTreeMap<Family, FamilyCounts>, nodes: NodeCounts) -> Told {
+    let full: Vec<String> = families
+        .iter()
+        .filter(|(_, counts)| counts.free == 0)
+        .map(|(family, counts)| format!("{family}: none of {} blocks is free", counts.blocks))
+        .collect();
+    if full.is_empty() {
+        (ConditionReason::FreeBlocks, "every family has a free block".to_owned())
+    } else {
+        (ConditionReason::NoFreeBlocks, format!("{}; {} nodes wait", full.join(", "), nodes.waiting))
+    }
+}
+
+/// What the API already offers and this version does not do yet.
+fn limited(pool: &Pool) -> Told {
+    let draining = pool
+        .families
+        .values()
+        .flat_map(|ranges| ranges.cidrs.values())
+        .any(|state| *state == RangeState::Draining);
+    let mut limits = Vec::new();
+    if pool.reclaim.mode != ReclaimMode::Disabled {
+        limits.push("spec.reclaim has no effect in this version: no block is taken back from a node");
+    }
+    if draining {
+        limits.push("state Draining acts as Cordoned in this version: its blocks stay where they are");
+    }
+    if limits.is_empty() {
+        (ConditionReason::NoLimit, "everything that the pool asks for is done".to_owned())
+    } else {
+        (ConditionReason::NotYetImplemented, limits.join("; "))
+    }
+}

@@ -1,0 +1,74 @@
+//! The state of the world in numbers, as metrics show it.
+//!
+//! Pure; names pools, and never a node: the number of series must not grow with the cluster.
+
+use std::collections::BTreeMap;
+
+use super::conditions;
+use crate::model::finding::FindingKind;
+use crate::model::names::PoolName;
+use crate::model::observation::Kind;
+use crate::model::status::{ConditionType, MAX_COUNT};
+use crate::view::tally::{self, NodeState, Tally};
+use crate::world::World;
+
+/// The state of the world in numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Snapshot {
+    /// Each pool.
+    pub pools: BTreeMap<PoolName, PoolSnapshot>,
+    /// Nodes, by how they are served.
+    pub nodes: BTreeMap<NodeState, u64>,
+    /// Objects that are known, by kind.
+    pub objects: BTreeMap<Kind, u64>,
+    /// Objects that exist and can't be read, by kind.
+    pub unreadable: BTreeMap<Kind, u64>,
+    /// Findings, by kind.
+    pub findings: BTreeMap<FindingKind, u64>,
+}
+
+/// One pool in numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PoolSnapshot {
+    /// Its counts.
+    pub tally: Tally,
+    /// Whether each of its conditions holds.
+    pub conditions: BTreeMap<ConditionType, bool>,
+}
+
+/// Counts everything once. `findings` are those that stand.
+#[must_use]
+pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for (name, tally) in tally::of_all(world) {
+        let conditions = world
+            .pool_object(&name)
+            .map(|object| conditions::conditions(world, object, &tally))
+            .into_iter()
+            .flatten()
+            .map(|(kind, condition)| (kind, condition.holds))
+            .collect();
+        snapshot.pools.insert(name, PoolSnapshot { tally, conditions });
+    }
+    snapshot.nodes = NodeState::ALL.into_iter().map(|state| (state, 0)).collect();
+    for node in world.nodes() {
+        add(&mut snapshot.nodes, tally::node_state(world, &node.name));
+    }
+    for kind in Kind::ALL {
+        snapshot.objects.insert(kind, u64::try_from(world.n_objects(kind)).unwrap_or(MAX_COUNT));
+        snapshot.unreadable.insert(kind, 0);
+    }
+    let invalid = world.pool_objects().filter(|object| object.pool.is_err()).map(|_| Kind::Pool);
+    for kind in world.all_unreadable().map(|(kind, _)| kind).chain(invalid) {
+        add(&mut snapshot.unreadable, kind);
+    }
+    snapshot.findings = FindingKind::ALL.iter().map(|kind| (*kind, 0)).collect();
+    for kind in findings {
+        add(&mut snapshot.findings, kind);
+    }
+    snapshot
+}
+
+fn add<K: Ord>(counts: &mut BTreeMap<K, u64>, key: K) {
+    *counts.entry(key).or_default() += 1;
+}

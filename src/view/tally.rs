@@ -1,0 +1,166 @@
+//! Counts of pools: blocks and addresses by what became of them, and nodes by how they are served.
+//!
+//! The status of a pool and the metrics show the same counts. Keeps one invariant: a part is never more than its
+//! whole, whatever lies on the objects; where an object says more, the whole grows or the part ends.
+
+use std::collections::BTreeMap;
+
+use crate::model::claim::{Claim, ClaimState};
+use crate::model::names::{NodeName, PoolName};
+use crate::model::status::{FamilyCounts, NodeCounts, shown_count};
+use crate::net::cidr::Family;
+use crate::world::{Serving, World};
+
+/// What is counted of one pool.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// The nodes that it selects.
+    pub nodes: NodeCounts,
+    /// Its blocks and addresses, by family.
+    pub families: BTreeMap<Family, FamilyCounts>,
+}
+
+/// How a node is served, as counts tell it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeState {
+    /// No pool selects it.
+    Unselected,
+    /// It asks for a block that no pool of its has.
+    Waiting,
+    /// A block of ours stands on its CiliumNode.
+    Served,
+    /// None does yet: it has no CiliumNode, or its first grant is under way.
+    Pending,
+}
+
+impl NodeState {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Unselected, Self::Waiting, Self::Served, Self::Pending];
+
+    /// Its name in metrics.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unselected => "unselected",
+            Self::Waiting => "waiting",
+            Self::Served => "served",
+            Self::Pending => "pending",
+        }
+    }
+}
+
+/// How a node is served.
+#[must_use]
+pub fn node_state(world: &World, node: &NodeName) -> NodeState {
+    if world.pools_of(node).next().is_none() {
+        NodeState::Unselected
+    } else if world.serving(node).is_some_and(Serving::waits_for_capacity) {
+        NodeState::Waiting
+    } else if is_served(world, node) {
+        NodeState::Served
+    } else {
+        NodeState::Pending
+    }
+}
+
+/// Whether a block of ours stands on the node's CiliumNode.
+pub(super) fn is_served(world: &World, node: &NodeName) -> bool {
+    world.cilium_node(node).is_some_and(|cilium_node| {
+        world.claims_of(node).any(|known| cilium_node.pod_cidrs.contains(&known.claim.cidr))
+    })
+}
+
+/// The counts of one pool. Costs a pass over the nodes and the claims.
+#[must_use]
+pub fn of(world: &World, name: &PoolName) -> Tally {
+    let mut tally = Tally::start(world, name);
+    for node in world.nodes() {
+        if world.pools_of(&node.name).any(|pool| pool.name == *name) {
+            tally.add_node(node_state(world, &node.name));
+        }
+    }
+    for known in world.claims().filter(|known| known.claim.pool == *name) {
+        tally.add_claim(world, &known.claim);
+    }
+    tally.close(world, name);
+    tally
+}
+
+/// The counts of every pool, in one pass over the nodes and the claims.
+#[must_use]
+pub fn of_all(world: &World) -> BTreeMap<PoolName, Tally> {
+    let mut tallies: BTreeMap<PoolName, Tally> =
+        world.pool_objects().map(|object| (object.name.clone(), Tally::start(world, &object.name))).collect();
+    for node in world.nodes() {
+        let state = node_state(world, &node.name);
+        for pool in world.pools_of(&node.name) {
+            if let Some(tally) = tallies.get_mut(&pool.name) {
+                tally.add_node(state);
+            }
+        }
+    }
+    for known in world.claims() {
+        if let Some(tally) = tallies.get_mut(&known.claim.pool) {
+            tally.add_claim(world, &known.claim);
+        }
+    }
+    for (name, tally) in &mut tallies {
+        tally.close(world, name);
+    }
+    tallies
+}
+
+impl Tally {
+    fn start(world: &World, name: &PoolName) -> Self {
+        let families = world.pool(name).into_iter().flat_map(|pool| pool.families.keys()).map(|family| {
+            let (blocks, free) = world
+                .ledger()
+                .counts(name, *family)
+                .map_or((0, 0), |counts| (shown_count(counts.total), shown_count(counts.free)));
+            (*family, FamilyCounts { blocks, free, ..FamilyCounts::default() })
+        });
+        Self { nodes: NodeCounts::default(), families: families.collect() }
+    }
+
+    fn add_node(&mut self, state: NodeState) {
+        self.nodes.selected += 1;
+        match state {
+            NodeState::Served => self.nodes.served += 1,
+            NodeState::Waiting => self.nodes.waiting += 1,
+            NodeState::Pending | NodeState::Unselected => {}
+        }
+    }
+
+    fn add_claim(&mut self, world: &World, claim: &Claim) {
+        let Some(counts) = self.families.get_mut(&claim.cidr.family()) else {
+            return;
+        };
+        match claim.state {
+            ClaimState::Held => counts.held += 1,
+            ClaimState::Draining | ClaimState::Releasing => counts.draining += 1,
+            ClaimState::Cooling => counts.cooling += 1,
+        }
+        let Some(cilium_node) = world.cilium_node(&claim.node) else {
+            return;
+        };
+        let published = shown_count(cilium_node.pool.count_in(claim.cidr));
+        let used = shown_count(cilium_node.used.as_ref().map_or(0, |used| used.count_in(claim.cidr)));
+        counts.published += published;
+        // An address that left the pool may be in use still.
+        counts.used += used.min(published);
+    }
+
+    fn close(&mut self, world: &World, name: &PoolName) {
+        let Some(pool) = world.pool(name) else {
+            return;
+        };
+        for (family, counts) in &mut self.families {
+            let claimed = counts.held + counts.draining + counts.cooling;
+            // A block that the pool does not cut any more may be held still.
+            counts.blocks = counts.blocks.max(shown_count(u128::from(claimed) + u128::from(counts.free)));
+            let unpublished = u128::from(counts.free).saturating_mul(pool.most_offered(*family));
+            let unused = counts.published.saturating_sub(counts.used);
+            counts.addresses_free = shown_count(unpublished.saturating_add(u128::from(unused)));
+        }
+    }
+}

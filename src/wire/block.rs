@@ -1,0 +1,424 @@
+//! `NodeIPBlock` on the wire: the claim of one node on one block, and its conversion in both directions.
+//!
+//! The object is written by the controller only. The server enforces what makes it a lock: the name is the CIDR, what
+//! was claimed never changes, and the state moves as the table in `docs/invariants.md` says. Reading is forgiving only
+//! where nothing has to be guessed.
+
+#![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
+#![allow(clippy::duplicated_attributes, reason = "one printcolumn has the type of another")]
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{rules, schema};
+use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::request::{ClaimChange, ClaimUpdate, NewClaim};
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
+
+mod convert;
+
+/// States and reasons as one key, and what may follow each.
+const TRANSITIONS: &str = "{\
+    'Held': ['Held', 'Draining', 'Releasing/NodeGone', 'Releasing/Unused'], \
+    'Draining': ['Draining', 'Held', 'Releasing/Reclaimed', 'Releasing/NodeGone'], \
+    'Releasing/Reclaimed': ['Releasing/Reclaimed', 'Cooling/Reclaimed', 'Held'], \
+    'Releasing/NodeGone': ['Releasing/NodeGone', 'Cooling/NodeGone', 'Held'], \
+    'Releasing/Unused': ['Releasing/Unused', 'Cooling/Unused', 'Held'], \
+    'Cooling/Reclaimed': ['Cooling/Reclaimed', 'Held'], \
+    'Cooling/NodeGone': ['Cooling/NodeGone', 'Held'], \
+    'Cooling/Unused': ['Cooling/Unused', 'Held']}";
+
+/// The rule of [`TRANSITIONS`]. A missing reason is another rule's business and is looked up as the bare state.
+fn transition_rule() -> String {
+    let key = |object: &str| {
+        format!(
+            "({object}.state in ['Releasing', 'Cooling'] && has({object}.reason) ? {object}.state + '/' + {object}.reason : {object}.state)"
+        )
+    };
+    let (old, new) = (key("oldSelf"), key("self"));
+    format!("!({old} in {TRANSITIONS}) || {new} in {TRANSITIONS}[{old}]")
+}
+
+/// The rule that ties the name to the CIDR.
+///
+/// The exploded form of an IPv6 address is compared as a prefix, which CEL can parse but not write.
+fn name_rule() -> String {
+    "!isCIDR(self.spec.cidr) || (cidr(self.spec.cidr).ip().family() == 4 \
+     ? self.metadata.name == self.spec.cidr.replace('/', '-') \
+     : self.metadata.name.matches('^[0-9a-f]{4}(-[0-9a-f]{4}){7}-[0-9]{1,3}$') && \
+       self.metadata.name.substring(40) == string(cidr(self.spec.cidr).prefixLength()) && \
+       cidr(self.metadata.name.substring(0, 39).replace('-', ':') + '/' + self.metadata.name.substring(40)) \
+         == cidr(self.spec.cidr))"
+        .into()
+}
+
+/// The claim of one node on one block.
+#[derive(CustomResource, KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "nodeipam.io",
+    version = "v1alpha1",
+    kind = "NodeIPBlock",
+    plural = "nodeipblocks",
+    singular = "nodeipblock",
+    shortname = "nib",
+    category = "nodeipam",
+    status = "NodeIPBlockStatus",
+    derive = "PartialEq",
+    doc = "NodeIPBlock is the claim of one node on one block of a NodeIPPool. Its name is the CIDR. Written by the controller only.",
+    selectable = ".spec.pool",
+    selectable = ".spec.node",
+    selectable = ".spec.state",
+    printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.cidr"),
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
+    printcolumn(name = "Node", type_ = "string", json_path = ".spec.node"),
+    printcolumn(name = "State", type_ = "string", json_path = ".spec.state"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = Rule::new(name_rule()).message(rules::NAME_IS_CIDR).field_path(".metadata.name")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("(self.state in ['Releasing', 'Cooling']) == has(self.reason)")
+        .message(rules::REASON_WITH_STATE)
+        .field_path(".reason"),
+    validation = Rule::new("self.state == 'Draining' ? has(self.ciliumNodeUID) : self.state != 'Held' || !has(self.ciliumNodeUID)")
+        .message(rules::CILIUM_NODE_UID_WITH_STATE)
+        .field_path(".ciliumNodeUID"),
+    validation = Rule::new(
+        "!(self.state == 'Draining' && oldSelf.state == 'Draining' && has(self.ciliumNodeUID) && \
+         has(oldSelf.ciliumNodeUID)) || self.ciliumNodeUID == oldSelf.ciliumNodeUID"
+    )
+    .message(rules::CILIUM_NODE_UID_FIXED)
+    .field_path(".ciliumNodeUID"),
+    validation = Rule::new(
+        "has(self.createdForCiliumNodeUID) == has(oldSelf.createdForCiliumNodeUID) && \
+         (!has(self.createdForCiliumNodeUID) || self.createdForCiliumNodeUID == oldSelf.createdForCiliumNodeUID)"
+    )
+    .message(rules::IMMUTABLE)
+    .field_path(".createdForCiliumNodeUID"),
+    validation = Rule::new("self.nodeUID == oldSelf.nodeUID || self.state == 'Held'")
+        .message(rules::NODE_UID_WITH_HELD)
+        .field_path(".nodeUID"),
+    validation = Rule::new(transition_rule()).message(rules::TRANSITION).field_path(".state"),
+    validation = Rule::new(
+        "!isCIDR(self.cidr) || self.withheld.all(w, isIP(w) ? cidr(self.cidr).containsIP(w) : \
+         !isCIDR(w) || cidr(self.cidr).containsCIDR(w))"
+    )
+    .message(rules::WITHHELD_INSIDE)
+    .field_path(".withheld")
+)]
+pub struct NodeIPBlockSpec {
+    /// The block.
+    #[schemars(schema_with = "schema::claimed_cidr")]
+    pub cidr: String,
+
+    /// The pool that it was cut from.
+    #[schemars(schema_with = "schema::immutable_object_name")]
+    pub pool: String,
+
+    /// The node that holds it.
+    #[schemars(schema_with = "schema::immutable_object_name")]
+    pub node: String,
+
+    /// The uid of the Node object. Changes when a node of the same name takes its blocks up again.
+    #[serde(rename = "nodeUID")]
+    #[schemars(schema_with = "schema::uid")]
+    pub node_uid: String,
+
+    /// Addresses or prefixes in it that are not offered, fixed when it is claimed.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::withheld")]
+    pub withheld: Vec<String>,
+
+    /// Held: published. Draining: published, offered to no new pod. Releasing: being taken off. Cooling: resting.
+    pub state: BlockState,
+
+    /// When this state began.
+    #[schemars(schema_with = "schema::timestamp")]
+    pub since: Timestamp,
+
+    /// Why it left its node: set with Releasing, kept in Cooling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<BlockReason>,
+
+    /// The uid of the CiliumNode on which it drains: set with Draining.
+    #[serde(default, rename = "ciliumNodeUID", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::uid")]
+    pub cilium_node_uid: Option<String>,
+
+    /// The uid of the CiliumNode that was there when the block was claimed. Absent where it may have stood on one
+    /// before.
+    #[serde(default, rename = "createdForCiliumNodeUID", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::uid")]
+    pub created_for_cilium_node_uid: Option<String>,
+}
+
+/// The state of a claim, see [`ClaimState`].
+#[derive(JsonSchema, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+#[allow(
+    missing_docs,
+    reason = "comments on variants make schemars write a `oneOf`, which no structural schema has"
+)]
+pub enum BlockState {
+    Held,
+    Draining,
+    Releasing,
+    Cooling,
+}
+
+/// Why a claim left its node, see [`Reason`].
+#[derive(JsonSchema, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+#[allow(
+    missing_docs,
+    reason = "comments on variants make schemars write a `oneOf`, which no structural schema has"
+)]
+pub enum BlockReason {
+    Reclaimed,
+    NodeGone,
+    Unused,
+}
+
+/// What the controller says of a claim.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeIPBlockStatus {
+    /// How far a drain has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<Drain>,
+}
+
+/// The progress of a drain.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drain {
+    /// What is being waited for.
+    #[serde(default)]
+    #[schemars(length(max = 256))]
+    pub waiting_for: String,
+
+    /// How many pods still use an address of the block.
+    #[schemars(schema_with = "schema::count")]
+    pub pod_count: i64,
+
+    /// The first ten of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Atomic)]
+    pub pods: Vec<BlockingPod>,
+}
+
+/// A pod that keeps a block from being taken back.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockingPod {
+    /// Its address.
+    #[schemars(length(max = 45))]
+    pub ip: String,
+    /// Its namespace and name, as far as the agent says.
+    #[serde(default)]
+    #[schemars(length(max = 320))]
+    pub pod: String,
+}
+
+impl From<ClaimState> for BlockState {
+    fn from(state: ClaimState) -> Self {
+        match state {
+            ClaimState::Held => Self::Held,
+            ClaimState::Draining => Self::Draining,
+            ClaimState::Releasing => Self::Releasing,
+            ClaimState::Cooling => Self::Cooling,
+        }
+    }
+}
+
+impl From<BlockState> for ClaimState {
+    fn from(state: BlockState) -> Self {
+        match state {
+            BlockState::Held => Self::Held,
+            BlockState::Draining => Self::Draining,
+            BlockState::Releasing => Self::Releasing,
+            BlockState::Cooling => Self::Cooling,
+        }
+    }
+}
+
+impl From<Reason> for BlockReason {
+    fn from(reason: Reason) -> Self {
+        match reason {
+            Reason::Reclaimed => Self::Reclaimed,
+            Reason::NodeGone => Self::NodeGone,
+            Reason::Unused => Self::Unused,
+        }
+    }
+}
+
+impl From<BlockReason> for Reason {
+    fn from(reason: BlockReason) -> Self {
+        match reason {
+            BlockReason::Reclaimed => Self::Reclaimed,
+            BlockReason::NodeGone => Self::NodeGone,
+            BlockReason::Unused => Self::Unused,
+        }
+    }
+}
+
+/// The object to create for a new claim: held since `since`, in milliseconds since the epoch.
+///
+/// Whoever succeeds in creating it holds the block; the name is the lock.
+#[must_use]
+pub fn new_claim(claim: &NewClaim) -> NodeIPBlock {
+    NodeIPBlock {
+        metadata: ObjectMeta {
+            name: Some(claim.cidr.object_name()),
+            finalizers: Some(vec![Claim::FINALIZER.into()]),
+            ..ObjectMeta::default()
+        },
+        spec: NodeIPBlockSpec {
+            cidr: claim.cidr.to_string(),
+            pool: claim.pool.to_string(),
+            node: claim.node.to_string(),
+            node_uid: claim.node_uid.to_string(),
+            withheld: withheld_text(claim.cidr, &claim.withheld),
+            state: BlockState::Held,
+            since: timestamp(claim.since),
+            reason: None,
+            cilium_node_uid: None,
+            created_for_cilium_node_uid: claim.created_for.as_ref().map(ToString::to_string),
+        },
+        status: None,
+    }
+}
+
+/// A move of a claim as a merge patch; `None` for a deletion, which is no patch.
+///
+/// Carries uid and version. The write to Cooling drops our finalizer, a return to Held restores it (safety rule 1), but
+/// for a claim that is being deleted: the server refuses the whole write then, for ever.
+#[must_use]
+pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
+    let mut finalizers: Vec<&str> = update
+        .finalizers
+        .iter()
+        .map(String::as_str)
+        .filter(|finalizer| *finalizer != Claim::FINALIZER)
+        .collect();
+    let since = timestamp(update.since);
+    let had_ours = update.finalizers.iter().any(|finalizer| finalizer == Claim::FINALIZER);
+    let ours = (had_ours || !update.deleting).then_some(Claim::FINALIZER);
+    let spec = match &update.change {
+        ClaimChange::Hold(node_uid) => {
+            finalizers.extend(ours);
+            json!({
+                "state": ClaimState::Held.as_str(),
+                "since": since,
+                "nodeUID": node_uid.as_str(),
+                "reason": null,
+                "ciliumNodeUID": null,
+            })
+        }
+        ClaimChange::Release(reason) => {
+            finalizers.extend(ours);
+            json!({ "state": ClaimState::Releasing.as_str(), "since": since, "reason": reason.as_str() })
+        }
+        ClaimChange::Cool => json!({ "state": ClaimState::Cooling.as_str(), "since": since }),
+        ClaimChange::Delete => return None,
+    };
+    Some(json!({
+        "metadata": {
+            "uid": update.uid.as_str(),
+            "resourceVersion": update.revision.to_string(),
+            "finalizers": finalizers,
+        },
+        "spec": spec,
+    }))
+}
+
+/// The patch that drops our finalizer before a deletion; `None` where it is gone already.
+#[must_use]
+pub fn drop_finalizer_patch(update: &ClaimUpdate) -> Option<Value> {
+    let others: Vec<&String> =
+        update.finalizers.iter().filter(|finalizer| *finalizer != Claim::FINALIZER).collect();
+    (others.len() < update.finalizers.len()).then(|| {
+        json!({
+            "metadata": {
+                "uid": update.uid.as_str(),
+                "resourceVersion": update.revision.to_string(),
+                "finalizers": others,
+            },
+        })
+    })
+}
+
+/// A point in time as the API writes it, from milliseconds since the epoch; out of range it is the nearest one.
+#[must_use]
+pub fn timestamp(milliseconds: i64) -> Timestamp {
+    let nearest = if milliseconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
+    Timestamp::from_millisecond(milliseconds).unwrap_or(nearest)
+}
+
+/// `withheld`, cut to the block, as the fewest prefixes, single addresses without their length.
+fn withheld_text(cidr: Cidr, withheld: &AddressSet) -> Vec<String> {
+    withheld
+        .runs_within(cidr.first(), cidr.last())
+        .flat_map(|(first, last)| Cidr::cover_of(first, last))
+        .map(|piece| if piece.size() == 1 { piece.first_address().to_string() } else { piece.to_string() })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_finalizer_is_added_to_a_claim_that_is_being_deleted() {
+        let finalizers = |change: ClaimChange, deleting: bool, before: &[&str]| {
+            let update = ClaimUpdate {
+                cidr: "10.0.0.32/27".parse().unwrap(),
+                node: "n".into(),
+                uid: "u".into(),
+                revision: crate::model::names::Revision(7),
+                finalizers: before.iter().map(ToString::to_string).collect(),
+                deleting,
+                change,
+                since: 0,
+            };
+            let patch = update_patch(&update).expect("it is no deletion");
+            serde_json::from_value::<Vec<String>>(patch["metadata"]["finalizers"].clone()).unwrap().join(" ")
+        };
+        let (ours, hold) = (Claim::FINALIZER, || ClaimChange::Hold("n1".into()));
+        let both = format!("theirs {ours}");
+        assert_eq!(finalizers(hold(), false, &["theirs"]), both);
+        assert_eq!(finalizers(hold(), true, &["theirs"]), "theirs");
+        assert_eq!(finalizers(hold(), true, &[ours, "theirs"]), both);
+        let release = || ClaimChange::Release(Reason::NodeGone);
+        assert_eq!(finalizers(release(), true, &["theirs"]), "theirs");
+        assert_eq!(finalizers(release(), true, &[ours]), ours);
+        assert_eq!(finalizers(ClaimChange::Cool, true, &[ours, "theirs"]), "theirs");
+    }
+
+    #[test]
+    fn withheld_is_written_with_the_fewest_entries_and_within_the_block() {
+        let withheld: AddressSet =
+            ["10.0.0.0/26", "fd00::/8"].iter().map(|text| text.parse::<Cidr>().unwrap()).collect();
+        let text =
+            |cidr: &str, withheld: &AddressSet| withheld_text(cidr.parse().unwrap(), withheld).join(" ");
+        assert_eq!(text("10.0.0.32/27", &withheld), "10.0.0.32/27");
+        let mut withheld = AddressSet::new();
+        for member in ["10.0.0.32", "10.0.0.40", "10.0.0.41", "10.0.0.42", "10.0.0.63", "10.0.0.64"] {
+            withheld.insert(member.parse().unwrap());
+        }
+        assert_eq!(text("10.0.0.32/27", &withheld), "10.0.0.32 10.0.0.40/31 10.0.0.42 10.0.0.63");
+    }
+
+    #[test]
+    fn times_beyond_the_calendar_are_the_nearest_ones() {
+        assert_eq!(timestamp(1500).to_string(), "1970-01-01T00:00:01.5Z");
+        assert_eq!(timestamp(i64::MAX), Timestamp::MAX);
+        assert_eq!(timestamp(i64::MIN), Timestamp::MIN);
+    }
+}

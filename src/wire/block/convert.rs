@@ -1,0 +1,200 @@
+//! The reading of a claim: forgiving where nothing has to be guessed, and strict where it would.
+
+use super::{NodeIPBlock, NodeIPBlockSpec};
+use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::names::{Revision, Uid};
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+use crate::wire::{FieldError, InvalidObject, rules};
+
+impl TryFrom<&NodeIPBlock> for Claim {
+    type Error = InvalidObject;
+
+    /// Reads a claim as the server stores it.
+    ///
+    /// A reason or a CiliumNode uid in a state that has none is dropped, and withheld addresses may be written in any
+    /// way that can be read. Whatever would have to be guessed is an error: then the block stays taken, and nothing is
+    /// done with it.
+    fn try_from(block: &NodeIPBlock) -> Result<Self, Self::Error> {
+        let mut errors = Vec::new();
+        let spec = &block.spec;
+        let cidr = read_cidr(block, &mut errors);
+        for (field, text) in
+            [("spec.pool", &spec.pool), ("spec.node", &spec.node), ("spec.nodeUID", &spec.node_uid)]
+        {
+            if text.is_empty() {
+                errors.push(FieldError::new(field, text, "must not be empty"));
+            }
+        }
+        let withheld = read_withheld(spec, cidr, &mut errors);
+        let state = ClaimState::from(spec.state);
+        let leaving = matches!(state, ClaimState::Releasing | ClaimState::Cooling);
+        if leaving && spec.reason.is_none() {
+            errors.push(FieldError::absent("spec.reason", rules::REASON_WITH_STATE));
+        }
+        let metadata = &block.metadata;
+        let uid = metadata.uid.as_deref().filter(|uid| !uid.is_empty());
+        if uid.is_none() {
+            errors.push(FieldError::absent("metadata.uid", "must be set: it is known to the server only"));
+        }
+        let revision = metadata.resource_version.as_deref().and_then(Revision::parse);
+        if revision.is_none() {
+            errors.push(FieldError::new(
+                "metadata.resourceVersion",
+                &metadata.resource_version,
+                "must be an integer",
+            ));
+        }
+        let created = metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
+        if created.is_none() {
+            errors.push(FieldError::absent(
+                "metadata.creationTimestamp",
+                "must be set: it is known to the server only",
+            ));
+        }
+        match (cidr, uid, revision, created) {
+            (Some(cidr), Some(uid), Some(revision), Some(created)) if errors.is_empty() => Ok(Self {
+                cidr,
+                pool: spec.pool.as_str().into(),
+                node: spec.node.as_str().into(),
+                node_uid: spec.node_uid.as_str().into(),
+                withheld,
+                state,
+                since: spec.since.as_millisecond(),
+                reason: spec.reason.filter(|_| leaving).map(Reason::from),
+                cilium_node_uid: (state != ClaimState::Held)
+                    .then_some(spec.cilium_node_uid.as_deref())
+                    .flatten()
+                    .map(Uid::from),
+                created_for: spec.created_for_cilium_node_uid.as_deref().map(Uid::from),
+                uid: uid.into(),
+                revision,
+                created,
+                deleting: metadata.deletion_timestamp.is_some(),
+                finalizers: metadata.finalizers.clone().unwrap_or_default(),
+            }),
+            _ => Err(InvalidObject { errors }),
+        }
+    }
+}
+
+/// The block, if text and name agree on it and a pool could have cut it.
+fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> {
+    let Ok(cidr) = block.spec.cidr.parse::<Cidr>() else {
+        errors.push(FieldError::new("spec.cidr", &block.spec.cidr, rules::CANONICAL_CIDR));
+        return None;
+    };
+    let name = block.metadata.name.as_deref().unwrap_or_default();
+    if name != cidr.object_name() {
+        errors.push(FieldError::new("metadata.name", name, rules::NAME_IS_CIDR));
+        return None;
+    }
+    let largest = match cidr.family() {
+        Family::V4 => rules::LARGEST_IPV4_BLOCK,
+        Family::V6 => rules::LARGEST_IPV6_BLOCK,
+    };
+    if cidr.prefix_len() < largest {
+        // Whatever is done with a claim is done with each of its addresses: one of a /64 would be the end of us.
+        errors.push(FieldError::new("spec.cidr", &block.spec.cidr, rules::BLOCK_BOUND));
+        return None;
+    }
+    Some(cidr)
+}
+
+/// The withheld addresses; an entry that can't be read or lies elsewhere is an error, for what it meant is unknown.
+fn read_withheld(spec: &NodeIPBlockSpec, cidr: Option<Cidr>, errors: &mut Vec<FieldError>) -> AddressSet {
+    let mut withheld = AddressSet::new();
+    for (index, text) in spec.withheld.iter().enumerate() {
+        let entry = text.parse().map(Cidr::single).ok().or_else(|| Cidr::parse_lenient(text));
+        match (entry, cidr) {
+            (None, _) => {
+                errors.push(FieldError::new(format!("spec.withheld[{index}]"), text, rules::WITHHELD_TEXT));
+            }
+            (Some(entry), Some(cidr)) if !cidr.covers(entry) => {
+                errors.push(FieldError::new("spec.withheld", text, rules::WITHHELD_INSIDE));
+            }
+            (Some(entry), _) => withheld.insert_cidr(entry),
+        }
+    }
+    withheld
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Reads a stored claim with these fields changed; the claim's interesting parts or the errors as text.
+    fn check(metadata: &Value, spec: &Value, expected: &str) {
+        let mut object = json!({
+            "apiVersion": "nodeipam.io/v1alpha1",
+            "kind": "NodeIPBlock",
+            "metadata": {
+                "name": "10.0.0.32-27", "uid": "u1", "resourceVersion": "17",
+                "creationTimestamp": "1970-01-01T00:00:09Z",
+            },
+            "spec": {
+                "cidr": "10.0.0.32/27", "pool": "beijing", "node": "node-7", "nodeUID": "n1", "state": "Held",
+                "since": "1970-01-01T00:00:01.5Z",
+            },
+        });
+        for (part, changes) in [("metadata", metadata), ("spec", spec)] {
+            for (key, value) in changes.as_object().into_iter().flatten() {
+                object[part][key] = value.clone();
+            }
+        }
+        let block: NodeIPBlock = serde_json::from_value(object).unwrap();
+        let found = match Claim::try_from(&block) {
+            Ok(claim) => format!(
+                "{} {} since {} created {} reason {:?} ciliumNode {:?} withheld {:?}",
+                claim.state,
+                claim.revision,
+                claim.since,
+                claim.created,
+                claim.reason,
+                claim.cilium_node_uid,
+                claim.withheld
+            ),
+            Err(invalid) => invalid.to_string(),
+        };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_stored_claim_is_read() {
+        check(&json!({}), &json!({}), "Held 17 since 1500 created 9 reason None ciliumNode None withheld {}");
+    }
+
+    #[test]
+    fn what_needs_no_guess_is_forgiven() {
+        check(
+            &json!({}),
+            &json!({
+                "reason": "Unused", "ciliumNodeUID": "c1",
+                "withheld": ["10.0.0.33", "10.0.0.32/32", "10.0.0.35/31", "10.0.0.33"],
+            }),
+            "Held 17 since 1500 created 9 reason None ciliumNode None withheld {10.0.0.32/30}",
+        );
+        check(
+            &json!({}),
+            &json!({ "state": "Draining" }),
+            "Draining 17 since 1500 created 9 reason None ciliumNode None withheld {}",
+        );
+    }
+
+    #[test]
+    fn what_would_be_a_guess_is_refused() {
+        let name = "metadata.name: \"10.0.0.64-27\": must be the CIDR: 10.0.0.32-27 for 10.0.0.32/27, IPv6 exploded \
+                    with `-` in place of `:` and `/`";
+        check(&json!({ "name": "10.0.0.64-27" }), &json!({}), name);
+        check(
+            &json!({ "resourceVersion": "x" }),
+            &json!({ "state": "Cooling", "withheld": ["first", "10.0.0.64"] }),
+            "spec.withheld[0]: \"first\": must be an address or a masked CIDR in canonical form; \
+             spec.withheld: \"10.0.0.64\": must lie in cidr; \
+             spec.reason: must be set in the states Releasing and Cooling, and only there; \
+             metadata.resourceVersion: \"x\": must be an integer",
+        );
+    }
+}

@@ -1,0 +1,390 @@
+//! The CiliumNode and the Node on the wire: read leniently into what the world keeps, and the one patch of ours.
+//!
+//! Text that is no address becomes a [`Malformed`] value, never an error of the whole object. `managedFields` and
+//! everything else that no decision needs is skipped while reading (`docs/cilium.md`, Size).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::{Map, Value, json};
+
+use super::watched::Meta;
+use crate::model::node::{CiliumNode, Malformed, Node, NodeAddress, ReleaseMark};
+use crate::model::request::{NewCiliumNode, Ping, PingStep, Publication, Touch};
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
+
+/// The shortest prefix that can be the range of a node. One that is shorter is no range but a mistake, and would take
+/// every pool of the cluster.
+const SHORTEST_POD_CIDR: u8 = 8;
+
+/// Reads a CiliumNode.
+pub(super) fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, serde_json::Error> {
+    let wire: WireCiliumNode = serde_json::from_str(json)?;
+    let spec = wire.spec.unwrap_or_default();
+    let ipam = spec.ipam.unwrap_or_default();
+    let status = wire.status.and_then(|status| status.ipam).unwrap_or_default();
+
+    let mut malformed = Vec::new();
+    let mut pod_cidrs = Vec::new();
+    for (index, text) in ipam.pod_cidrs.unwrap_or_default().into_iter().enumerate() {
+        // What an odd text can be taken to mean is taken all the same.
+        let meant = Cidr::parse_lenient(&text).filter(|cidr| cidr.prefix_len() >= SHORTEST_POD_CIDR);
+        pod_cidrs.extend(meant);
+        if meant.is_none() || text.parse::<Cidr>().is_err() {
+            malformed.push(Malformed { field: format!("spec.ipam.podCIDRs[{index}]"), value: text });
+        }
+    }
+    let pool = ipam.pool.unwrap_or_default();
+    let used = status.used;
+    let marks = status.release_ips.unwrap_or_default();
+    for (field, keys) in [
+        ("spec.ipam.pool", Some(&pool.keys)),
+        ("status.ipam.used", used.as_ref()),
+        ("status.ipam.release-ips", Some(&marks.keys)),
+    ] {
+        malformed.extend(
+            keys.iter()
+                .flat_map(|keys| &keys.malformed)
+                .map(|text| Malformed { field: field.to_owned(), value: text.clone() }),
+        );
+    }
+    Ok(CiliumNode {
+        name: meta.name.as_str().into(),
+        uid: meta.uid.as_str().into(),
+        revision: meta.revision(),
+        deleting: meta.is_deleting(),
+        addresses: spec
+            .addresses
+            .unwrap_or_default()
+            .iter()
+            .filter_map(|entry| entry.ip.parse().ok())
+            .collect(),
+        pod_cidrs,
+        pool: pool.keys.addresses,
+        owners: pool.owners,
+        min_allocate: ipam.min_allocate.unwrap_or_default(),
+        used: used.map(|keys| keys.addresses),
+        marks: marks.by_address,
+        malformed,
+    })
+}
+
+/// Reads a Node.
+pub(super) fn read_node(json: &str, meta: &Meta) -> Result<Node, serde_json::Error> {
+    let wire: WireNode = serde_json::from_str(json)?;
+    let addresses = wire.status.and_then(|status| status.addresses).unwrap_or_default();
+    Ok(Node {
+        name: meta.name.as_str().into(),
+        uid: meta.uid.as_str().into(),
+        revision: meta.revision(),
+        labels: wire.metadata.labels.unwrap_or_default(),
+        deleting: meta.is_deleting(),
+        // Hostnames stand among them and are no addresses.
+        addresses: addresses
+            .into_iter()
+            .filter_map(|entry| Some(NodeAddress { address: entry.address.parse().ok()?, kind: entry.kind }))
+            .collect(),
+    })
+}
+
+/// Whether a patch takes `metadata.managedFields` away, which halves the object for every agent of the cluster
+/// (`docs/cilium.md`, Size).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ManagedFields {
+    /// They are removed.
+    Dropped,
+    /// They stay.
+    Kept,
+}
+
+/// A publication as a merge patch. It carries the uid and the version that it was decided on (safety rule 4), and
+/// names no key that it does not change.
+#[must_use]
+pub fn merge_patch(publication: &Publication, managed_fields: ManagedFields) -> Value {
+    let pod_cidrs: Vec<String> = publication.pod_cidrs.iter().map(ToString::to_string).collect();
+    let pool: Map<String, Value> = publication
+        .entries
+        .iter()
+        .map(|(address, owner)| {
+            let entry = owner.map_or_else(|| json!({}), |owner| json!({ "owner": owner }));
+            (address.to_string(), entry)
+        })
+        .collect();
+    let mut metadata = json!({
+        "uid": publication.uid.as_str(),
+        "resourceVersion": publication.revision.to_string(),
+    });
+    match managed_fields {
+        ManagedFields::Dropped => metadata["managedFields"] = json!([{}]),
+        ManagedFields::Kept => {}
+    }
+    json!({ "metadata": metadata, "spec": { "ipam": { "podCIDRs": pod_cidrs, "pool": pool } } })
+}
+
+/// A ping, or its end, as a merge patch of the status subresource.
+#[must_use]
+pub fn ping_patch(ping: &Ping) -> Value {
+    let mark = match ping.step {
+        PingStep::Ask => json!("marked-for-release"),
+        PingStep::Clear => Value::Null,
+    };
+    json!({
+        "metadata": { "uid": ping.uid.as_str(), "resourceVersion": ping.revision.to_string() },
+        "status": { "ipam": { "release-ips": { Ping::ADDRESS.to_string(): mark } } },
+    })
+}
+
+/// A change that says nothing and only makes a later version of the CiliumNode.
+#[must_use]
+pub fn touch_patch(touch: &Touch) -> Value {
+    json!({
+        "metadata": {
+            "uid": touch.uid.as_str(),
+            "resourceVersion": touch.revision.to_string(),
+            "annotations": { "nodeipam.io/later-than": touch.later_than.to_string() },
+        },
+    })
+}
+
+/// A CiliumNode as its agent would create it: owned by the Node, with its labels and addresses
+/// (`docs/cilium.md`, Start of an agent).
+#[must_use]
+pub fn new_cilium_node(new: &NewCiliumNode) -> Value {
+    let addresses: Vec<Value> = new
+        .addresses
+        .iter()
+        .filter(|address| matches!(address.kind.as_str(), "InternalIP" | "ExternalIP"))
+        .map(|address| json!({ "type": address.kind, "ip": address.address.to_string() }))
+        .collect();
+    json!({
+        "apiVersion": "cilium.io/v2",
+        "kind": "CiliumNode",
+        "metadata": {
+            "name": new.node.as_str(),
+            "labels": new.labels,
+            "ownerReferences": [
+                { "apiVersion": "v1", "kind": "Node", "name": new.node.as_str(), "uid": new.node_uid.as_str() },
+            ],
+        },
+        "spec": { "addresses": addresses },
+    })
+}
+
+#[derive(Deserialize)]
+struct WireCiliumNode {
+    spec: Option<WireSpec>,
+    status: Option<WireStatus>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireSpec {
+    addresses: Option<Vec<WireAddress>>,
+    ipam: Option<WireIpamSpec>,
+}
+
+#[derive(Deserialize)]
+struct WireAddress {
+    #[serde(default)]
+    ip: String,
+}
+
+#[derive(Default, Deserialize)]
+struct WireIpamSpec {
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Option<Vec<String>>,
+    pool: Option<Entries>,
+    #[serde(rename = "min-allocate")]
+    min_allocate: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct WireStatus {
+    ipam: Option<WireIpamStatus>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireIpamStatus {
+    used: Option<Keys>,
+    #[serde(rename = "release-ips")]
+    release_ips: Option<Marks>,
+}
+
+#[derive(Deserialize)]
+struct WireNode {
+    metadata: WireNodeMeta,
+    status: Option<WireNodeStatus>,
+}
+
+#[derive(Deserialize)]
+struct WireNodeMeta {
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct WireNodeStatus {
+    addresses: Option<Vec<WireNodeAddress>>,
+}
+
+#[derive(Deserialize)]
+struct WireNodeAddress {
+    #[serde(default, rename = "type")]
+    kind: String,
+    #[serde(default)]
+    address: String,
+}
+
+/// The keys of a map by address.
+#[derive(Debug, Default)]
+struct Keys {
+    addresses: AddressSet,
+    malformed: Vec<String>,
+}
+
+impl Keys {
+    /// Notes a key. One that is an address in unusual text is both: the agent looks keys up by canonical text, so
+    /// it would offer such an address and never find it again (`docs/cilium.md`, Choosing an address). IPv4-mapped text
+    /// is such a text of the IPv4 address.
+    fn insert(&mut self, text: &str) -> Option<IpAddr> {
+        let address = text.parse().ok().map(|address: IpAddr| address.to_canonical());
+        if let Some(address) = address {
+            self.addresses.insert(address);
+        }
+        if address.is_none_or(|address| address.to_string() != text) {
+            self.malformed.push(text.to_owned());
+        }
+        address
+    }
+}
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct KeysVisitor;
+
+        impl<'de> Visitor<'de> for KeysVisitor {
+            type Value = Keys;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map by address")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
+                let mut keys = Keys::default();
+                while let Some((key, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
+                    keys.insert(&key);
+                }
+                Ok(keys)
+            }
+        }
+
+        deserializer.deserialize_map(KeysVisitor)
+    }
+}
+
+/// The entries of `status.ipam.release-ips`.
+#[derive(Debug, Default)]
+struct Marks {
+    keys: Keys,
+    by_address: BTreeMap<IpAddr, ReleaseMark>,
+}
+
+impl<'de> Deserialize<'de> for Marks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut marks = Self::default();
+        for (key, value) in BTreeMap::<String, Value>::deserialize(deserializer)? {
+            if let Some(address) = marks.keys.insert(&key) {
+                let mark = match value.as_str() {
+                    Some("marked-for-release") => ReleaseMark::Marked,
+                    Some("ready-for-release") => ReleaseMark::Ready,
+                    Some("do-not-release") => ReleaseMark::DoNotRelease,
+                    Some("released") => ReleaseMark::Released,
+                    _ => ReleaseMark::Unknown,
+                };
+                marks.by_address.insert(address, mark);
+            }
+        }
+        Ok(marks)
+    }
+}
+
+/// The entries of `spec.ipam.pool`.
+#[derive(Debug, Default)]
+struct Entries {
+    keys: Keys,
+    owners: BTreeMap<IpAddr, String>,
+}
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Entry {
+            owner: Option<String>,
+        }
+
+        struct EntriesVisitor;
+
+        impl<'de> Visitor<'de> for EntriesVisitor {
+            type Value = Entries;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map of pool entries by address")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries, A::Error> {
+                let mut entries = Entries::default();
+                while let Some((key, entry)) = map.next_entry::<String, Option<Entry>>()? {
+                    let address = entries.keys.insert(&key);
+                    let owner = entry.and_then(|entry| entry.owner).filter(|owner| !owner.is_empty());
+                    if let (Some(address), Some(owner)) = (address, owner) {
+                        entries.owners.insert(address, owner);
+                    }
+                }
+                Ok(entries)
+            }
+        }
+
+        deserializer.deserialize_map(EntriesVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_ciliumnode_has_what_its_agent_would_write() {
+        let address =
+            |kind: &str, text: &str| NodeAddress { kind: kind.into(), address: text.parse().unwrap() };
+        let new = NewCiliumNode {
+            node: "n".into(),
+            node_uid: "1-2-3".into(),
+            labels: [("zone".to_owned(), "a".to_owned())].into(),
+            addresses: vec![
+                address("InternalIP", "192.0.2.1"),
+                address("InternalIP", "2001:db8:0::1"),
+                address("ExternalIP", "198.51.100.1"),
+                address("InternalDNS", "203.0.113.1"),
+            ],
+        };
+        let expected = json!({
+            "apiVersion": "cilium.io/v2",
+            "kind": "CiliumNode",
+            "metadata": {
+                "name": "n",
+                "labels": {"zone": "a"},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1-2-3"}],
+            },
+            "spec": {
+                "addresses": [
+                    {"type": "InternalIP", "ip": "192.0.2.1"},
+                    {"type": "InternalIP", "ip": "2001:db8::1"},
+                    {"type": "ExternalIP", "ip": "198.51.100.1"},
+                ],
+            },
+        });
+        assert_eq!(new_cilium_node(&new), expected);
+    }
+}

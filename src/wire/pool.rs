@@ -1,0 +1,364 @@
+//! `NodeIPPool` on the wire: declared ranges, and the rules by which nodes get blocks of them.
+//!
+//! Rules of one field stand at the field, or in [`super::schema`] where they are text; rules between fields stand at
+//! the struct that holds both. [`convert`] makes a [`crate::model::pool::Pool`] of it.
+
+#![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
+#![allow(clippy::duplicated_attributes, reason = "one printcolumn has the type of another")]
+
+use std::collections::BTreeMap;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{rules, schema};
+
+mod convert;
+pub(super) mod reserved;
+mod status;
+
+pub use status::{AddressCounts, BlockCounts, FamilyCounts, NodeCounts, NodeIPPoolStatus, Summary};
+
+/// Ranges of addresses for the nodes that a selector chooses.
+#[derive(CustomResource, KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "nodeipam.io",
+    version = "v1alpha1",
+    kind = "NodeIPPool",
+    plural = "nodeippools",
+    singular = "nodeippool",
+    shortname = "nip",
+    category = "nodeipam",
+    status = "NodeIPPoolStatus",
+    derive = "PartialEq",
+    doc = "NodeIPPool declares ranges of pod addresses, and which nodes get blocks of them.",
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
+        name = "Nodes",
+        type_ = "string",
+        json_path = ".status.summary.nodes",
+        description = "Served nodes of those selected"
+    ),
+    printcolumn(
+        name = "Blocks",
+        type_ = "string",
+        json_path = ".status.summary.blocks",
+        description = "Held blocks of all, each family"
+    ),
+    printcolumn(
+        name = "Used",
+        type_ = "string",
+        json_path = ".status.summary.used",
+        description = "Used addresses, each family"
+    ),
+    printcolumn(
+        name = "Free",
+        type_ = "string",
+        json_path = ".status.summary.free",
+        description = "Addresses of free blocks, and published ones that nothing uses, each family"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.ipv4) || has(self.ipv6)").message(rules::ONE_FAMILY),
+    validation = Rule::new("!has(oldSelf.ipv4) || has(self.ipv4)").message(rules::FAMILY_STAYS).field_path(".ipv4"),
+    validation = Rule::new("!has(oldSelf.ipv6) || has(self.ipv6)").message(rules::FAMILY_STAYS).field_path(".ipv6"),
+    validation = Rule::new("self.reclaim.usedBelow < self.expand.usedAbove")
+        .message(rules::USED_BELOW_ABOVE)
+        .field_path(".reclaim.usedBelow")
+)]
+pub struct NodeIPPoolSpec {
+    /// Of several pools that select a node the one with the highest priority is asked first; ties by name.
+    #[serde(default)]
+    #[schemars(range(min = -1_000_000_000, max = 1_000_000_000))]
+    pub priority: i32,
+
+    /// Which nodes may take from the pool. Absent or empty selects every node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<NodeSelector>,
+
+    /// The IPv4 ranges. At least one family is needed, and none can be removed later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::ipv4_ranges")]
+    pub ipv4: Option<Ranges>,
+
+    /// The IPv6 ranges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::ipv6_ranges")]
+    pub ipv6: Option<Ranges>,
+
+    /// Whether first and last address of an IPv4 block are offered. Blocks of /31 and /32 offer all addresses anyway.
+    #[serde(default, rename = "allowFirstLastIPs")]
+    pub allow_first_last_ips: bool,
+
+    /// What one node may hold in each family. Counts for the nodes whose first pool this is, over all their blocks.
+    #[serde(default)]
+    pub per_node: PerNode,
+
+    /// When a node gets a further block: either one triggers. Counts for the nodes whose first pool this is.
+    #[serde(default)]
+    pub expand: Expand,
+
+    /// When blocks of this pool are taken back from nodes that do not need them.
+    #[serde(default)]
+    pub reclaim: Reclaim,
+
+    /// How long a reclaimed block rests before another node may get it.
+    #[serde(default = "defaults::reuse_after")]
+    #[schemars(schema_with = "schema::duration")]
+    pub reuse_after: String,
+
+    /// How long the blocks of a node that went away rest before another node may get them.
+    #[serde(default = "defaults::reuse_after_node_loss")]
+    #[schemars(schema_with = "schema::duration")]
+    pub reuse_after_node_loss: String,
+}
+
+/// What a pool offers in one family.
+#[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.cidrs.all(c, !isCIDR(c.cidr) || cidr(c.cidr).prefixLength() <= self.blockSize)")
+        .message(rules::BLOCK_FITS)
+        .field_path(".cidrs")
+)]
+pub struct Ranges {
+    /// The prefix length of one block, the unit that a node gets. Immutable.
+    #[x_kube(validation = Rule::new("self == oldSelf").message(rules::BLOCK_SIZE_IMMUTABLE))]
+    pub block_size: i32,
+
+    /// The ranges that blocks are cut from.
+    #[serde(default)]
+    #[schemars(length(max = rules::MAX_CIDRS))]
+    #[x_kube(
+        merge_strategy = kube::core::ListMerge::Map(vec!["cidr".into()]),
+        validation = Rule::new(
+            "self.all(a, !isCIDR(a.cidr) || self.all(b, a.cidr == b.cidr || !isCIDR(b.cidr) || \
+             !cidr(a.cidr).containsCIDR(b.cidr)))"
+        )
+        .message(rules::NO_OVERLAP)
+    )]
+    pub cidrs: Vec<Range>,
+
+    /// Ranges of which no address is offered. A block wholly inside one is never handed out.
+    #[serde(default)]
+    #[schemars(length(max = rules::MAX_EXCLUDES))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub exclude: Vec<String>,
+}
+
+/// One range of a pool.
+#[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Range {
+    /// The range, masked and in canonical form.
+    pub cidr: String,
+
+    /// Active: blocks are given out. Cordoned: no new blocks. Draining: no new blocks, and blocks are taken back as
+    /// they empty.
+    #[serde(default)]
+    pub state: RangeState,
+}
+
+/// Whether a range gives out blocks.
+#[derive(JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+#[allow(
+    missing_docs,
+    reason = "comments on variants make schemars write a `oneOf`, which no structural schema has"
+)]
+pub enum RangeState {
+    #[default]
+    Active,
+    Cordoned,
+    Draining,
+}
+
+/// A label selector; both parts must hold.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeSelector {
+    /// Labels that a node must have with these values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(schema_with = "schema::match_labels")]
+    pub match_labels: BTreeMap<String, String>,
+
+    /// Expressions that must hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = rules::MAX_SELECTOR_TERMS))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Atomic)]
+    pub match_expressions: Vec<Requirement>,
+}
+
+/// One expression of a label selector.
+#[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!(self.operator in ['In', 'NotIn']) || (has(self.values) && size(self.values) > 0)")
+        .message(rules::OPERATOR_WITH_VALUES)
+        .field_path(".values"),
+    validation = Rule::new("!(self.operator in ['Exists', 'DoesNotExist']) || !has(self.values) || size(self.values) == 0")
+        .message(rules::OPERATOR_WITHOUT_VALUES)
+        .field_path(".values")
+)]
+pub struct Requirement {
+    /// The label.
+    #[schemars(schema_with = "schema::label_key")]
+    pub key: String,
+
+    /// In and NotIn compare with the values, Exists and DoesNotExist take none.
+    pub operator: Operator,
+
+    /// The values to compare with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::label_values")]
+    pub values: Vec<String>,
+}
+
+/// How a requirement compares.
+#[derive(JsonSchema, Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+#[allow(
+    missing_docs,
+    reason = "comments on variants make schemars write a `oneOf`, which no structural schema has"
+)]
+pub enum Operator {
+    In,
+    NotIn,
+    Exists,
+    DoesNotExist,
+}
+
+/// What one node may hold, in each family.
+#[derive(KubeSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.initialBlocks <= self.maxBlocks")
+        .message(rules::INITIAL_WITHIN_MAX)
+        .field_path(".initialBlocks")
+)]
+pub struct PerNode {
+    /// The fewest blocks of the first grant.
+    #[serde(default = "defaults::initial_blocks")]
+    #[schemars(range(min = 1, max = 4096))]
+    pub initial_blocks: i32,
+
+    /// The most blocks.
+    #[serde(default = "defaults::max_blocks")]
+    #[schemars(range(min = 1, max = 4096))]
+    pub max_blocks: i32,
+
+    /// The most offered addresses. Every agent of the cluster receives each change of each node's list.
+    #[serde(default = "defaults::max_addresses")]
+    #[schemars(range(min = rules::MIN_ADDRESSES_PER_NODE, max = crate::model::pool::MAX_ADDRESSES_PER_NODE))]
+    pub max_addresses: i32,
+}
+
+/// When a node gets a further block.
+#[derive(KubeSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Expand {
+    /// More than so many percent of its addresses are used.
+    #[serde(default = "defaults::used_above")]
+    #[schemars(range(min = 1, max = 100))]
+    pub used_above: i32,
+
+    /// It has fewer free addresses than that. 0 turns this one off.
+    #[serde(default = "defaults::free_below")]
+    #[schemars(range(min = 0, max = crate::model::pool::MAX_ADDRESSES_PER_NODE))]
+    pub free_below: i32,
+}
+
+/// When blocks are taken back.
+#[derive(KubeSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reclaim {
+    /// Enabled takes blocks back, DryRun reports which ones it would take, Disabled does not look.
+    #[serde(default)]
+    pub mode: ReclaimMode,
+
+    /// Only while less than so many percent of what the node would keep is used.
+    #[serde(default = "defaults::used_below")]
+    #[schemars(range(min = 0, max = 99))]
+    pub used_below: i32,
+
+    /// Only after it was seen so for this long, twice.
+    #[serde(default = "defaults::after")]
+    #[schemars(schema_with = "schema::duration")]
+    pub after: String,
+}
+
+/// Whether a pool takes back blocks.
+#[derive(JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+#[allow(
+    missing_docs,
+    reason = "comments on variants make schemars write a `oneOf`, which no structural schema has"
+)]
+pub enum ReclaimMode {
+    Enabled,
+    #[default]
+    DryRun,
+    Disabled,
+}
+
+impl Default for PerNode {
+    fn default() -> Self {
+        Self {
+            initial_blocks: defaults::initial_blocks(),
+            max_blocks: defaults::max_blocks(),
+            max_addresses: defaults::max_addresses(),
+        }
+    }
+}
+
+impl Default for Expand {
+    fn default() -> Self {
+        Self { used_above: defaults::used_above(), free_below: defaults::free_below() }
+    }
+}
+
+impl Default for Reclaim {
+    fn default() -> Self {
+        Self { mode: ReclaimMode::default(), used_below: defaults::used_below(), after: defaults::after() }
+    }
+}
+
+/// The defaults: what stands in the schema and what is read where the schema did not write.
+mod defaults {
+    use crate::model::pool::Expand;
+
+    pub(super) const fn initial_blocks() -> i32 {
+        1
+    }
+    pub(super) const fn max_blocks() -> i32 {
+        16
+    }
+    pub(super) const fn max_addresses() -> i32 {
+        1024
+    }
+    pub(super) fn used_above() -> i32 {
+        Expand::DEFAULT.used_above.cast_signed()
+    }
+    pub(super) fn free_below() -> i32 {
+        Expand::DEFAULT.free_below.cast_signed()
+    }
+    pub(super) const fn used_below() -> i32 {
+        40
+    }
+    pub(super) fn after() -> String {
+        "10m".into()
+    }
+    pub(super) fn reuse_after() -> String {
+        "5m".into()
+    }
+    pub(super) fn reuse_after_node_loss() -> String {
+        "1h".into()
+    }
+}

@@ -1,0 +1,109 @@
+//! The rules of the API as sentences and as limits: what the server, `validate` and the parsers say alike.
+//!
+//! Each sentence completes "the value …", so that a message reads alone.
+
+use crate::model::pool::MAX_ADDRESSES_PER_NODE;
+
+/// A pool offers something.
+pub const ONE_FAMILY: &str = "must have ipv4, ipv6 or both";
+/// A family that was declared stays.
+pub const FAMILY_STAYS: &str =
+    "can't be removed: blocks of this family may be held; set its cidrs to Cordoned instead";
+/// The size of blocks never changes.
+pub const BLOCK_SIZE_IMMUTABLE: &str =
+    "is immutable: held blocks have this size; make another pool for another block size";
+/// Text and family of IPv4 prefixes.
+pub const IPV4_CIDR: &str = "must be an IPv4 CIDR such as 10.0.0.0/24";
+/// Text and family of IPv6 prefixes.
+pub const IPV6_CIDR: &str = "must be an IPv6 CIDR such as fd00:10::/64, not IPv4-mapped and without a zone";
+/// The one way to write a prefix.
+pub const CANONICAL_CIDR: &str = "must be written masked and in canonical form (no host bits, no leading zeros, IPv6 in the form of RFC 5952)";
+/// Ranges that no pod can use.
+pub const USABLE_CIDR: &str =
+    "must not overlap unspecified, loopback, link-local or multicast addresses: no pod can use them";
+/// The bound of `blockSize` for the claim of a block. Each address of a claim is an entry of its CiliumNode.
+pub const BLOCK_BOUND: &str = "must be a block of at most 1024 addresses: IPv4 /22 to /32, IPv6 /118 to /128";
+/// Blocks must fit into ranges.
+pub const BLOCK_FITS: &str = "must each be at least as large as a block: no prefix longer than blockSize";
+/// Ranges of one pool are disjoint.
+pub const NO_OVERLAP: &str = "must not overlap each other";
+/// First grant within the limit.
+pub const INITIAL_WITHIN_MAX: &str = "must not be larger than maxBlocks";
+/// Hysteresis between growing and shrinking.
+pub const USED_BELOW_ABOVE: &str =
+    "must be smaller than expand.usedAbove: a block would be given and taken in turns";
+/// Form of durations.
+pub const DURATION_PATTERN: &str = "^([0-9]+(h|m|s))+$";
+/// Bound of durations.
+pub const DURATION: &str = "must be a duration such as 5m, 1h or 1h30m, at most 8760h (one year)";
+/// `In` and `NotIn` compare with something.
+pub const OPERATOR_WITH_VALUES: &str = "must not be empty for the operators In and NotIn";
+/// `Exists` and `DoesNotExist` compare with nothing.
+pub const OPERATOR_WITHOUT_VALUES: &str = "must be empty for the operators Exists and DoesNotExist";
+/// Syntax of label keys.
+pub const LABEL_KEY: &str = "must be a label key: an optional DNS prefix of at most 253 characters and `/`, \
+    then at most 63 letters, digits, `-`, `_` or `.` that begin and end with a letter or digit";
+/// The same where several keys are looked at together.
+pub const LABEL_KEYS: &str = "must have keys that are label keys: an optional DNS prefix of at most 253 characters \
+    and `/`, then at most 63 letters, digits, `-`, `_` or `.` that begin and end with a letter or digit";
+/// Syntax of label values.
+pub const LABEL_VALUE: &str = "must be a label value: at most 63 letters, digits, `-`, `_` or `.` that begin and \
+    end with a letter or digit, or nothing";
+
+/// The claim's name is the lock on the block.
+pub const NAME_IS_CIDR: &str =
+    "must be the CIDR: 10.0.0.32-27 for 10.0.0.32/27, IPv6 exploded with `-` in place of `:` and `/`";
+/// What a claim says of its block is fixed when it is made.
+pub const IMMUTABLE: &str = "is immutable";
+/// Withheld addresses as text.
+pub const WITHHELD_TEXT: &str = "must be an address or a masked CIDR in canonical form";
+/// Withheld addresses lie in the block.
+pub const WITHHELD_INSIDE: &str = "must lie in cidr";
+/// Reason goes with the way out.
+pub const REASON_WITH_STATE: &str = "must be set in the states Releasing and Cooling, and only there";
+/// A drain is tied to one CiliumNode.
+pub const CILIUM_NODE_UID_WITH_STATE: &str =
+    "must be set in the state Draining, and must not be in the state Held";
+/// A drain does not change its CiliumNode.
+pub const CILIUM_NODE_UID_FIXED: &str = "must not change while the state is Draining";
+/// Only a returning node changes the uid.
+pub const NODE_UID_WITH_HELD: &str = "may change only in a write whose state is Held";
+/// The life of a claim.
+pub const TRANSITION: &str = "must follow the table of states: Held to Draining or Releasing (NodeGone, Unused); \
+    Draining to Held or Releasing (Reclaimed, NodeGone); Releasing to Cooling with the same reason, or to Held; \
+    Cooling to Held";
+
+/// The prefix length of the largest IPv4 block: 1024 addresses in either family.
+pub const LARGEST_IPV4_BLOCK: u8 = 22;
+/// The prefix length of the largest IPv6 block.
+pub const LARGEST_IPV6_BLOCK: u8 = 118;
+/// The most CIDRs in one family of a pool; a pairwise rule over more exceeds the server's cost budget.
+pub const MAX_CIDRS: u32 = 64;
+/// The most exclusions in one family of a pool.
+pub const MAX_EXCLUDES: u32 = 64;
+/// The longest label prefix, `/` and name.
+pub const MAX_LABEL_KEY: u32 = 253 + 1 + 63;
+/// The longest label prefix: a DNS subdomain.
+pub const MAX_LABEL_PREFIX: usize = 253;
+/// The most labels and the most expressions of a selector.
+pub const MAX_SELECTOR_TERMS: u32 = 32;
+/// The most values of one expression.
+pub const MAX_SELECTOR_VALUES: u32 = 64;
+/// Longest text of a duration.
+pub const MAX_DURATION_TEXT: u32 = 32;
+/// Longest duration: a year of cooling is a block that was forgotten.
+pub const MAX_DURATION_SECONDS: u64 = 8760 * 3600;
+/// The fewest addresses that `perNode.maxAddresses` may allow: an agent takes router, health and ingress addresses
+/// before the first pod (`docs/cilium.md`, Start).
+pub const MIN_ADDRESSES_PER_NODE: u32 = 4;
+/// The longest IPv4 CIDR, `255.255.255.255/32`.
+pub const MAX_IPV4_CIDR_TEXT: u32 = 18;
+/// The longest IPv6 CIDR: eight groups of four and `/128`.
+pub const MAX_IPV6_CIDR_TEXT: u32 = 43;
+/// The most entries of `withheld`: in the largest block every second address, after which merging makes them fewer.
+pub const MAX_WITHHELD: u32 = MAX_ADDRESSES_PER_NODE / 2;
+
+/// What no pod can use: RFC 1122 section 3.2.1.3, RFC 3927, RFC 5771.
+pub const UNUSABLE_IPV4: [&str; 4] = ["0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4"];
+/// What no pod can use: RFC 4291 sections 2.5.2, 2.5.3, 2.5.5, 2.5.6 and 2.7.
+pub const UNUSABLE_IPV6: [&str; 3] = ["::/64", "fe80::/10", "ff00::/8"];
