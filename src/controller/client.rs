@@ -10,7 +10,7 @@ use tower::timeout::TimeoutLayer;
 use tower::util::MapResponseLayer;
 
 use super::retry_after;
-use super::timeline::{Timeline, WentBack};
+use super::timeline::{StoreRewound, Timeline};
 use super::watch::WATCH_SECONDS;
 use crate::model::names::Revision;
 use crate::model::observation::Object;
@@ -47,7 +47,7 @@ pub enum ReadError {
     NoRevision(String),
     /// The store went back.
     #[error(transparent)]
-    WentBack(#[from] WentBack),
+    StoreRewound(#[from] StoreRewound),
 }
 
 impl ReadError {

@@ -22,7 +22,7 @@ use crate::telemetry::Telemetry;
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::{InputKind, Metrics};
 use crate::telemetry::readiness::Readiness;
-use crate::view::block_event::{self, Account, Cause, Step, listed};
+use crate::view::block_event::{self, BlockEvent, Cause, Step, listed};
 use crate::view::snapshot::snapshot;
 use crate::world::World;
 
@@ -48,8 +48,8 @@ pub(super) struct Reporter {
 
 /// What is told when a write is done.
 #[derive(Debug)]
-pub(super) struct Tidings {
-    account: Option<Account>,
+pub(super) struct Announcement {
+    block_event: Option<BlockEvent>,
     told: Vec<Event>,
 }
 
@@ -208,14 +208,14 @@ impl Reporter {
     }
 
     /// What to tell when `write` is done.
-    pub(super) fn tidings(world: &World, write: &Write) -> Tidings {
-        let account = block_event::of(world, write);
-        let told = match (&account, write) {
-            (Some(account), _) => event_of_account(world, account).into_iter().collect(),
+    pub(super) fn announcement(world: &World, write: &Write) -> Announcement {
+        let block_event = block_event::of(world, write);
+        let told = match (&block_event, write) {
+            (Some(block_event), _) => event_of_block(world, block_event).into_iter().collect(),
             (None, Write::PoolStatus(status)) => events_of_status(world, status),
             (None, _) => Vec::new(),
         };
-        Tidings { account, told }
+        Announcement { block_event, told }
     }
 
     /// The self-check has found these differences. The process ends after the first, so they are shown at once.
@@ -231,18 +231,18 @@ impl Reporter {
     }
 }
 
-impl Tidings {
+impl Announcement {
     /// The write is done.
     pub(super) fn tell(self, events: &Events) {
-        if let Some(account) = &self.account {
+        if let Some(block_event) = &self.block_event {
             info!(
-                node = %account.node,
-                pool = listed(&account.pools),
-                block = listed(&account.blocks),
-                reason = account.cause.as_str(),
-                addresses = account.n_addresses,
+                node = %block_event.node,
+                pool = listed(&block_event.pools),
+                block = listed(&block_event.blocks),
+                reason = block_event.cause.as_str(),
+                addresses = block_event.n_addresses,
                 "{}",
-                account.step.as_str()
+                block_event.step.as_str()
             );
         }
         for event in self.told {
@@ -267,7 +267,7 @@ fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::MalformedCiliumNode => Some(EventReason::MalformedCiliumNode),
         FindingKind::MinAllocate => Some(EventReason::MinAllocate),
         FindingKind::Overlap => Some(EventReason::Overlap),
-        FindingKind::BothStand => Some(EventReason::BothStand),
+        FindingKind::BothCarried => Some(EventReason::BothCarried),
         FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
         FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),
         FindingKind::NoPool => Some(EventReason::NoPool),
@@ -275,16 +275,16 @@ fn event_of(kind: FindingKind) -> Option<EventReason> {
     }
 }
 
-fn event_of_account(world: &World, account: &Account) -> Option<Event> {
-    let blocks = listed(&account.blocks);
-    let pools = listed(&account.pools);
-    let (reason, note) = match (account.step, account.cause) {
+fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<Event> {
+    let blocks = listed(&block_event.blocks);
+    let pools = listed(&block_event.pools);
+    let (reason, note) = match (block_event.step, block_event.cause) {
         (Step::Published, _) => (
             EventReason::BlocksPublished,
             format!(
                 "{blocks} of pool {pools}, {} addresses more ({})",
-                account.n_addresses,
-                account.cause.as_str()
+                block_event.n_addresses,
+                block_event.cause.as_str()
             ),
         ),
         (Step::Held, Cause::NodeReturned) => {
@@ -296,8 +296,8 @@ fn event_of_account(world: &World, account: &Account) -> Option<Event> {
         ),
         (Step::Claimed | Step::Held | Step::Releasing | Step::Cooling | Step::Freed, _) => return None,
     };
-    let uid = world.node_uid(&account.node)?.clone();
-    Some(Event { subject: Subject::Node(account.node.clone(), uid), reason, note })
+    let uid = world.node_uid(&block_event.node)?.clone();
+    Some(Event { subject: Subject::Node(block_event.node.clone(), uid), reason, note })
 }
 
 /// What changed in a pool, as the status that it shows and the one that is written say.

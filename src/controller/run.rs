@@ -331,10 +331,10 @@ impl Loop {
 
     /// Decides for one node after the other while a write can start at once.
     fn decide(&mut self) {
-        let doubts = self.world.doubts();
-        self.world.begin_doubts(&doubts, self.clock.now());
-        self.send(doubts);
-        while self.world.flights() < self.options.max_parallel_writes
+        let unconfirmed = self.world.unconfirmed();
+        self.world.begin_confirming(&unconfirmed, self.clock.now());
+        self.send(unconfirmed);
+        while self.world.n_in_flight() < self.options.max_parallel_writes
             && let Some(node) = self.world.next_node().cloned()
         {
             let now = self.clock.now();
@@ -344,7 +344,7 @@ impl Loop {
             self.reporter.metrics().decided(Decision::Node, self.clock.since(now));
             self.send(plan.writes);
         }
-        while self.world.flights() < self.options.max_parallel_writes
+        while self.world.n_in_flight() < self.options.max_parallel_writes
             && let Some(pool) = self.world.next_pool().cloned()
         {
             let now = self.clock.now();
@@ -359,7 +359,7 @@ impl Loop {
 
     fn send(&mut self, writes: Vec<Write>) {
         for write in writes {
-            let tidings = Reporter::tidings(&self.world, &write);
+            let announcement = Reporter::announcement(&self.world, &write);
             let kind = WriteKind::from(&write);
             let carrier = self.writer.clone();
             let outcomes = self.sender.clone();
@@ -378,11 +378,11 @@ impl Loop {
                 let is_done = match &outcome.answer {
                     Answer::Done => !write.is_held_up(&outcome.seen),
                     // Only the answer was lost.
-                    Answer::Unknown(_) => write.is_shown_by(&outcome.seen),
-                    Answer::Moved(_) | Answer::Refused(..) => false,
+                    Answer::Unknown(_) => write.took_effect_in(&outcome.seen),
+                    Answer::Conflict(_) | Answer::Refused(..) => false,
                 };
                 if is_done {
-                    tidings.tell(&events);
+                    announcement.tell(&events);
                 }
                 // The loop is gone only when the process ends.
                 let _ = outcomes.send(Input::Finished(Box::new(outcome))).await;
@@ -438,7 +438,7 @@ mod tests {
         let (mut tasks, stop) = (Tasks::default(), CancellationToken::new());
         let end = serving.serve(&mut inputs, &mut tasks, &stop);
         let end = tokio::time::timeout(Duration::from_secs(10), end).await.expect("it goes on");
-        assert_eq!(serving.world.flights(), 0);
+        assert_eq!(serving.world.n_in_flight(), 0);
         assert!(serving.finish(&end, &mut inputs).await);
         let reason = match telemetry.readiness() {
             Readiness::NotReady(reason) => reason,
@@ -471,7 +471,7 @@ mod tests {
         let (mut serving, mut inputs) = serving(&telemetry);
         assert_eq!(serving.check(), Ok(()));
         serving.decide();
-        assert_eq!(serving.world.flights(), 1, "decided, and its task has not run yet");
+        assert_eq!(serving.world.n_in_flight(), 1, "decided, and its task has not run yet");
         serving.world.break_an_index();
         let end = serving.check().map_err(Into::into);
         assert!(end.is_err());

@@ -19,7 +19,7 @@ pub struct Timeline {
     "the API server answered with revision {answered} after {seen} had been seen: its store was restored from a \
      backup; this process ends and has to start again from lists"
 )]
-pub struct WentBack {
+pub struct StoreRewound {
     /// The revision of the answer.
     pub answered: Revision,
     /// A higher one that was seen earlier.
@@ -39,9 +39,9 @@ impl Timeline {
     }
 
     /// Takes in the revision of a consistent read that was sent when `before` was the highest.
-    pub fn read(&self, answered: Revision, before: Revision) -> Result<(), WentBack> {
+    pub fn read(&self, answered: Revision, before: Revision) -> Result<(), StoreRewound> {
         if answered < before {
-            return Err(WentBack { answered, seen: before });
+            return Err(StoreRewound { answered, seen: before });
         }
         self.saw(answered);
         Ok(())
@@ -62,7 +62,7 @@ mod tests {
         assert_eq!(timeline.highest(), Revision(30));
         assert_eq!(
             timeline.read(Revision(29), timeline.highest()),
-            Err(WentBack { answered: Revision(29), seen: Revision(30) })
+            Err(StoreRewound { answered: Revision(29), seen: Revision(30) })
         );
     }
 }

@@ -147,7 +147,7 @@ impl Watches {
         loop {
             match self.clients.revision::<W>(&self.timeline).await {
                 Ok(revision) => return Ok(revision),
-                Err(ReadError::WentBack(error)) => return Err(error.into()),
+                Err(ReadError::StoreRewound(error)) => return Err(error.into()),
                 Err(error) => {
                     let wait = backoff.next_or(error.asked_wait());
                     self.metrics.watch_failed(W::KIND);
@@ -167,7 +167,8 @@ impl Watches {
             interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 interval.tick().await;
-                if let Err(ReadError::WentBack(error)) = self.clients.revision::<W>(&self.timeline).await {
+                if let Err(ReadError::StoreRewound(error)) = self.clients.revision::<W>(&self.timeline).await
+                {
                     return Err(error.into());
                 }
             }

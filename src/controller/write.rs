@@ -25,7 +25,9 @@ use crate::model::request::{
     Answer, ClaimUpdate, NewCiliumNode, NewClaim, Outcome, Presence, Publication, Seen, Write,
 };
 use crate::net::cidr::Cidr;
-use crate::wire::cilium_node::{ManagedFields, merge_patch, new_cilium_node, ping_patch, touch_patch};
+use crate::wire::cilium_node::{
+    ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch,
+};
 use crate::wire::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
 use crate::wire::{NodeIPBlock, block, pool_status};
 
@@ -45,7 +47,7 @@ enum Attempt<T> {
     /// It was applied.
     Applied(T),
     /// The object is not as it was.
-    Moved(String),
+    Conflict(String),
     /// It was refused for good reasons of its own.
     Refused(String, Option<Duration>),
     /// Nobody knows.
@@ -56,7 +58,7 @@ impl<T> Attempt<T> {
     fn map<U>(self, change: impl FnOnce(T) -> U) -> Attempt<U> {
         match self {
             Self::Applied(answer) => Attempt::Applied(change(answer)),
-            Self::Moved(why) => Attempt::Moved(why),
+            Self::Conflict(why) => Attempt::Conflict(why),
             Self::Refused(why, wait) => Attempt::Refused(why, wait),
             Self::Unknown(why) => Attempt::Unknown(why),
         }
@@ -82,12 +84,12 @@ impl Writer {
             Write::UpdateClaim(update) => self.update_claim(update).await?,
             Write::ReadCiliumNode(node) => (Answer::Done, self.read_cilium_node(node).await?),
             Write::ReadNode(node, as_of) => (Answer::Done, self.read_node(node, *as_of).await?),
-            Write::Touch(touch) => {
-                self.patch_cilium_node(&touch.node, Part::Object, touch_patch(touch)).await?
+            Write::BumpVersion(bump) => {
+                self.patch_cilium_node(&bump.node, Part::Object, bump_version_patch(bump)).await?
             }
-            Write::Ping(ping) => {
-                debug!(node = %ping.node, step = ?ping.step, "ping");
-                self.patch_cilium_node(&ping.node, Part::Status, ping_patch(ping)).await?
+            Write::UsageProbe(probe) => {
+                debug!(node = %probe.node, step = ?probe.step, "ping");
+                self.patch_cilium_node(&probe.node, Part::Status, usage_probe_patch(probe)).await?
             }
             Write::CreateCiliumNode(new) => self.create_cilium_node(new).await?,
             Write::PoolStatus(status) => {
@@ -114,7 +116,7 @@ impl Writer {
                 }
                 Err(error) => Answer::Unknown(format!("the created claim can't be read: {error}")),
             },
-            Attempt::Moved(why) => Answer::Moved(why),
+            Attempt::Conflict(why) => Answer::Conflict(why),
             Attempt::Refused(why, wait) => {
                 warn!(block = %claim.cidr, pool = %claim.pool, node = %claim.node, why, "claim refused");
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
@@ -145,7 +147,7 @@ impl Writer {
             Attempt::Applied(seen) => {
                 return Ok((Answer::Done, seen));
             }
-            Attempt::Moved(why) => Answer::Moved(why),
+            Attempt::Conflict(why) => Answer::Conflict(why),
             Attempt::Refused(why, wait) => {
                 warn!(block = %update.cidr, node = %update.node, change = ?update.change, why, "move of a claim refused");
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
@@ -201,7 +203,7 @@ impl Writer {
         let api: Api<Watched<CiliumNodes>> = Api::all(self.clients.writes.clone());
         let answer = match self.patch(&api, node.as_str(), part, patch).await {
             Attempt::Applied(patched) => return Ok((Answer::Done, self.seen(patched.into_object()))),
-            Attempt::Moved(why) => Answer::Moved(why),
+            Attempt::Conflict(why) => Answer::Conflict(why),
             Attempt::Refused(why, wait) => {
                 warn!(%node, why, "patch of the ciliumnode refused");
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
@@ -223,7 +225,7 @@ impl Writer {
                 info!(node = %new.node, "created the ciliumnode");
                 Answer::Done
             }
-            Attempt::Moved(why) => Answer::Moved(why),
+            Attempt::Conflict(why) => Answer::Conflict(why),
             Attempt::Refused(why, wait) => {
                 warn!(node = %new.node, why, "ciliumnode refused");
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
@@ -238,7 +240,7 @@ impl Writer {
         match self.patch(&api, pool.as_str(), part, patch).await {
             Attempt::Applied(patched) => (Answer::Done, self.seen(patched.into_object())),
             // The watch tells what became of it, and doing it twice does no harm.
-            Attempt::Moved(why) => (Answer::Moved(why), Seen::Nothing),
+            Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
             Attempt::Unknown(why) => (Answer::Unknown(why), Seen::Nothing),
             Attempt::Refused(why, wait) => {
                 warn!(%pool, why, "patch of the pool refused");
@@ -324,7 +326,7 @@ impl Writer {
         loop {
             match read().await {
                 Ok(found) => return Ok(found),
-                Err(ReadError::WentBack(error)) => return Err(error.into()),
+                Err(ReadError::StoreRewound(error)) => return Err(error.into()),
                 Err(error) => {
                     let wait = backoff.next_or(error.asked_wait());
                     warn!(%error, retry_in = ?wait, "read failed");
@@ -361,8 +363,8 @@ fn classify<T>(status: &Status) -> Attempt<T> {
         // No answer of the API server: something between us and it speaks.
         408 => Attempt::Unknown(why),
         _ if status.reason == UNPARSED => Attempt::Unknown(why),
-        404 | 409 => Attempt::Moved(why),
-        422 if names_uid => Attempt::Moved(why),
+        404 | 409 => Attempt::Conflict(why),
+        422 if names_uid => Attempt::Conflict(why),
         400..=499 => Attempt::Refused(why, wait),
         _ => Attempt::Unknown(why),
     }

@@ -18,7 +18,7 @@ use crate::net::cidr::Cidr;
 
 /// The free blocks of one pool in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Space {
+pub struct FreeBlocks {
     grid: Grid,
     /// Numbers of the free blocks.
     free: AddressSet,
@@ -26,16 +26,16 @@ pub struct Space {
     /// Numbers of the blocks that a claim holds, where they or their buddies are the pool's own.
     holders: BTreeSet<u128>,
     /// How many of them are the pool's own, but no longer usable.
-    n_held_beside: u128,
+    n_held_unusable: u128,
     /// First numbers of the free runs that have a wholly free pair in them.
     pair_runs: BTreeSet<u128>,
     /// Free blocks with a buddy that is neither free nor held by a claim.
-    loose: BTreeSet<u128>,
+    unpaired: BTreeSet<u128>,
     /// Free blocks with a buddy that a claim holds: that holder's next block.
     reserved: BTreeSet<u128>,
 }
 
-impl Space {
+impl FreeBlocks {
     /// The space of a pool of which nothing is taken.
     #[must_use]
     pub fn new(grid: Grid) -> Self {
@@ -44,9 +44,9 @@ impl Space {
             n_free: grid.usable().len(),
             grid,
             holders: BTreeSet::new(),
-            n_held_beside: 0,
+            n_held_unusable: 0,
             pair_runs: BTreeSet::new(),
-            loose: BTreeSet::new(),
+            unpaired: BTreeSet::new(),
             reserved: BTreeSet::new(),
         };
         let runs: Vec<_> = space.free.runs().collect();
@@ -72,7 +72,7 @@ impl Space {
     /// Never less than the free ones and the held ones of its own ranges together.
     #[must_use]
     pub fn total_count(&self) -> u128 {
-        self.grid.usable().len().saturating_add(self.n_held_beside)
+        self.grid.usable().len().saturating_add(self.n_held_unusable)
     }
 
     /// Whether `cidr` is a block of this pool, and free.
@@ -88,7 +88,7 @@ impl Space {
     }
 
     /// The free blocks in numeric order.
-    pub fn free_blocks(&self) -> impl Iterator<Item = Cidr> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = Cidr> + '_ {
         self.free.runs().flat_map(|(first, last)| first..=last).map(|number| self.grid.block(number))
     }
 
@@ -159,8 +159,8 @@ impl Space {
     pub fn hold(&mut self, cidr: Cidr) {
         let Some(number) = self.holder_number(cidr) else { return };
         if self.holders.insert(number) {
-            self.n_held_beside += u128::from(self.is_beside(number));
-            if self.loose.remove(&(number ^ 1)) {
+            self.n_held_unusable += u128::from(self.is_own_unusable(number));
+            if self.unpaired.remove(&(number ^ 1)) {
                 self.reserved.insert(number ^ 1);
             }
         }
@@ -170,9 +170,9 @@ impl Space {
     pub fn unhold(&mut self, cidr: Cidr) {
         let Some(number) = self.holder_number(cidr) else { return };
         if self.holders.remove(&number) {
-            self.n_held_beside -= u128::from(self.is_beside(number));
+            self.n_held_unusable -= u128::from(self.is_own_unusable(number));
             if self.reserved.remove(&(number ^ 1)) {
-                self.loose.insert(number ^ 1);
+                self.unpaired.insert(number ^ 1);
             }
         }
     }
@@ -187,7 +187,7 @@ impl Space {
     }
 
     /// Whether the block is the pool's own, but not usable.
-    fn is_beside(&self, number: u128) -> bool {
+    fn is_own_unusable(&self, number: u128) -> bool {
         self.grid.is_own(number) && self.grid.usable().run_around(number).is_none()
     }
 
@@ -218,7 +218,7 @@ impl Space {
             if self.holders.contains(&(single ^ 1)) {
                 self.reserved.insert(single);
             } else {
-                self.loose.insert(single);
+                self.unpaired.insert(single);
             }
         }
     }
@@ -228,7 +228,7 @@ impl Space {
             self.pair_runs.remove(&run.0);
         }
         for single in singles(run) {
-            if !self.loose.remove(&single) {
+            if !self.unpaired.remove(&single) {
                 self.reserved.remove(&single);
             }
         }
@@ -247,41 +247,41 @@ fn singles((first, last): (u128, u128)) -> impl Iterator<Item = u128> {
     odd_first.into_iter().chain(even_last)
 }
 
-/// The free blocks of a [`Space`] in the order of [`Space::candidates`].
+/// The free blocks of a [`FreeBlocks`] in the order of [`FreeBlocks::candidates`].
 #[derive(Debug)]
 pub struct Candidates<'a> {
-    space: &'a Space,
+    space: &'a FreeBlocks,
     /// Numbers of the blocks that overlap the node's own.
-    barred: AddressSet,
+    of_node: AddressSet,
     /// Free buddies of the node's own blocks, which are offered first.
     buddies: BTreeSet<u128>,
     next_buddies: btree_set::IntoIter<u128>,
     lower: Pairs<'a>,
-    /// Free blocks whose buddy is free in the space but barred: loose for this node only.
-    also_loose: btree_set::IntoIter<u128>,
-    next_also_loose: Option<u128>,
-    loose: btree_set::Iter<'a, u128>,
-    next_loose: Option<u128>,
+    /// Free blocks whose buddy is free in the space but of_node: unpaired for this node only.
+    unpaired_for_node: btree_set::IntoIter<u128>,
+    next_unpaired_for_node: Option<u128>,
+    unpaired: btree_set::Iter<'a, u128>,
+    next_unpaired: Option<u128>,
     reserved: btree_set::Iter<'a, u128>,
     upper: Pairs<'a>,
     steps: u64,
 }
 
 impl<'a> Candidates<'a> {
-    fn new(space: &'a Space, mine: &[Cidr]) -> Self {
-        let mut barred = AddressSet::new();
+    fn new(space: &'a FreeBlocks, mine: &[Cidr]) -> Self {
+        let mut of_node = AddressSet::new();
         for cidr in mine {
             let (first, last) = space.grid.span(*cidr);
-            barred.insert_run(first, last);
+            of_node.insert_run(first, last);
         }
-        let is_offered = |number| space.is_free_number(number) && barred.run_around(number).is_none();
+        let is_offered = |number| space.is_free_number(number) && of_node.run_around(number).is_none();
         let buddies: BTreeSet<u128> = mine
             .iter()
             .filter_map(|cidr| space.grid.number(*cidr).map(|number| number ^ 1))
             .filter(|buddy| is_offered(*buddy))
             .collect();
         // Only something smaller than a block bars one half of a pair and is no block itself.
-        let also_loose: BTreeSet<u128> = mine
+        let unpaired_for_node: BTreeSet<u128> = mine
             .iter()
             .map(|cidr| space.grid.span(*cidr))
             .filter(|(first, last)| first == last && space.is_free_number(*first))
@@ -290,14 +290,14 @@ impl<'a> Candidates<'a> {
             .collect();
         Self {
             space,
-            barred,
+            of_node,
             next_buddies: buddies.clone().into_iter(),
             buddies,
             lower: Pairs::new(space),
-            also_loose: also_loose.into_iter(),
-            next_also_loose: None,
-            loose: space.loose.iter(),
-            next_loose: None,
+            unpaired_for_node: unpaired_for_node.into_iter(),
+            next_unpaired_for_node: None,
+            unpaired: space.unpaired.iter(),
+            next_unpaired: None,
             reserved: space.reserved.iter(),
             upper: Pairs::new(space),
             steps: mine.len() as u64,
@@ -313,20 +313,20 @@ impl<'a> Candidates<'a> {
         self.steps
     }
 
-    /// The next loose block, from the space and from what is loose for this node only, in numeric order.
-    fn next_loose(&mut self) -> Option<u128> {
-        if self.next_also_loose.is_none() {
-            self.next_also_loose = self.also_loose.next();
+    /// The next unpaired block, from the space and from what is unpaired for this node only, in numeric order.
+    fn next_unpaired(&mut self) -> Option<u128> {
+        if self.next_unpaired_for_node.is_none() {
+            self.next_unpaired_for_node = self.unpaired_for_node.next();
         }
-        while self.next_loose.is_none() {
-            let Some(single) = self.loose.next() else { break };
+        while self.next_unpaired.is_none() {
+            let Some(single) = self.unpaired.next() else { break };
             self.steps += 1;
-            self.next_loose = self.is_left(*single).then_some(*single);
+            self.next_unpaired = self.is_left(*single).then_some(*single);
         }
-        match (self.next_loose, self.next_also_loose) {
-            (Some(single), Some(also)) if also < single => self.next_also_loose.take(),
-            (None, _) => self.next_also_loose.take(),
-            (Some(_), _) => self.next_loose.take(),
+        match (self.next_unpaired, self.next_unpaired_for_node) {
+            (Some(single), Some(also)) if also < single => self.next_unpaired_for_node.take(),
+            (None, _) => self.next_unpaired_for_node.take(),
+            (Some(_), _) => self.next_unpaired.take(),
         }
     }
 
@@ -342,23 +342,23 @@ impl<'a> Candidates<'a> {
 
     /// Whether a free block that is half of no free pair has not been offered as a buddy, and may be offered.
     fn is_left(&self, number: u128) -> bool {
-        !self.buddies.contains(&number) && self.barred.run_around(number).is_none()
+        !self.buddies.contains(&number) && self.of_node.run_around(number).is_none()
     }
 
     fn next_number(&mut self) -> Option<u128> {
         if let Some(buddy) = self.next_buddies.next() {
             return Some(buddy);
         }
-        if let Some(lower) = self.lower.next(&self.barred, &mut self.steps) {
+        if let Some(lower) = self.lower.next(&self.of_node, &mut self.steps) {
             return Some(lower);
         }
-        if let Some(loose) = self.next_loose() {
-            return Some(loose);
+        if let Some(unpaired) = self.next_unpaired() {
+            return Some(unpaired);
         }
         if let Some(reserved) = self.next_reserved() {
             return Some(reserved);
         }
-        self.upper.next(&self.barred, &mut self.steps).map(|lower| lower ^ 1)
+        self.upper.next(&self.of_node, &mut self.steps).map(|lower| lower ^ 1)
     }
 }
 
@@ -380,11 +380,11 @@ struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    fn new(space: &'a Space) -> Self {
+    fn new(space: &'a FreeBlocks) -> Self {
         Self { free: &space.free, runs: space.pair_runs.iter(), rest: None }
     }
 
-    fn next(&mut self, barred: &AddressSet, steps: &mut u64) -> Option<u128> {
+    fn next(&mut self, of_node: &AddressSet, steps: &mut u64) -> Option<u128> {
         loop {
             let rest = match self.rest.take() {
                 Some(rest) => rest,
@@ -392,10 +392,10 @@ impl<'a> Pairs<'a> {
             };
             *steps += 1;
             let Some(lower) = first_pair(rest) else { continue };
-            // Leap over all that is barred, so that its size does not matter.
-            let bar = barred.runs_within(lower, lower | 1).next();
+            // Leap over all that is of_node, so that its size does not matter.
+            let bar = of_node.runs_within(lower, lower | 1).next();
             let behind =
-                bar.and_then(|(first, _)| barred.run_around(first)).map_or(lower, |(_, last)| last) | 1;
+                bar.and_then(|(first, _)| of_node.run_around(first)).map_or(lower, |(_, last)| last) | 1;
             self.rest = behind.checked_add(1).filter(|next| *next <= rest.1).map(|next| (next, rest.1));
             if bar.is_none() {
                 return Some(lower);
@@ -417,7 +417,7 @@ mod tests {
     /// `others` are taken otherwise, for a node with the blocks `mine`; all by last byte.
     fn check(claims: &[u8], others: &[u8], mine: &[u8], expected: &str) {
         let single = |byte: &u8| cidr(&format!("10.0.0.{byte}/32"));
-        let mut space = Space::new(grid(&pool("a", 32, &["10.0.0.0/28"])));
+        let mut space = FreeBlocks::new(grid(&pool("a", 32, &["10.0.0.0/28"])));
         for claim in claims.iter().map(single) {
             space.occupy(claim);
             space.hold(claim);
@@ -445,7 +445,7 @@ mod tests {
 
     #[test]
     fn a_holder_beside_the_ranges_counts_as_a_holder() {
-        let mut space = Space::new(grid(&pool("a", 32, &["10.0.0.1/32", "10.0.0.3/32"])));
+        let mut space = FreeBlocks::new(grid(&pool("a", 32, &["10.0.0.1/32", "10.0.0.3/32"])));
         space.hold(cidr("10.0.0.0/32"));
         assert_eq!(space.candidates(&[]).collect::<Vec<_>>(), [cidr("10.0.0.3/32"), cidr("10.0.0.1/32")]);
     }
@@ -464,7 +464,7 @@ mod tests {
     #[test]
     fn a_huge_pool_is_counted_right_and_its_order_is_lazy() {
         // Trap 24: 2^58 blocks, and the first ones come without a walk.
-        let mut space = Space::new(grid(&pool("a", 122, &["fd00:10:1::/64"])));
+        let mut space = FreeBlocks::new(grid(&pool("a", 122, &["fd00:10:1::/64"])));
         assert_eq!((space.free_count(), space.total_count()), (1 << 58, 1 << 58));
         let mine = [cidr("fd00:10:1::/122"), cidr("fd00:10:1:0:8000::/122")];
         for block in mine {
@@ -487,21 +487,21 @@ mod tests {
     /// Trap 21: what a claim costs grows neither with the pool nor with how full it is.
     #[test]
     fn the_steps_of_a_claim_do_not_grow_with_the_pool() {
-        let small = Space::new(grid(&pool("a", 32, &["10.0.0.0/28"])));
+        let small = FreeBlocks::new(grid(&pool("a", 32, &["10.0.0.0/28"])));
         let steps_small = most_steps(small, 8);
         let large = nearly_full();
         assert!((160_000..=167_773).contains(&large.free_count()), "{} are free", large.free_count());
         // Some places came up twice, and were made free twice.
-        assert_eq!(large.free_count(), large.free_blocks().count() as u128);
+        assert_eq!(large.free_count(), large.iter().count() as u128);
         assert_eq!(large.total_count(), 1 << 24);
         let steps_large = most_steps(large, 10_000);
         assert!(steps_small <= STEPS && steps_large <= STEPS, "{steps_small} and {steps_large}");
     }
 
     /// 2^24 blocks, free in one of a hundred pseudo-random places, the buddies of those held by claims.
-    fn nearly_full() -> Space {
+    fn nearly_full() -> FreeBlocks {
         let whole = cidr("10.0.0.0/8");
-        let mut space = Space::new(grid(&pool("a", 32, &["10.0.0.0/8"])));
+        let mut space = FreeBlocks::new(grid(&pool("a", 32, &["10.0.0.0/8"])));
         space.occupy(whole);
         let mut state = 42u64;
         for _ in 0..(1 << 24) / 100 {
@@ -510,7 +510,7 @@ mod tests {
             let block = cidr("10.0.0.0/32").same_size_at(whole.first() + u128::from(state >> 40));
             space.vacate(block, std::iter::empty());
         }
-        let buddies: Vec<Cidr> = space.free_blocks().filter_map(Cidr::buddy).collect();
+        let buddies: Vec<Cidr> = space.iter().filter_map(Cidr::buddy).collect();
         for buddy in buddies.into_iter().filter(|buddy| !space.is_free(*buddy)).collect::<Vec<_>>() {
             space.hold(buddy);
         }
@@ -518,7 +518,7 @@ mod tests {
     }
 
     /// The most steps of one of `n` claims and their releases: of blocks in the order of offers, so of every kind.
-    fn most_steps(mut space: Space, n: usize) -> u64 {
+    fn most_steps(mut space: FreeBlocks, n: usize) -> u64 {
         let before = space.clone();
         let mut taken = Vec::new();
         let mut most = 0;

@@ -19,42 +19,42 @@ use crate::model::pool::{Pool, Reservation};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::net::prefixes::PrefixIndex;
-use free_blocks::Space;
+use free_blocks::FreeBlocks;
 use grid::{Declared, Grid, Overlap};
 
-/// Who takes a range. Any number may take the same, and ranges of different takers may overlap.
+/// Who takes a range. Any number may take the same, and ranges of different occupants may overlap.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Taker {
+pub enum Occupant {
     /// The claim of exactly this range, in any state.
     Claim,
     /// The same, while its creation is on its way.
     Pending,
     /// The claim of this range, which went in a way that claims do not go. It takes the range until it is
     /// made again, or its lost node is known to have nothing of it later than this revision.
-    Vanished(Revision),
-    /// It stands on the CiliumNode of this name, claimed or not; kept by [`Ledger::set_standing`] only.
-    Standing(NodeName),
+    LostClaim(Revision),
+    /// It stands on the CiliumNode of this name, claimed or not; kept by [`Ledger::set_carried`] only.
+    Carried(NodeName),
     /// An object of this name that cannot be read, but for this range.
     Unreadable(String),
 }
 
-impl Taker {
+impl Occupant {
     /// Whether it makes the range a block that a node holds, whose buddy is that node's next.
     fn is_holder(&self) -> bool {
         match self {
             Self::Claim | Self::Pending => true,
-            Self::Vanished(_) | Self::Standing(_) | Self::Unreadable(_) => false,
+            Self::LostClaim(_) | Self::Carried(_) | Self::Unreadable(_) => false,
         }
     }
 }
 
-impl fmt::Display for Taker {
+impl fmt::Display for Occupant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Claim => f.write_str("a claim"),
             Self::Pending => f.write_str("a claim that is being created"),
-            Self::Vanished(revision) => write!(f, "a claim that vanished at revision {revision}"),
-            Self::Standing(node) => write!(f, "CiliumNode {node}"),
+            Self::LostClaim(revision) => write!(f, "a claim that vanished at revision {revision}"),
+            Self::Carried(node) => write!(f, "CiliumNode {node}"),
             Self::Unreadable(name) => write!(f, "the unreadable object {name}"),
         }
     }
@@ -72,9 +72,9 @@ pub struct Counts {
 /// Everything that is taken, and what is therefore free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
-    taken: PrefixIndex<Taker>,
-    /// What [`Taker::Standing`] entries come from, to find the difference to the next version.
-    standing: BTreeMap<NodeName, AddressSet>,
+    taken: PrefixIndex<Occupant>,
+    /// What [`Occupant::Carried`] entries come from, to find the difference to the next version.
+    carried: BTreeMap<NodeName, AddressSet>,
     declared: Declared,
     pools: BTreeMap<PoolName, Offer>,
 }
@@ -82,7 +82,7 @@ pub struct Ledger {
 /// What the ledger keeps of one pool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Offer {
-    spaces: BTreeMap<Family, Space>,
+    free_blocks: BTreeMap<Family, FreeBlocks>,
     overlaps: Vec<Overlap>,
 }
 
@@ -93,14 +93,14 @@ impl Ledger {
         Self::default()
     }
 
-    /// Notes that `taker` takes `cidr`; `false` when that was noted already.
-    pub fn take(&mut self, cidr: Cidr, taker: Taker) -> bool {
-        let is_holder = taker.is_holder();
-        if !self.taken.insert(cidr, taker) {
+    /// Notes that `occupant` takes `cidr`; `false` when that was noted already.
+    pub fn take(&mut self, cidr: Cidr, occupant: Occupant) -> bool {
+        let is_holder = occupant.is_holder();
+        if !self.taken.insert(cidr, occupant) {
             return false;
         }
         for (pool, family) in self.touched(cidr) {
-            if let Some(space) = self.space_mut(&pool, family) {
+            if let Some(space) = self.free_blocks_mut(&pool, family) {
                 space.occupy(cidr);
                 if is_holder {
                     space.hold(cidr);
@@ -110,16 +110,16 @@ impl Ledger {
         true
     }
 
-    /// Notes that `taker` takes `cidr` no more; `false` when it did not. The blocks in it are free again only if
+    /// Notes that `occupant` takes `cidr` no more; `false` when it did not. The blocks in it are free again only if
     /// nothing else takes them.
-    pub fn release(&mut self, cidr: Cidr, taker: &Taker) -> bool {
-        if !self.taken.remove(cidr, taker) {
+    pub fn release(&mut self, cidr: Cidr, occupant: &Occupant) -> bool {
+        if !self.taken.remove(cidr, occupant) {
             return false;
         }
-        let is_held = self.taken.at(cidr).iter().any(Taker::is_holder);
+        let is_held = self.taken.at(cidr).iter().any(Occupant::is_holder);
         for (pool, family) in self.touched(cidr) {
-            // Not `space_mut`: `taken` is read while the space is written.
-            let Some(space) = self.pools.get_mut(&pool).and_then(|offer| offer.spaces.get_mut(&family))
+            // Not `free_blocks_mut`: `taken` is read while the space is written.
+            let Some(space) = self.pools.get_mut(&pool).and_then(|offer| offer.free_blocks.get_mut(&family))
             else {
                 continue;
             };
@@ -133,29 +133,29 @@ impl Ledger {
     }
 
     /// Notes what lies on the CiliumNode of this name in place of what lay there before; empty when it is gone.
-    pub fn set_standing(&mut self, node: &NodeName, standing: AddressSet) {
-        let before = self.standing.remove(node).unwrap_or_default();
-        if before != standing {
+    pub fn set_carried(&mut self, node: &NodeName, carried: AddressSet) {
+        let before = self.carried.remove(node).unwrap_or_default();
+        if before != carried {
             let old: BTreeSet<Cidr> = before.cidrs().collect();
-            let new: BTreeSet<Cidr> = standing.cidrs().collect();
-            let taker = Taker::Standing(node.clone());
+            let new: BTreeSet<Cidr> = carried.cidrs().collect();
+            let occupant = Occupant::Carried(node.clone());
             // Taken before released: what stays, in other pieces, is at no time free.
             for cidr in new.difference(&old) {
-                self.take(*cidr, taker.clone());
+                self.take(*cidr, occupant.clone());
             }
             for cidr in old.difference(&new) {
-                self.release(*cidr, &taker);
+                self.release(*cidr, &occupant);
             }
         }
-        if !standing.is_empty() {
-            self.standing.insert(node.clone(), standing);
+        if !carried.is_empty() {
+            self.carried.insert(node.clone(), carried);
         }
     }
 
     /// What lies on the CiliumNode of this name, as last noted.
     #[must_use]
-    pub fn standing(&self, node: &NodeName) -> Option<&AddressSet> {
-        self.standing.get(node)
+    pub fn carried(&self, node: &NodeName) -> Option<&AddressSet> {
+        self.carried.get(node)
     }
 
     /// Puts these pools in place of those before. Only the spaces of pools whose blocks change are computed anew.
@@ -187,8 +187,8 @@ impl Ledger {
             let mut offer = Offer::default();
             for family in pool.families.keys() {
                 let Some((grid, lost)) = Grid::of(pool, *family, &declared) else { continue };
-                let kept = old.spaces.remove(family).filter(|space| *space.grid() == grid);
-                offer.spaces.insert(*family, kept.unwrap_or_else(|| space_of(grid, &self.taken)));
+                let kept = old.free_blocks.remove(family).filter(|space| *space.grid() == grid);
+                offer.free_blocks.insert(*family, kept.unwrap_or_else(|| free_blocks_of(grid, &self.taken)));
                 offer.overlaps.extend(lost);
             }
             for (family, ranges) in &pool.families {
@@ -203,14 +203,15 @@ impl Ledger {
 
     /// The free space of a pool; `None` when there is no such pool, or it has no such family.
     #[must_use]
-    pub fn space(&self, pool: &PoolName, family: Family) -> Option<&Space> {
-        self.pools.get(pool)?.spaces.get(&family)
+    pub fn free_blocks(&self, pool: &PoolName, family: Family) -> Option<&FreeBlocks> {
+        self.pools.get(pool)?.free_blocks.get(&family)
     }
 
     /// How many blocks a pool has in a family; `None` as for [`Self::space`].
     #[must_use]
     pub fn counts(&self, pool: &PoolName, family: Family) -> Option<Counts> {
-        self.space(pool, family).map(|space| Counts { total: space.total_count(), free: space.free_count() })
+        self.free_blocks(pool, family)
+            .map(|space| Counts { total: space.total_count(), free: space.free_count() })
     }
 
     /// The ranges of a pool that it shares with older ones and therefore does not get.
@@ -220,7 +221,7 @@ impl Ledger {
     }
 
     /// Everything taken that shares an address with `cidr`, by whom: widest first, then in numeric order.
-    pub fn overlapping(&self, cidr: Cidr) -> impl Iterator<Item = (Cidr, &Taker)> {
+    pub fn overlapping(&self, cidr: Cidr) -> impl Iterator<Item = (Cidr, &Occupant)> {
         self.taken.overlapping(cidr)
     }
 
@@ -229,7 +230,7 @@ impl Ledger {
         let mut last = None;
         self.taken
             .overlapping(cidr)
-            .filter(|(_, taker)| taker.is_holder())
+            .filter(|(_, occupant)| occupant.is_holder())
             .map(|(claimed, _)| claimed)
             // One may be there twice, as being created and as seen.
             .filter(move |claimed| last.replace(*claimed) != Some(*claimed))
@@ -243,12 +244,12 @@ impl Ledger {
 
     /// Who takes exactly `cidr`.
     #[must_use]
-    pub fn takers(&self, cidr: Cidr) -> &[Taker] {
+    pub fn occupants(&self, cidr: Cidr) -> &[Occupant] {
         self.taken.at(cidr)
     }
 
     /// Everything taken, by whom, in numeric order.
-    pub fn entries(&self) -> impl Iterator<Item = (Cidr, &Taker)> {
+    pub fn entries(&self) -> impl Iterator<Item = (Cidr, &Occupant)> {
         self.taken.iter()
     }
 
@@ -271,21 +272,23 @@ impl Ledger {
                 differences.push(Difference::Overlaps { pool: pool.clone() });
             }
             for family in Family::ALL {
-                if let Some(difference) = compare(self.space(pool, family), fresh.space(pool, family)) {
-                    differences.push(Difference::Space { pool: pool.clone(), family, difference });
+                if let Some(difference) =
+                    compare(self.free_blocks(pool, family), fresh.free_blocks(pool, family))
+                {
+                    differences.push(Difference::FreeBlocks { pool: pool.clone(), family, difference });
                 }
             }
         }
-        let mut standing: BTreeMap<&NodeName, AddressSet> = BTreeMap::new();
-        for (cidr, taker) in self.taken.iter() {
-            if let Taker::Standing(node) = taker {
-                standing.entry(node).or_default().insert_cidr(cidr);
+        let mut carried: BTreeMap<&NodeName, AddressSet> = BTreeMap::new();
+        for (cidr, occupant) in self.taken.iter() {
+            if let Occupant::Carried(node) = occupant {
+                carried.entry(node).or_default().insert_cidr(cidr);
             }
         }
-        let nodes: BTreeSet<&NodeName> = self.standing.keys().chain(standing.keys().copied()).collect();
+        let nodes: BTreeSet<&NodeName> = self.carried.keys().chain(carried.keys().copied()).collect();
         for node in nodes {
-            if self.standing.get(node) != standing.get(node) {
-                differences.push(Difference::Standing { node: node.clone() });
+            if self.carried.get(node) != carried.get(node) {
+                differences.push(Difference::Carried { node: node.clone() });
             }
         }
         differences
@@ -302,8 +305,8 @@ impl Ledger {
         self.declared.overlapping(cidr).map(|(_, (pool, _))| pool)
     }
 
-    fn space_mut(&mut self, pool: &PoolName, family: Family) -> Option<&mut Space> {
-        self.pools.get_mut(pool)?.spaces.get_mut(&family)
+    fn free_blocks_mut(&mut self, pool: &PoolName, family: Family) -> Option<&mut FreeBlocks> {
+        self.pools.get_mut(pool)?.free_blocks.get_mut(&family)
     }
 }
 
@@ -333,16 +336,16 @@ pub enum Difference {
         pool: PoolName,
     },
     /// The free space of a pool.
-    Space {
+    FreeBlocks {
         /// The pool.
         pool: PoolName,
         /// The family.
         family: Family,
         /// How they differ.
-        difference: SpaceDifference,
+        difference: FreeBlocksDifference,
     },
     /// What stands on a CiliumNode.
-    Standing {
+    Carried {
         /// The node.
         node: NodeName,
     },
@@ -350,7 +353,7 @@ pub enum Difference {
 
 /// How a space is not what it should be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SpaceDifference {
+pub enum FreeBlocksDifference {
     /// It is there and should not be, or the other way round.
     Existence,
     /// Its blocks are not those that the pool has.
@@ -367,57 +370,57 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Overlaps { pool } => write!(f, "the overlaps of pool {pool} are not those of its ranges"),
-            Self::Space { pool, family, difference } => write!(
+            Self::FreeBlocks { pool, family, difference } => write!(
                 f,
                 "{family} of pool {pool}: {}",
                 match difference {
-                    SpaceDifference::Existence =>
+                    FreeBlocksDifference::Existence =>
                         "there is a space where none should be, or none where one should",
-                    SpaceDifference::Grid => "the blocks are not those of its ranges",
-                    SpaceDifference::FreeThoughTaken => "a block counts as free that is taken",
-                    SpaceDifference::TakenThoughFree => "a block counts as taken that is free",
-                    SpaceDifference::Index => "the order of the free blocks is not what they imply",
+                    FreeBlocksDifference::Grid => "the blocks are not those of its ranges",
+                    FreeBlocksDifference::FreeThoughTaken => "a block counts as free that is taken",
+                    FreeBlocksDifference::TakenThoughFree => "a block counts as taken that is free",
+                    FreeBlocksDifference::Index => "the order of the free blocks is not what they imply",
                 }
             ),
-            Self::Standing { node } => {
+            Self::Carried { node } => {
                 write!(f, "what is noted for CiliumNode {node} is not what is taken for it")
             }
         }
     }
 }
 
-fn compare(kept: Option<&Space>, fresh: Option<&Space>) -> Option<SpaceDifference> {
+fn compare(kept: Option<&FreeBlocks>, fresh: Option<&FreeBlocks>) -> Option<FreeBlocksDifference> {
     let (kept, fresh) = match (kept, fresh) {
         (None, None) => return None,
-        (Some(_), None) | (None, Some(_)) => return Some(SpaceDifference::Existence),
+        (Some(_), None) | (None, Some(_)) => return Some(FreeBlocksDifference::Existence),
         (Some(kept), Some(fresh)) => (kept, fresh),
     };
     if kept == fresh {
         None
     } else if kept.grid() != fresh.grid() {
-        Some(SpaceDifference::Grid)
+        Some(FreeBlocksDifference::Grid)
     } else if !kept.is_within(fresh) {
-        Some(SpaceDifference::FreeThoughTaken)
+        Some(FreeBlocksDifference::FreeThoughTaken)
     } else if !fresh.is_within(kept) {
-        Some(SpaceDifference::TakenThoughFree)
+        Some(FreeBlocksDifference::TakenThoughFree)
     } else {
-        Some(SpaceDifference::Index)
+        Some(FreeBlocksDifference::Index)
     }
 }
 
 /// The space of a pool with these blocks, given all that is taken.
-fn space_of(grid: Grid, taken: &PrefixIndex<Taker>) -> Space {
+fn free_blocks_of(grid: Grid, taken: &PrefixIndex<Occupant>) -> FreeBlocks {
     // The buddy of a pool's block counts as a holder even if it is not the pool's: take whole pairs.
     let regions: Vec<Cidr> = grid
         .own()
         .runs()
         .flat_map(|(first, last)| Cidr::cover_of(grid.block(first & !1).first(), grid.block(last | 1).last()))
         .collect();
-    let mut space = Space::new(grid);
+    let mut space = FreeBlocks::new(grid);
     for region in regions {
-        for (cidr, taker) in taken.overlapping(region) {
+        for (cidr, occupant) in taken.overlapping(region) {
             space.occupy(cidr);
-            if taker.is_holder() {
+            if occupant.is_holder() {
                 space.hold(cidr);
             }
         }

@@ -32,10 +32,10 @@ fn the_largest_range_takes_and_frees_a_pool_of_the_smallest_blocks() {
     let mut ledger = Ledger::new();
     ledger.set_pools(&pools, []);
     for cidr in [range, range.enlarged(1), "::/0".parse().unwrap()] {
-        let taker = Taker::Unreadable("NodeIPBlock".to_owned());
-        assert!(ledger.take(cidr, taker.clone()));
+        let occupant = Occupant::Unreadable("NodeIPBlock".to_owned());
+        assert!(ledger.take(cidr, occupant.clone()));
         assert_eq!(ledger.counts(&"p".into(), Family::V6), Some(Counts { total: 1 << 64, free: 0 }));
-        assert!(ledger.release(cidr, &taker));
+        assert!(ledger.release(cidr, &occupant));
         assert_eq!(ledger.counts(&"p".into(), Family::V6), Some(Counts { total: 1 << 64, free: 1 << 64 }));
     }
     assert_eq!(ledger.check(&pools, []), []);
@@ -133,7 +133,7 @@ fn pools_of(universe: Cidr, parts: &[PoolParts]) -> (BTreeMap<PoolName, Pool>, V
 
 #[derive(Debug, Clone)]
 enum Step {
-    Take(Part, Taker),
+    Take(Part, Occupant),
     Release(Index),
     Stand(u8, Vec<Part>),
     /// The next block of a pool for a node with some of the blocks that are claimed.
@@ -141,19 +141,19 @@ enum Step {
     Pools(Vec<PoolParts>),
 }
 
-fn taker() -> impl Strategy<Value = Taker> {
+fn occupant() -> impl Strategy<Value = Occupant> {
     prop_oneof![
-        3 => Just(Taker::Claim),
-        1 => Just(Taker::Pending),
-        1 => (1u64..3).prop_map(|revision| Taker::Vanished(Revision(revision))),
-        1 => Just(Taker::Unreadable("x".into())),
+        3 => Just(Occupant::Claim),
+        1 => Just(Occupant::Pending),
+        1 => (1u64..3).prop_map(|revision| Occupant::LostClaim(Revision(revision))),
+        1 => Just(Occupant::Unreadable("x".into())),
     ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let small = || (any::<u8>(), 0u8..=5);
     prop_oneof![
-        4 => (small(), taker()).prop_map(|(part, taker)| Step::Take(part, taker)),
+        4 => (small(), occupant()).prop_map(|(part, occupant)| Step::Take(part, occupant)),
         4 => any::<Index>().prop_map(Step::Release),
         2 => (0u8..3, proptest::collection::vec(small(), 0..4))
             .prop_map(|(node, parts)| Step::Stand(node, parts)),
@@ -168,19 +168,21 @@ fn step() -> impl Strategy<Value = Step> {
 struct Model {
     pools: BTreeMap<PoolName, Pool>,
     reserved: Vec<Reservation>,
-    taken: BTreeSet<(Cidr, Taker)>,
-    standing: BTreeMap<NodeName, AddressSet>,
+    taken: BTreeSet<(Cidr, Occupant)>,
+    carried: BTreeMap<NodeName, AddressSet>,
 }
 
 impl Model {
     /// All that is taken, with what stands on CiliumNodes as single addresses.
     fn is_taken(&self, block: Cidr) -> bool {
         self.taken.iter().any(|(cidr, _)| cidr.overlaps(block))
-            || self.standing.values().any(|standing| standing.intersects(block))
+            || self.carried.values().any(|carried| carried.intersects(block))
     }
 
     fn is_held(&self, block: Cidr) -> bool {
-        [Taker::Claim, Taker::Pending].into_iter().any(|taker| self.taken.contains(&(block, taker)))
+        [Occupant::Claim, Occupant::Pending]
+            .into_iter()
+            .any(|occupant| self.taken.contains(&(block, occupant)))
     }
 
     /// The state of the range that the block lies wholly in, if no address of it is an older pool's.
@@ -258,43 +260,43 @@ fn blocks(universe: Cidr, pool: &Pool) -> impl Iterator<Item = Cidr> {
 
 fn apply(ledger: &mut Ledger, model: &mut Model, universe: Cidr, step: Step) -> Result<(), TestCaseError> {
     match step {
-        Step::Take(part, taker) => {
+        Step::Take(part, occupant) => {
             let cidr = cidr_of(universe, part);
-            prop_assert_eq!(ledger.take(cidr, taker.clone()), model.taken.insert((cidr, taker)));
+            prop_assert_eq!(ledger.take(cidr, occupant.clone()), model.taken.insert((cidr, occupant)));
         }
         Step::Release(index) => {
             if !model.taken.is_empty() {
-                let (cidr, taker) = index.get(&model.taken.iter().collect::<Vec<_>>()).to_owned().clone();
-                model.taken.remove(&(cidr, taker.clone()));
-                prop_assert!(ledger.release(cidr, &taker));
-                prop_assert!(!ledger.release(cidr, &taker));
+                let (cidr, occupant) = index.get(&model.taken.iter().collect::<Vec<_>>()).to_owned().clone();
+                model.taken.remove(&(cidr, occupant.clone()));
+                prop_assert!(ledger.release(cidr, &occupant));
+                prop_assert!(!ledger.release(cidr, &occupant));
             }
         }
         Step::Stand(node, parts) => {
             let node = NodeName::from(format!("node-{node}"));
-            let standing: AddressSet = parts.into_iter().map(|part| cidr_of(universe, part)).collect();
-            ledger.set_standing(&node, standing.clone());
-            prop_assert_eq!(ledger.standing(&node), Some(&standing).filter(|standing| !standing.is_empty()));
-            model.standing.insert(node, standing);
+            let carried: AddressSet = parts.into_iter().map(|part| cidr_of(universe, part)).collect();
+            ledger.set_carried(&node, carried.clone());
+            prop_assert_eq!(ledger.carried(&node), Some(&carried).filter(|carried| !carried.is_empty()));
+            model.carried.insert(node, carried);
         }
         Step::Grant(pool, mine) => {
             let claims: Vec<Cidr> = model
                 .taken
                 .iter()
-                .filter(|(_, taker)| *taker == Taker::Claim)
+                .filter(|(_, occupant)| *occupant == Occupant::Claim)
                 .map(|(cidr, _)| *cidr)
                 .collect();
             let mine: Vec<Cidr> =
                 mine.iter().filter(|_| !claims.is_empty()).map(|index| *index.get(&claims)).collect();
             let names: Vec<_> = model.pools.keys().cloned().collect();
             let name = pool.get(&names);
-            let space = ledger.space(name, universe.family()).unwrap();
+            let space = ledger.free_blocks(name, universe.family()).unwrap();
             if let Some(block) = space.candidates(&mine).next() {
                 // Never overlapping: whatever was granted before, and by whichever pool.
                 prop_assert!(!model.is_taken(block), "{} is taken", block);
                 prop_assert_eq!(ledger.overlapping_claims(block).next(), None);
-                ledger.take(block, Taker::Claim);
-                model.taken.insert((block, Taker::Claim));
+                ledger.take(block, Occupant::Claim);
+                model.taken.insert((block, Occupant::Claim));
             }
         }
         Step::Pools(parts) => {
@@ -308,9 +310,9 @@ fn apply(ledger: &mut Ledger, model: &mut Model, universe: Cidr, step: Step) -> 
 /// Every pool's free blocks, counts and order of offers are those of the model: nothing overlaps, nothing is lost.
 fn compare_all(ledger: &Ledger, model: &Model, universe: Cidr, mine: &[Cidr]) -> Result<(), TestCaseError> {
     for pool in model.pools.values() {
-        let space = ledger.space(&pool.name, universe.family()).unwrap();
+        let space = ledger.free_blocks(&pool.name, universe.family()).unwrap();
         let free = model.free(universe, pool);
-        prop_assert_eq!(&space.free_blocks().collect::<Vec<_>>(), &free);
+        prop_assert_eq!(&space.iter().collect::<Vec<_>>(), &free);
         let counts = ledger.counts(&pool.name, universe.family());
         let total = model.total(universe, pool);
         prop_assert_eq!(counts, Some(Counts { total, free: free.len() as u128 }));
@@ -345,11 +347,11 @@ proptest! {
 
         // A restart: the same objects, seen in another order, give the same ledger.
         let mut rebuilt = Ledger::new();
-        for (node, standing) in model.standing.iter().rev() {
-            rebuilt.set_standing(node, standing.clone());
+        for (node, carried) in model.carried.iter().rev() {
+            rebuilt.set_carried(node, carried.clone());
         }
-        for (cidr, taker) in model.taken.iter().rev() {
-            rebuilt.take(*cidr, taker.clone());
+        for (cidr, occupant) in model.taken.iter().rev() {
+            rebuilt.take(*cidr, occupant.clone());
         }
         rebuilt.set_pools(&model.pools, &model.reserved);
         prop_assert_eq!(&rebuilt, &ledger);
@@ -360,7 +362,7 @@ proptest! {
         universe in universe(),
         pools in proptest::collection::vec(pool_parts(), 1..4),
         steps in proptest::collection::vec(step(), 0..20),
-        taken in proptest::collection::vec((part(), taker()), 1..8),
+        taken in proptest::collection::vec((part(), occupant()), 1..8),
     ) {
         let (mut ledger, mut model) = (Ledger::new(), Model::default());
         apply(&mut ledger, &mut model, universe, Step::Pools(pools))?;
@@ -369,15 +371,15 @@ proptest! {
         }
         let before = ledger.clone();
         let mut noted = Vec::new();
-        for (part, taker) in taken {
+        for (part, occupant) in taken {
             let cidr = cidr_of(universe, part);
-            if ledger.take(cidr, taker.clone()) {
-                noted.push((cidr, taker));
+            if ledger.take(cidr, occupant.clone()) {
+                noted.push((cidr, occupant));
             }
         }
         // In the order in which they were taken, not in reverse: the order must not matter.
-        for (cidr, taker) in noted {
-            prop_assert!(ledger.release(cidr, &taker));
+        for (cidr, occupant) in noted {
+            prop_assert!(ledger.release(cidr, &occupant));
         }
         prop_assert_eq!(ledger, before);
     }
@@ -393,8 +395,8 @@ fn cidr(text: &str) -> Cidr {
 
 /// Renders the free blocks of a pool.
 fn free(ledger: &Ledger, pool: &str) -> String {
-    let space = ledger.space(&pool.into(), Family::V4).unwrap();
-    space.free_blocks().map(|block| block.to_string()).collect::<Vec<_>>().join(" ")
+    let space = ledger.free_blocks(&pool.into(), Family::V4).unwrap();
+    space.iter().map(|block| block.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -420,7 +422,7 @@ fn the_older_pool_keeps_the_whole_of_its_ranges() {
     ledger.set_pools(&pools([newcomer]), []);
     assert_eq!(ledger.overlaps(&"newcomer".into()), []);
     assert_eq!(ledger.counts(&"newcomer".into(), Family::V4), Some(Counts { total: 6, free: 6 }));
-    assert_eq!(ledger.space(&"older".into(), Family::V4), None);
+    assert_eq!(ledger.free_blocks(&"older".into(), Family::V4), None);
 }
 
 /// Trap 18: a pool that can't be read keeps its age and its ranges, and takes nothing from an older one.
@@ -436,17 +438,17 @@ fn the_ranges_of_a_pool_that_cannot_be_read_are_kept_from_younger_ones_only() {
         cidrs: [cidr("10.0.0.0/25")].into(),
     };
     let mut before = Ledger::new();
-    before.take(cidr("10.0.0.64/27"), Taker::Claim);
+    before.take(cidr("10.0.0.64/27"), Occupant::Claim);
     before.set_pools(&pools([oldest.clone(), invalid.clone(), youngest.clone()]), []);
     let mut ledger = before.clone();
     ledger.set_pools(&pools([oldest.clone(), youngest.clone()]), [&reserved]);
     assert_eq!(free(&ledger, "oldest"), "10.0.0.0/27 10.0.0.32/27");
-    assert_eq!(ledger.space(&"invalid".into(), Family::V4), None);
+    assert_eq!(ledger.free_blocks(&"invalid".into(), Family::V4), None);
     assert_eq!(free(&ledger, "youngest"), "10.0.0.128/27 10.0.0.160/27 10.0.0.192/27 10.0.0.224/27");
     assert_eq!(ledger.overlaps(&"youngest".into()), before.overlaps(&"youngest".into()));
     // What nobody holds any more stays reserved, and is the pool's when it can be read again.
-    ledger.release(cidr("10.0.0.64/27"), &Taker::Claim);
-    ledger.take(cidr("10.0.0.64/27"), Taker::Claim);
+    ledger.release(cidr("10.0.0.64/27"), &Occupant::Claim);
+    ledger.take(cidr("10.0.0.64/27"), Occupant::Claim);
     assert_eq!(ledger.check(&pools([oldest.clone(), youngest.clone()]), [&reserved]), []);
     ledger.set_pools(&pools([oldest, invalid, youngest]), []);
     assert_eq!(ledger, before);
@@ -457,12 +459,12 @@ fn a_block_held_in_a_range_that_gives_out_no_more_still_counts() {
     let mut cordoned = pool("a", 27, &["10.0.0.0/26", "10.0.0.64/26"]);
     let mut ledger = Ledger::new();
     ledger.set_pools(&pools([cordoned.clone()]), []);
-    ledger.take(cidr("10.0.0.64/27"), Taker::Claim);
+    ledger.take(cidr("10.0.0.64/27"), Occupant::Claim);
     assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 4, free: 3 }));
     cordoned.families.get_mut(&Family::V4).unwrap().cidrs.insert(cidr("10.0.0.64/26"), RangeState::Cordoned);
     ledger.set_pools(&pools([cordoned]), []);
     assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 3, free: 2 }));
-    ledger.release(cidr("10.0.0.64/27"), &Taker::Claim);
+    ledger.release(cidr("10.0.0.64/27"), &Occupant::Claim);
     assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 2, free: 2 }));
 }
 
@@ -471,12 +473,12 @@ fn nothing_is_free_while_a_claim_passes_from_pending_to_held() {
     let block = cidr("10.0.0.0/27");
     let mut ledger = Ledger::new();
     ledger.set_pools(&pools([pool("a", 27, &["10.0.0.0/26"])]), []);
-    ledger.take(block, Taker::Pending);
-    ledger.take(block, Taker::Claim);
+    ledger.take(block, Occupant::Pending);
+    ledger.take(block, Occupant::Claim);
     assert_eq!(ledger.overlapping_claims(cidr("10.0.0.0/8")).collect::<Vec<_>>(), [block]);
-    ledger.release(block, &Taker::Pending);
-    ledger.take(cidr("10.0.0.4/30"), Taker::Standing("n".into()));
-    ledger.release(block, &Taker::Claim);
+    ledger.release(block, &Occupant::Pending);
+    ledger.take(cidr("10.0.0.4/30"), Occupant::Carried("n".into()));
+    ledger.release(block, &Occupant::Claim);
     assert_eq!(free(&ledger, "a"), "10.0.0.32/27");
 }
 
@@ -486,7 +488,7 @@ fn the_check_names_what_is_wrong() {
     let (block, node) = (cidr("10.0.0.0/27"), NodeName::from("n"));
     let mut sound = Ledger::new();
     sound.set_pools(&pools, []);
-    sound.set_standing(&node, AddressSet::from_iter([block]));
+    sound.set_carried(&node, AddressSet::from_iter([block]));
     let check = |damage: fn(&mut Ledger), expected: &str| {
         let mut ledger = sound.clone();
         damage(&mut ledger);
@@ -496,19 +498,19 @@ fn the_check_names_what_is_wrong() {
     check(|_| {}, "");
     check(
         |ledger| {
-            let space = ledger.space_mut(&"a".into(), Family::V4).unwrap();
+            let space = ledger.free_blocks_mut(&"a".into(), Family::V4).unwrap();
             space.vacate(cidr("10.0.0.0/27"), std::iter::empty());
         },
         "ipv4 of pool a: a block counts as free that is taken",
     );
     check(
         |ledger| {
-            ledger.space_mut(&"a".into(), Family::V4).unwrap().occupy(cidr("10.0.0.32/27"));
+            ledger.free_blocks_mut(&"a".into(), Family::V4).unwrap().occupy(cidr("10.0.0.32/27"));
         },
         "ipv4 of pool a: a block counts as taken that is free",
     );
     check(
-        |ledger| ledger.space_mut(&"a".into(), Family::V4).unwrap().hold(cidr("10.0.0.0/27")),
+        |ledger| ledger.free_blocks_mut(&"a".into(), Family::V4).unwrap().hold(cidr("10.0.0.0/27")),
         "ipv4 of pool a: the order of the free blocks is not what they imply",
     );
     check(
@@ -517,7 +519,7 @@ fn the_check_names_what_is_wrong() {
     );
     check(
         |ledger| {
-            ledger.standing.clear();
+            ledger.carried.clear();
         },
         "what is noted for CiliumNode n is not what is taken for it",
     );

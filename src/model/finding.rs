@@ -30,7 +30,7 @@ stable_names! {
         /// A claim overlaps something else, and is not published.
         Overlap,
         /// Two claims that overlap both stand on their CiliumNodes.
-        BothStand,
+        BothCarried,
         /// Somebody deletes a claim that a node has.
         ClaimBeingDeleted,
         /// A node asks for more than its first pool allows it.

@@ -81,7 +81,7 @@ pub struct CiliumNode {
 
 /// What a CiliumNode showed that is gone, for the one after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct FormerCarrier {
     /// Its podCIDRs, in their order.
     pub pod_cidrs: Vec<Cidr>,
     /// The entries of its pool that had an owner.
@@ -100,7 +100,7 @@ pub struct Malformed {
 impl CiliumNode {
     /// Every address that lies on it in any way: safety rule 6 takes all of them.
     #[must_use]
-    pub fn standing(&self) -> AddressSet {
+    pub fn carried(&self) -> AddressSet {
         let mut standing: AddressSet = self.pod_cidrs.iter().copied().collect();
         standing.extend_with(&self.pool);
         // A mark on an address that is no node's, as a ping is, takes nothing.
@@ -115,7 +115,7 @@ impl CiliumNode {
 
     /// What of `cidr` is offered here: by prefixes that overlap it, or by addresses of it.
     #[must_use]
-    pub fn shown_in(&self, cidr: Cidr) -> AddressSet {
+    pub fn offered_in(&self, cidr: Cidr) -> AddressSet {
         let mut shown: AddressSet =
             self.pod_cidrs.iter().copied().filter(|standing| standing.overlaps(cidr)).collect();
         for (first, last) in self.pool.runs_within(cidr.first(), cidr.last()) {

@@ -1,7 +1,7 @@
 //! What the world is told: objects as watches and lists show them.
 //!
 //! A closed vocabulary. Whatever cannot be read is a value too ([`Unreadable`]), so that it can be taken into
-//! account and reported, and never stops the rest.
+//! block_event and reported, and never stops the rest.
 
 use std::collections::BTreeMap;
 

@@ -46,7 +46,7 @@ pub struct NodePlan {
     /// Why there is nothing to write, where there is something to wait for.
     pub waits_for: Option<WaitsFor>,
     /// Its claims that rest; from now on this process has seen them rest.
-    pub resting: Vec<Cidr>,
+    pub cooling: Vec<Cidr>,
     /// Whether its first set of blocks is incomplete and nothing can be done about it.
     pub incomplete: bool,
     /// Whether blocks of ours are published while its agent says nothing of their use.
@@ -76,7 +76,7 @@ impl NodePlan {
             findings: Vec::new(),
             wake: None,
             waits_for: None,
-            resting: Vec::new(),
+            cooling: Vec::new(),
             incomplete: false,
             use_unknown: false,
         }
@@ -107,7 +107,7 @@ pub enum PoolPlan {
     /// There is nothing to look at now.
     Unchanged,
     /// It was looked at, and says what is the case.
-    Shown,
+    UpToDate,
     /// It was looked at just now, or its writes fail; look again at that time.
     Later(Duration),
     /// Write this.

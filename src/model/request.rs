@@ -33,9 +33,9 @@ pub enum Write {
     /// Look whether a Node exists, consistently, now that its claims are known as of this revision.
     ReadNode(NodeName, Revision),
     /// Make a later version of a CiliumNode without changing what it says (safety rule 3).
-    Touch(Touch),
+    BumpVersion(BumpVersion),
     /// Ask an agent what it uses.
-    Ping(Ping),
+    UsageProbe(UsageProbe),
     /// Create a CiliumNode before its agent does.
     CreateCiliumNode(NewCiliumNode),
     /// Write the status of a pool.
@@ -80,7 +80,7 @@ pub enum ClaimChange {
 
 /// A later version of a CiliumNode.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Touch {
+pub struct BumpVersion {
     /// The node.
     pub node: NodeName,
     /// The uid of the version that is replaced.
@@ -93,7 +93,7 @@ pub struct Touch {
 
 /// A question to an agent (`docs/cilium.md`, Ping), or its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ping {
+pub struct UsageProbe {
     /// The node.
     pub node: NodeName,
     /// The uid of the version that it was decided on.
@@ -101,17 +101,17 @@ pub struct Ping {
     /// That version.
     pub revision: Revision,
     /// Whether it is asked or cleared.
-    pub step: PingStep,
+    pub step: ProbeStep,
 }
 
-impl Ping {
+impl UsageProbe {
     /// The address that is marked: one that is in no pool.
     pub const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 }
 
-/// A step of a ping.
+/// A step of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PingStep {
+pub enum ProbeStep {
     /// The mark is set.
     Ask,
     /// The answered mark is removed.
@@ -220,8 +220,8 @@ impl Write {
             Self::UpdateClaim(update) => ObjectKey::Claim(update.cidr),
             Self::Publish(publication) => ObjectKey::CiliumNode(publication.node.clone()),
             Self::ReadCiliumNode(node) => ObjectKey::CiliumNode(node.clone()),
-            Self::Touch(touch) => ObjectKey::CiliumNode(touch.node.clone()),
-            Self::Ping(ping) => ObjectKey::CiliumNode(ping.node.clone()),
+            Self::BumpVersion(bump) => ObjectKey::CiliumNode(bump.node.clone()),
+            Self::UsageProbe(probe) => ObjectKey::CiliumNode(probe.node.clone()),
             Self::CreateCiliumNode(new) => ObjectKey::CiliumNode(new.node.clone()),
             Self::ConfirmClaims(node) => ObjectKey::ClaimsOf(node.clone()),
             Self::ReadNode(node, _) => ObjectKey::Node(node.clone()),
@@ -241,8 +241,8 @@ impl Write {
             | Self::ReadNode(node, _) => Some(node),
             Self::Publish(publication) => Some(&publication.node),
             Self::UpdateClaim(update) => Some(&update.node),
-            Self::Touch(touch) => Some(&touch.node),
-            Self::Ping(ping) => Some(&ping.node),
+            Self::BumpVersion(bump) => Some(&bump.node),
+            Self::UsageProbe(probe) => Some(&probe.node),
             Self::CreateCiliumNode(new) => Some(&new.node),
             Self::PoolStatus(_) | Self::PoolFinalizers(_) => None,
         }
@@ -255,8 +255,8 @@ impl Write {
             Self::CreateClaim(_)
             | Self::Publish(_)
             | Self::UpdateClaim(_)
-            | Self::Touch(_)
-            | Self::Ping(_)
+            | Self::BumpVersion(_)
+            | Self::UsageProbe(_)
             | Self::CreateCiliumNode(_)
             | Self::PoolStatus(_)
             | Self::PoolFinalizers(_) => Effect::Write,
@@ -269,7 +269,7 @@ impl Write {
     /// Whether what was found shows what this write was to bring about. For a write without an answer: it may have been
     /// applied all the same.
     #[must_use]
-    pub fn is_shown_by(&self, found: &Seen) -> bool {
+    pub fn took_effect_in(&self, found: &Seen) -> bool {
         match (self, found) {
             (Self::CreateClaim(new), Seen::Claim(found)) => {
                 found.node == new.node && found.node_uid == new.node_uid
@@ -301,8 +301,8 @@ impl Write {
                 | Self::ReadClaim(..)
                 | Self::ReadCiliumNode(_)
                 | Self::ReadNode(..)
-                | Self::Touch(_)
-                | Self::Ping(_)
+                | Self::BumpVersion(_)
+                | Self::UsageProbe(_)
                 | Self::CreateCiliumNode(_)
                 | Self::PoolStatus(_)
                 | Self::PoolFinalizers(_),
@@ -349,10 +349,10 @@ impl fmt::Display for Write {
             }
             Self::ReadCiliumNode(node) => write!(f, "read whether ciliumnode {node} exists"),
             Self::ReadNode(node, _) => write!(f, "read whether node {node} exists"),
-            Self::Touch(touch) => write!(f, "make a later version of ciliumnode {}", touch.node),
-            Self::Ping(ping) => match ping.step {
-                PingStep::Ask => write!(f, "ask the agent of node {} what it uses", ping.node),
-                PingStep::Clear => write!(f, "clear the answered question on ciliumnode {}", ping.node),
+            Self::BumpVersion(bump) => write!(f, "make a later version of ciliumnode {}", bump.node),
+            Self::UsageProbe(probe) => match probe.step {
+                ProbeStep::Ask => write!(f, "ask the agent of node {} what it uses", probe.node),
+                ProbeStep::Clear => write!(f, "clear the answered question on ciliumnode {}", probe.node),
             },
             Self::CreateCiliumNode(new) => write!(f, "create ciliumnode {}", new.node),
             Self::PoolStatus(write) => write!(f, "write the status of pool {}", write.pool),
@@ -393,7 +393,7 @@ pub enum Answer {
     /// It was applied; a read was answered.
     Done,
     /// The object is not as it was when the write was decided.
-    Moved(String),
+    Conflict(String),
     /// The server refused it, and said why. Asked to wait, for so long.
     Refused(String, Option<Duration>),
     /// No answer that says whether it was applied; the object was read since.

@@ -13,7 +13,7 @@ pub const MAX_COUNT: u64 = (1 << 53) - 1;
 
 /// A count as it is shown.
 #[must_use]
-pub fn shown_count(count: u128) -> u64 {
+pub fn capped_count(count: u128) -> u64 {
     u64::try_from(count).unwrap_or(MAX_COUNT).min(MAX_COUNT)
 }
 

@@ -31,7 +31,7 @@ impl<T: Ord> PrefixIndex<T> {
     pub fn insert(&mut self, cidr: Cidr, item: T) -> bool {
         let items = self.entries.entry(cidr).or_insert_with(|| {
             *self.lengths.entry(cidr.same_size_at(0)).or_default() += 1;
-            // Nearly every prefix has one taker, and a growing list would make room for four.
+            // Nearly every prefix has one occupant, and a growing list would make room for four.
             Vec::with_capacity(1)
         });
         match items.binary_search(&item) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::View;
-use crate::ledger::Taker;
+use crate::ledger::Occupant;
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{PoolName, Uid};
@@ -97,7 +97,7 @@ impl<'a> View<'a> {
     }
 
     /// The claim of a block that stands and has none: nobody knows where else it has stood.
-    fn claim_of_standing(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Write {
+    fn claim_of_carried(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Write {
         Write::CreateClaim(self.new_claim(cidr, pool, withheld, None, now))
     }
 
@@ -129,10 +129,10 @@ impl<'a> View<'a> {
     /// Claims that are lost, because somebody removed their finalizer and deleted them: those that this process saw
     /// vanish, and those whose blocks stand on this CiliumNode, with addresses in its pool. They are the node's, and
     /// nobody else can have them.
-    pub(super) fn lost_claims(&self, now: Now) -> Vec<Write> {
+    pub(super) fn recreate_lost_claims(&self, now: Now) -> Vec<Write> {
         let vanished: Vec<Write> = self
             .world
-            .vanished_of(&self.node.name)
+            .lost_claims_of(&self.node.name)
             .filter_map(|vanished| vanished.claim.as_ref())
             .filter(|claim| self.world.claim(claim.cidr).is_none())
             .map(|claim| self.claim_again(claim, now))
@@ -140,14 +140,13 @@ impl<'a> View<'a> {
         if !vanished.is_empty() {
             return vanished;
         }
-        let is_lost =
-            |cidr: &Cidr| {
-                self.world.claim(*cidr).is_none()
+        let is_lost = |cidr: &Cidr| {
+            self.world.claim(*cidr).is_none()
                     && self.cilium_node.pool.intersects(*cidr)
                     && self.world.ledger().overlapping(*cidr).all(
-                        |(_, taker)| matches!(taker, Taker::Standing(holder) if *holder == self.node.name),
+                        |(_, occupant)| matches!(occupant, Occupant::Carried(holder) if *holder == self.node.name),
                     )
-            };
+        };
         self.cilium_node
             .pod_cidrs
             .iter()
@@ -158,7 +157,7 @@ impl<'a> View<'a> {
                 for (first, last) in self.cilium_node.pool.runs_within(cidr.first(), cidr.last()) {
                     withheld.remove_run(first, last);
                 }
-                Some(self.claim_of_standing(*cidr, &pool.name, withheld, now))
+                Some(self.claim_of_carried(*cidr, &pool.name, withheld, now))
             })
             .collect()
     }
@@ -197,7 +196,7 @@ impl<'a> View<'a> {
     fn pick(&self, growth: &Growth<'_>, max_addresses: u128) -> Result<(Cidr, &'a Pool, u128), Unmet> {
         let (mut too_large, mut exhausted) = (false, false);
         for pool in self.world.pools_of(&self.node.name) {
-            let Some(space) = self.world.ledger().space(&pool.name, growth.family) else {
+            let Some(space) = self.world.ledger().free_blocks(&pool.name, growth.family) else {
                 continue;
             };
             let mut candidates = space.candidates(&growth.blocks).take(MOST_REFUSALS).peekable();
@@ -206,7 +205,7 @@ impl<'a> View<'a> {
                 exhausted = true;
             }
             for cidr in candidates {
-                if self.world.in_flight(&ObjectKey::Claim(cidr)) {
+                if self.world.is_in_flight(&ObjectKey::Claim(cidr)) {
                     // An answer about the block that was there before is still to come.
                     continue;
                 }

@@ -25,7 +25,7 @@ use crate::model::names::{NodeName, Revision};
 use crate::model::node::ReleaseMark;
 use crate::model::observation::Kind;
 use crate::model::plan::NodePlan;
-use crate::model::request::{ClaimChange, ClaimUpdate, Presence, Touch, Write};
+use crate::model::request::{BumpVersion, ClaimChange, ClaimUpdate, Presence, Write};
 use crate::model::time::Now;
 use crate::world::{KnownClaim, World};
 
@@ -33,7 +33,7 @@ use crate::world::{KnownClaim, World};
 /// wait for each other.
 const INCOMPLETE_FOR: Duration = Duration::from_secs(30);
 /// How long this process must have seen a block rest, where the pool does not say less: `since` is another's clock.
-const SEEN_RESTING: Duration = Duration::from_secs(30);
+const SEEN_COOLING: Duration = Duration::from_secs(30);
 /// How long blocks rest whose pool is gone, or is going and can't be read: the defaults of the API.
 const DEFAULT_REUSE_AFTER: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
@@ -44,7 +44,7 @@ pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
     // What a vanished claim of a lost node left behind is known only from a version of its CiliumNode that is later
     // than that. A living node gets such a claim back (`growth`).
     if world.node(&name).is_none()
-        && let Some(latest) = world.vanished_of(&name).map(|vanished| vanished.at).max()
+        && let Some(latest) = world.lost_claims_of(&name).map(|vanished| vanished.at).max()
     {
         plan.writes.extend(later_version(world, &name, latest));
     }
@@ -118,15 +118,15 @@ fn presence(world: &World, plan: &mut NodePlan, claim: &Claim) -> Option<Presenc
 /// Of two claims that overlap the one that can't be in use gives way; of two of which neither can be, the one with the
 /// larger name; where both may be none moves (safety rule 2).
 fn yields_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> bool {
-    let stands = world.stands(claim);
+    let stands = world.is_carried(claim);
     for other in world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
         let Some(other) = world.claim(other).map(|known| &known.claim) else {
             continue;
         };
-        let other_stands = world.stands(other);
+        let other_stands = world.is_carried(other);
         if stands && other_stands && other.node != claim.node {
             plan.findings.push(Finding::new(
-                FindingKind::BothStand,
+                FindingKind::BothCarried,
                 Kind::Claim,
                 &claim.cidr.object_name(),
                 format!(
@@ -157,7 +157,7 @@ fn may_be_in_use(world: &World, claim: &Claim) -> bool {
     world.cilium_node(&claim.node).is_none_or(|cilium_node| {
         claim.state == ClaimState::Draining
             || claim.created_for.as_ref() != Some(&cilium_node.uid)
-            || world.stands(claim)
+            || world.is_carried(claim)
             || world.is_used(claim)
     })
 }
@@ -178,7 +178,7 @@ fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now
         },
         // Whoever began to give it back had not seen it standing.
         (Some(Reason::Unused), Some(node)) => Some(node).filter(|_| may_be_in_use(world, claim)),
-        (Some(Reason::Reclaimed) | None, Some(node)) => Some(node).filter(|_| world.stands(claim)),
+        (Some(Reason::Reclaimed) | None, Some(node)) => Some(node).filter(|_| world.is_carried(claim)),
     };
     if let Some(node) = returned {
         plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
@@ -213,7 +213,7 @@ enum Absence {
 fn absence(world: &World, claim: &Claim) -> Absence {
     match world.cilium_node(&claim.node) {
         None if world.absent_as_of(&claim.node) >= claim.revision => Absence::Proven,
-        Some(_) if world.stands(claim) => Absence::NotYet,
+        Some(_) if world.is_carried(claim) => Absence::NotYet,
         Some(cilium_node) if cilium_node.revision > claim.revision => Absence::Proven,
         None | Some(_) => {
             later_version(world, &claim.node, claim.revision).map_or(Absence::NotYet, Absence::Provable)
@@ -229,7 +229,7 @@ fn later_version(world: &World, node: &NodeName, later_than: Revision) -> Option
     // A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers).
     let asked = cilium_node.marks.values().any(|mark| *mark == ReleaseMark::Marked);
     (!asked).then(|| {
-        Write::Touch(Touch {
+        Write::BumpVersion(BumpVersion {
             node: node.clone(),
             uid: cilium_node.uid.clone(),
             revision: cilium_node.revision,
@@ -255,16 +255,16 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) 
             Some(Presence::Is(_) | Presence::Unreadable) | None => return,
         }
     }
-    plan.resting.push(claim.cidr);
-    let Some(rest) = rest_of(world, claim) else {
+    plan.cooling.push(claim.cidr);
+    let Some(rest) = cooling_time_of(world, claim) else {
         return;
     };
-    let seen = world.resting_since(claim.cidr).unwrap_or(now.uptime);
+    let seen = world.cooling_since(claim.cidr).unwrap_or(now.uptime);
     let rested =
         u64::try_from(now.wall.saturating_sub(claim.since)).map_or(Duration::ZERO, Duration::from_millis);
     // A `since` in the future is a clock that was wrong: no block rests for longer than this process sees it rest.
     let by_clock = (now.uptime + rest.saturating_sub(rested)).min(seen + rest);
-    let due = by_clock.max(seen + rest.min(SEEN_RESTING));
+    let due = by_clock.max(seen + rest.min(SEEN_COOLING));
     if due <= now.uptime {
         plan.writes.push(update(claim, now, ClaimChange::Delete));
     } else {
@@ -274,7 +274,7 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) 
 
 /// How long a block has to rest, by its own pool; `None` until that can be read again. One that is being deleted is not
 /// waited for: it would stay until somebody mends what nobody wants any more.
-fn rest_of(world: &World, claim: &Claim) -> Option<Duration> {
+fn cooling_time_of(world: &World, claim: &Claim) -> Option<Duration> {
     let pool = world.pool(&claim.pool);
     if pool.is_none() && world.pool_object(&claim.pool).is_some_and(|object| !object.deleting) {
         return None;

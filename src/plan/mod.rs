@@ -135,7 +135,7 @@ impl<'a> View<'a> {
         let publishable = self.publishable(&mut plan.findings);
         // What the node has is known only when these are its claims again; and an agent that finds a part of its blocks
         // restores a part of its pods.
-        plan.writes = self.lost_claims(now);
+        plan.writes = self.recreate_lost_claims(now);
         if !plan.writes.is_empty() {
             return;
         }
@@ -187,7 +187,7 @@ impl<'a> View<'a> {
         self.world
             .claims_of(&self.node.name)
             .filter(|known| {
-                self.world.stands(&known.claim) || may_publish(self.world, self.node, known).is_ok()
+                self.world.is_carried(&known.claim) || may_publish(self.world, self.node, known).is_ok()
             })
             .map(|known| &known.claim)
             .filter(|claim| claim.is_published_state())

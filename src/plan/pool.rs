@@ -23,7 +23,7 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     let Some(object) = world.pool_object(name) else {
         return PoolPlan::Unchanged;
     };
-    if world.settings().is_none() || world.in_flight(&ObjectKey::Pool(name.clone())) {
+    if world.settings().is_none() || world.is_in_flight(&ObjectKey::Pool(name.clone())) {
         // The mode, or the answer, puts the pool on the agenda again.
         return PoolPlan::Unchanged;
     }
@@ -45,7 +45,7 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     }
     let status = status(world, object);
     if status == object.status {
-        return PoolPlan::Shown;
+        return PoolPlan::UpToDate;
     }
     let transitions = status
         .conditions

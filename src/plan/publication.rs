@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Policy, View};
-use crate::ledger::Taker;
+use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::node::{Node, ReleaseMark};
 use crate::model::observation::Kind;
 use crate::model::plan::{NodePlan, WaitsFor};
-use crate::model::request::{Ping, PingStep, Write};
+use crate::model::request::{ProbeStep, UsageProbe, Write};
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
 use crate::plan::demand::MINIMUM_FOR_START;
@@ -19,7 +19,7 @@ use crate::world::{KnownClaim, World};
 
 /// How long an agent may say nothing of its use before it is asked. A starting agent writes it within two of its
 /// update periods of 15 s (`docs/cilium.md`, Use).
-const SILENCE_BEFORE_PING: Duration = Duration::from_secs(30);
+const SILENCE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 
 impl<'a> View<'a> {
     /// The claims that may stand on the CiliumNode; findings tell about the others.
@@ -29,11 +29,11 @@ impl<'a> View<'a> {
             match may_publish(self.world, self.node, known) {
                 Ok(()) => publishable.push(known),
                 Err(NotPublishable::State | NotPublishable::OtherNodeObject) => {}
-                Err(NotPublishable::Overlaps(other, taker)) => findings.push(Finding::new(
+                Err(NotPublishable::Overlaps(other, occupant)) => findings.push(Finding::new(
                     FindingKind::Overlap,
                     Kind::Claim,
                     &known.claim.cidr.object_name(),
-                    format!("{other} overlaps it ({taker}); nothing more of it is published"),
+                    format!("{other} overlaps it ({occupant}); nothing more of it is published"),
                 )),
             }
         }
@@ -43,7 +43,7 @@ impl<'a> View<'a> {
     /// The patch that shows `publishable`, or the read that has to come first (safety rule 4).
     pub(super) fn publish(&self, plan: &mut NodePlan, publishable: &[&KnownClaim], policy: Policy, now: Now) {
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
-        let before = self.world.shown_before(&self.node.name);
+        let before = self.world.former_carrier(&self.node.name);
         let Some(publication) = projection::difference(self.cilium_node, &claims, self.settings, before)
         else {
             return;
@@ -92,23 +92,23 @@ impl<'a> View<'a> {
     /// in the same update (`docs/cilium.md`, Ping). Without it a full node whose CiliumNode was created anew would
     /// never grow: its agent writes its use at the next change only, and nothing can change.
     pub(super) fn ask_for_use(&self, plan: &mut NodePlan, policy: Policy, now: Now) {
-        let step = match self.cilium_node.marks.get(&Ping::ADDRESS) {
-            Some(ReleaseMark::DoNotRelease) => PingStep::Clear,
+        let step = match self.cilium_node.marks.get(&UsageProbe::ADDRESS) {
+            Some(ReleaseMark::DoNotRelease) => ProbeStep::Clear,
             None if plan.use_unknown => {
                 let since =
                     self.serving().and_then(|serving| serving.use_unknown_since).unwrap_or(now.uptime);
-                if since + SILENCE_BEFORE_PING > now.uptime {
-                    plan.wake_at(since + SILENCE_BEFORE_PING);
+                if since + SILENCE_BEFORE_PROBE > now.uptime {
+                    plan.wake_at(since + SILENCE_BEFORE_PROBE);
                     return;
                 }
-                PingStep::Ask
+                ProbeStep::Ask
             }
             Some(_) | None => return,
         };
         if self.is_too_soon(plan, policy, now) {
             return;
         }
-        plan.writes.push(Write::Ping(Ping {
+        plan.writes.push(Write::UsageProbe(UsageProbe {
             node: self.node.name.clone(),
             uid: self.cilium_node.uid.clone(),
             revision: self.cilium_node.revision,
@@ -140,13 +140,13 @@ pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(),
     if claim.node_uid != node.uid {
         return Err(NotPublishable::OtherNodeObject);
     }
-    let foreign = world.ledger().overlapping(claim.cidr).find(|(cidr, taker)| match taker {
-        Taker::Claim | Taker::Pending => *cidr != claim.cidr,
-        Taker::Standing(holder) => *holder != node.name,
-        Taker::Vanished(_) | Taker::Unreadable(_) => true,
+    let foreign = world.ledger().overlapping(claim.cidr).find(|(cidr, occupant)| match occupant {
+        Occupant::Claim | Occupant::Pending => *cidr != claim.cidr,
+        Occupant::Carried(holder) => *holder != node.name,
+        Occupant::LostClaim(_) | Occupant::Unreadable(_) => true,
     });
     match foreign {
         None => Ok(()),
-        Some((cidr, taker)) => Err(NotPublishable::Overlaps(cidr, taker.to_string())),
+        Some((cidr, occupant)) => Err(NotPublishable::Overlaps(cidr, occupant.to_string())),
     }
 }

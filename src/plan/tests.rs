@@ -18,7 +18,7 @@ use crate::model::plan::NodePlan;
 use crate::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
-use crate::model::request::{Answer, Effect, ObjectKey, Outcome, Ping, Presence, Seen, Write};
+use crate::model::request::{Answer, Effect, ObjectKey, Outcome, Presence, Seen, UsageProbe, Write};
 use crate::model::status::PoolStatus;
 use crate::model::time::Now;
 use crate::net::addresses::AddressSet;
@@ -208,8 +208,8 @@ fn cilium_node(words: &[&str]) -> Object {
         count => Some(pool.iter().take(count.map_or(0, |count| count.parse().unwrap())).collect()),
     };
     let marks = match words.iter().find_map(|word| word.strip_prefix("ping=")) {
-        Some("marked") => [(Ping::ADDRESS, ReleaseMark::Marked)].into(),
-        Some(_) => [(Ping::ADDRESS, ReleaseMark::DoNotRelease)].into(),
+        Some("marked") => [(UsageProbe::ADDRESS, ReleaseMark::Marked)].into(),
+        Some(_) => [(UsageProbe::ADDRESS, ReleaseMark::DoNotRelease)].into(),
         None => BTreeMap::new(),
     };
     Object::CiliumNode(CiliumNode {

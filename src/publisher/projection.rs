@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::model::claim::Claim;
-use crate::model::node::{CiliumNode, Settings, Shown};
+use crate::model::node::{CiliumNode, FormerCarrier, Settings};
 use crate::model::request::Publication;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -26,7 +26,7 @@ pub fn difference(
     cilium_node: &CiliumNode,
     claims: &[&Claim],
     settings: &Settings,
-    before: Option<&Shown>,
+    before: Option<&FormerCarrier>,
 ) -> Option<Publication> {
     let mut ordered = claims.to_vec();
     ordered.sort_by_key(|claim| publishing_order(claim, before));
@@ -71,7 +71,7 @@ pub fn difference(
 
 /// The order in which claims are appended: the oldest first, so that it can be found again from the objects when
 /// the CiliumNode has been lost.
-fn publishing_order(claim: &Claim, before: Option<&Shown>) -> (usize, i64, Cidr) {
+fn publishing_order(claim: &Claim, before: Option<&FormerCarrier>) -> (usize, i64, Cidr) {
     let place = before.and_then(|before| before.pod_cidrs.iter().position(|cidr| *cidr == claim.cidr));
     (place.unwrap_or(usize::MAX), claim.created, claim.cidr)
 }
@@ -152,7 +152,12 @@ mod tests {
         check_after(None, cilium_node, claims, expected);
     }
 
-    fn check_after(before: Option<&Shown>, cilium_node: &CiliumNode, claims: &[Claim], expected: &str) {
+    fn check_after(
+        before: Option<&FormerCarrier>,
+        cilium_node: &CiliumNode,
+        claims: &[Claim],
+        expected: &str,
+    ) {
         let settings = Settings { families: Family::ALL.into(), infrastructure: vec!["router", "health"] };
         let claims: Vec<&Claim> = claims.iter().collect();
         let shown =
@@ -217,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_ciliumnode_made_again_shows_what_the_one_before_did() {
-        let before = Shown {
+        let before = FormerCarrier {
             pod_cidrs: vec!["10.0.0.4/30".parse().unwrap(), "10.0.0.0/30".parse().unwrap()],
             owners: [("10.0.0.6".parse().unwrap(), "router".to_owned())].into(),
         };

@@ -20,7 +20,7 @@ stable_names! {
         /// A block of the Node overlaps something else, and is not published.
         Overlap,
         /// A block of the Node and an overlapping one of another Node both stand.
-        BothStand,
+        BothCarried,
         /// Somebody deletes a claim of the Node.
         ClaimBeingDeleted,
         /// The CiliumNode of the Node has an address or prefix that can't be read.
@@ -54,7 +54,7 @@ impl EventReason {
             | Self::NodeAtLimit
             | Self::NoPool
             | Self::Overlap
-            | Self::BothStand
+            | Self::BothCarried
             | Self::ClaimBeingDeleted
             | Self::MalformedCiliumNode
             | Self::MinAllocate
@@ -81,7 +81,7 @@ impl EventReason {
             Self::BlocksGivenBack => "Release",
             Self::NoCapacity | Self::NodeAtLimit | Self::NoPool => "Claim",
             Self::Overlap
-            | Self::BothStand
+            | Self::BothCarried
             | Self::ClaimBeingDeleted
             | Self::MalformedCiliumNode
             | Self::MinAllocate => "Plan",

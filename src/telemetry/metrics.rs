@@ -150,7 +150,7 @@ impl Metrics {
     pub fn write_ended(&self, kind: WriteKind, answer: &Answer, took: Duration) {
         let outcome = match answer {
             Answer::Done => "done",
-            Answer::Moved(_) => "moved",
+            Answer::Conflict(_) => "moved",
             Answer::Refused(..) => "refused",
             Answer::Unknown(_) => "unknown",
         };
@@ -317,8 +317,8 @@ impl From<&Write> for WriteKind {
             Write::CreateClaim(_) => "claim",
             Write::UpdateClaim(_) => "move_claim",
             Write::Publish(_) => "publish",
-            Write::Touch(_) => "touch",
-            Write::Ping(_) => "ping",
+            Write::BumpVersion(_) => "touch",
+            Write::UsageProbe(_) => "ping",
             Write::CreateCiliumNode(_) => "create_ciliumnode",
             Write::PoolStatus(_) => "pool_status",
             Write::PoolFinalizers(_) => "pool_finalizers",

@@ -14,7 +14,7 @@ use crate::world::World;
 
 /// A step in the life of one or more blocks of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Account {
+pub struct BlockEvent {
     /// What is done.
     pub step: Step,
     /// Why.
@@ -55,7 +55,7 @@ stable_names! {
         /// The node's use asks for more.
         Growth,
         /// The block stands on the node's CiliumNode, but had no claim that says so.
-        Standing,
+        Carried,
         /// A published block lacks addresses in the pool of the CiliumNode.
         MissingEntries,
         /// The Node came back.
@@ -67,7 +67,7 @@ stable_names! {
         /// It was never published.
         Unused,
         /// It has rested.
-        Rested,
+        Cooled,
     }
 }
 
@@ -83,7 +83,7 @@ impl From<Reason> for Cause {
 
 /// What `write` does, where it is a step in the life of a block.
 #[must_use]
-pub fn of(world: &World, write: &Write) -> Option<Account> {
+pub fn of(world: &World, write: &Write) -> Option<BlockEvent> {
     match write {
         Write::CreateClaim(claim) => Some(of_claim(world, claim)),
         Write::Publish(publication) => Some(of_publication(world, publication)),
@@ -92,20 +92,20 @@ pub fn of(world: &World, write: &Write) -> Option<Account> {
         | Write::ReadClaim(..)
         | Write::ReadCiliumNode(_)
         | Write::ReadNode(..)
-        | Write::Touch(_)
-        | Write::Ping(_)
+        | Write::BumpVersion(_)
+        | Write::UsageProbe(_)
         | Write::CreateCiliumNode(_)
         | Write::PoolStatus(_)
         | Write::PoolFinalizers(_) => None,
     }
 }
 
-fn of_claim(world: &World, claim: &NewClaim) -> Account {
+fn of_claim(world: &World, claim: &NewClaim) -> BlockEvent {
     let stands =
         world.cilium_node(&claim.node).is_some_and(|cilium_node| cilium_node.pod_cidrs.contains(&claim.cidr));
-    Account {
+    BlockEvent {
         step: Step::Claimed,
-        cause: if stands { Cause::Standing } else { grant(world, &claim.node) },
+        cause: if stands { Cause::Carried } else { grant(world, &claim.node) },
         node: claim.node.clone(),
         pools: vec![claim.pool.clone()],
         blocks: vec![claim.cidr],
@@ -113,7 +113,7 @@ fn of_claim(world: &World, claim: &NewClaim) -> Account {
     }
 }
 
-fn of_publication(world: &World, publication: &Publication) -> Account {
+fn of_publication(world: &World, publication: &Publication) -> BlockEvent {
     let (cause, blocks) = if publication.added.is_empty() {
         let touched = publication
             .pod_cidrs
@@ -126,7 +126,7 @@ fn of_publication(world: &World, publication: &Publication) -> Account {
     } else {
         (grant(world, &publication.node), publication.added.clone())
     };
-    Account {
+    BlockEvent {
         step: Step::Published,
         cause,
         node: publication.node.clone(),
@@ -136,14 +136,14 @@ fn of_publication(world: &World, publication: &Publication) -> Account {
     }
 }
 
-fn of_update(world: &World, update: &ClaimUpdate) -> Account {
+fn of_update(world: &World, update: &ClaimUpdate) -> BlockEvent {
     let claim = world.claim(update.cidr).map(|known| &known.claim);
     let reason = claim.and_then(|claim| claim.reason);
     let (step, cause) = match &update.change {
         ClaimChange::Hold(_) => (
             Step::Held,
             match reason {
-                Some(Reason::Unused | Reason::Reclaimed) => Cause::Standing,
+                Some(Reason::Unused | Reason::Reclaimed) => Cause::Carried,
                 Some(Reason::NodeGone) | None => Cause::NodeReturned,
             },
         ),
@@ -152,13 +152,13 @@ fn of_update(world: &World, update: &ClaimUpdate) -> Account {
         ClaimChange::Delete => (
             Step::Freed,
             if claim.is_some_and(|claim| claim.state == ClaimState::Cooling) {
-                Cause::Rested
+                Cause::Cooled
             } else {
                 Cause::Unused
             },
         ),
     };
-    Account {
+    BlockEvent {
         step,
         cause,
         node: update.node.clone(),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::names::{NodeName, PoolName};
-use crate::model::status::{FamilyCounts, NodeCounts, shown_count};
+use crate::model::status::{FamilyCounts, NodeCounts, capped_count};
 use crate::net::cidr::Family;
 use crate::world::{Serving, World};
 
@@ -116,7 +116,7 @@ impl Tally {
             let (blocks, free) = world
                 .ledger()
                 .counts(name, *family)
-                .map_or((0, 0), |counts| (shown_count(counts.total), shown_count(counts.free)));
+                .map_or((0, 0), |counts| (capped_count(counts.total), capped_count(counts.free)));
             (*family, FamilyCounts { blocks, free, ..FamilyCounts::default() })
         });
         Self { nodes: NodeCounts::default(), families: families.collect() }
@@ -143,8 +143,8 @@ impl Tally {
         let Some(cilium_node) = world.cilium_node(&claim.node) else {
             return;
         };
-        let published = shown_count(cilium_node.pool.count_in(claim.cidr));
-        let used = shown_count(cilium_node.used.as_ref().map_or(0, |used| used.count_in(claim.cidr)));
+        let published = capped_count(cilium_node.pool.count_in(claim.cidr));
+        let used = capped_count(cilium_node.used.as_ref().map_or(0, |used| used.count_in(claim.cidr)));
         counts.published += published;
         // An address that left the pool may be in use still.
         counts.used += used.min(published);
@@ -157,10 +157,10 @@ impl Tally {
         for (family, counts) in &mut self.families {
             let claimed = counts.held + counts.draining + counts.cooling;
             // A block that the pool does not cut any more may be held still.
-            counts.blocks = counts.blocks.max(shown_count(u128::from(claimed) + u128::from(counts.free)));
+            counts.blocks = counts.blocks.max(capped_count(u128::from(claimed) + u128::from(counts.free)));
             let unpublished = u128::from(counts.free).saturating_mul(pool.most_offered(*family));
             let unused = counts.published.saturating_sub(counts.used);
-            counts.addresses_free = shown_count(unpublished.saturating_add(u128::from(unused)));
+            counts.addresses_free = capped_count(unpublished.saturating_add(u128::from(unused)));
         }
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::watched::Meta;
 use crate::model::node::{CiliumNode, Malformed, Node, NodeAddress, ReleaseMark};
-use crate::model::request::{NewCiliumNode, Ping, PingStep, Publication, Touch};
+use crate::model::request::{BumpVersion, NewCiliumNode, ProbeStep, Publication, UsageProbe};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -127,25 +127,25 @@ pub fn merge_patch(publication: &Publication, managed_fields: ManagedFields) -> 
 
 /// A ping, or its end, as a merge patch of the status subresource.
 #[must_use]
-pub fn ping_patch(ping: &Ping) -> Value {
-    let mark = match ping.step {
-        PingStep::Ask => json!("marked-for-release"),
-        PingStep::Clear => Value::Null,
+pub fn usage_probe_patch(probe: &UsageProbe) -> Value {
+    let mark = match probe.step {
+        ProbeStep::Ask => json!("marked-for-release"),
+        ProbeStep::Clear => Value::Null,
     };
     json!({
-        "metadata": { "uid": ping.uid.as_str(), "resourceVersion": ping.revision.to_string() },
-        "status": { "ipam": { "release-ips": { Ping::ADDRESS.to_string(): mark } } },
+        "metadata": { "uid": probe.uid.as_str(), "resourceVersion": probe.revision.to_string() },
+        "status": { "ipam": { "release-ips": { UsageProbe::ADDRESS.to_string(): mark } } },
     })
 }
 
 /// A change that says nothing and only makes a later version of the CiliumNode.
 #[must_use]
-pub fn touch_patch(touch: &Touch) -> Value {
+pub fn bump_version_patch(bump: &BumpVersion) -> Value {
     json!({
         "metadata": {
-            "uid": touch.uid.as_str(),
-            "resourceVersion": touch.revision.to_string(),
-            "annotations": { "nodeipam.io/later-than": touch.later_than.to_string() },
+            "uid": bump.uid.as_str(),
+            "resourceVersion": bump.revision.to_string(),
+            "annotations": { "nodeipam.io/later-than": bump.later_than.to_string() },
         },
     })
 }

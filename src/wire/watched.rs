@@ -293,7 +293,7 @@ mod tests {
         let Object::CiliumNode(node) = object else { panic!("{object:?}") };
         let malformed: Vec<&str> = node.malformed.iter().map(|found| found.value.as_str()).collect();
         assert_eq!(malformed, ["::ffff:10.0.0.0/123", "::ffff:10.0.0.1", "::ffff:a00:2", "::ffff:10.0.0.3"]);
-        assert_eq!(format!("{:?}", node.standing()), "{10.0.0.0/27}");
+        assert_eq!(format!("{:?}", node.carried()), "{10.0.0.0/27}");
         assert_eq!(format!("{:?}", node.owners), r#"{10.0.0.1: "router"}"#);
         assert_eq!(format!("{:?}", node.marks), "{10.0.0.3: Released}");
     }

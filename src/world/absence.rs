@@ -2,11 +2,11 @@
 //!
 //! Keeps one invariant: a claim of which nobody can say how it went leaves its block taken.
 
-use super::{Vanished, World};
-use crate::ledger::Taker;
+use super::{LostClaim, World};
+use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::names::{NodeName, PoolName, Revision};
-use crate::model::node::{CiliumNode, Shown};
+use crate::model::node::{CiliumNode, FormerCarrier};
 use crate::model::observation::Kind;
 use crate::model::request::ObjectKey;
 use crate::net::cidr::Cidr;
@@ -37,7 +37,7 @@ impl World {
             // Known from an answer that may be newer than the list. If it is, the watch will show the claim; if it
             // is not, nothing ever will. A read tells.
             let cidr = known.claim.cidr;
-            self.agenda.doubt(cidr);
+            self.agenda.mark_unconfirmed(cidr);
             return;
         }
         self.observe_deletion(kind, name, at_most, Departure::Inferred);
@@ -54,7 +54,7 @@ impl World {
                 } else if let Some(unreadable) = self.unreadable(kind, name).cloned() {
                     // Whose it was could not be read, so it counts as that of a node that is gone.
                     for cidr in unreadable.addresses.cidrs() {
-                        self.vanish(&NodeName::from(""), cidr, revision, None);
+                        self.lose_claim(&NodeName::from(""), cidr, revision, None);
                     }
                 }
             }
@@ -69,12 +69,12 @@ impl World {
         self.mark_pools_of(name);
         self.presences.remove(name);
         self.nodes.remove(name);
-        self.shown_before.remove(name);
-        self.settle_vanished(name);
+        self.former_carrier.remove(name);
+        self.settle_lost_claims(name);
         self.absences.remove(name);
         self.selection.remove(name);
         self.set_own_addresses(Kind::Node, name, Vec::new());
-        self.restand(name);
+        self.update_carried(name);
         self.mark(name);
     }
 
@@ -86,14 +86,15 @@ impl World {
             self.remember(before);
         }
         self.set_own_addresses(Kind::CiliumNode, name, Vec::new());
-        self.restand(name);
+        self.update_carried(name);
         self.mark(name);
     }
 
     /// Keeps what a CiliumNode showed that is gone: the agent of a living Node goes on with it.
     pub(super) fn remember(&mut self, gone: CiliumNode) {
         if self.nodes.contains_key(&gone.name) && !gone.pod_cidrs.is_empty() {
-            self.shown_before.insert(gone.name, Shown { pod_cidrs: gone.pod_cidrs, owners: gone.owners });
+            self.former_carrier
+                .insert(gone.name, FormerCarrier { pod_cidrs: gone.pod_cidrs, owners: gone.owners });
         }
     }
 
@@ -115,16 +116,16 @@ impl World {
         };
         let (node, pool) = (known.claim.node.clone(), known.claim.pool.clone());
         let claim = known.claim.clone();
-        if how == Departure::Inferred || !may_vanish(&claim) {
-            self.vanish(&node, cidr, revision, Some(claim));
+        if how == Departure::Inferred || !may_be_deleted(&claim) {
+            self.lose_claim(&node, cidr, revision, Some(claim));
         }
         self.claims.remove(&cidr);
-        self.resting.remove(&cidr);
+        self.cooling.remove(&cidr);
         self.disown(&node, cidr);
         // Whatever of it still stands on the CiliumNode is entered before the claim goes.
-        self.restand(&node);
-        self.release(cidr, &Taker::Claim);
-        self.settle_vanished(&node);
+        self.update_carried(&node);
+        self.release(cidr, &Occupant::Claim);
+        self.settle_lost_claims(&node);
         self.mark(&node);
         self.agenda.mark_pool(&pool);
         self.wake_waiting();
@@ -142,7 +143,7 @@ impl World {
                 if let (false, Some(revision)) = (self.cilium_nodes.contains_key(name), revision) {
                     let known = self.absences.entry(name.clone()).or_default();
                     *known = revision.max(*known);
-                    self.settle_vanished(name);
+                    self.settle_lost_claims(name);
                 }
             }
             ObjectKey::ClaimsOf(_) | ObjectKey::Node(_) | ObjectKey::Pool(_) => {}
@@ -150,30 +151,33 @@ impl World {
     }
 
     /// Keeps a block taken whose claim went, and nobody can say how.
-    pub(super) fn vanish(&mut self, node: &NodeName, cidr: Cidr, at: Revision, claim: Option<Claim>) {
-        self.take(cidr, Taker::Vanished(at));
-        let before = self.vanished.insert((node.clone(), cidr), Vanished { cidr, at, claim });
+    pub(super) fn lose_claim(&mut self, node: &NodeName, cidr: Cidr, at: Revision, claim: Option<Claim>) {
+        self.take(cidr, Occupant::LostClaim(at));
+        let before = self.lost_claims.insert((node.clone(), cidr), LostClaim { cidr, at, claim });
         if let Some(before) = before.filter(|before| before.at != at) {
-            self.release(cidr, &Taker::Vanished(before.at));
+            self.release(cidr, &Occupant::LostClaim(before.at));
         }
     }
 
     /// A claim of a lost node that vanished leaves nothing behind but what is seen to stand on its CiliumNode, once
     /// that has a version later than the vanishing, or is known not to exist. To have read the version from before it
     /// is not enough: a replica that has not heard may still patch that one.
-    pub(super) fn settle_vanished(&mut self, node: &NodeName) {
+    pub(super) fn settle_lost_claims(&mut self, node: &NodeName) {
         if self.nodes.contains_key(node) {
             return;
         }
-        let is_settled = |vanished: &&Vanished| match self.cilium_nodes.get(node) {
+        let is_settled = |vanished: &&LostClaim| match self.cilium_nodes.get(node) {
             Some(cilium_node) => cilium_node.revision > vanished.at,
             None => self.absent_as_of(node) >= vanished.at,
         };
-        let settled: Vec<(Cidr, Revision)> =
-            self.vanished_of(node).filter(is_settled).map(|vanished| (vanished.cidr, vanished.at)).collect();
+        let settled: Vec<(Cidr, Revision)> = self
+            .lost_claims_of(node)
+            .filter(is_settled)
+            .map(|vanished| (vanished.cidr, vanished.at))
+            .collect();
         for (cidr, vanished_at) in &settled {
-            self.vanished.remove(&(node.clone(), *cidr));
-            self.release(*cidr, &Taker::Vanished(*vanished_at));
+            self.lost_claims.remove(&(node.clone(), *cidr));
+            self.release(*cidr, &Occupant::LostClaim(*vanished_at));
         }
         if !settled.is_empty() {
             self.mark(node);
@@ -183,7 +187,7 @@ impl World {
 }
 
 /// Whether a claim in this state may go without leaving anything behind: after its rest, or never published.
-fn may_vanish(claim: &Claim) -> bool {
+fn may_be_deleted(claim: &Claim) -> bool {
     match claim.state {
         ClaimState::Cooling => true,
         ClaimState::Releasing => claim.reason == Some(Reason::Unused),

@@ -1,7 +1,7 @@
 //! How the world takes in what it is told: observations of watches and lists, and outcomes of writes.
 //!
 //! Keeps two invariants. Nothing older replaces anything newer, whatever the order of arrival. And nothing that
-//! stands anywhere is ever free in between: the new taker is entered before the old one goes.
+//! stands anywhere is ever free in between: the new occupant is entered before the old one goes.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use kube_core::SelectorExt;
 use super::absence::Departure;
 use super::pause::Cause;
 use super::{KnownClaim, World, reservations};
-use crate::ledger::Taker;
+use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::names::{NodeName, PoolName, Revision};
 use crate::model::node::{CiliumNode, Node};
@@ -50,7 +50,7 @@ impl World {
     /// Takes in what became of a write.
     pub fn finish(&mut self, outcome: Outcome, now: Now) {
         let Outcome { key, effect, node, answer, seen } = outcome;
-        self.flights.remove(&key);
+        self.in_flight.remove(&key);
         let failed = (answer != Answer::Done).then(|| Cause::of(&answer, &seen));
         match seen {
             Seen::Claim(claim) => self.observe_claim(*claim, Source::Answer(None)),
@@ -92,7 +92,7 @@ impl World {
                 if !self.cilium_nodes.contains_key(name) && !self.absences.contains_key(name));
         if let ObjectKey::Claim(cidr) = key {
             // The claim, where there is one, is entered by now.
-            self.release(cidr, &Taker::Pending);
+            self.release(cidr, &Occupant::Pending);
             if !self.ledger.is_taken(cidr) {
                 self.wake_waiting();
             }
@@ -177,10 +177,10 @@ impl World {
             return;
         }
         *position = revision;
-        if kind == Kind::CiliumNode && !self.vanished.is_empty() {
-            let nodes: BTreeSet<NodeName> = self.vanished.keys().map(|(node, _)| node.clone()).collect();
+        if kind == Kind::CiliumNode && !self.lost_claims.is_empty() {
+            let nodes: BTreeSet<NodeName> = self.lost_claims.keys().map(|(node, _)| node.clone()).collect();
             for node in nodes {
-                self.settle_vanished(&node);
+                self.settle_lost_claims(&node);
             }
         }
     }
@@ -244,8 +244,8 @@ impl World {
             self.remember(before);
         }
         self.absences.remove(&name);
-        self.restand(&name);
-        self.settle_vanished(&name);
+        self.update_carried(&name);
+        self.settle_lost_claims(&name);
         self.mark(&name);
     }
 
@@ -267,7 +267,7 @@ impl World {
             (None, Source::Answer(_)) if claim.revision <= self.position(Kind::Claim) => return,
             (None, Source::Answer(_)) if self.may_be_listed(Kind::Claim, claim.revision) => {
                 // The list may be older than the answer, or later. A read tells.
-                self.agenda.doubt(cidr);
+                self.agenda.mark_unconfirmed(cidr);
             }
             _ => {}
         }
@@ -280,28 +280,28 @@ impl World {
         let shown = source == Source::Watch || same.is_some_and(|known| known.shown);
         let (node, pool) = (claim.node.clone(), claim.pool.clone());
         if claim.state != ClaimState::Cooling {
-            self.resting.remove(&cidr);
+            self.cooling.remove(&cidr);
         }
         let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed });
-        self.take(cidr, Taker::Claim);
+        self.take(cidr, Occupant::Claim);
         // What had vanished is there again, and whoever has it now is known.
         let lost: Vec<Revision> =
-            self.vanished.iter().filter(|((_, lost), _)| *lost == cidr).map(|(_, lost)| lost.at).collect();
+            self.lost_claims.iter().filter(|((_, lost), _)| *lost == cidr).map(|(_, lost)| lost.at).collect();
         if !lost.is_empty() {
-            self.vanished.retain(|(_, lost), _| *lost != cidr);
+            self.lost_claims.retain(|(_, lost), _| *lost != cidr);
             for at in lost {
-                self.release(cidr, &Taker::Vanished(at));
+                self.release(cidr, &Occupant::LostClaim(at));
             }
         }
         if let Some(before) = before
             && before.claim.node != node
         {
             self.disown(&before.claim.node, cidr);
-            self.restand(&before.claim.node);
+            self.update_carried(&before.claim.node);
             self.mark(&before.claim.node);
         }
         if self.claims_of.entry(node.clone()).or_default().insert(cidr) {
-            self.restand(&node);
+            self.update_carried(&node);
         }
         self.mark(&node);
         self.agenda.mark_pool(&pool);
@@ -335,21 +335,21 @@ impl World {
     /// What lies on a CiliumNode and in no claim of that node is taken by the node itself.
     ///
     /// While the CiliumNode is away and the Node is not, its agent goes on with the addresses that it had.
-    pub(super) fn restand(&mut self, node: &NodeName) {
+    pub(super) fn update_carried(&mut self, node: &NodeName) {
         let mut standing = match self.cilium_nodes.get(node) {
-            Some(cilium_node) => cilium_node.standing(),
-            None if self.nodes.contains_key(node) => self.ledger.standing(node).cloned().unwrap_or_default(),
+            Some(cilium_node) => cilium_node.carried(),
+            None if self.nodes.contains_key(node) => self.ledger.carried(node).cloned().unwrap_or_default(),
             None => AddressSet::new(),
         };
         for cidr in self.claims_of.get(node).into_iter().flatten() {
             standing.remove_cidr(*cidr);
         }
-        let before = self.ledger.standing(node);
+        let before = self.ledger.carried(node);
         if before.map_or(standing.is_empty(), |before| *before == standing) {
             return;
         }
         let changed: Vec<Cidr> = before.into_iter().chain([&standing]).flat_map(AddressSet::cidrs).collect();
-        self.ledger.set_standing(node, standing);
+        self.ledger.set_carried(node, standing);
         for cidr in changed {
             self.mark_pools_over(cidr);
             self.mark_holders_of_overlapping(cidr);
@@ -385,16 +385,16 @@ impl World {
 
     fn observe_unreadable(&mut self, kind: Kind, unreadable: Unreadable) {
         let name = unreadable.name.clone();
-        let taker = Taker::Unreadable(format!("{} {name}", kind.as_str()));
+        let occupant = Occupant::Unreadable(format!("{} {name}", kind.as_str()));
         let addresses = unreadable.addresses.clone();
         for cidr in addresses.cidrs() {
-            self.take(cidr, taker.clone());
+            self.take(cidr, occupant.clone());
         }
         // What was known of the object stays known and taken, but nothing is decided on it: the plan asks.
         if let Some(before) = self.unreadable.insert((kind, name.clone()), unreadable) {
             for cidr in before.addresses.cidrs() {
                 if !addresses.cidrs().any(|kept| kept == cidr) {
-                    self.release(cidr, &taker);
+                    self.release(cidr, &occupant);
                 }
             }
         }
@@ -403,9 +403,9 @@ impl World {
 
     pub(super) fn forget_unreadable(&mut self, kind: Kind, name: &str) {
         if let Some(before) = self.unreadable.remove(&(kind, name.to_owned())) {
-            let taker = Taker::Unreadable(format!("{} {name}", kind.as_str()));
+            let occupant = Occupant::Unreadable(format!("{} {name}", kind.as_str()));
             for cidr in before.addresses.cidrs() {
-                self.release(cidr, &taker);
+                self.release(cidr, &occupant);
             }
             self.mark_subject(kind, name);
             self.wake_waiting();

@@ -34,7 +34,7 @@ pub(super) struct Agenda {
     wakes: BTreeSet<(Duration, Waker)>,
     wake_of: BTreeMap<Waker, Duration>,
     status_looked_at: BTreeMap<PoolName, Duration>,
-    doubts: BTreeSet<Cidr>,
+    unconfirmed: BTreeSet<Cidr>,
 }
 
 impl Agenda {
@@ -117,15 +117,15 @@ impl Agenda {
         self.status_looked_at.remove(pool);
     }
 
-    pub(super) fn doubt(&mut self, cidr: Cidr) {
-        self.doubts.insert(cidr);
+    pub(super) fn mark_unconfirmed(&mut self, cidr: Cidr) {
+        self.unconfirmed.insert(cidr);
     }
 
-    pub(super) fn doubts(&self) -> impl Iterator<Item = Cidr> + '_ {
-        self.doubts.iter().copied()
+    pub(super) fn unconfirmed(&self) -> impl Iterator<Item = Cidr> + '_ {
+        self.unconfirmed.iter().copied()
     }
 
-    pub(super) fn retain_doubts(&mut self, is_left: impl FnMut(&Cidr) -> bool) {
-        self.doubts.retain(is_left);
+    pub(super) fn retain_unconfirmed(&mut self, is_left: impl FnMut(&Cidr) -> bool) {
+        self.unconfirmed.retain(is_left);
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::{World, reservations};
-use crate::ledger::Taker;
+use crate::ledger::Occupant;
 use crate::model::names::NodeName;
 use crate::net::cidr::Cidr;
 
@@ -22,15 +22,15 @@ impl World {
         let mut claims_of: BTreeMap<NodeName, BTreeSet<Cidr>> = BTreeMap::new();
         for (cidr, known) in &self.claims {
             claims_of.entry(known.claim.node.clone()).or_default().insert(*cidr);
-            if !self.ledger.takers(*cidr).contains(&Taker::Claim) {
+            if !self.ledger.occupants(*cidr).contains(&Occupant::Claim) {
                 differences.push(format!("claim {cidr} does not take its block"));
             }
         }
         if claims_of != self.claims_of {
             differences.push("the index of claims by node is not that of the claims".to_owned());
         }
-        for (cidr, taker) in self.ledger.entries() {
-            if *taker == Taker::Claim && !self.claims.contains_key(&cidr) {
+        for (cidr, occupant) in self.ledger.entries() {
+            if *occupant == Occupant::Claim && !self.claims.contains_key(&cidr) {
                 differences.push(format!("block {cidr} is taken by a claim that is not known"));
             }
         }
@@ -42,11 +42,11 @@ impl World {
             differences.push("the addresses of nodes are not those of the objects".to_owned());
         }
         for (name, cilium_node) in &self.cilium_nodes {
-            let mut standing = cilium_node.standing();
+            let mut standing = cilium_node.carried();
             for cidr in self.claims_of.get(name).into_iter().flatten() {
                 standing.remove_cidr(*cidr);
             }
-            let entered = self.ledger.standing(name);
+            let entered = self.ledger.carried(name);
             if entered.map_or(!standing.is_empty(), |entered| *entered != standing) {
                 differences.push(format!("what stands on ciliumnode {name} is not what it takes"));
             }

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::ledger::{Ledger, Taker};
+use crate::ledger::{Ledger, Occupant};
 use crate::model::claim::Claim;
 use crate::model::names::{NodeName, PoolName, Revision, Uid};
 use crate::model::plan::Unmet;
@@ -27,7 +27,7 @@ use crate::model::pool::{Pool, Reservation};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
-use crate::model::node::{CiliumNode, Mode, Node, Settings, Shown};
+use crate::model::node::{CiliumNode, FormerCarrier, Mode, Node, Settings};
 use crate::model::observation::{Contradiction, Kind, PoolObject, Unreadable};
 use crate::model::request::{ObjectKey, Presence};
 use agenda::Agenda;
@@ -48,7 +48,7 @@ pub struct KnownClaim {
 /// A claim that went in any way but by its states. Its block stays taken: for a node that lives the claim is made
 /// again, and for one that is gone its CiliumNode has to be known as of later than that (safety rule 6).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Vanished {
+pub struct LostClaim {
     /// The block, or the range that an unreadable claim seemed to take.
     pub cidr: Cidr,
     /// A revision as of which it was gone.
@@ -101,15 +101,15 @@ pub struct World {
     /// CiliumNodes that a consistent read did not find, with the revision of that read.
     absences: BTreeMap<NodeName, Revision>,
     /// What the last CiliumNode of a living Node showed that is gone.
-    shown_before: BTreeMap<NodeName, Shown>,
+    former_carrier: BTreeMap<NodeName, FormerCarrier>,
     /// What reads of Nodes found since the watch said something of them, and as of which revision of their claims.
     presences: BTreeMap<NodeName, (Revision, Presence)>,
     /// The claims up to this revision were known before the Nodes were listed.
     nodes_listed_after: Revision,
     /// Since when this process has seen blocks rest.
-    resting: BTreeMap<Cidr, Duration>,
+    cooling: BTreeMap<Cidr, Duration>,
     /// Claims that vanished improperly, by their node.
-    vanished: BTreeMap<(NodeName, Cidr), Vanished>,
+    lost_claims: BTreeMap<(NodeName, Cidr), LostClaim>,
     ledger: Ledger,
     /// The addresses of nodes themselves, by where they were found.
     own_addresses: BTreeMap<(Kind, NodeName), Vec<IpAddr>>,
@@ -120,7 +120,7 @@ pub struct World {
     servings: BTreeMap<NodeName, Serving>,
     /// How long pools wait whose writes are not applied.
     pool_pauses: BTreeMap<PoolName, Pause>,
-    flights: BTreeMap<ObjectKey, Option<NodeName>>,
+    in_flight: BTreeMap<ObjectKey, Option<NodeName>>,
     agenda: Agenda,
     contradiction: Option<Contradiction>,
 }
@@ -224,14 +224,14 @@ impl World {
     /// What is there by another claim of the same node is that one's: two replicas that see pools of different block
     /// sizes may claim a block and a part of it for one node, and only one of the two is published (safety rule 2).
     #[must_use]
-    pub fn stands(&self, claim: &Claim) -> bool {
+    pub fn is_carried(&self, claim: &Claim) -> bool {
         let Some(cilium_node) = self.cilium_nodes.get(&claim.node) else {
             return false;
         };
         if cilium_node.pod_cidrs.contains(&claim.cidr) {
             return true;
         }
-        !self.without_other_claims(cilium_node.shown_in(claim.cidr), claim, cilium_node).is_empty()
+        !self.without_other_claims(cilium_node.offered_in(claim.cidr), claim, cilium_node).is_empty()
     }
 
     /// Whether the agent of the claim's node uses an address of it that is no other claim's.
@@ -285,20 +285,20 @@ impl World {
     }
 
     /// The claims of a node that vanished improperly.
-    pub fn vanished_of(&self, node: &NodeName) -> impl Iterator<Item = &Vanished> {
-        self.vanished.iter().filter(move |((of, _), _)| of == node).map(|(_, vanished)| vanished)
+    pub fn lost_claims_of(&self, node: &NodeName) -> impl Iterator<Item = &LostClaim> {
+        self.lost_claims.iter().filter(move |((of, _), _)| of == node).map(|(_, vanished)| vanished)
     }
 
     /// What the CiliumNode before the present one showed, where this process saw it.
     #[must_use]
-    pub fn shown_before(&self, node: &NodeName) -> Option<&Shown> {
-        self.shown_before.get(node)
+    pub fn former_carrier(&self, node: &NodeName) -> Option<&FormerCarrier> {
+        self.former_carrier.get(node)
     }
 
     /// Since when this process has seen a block rest.
     #[must_use]
-    pub fn resting_since(&self, cidr: Cidr) -> Option<Duration> {
-        self.resting.get(&cidr).copied()
+    pub fn cooling_since(&self, cidr: Cidr) -> Option<Duration> {
+        self.cooling.get(&cidr).copied()
     }
 
     /// The pool that could have cut this block: one that declares its range and cuts blocks of its size. None is known
@@ -401,16 +401,16 @@ impl World {
         self.agenda.mark_node(turn, node);
     }
 
-    /// Enters a taker; the pools over it have another number of free blocks.
-    fn take(&mut self, cidr: Cidr, taker: Taker) {
-        if self.ledger.take(cidr, taker) {
+    /// Enters a occupant; the pools over it have another number of free blocks.
+    fn take(&mut self, cidr: Cidr, occupant: Occupant) {
+        if self.ledger.take(cidr, occupant) {
             self.mark_pools_over(cidr);
         }
     }
 
-    /// Removes a taker.
-    fn release(&mut self, cidr: Cidr, taker: &Taker) {
-        if self.ledger.release(cidr, taker) {
+    /// Removes a occupant.
+    fn release(&mut self, cidr: Cidr, occupant: &Occupant) {
+        if self.ledger.release(cidr, occupant) {
             self.mark_pools_over(cidr);
             self.mark_holders_of_overlapping(cidr);
         }

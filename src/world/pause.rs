@@ -66,7 +66,7 @@ impl Cause {
     pub(super) fn of(answer: &Answer, seen: &Seen) -> Self {
         match answer {
             Answer::Refused(_, Some(wait)) => Self::Asked(*wait),
-            Answer::Done | Answer::Moved(_) | Answer::Refused(_, None) | Answer::Unknown(_) => {
+            Answer::Done | Answer::Conflict(_) | Answer::Refused(_, None) | Answer::Unknown(_) => {
                 if *seen == Seen::Nothing { Self::Nothing } else { Self::News }
             }
         }

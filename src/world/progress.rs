@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use super::World;
 use super::pause::Pause;
-use crate::ledger::Taker;
+use crate::ledger::Occupant;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::NodePlan;
 use crate::model::plan::PoolPlan;
-use crate::model::request::{ObjectKey, Ping, Publication, Touch, Write};
+use crate::model::request::{BumpVersion, ObjectKey, Publication, UsageProbe, Write};
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 
@@ -29,22 +29,22 @@ impl World {
     /// The write may be another node's: a claim that has not been heard of may be in the way of one that is being made.
     #[must_use]
     pub fn is_busy(&self, node: &NodeName) -> bool {
-        self.flights.values().flatten().any(|busy| busy == node)
+        self.in_flight.values().flatten().any(|busy| busy == node)
             || self
                 .claims_of(node)
-                .any(|known| !known.shown || self.in_flight(&ObjectKey::Claim(known.claim.cidr)))
+                .any(|known| !known.shown || self.is_in_flight(&ObjectKey::Claim(known.claim.cidr)))
     }
 
     /// Whether a write about this object is under way.
     #[must_use]
-    pub fn in_flight(&self, key: &ObjectKey) -> bool {
-        self.flights.contains_key(key)
+    pub fn is_in_flight(&self, key: &ObjectKey) -> bool {
+        self.in_flight.contains_key(key)
     }
 
     /// How many writes are under way.
     #[must_use]
-    pub fn flights(&self) -> usize {
-        self.flights.len()
+    pub fn n_in_flight(&self) -> usize {
+        self.in_flight.len()
     }
 
     /// The node to decide for next.
@@ -87,7 +87,7 @@ impl World {
     pub fn begin(&mut self, plan: &NodePlan, now: Now) {
         self.agenda.unmark_node(&plan.node);
         for write in &plan.writes {
-            self.depart(write, now);
+            self.mark_sent(write, now);
         }
         let serving = self.servings.entry(plan.node.clone()).or_default();
         serving.at_rest = plan.is_at_rest();
@@ -95,8 +95,8 @@ impl World {
         let since = |holds: bool, before: Option<Duration>| holds.then(|| before.unwrap_or(now.uptime));
         serving.incomplete_since = since(plan.incomplete, serving.incomplete_since);
         serving.use_unknown_since = since(plan.use_unknown, serving.use_unknown_since);
-        for cidr in &plan.resting {
-            self.resting.entry(*cidr).or_insert(now.uptime);
+        for cidr in &plan.cooling {
+            self.cooling.entry(*cidr).or_insert(now.uptime);
         }
         if self.is_forgotten(&plan.node) {
             self.servings.remove(&plan.node);
@@ -114,13 +114,13 @@ impl World {
         self.agenda.unmark_pool(pool);
         match decision {
             PoolPlan::Unchanged => {}
-            PoolPlan::Shown => self.agenda.status_looked_at(pool, now.uptime),
+            PoolPlan::UpToDate => self.agenda.status_looked_at(pool, now.uptime),
             PoolPlan::Later(wake) => self.agenda.wake_pool(pool, *wake),
             PoolPlan::Write(write) => {
                 if matches!(write, Write::PoolStatus(_)) {
                     self.agenda.status_looked_at(pool, now.uptime);
                 }
-                self.depart(write, now);
+                self.mark_sent(write, now);
             }
         }
     }
@@ -131,15 +131,15 @@ impl World {
         self.agenda.status_last_looked_at(pool)
     }
 
-    fn depart(&mut self, write: &Write, now: Now) {
-        self.flights.insert(write.key(), write.node().cloned());
+    fn mark_sent(&mut self, write: &Write, now: Now) {
+        self.in_flight.insert(write.key(), write.node().cloned());
         match write {
             Write::CreateClaim(claim) => {
-                self.take(claim.cidr, Taker::Pending);
+                self.take(claim.cidr, Occupant::Pending);
             }
             Write::Publish(Publication { node, .. })
-            | Write::Touch(Touch { node, .. })
-            | Write::Ping(Ping { node, .. }) => {
+            | Write::BumpVersion(BumpVersion { node, .. })
+            | Write::UsageProbe(UsageProbe { node, .. }) => {
                 self.servings.entry(node.clone()).or_default().last_patch = Some(now.uptime);
             }
             Write::UpdateClaim(_)
@@ -155,25 +155,25 @@ impl World {
 
     /// The writes that are owed because of what a list did not show: claims known from answers only.
     #[must_use]
-    pub fn doubts(&self) -> Vec<Write> {
+    pub fn unconfirmed(&self) -> Vec<Write> {
         self.agenda
-            .doubts()
+            .unconfirmed()
             .filter_map(|cidr| self.claims.get(&cidr))
-            .filter(|known| !known.shown && !self.in_flight(&ObjectKey::Claim(known.claim.cidr)))
+            .filter(|known| !known.shown && !self.is_in_flight(&ObjectKey::Claim(known.claim.cidr)))
             .map(|known| Write::ReadClaim(known.claim.cidr, known.claim.node.clone()))
             .collect()
     }
 
     /// Doubts are being settled.
-    pub fn begin_doubts(&mut self, reads: &[Write], now: Now) {
+    pub fn begin_confirming(&mut self, reads: &[Write], now: Now) {
         let asked: BTreeSet<ObjectKey> = reads.iter().map(Write::key).collect();
         // One about a claim that is written or read just now is asked when that is over.
         let claims = &self.claims;
-        self.agenda.retain_doubts(|cidr| {
+        self.agenda.retain_unconfirmed(|cidr| {
             claims.get(cidr).is_some_and(|known| !known.shown) && !asked.contains(&ObjectKey::Claim(*cidr))
         });
         for read in reads {
-            self.depart(read, now);
+            self.mark_sent(read, now);
         }
     }
 
@@ -182,7 +182,7 @@ impl World {
         !self.nodes.contains_key(node)
             && !self.cilium_nodes.contains_key(node)
             && !self.claims_of.contains_key(node)
-            && !self.flights.values().flatten().any(|busy| busy == node)
+            && !self.in_flight.values().flatten().any(|busy| busy == node)
     }
 
     /// Puts the pools on the agenda whose status may show this node or its claims.

@@ -210,7 +210,7 @@ impl<'a> Stage<'a> {
         self.patch_status(json!({"status": {"ipam": {"release-ips": marks}}})).await?;
         let answered = |seen: &Published| {
             let open = seen.release.values().any(|state| state == "marked-for-release");
-            // Beside them stands the answer to the ping.
+            // Beside them stands the answer to the probe.
             seen.release.len() == second.len() + 1 && !open
         };
         self.wait("answers to all marks", answered).await?;

@@ -151,7 +151,7 @@ async fn of_two_claims_that_overlap_and_stand_none_is_moved() -> Result<()> {
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let agents = join(rig, &["c", "d"].map(NodeSpec::new)).await?;
         wait_ready(rig, &agents).await?;
-        controller.wait_logged("BothStand", SOON).await?;
+        controller.wait_logged("BothCarried", SOON).await?;
         let after = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
         ensure!(after.is_superset(&before), "{before:?} and then {after:?}");
 

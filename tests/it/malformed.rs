@@ -87,7 +87,7 @@ async fn what_stands_without_a_claim_is_never_given_away() -> Result<()> {
             let name = format!("foreign{number}");
             rig.control_plane.allow("cidr-without-claim", Some(&name), Some(cidr)).await?;
             rig.cluster.create_node(&NodeSpec::new(&name).label("zone", "other")).await?;
-            rig.cluster.create(&standing(&name, cidr), Kind::CiliumNode).await?;
+            rig.cluster.create(&carried(&name, cidr), Kind::CiliumNode).await?;
         }
         let pool = PoolSpec::new("p").select("zone", "a").ipv4(28, &["10.1.0.0/16"]);
         rig.cluster.create_pool(&pool.with("perNode", json!({"maxBlocks": 1}))).await?;
@@ -115,6 +115,6 @@ async fn what_stands_without_a_claim_is_never_given_away() -> Result<()> {
     .await
 }
 
-fn standing(name: &str, cidr: &str) -> DynamicObject {
+fn carried(name: &str, cidr: &str) -> DynamicObject {
     cilium_node(name, &json!({"podCIDRs": [cidr]}))
 }

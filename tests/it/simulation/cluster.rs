@@ -322,7 +322,7 @@ impl Cluster {
 
     fn replica_step(&mut self, number: usize, step: &Step) -> Result<(), String> {
         let replica = &mut self.replicas[number];
-        let n_flights = replica.flights.len();
+        let n_flights = replica.in_flight.len();
         match step {
             Step::News { kind, events, .. } => {
                 for _ in 0..*events {
@@ -483,7 +483,8 @@ impl Cluster {
     }
 
     fn proceed(&mut self, number: usize, flight: usize) -> Result<(), String> {
-        let Some(write) = self.replicas[number].flights.get(flight).map(|flight| flight.write.clone()) else {
+        let Some(write) = self.replicas[number].in_flight.get(flight).map(|flight| flight.write.clone())
+        else {
             return Ok(());
         };
         self.judged(&write, |cluster| {
@@ -493,7 +494,7 @@ impl Cluster {
     }
 
     fn end_all(&mut self, number: usize) -> Result<(), String> {
-        while !self.replicas[number].flights.is_empty() {
+        while !self.replicas[number].in_flight.is_empty() {
             self.proceed(number, 0)?;
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cilium_node_ipam::ledger::Taker;
+use cilium_node_ipam::ledger::Occupant;
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::model::names::{NodeName, PoolName, Revision};
 use cilium_node_ipam::model::node::{Mode, Node, Settings};
@@ -84,11 +84,11 @@ fn what_a_claim_covers_does_not_stand_beside_it_while_the_ciliumnode_is_away() {
     shows(&mut world, Object::CiliumNode(standing));
     let gone = Observation::Deleted { kind: Kind::CiliumNode, name: "n".to_owned(), revision: Revision(4) };
     world.observe(gone);
-    assert_eq!(world.ledger().takers(block()), [Taker::Standing("n".into())]);
+    assert_eq!(world.ledger().occupants(block()), [Occupant::Carried("n".into())]);
 
     shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Held)));
 
-    assert_eq!(world.ledger().takers(block()), [Taker::Claim]);
+    assert_eq!(world.ledger().occupants(block()), [Occupant::Claim]);
 }
 
 /// Two replicas that saw different pools may claim a block and a part of it, both for one node.
@@ -180,7 +180,7 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
     shows(&mut world, Object::Pool(pool));
     let mut now = NOW;
     let refused = |asked| Answer::Refused("a webhook denied the request".to_owned(), asked);
-    let moved = || Answer::Moved("the object has been modified".to_owned());
+    let moved = || Answer::Conflict("the object has been modified".to_owned());
     let asked = Some(Duration::from_secs(7));
     for (answer, wait) in [(moved(), 250), (refused(None), 250), (refused(asked), 7000), (moved(), 1000)] {
         let due = plan::pool(&world, &"p".into(), now);
@@ -269,7 +269,7 @@ fn a_late_answer_about_a_claim_that_a_list_has_not_is_settled_by_a_read() {
     let seen = Seen::Claim(Box::new(claim("claim", 5, ClaimState::Held)));
     world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
 
-    assert_eq!(world.doubts(), [Write::ReadClaim(block(), "n".into())]);
+    assert_eq!(world.unconfirmed(), [Write::ReadClaim(block(), "n".into())]);
 }
 
 /// A replica that has not heard of a claim may ask for its block. Until that is answered it leaves the claim alone: one
@@ -313,5 +313,5 @@ fn the_answer_to_a_deletion_does_not_take_the_next_claim_away() {
     world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
 
     assert_eq!(world.claim(block()).map(|known| known.claim.uid.as_str()), Some("second"));
-    assert_eq!(world.ledger().takers(block()), [Taker::Claim]);
+    assert_eq!(world.ledger().occupants(block()), [Occupant::Claim]);
 }

@@ -18,7 +18,7 @@ use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
-use super::store::{Moved, Store};
+use super::store::{Conflict, Store};
 
 /// The policy of all replicas.
 pub(super) const POLICY: Policy =
@@ -66,7 +66,7 @@ enum Stage {
 pub(super) struct Replica {
     process: Process,
     feeds: BTreeMap<Kind, Feed>,
-    pub(super) flights: Vec<Flight>,
+    pub(super) in_flight: Vec<Flight>,
     settings: Settings,
     /// When the process began, on the clock of the simulation.
     born: Duration,
@@ -81,7 +81,7 @@ impl Replica {
         let mut replica = Self {
             process: Process::Gathering(Gathering::default()),
             feeds: BTreeMap::new(),
-            flights: Vec::new(),
+            in_flight: Vec::new(),
             settings,
             born: Duration::ZERO,
             skew,
@@ -102,7 +102,7 @@ impl Replica {
         self.born = clock;
         self.patched.clear();
         let sent = |flight: Flight| matches!(flight.stage, Stage::Sent).then_some(flight.write);
-        std::mem::take(&mut self.flights).into_iter().filter_map(sent).collect()
+        std::mem::take(&mut self.in_flight).into_iter().filter_map(sent).collect()
     }
 
     pub(super) fn world(&self) -> Option<&World> {
@@ -183,17 +183,17 @@ impl Replica {
         }
     }
 
-    /// One decision: reads that settle doubts, or the next node's, or the next pool's. In a line for a person, or an
+    /// One decision: reads that settle unconfirmed, or the next node's, or the next pool's. In a line for a person, or an
     /// error where the decision itself is wrong.
     pub(super) fn decide(&mut self, clock: Duration) -> Result<Option<String>, String> {
         let now = self.now(clock);
         let Process::Serving(world) = &mut self.process else { return Ok(None) };
         world.advance(now);
-        let doubts = world.doubts();
-        if !doubts.is_empty() {
-            world.begin_doubts(&doubts, now);
-            let said = shown(&doubts);
-            self.send(doubts);
+        let unconfirmed = world.unconfirmed();
+        if !unconfirmed.is_empty() {
+            world.begin_confirming(&unconfirmed, now);
+            let said = shown(&unconfirmed);
+            self.send(unconfirmed);
             return Ok(Some(said));
         }
         if let Some(node) = world.next_node().cloned() {
@@ -202,14 +202,14 @@ impl Replica {
                 return Err(format!("two plans for {node} in equal worlds differ"));
             }
             for write in &plan.writes {
-                if world.in_flight(&write.key()) {
+                if world.is_in_flight(&write.key()) {
                     return Err(format!(
                         "`{write}` is planned while a write about the same object is under way"
                     ));
                 }
                 let patched = match write {
                     Write::Publish(publication) => Some(&publication.node),
-                    Write::Ping(ping) => Some(&ping.node),
+                    Write::UsageProbe(probe) => Some(&probe.node),
                     _ => None,
                 };
                 if let Some(patched) = patched {
@@ -240,12 +240,12 @@ impl Replica {
     }
 
     fn send(&mut self, writes: Vec<Write>) {
-        self.flights.extend(writes.into_iter().map(|write| Flight { write, stage: Stage::Sent }));
+        self.in_flight.extend(writes.into_iter().map(|write| Flight { write, stage: Stage::Sent }));
     }
 
     /// A write gets one stage further: to the server, back with the answer, or to the read that settles it.
     pub(super) fn proceed(&mut self, flight: usize, store: &mut Store, clock: Duration) -> Option<String> {
-        let Flight { write, stage } = self.flights.get_mut(flight)?;
+        let Flight { write, stage } = self.in_flight.get_mut(flight)?;
         match stage {
             Stage::Sent => {
                 let said = format!("`{write}` arrives");
@@ -259,7 +259,7 @@ impl Replica {
                 Some(said)
             }
             Stage::Answered(..) => {
-                let Flight { write, stage } = self.flights.remove(flight);
+                let Flight { write, stage } = self.in_flight.remove(flight);
                 let Stage::Answered(answer, seen) = stage else { return None };
                 let said = format!("`{write}` ends: {answer:?}");
                 self.finish(&write, answer, seen, clock);
@@ -271,7 +271,7 @@ impl Replica {
     /// Nobody knows what became of a write: its request is late, or its answer lost. Returns the request if it has not
     /// reached the server yet, which it still may.
     pub(super) fn lose(&mut self, flight: usize) -> Option<(String, Option<Write>)> {
-        let Flight { write, stage } = self.flights.get_mut(flight)?;
+        let Flight { write, stage } = self.in_flight.get_mut(flight)?;
         let said = format!("`{write}` is not answered");
         // A read is repeated until it is answered.
         let stray = (matches!(stage, Stage::Sent) && write.effect() == Effect::Write).then(|| write.clone());
@@ -281,11 +281,11 @@ impl Replica {
 
     /// The server refuses a write that has not been done yet, as one that is overloaded does.
     pub(super) fn refuse(&mut self, flight: usize, clock: Duration) -> Option<String> {
-        if !matches!(self.flights.get(flight)?, Flight { write, stage: Stage::Sent } if write.effect() == Effect::Write)
+        if !matches!(self.in_flight.get(flight)?, Flight { write, stage: Stage::Sent } if write.effect() == Effect::Write)
         {
             return None;
         }
-        let Flight { write, .. } = self.flights.remove(flight);
+        let Flight { write, .. } = self.in_flight.remove(flight);
         let answer = Answer::Refused("too many requests".to_owned(), Some(Duration::from_secs(1)));
         let said = format!("`{write}` is refused");
         self.finish(&write, answer, Seen::Nothing, clock);
@@ -319,11 +319,15 @@ fn serve(write: &Write, store: &mut Store) -> Stage {
         Write::UpdateClaim(update) => store.update_claim(update).map(|claim| {
             claim.map_or(Seen::Deleted(update.uid.clone()), |claim| Seen::Claim(Box::new(claim)))
         }),
-        Write::Touch(touch) => store.touch(touch).map(|touched| Seen::CiliumNode(Box::new(touched))),
-        Write::Ping(ping) => store.ping(ping).map(|patched| Seen::CiliumNode(Box::new(patched))),
+        Write::BumpVersion(bump) => {
+            store.bump_version(bump).map(|touched| Seen::CiliumNode(Box::new(touched)))
+        }
+        Write::UsageProbe(probe) => {
+            store.probe_usage(probe).map(|patched| Seen::CiliumNode(Box::new(patched)))
+        }
         Write::CreateCiliumNode(new) => {
             // The replicas leave it to the agents.
-            Err(Moved(format!("nobody asked for ciliumnode {}", new.node)))
+            Err(Conflict(format!("nobody asked for ciliumnode {}", new.node)))
         }
         Write::PoolStatus(status) => store.patch_pool_status(status).map(|pool| Seen::Pool(Box::new(pool))),
         Write::PoolFinalizers(finalizers) => store
@@ -336,9 +340,9 @@ fn serve(write: &Write, store: &mut Store) -> Stage {
     match answer {
         Ok(seen) => Stage::Answered(Answer::Done, seen),
         Err(moved) if matches!(write, Write::PoolStatus(_) | Write::PoolFinalizers(_)) => {
-            Stage::Answered(Answer::Moved(moved.0), Seen::Nothing)
+            Stage::Answered(Answer::Conflict(moved.0), Seen::Nothing)
         }
-        Err(moved) => Stage::MustRead(Answer::Moved(moved.0)),
+        Err(moved) => Stage::MustRead(Answer::Conflict(moved.0)),
     }
 }
 

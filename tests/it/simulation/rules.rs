@@ -264,7 +264,7 @@ fn free_blocks(store: &Store, pool: &Pool, family: Family) -> Vec<u128> {
         .flat_map(|other| other.families.values().flat_map(|ranges| ranges.cidrs.keys().copied()))
         .collect();
     let mut taken: Vec<Cidr> = store.claims().map(|claim| claim.cidr).collect();
-    taken.extend(store.cilium_nodes().flat_map(|seen| seen.standing().cidrs().collect::<Vec<_>>()));
+    taken.extend(store.cilium_nodes().flat_map(|seen| seen.carried().cidrs().collect::<Vec<_>>()));
     let own: AddressSet = store
         .nodes()
         .flat_map(|node| node.addresses.iter().map(|address| address.address))

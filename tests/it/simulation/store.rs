@@ -10,8 +10,8 @@ use cilium_node_ipam::model::names::{NodeName, PoolName, Revision, Uid};
 use cilium_node_ipam::model::node::{CiliumNode, Node, ReleaseMark};
 use cilium_node_ipam::model::observation::{Kind, Object, Observation, PoolObject};
 use cilium_node_ipam::model::request::{
-    ClaimChange, ClaimUpdate, NewClaim, Ping, PingStep, PoolFinalizersWrite, PoolStatusWrite, Publication,
-    Touch,
+    BumpVersion, ClaimChange, ClaimUpdate, NewClaim, PoolFinalizersWrite, PoolStatusWrite, ProbeStep,
+    Publication, UsageProbe,
 };
 use cilium_node_ipam::net::cidr::Cidr;
 
@@ -26,7 +26,7 @@ pub(super) enum Defect {
 
 /// The request is about an object that is not as it was: 404 or 409.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Moved(pub(super) String);
+pub(super) struct Conflict(pub(super) String);
 
 /// The API server and what it stores.
 #[derive(Debug, Default)]
@@ -158,9 +158,9 @@ impl Store {
     }
 
     /// Creates a claim, whose name is its lock.
-    pub(super) fn create_claim(&mut self, new: &NewClaim) -> Result<Claim, Moved> {
+    pub(super) fn create_claim(&mut self, new: &NewClaim) -> Result<Claim, Conflict> {
         if self.claim(new.cidr).is_some() && self.defect != Some(Defect::NamesAreNotUnique) {
-            return Err(Moved("the name exists".to_owned()));
+            return Err(Conflict("the name exists".to_owned()));
         }
         let mut claim = Claim {
             cidr: new.cidr,
@@ -185,7 +185,7 @@ impl Store {
 
     /// Moves a claim, or deletes it: then there is nothing to answer with. A deletion drops our finalizer first, in a
     /// request of its own.
-    pub(super) fn update_claim(&mut self, update: &ClaimUpdate) -> Result<Option<Claim>, Moved> {
+    pub(super) fn update_claim(&mut self, update: &ClaimUpdate) -> Result<Option<Claim>, Conflict> {
         let mut moved = self.carried_claim(update)?;
         let keeps = match &update.change {
             ClaimChange::Hold(node_uid) => {
@@ -218,7 +218,7 @@ impl Store {
     }
 
     /// The first half of a deletion.
-    pub(super) fn drop_finalizer(&mut self, update: &ClaimUpdate) -> Result<(), Moved> {
+    pub(super) fn drop_finalizer(&mut self, update: &ClaimUpdate) -> Result<(), Conflict> {
         let mut moved = self.carried_claim(update)?;
         let n_finalizers = moved.finalizers.len();
         moved.finalizers.retain(|finalizer| finalizer != Claim::FINALIZER);
@@ -228,12 +228,12 @@ impl Store {
         Ok(())
     }
 
-    fn carried_claim(&self, update: &ClaimUpdate) -> Result<Claim, Moved> {
-        let found = self.claim(update.cidr).ok_or_else(|| Moved("it does not exist".to_owned()))?;
+    fn carried_claim(&self, update: &ClaimUpdate) -> Result<Claim, Conflict> {
+        let found = self.claim(update.cidr).ok_or_else(|| Conflict("it does not exist".to_owned()))?;
         if found.uid != update.uid
             || found.revision != update.revision && self.defect != Some(Defect::VersionsAreIgnored)
         {
-            return Err(Moved("it is another version".to_owned()));
+            return Err(Conflict("it is another version".to_owned()));
         }
         Ok(found.clone())
     }
@@ -258,7 +258,7 @@ impl Store {
     }
 
     /// Patches a CiliumNode. One that changes nothing makes no new version.
-    pub(super) fn publish(&mut self, publication: &Publication) -> Result<CiliumNode, Moved> {
+    pub(super) fn publish(&mut self, publication: &Publication) -> Result<CiliumNode, Conflict> {
         let found = self.carried_cilium_node(&publication.node, &publication.uid, publication.revision)?;
         let mut patched = found.clone();
         patched.pod_cidrs.clone_from(&publication.pod_cidrs);
@@ -279,30 +279,30 @@ impl Store {
         node: &NodeName,
         uid: &Uid,
         revision: Revision,
-    ) -> Result<&CiliumNode, Moved> {
-        let found = self.cilium_node(node).ok_or_else(|| Moved("it does not exist".to_owned()))?;
+    ) -> Result<&CiliumNode, Conflict> {
+        let found = self.cilium_node(node).ok_or_else(|| Conflict("it does not exist".to_owned()))?;
         let is_carried = found.uid == *uid && found.revision == revision;
         if !is_carried && self.defect != Some(Defect::VersionsAreIgnored) {
-            return Err(Moved("it is another version".to_owned()));
+            return Err(Conflict("it is another version".to_owned()));
         }
         Ok(found)
     }
 
     /// Makes a later version of a CiliumNode.
-    pub(super) fn touch(&mut self, touch: &Touch) -> Result<CiliumNode, Moved> {
-        let mut touched = self.carried_cilium_node(&touch.node, &touch.uid, touch.revision)?.clone();
+    pub(super) fn bump_version(&mut self, bump: &BumpVersion) -> Result<CiliumNode, Conflict> {
+        let mut touched = self.carried_cilium_node(&bump.node, &bump.uid, bump.revision)?.clone();
         // The annotation names a revision that no version before could name.
         touched.revision = self.put(Object::CiliumNode(touched.clone()));
         Ok(touched)
     }
 
     /// Sets or removes the mark that makes an agent answer.
-    pub(super) fn ping(&mut self, ping: &Ping) -> Result<CiliumNode, Moved> {
-        let found = self.carried_cilium_node(&ping.node, &ping.uid, ping.revision)?;
+    pub(super) fn probe_usage(&mut self, probe: &UsageProbe) -> Result<CiliumNode, Conflict> {
+        let found = self.carried_cilium_node(&probe.node, &probe.uid, probe.revision)?;
         let mut patched = found.clone();
-        match ping.step {
-            PingStep::Ask => drop(patched.marks.insert(Ping::ADDRESS, ReleaseMark::Marked)),
-            PingStep::Clear => drop(patched.marks.remove(&Ping::ADDRESS)),
+        match probe.step {
+            ProbeStep::Ask => drop(patched.marks.insert(UsageProbe::ADDRESS, ReleaseMark::Marked)),
+            ProbeStep::Clear => drop(patched.marks.remove(&UsageProbe::ADDRESS)),
         }
         if patched != *found {
             patched.revision = self.put(Object::CiliumNode(patched.clone()));
@@ -314,7 +314,7 @@ impl Store {
     pub(super) fn patch_pool_finalizers(
         &mut self,
         write: &PoolFinalizersWrite,
-    ) -> Result<Option<PoolObject>, Moved> {
+    ) -> Result<Option<PoolObject>, Conflict> {
         let mut patched = self.carried_pool(&write.pool, &write.uid, write.revision)?.clone();
         patched.finalizers.clone_from(&write.finalizers);
         if patched.deleting && patched.finalizers.is_empty() {
@@ -325,18 +325,18 @@ impl Store {
         Ok(Some(patched))
     }
 
-    fn carried_pool(&self, pool: &PoolName, uid: &Uid, revision: Revision) -> Result<&PoolObject, Moved> {
+    fn carried_pool(&self, pool: &PoolName, uid: &Uid, revision: Revision) -> Result<&PoolObject, Conflict> {
         let Some(Object::Pool(found)) = self.object(Kind::Pool, pool.as_str()) else {
-            return Err(Moved("it does not exist".to_owned()));
+            return Err(Conflict("it does not exist".to_owned()));
         };
         if found.uid != *uid || found.revision != revision {
-            return Err(Moved("it is another version".to_owned()));
+            return Err(Conflict("it is another version".to_owned()));
         }
         Ok(found)
     }
 
     /// Patches the status of a pool.
-    pub(super) fn patch_pool_status(&mut self, write: &PoolStatusWrite) -> Result<PoolObject, Moved> {
+    pub(super) fn patch_pool_status(&mut self, write: &PoolStatusWrite) -> Result<PoolObject, Conflict> {
         let found = self.carried_pool(&write.pool, &write.uid, write.revision)?;
         let mut patched = found.clone();
         patched.status = write.status.clone();

@@ -80,7 +80,7 @@ impl Cluster {
         }
         for number in 0..self.replicas.len() {
             self.decide_all(number)?;
-            for flight in &self.replicas[number].flights {
+            for flight in &self.replicas[number].in_flight {
                 round = round.max(match flight.write {
                     Write::PoolStatus(_) | Write::PoolFinalizers(_) => Round::Statuses,
                     _ if flight.write.effect() == Effect::Read => Round::Reads,
@@ -89,7 +89,7 @@ impl Cluster {
             }
         }
         // By turns, so that replicas meet at every object.
-        while self.replicas.iter().any(|replica| !replica.flights.is_empty()) {
+        while self.replicas.iter().any(|replica| !replica.in_flight.is_empty()) {
             for number in 0..self.replicas.len() {
                 self.proceed(number, 0)?;
             }
@@ -127,7 +127,7 @@ impl Cluster {
             world.mark_all();
         }
         self.decide_all(number)?;
-        match self.replicas[number].flights.first() {
+        match self.replicas[number].in_flight.first() {
             None => Ok(()),
             Some(flight) => Err(format!("r{number} was at rest, and wants to `{}`", flight.write)),
         }
@@ -204,8 +204,8 @@ enum Round {
 fn stands_in_memory(world: &World) -> bool {
     world.nodes().any(|node| {
         let is_away = world.cilium_node(&node.name).is_none();
-        is_away && world.ledger().standing(&node.name).is_some()
-            || world.vanished_of(&node.name).next().is_some()
+        is_away && world.ledger().carried(&node.name).is_some()
+            || world.lost_claims_of(&node.name).next().is_some()
     })
 }
 
@@ -221,7 +221,7 @@ fn same_worlds(one: &World, other: &World) -> Result<(), String> {
     let claims = |world: &World| world.claims().map(|known| known.claim.clone()).collect::<Vec<_>>();
     same("claims", claims(one) == claims(other))?;
     let taken = |world: &World| {
-        world.ledger().entries().map(|(cidr, taker)| (cidr, taker.clone())).collect::<Vec<_>>()
+        world.ledger().entries().map(|(cidr, occupant)| (cidr, occupant.clone())).collect::<Vec<_>>()
     };
     if taken(one) != taken(other) {
         return Err(format!("taken is {:?} and {:?}", taken(one), taken(other)));

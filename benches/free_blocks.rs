@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::Duration;
 
-use cilium_node_ipam::ledger::free_blocks::Space;
+use cilium_node_ipam::ledger::free_blocks::FreeBlocks;
 use cilium_node_ipam::ledger::grid::{Declared, Grid};
-use cilium_node_ipam::ledger::{Ledger, Taker};
+use cilium_node_ipam::ledger::{Ledger, Occupant};
 use cilium_node_ipam::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode,
 };
@@ -90,14 +90,14 @@ impl Fill {
 }
 
 /// The space alone, which has no room for what made it unfree: so it can be of any size.
-fn space(criterion: &mut Criterion) {
+fn free_blocks(criterion: &mut Criterion) {
     let sizes = [("2^4", 4, 9), ("2^16", 16, (1 << 16) / 100), ("2^24", 24, (1 << 24) / 100)];
     for (size, bits, n_free) in sizes {
         let fill = Fill::new(bits, n_free);
         let growing = fill.growing();
         let pool = pool(fill.range);
         let (grid, _) = Grid::of(&pool, Family::V4, &Declared::default()).expect("it has the family");
-        let mut space = Space::new(grid);
+        let mut space = FreeBlocks::new(grid);
         for cidr in fill.claimed.cidrs() {
             space.occupy(cidr);
         }
@@ -132,13 +132,13 @@ fn ledger(criterion: &mut Criterion) {
         let mut ledger = Ledger::new();
         ledger.set_pools(&BTreeMap::from([(name.clone(), pool)]), []);
         for member in fill.claimed.iter() {
-            ledger.take(Cidr::single(member), Taker::Claim);
+            ledger.take(Cidr::single(member), Occupant::Claim);
         }
         let mut claim_and_release = |mine: &[Cidr]| {
-            let space = ledger.space(&name, Family::V4).expect("the pool is there");
+            let space = ledger.free_blocks(&name, Family::V4).expect("the pool is there");
             let block = space.candidates(mine).next().expect("some are free");
-            ledger.take(block, Taker::Claim);
-            ledger.release(black_box(block), &Taker::Claim);
+            ledger.take(block, Occupant::Claim);
+            ledger.release(black_box(block), &Occupant::Claim);
         };
         criterion.bench_function(&format!("ledger/first_block/{size}"), |bencher| {
             bencher.iter(|| claim_and_release(&[]));
@@ -150,5 +150,5 @@ fn ledger(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, space, ledger);
+criterion_group!(benches, free_blocks, ledger);
 criterion_main!(benches);
