@@ -16,7 +16,7 @@ use crate::model::names::NodeName;
 use crate::model::node::Mode;
 use crate::model::observation::{Kind, Observation};
 use crate::model::plan::{NodePlan, Unmet, WaitsFor};
-use crate::model::request::{PoolStatusWrite, Write};
+use crate::model::request::{PoolStatusWrite, Request, Write};
 use crate::model::status::{ConditionReason, ConditionType, PoolStatus};
 use crate::telemetry::Telemetry;
 use crate::telemetry::event_reason::EventReason;
@@ -207,8 +207,11 @@ impl Reporter {
         self.unreadable = found;
     }
 
-    /// What to tell when `write` is done.
-    pub(super) fn announcement(world: &World, write: &Write) -> Announcement {
+    /// What to tell when `request` is done; a read is not told of.
+    pub(super) fn announcement(world: &World, request: &Request) -> Announcement {
+        let Request::Write(write) = request else {
+            return Announcement { block_event: None, told: Vec::new() };
+        };
         let block_event = block_event::of(world, write);
         let told = match (&block_event, write) {
             (Some(block_event), _) => event_of_block(world, block_event).into_iter().collect(),

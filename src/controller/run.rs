@@ -24,10 +24,10 @@ use super::{dry_run, mode};
 use crate::model::node::Mode;
 use crate::model::observation::{Kind, Observation};
 use crate::model::plan::PoolPlan;
-use crate::model::request::{Answer, Write};
+use crate::model::request::Request;
 use crate::model::time::Now;
 use crate::plan::{self, Policy};
-use crate::telemetry::metrics::{Decision, WriteKind};
+use crate::telemetry::metrics::{Decision, RequestKind};
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::{Telemetry, heartbeat};
 use crate::wire::cilium_node::ManagedFields;
@@ -333,7 +333,7 @@ impl Loop {
     fn decide(&mut self) {
         let unconfirmed = self.world.unconfirmed();
         self.world.begin_confirming(&unconfirmed, self.clock.now());
-        self.send(unconfirmed);
+        self.send(unconfirmed.into_iter().map(Request::Read));
         while self.world.n_in_flight() < self.options.max_parallel_writes
             && let Some(node) = self.world.next_node().cloned()
         {
@@ -342,7 +342,7 @@ impl Loop {
             self.reporter.plan(&self.world, &plan);
             self.world.begin(&plan, now);
             self.reporter.metrics().decided(Decision::Node, self.clock.since(now));
-            self.send(plan.writes);
+            self.send(plan.requests);
         }
         while self.world.n_in_flight() < self.options.max_parallel_writes
             && let Some(pool) = self.world.next_pool().cloned()
@@ -352,15 +352,15 @@ impl Loop {
             self.world.begin_status(&pool, &status, now);
             self.reporter.metrics().decided(Decision::Pool, self.clock.since(now));
             if let PoolPlan::Write(write) = status {
-                self.send(vec![write]);
+                self.send([write.into()]);
             }
         }
     }
 
-    fn send(&mut self, writes: Vec<Write>) {
-        for write in writes {
-            let announcement = Reporter::announcement(&self.world, &write);
-            let kind = WriteKind::from(&write);
+    fn send(&mut self, requests: impl IntoIterator<Item = Request>) {
+        for request in requests {
+            let announcement = Reporter::announcement(&self.world, &request);
+            let kind = RequestKind::from(&request);
             let carrier = self.writer.clone();
             let outcomes = self.sender.clone();
             let slots = self.slots.clone();
@@ -372,16 +372,10 @@ impl Loop {
                 };
                 let in_flight = metrics.write_begins();
                 let began = Instant::now();
-                let outcome = carrier.carry_out(&write).await?;
+                let outcome = carrier.carry_out(request).await?;
                 metrics.write_ended(kind, &outcome.answer, began.elapsed());
                 drop((in_flight, slot));
-                let is_done = match &outcome.answer {
-                    Answer::Done => !write.is_held_up(&outcome.seen),
-                    // Only the answer was lost.
-                    Answer::Unknown(_) => write.took_effect_in(&outcome.seen),
-                    Answer::Conflict(_) | Answer::Refused(..) => false,
-                };
-                if is_done {
+                if outcome.took_effect() {
                     announcement.tell(&events);
                 }
                 // The loop is gone only when the process ends.

@@ -22,7 +22,7 @@ use crate::model::claim::Claim;
 use crate::model::names::{NodeName, PoolName, Revision};
 use crate::model::observation::Object;
 use crate::model::request::{
-    Answer, ClaimUpdate, NewCiliumNode, NewClaim, Outcome, Presence, Publication, Seen, Write,
+    Answer, ClaimUpdate, NewCiliumNode, NewClaim, Outcome, Presence, Publication, Read, Request, Seen, Write,
 };
 use crate::net::cidr::Cidr;
 use crate::wire::cilium_node::{
@@ -73,17 +73,29 @@ enum Part {
 }
 
 impl Writer {
-    /// Carries out `write` and returns what became of it; an error ends the process.
-    pub async fn carry_out(&self, write: &Write) -> anyhow::Result<Outcome> {
-        let (key, effect, node) = (write.key(), write.effect(), write.node().cloned());
-        let (answer, seen) = match write {
+    /// Carries out `request` and returns its outcome; an error ends the process.
+    pub async fn carry_out(&self, request: Request) -> anyhow::Result<Outcome> {
+        let (answer, seen) = match &request {
+            Request::Read(read) => (Answer::Done, self.read(read).await?),
+            Request::Write(write) => self.write(write).await?,
+        };
+        Ok(Outcome { request, answer, seen })
+    }
+
+    async fn read(&self, read: &Read) -> anyhow::Result<Seen> {
+        match read {
+            Read::ClaimsOf(node) => self.claims_of(node).await,
+            Read::Claim(cidr, _) => self.read_claim(*cidr).await,
+            Read::CiliumNode(node) => self.read_cilium_node(node).await,
+            Read::Node(node, as_of) => self.read_node(node, *as_of).await,
+        }
+    }
+
+    async fn write(&self, write: &Write) -> anyhow::Result<(Answer, Seen)> {
+        Ok(match write {
             Write::CreateClaim(claim) => self.create_claim(claim).await?,
             Write::Publish(publication) => self.publish(publication).await?,
-            Write::ConfirmClaims(node) => (Answer::Done, self.claims_of(node).await?),
-            Write::ReadClaim(cidr, _) => (Answer::Done, self.read_claim(*cidr).await?),
             Write::UpdateClaim(update) => self.update_claim(update).await?,
-            Write::ReadCiliumNode(node) => (Answer::Done, self.read_cilium_node(node).await?),
-            Write::ReadNode(node, as_of) => (Answer::Done, self.read_node(node, *as_of).await?),
             Write::BumpVersion(bump) => {
                 self.patch_cilium_node(&bump.node, Part::Object, bump_version_patch(bump)).await?
             }
@@ -98,8 +110,7 @@ impl Writer {
             Write::PoolFinalizers(write) => {
                 self.patch_pool(&write.pool, Part::Object, pool_status::finalizers_patch(write)).await
             }
-        };
-        Ok(Outcome { key, effect, node, answer, seen })
+        })
     }
 
     async fn create_claim(&self, claim: &NewClaim) -> anyhow::Result<(Answer, Seen)> {
@@ -125,7 +136,7 @@ impl Writer {
         };
         let seen = self.read_claim(claim.cidr).await?;
         // Our create may have been applied although its answer was lost.
-        let ours = matches!(&seen, Seen::Claim(found) if found.node == claim.node && found.node_uid == claim.node_uid);
+        let ours = matches!(&seen, Seen::Claim(found) if claim.is_made_as(found));
         info!(block = %claim.cidr, node = %claim.node, ?answer, ours, "claim settled by reading");
         Ok((if ours { Answer::Done } else { answer }, seen))
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::finding::Finding;
 use super::names::NodeName;
-use super::request::Write;
+use super::request::{Request, Write};
 use crate::net::cidr::{Cidr, Family};
 
 /// What a node asks for and does not get.
@@ -36,7 +36,7 @@ pub struct NodePlan {
     /// The node.
     pub node: NodeName,
     /// What to write, or to read first.
-    pub writes: Vec<Write>,
+    pub requests: Vec<Request>,
     /// What it asks for and does not get now.
     pub unmet: BTreeSet<Unmet>,
     /// What was seen to be wrong.
@@ -71,7 +71,7 @@ impl NodePlan {
     pub fn idle(node: &NodeName) -> Self {
         Self {
             node: node.clone(),
-            writes: Vec::new(),
+            requests: Vec::new(),
             unmet: BTreeSet::new(),
             findings: Vec::new(),
             wake: None,
@@ -96,7 +96,7 @@ impl NodePlan {
     /// Whether the node has everything it asks for, as far as it can be had.
     #[must_use]
     pub fn is_at_rest(&self) -> bool {
-        self.writes.is_empty() && self.waits_for.is_none()
+        self.requests.is_empty() && self.waits_for.is_none()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Writes as values: what the plan decides and the controller carries out without a decision of its own.
+//! Requests as values: what the plan decides and the controller carries out without a decision of its own.
 //!
 //! Each carries the versions that it was decided on (safety rule 4).
 
@@ -15,23 +15,37 @@ use crate::model::status::{ConditionType, PoolStatus};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
-/// One write, or one read that settles a doubt.
+/// A request to the API server. It has one [`Target`], and its outcome carries it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// Finds something out and changes nothing.
+    Read(Read),
+    /// Changes an object.
+    Write(Write),
+}
+
+/// A consistent read. It is repeated until it is answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Read {
+    /// All claims of a node, to know them at a later revision (safety rule 4).
+    ClaimsOf(NodeName),
+    /// One claim that an answer has shown and no watch has, of this node.
+    Claim(Cidr, NodeName),
+    /// Whether a CiliumNode exists.
+    CiliumNode(NodeName),
+    /// Whether a Node exists, now that its claims are known as of this revision.
+    Node(NodeName, Revision),
+}
+
+/// A change of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Write {
     /// Create a claim. Its name is the lock on the block (safety rule 1).
     CreateClaim(NewClaim),
     /// Patch blocks onto a CiliumNode.
     Publish(Publication),
-    /// Read all claims of a node consistently, to know them at a later revision (safety rule 4).
-    ConfirmClaims(NodeName),
-    /// Read one claim that an answer showed and no watch did.
-    ReadClaim(Cidr, NodeName),
     /// Change the state of a claim, or delete it.
     UpdateClaim(ClaimUpdate),
-    /// Look whether a CiliumNode exists, consistently.
-    ReadCiliumNode(NodeName),
-    /// Look whether a Node exists, consistently, now that its claims are known as of this revision.
-    ReadNode(NodeName, Revision),
     /// Make a later version of a CiliumNode without changing what it says (safety rule 3).
     BumpVersion(BumpVersion),
     /// Ask an agent what it uses.
@@ -42,6 +56,18 @@ pub enum Write {
     PoolStatus(PoolStatusWrite),
     /// Write the finalizers of a pool.
     PoolFinalizers(PoolFinalizersWrite),
+}
+
+impl From<Read> for Request {
+    fn from(read: Read) -> Self {
+        Self::Read(read)
+    }
+}
+
+impl From<Write> for Request {
+    fn from(write: Write) -> Self {
+        Self::Write(write)
+    }
 }
 
 /// A claim that moves. Carries uid and version, so that only the first of several replicas moves it.
@@ -163,6 +189,15 @@ pub struct NewClaim {
     pub since: i64,
 }
 
+impl NewClaim {
+    /// Whether `found` is the claim that this creates, although another request may have created it: the same node,
+    /// the same Node object.
+    #[must_use]
+    pub fn is_made_as(&self, found: &Claim) -> bool {
+        found.node == self.node && found.node_uid == self.node_uid
+    }
+}
+
 /// One difference to one version of one CiliumNode: addresses that become allocatable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
@@ -195,9 +230,9 @@ pub struct PoolStatusWrite {
     pub transitions: BTreeMap<ConditionType, i64>,
 }
 
-/// The object that a write is about. One write an object is in flight at a time.
+/// The object that a request is about. At most one request about an object is in flight at a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ObjectKey {
+pub enum Target {
     /// A NodeIPBlock.
     Claim(Cidr),
     /// A CiliumNode.
@@ -210,23 +245,71 @@ pub enum ObjectKey {
     Pool(PoolName),
 }
 
+impl Request {
+    /// The object that it is about.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        match self {
+            Self::Read(read) => read.target(),
+            Self::Write(write) => write.target(),
+        }
+    }
+
+    /// The node on whose behalf it is sent.
+    #[must_use]
+    pub fn node(&self) -> Option<&NodeName> {
+        match self {
+            Self::Read(read) => Some(read.node()),
+            Self::Write(write) => write.node(),
+        }
+    }
+
+    /// The write that it is, if it is one.
+    #[must_use]
+    pub fn as_write(&self) -> Option<&Write> {
+        match self {
+            Self::Read(_) => None,
+            Self::Write(write) => Some(write),
+        }
+    }
+}
+
+impl Read {
+    /// The object that it is about.
+    #[must_use]
+    pub fn target(&self) -> Target {
+        match self {
+            Self::ClaimsOf(node) => Target::ClaimsOf(node.clone()),
+            Self::Claim(cidr, _) => Target::Claim(*cidr),
+            Self::CiliumNode(node) => Target::CiliumNode(node.clone()),
+            Self::Node(node, _) => Target::Node(node.clone()),
+        }
+    }
+
+    /// The node on whose behalf it is sent.
+    #[must_use]
+    pub fn node(&self) -> &NodeName {
+        match self {
+            Self::ClaimsOf(node) | Self::Claim(_, node) | Self::CiliumNode(node) | Self::Node(node, _) => {
+                node
+            }
+        }
+    }
+}
+
 impl Write {
     /// The object that it is about.
     #[must_use]
-    pub fn key(&self) -> ObjectKey {
+    pub fn target(&self) -> Target {
         match self {
-            Self::CreateClaim(claim) => ObjectKey::Claim(claim.cidr),
-            Self::ReadClaim(cidr, _) => ObjectKey::Claim(*cidr),
-            Self::UpdateClaim(update) => ObjectKey::Claim(update.cidr),
-            Self::Publish(publication) => ObjectKey::CiliumNode(publication.node.clone()),
-            Self::ReadCiliumNode(node) => ObjectKey::CiliumNode(node.clone()),
-            Self::BumpVersion(bump) => ObjectKey::CiliumNode(bump.node.clone()),
-            Self::UsageProbe(probe) => ObjectKey::CiliumNode(probe.node.clone()),
-            Self::CreateCiliumNode(new) => ObjectKey::CiliumNode(new.node.clone()),
-            Self::ConfirmClaims(node) => ObjectKey::ClaimsOf(node.clone()),
-            Self::ReadNode(node, _) => ObjectKey::Node(node.clone()),
-            Self::PoolStatus(write) => ObjectKey::Pool(write.pool.clone()),
-            Self::PoolFinalizers(write) => ObjectKey::Pool(write.pool.clone()),
+            Self::CreateClaim(claim) => Target::Claim(claim.cidr),
+            Self::UpdateClaim(update) => Target::Claim(update.cidr),
+            Self::Publish(publication) => Target::CiliumNode(publication.node.clone()),
+            Self::BumpVersion(bump) => Target::CiliumNode(bump.node.clone()),
+            Self::UsageProbe(probe) => Target::CiliumNode(probe.node.clone()),
+            Self::CreateCiliumNode(new) => Target::CiliumNode(new.node.clone()),
+            Self::PoolStatus(write) => Target::Pool(write.pool.clone()),
+            Self::PoolFinalizers(write) => Target::Pool(write.pool.clone()),
         }
     }
 
@@ -235,10 +318,6 @@ impl Write {
     pub fn node(&self) -> Option<&NodeName> {
         match self {
             Self::CreateClaim(claim) => Some(&claim.node),
-            Self::ReadClaim(_, node)
-            | Self::ConfirmClaims(node)
-            | Self::ReadCiliumNode(node)
-            | Self::ReadNode(node, _) => Some(node),
             Self::Publish(publication) => Some(&publication.node),
             Self::UpdateClaim(update) => Some(&update.node),
             Self::BumpVersion(bump) => Some(&bump.node),
@@ -248,32 +327,12 @@ impl Write {
         }
     }
 
-    /// Whether it changes an object, or only reads.
-    #[must_use]
-    pub fn effect(&self) -> Effect {
-        match self {
-            Self::CreateClaim(_)
-            | Self::Publish(_)
-            | Self::UpdateClaim(_)
-            | Self::BumpVersion(_)
-            | Self::UsageProbe(_)
-            | Self::CreateCiliumNode(_)
-            | Self::PoolStatus(_)
-            | Self::PoolFinalizers(_) => Effect::Write,
-            Self::ConfirmClaims(_) | Self::ReadClaim(..) | Self::ReadCiliumNode(_) | Self::ReadNode(..) => {
-                Effect::Read
-            }
-        }
-    }
-
     /// Whether what was found shows what this write was to bring about. For a write without an answer: it may have been
     /// applied all the same.
     #[must_use]
-    pub fn took_effect_in(&self, found: &Seen) -> bool {
+    fn took_effect_in(&self, found: &Seen) -> bool {
         match (self, found) {
-            (Self::CreateClaim(new), Seen::Claim(found)) => {
-                found.node == new.node && found.node_uid == new.node_uid
-            }
+            (Self::CreateClaim(new), Seen::Claim(found)) => new.is_made_as(found),
             (Self::UpdateClaim(update), Seen::Claim(found)) => {
                 found.uid == update.uid
                     && match &update.change {
@@ -297,10 +356,6 @@ impl Write {
                 Self::CreateClaim(_)
                 | Self::UpdateClaim(_)
                 | Self::Publish(_)
-                | Self::ConfirmClaims(_)
-                | Self::ReadClaim(..)
-                | Self::ReadCiliumNode(_)
-                | Self::ReadNode(..)
                 | Self::BumpVersion(_)
                 | Self::UsageProbe(_)
                 | Self::CreateCiliumNode(_)
@@ -314,12 +369,32 @@ impl Write {
     /// Whether what was found shows that this write was accepted and comes about later: a deletion that the finalizer
     /// of somebody else holds up.
     #[must_use]
-    pub fn is_held_up(&self, found: &Seen) -> bool {
+    fn is_held_up(&self, found: &Seen) -> bool {
         matches!((self, found), (Self::UpdateClaim(update), Seen::Claim(_)) if update.change == ClaimChange::Delete)
     }
 }
 
 /// One line for a person, as `run --dry-run` prints it.
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(read) => fmt::Display::fmt(read, f),
+            Self::Write(write) => fmt::Display::fmt(write, f),
+        }
+    }
+}
+
+impl fmt::Display for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClaimsOf(node) => write!(f, "read the claims of node {node}"),
+            Self::Claim(cidr, node) => write!(f, "read the claim of {cidr} for node {node}"),
+            Self::CiliumNode(node) => write!(f, "read whether ciliumnode {node} exists"),
+            Self::Node(node, _) => write!(f, "read whether node {node} exists"),
+        }
+    }
+}
+
 impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -336,8 +411,6 @@ impl fmt::Display for Write {
                     publication.node
                 )
             }
-            Self::ConfirmClaims(node) => write!(f, "read the claims of node {node}"),
-            Self::ReadClaim(cidr, node) => write!(f, "read the claim of {cidr} for node {node}"),
             Self::UpdateClaim(update) => {
                 let (cidr, node) = (update.cidr, &update.node);
                 match &update.change {
@@ -347,8 +420,6 @@ impl fmt::Display for Write {
                     ClaimChange::Delete => write!(f, "free {cidr}, which was node {node}'s"),
                 }
             }
-            Self::ReadCiliumNode(node) => write!(f, "read whether ciliumnode {node} exists"),
-            Self::ReadNode(node, _) => write!(f, "read whether node {node} exists"),
             Self::BumpVersion(bump) => write!(f, "make a later version of ciliumnode {}", bump.node),
             Self::UsageProbe(probe) => match probe.step {
                 ProbeStep::Ask => write!(f, "ask the agent of node {} what it uses", probe.node),
@@ -363,28 +434,31 @@ impl fmt::Display for Write {
     }
 }
 
-/// What became of a write. Never a guess: what was unknown has been settled by reading.
+/// How a request ended. Never a guess: what was unknown has been settled by reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// The object that the write was about.
-    pub key: ObjectKey,
-    /// Whether it was to change anything.
-    pub effect: Effect,
-    /// The node on whose behalf it was sent.
-    pub node: Option<NodeName>,
-    /// What came back.
+    /// The request.
+    pub request: Request,
+    /// How the server answered.
     pub answer: Answer,
     /// The object as the answer, or the read that settled it, shows it.
     pub seen: Seen,
 }
 
-/// Whether a [`Write`] changes an object, or only reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    /// It changes one.
-    Write,
-    /// It reads.
-    Read,
+impl Outcome {
+    /// Whether a write has taken effect by now.
+    #[must_use]
+    pub fn took_effect(&self) -> bool {
+        let Request::Write(write) = &self.request else {
+            return false;
+        };
+        match &self.answer {
+            Answer::Done => !write.is_held_up(&self.seen),
+            // Only the answer was lost.
+            Answer::Unknown(_) => write.took_effect_in(&self.seen),
+            Answer::Conflict(_) | Answer::Refused(..) => false,
+        }
+    }
 }
 
 /// How the server answered a write.

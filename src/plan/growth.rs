@@ -10,7 +10,7 @@ use crate::model::names::{PoolName, Uid};
 use crate::model::observation::Kind;
 use crate::model::plan::Unmet;
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
-use crate::model::request::{NewClaim, ObjectKey, Write};
+use crate::model::request::{NewClaim, Request, Target, Write};
 use crate::model::time::Now;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -34,7 +34,7 @@ impl<'a> View<'a> {
     /// holds half of one while another waits for it.
     pub(super) fn grow(
         &self,
-        writes: &mut Vec<Write>,
+        requests: &mut Vec<Request>,
         findings: &mut Vec<Finding>,
         now: Now,
     ) -> BTreeSet<Unmet> {
@@ -66,7 +66,7 @@ impl<'a> View<'a> {
                     ),
                 ));
             }
-            writes.extend(growth.picked.iter().map(|(cidr, pool)| {
+            requests.extend(growth.picked.iter().map(|(cidr, pool)| {
                 let withheld = pool.withheld(*cidr, &self.world.node_addresses_in(*cidr));
                 self.claim(*cidr, &pool.name, withheld, now)
             }));
@@ -92,30 +92,30 @@ impl<'a> View<'a> {
     }
 
     /// The claim of a block that stands nowhere.
-    fn claim(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Write {
-        Write::CreateClaim(self.new_claim(cidr, pool, withheld, Some(self.cilium_node.uid.clone()), now))
+    fn claim(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Request {
+        self.create_claim(cidr, pool, withheld, Some(self.cilium_node.uid.clone()), now)
     }
 
     /// The claim of a block that stands and has none: nobody knows where else it has stood.
-    fn claim_of_carried(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Write {
-        Write::CreateClaim(self.new_claim(cidr, pool, withheld, None, now))
+    fn claim_of_carried(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Request {
+        self.create_claim(cidr, pool, withheld, None, now)
     }
 
     /// The claim of a block that had one before: all that was fixed in that stays as it was.
-    fn claim_again(&self, lost: &Claim, now: Now) -> Write {
+    fn claim_again(&self, lost: &Claim, now: Now) -> Request {
         let (withheld, created_for) = (lost.withheld.clone(), lost.created_for.clone());
-        Write::CreateClaim(self.new_claim(lost.cidr, &lost.pool, withheld, created_for, now))
+        self.create_claim(lost.cidr, &lost.pool, withheld, created_for, now)
     }
 
-    fn new_claim(
+    fn create_claim(
         &self,
         cidr: Cidr,
         pool: &PoolName,
         withheld: AddressSet,
         created_for: Option<Uid>,
         now: Now,
-    ) -> NewClaim {
-        NewClaim {
+    ) -> Request {
+        let new = NewClaim {
             cidr,
             pool: pool.clone(),
             node: self.node.name.clone(),
@@ -123,14 +123,15 @@ impl<'a> View<'a> {
             withheld,
             created_for,
             since: now.wall,
-        }
+        };
+        Write::CreateClaim(new).into()
     }
 
     /// Claims that are lost, because somebody removed their finalizer and deleted them: those that this process saw
     /// vanish, and those whose blocks stand on this CiliumNode, with addresses in its pool. They are the node's, and
     /// nobody else can have them.
-    pub(super) fn recreate_lost_claims(&self, now: Now) -> Vec<Write> {
-        let vanished: Vec<Write> = self
+    pub(super) fn recreate_lost_claims(&self, now: Now) -> Vec<Request> {
+        let vanished: Vec<Request> = self
             .world
             .lost_claims_of(&self.node.name)
             .filter_map(|vanished| vanished.claim.as_ref())
@@ -205,7 +206,7 @@ impl<'a> View<'a> {
                 exhausted = true;
             }
             for cidr in candidates {
-                if self.world.is_in_flight(&ObjectKey::Claim(cidr)) {
+                if self.world.is_in_flight(&Target::Claim(cidr)) {
                     // An answer about the block that was there before is still to come.
                     continue;
                 }

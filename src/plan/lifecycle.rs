@@ -25,7 +25,7 @@ use crate::model::names::{NodeName, Revision};
 use crate::model::node::ReleaseMark;
 use crate::model::observation::Kind;
 use crate::model::plan::NodePlan;
-use crate::model::request::{BumpVersion, ClaimChange, ClaimUpdate, Presence, Write};
+use crate::model::request::{BumpVersion, ClaimChange, ClaimUpdate, Presence, Read, Request, Write};
 use crate::model::time::Now;
 use crate::world::{KnownClaim, World};
 
@@ -46,7 +46,7 @@ pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
     if world.node(&name).is_none()
         && let Some(latest) = world.lost_claims_of(&name).map(|vanished| vanished.at).max()
     {
-        plan.writes.extend(later_version(world, &name, latest));
+        plan.requests.extend(later_version(world, &name, latest));
     }
     let claims: Vec<&KnownClaim> = world.claims_of(&name).collect();
     for known in claims {
@@ -81,19 +81,19 @@ fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
     match (world.node(&claim.node), world.cilium_node(&claim.node)) {
         (None, None) => {
             if presence(world, plan, claim) == Some(Presence::Gone) {
-                plan.writes.push(update(claim, now, ClaimChange::Release(Reason::NodeGone)));
+                plan.requests.push(update(claim, now, ClaimChange::Release(Reason::NodeGone)));
             }
         }
         (Some(node), _) if node.uid != claim.node_uid => {
             if presence(world, plan, claim) == Some(Presence::Is(node.uid.clone())) {
-                plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+                plan.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
             }
         }
         // Its CiliumNode still stands: the agent may still use what is on it.
         (None, Some(_)) => {}
         (Some(_), _) => {
             if yields_to_overlapping(world, plan, claim) {
-                plan.writes.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
+                plan.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
             }
         }
     }
@@ -107,9 +107,9 @@ fn presence(world: &World, plan: &mut NodePlan, claim: &Claim) -> Option<Presenc
     if known.is_none() {
         // One read serves all claims of the node.
         let latest = world.claims_of(&claim.node).map(|known| known.claim.revision).max();
-        let read = Write::ReadNode(claim.node.clone(), latest.unwrap_or(claim.revision));
-        if !plan.writes.contains(&read) {
-            plan.writes.push(read);
+        let read = Request::Read(Read::Node(claim.node.clone(), latest.unwrap_or(claim.revision)));
+        if !plan.requests.contains(&read) {
+            plan.requests.push(read);
         }
     }
     known
@@ -181,18 +181,18 @@ fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now
         (Some(Reason::Reclaimed) | None, Some(node)) => Some(node).filter(|_| world.is_carried(claim)),
     };
     if let Some(node) = returned {
-        plan.writes.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+        plan.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
         return;
     }
     match absence(world, claim) {
-        Absence::Proven => plan.writes.push(match claim.reason {
+        Absence::Proven => plan.requests.push(match claim.reason {
             Some(Reason::Unused) => update(claim, now, ClaimChange::Delete),
             Some(Reason::NodeGone | Reason::Reclaimed) | None => update(claim, now, ClaimChange::Cool),
         }),
-        Absence::Provable(write) => {
+        Absence::Provable(request) => {
             // One proof serves all claims of the node.
-            if !plan.writes.iter().any(|planned| planned.key() == write.key()) {
-                plan.writes.push(write);
+            if !plan.requests.iter().any(|planned| planned.target() == request.target()) {
+                plan.requests.push(request);
             }
         }
         // The CiliumNode of a Node that is gone: its own removal is the proof to come.
@@ -204,8 +204,8 @@ fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now
 enum Absence {
     /// It is.
     Proven,
-    /// This write, or read, may prove it.
-    Provable(Write),
+    /// This request may prove it.
+    Provable(Request),
     /// Something else has to happen first.
     NotYet,
 }
@@ -221,20 +221,21 @@ fn absence(world: &World, claim: &Claim) -> Absence {
     }
 }
 
-/// The write after which a version of the CiliumNode later than `later_than` is known, or that there is none.
-fn later_version(world: &World, node: &NodeName, later_than: Revision) -> Option<Write> {
+/// The request after which a version of the CiliumNode later than `later_than` is known, or that there is none.
+fn later_version(world: &World, node: &NodeName, later_than: Revision) -> Option<Request> {
     let Some(cilium_node) = world.cilium_node(node) else {
-        return Some(Write::ReadCiliumNode(node.clone()));
+        return Some(Read::CiliumNode(node.clone()).into());
     };
     // A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers).
     let asked = cilium_node.marks.values().any(|mark| *mark == ReleaseMark::Marked);
     (!asked).then(|| {
-        Write::BumpVersion(BumpVersion {
+        let bump = BumpVersion {
             node: node.clone(),
             uid: cilium_node.uid.clone(),
             revision: cilium_node.revision,
             later_than,
-        })
+        };
+        Request::Write(Write::BumpVersion(bump))
     })
 }
 
@@ -247,7 +248,7 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) 
     if let (Some(Reason::NodeGone), Some(node)) = (claim.reason, world.node(&claim.node)) {
         match presence(world, plan, claim) {
             Some(Presence::Is(uid)) if uid == node.uid => {
-                plan.writes.push(update(claim, now, ClaimChange::Hold(uid)));
+                plan.requests.push(update(claim, now, ClaimChange::Hold(uid)));
                 return;
             }
             // The watch of Nodes has not heard that it is gone.
@@ -266,7 +267,7 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) 
     let by_clock = (now.uptime + rest.saturating_sub(rested)).min(seen + rest);
     let due = by_clock.max(seen + rest.min(SEEN_COOLING));
     if due <= now.uptime {
-        plan.writes.push(update(claim, now, ClaimChange::Delete));
+        plan.requests.push(update(claim, now, ClaimChange::Delete));
     } else {
         plan.wake_at(due);
     }
@@ -286,8 +287,8 @@ fn cooling_time_of(world: &World, claim: &Claim) -> Option<Duration> {
     })
 }
 
-fn update(claim: &Claim, now: Now, change: ClaimChange) -> Write {
-    Write::UpdateClaim(ClaimUpdate {
+fn update(claim: &Claim, now: Now, change: ClaimChange) -> Request {
+    Request::Write(Write::UpdateClaim(ClaimUpdate {
         cidr: claim.cidr,
         node: claim.node.clone(),
         uid: claim.uid.clone(),
@@ -296,7 +297,7 @@ fn update(claim: &Claim, now: Now, change: ClaimChange) -> Write {
         deleting: claim.deleting,
         change,
         since: now.wall,
-    })
+    }))
 }
 
 impl View<'_> {
@@ -312,7 +313,7 @@ impl View<'_> {
             plan.wake_at(since + INCOMPLETE_FOR);
             return;
         }
-        plan.writes
+        plan.requests
             .extend(held.into_iter().map(|claim| update(claim, now, ClaimChange::Release(Reason::Unused))));
     }
 }

@@ -69,14 +69,15 @@ pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePla
         return plan.waiting_for(WaitsFor::Time);
     }
     lifecycle::advance(world, &mut plan, now);
-    if !plan.writes.is_empty() {
+    if !plan.requests.is_empty() {
         return plan;
     }
     let Some(node) = world.node(name) else {
         return plan.waiting_for(WaitsFor::Objects);
     };
     let Some(cilium_node) = world.cilium_node(name) else {
-        plan.writes.extend(cilium_node_for(world, node, policy).map(Write::CreateCiliumNode));
+        plan.requests
+            .extend(cilium_node_for(world, node, policy).map(|new| Write::CreateCiliumNode(new).into()));
         return plan.waiting_for(WaitsFor::Objects);
     };
     if cilium_node.deleting {
@@ -129,22 +130,22 @@ impl<'a> View<'a> {
         }
         plan.use_unknown = self.is_served() && self.cilium_node.used.is_none();
         self.ask_for_use(plan, policy, now);
-        if !plan.writes.is_empty() {
+        if !plan.requests.is_empty() {
             return;
         }
         let publishable = self.publishable(&mut plan.findings);
         // What the node has is known only when these are its claims again; and an agent that finds a part of its blocks
         // restores a part of its pods.
-        plan.writes = self.recreate_lost_claims(now);
-        if !plan.writes.is_empty() {
+        plan.requests = self.recreate_lost_claims(now);
+        if !plan.requests.is_empty() {
             return;
         }
         if !self.is_served() && self.can_start_with(&publishable) {
             self.publish(plan, &publishable, policy, now);
             return;
         }
-        plan.unmet = self.grow(&mut plan.writes, &mut plan.findings, now);
-        if !plan.writes.is_empty() {
+        plan.unmet = self.grow(&mut plan.requests, &mut plan.findings, now);
+        if !plan.requests.is_empty() {
             return;
         }
         if self.is_served() {

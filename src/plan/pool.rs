@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::model::names::PoolName;
 use crate::model::observation::PoolObject;
 use crate::model::plan::PoolPlan;
-use crate::model::request::{ObjectKey, PoolFinalizersWrite, PoolStatusWrite, Write};
+use crate::model::request::{PoolFinalizersWrite, PoolStatusWrite, Target, Write};
 use crate::model::time::Now;
 use crate::view::conditions::status;
 use crate::world::World;
@@ -23,7 +23,7 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     let Some(object) = world.pool_object(name) else {
         return PoolPlan::Unchanged;
     };
-    if world.settings().is_none() || world.is_in_flight(&ObjectKey::Pool(name.clone())) {
+    if world.settings().is_none() || world.is_in_flight(&Target::Pool(name.clone())) {
         // The mode, or the answer, puts the pool on the agenda again.
         return PoolPlan::Unchanged;
     }

@@ -10,7 +10,7 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::node::{Node, ReleaseMark};
 use crate::model::observation::Kind;
 use crate::model::plan::{NodePlan, WaitsFor};
-use crate::model::request::{ProbeStep, UsageProbe, Write};
+use crate::model::request::{ProbeStep, Read, Request, UsageProbe, Write};
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
 use crate::plan::demand::MINIMUM_FOR_START;
@@ -52,10 +52,10 @@ impl<'a> View<'a> {
             return;
         }
         let is_fresh = |known: &&KnownClaim| self.world.known_at(known) >= publication.revision;
-        plan.writes.push(if publishable.iter().all(is_fresh) {
-            Write::Publish(publication)
+        plan.requests.push(if publishable.iter().all(is_fresh) {
+            Write::Publish(publication).into()
         } else {
-            Write::ConfirmClaims(self.node.name.clone())
+            Read::ClaimsOf(self.node.name.clone()).into()
         });
     }
 
@@ -108,12 +108,12 @@ impl<'a> View<'a> {
         if self.is_too_soon(plan, policy, now) {
             return;
         }
-        plan.writes.push(Write::UsageProbe(UsageProbe {
+        plan.requests.push(Request::Write(Write::UsageProbe(UsageProbe {
             node: self.node.name.clone(),
             uid: self.cilium_node.uid.clone(),
             revision: self.cilium_node.revision,
             step,
-        }));
+        })));
     }
 }
 

@@ -18,7 +18,7 @@ use crate::model::plan::NodePlan;
 use crate::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
-use crate::model::request::{Answer, Effect, ObjectKey, Outcome, Presence, Seen, UsageProbe, Write};
+use crate::model::request::{Answer, Outcome, Presence, Request, Seen, Target, UsageProbe, Write};
 use crate::model::status::PoolStatus;
 use crate::model::time::Now;
 use crate::net::addresses::AddressSet;
@@ -39,6 +39,7 @@ const LISTED: u64 = 100;
 struct Cluster {
     world: World,
     now: Now,
+    in_flight: Vec<Request>,
 }
 
 impl Cluster {
@@ -63,7 +64,7 @@ impl Cluster {
             }));
         }
         let world = gathering.complete().expect("every kind is listed");
-        Self { world, now: Now { uptime: Duration::from_secs(1000), wall: 0 } }
+        Self { world, now: Now { uptime: Duration::from_secs(1000), wall: 0 }, in_flight: Vec::new() }
     }
 
     /// Something changes.
@@ -99,7 +100,7 @@ impl Cluster {
         while let Some(node) = self.world.next_node().cloned() {
             decided.push(node.to_string());
             let plan = self.plan(node.as_str());
-            self.world.begin(&plan, self.now);
+            self.begin(&plan);
         }
         decided
     }
@@ -110,18 +111,31 @@ impl Cluster {
         let plan = self.plan(name);
         assert_eq!(rendered(&plan), expected);
         assert_eq!(plan, self.plan(name), "equal worlds, equal plans");
-        self.world.begin(&plan, self.now);
+        self.begin(&plan);
     }
 
-    /// The answers to everything under way for a node are lost; reading finds nothing new.
-    fn settle(&mut self, key: ObjectKey, node: &str, effect: Effect, seen: Seen) {
-        let outcome = Outcome { key, effect, node: Some(node.into()), answer: Answer::Done, seen };
-        self.world.finish(outcome, self.now);
+    /// The request about `target` that is in flight ends, and its answer shows this.
+    #[track_caller]
+    fn settle(&mut self, target: Target, seen: Seen) {
+        let place = self.in_flight.iter().position(|request| request.target() == target);
+        let request = self.in_flight.remove(place.expect("a request about it is in flight"));
+        self.finish(request, seen);
+    }
+
+    /// A request ends, and its answer shows this.
+    fn finish(&mut self, request: Request, seen: Seen) {
+        self.world.finish(Outcome { request, answer: Answer::Done, seen }, self.now);
+    }
+
+    /// A decision is carried out from now on.
+    fn begin(&mut self, plan: &NodePlan) {
+        self.world.begin(plan, self.now);
+        self.in_flight.extend(plan.requests.iter().cloned());
     }
 }
 
 fn rendered(plan: &NodePlan) -> String {
-    let mut parts: Vec<String> = plan.writes.iter().map(ToString::to_string).collect();
+    let mut parts: Vec<String> = plan.requests.iter().map(ToString::to_string).collect();
     parts.extend(plan.unmet.iter().map(|unmet| format!("unmet: {unmet}")));
     parts.extend(plan.findings.iter().map(|finding| format!("finding: {}", finding.kind.as_str())));
     parts.extend(plan.waits_for.map(|what| format!("waits for {what:?}")));

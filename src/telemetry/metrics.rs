@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use super::event_reason::{EventFate, EventReason};
 use super::readiness::Readiness;
 use crate::model::observation::Kind;
-use crate::model::request::{Answer, Write};
+use crate::model::request::{Answer, Read, Request, Write};
 use crate::view::snapshot::Snapshot;
 
 /// The prefix of every name.
@@ -147,7 +147,7 @@ impl Metrics {
     }
 
     /// A write has come to its end.
-    pub fn write_ended(&self, kind: WriteKind, answer: &Answer, took: Duration) {
+    pub fn write_ended(&self, kind: RequestKind, answer: &Answer, took: Duration) {
         let outcome = match answer {
             Answer::Done => "done",
             Answer::Conflict(_) => "moved",
@@ -307,25 +307,25 @@ impl Drop for InFlight {
     }
 }
 
-/// The kind of a write, as a label.
+/// The kind of a request, as a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WriteKind(&'static str);
+pub struct RequestKind(&'static str);
 
-impl From<&Write> for WriteKind {
-    fn from(write: &Write) -> Self {
-        Self(match write {
-            Write::CreateClaim(_) => "claim",
-            Write::UpdateClaim(_) => "move_claim",
-            Write::Publish(_) => "publish",
-            Write::BumpVersion(_) => "touch",
-            Write::UsageProbe(_) => "ping",
-            Write::CreateCiliumNode(_) => "create_ciliumnode",
-            Write::PoolStatus(_) => "pool_status",
-            Write::PoolFinalizers(_) => "pool_finalizers",
-            Write::ConfirmClaims(_) => "confirm_claims",
-            Write::ReadClaim(..) => "read_claim",
-            Write::ReadCiliumNode(_) => "read_ciliumnode",
-            Write::ReadNode(..) => "read_node",
+impl From<&Request> for RequestKind {
+    fn from(request: &Request) -> Self {
+        Self(match request {
+            Request::Write(Write::CreateClaim(_)) => "claim",
+            Request::Write(Write::UpdateClaim(_)) => "move_claim",
+            Request::Write(Write::Publish(_)) => "publish",
+            Request::Write(Write::BumpVersion(_)) => "touch",
+            Request::Write(Write::UsageProbe(_)) => "ping",
+            Request::Write(Write::CreateCiliumNode(_)) => "create_ciliumnode",
+            Request::Write(Write::PoolStatus(_)) => "pool_status",
+            Request::Write(Write::PoolFinalizers(_)) => "pool_finalizers",
+            Request::Read(Read::ClaimsOf(_)) => "confirm_claims",
+            Request::Read(Read::Claim(..)) => "read_claim",
+            Request::Read(Read::CiliumNode(_)) => "read_ciliumnode",
+            Request::Read(Read::Node(..)) => "read_node",
         })
     }
 }

@@ -88,11 +88,7 @@ pub fn of(world: &World, write: &Write) -> Option<BlockEvent> {
         Write::CreateClaim(claim) => Some(of_claim(world, claim)),
         Write::Publish(publication) => Some(of_publication(world, publication)),
         Write::UpdateClaim(update) => Some(of_update(world, update)),
-        Write::ConfirmClaims(_)
-        | Write::ReadClaim(..)
-        | Write::ReadCiliumNode(_)
-        | Write::ReadNode(..)
-        | Write::BumpVersion(_)
+        Write::BumpVersion(_)
         | Write::UsageProbe(_)
         | Write::CreateCiliumNode(_)
         | Write::PoolStatus(_)

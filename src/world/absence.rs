@@ -8,7 +8,7 @@ use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::names::{NodeName, PoolName, Revision};
 use crate::model::node::{CiliumNode, FormerCarrier};
 use crate::model::observation::Kind;
-use crate::model::request::ObjectKey;
+use crate::model::request::Target;
 use crate::net::cidr::Cidr;
 
 /// How it is known that a claim is gone.
@@ -132,21 +132,21 @@ impl World {
     }
 
     /// A read of ours found nothing under this key.
-    pub(super) fn observe_absence(&mut self, key: &ObjectKey, revision: Option<Revision>) {
-        match key {
-            ObjectKey::Claim(cidr) => {
+    pub(super) fn observe_absence(&mut self, target: &Target, revision: Option<Revision>) {
+        match target {
+            Target::Claim(cidr) => {
                 let not_after = revision.unwrap_or(Revision(u64::MAX));
                 self.observe_claim_deletion(*cidr, not_after, Departure::Inferred);
             }
             // One that we know is a deletion that the watch will tell, and in its order.
-            ObjectKey::CiliumNode(name) => {
+            Target::CiliumNode(name) => {
                 if let (false, Some(revision)) = (self.cilium_nodes.contains_key(name), revision) {
                     let known = self.absences.entry(name.clone()).or_default();
                     *known = revision.max(*known);
                     self.settle_lost_claims(name);
                 }
             }
-            ObjectKey::ClaimsOf(_) | ObjectKey::Node(_) | ObjectKey::Pool(_) => {}
+            Target::ClaimsOf(_) | Target::Node(_) | Target::Pool(_) => {}
         }
     }
 

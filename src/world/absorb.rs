@@ -16,7 +16,7 @@ use crate::model::names::{NodeName, PoolName, Revision};
 use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, Kind, Listing, Object, Observation, PoolObject, Unreadable};
 use crate::model::pool::{Pool, Reservation};
-use crate::model::request::{Answer, Effect, ObjectKey, Outcome, Seen};
+use crate::model::request::{Answer, Outcome, Request, Seen, Target};
 use crate::model::time::Now;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
@@ -49,8 +49,9 @@ impl World {
 
     /// Takes in what became of a write.
     pub fn finish(&mut self, outcome: Outcome, now: Now) {
-        let Outcome { key, effect, node, answer, seen } = outcome;
-        self.in_flight.remove(&key);
+        let Outcome { request, answer, seen } = outcome;
+        let (target, node) = (request.target(), request.node().cloned());
+        self.in_flight.remove(&target);
         let failed = (answer != Answer::Done).then(|| Cause::of(&answer, &seen));
         match seen {
             Seen::Claim(claim) => self.observe_claim(*claim, Source::Answer(None)),
@@ -58,7 +59,7 @@ impl World {
                 self.observe_cilium_node(*cilium_node, Source::Answer(None));
             }
             Seen::Deleted(uid) => {
-                if let ObjectKey::Claim(cidr) = &key
+                if let Target::Claim(cidr) = &target
                     && let Some(revision) = self
                         .claims
                         .get(cidr)
@@ -71,7 +72,7 @@ impl World {
             // A pool that the watch has shown to be gone does not come back by an answer.
             Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
             Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
-            Seen::Absent(revision) => self.observe_absence(&key, revision),
+            Seen::Absent(revision) => self.observe_absence(&target, revision),
             Seen::Node { as_of, read_at, presence } => {
                 if let Some(node) = node.clone() {
                     // The watch may have overtaken the answer. What it shows is then later still, and an answer that
@@ -87,10 +88,11 @@ impl World {
                 }
             }
         }
-        let taught_nothing = effect == Effect::Read
-            && matches!(&key, ObjectKey::CiliumNode(name)
+        let is_read = matches!(request, Request::Read(_));
+        let taught_nothing = is_read
+            && matches!(&target, Target::CiliumNode(name)
                 if !self.cilium_nodes.contains_key(name) && !self.absences.contains_key(name));
-        if let ObjectKey::Claim(cidr) = key {
+        if let Target::Claim(cidr) = target {
             // The claim, where there is one, is entered by now.
             self.release(cidr, &Occupant::Pending);
             if !self.ledger.is_taken(cidr) {
@@ -105,14 +107,14 @@ impl World {
             let serving = self.servings.entry(node.clone()).or_default();
             match failed {
                 Some(cause) => serving.pause.lengthen(cause, now),
-                None if effect == Effect::Write => serving.pause.end(),
+                None if !is_read => serving.pause.end(),
                 // What it found the world knows to be overtaken. The watch is about to tell.
                 None if taught_nothing => serving.pause.lengthen(Cause::Nothing, now),
                 None => {}
             }
             self.mark(&node);
         }
-        if let ObjectKey::Pool(pool) = key {
+        if let Target::Pool(pool) = target {
             match failed {
                 // An answer about a pool that is gone leaves nothing behind.
                 Some(cause) if self.pools.contains_key(&pool) => {

@@ -29,7 +29,7 @@ use crate::net::cidr::Cidr;
 
 use crate::model::node::{CiliumNode, FormerCarrier, Mode, Node, Settings};
 use crate::model::observation::{Contradiction, Kind, PoolObject, Unreadable};
-use crate::model::request::{ObjectKey, Presence};
+use crate::model::request::{Presence, Target};
 use agenda::Agenda;
 use pause::Pause;
 
@@ -120,7 +120,7 @@ pub struct World {
     servings: BTreeMap<NodeName, Serving>,
     /// How long pools wait whose writes are not applied.
     pool_pauses: BTreeMap<PoolName, Pause>,
-    in_flight: BTreeMap<ObjectKey, Option<NodeName>>,
+    in_flight: BTreeMap<Target, Option<NodeName>>,
     agenda: Agenda,
     contradiction: Option<Contradiction>,
 }

@@ -12,7 +12,7 @@ use crate::ledger::Occupant;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::NodePlan;
 use crate::model::plan::PoolPlan;
-use crate::model::request::{BumpVersion, ObjectKey, Publication, UsageProbe, Write};
+use crate::model::request::{BumpVersion, Publication, Read, Request, Target, UsageProbe, Write};
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 
@@ -32,12 +32,12 @@ impl World {
         self.in_flight.values().flatten().any(|busy| busy == node)
             || self
                 .claims_of(node)
-                .any(|known| !known.shown || self.is_in_flight(&ObjectKey::Claim(known.claim.cidr)))
+                .any(|known| !known.shown || self.is_in_flight(&Target::Claim(known.claim.cidr)))
     }
 
     /// Whether a write about this object is under way.
     #[must_use]
-    pub fn is_in_flight(&self, key: &ObjectKey) -> bool {
+    pub fn is_in_flight(&self, key: &Target) -> bool {
         self.in_flight.contains_key(key)
     }
 
@@ -86,8 +86,8 @@ impl World {
     /// A decision for a node has been made and is being carried out.
     pub fn begin(&mut self, plan: &NodePlan, now: Now) {
         self.agenda.unmark_node(&plan.node);
-        for write in &plan.writes {
-            self.mark_sent(write, now);
+        for request in &plan.requests {
+            self.mark_sent(request, now);
         }
         let serving = self.servings.entry(plan.node.clone()).or_default();
         serving.at_rest = plan.is_at_rest();
@@ -120,7 +120,7 @@ impl World {
                 if matches!(write, Write::PoolStatus(_)) {
                     self.agenda.status_looked_at(pool, now.uptime);
                 }
-                self.mark_sent(write, now);
+                self.mark_sent(&Request::Write(write.clone()), now);
             }
         }
     }
@@ -131,8 +131,11 @@ impl World {
         self.agenda.status_last_looked_at(pool)
     }
 
-    fn mark_sent(&mut self, write: &Write, now: Now) {
-        self.in_flight.insert(write.key(), write.node().cloned());
+    fn mark_sent(&mut self, request: &Request, now: Now) {
+        self.in_flight.insert(request.target(), request.node().cloned());
+        let Request::Write(write) = request else {
+            return;
+        };
         match write {
             Write::CreateClaim(claim) => {
                 self.take(claim.cidr, Occupant::Pending);
@@ -143,37 +146,33 @@ impl World {
                 self.servings.entry(node.clone()).or_default().last_patch = Some(now.uptime);
             }
             Write::UpdateClaim(_)
-            | Write::ConfirmClaims(_)
-            | Write::ReadClaim(..)
-            | Write::ReadCiliumNode(_)
-            | Write::ReadNode(..)
             | Write::CreateCiliumNode(_)
             | Write::PoolStatus(_)
             | Write::PoolFinalizers(_) => {}
         }
     }
 
-    /// The writes that are owed because of what a list did not show: claims known from answers only.
+    /// The reads that are owed because of what a list did not show: claims that are known from answers only.
     #[must_use]
-    pub fn unconfirmed(&self) -> Vec<Write> {
+    pub fn unconfirmed(&self) -> Vec<Read> {
         self.agenda
             .unconfirmed()
             .filter_map(|cidr| self.claims.get(&cidr))
-            .filter(|known| !known.shown && !self.is_in_flight(&ObjectKey::Claim(known.claim.cidr)))
-            .map(|known| Write::ReadClaim(known.claim.cidr, known.claim.node.clone()))
+            .filter(|known| !known.shown && !self.is_in_flight(&Target::Claim(known.claim.cidr)))
+            .map(|known| Read::Claim(known.claim.cidr, known.claim.node.clone()))
             .collect()
     }
 
-    /// Doubts are being settled.
-    pub fn begin_confirming(&mut self, reads: &[Write], now: Now) {
-        let asked: BTreeSet<ObjectKey> = reads.iter().map(Write::key).collect();
+    /// Claims that are not confirmed are being read.
+    pub fn begin_confirming(&mut self, reads: &[Read], now: Now) {
+        let asked: BTreeSet<Target> = reads.iter().map(Read::target).collect();
         // One about a claim that is written or read just now is asked when that is over.
         let claims = &self.claims;
         self.agenda.retain_unconfirmed(|cidr| {
-            claims.get(cidr).is_some_and(|known| !known.shown) && !asked.contains(&ObjectKey::Claim(*cidr))
+            claims.get(cidr).is_some_and(|known| !known.shown) && !asked.contains(&Target::Claim(*cidr))
         });
         for read in reads {
-            self.mark_sent(read, now);
+            self.mark_sent(&Request::Read(read.clone()), now);
         }
     }
 

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use cilium_node_ipam::model::names::{NodeName, Revision};
 use cilium_node_ipam::model::node::Mode;
 use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
-use cilium_node_ipam::model::request::{Answer, Outcome, Seen, Write};
+use cilium_node_ipam::model::request::{Answer, Outcome, Request, Seen, Write};
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
@@ -36,15 +36,15 @@ fn one_status_change_is_the_only_input_that_growth_needs() -> Result<()> {
 
     world.observe(applied::<CiliumNodes>(&cilium_node(21, 10))?);
     let claims = decide(&mut world, now);
-    let [Write::CreateClaim(claim)] = &claims[..] else { bail!("one claim, not {claims:?}") };
+    let [Request::Write(Write::CreateClaim(claim))] = &claims[..] else { bail!("one claim, not {claims:?}") };
     ensure!(claim.cidr.to_string() == "10.1.0.16/28", "the block beside its first, not {}", claim.cidr);
 
     let created = applied::<Claims>(&block("10.1.0.16/28", 22))?;
-    let (key, effect, node) = (claims[0].key(), claims[0].effect(), claims[0].node().cloned());
-    world.finish(Outcome { key, effect, node, answer: Answer::Done, seen: Seen::Nothing }, now);
+    let request = claims[0].clone();
+    world.finish(Outcome { request, answer: Answer::Done, seen: Seen::Nothing }, now);
     world.observe(created);
     let patches = decide(&mut world, now);
-    let [Write::Publish(patch)] = &patches[..] else { bail!("one patch, not {patches:?}") };
+    let [Request::Write(Write::Publish(patch))] = &patches[..] else { bail!("one patch, not {patches:?}") };
     ensure!(patch.entries.len() == 14, "{} addresses", patch.entries.len());
     Ok(())
 }
@@ -65,20 +65,20 @@ fn an_edit_of_the_pool_is_the_only_input_that_a_waiting_node_needs() -> Result<(
 
     world.observe(applied::<Pools>(&pool("10.1.0.0/27", 22))?);
     let claims = decide(&mut world, now);
-    let [Write::CreateClaim(claim)] = &claims[..] else { bail!("one claim, not {claims:?}") };
+    let [Request::Write(Write::CreateClaim(claim))] = &claims[..] else { bail!("one claim, not {claims:?}") };
     ensure!(claim.cidr.to_string() == "10.1.0.16/28", "what was added, not {}", claim.cidr);
     Ok(())
 }
 
 /// Every decision that is due.
-fn decide(world: &mut World, now: Now) -> Vec<Write> {
-    let mut writes = Vec::new();
+fn decide(world: &mut World, now: Now) -> Vec<Request> {
+    let mut requests = Vec::new();
     while let Some(node) = world.next_node().cloned() {
         let plan = plan::node(world, &node, POLICY, now);
         world.begin(&plan, now);
-        writes.extend(plan.writes);
+        requests.extend(plan.requests);
     }
-    writes
+    requests
 }
 
 /// One pool, and one node that has a block of 14 addresses, two of them in use.

@@ -25,7 +25,7 @@ fn a_claim_that_vanished_while_its_ciliumnode_was_away_is_still_the_nodes() {
     let plan = cluster.plan("a");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
     // The agent may be using it, and this CiliumNode, for which it was not made, does not show it.
-    let [Write::CreateClaim(again)] = &plan.writes[..] else { panic!("{plan:?}") };
+    let [Request::Write(Write::CreateClaim(again))] = &plan.requests[..] else { panic!("{plan:?}") };
     assert_eq!(again.created_for, Some("cn-a".into()));
 }
 
@@ -33,7 +33,7 @@ fn a_claim_that_vanished_while_its_ciliumnode_was_away_is_still_the_nodes() {
 fn a_first_claim_names_the_ciliumnode_that_it_is_made_for() {
     let cluster = Cluster::of("pool p 10.0.0.0/28 28\nnode a 1\nciliumnode a @50");
     let plan = cluster.plan("a");
-    let [Write::CreateClaim(first)] = &plan.writes[..] else { panic!("{plan:?}") };
+    let [Request::Write(Write::CreateClaim(first))] = &plan.requests[..] else { panic!("{plan:?}") };
     assert_eq!(first.created_for, Some("cn-a".into()));
 }
 
@@ -52,7 +52,7 @@ fn a_claim_that_vanished_with_its_node_is_free_when_a_later_version_shows_nothin
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     cluster.expect("a", "read whether ciliumnode a exists");
     let absent = Seen::Absent(Some(Revision(122)));
-    cluster.settle(ObjectKey::CiliumNode("a".into()), "a", Effect::Read, absent);
+    cluster.settle(Target::CiliumNode("a".into()), absent);
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
 }
 
@@ -64,17 +64,18 @@ fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
     cluster.pass(4000);
     cluster.expect("a", "waits for Objects");
     cluster.pass(30);
+    let deletion = cluster.plan("a").requests[0].clone();
     cluster.expect("a", "free 10.0.0.0/28, which was node a's");
     // The watch is faster than the answer.
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
-    let key = ObjectKey::Claim("10.0.0.0/28".parse().unwrap());
-    cluster.settle(key.clone(), "a", Effect::Write, Seen::Deleted("uid-10.0.0.0/28".into()));
+    let key = Target::Claim("10.0.0.0/28".parse().unwrap());
+    cluster.settle(key.clone(), Seen::Deleted("uid-10.0.0.0/28".into()));
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
     let Object::Claim(mut created) = object("claim 10.0.0.0/28 b 1 Held @111") else { unreachable!() };
     created.uid = "another".into();
-    cluster.settle(key.clone(), "b", Effect::Write, Seen::Claim(Box::new(created)));
-    cluster.settle(key, "a", Effect::Write, Seen::Deleted("uid-10.0.0.0/28".into()));
+    cluster.settle(key, Seen::Claim(Box::new(created)));
+    cluster.finish(deletion, Seen::Deleted("uid-10.0.0.0/28".into()));
     assert!(cluster.world.claim("10.0.0.0/28".parse().unwrap()).is_some());
 }
 
@@ -91,7 +92,7 @@ fn nothing_is_published_while_a_claim_that_vanished_is_not_made_again() {
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
     cluster.expect("a", "waits for Answer");
     cluster.observe("claim 10.0.0.16/28 a 1 Held @121");
-    cluster.settle(ObjectKey::Claim("10.0.0.16/28".parse().unwrap()), "a", Effect::Write, Seen::Nothing);
+    cluster.settle(Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
     cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
 }
 
@@ -102,10 +103,10 @@ fn a_claim_that_was_given_back_and_is_made_again_can_be_given_back_again() {
     );
     cluster.expect("a", "free 10.0.0.0/31, which was node a's");
     // Its deletion has no answer, and the read after it does not say in what state it went.
-    let key = ObjectKey::Claim("10.0.0.0/31".parse().unwrap());
-    cluster.settle(key, "a", Effect::Write, Seen::Absent(Some(Revision(110))));
+    let key = Target::Claim("10.0.0.0/31".parse().unwrap());
+    cluster.settle(key, Seen::Absent(Some(Revision(110))));
     let plan = cluster.plan("a");
-    let [Write::CreateClaim(again)] = &plan.writes[..] else { panic!("{plan:?}") };
+    let [Request::Write(Write::CreateClaim(again))] = &plan.requests[..] else { panic!("{plan:?}") };
     // It has never stood on another CiliumNode, and that has not changed.
     assert_eq!(again.created_for, Some("cn-a".into()));
 }

@@ -197,10 +197,14 @@ unreadable_objects{kind=\"NodeIPBlock\"} 1"
 #[test]
 fn writes_are_counted_by_kind_and_outcome() {
     let metrics = Metrics::default();
-    let node = || Write::ReadCiliumNode("node-7".into());
+    let node = || Request::Read(Read::CiliumNode("node-7".into()));
     let in_flight = metrics.write_begins();
     assert!(metrics.text().contains("cilium_node_ipam_writes_in_flight 1\n"));
-    metrics.write_ended(WriteKind::from(&node()), &Answer::Unknown(String::new()), Duration::from_millis(3));
+    metrics.write_ended(
+        RequestKind::from(&node()),
+        &Answer::Unknown(String::new()),
+        Duration::from_millis(3),
+    );
     drop(in_flight);
     let text = metrics.text();
     for line in [

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cilium_node_ipam::model::names::{NodeName, PoolName, Revision};
 use cilium_node_ipam::model::node::{CiliumNode, Node, NodeAddress, Settings};
 use cilium_node_ipam::model::observation::{Kind, Object, PoolObject};
-use cilium_node_ipam::model::request::{Effect, Write};
+use cilium_node_ipam::model::request::{Request, Write};
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::world::World;
 
@@ -300,7 +300,7 @@ impl Cluster {
                 if let Some(stray) = one_of(*stray, self.strays.len()) {
                     let write = self.strays.swap_remove(stray);
                     self.say(|| format!("    `{write}` arrives late"));
-                    self.judged(&write, |cluster| arrive(&write, &mut cluster.store))?;
+                    self.judged(&write.clone().into(), |cluster| arrive(&write, &mut cluster.store))?;
                 }
             }
             Step::Rest => self.rest()?,
@@ -333,7 +333,7 @@ impl Cluster {
             Step::Relist { kind, .. } => drop(replica.relist(*kind, &self.store)),
             Step::Restart { .. } => {
                 let strays = replica.restart(self.clock, self.store.revision());
-                self.strays.extend(strays.into_iter().filter(|write| write.effect() == Effect::Write));
+                self.strays.extend(strays);
             }
             Step::Decision { decisions, .. } => {
                 for _ in 0..*decisions {
@@ -483,11 +483,11 @@ impl Cluster {
     }
 
     fn proceed(&mut self, number: usize, flight: usize) -> Result<(), String> {
-        let Some(write) = self.replicas[number].in_flight.get(flight).map(|flight| flight.write.clone())
+        let Some(request) = self.replicas[number].in_flight.get(flight).map(|flight| flight.request.clone())
         else {
             return Ok(());
         };
-        self.judged(&write, |cluster| {
+        self.judged(&request, |cluster| {
             let said = cluster.replicas[number].proceed(flight, &mut cluster.store, cluster.clock);
             cluster.say(|| format!("    r{number} {}", said.unwrap_or_default()));
         })
@@ -500,9 +500,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Does something about `write`, and judges what it makes of the CiliumNode.
-    fn judged(&mut self, write: &Write, act: impl FnOnce(&mut Self)) -> Result<(), String> {
-        let Write::Publish(publication) = write else {
+    /// Does something about `request`, and judges what it makes of the CiliumNode.
+    fn judged(&mut self, request: &Request, act: impl FnOnce(&mut Self)) -> Result<(), String> {
+        let Request::Write(Write::Publish(publication)) = request else {
             act(self);
             return Ok(());
         };

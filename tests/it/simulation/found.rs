@@ -9,7 +9,9 @@ use cilium_node_ipam::model::node::{Mode, Node, Settings};
 use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
 use cilium_node_ipam::model::plan::PoolPlan;
 use cilium_node_ipam::model::plan::WaitsFor;
-use cilium_node_ipam::model::request::{Answer, Effect, ObjectKey, Outcome, Seen, Write};
+use cilium_node_ipam::model::request::{
+    Answer, BumpVersion, ClaimChange, ClaimUpdate, Outcome, Read, Request, Seen, Target, Write,
+};
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
@@ -124,8 +126,31 @@ fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_does_not_stand_goes() {
     }
 }
 
+fn done(request: Request, seen: Seen) -> Outcome {
+    Outcome { request, answer: Answer::Done, seen }
+}
+
+fn update(claim: &Claim, change: ClaimChange) -> Request {
+    let update = ClaimUpdate {
+        cidr: claim.cidr,
+        node: claim.node.clone(),
+        uid: claim.uid.clone(),
+        revision: claim.revision,
+        finalizers: claim.finalizers.clone(),
+        deleting: claim.deleting,
+        change,
+        since: 0,
+    };
+    Write::UpdateClaim(update).into()
+}
+
+fn request_of(plan: &PoolPlan) -> Request {
+    let PoolPlan::Write(write) = plan else { panic!("nothing to write: {plan:?}") };
+    write.clone().into()
+}
+
 fn moves(world: &World) -> Vec<String> {
-    plan::node(world, &"n".into(), POLICY, NOW).writes.iter().map(ToString::to_string).collect()
+    plan::node(world, &"n".into(), POLICY, NOW).requests.iter().map(ToString::to_string).collect()
 }
 
 /// The store may stand still: a read that finds no CiliumNode as of the very revision at which the claim went is later
@@ -138,9 +163,8 @@ fn a_claim_that_vanished_last_of_all_is_settled_by_one_read() {
     world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
     assert_eq!(moves(&world), ["read whether ciliumnode n exists"]);
 
-    let (key, effect) = (ObjectKey::CiliumNode("n".into()), Effect::Read);
-    let (answer, seen) = (Answer::Done, Seen::Absent(Some(Revision(3))));
-    world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
+    let request = Read::CiliumNode("n".into()).into();
+    world.finish(done(request, Seen::Absent(Some(Revision(3)))), NOW);
 
     assert!(moves(&world).is_empty());
     assert!(!world.ledger().is_taken(block()));
@@ -186,8 +210,7 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
         let due = plan::pool(&world, &"p".into(), now);
         assert!(matches!(due, PoolPlan::Write(Write::PoolFinalizers(_))), "{due:?}");
         world.begin_status(&"p".into(), &due, now);
-        let (key, effect, seen) = (ObjectKey::Pool("p".into()), Effect::Write, Seen::Nothing);
-        world.finish(Outcome { key, effect, node: None, answer, seen }, now);
+        world.finish(Outcome { request: request_of(&due), answer, seen: Seen::Nothing }, now);
 
         let later = now.uptime + Duration::from_millis(wait);
         assert_eq!(plan::pool(&world, &"p".into(), now), PoolPlan::Later(later));
@@ -195,15 +218,13 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
     }
     let due = plan::pool(&world, &"p".into(), now);
     world.begin_status(&"p".into(), &due, now);
-    let (key, effect, seen) = (ObjectKey::Pool("p".into()), Effect::Write, Seen::Nothing);
-    world.finish(Outcome { key, effect, node: None, answer: Answer::Done, seen }, now);
+    world.finish(done(request_of(&due), Seen::Nothing), now);
     assert!(matches!(plan::pool(&world, &"p".into(), now), PoolPlan::Write(_)), "one success ends the wait");
 
     // Whoever makes it again is not to blame, and an answer that comes late leaves nothing behind.
     let name = "p".to_owned();
     world.observe(Observation::Deleted { kind: Kind::Pool, name, revision: Revision(9) });
-    let (key, effect, seen) = (ObjectKey::Pool("p".into()), Effect::Write, Seen::Nothing);
-    world.finish(Outcome { key, effect, node: None, answer: refused(None), seen }, now);
+    world.finish(Outcome { request: request_of(&due), answer: refused(None), seen: Seen::Nothing }, now);
     assert_eq!(world.check(), Vec::<String>::new());
 }
 
@@ -237,8 +258,7 @@ fn a_list_that_is_older_than_what_was_known_before_it_tells_of_a_restored_store(
     // A read of the claims of one node tells the same.
     let claims = vec![claim("claim", 100, ClaimState::Cooling)];
     let seen = Seen::ClaimsOf { revision: Revision(1000), claims };
-    let (key, effect, answer) = (ObjectKey::ClaimsOf("n".into()), Effect::Read, Answer::Done);
-    world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
+    world.finish(done(Read::ClaimsOf("n".into()).into(), seen), NOW);
     assert_eq!(world.contradiction(), restored.contradiction());
 }
 
@@ -250,9 +270,14 @@ fn a_late_answer_does_not_bring_a_ciliumnode_back_that_a_list_has_not() {
 
     let mut patched = cilium_node("n", "cilium-node", Vec::new());
     patched.revision = Revision(5);
-    let (key, effect, answer) = (ObjectKey::CiliumNode("n".into()), Effect::Write, Answer::Done);
+    let bump = BumpVersion {
+        node: "n".into(),
+        uid: "cilium-node".into(),
+        revision: Revision(4),
+        later_than: Revision(4),
+    };
     let seen = Seen::CiliumNode(Box::new(patched.clone()));
-    world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
+    world.finish(done(Write::BumpVersion(bump).into(), seen), NOW);
     assert_eq!(world.cilium_node(&"n".into()), None);
 
     // Where it is there after all, the watch goes on from the list and says so.
@@ -265,11 +290,11 @@ fn a_late_answer_about_a_claim_that_a_list_has_not_is_settled_by_a_read() {
     let mut world = empty_world();
     lists_nothing(&mut world, Kind::Claim, 2, 10);
 
-    let (key, effect, answer) = (ObjectKey::Claim(block()), Effect::Write, Answer::Done);
-    let seen = Seen::Claim(Box::new(claim("claim", 5, ClaimState::Held)));
-    world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
+    let held = claim("claim", 5, ClaimState::Held);
+    let request = update(&held, ClaimChange::Hold("node".into()));
+    world.finish(done(request, Seen::Claim(Box::new(held))), NOW);
 
-    assert_eq!(world.unconfirmed(), [Write::ReadClaim(block(), "n".into())]);
+    assert_eq!(world.unconfirmed(), [Read::Claim(block(), "n".into())]);
 }
 
 /// A replica that has not heard of a claim may ask for its block. Until that is answered it leaves the claim alone: one
@@ -284,7 +309,7 @@ fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
     shows(&mut world, Object::Node(Node { name: "asking".into(), ..asking }));
     shows(&mut world, Object::CiliumNode(cilium_node("asking", "cilium-node", Vec::new())));
     let asks = plan::node(&world, &"asking".into(), POLICY, NOW);
-    assert_eq!(asks.writes.iter().map(Write::key).collect::<Vec<_>>(), [ObjectKey::Claim(block())]);
+    assert_eq!(asks.requests.iter().map(Request::target).collect::<Vec<_>>(), [Target::Claim(block())]);
     world.begin(&asks, NOW);
 
     shows(&mut world, Object::Claim(claim("claim", 3, ClaimState::Held)));
@@ -292,9 +317,8 @@ fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
     assert_eq!(waits.waits_for, Some(WaitsFor::Answer));
     world.begin(&waits, NOW);
 
-    let (key, effect, node) = (ObjectKey::Claim(block()), Effect::Write, Some("asking".into()));
     let (answer, seen) = (Answer::Refused("too many requests".to_owned(), None), Seen::Nothing);
-    world.finish(Outcome { key, effect, node, answer, seen }, NOW);
+    world.finish(Outcome { request: asks.requests[0].clone(), answer, seen }, NOW);
     assert_eq!(world.next_node().map(NodeName::as_str), Some("n"), "it is looked at again");
     assert_eq!(moves(&world), ["read whether node n exists"]);
 }
@@ -304,13 +328,12 @@ fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
 fn the_answer_to_a_deletion_does_not_take_the_next_claim_away() {
     let mut world = empty_world();
     shows(&mut world, Object::Claim(claim("first", 2, ClaimState::Cooling)));
-    let key = ObjectKey::Claim(block());
     let name = block().object_name();
     world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
     shows(&mut world, Object::Claim(claim("second", 4, ClaimState::Held)));
 
-    let (effect, answer, seen) = (Effect::Write, Answer::Done, Seen::Deleted("first".into()));
-    world.finish(Outcome { key, effect, node: Some("n".into()), answer, seen }, NOW);
+    let request = update(&claim("first", 2, ClaimState::Cooling), ClaimChange::Delete);
+    world.finish(done(request, Seen::Deleted("first".into())), NOW);
 
     assert_eq!(world.claim(block()).map(|known| known.claim.uid.as_str()), Some("second"));
     assert_eq!(world.ledger().occupants(block()), [Occupant::Claim]);

@@ -11,7 +11,7 @@ use cilium_node_ipam::model::node::{Mode, Settings};
 use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
 use cilium_node_ipam::model::plan::PoolPlan;
 use cilium_node_ipam::model::request::{
-    Answer, ClaimChange, Effect, ObjectKey, Outcome, Presence, Seen, Write,
+    Answer, ClaimChange, Outcome, Presence, Read, Request, Seen, Target, Write,
 };
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
@@ -44,10 +44,10 @@ enum Feed {
     Following(Revision),
 }
 
-/// A write on its way.
+/// A request on its way.
 #[derive(Debug)]
 pub(super) struct Flight {
-    pub(super) write: Write,
+    pub(super) request: Request,
     stage: Stage,
 }
 
@@ -101,7 +101,10 @@ impl Replica {
         self.feeds.extend([Kind::Node, Kind::CiliumNode].map(|kind| (kind, Feed::Off)));
         self.born = clock;
         self.patched.clear();
-        let sent = |flight: Flight| matches!(flight.stage, Stage::Sent).then_some(flight.write);
+        let sent = |flight: Flight| match (flight.stage, flight.request) {
+            (Stage::Sent, Request::Write(write)) => Some(write),
+            _ => None,
+        };
         std::mem::take(&mut self.in_flight).into_iter().filter_map(sent).collect()
     }
 
@@ -192,8 +195,9 @@ impl Replica {
         let unconfirmed = world.unconfirmed();
         if !unconfirmed.is_empty() {
             world.begin_confirming(&unconfirmed, now);
-            let said = shown(&unconfirmed);
-            self.send(unconfirmed);
+            let reads: Vec<Request> = unconfirmed.into_iter().map(Request::Read).collect();
+            let said = shown(&reads);
+            self.send(reads);
             return Ok(Some(said));
         }
         if let Some(node) = world.next_node().cloned() {
@@ -201,29 +205,29 @@ impl Replica {
             if plan != plan::node(&world.clone(), &node, POLICY, now) {
                 return Err(format!("two plans for {node} in equal worlds differ"));
             }
-            for write in &plan.writes {
-                if world.is_in_flight(&write.key()) {
+            for request in &plan.requests {
+                if world.is_in_flight(&request.target()) {
                     return Err(format!(
-                        "`{write}` is planned while a write about the same object is under way"
+                        "`{request}` is planned while one about the same object is under way"
                     ));
                 }
-                let patched = match write {
-                    Write::Publish(publication) => Some(&publication.node),
-                    Write::UsageProbe(probe) => Some(&probe.node),
+                let patched = match request {
+                    Request::Write(Write::Publish(publication)) => Some(&publication.node),
+                    Request::Write(Write::UsageProbe(probe)) => Some(&probe.node),
                     _ => None,
                 };
                 if let Some(patched) = patched {
                     let is_served = world.cilium_node(&node).is_some_and(|seen| !seen.pod_cidrs.is_empty());
                     let last = self.patched.insert(patched.clone(), clock);
                     if is_served && last.is_some_and(|last| last + POLICY.min_write_interval > clock) {
-                        return Err(format!("`{write}` comes too soon after the last one"));
+                        return Err(format!("`{request}` comes too soon after the last one"));
                     }
                 }
             }
             world.begin(&plan, now);
             let waits = plan.waits_for.map(|what| format!("; waits for {what:?}")).unwrap_or_default();
-            let said = format!("{node}: {}{waits}", shown(&plan.writes));
-            self.send(plan.writes);
+            let said = format!("{node}: {}{waits}", shown(&plan.requests));
+            self.send(plan.requests);
             return Ok(Some(said));
         }
         if let Some(pool) = world.next_pool().cloned() {
@@ -231,7 +235,7 @@ impl Replica {
             world.begin_status(&pool, &status, now);
             if let PoolPlan::Write(write) = status {
                 let said = format!("{pool}: {write}");
-                self.send(vec![write]);
+                self.send(vec![write.into()]);
                 return Ok(Some(said));
             }
             return Ok(Some(format!("{pool}: nothing")));
@@ -239,30 +243,30 @@ impl Replica {
         Ok(None)
     }
 
-    fn send(&mut self, writes: Vec<Write>) {
-        self.in_flight.extend(writes.into_iter().map(|write| Flight { write, stage: Stage::Sent }));
+    fn send(&mut self, requests: Vec<Request>) {
+        self.in_flight.extend(requests.into_iter().map(|request| Flight { request, stage: Stage::Sent }));
     }
 
     /// A write gets one stage further: to the server, back with the answer, or to the read that settles it.
     pub(super) fn proceed(&mut self, flight: usize, store: &mut Store, clock: Duration) -> Option<String> {
-        let Flight { write, stage } = self.in_flight.get_mut(flight)?;
+        let Flight { request, stage } = self.in_flight.get_mut(flight)?;
         match stage {
             Stage::Sent => {
-                let said = format!("`{write}` arrives");
-                *stage = serve(write, store);
+                let said = format!("`{request}` arrives");
+                *stage = serve(request, store);
                 Some(said)
             }
             Stage::MustRead(answer) => {
-                let (seen, said) = (settle(write, store), format!("`{write}` is settled by reading"));
-                let answer = if is_ours(write, &seen) { Answer::Done } else { answer.clone() };
+                let (seen, said) = (settle(request, store), format!("`{request}` is settled by reading"));
+                let answer = if is_ours(request, &seen) { Answer::Done } else { answer.clone() };
                 *stage = Stage::Answered(answer, seen);
                 Some(said)
             }
             Stage::Answered(..) => {
-                let Flight { write, stage } = self.in_flight.remove(flight);
+                let Flight { request, stage } = self.in_flight.remove(flight);
                 let Stage::Answered(answer, seen) = stage else { return None };
-                let said = format!("`{write}` ends: {answer:?}");
-                self.finish(&write, answer, seen, clock);
+                let said = format!("`{request}` ends: {answer:?}");
+                self.finish(request, answer, seen, clock);
                 Some(said)
             }
         }
@@ -271,46 +275,46 @@ impl Replica {
     /// Nobody knows what became of a write: its request is late, or its answer lost. Returns the request if it has not
     /// reached the server yet, which it still may.
     pub(super) fn lose(&mut self, flight: usize) -> Option<(String, Option<Write>)> {
-        let Flight { write, stage } = self.in_flight.get_mut(flight)?;
-        let said = format!("`{write}` is not answered");
+        let Flight { request, stage } = self.in_flight.get_mut(flight)?;
+        let said = format!("`{request}` is not answered");
         // A read is repeated until it is answered.
-        let stray = (matches!(stage, Stage::Sent) && write.effect() == Effect::Write).then(|| write.clone());
+        let stray = request.as_write().filter(|_| matches!(stage, Stage::Sent)).cloned();
         *stage = Stage::MustRead(Answer::Unknown("lost".to_owned()));
         Some((said, stray))
     }
 
     /// The server refuses a write that has not been done yet, as one that is overloaded does.
     pub(super) fn refuse(&mut self, flight: usize, clock: Duration) -> Option<String> {
-        if !matches!(self.in_flight.get(flight)?, Flight { write, stage: Stage::Sent } if write.effect() == Effect::Write)
-        {
+        if !matches!(self.in_flight.get(flight)?, Flight { request: Request::Write(_), stage: Stage::Sent }) {
             return None;
         }
-        let Flight { write, .. } = self.in_flight.remove(flight);
+        let Flight { request, .. } = self.in_flight.remove(flight);
         let answer = Answer::Refused("too many requests".to_owned(), Some(Duration::from_secs(1)));
-        let said = format!("`{write}` is refused");
-        self.finish(&write, answer, Seen::Nothing, clock);
+        let said = format!("`{request}` is refused");
+        self.finish(request, answer, Seen::Nothing, clock);
         Some(said)
     }
 
-    fn finish(&mut self, write: &Write, answer: Answer, seen: Seen, clock: Duration) {
+    fn finish(&mut self, request: Request, answer: Answer, seen: Seen, clock: Duration) {
         let now = self.now(clock);
         if let Process::Serving(world) = &mut self.process {
-            let (key, effect, node) = (write.key(), write.effect(), write.node().cloned());
-            let outcome = Outcome { key, effect, node, answer, seen };
-            world.finish(outcome, now);
+            world.finish(Outcome { request, answer, seen }, now);
         }
     }
 }
 
-fn shown(writes: &[Write]) -> String {
-    if writes.is_empty() {
+fn shown(requests: &[Request]) -> String {
+    if requests.is_empty() {
         return "nothing".to_owned();
     }
-    writes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    requests.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// What the server does with a request that reaches it.
-fn serve(write: &Write, store: &mut Store) -> Stage {
+fn serve(request: &Request, store: &mut Store) -> Stage {
+    let Request::Write(write) = request else {
+        return Stage::Answered(Answer::Done, settle(request, store));
+    };
     let answer = match write {
         Write::CreateClaim(new) => store.create_claim(new).map(|claim| Seen::Claim(Box::new(claim))),
         Write::Publish(publication) => {
@@ -333,9 +337,6 @@ fn serve(write: &Write, store: &mut Store) -> Stage {
         Write::PoolFinalizers(finalizers) => store
             .patch_pool_finalizers(finalizers)
             .map(|pool| pool.map_or(Seen::Nothing, |pool| Seen::Pool(Box::new(pool)))),
-        Write::ConfirmClaims(_) | Write::ReadClaim(..) | Write::ReadCiliumNode(_) | Write::ReadNode(..) => {
-            Ok(settle(write, store))
-        }
     };
     match answer {
         Ok(seen) => Stage::Answered(Answer::Done, seen),
@@ -353,45 +354,38 @@ pub(super) fn arrive(write: &Write, store: &mut Store) {
         Write::UpdateClaim(update) if update.change == ClaimChange::Delete => {
             let _ = store.drop_finalizer(update);
         }
-        _ => drop(serve(write, store)),
+        _ => drop(serve(&write.clone().into(), store)),
     }
 }
 
 /// The consistent read that tells what became of a write.
-fn settle(write: &Write, store: &Store) -> Seen {
+fn settle(request: &Request, store: &Store) -> Seen {
     let absent = Seen::Absent(Some(store.revision()));
-    if let Write::ReadNode(node, as_of) = write {
+    if let Request::Read(Read::Node(node, as_of)) = request {
         let presence = match store.object(Kind::Node, node.as_str()) {
             Some(Object::Node(found)) => Presence::Is(found.uid.clone()),
             _ => Presence::Gone,
         };
         return Seen::Node { as_of: *as_of, read_at: store.revision(), presence };
     }
-    match write.key() {
-        ObjectKey::Claim(cidr) => {
-            store.claim(cidr).map_or(absent, |claim| Seen::Claim(Box::new(claim.clone())))
-        }
-        ObjectKey::CiliumNode(node) => {
+    match request.target() {
+        Target::Claim(cidr) => store.claim(cidr).map_or(absent, |claim| Seen::Claim(Box::new(claim.clone()))),
+        Target::CiliumNode(node) => {
             store.cilium_node(&node).map_or(absent, |seen| Seen::CiliumNode(Box::new(seen.clone())))
         }
-        ObjectKey::ClaimsOf(node) => Seen::ClaimsOf {
+        Target::ClaimsOf(node) => Seen::ClaimsOf {
             revision: store.revision(),
             claims: store.claims().filter(|claim| claim.node == node).cloned().collect(),
         },
-        ObjectKey::Pool(_) | ObjectKey::Node(_) => Seen::Nothing,
+        Target::Pool(_) | Target::Node(_) => Seen::Nothing,
     }
 }
 
 /// Whether a read shows that what was asked for is the case, whoever did it.
-fn is_ours(write: &Write, seen: &Seen) -> bool {
-    match (write, seen) {
-        (Write::CreateClaim(new), Seen::Claim(found)) => {
-            found.node == new.node && found.node_uid == new.node_uid
-        }
-        (
-            Write::ConfirmClaims(_) | Write::ReadClaim(..) | Write::ReadCiliumNode(_) | Write::ReadNode(..),
-            _,
-        ) => true,
+fn is_ours(request: &Request, seen: &Seen) -> bool {
+    match (request, seen) {
+        (Request::Write(Write::CreateClaim(new)), Seen::Claim(found)) => new.is_made_as(found),
+        (Request::Read(_), _) => true,
         _ => false,
     }
 }

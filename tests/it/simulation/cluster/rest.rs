@@ -6,7 +6,7 @@ use std::time::Duration;
 use cilium_node_ipam::model::names::{NodeName, Revision};
 use cilium_node_ipam::model::node::{Mode, Settings};
 use cilium_node_ipam::model::observation::{Kind, Listing, Observation};
-use cilium_node_ipam::model::request::{Effect, Write};
+use cilium_node_ipam::model::request::{Request, Write};
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::plan;
 use cilium_node_ipam::view::conditions;
@@ -35,7 +35,7 @@ impl Cluster {
         let alone = self.setting.pace == Pace::Calm && self.setting.n_replicas == 1;
         let most = if alone { MOST_ROUNDS_ALONE } else { MOST_ROUNDS };
         for write in std::mem::take(&mut self.strays) {
-            self.judged(&write, |cluster| arrive(&write, &mut cluster.store))?;
+            self.judged(&write.clone().into(), |cluster| arrive(&write, &mut cluster.store))?;
         }
         let (mut n_rounds, mut n_busy, mut n_quiet) = (0, 0, 0);
         while n_quiet < QUIET_ROUNDS {
@@ -81,10 +81,10 @@ impl Cluster {
         for number in 0..self.replicas.len() {
             self.decide_all(number)?;
             for flight in &self.replicas[number].in_flight {
-                round = round.max(match flight.write {
-                    Write::PoolStatus(_) | Write::PoolFinalizers(_) => Round::Statuses,
-                    _ if flight.write.effect() == Effect::Read => Round::Reads,
-                    _ => Round::Busy,
+                round = round.max(match &flight.request {
+                    Request::Write(Write::PoolStatus(_) | Write::PoolFinalizers(_)) => Round::Statuses,
+                    Request::Read(_) => Round::Reads,
+                    Request::Write(_) => Round::Busy,
                 });
             }
         }
@@ -129,7 +129,7 @@ impl Cluster {
         self.decide_all(number)?;
         match self.replicas[number].in_flight.first() {
             None => Ok(()),
-            Some(flight) => Err(format!("r{number} was at rest, and wants to `{}`", flight.write)),
+            Some(flight) => Err(format!("r{number} was at rest, and wants to `{}`", flight.request)),
         }
     }
 
