@@ -25,10 +25,6 @@ pub struct Claim {
     pub state: ClaimState,
     /// When that state began, in milliseconds since the epoch.
     pub since: i64,
-    /// Why it is being taken off, or was.
-    pub reason: Option<Reason>,
-    /// The CiliumNode on which a drain was begun.
-    pub cilium_node_uid: Option<Uid>,
     /// The CiliumNode that was there when the block was claimed; `None` where the block may have stood on one before.
     pub created_for: Option<Uid>,
     /// The claim object itself.
@@ -43,28 +39,37 @@ pub struct Claim {
     pub finalizers: Vec<String>,
 }
 
-/// The life of a claim (`docs/invariants.md`, The states of a claim).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// Where a claim is in its life (`docs/invariants.md`, The states of a claim), with what belongs to that.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClaimState {
     /// Published on the node's CiliumNode, or about to be.
     Held,
-    /// Published, every entry fenced.
-    Draining,
-    /// Being taken off; nobody may publish it any more.
-    Releasing,
-    /// Off; rests before another node may get it.
-    Cooling,
+    /// Published, every entry fenced, on the CiliumNode of this uid.
+    Draining(Uid),
+    /// Being taken off, for this reason; nobody may publish it any more.
+    Releasing(Reason),
+    /// Off; cooling before another node may get it. The reason is that of the release.
+    Cooling(Reason),
 }
 
 impl ClaimState {
     /// As the API writes it.
     #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Held => "Held",
-            Self::Draining => "Draining",
-            Self::Releasing => "Releasing",
-            Self::Cooling => "Cooling",
+            Self::Draining(_) => "Draining",
+            Self::Releasing(_) => "Releasing",
+            Self::Cooling(_) => "Cooling",
+        }
+    }
+
+    /// Why the claim left its node, where it has.
+    #[must_use]
+    pub const fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Held | Self::Draining(_) => None,
+            Self::Releasing(reason) | Self::Cooling(reason) => Some(*reason),
         }
     }
 }
@@ -133,6 +138,6 @@ impl Claim {
     /// Whether its CIDR belongs on the CiliumNode in this state.
     #[must_use]
     pub fn is_published_state(&self) -> bool {
-        matches!(self.state, ClaimState::Held | ClaimState::Draining)
+        matches!(self.state, ClaimState::Held | ClaimState::Draining(_))
     }
 }

@@ -339,10 +339,8 @@ impl Write {
                         ClaimChange::Hold(node_uid) => {
                             found.state == ClaimState::Held && found.node_uid == *node_uid
                         }
-                        ClaimChange::Release(reason) => {
-                            found.state == ClaimState::Releasing && found.reason == Some(*reason)
-                        }
-                        ClaimChange::Cool => found.state == ClaimState::Cooling,
+                        ClaimChange::Release(reason) => found.state == ClaimState::Releasing(*reason),
+                        ClaimChange::Cool => matches!(found.state, ClaimState::Cooling(_)),
                         ClaimChange::Delete => false,
                     }
             }

@@ -55,9 +55,9 @@ pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
             plan.findings.push(being_deleted(claim));
         }
         match claim.state {
-            ClaimState::Held | ClaimState::Draining => advance_held(world, plan, claim, now),
-            ClaimState::Releasing => advance_releasing(world, plan, claim, now),
-            ClaimState::Cooling => advance_cooling(world, plan, claim, now),
+            ClaimState::Held | ClaimState::Draining(_) => advance_held(world, plan, claim, now),
+            ClaimState::Releasing(reason) => advance_releasing(world, plan, claim, reason, now),
+            ClaimState::Cooling(reason) => advance_cooling(world, plan, claim, reason, now),
         }
     }
 }
@@ -135,7 +135,7 @@ fn yields_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> b
                 ),
             ));
         }
-        let goes_by_itself = other.state == ClaimState::Releasing && other.reason == Some(Reason::Unused);
+        let goes_by_itself = other.state == ClaimState::Releasing(Reason::Unused);
         let gives_way = !may_be_in_use(world, claim)
             && !goes_by_itself
             && (may_be_in_use(world, other)
@@ -155,39 +155,39 @@ fn yields_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> b
 /// none. So only the CiliumNode for which the claim was made can tell. (Times can't: each API server stamps its own.)
 fn may_be_in_use(world: &World, claim: &Claim) -> bool {
     world.cilium_node(&claim.node).is_none_or(|cilium_node| {
-        claim.state == ClaimState::Draining
+        matches!(claim.state, ClaimState::Draining(_))
             || claim.created_for.as_ref() != Some(&cilium_node.uid)
             || world.is_carried(claim)
             || world.is_used(claim)
     })
 }
 
-fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
-    if claim.is_going() && claim.reason == Some(Reason::Unused) {
+fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, reason: Reason, now: Now) {
+    if claim.is_going() && reason == Reason::Unused {
         // It is deleted already, on the proof that it is off the node, and somebody else's finalizer keeps it.
         return;
     }
     let node = world.node(&claim.node);
-    let returned = match (claim.reason, node) {
+    let returned = match (reason, node) {
         (_, None) => None,
-        (Some(Reason::NodeGone), Some(node)) => match presence(world, plan, claim) {
+        (Reason::NodeGone, Some(node)) => match presence(world, plan, claim) {
             Some(Presence::Is(uid)) if uid == node.uid => Some(node),
             // The watch of Nodes has not heard that it is gone.
             Some(Presence::Gone) => None,
             Some(Presence::Is(_) | Presence::Unreadable) | None => return,
         },
         // Whoever began to give it back had not seen it standing.
-        (Some(Reason::Unused), Some(node)) => Some(node).filter(|_| may_be_in_use(world, claim)),
-        (Some(Reason::Reclaimed) | None, Some(node)) => Some(node).filter(|_| world.is_carried(claim)),
+        (Reason::Unused, Some(node)) => Some(node).filter(|_| may_be_in_use(world, claim)),
+        (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| world.is_carried(claim)),
     };
     if let Some(node) = returned {
         plan.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
         return;
     }
     match absence(world, claim) {
-        Absence::Proven => plan.requests.push(match claim.reason {
-            Some(Reason::Unused) => update(claim, now, ClaimChange::Delete),
-            Some(Reason::NodeGone | Reason::Reclaimed) | None => update(claim, now, ClaimChange::Cool),
+        Absence::Proven => plan.requests.push(match reason {
+            Reason::Unused => update(claim, now, ClaimChange::Delete),
+            Reason::NodeGone | Reason::Reclaimed => update(claim, now, ClaimChange::Cool),
         }),
         Absence::Provable(request) => {
             // One proof serves all claims of the node.
@@ -239,13 +239,13 @@ fn later_version(world: &World, node: &NodeName, later_than: Revision) -> Option
     })
 }
 
-fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
+fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, reason: Reason, now: Now) {
     if claim.is_going() {
         // It is deleted already, and somebody else's finalizer keeps it. A node that returns is given other blocks:
         // this one would be held by a claim that nothing keeps.
         return;
     }
-    if let (Some(Reason::NodeGone), Some(node)) = (claim.reason, world.node(&claim.node)) {
+    if let (Reason::NodeGone, Some(node)) = (reason, world.node(&claim.node)) {
         match presence(world, plan, claim) {
             Some(Presence::Is(uid)) if uid == node.uid => {
                 plan.requests.push(update(claim, now, ClaimChange::Hold(uid)));
@@ -257,7 +257,7 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) 
         }
     }
     plan.cooling.push(claim.cidr);
-    let Some(rest) = cooling_time_of(world, claim) else {
+    let Some(rest) = cooling_time_of(world, claim, reason) else {
         return;
     };
     let seen = world.cooling_since(claim.cidr).unwrap_or(now.uptime);
@@ -275,12 +275,12 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) 
 
 /// How long a block has to rest, by its own pool; `None` until that can be read again. One that is being deleted is not
 /// waited for: it would stay until somebody mends what nobody wants any more.
-fn cooling_time_of(world: &World, claim: &Claim) -> Option<Duration> {
+fn cooling_time_of(world: &World, claim: &Claim, reason: Reason) -> Option<Duration> {
     let pool = world.pool(&claim.pool);
     if pool.is_none() && world.pool_object(&claim.pool).is_some_and(|object| !object.deleting) {
         return None;
     }
-    Some(if claim.reason == Some(Reason::NodeGone) {
+    Some(if reason == Reason::NodeGone {
         pool.map_or(DEFAULT_REUSE_AFTER_NODE_LOSS, |pool| pool.reuse_after_node_loss)
     } else {
         pool.map_or(DEFAULT_REUSE_AFTER, |pool| pool.reuse_after)

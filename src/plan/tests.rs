@@ -243,11 +243,11 @@ fn cilium_node(words: &[&str]) -> Object {
 }
 
 fn claim(words: &[&str]) -> Object {
-    let (state, reason) = match words[4] {
-        "Held" => (ClaimState::Held, None),
-        "Releasing/NodeGone" => (ClaimState::Releasing, Some(Reason::NodeGone)),
-        "Releasing/Unused" => (ClaimState::Releasing, Some(Reason::Unused)),
-        "Cooling/NodeGone" => (ClaimState::Cooling, Some(Reason::NodeGone)),
+    let state = match words[4] {
+        "Held" => ClaimState::Held,
+        "Releasing/NodeGone" => ClaimState::Releasing(Reason::NodeGone),
+        "Releasing/Unused" => ClaimState::Releasing(Reason::Unused),
+        "Cooling/NodeGone" => ClaimState::Cooling(Reason::NodeGone),
         other => panic!("no state: {other}"),
     };
     Object::Claim(Claim {
@@ -258,8 +258,6 @@ fn claim(words: &[&str]) -> Object {
         withheld: AddressSet::new(),
         state,
         since: 0,
-        reason,
-        cilium_node_uid: None,
         created_for: Some(format!("cn-{}", words[2]).into()),
         uid: format!("uid-{}", words[1]).into(),
         revision: revision(words),

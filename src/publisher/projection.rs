@@ -120,8 +120,6 @@ mod tests {
             withheld: [cidr.first_address()].into_iter().collect(),
             state: ClaimState::Held,
             since: 0,
-            reason: None,
-            cilium_node_uid: None,
             created_for: Some("u".into()),
             uid: "cu".into(),
             revision: Revision(1),

@@ -134,7 +134,7 @@ fn of_publication(world: &World, publication: &Publication) -> BlockEvent {
 
 fn of_update(world: &World, update: &ClaimUpdate) -> BlockEvent {
     let claim = world.claim(update.cidr).map(|known| &known.claim);
-    let reason = claim.and_then(|claim| claim.reason);
+    let reason = claim.and_then(|claim| claim.state.reason());
     let (step, cause) = match &update.change {
         ClaimChange::Hold(_) => (
             Step::Held,
@@ -147,7 +147,7 @@ fn of_update(world: &World, update: &ClaimUpdate) -> BlockEvent {
         ClaimChange::Cool => (Step::Cooling, reason.map_or(Cause::NodeGone, Cause::from)),
         ClaimChange::Delete => (
             Step::Freed,
-            if claim.is_some_and(|claim| claim.state == ClaimState::Cooling) {
+            if claim.is_some_and(|claim| matches!(claim.state, ClaimState::Cooling(_))) {
                 Cause::Cooled
             } else {
                 Cause::Unused

@@ -137,8 +137,8 @@ impl Tally {
         };
         match claim.state {
             ClaimState::Held => counts.held += 1,
-            ClaimState::Draining | ClaimState::Releasing => counts.draining += 1,
-            ClaimState::Cooling => counts.cooling += 1,
+            ClaimState::Draining(_) | ClaimState::Releasing(_) => counts.draining += 1,
+            ClaimState::Cooling(_) => counts.cooling += 1,
         }
         let Some(cilium_node) = world.cilium_node(&claim.node) else {
             return;

@@ -226,24 +226,13 @@ pub struct BlockingPod {
     pub pod: String,
 }
 
-impl From<ClaimState> for BlockState {
-    fn from(state: ClaimState) -> Self {
+impl From<&ClaimState> for BlockState {
+    fn from(state: &ClaimState) -> Self {
         match state {
             ClaimState::Held => Self::Held,
-            ClaimState::Draining => Self::Draining,
-            ClaimState::Releasing => Self::Releasing,
-            ClaimState::Cooling => Self::Cooling,
-        }
-    }
-}
-
-impl From<BlockState> for ClaimState {
-    fn from(state: BlockState) -> Self {
-        match state {
-            BlockState::Held => Self::Held,
-            BlockState::Draining => Self::Draining,
-            BlockState::Releasing => Self::Releasing,
-            BlockState::Cooling => Self::Cooling,
+            ClaimState::Draining(_) => Self::Draining,
+            ClaimState::Releasing(_) => Self::Releasing,
+            ClaimState::Cooling(_) => Self::Cooling,
         }
     }
 }
@@ -314,7 +303,7 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
         ClaimChange::Hold(node_uid) => {
             finalizers.extend(ours);
             json!({
-                "state": ClaimState::Held.as_str(),
+                "state": BlockState::Held,
                 "since": since,
                 "nodeUID": node_uid.as_str(),
                 "reason": null,
@@ -323,9 +312,9 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
         }
         ClaimChange::Release(reason) => {
             finalizers.extend(ours);
-            json!({ "state": ClaimState::Releasing.as_str(), "since": since, "reason": reason.as_str() })
+            json!({ "state": BlockState::Releasing, "since": since, "reason": reason.as_str() })
         }
-        ClaimChange::Cool => json!({ "state": ClaimState::Cooling.as_str(), "since": since }),
+        ClaimChange::Cool => json!({ "state": BlockState::Cooling, "since": since }),
         ClaimChange::Delete => return None,
     };
     Some(json!({

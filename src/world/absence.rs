@@ -189,8 +189,9 @@ impl World {
 /// Whether a claim in this state may go without leaving anything behind: after its rest, or never published.
 fn may_be_deleted(claim: &Claim) -> bool {
     match claim.state {
-        ClaimState::Cooling => true,
-        ClaimState::Releasing => claim.reason == Some(Reason::Unused),
-        ClaimState::Held | ClaimState::Draining => false,
+        ClaimState::Cooling(_) | ClaimState::Releasing(Reason::Unused) => true,
+        ClaimState::Held
+        | ClaimState::Draining(_)
+        | ClaimState::Releasing(Reason::NodeGone | Reason::Reclaimed) => false,
     }
 }

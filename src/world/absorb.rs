@@ -281,7 +281,7 @@ impl World {
         let confirmed = same.map_or(confirmed, |known| known.confirmed.max(confirmed));
         let shown = source == Source::Watch || same.is_some_and(|known| known.shown);
         let (node, pool) = (claim.node.clone(), claim.pool.clone());
-        if claim.state != ClaimState::Cooling {
+        if !matches!(claim.state, ClaimState::Cooling(_)) {
             self.cooling.remove(&cidr);
         }
         let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed });

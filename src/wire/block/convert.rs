@@ -1,6 +1,6 @@
 //! The reading of a claim: forgiving where nothing has to be guessed, and strict where it would.
 
-use super::{NodeIPBlock, NodeIPBlockSpec};
+use super::{BlockState, NodeIPBlock, NodeIPBlockSpec};
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::names::{Revision, Uid};
 use crate::net::addresses::AddressSet;
@@ -27,11 +27,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
             }
         }
         let withheld = read_withheld(spec, cidr, &mut errors);
-        let state = ClaimState::from(spec.state);
-        let leaving = matches!(state, ClaimState::Releasing | ClaimState::Cooling);
-        if leaving && spec.reason.is_none() {
-            errors.push(FieldError::absent("spec.reason", rules::REASON_WITH_STATE));
-        }
+        let state = read_state(spec, &mut errors);
         let metadata = &block.metadata;
         let uid = metadata.uid.as_deref().filter(|uid| !uid.is_empty());
         if uid.is_none() {
@@ -52,27 +48,24 @@ impl TryFrom<&NodeIPBlock> for Claim {
                 "must be set: it is known to the server only",
             ));
         }
-        match (cidr, uid, revision, created) {
-            (Some(cidr), Some(uid), Some(revision), Some(created)) if errors.is_empty() => Ok(Self {
-                cidr,
-                pool: spec.pool.as_str().into(),
-                node: spec.node.as_str().into(),
-                node_uid: spec.node_uid.as_str().into(),
-                withheld,
-                state,
-                since: spec.since.as_millisecond(),
-                reason: spec.reason.filter(|_| leaving).map(Reason::from),
-                cilium_node_uid: (state != ClaimState::Held)
-                    .then_some(spec.cilium_node_uid.as_deref())
-                    .flatten()
-                    .map(Uid::from),
-                created_for: spec.created_for_cilium_node_uid.as_deref().map(Uid::from),
-                uid: uid.into(),
-                revision,
-                created,
-                deleting: metadata.deletion_timestamp.is_some(),
-                finalizers: metadata.finalizers.clone().unwrap_or_default(),
-            }),
+        match (cidr, state, uid, revision, created) {
+            (Some(cidr), Some(state), Some(uid), Some(revision), Some(created)) if errors.is_empty() => {
+                Ok(Self {
+                    cidr,
+                    pool: spec.pool.as_str().into(),
+                    node: spec.node.as_str().into(),
+                    node_uid: spec.node_uid.as_str().into(),
+                    withheld,
+                    state,
+                    since: spec.since.as_millisecond(),
+                    created_for: spec.created_for_cilium_node_uid.as_deref().map(Uid::from),
+                    uid: uid.into(),
+                    revision,
+                    created,
+                    deleting: metadata.deletion_timestamp.is_some(),
+                    finalizers: metadata.finalizers.clone().unwrap_or_default(),
+                })
+            }
             _ => Err(InvalidObject { errors }),
         }
     }
@@ -99,6 +92,28 @@ fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> 
         return None;
     }
     Some(cidr)
+}
+
+/// The state, with what belongs to it; what belongs to another state is dropped.
+fn read_state(spec: &NodeIPBlockSpec, errors: &mut Vec<FieldError>) -> Option<ClaimState> {
+    let reason = spec.reason.map(Reason::from);
+    let (state, missing) = match spec.state {
+        BlockState::Held => (Some(ClaimState::Held), None),
+        BlockState::Draining => (
+            spec.cilium_node_uid.as_deref().map(|uid| ClaimState::Draining(uid.into())),
+            Some(("spec.ciliumNodeUID", rules::CILIUM_NODE_UID_WITH_STATE)),
+        ),
+        BlockState::Releasing => {
+            (reason.map(ClaimState::Releasing), Some(("spec.reason", rules::REASON_WITH_STATE)))
+        }
+        BlockState::Cooling => {
+            (reason.map(ClaimState::Cooling), Some(("spec.reason", rules::REASON_WITH_STATE)))
+        }
+    };
+    if let (None, Some((field, rule))) = (&state, missing) {
+        errors.push(FieldError::absent(field, rule));
+    }
+    state
 }
 
 /// The withheld addresses; an entry that can't be read or lies elsewhere is an error, for what it meant is unknown.
@@ -147,14 +162,8 @@ mod tests {
         let block: NodeIPBlock = serde_json::from_value(object).unwrap();
         let found = match Claim::try_from(&block) {
             Ok(claim) => format!(
-                "{} {} since {} created {} reason {:?} ciliumNode {:?} withheld {:?}",
-                claim.state,
-                claim.revision,
-                claim.since,
-                claim.created,
-                claim.reason,
-                claim.cilium_node_uid,
-                claim.withheld
+                "{:?} {} since {} created {} withheld {:?}",
+                claim.state, claim.revision, claim.since, claim.created, claim.withheld
             ),
             Err(invalid) => invalid.to_string(),
         };
@@ -163,7 +172,7 @@ mod tests {
 
     #[test]
     fn a_stored_claim_is_read() {
-        check(&json!({}), &json!({}), "Held 17 since 1500 created 9 reason None ciliumNode None withheld {}");
+        check(&json!({}), &json!({}), "Held 17 since 1500 created 9 withheld {}");
     }
 
     #[test]
@@ -174,13 +183,12 @@ mod tests {
                 "reason": "Unused", "ciliumNodeUID": "c1",
                 "withheld": ["10.0.0.33", "10.0.0.32/32", "10.0.0.35/31", "10.0.0.33"],
             }),
-            "Held 17 since 1500 created 9 reason None ciliumNode None withheld {10.0.0.32/30}",
+            "Held 17 since 1500 created 9 withheld {10.0.0.32/30}",
         );
-        check(
-            &json!({}),
-            &json!({ "state": "Draining" }),
-            "Draining 17 since 1500 created 9 reason None ciliumNode None withheld {}",
-        );
+        let draining = json!({ "state": "Draining", "reason": "Unused", "ciliumNodeUID": "c1" });
+        check(&json!({}), &draining, "Draining(\"c1\") 17 since 1500 created 9 withheld {}");
+        let cooling = json!({ "state": "Cooling", "reason": "NodeGone", "ciliumNodeUID": "c1" });
+        check(&json!({}), &cooling, "Cooling(NodeGone) 17 since 1500 created 9 withheld {}");
     }
 
     #[test]
@@ -196,5 +204,7 @@ mod tests {
              spec.reason: must be set in the states Releasing and Cooling, and only there; \
              metadata.resourceVersion: \"x\": must be an integer",
         );
+        let uid = "spec.ciliumNodeUID: must be set in the state Draining, and must not be in the state Held";
+        check(&json!({}), &json!({ "state": "Draining" }), uid);
     }
 }

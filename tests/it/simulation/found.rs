@@ -64,8 +64,6 @@ fn claim(uid: &str, revision: u64, state: ClaimState) -> Claim {
         withheld: [block().first_address()].into_iter().collect(),
         state,
         since: 0,
-        reason: (state == ClaimState::Cooling).then_some(Reason::Reclaimed),
-        cilium_node_uid: None,
         created_for: Some("cilium-node".into()),
         uid: uid.into(),
         revision: Revision(revision),
@@ -116,7 +114,7 @@ fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_does_not_stand_goes() {
 
         assert_eq!(moves(&world), [format!("release {going} of node n (Unused)")]);
 
-        let released = Claim { state: ClaimState::Releasing, reason: Some(Reason::Unused), ..of(going, 5) };
+        let released = Claim { state: ClaimState::Releasing(Reason::Unused), ..of(going, 5) };
         shows(&mut world, Object::Claim(released));
         assert_eq!(moves(&world), ["make a later version of ciliumnode n"]);
 
@@ -183,7 +181,7 @@ fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
     let mut pool = Shape::whole().made(&"over".into(), "pool".into(), 0, [Family::V4].into_iter());
     pool.revision = Revision(1);
     shows(&mut world, Object::Pool(pool));
-    shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Cooling)));
+    shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Cooling(Reason::Reclaimed))));
     world.begin_status(&"over".into(), &PoolPlan::Unchanged, NOW);
     world.begin_status(&"p".into(), &PoolPlan::Unchanged, NOW);
     assert_eq!(world.next_pool(), None);
@@ -238,7 +236,7 @@ fn lists_nothing(world: &mut World, kind: Kind, at_least: u64, at_most: u64) {
 #[test]
 fn a_list_that_is_older_than_what_was_known_before_it_tells_of_a_restored_store() {
     let lists = |world: &mut World, at_least: u64, shown: u64| {
-        let objects = vec![Object::Claim(claim("claim", shown, ClaimState::Cooling))];
+        let objects = vec![Object::Claim(claim("claim", shown, ClaimState::Cooling(Reason::Reclaimed)))];
         let (kind, at_least) = (Kind::Claim, Revision(at_least));
         world.observe(Observation::Listed(Listing { kind, at_least, at_most: at_least, objects }));
     };
@@ -256,7 +254,7 @@ fn a_list_that_is_older_than_what_was_known_before_it_tells_of_a_restored_store(
     assert_eq!((found.shown, found.known), (Revision(100), Revision(500)), "{found}");
 
     // A read of the claims of one node tells the same.
-    let claims = vec![claim("claim", 100, ClaimState::Cooling)];
+    let claims = vec![claim("claim", 100, ClaimState::Cooling(Reason::Reclaimed))];
     let seen = Seen::ClaimsOf { revision: Revision(1000), claims };
     world.finish(done(Read::ClaimsOf("n".into()).into(), seen), NOW);
     assert_eq!(world.contradiction(), restored.contradiction());
@@ -327,12 +325,12 @@ fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
 #[test]
 fn the_answer_to_a_deletion_does_not_take_the_next_claim_away() {
     let mut world = empty_world();
-    shows(&mut world, Object::Claim(claim("first", 2, ClaimState::Cooling)));
+    shows(&mut world, Object::Claim(claim("first", 2, ClaimState::Cooling(Reason::Reclaimed))));
     let name = block().object_name();
     world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
     shows(&mut world, Object::Claim(claim("second", 4, ClaimState::Held)));
 
-    let request = update(&claim("first", 2, ClaimState::Cooling), ClaimChange::Delete);
+    let request = update(&claim("first", 2, ClaimState::Cooling(Reason::Reclaimed)), ClaimChange::Delete);
     world.finish(done(request, Seen::Deleted("first".into())), NOW);
 
     assert_eq!(world.claim(block()).map(|known| known.claim.uid.as_str()), Some("second"));

@@ -84,7 +84,7 @@ fn has_claim(store: &Store, node: &NodeName, cidr: Cidr, excuses: &Excuses) -> R
         Some(claim) if claim.node != *node => {
             Err(format!("{cidr} stands on {node}, and its claim is for {}", claim.node))
         }
-        Some(claim) if claim.state == ClaimState::Cooling => {
+        Some(claim) if matches!(claim.state, ClaimState::Cooling(_)) => {
             Err(format!("{cidr} stands on {node}, and its claim is cooling"))
         }
         Some(_) => Ok(()),

@@ -170,8 +170,6 @@ impl Store {
             withheld: new.withheld.clone(),
             state: ClaimState::Held,
             since: new.since,
-            reason: None,
-            cilium_node_uid: None,
             created_for: new.created_for.clone(),
             uid: self.new_uid(),
             revision: Revision(0),
@@ -190,17 +188,17 @@ impl Store {
         let keeps = match &update.change {
             ClaimChange::Hold(node_uid) => {
                 moved.node_uid = node_uid.clone();
-                (moved.reason, moved.cilium_node_uid) = (None, None);
                 moved.state = ClaimState::Held;
                 true
             }
             ClaimChange::Release(reason) => {
-                moved.reason = Some(*reason);
-                moved.state = ClaimState::Releasing;
+                moved.state = ClaimState::Releasing(*reason);
                 true
             }
             ClaimChange::Cool => {
-                moved.state = ClaimState::Cooling;
+                let reason =
+                    moved.state.reason().ok_or_else(|| Conflict("it is not being released".to_owned()))?;
+                moved.state = ClaimState::Cooling(reason);
                 false
             }
             ClaimChange::Delete => {
