@@ -14,6 +14,7 @@ use cilium_node_ipam::ledger::{Ledger, Occupant};
 use cilium_node_ipam::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode,
 };
+use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -25,7 +26,7 @@ fn pool(range: Cidr) -> Pool {
     Pool {
         name: "bench".into(),
         uid: "bench".into(),
-        created: 0,
+        created: Timestamp::UNIX_EPOCH,
         deleting: false,
         priority: 0,
         selector: kube_core::Selector::default(),

@@ -6,7 +6,7 @@
 //! say.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -25,7 +25,7 @@ use crate::model::node::Mode;
 use crate::model::observation::{Kind, Observation};
 use crate::model::plan::PoolPlan;
 use crate::model::request::Request;
-use crate::model::time::Now;
+use crate::model::time::{Now, Timestamp};
 use crate::plan::{self, Policy};
 use crate::telemetry::metrics::{Decision, RequestKind};
 use crate::telemetry::readiness::Readiness;
@@ -216,8 +216,10 @@ impl Clock {
     /// The time now.
     #[must_use]
     pub fn now(self) -> Now {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { uptime: self.began.elapsed(), wall: i64::try_from(wall.as_millis()).unwrap_or(i64::MAX) }
+        let wall = Timestamp::now();
+        // As the API shows it: a time that is written is read back as the same.
+        let wall = Timestamp::from_millisecond(wall.as_millisecond()).unwrap_or(wall);
+        Now { uptime: self.began.elapsed(), wall }
     }
 
     /// How long ago `then` was.

@@ -141,6 +141,7 @@ pub(super) mod tests {
     use super::*;
     use crate::model::names::Uid;
     use crate::model::pool::{Expand, FirstLast, PerNode, Ranges, Reclaim, ReclaimMode};
+    use crate::model::time::Timestamp;
     use proptest::prelude::*;
 
     /// A pool of active ranges in one family, created at second 0, that offers first and last addresses.
@@ -151,7 +152,7 @@ pub(super) mod tests {
         Pool {
             name: name.into(),
             uid: Uid::from(format!("uid-{name}")),
-            created: 0,
+            created: Timestamp::UNIX_EPOCH,
             deleting: false,
             priority: 0,
             selector: kube_core::Selector::default(),

@@ -16,6 +16,7 @@ use std::fmt;
 
 use crate::model::names::{NodeName, PoolName, Revision, Uid};
 use crate::model::pool::{Pool, Reservation};
+use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::net::prefixes::PrefixIndex;
@@ -319,7 +320,7 @@ enum Declarer<'a> {
 
 impl<'a> Declarer<'a> {
     /// What sorts the oldest first. Of two that were made within one second neither is, so any lasting order will do.
-    fn age(&self) -> (i64, &'a Uid, &'a PoolName) {
+    fn age(&self) -> (Timestamp, &'a Uid, &'a PoolName) {
         match self {
             Self::Pool(pool) => (pool.created, &pool.uid, &pool.name),
             Self::Reservation(reserved) => (reserved.created, &reserved.uid, &reserved.name),

@@ -12,6 +12,11 @@ use crate::net::cidr::address;
 const BITS: u8 = 7;
 
 /// The universes: ordinary ones, and both ends of the number line of either family, where a sum may overflow.
+/// So many seconds after the epoch.
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap()
+}
+
 fn universe() -> impl Strategy<Value = Cidr> {
     proptest::sample::select(vec![
         "10.0.0.0/25",
@@ -101,7 +106,7 @@ fn pools_of(universe: Cidr, parts: &[PoolParts]) -> (BTreeMap<PoolName, Pool>, V
             reserved.push(Reservation {
                 name: name.into(),
                 uid: uid.into(),
-                created: part.created,
+                created: at(part.created),
                 cidrs: part.ranges.iter().map(|(range, _)| cidr_of(universe, *range)).collect(),
             });
             continue;
@@ -120,7 +125,7 @@ fn pools_of(universe: Cidr, parts: &[PoolParts]) -> (BTreeMap<PoolName, Pool>, V
         };
         let pool = Pool {
             uid: uid.into(),
-            created: part.created,
+            created: at(part.created),
             deleting: part.deleting,
             families: [(family, ranges)].into(),
             first_last: part.first_last,
@@ -403,7 +408,7 @@ fn free(ledger: &Ledger, pool: &str) -> String {
 fn the_older_pool_keeps_the_whole_of_its_ranges() {
     let mut older = pool("older", 27, &["10.0.0.64/26"]);
     older.families.get_mut(&Family::V4).unwrap().cidrs.insert(cidr("10.0.1.0/28"), RangeState::Draining);
-    let newcomer = Pool { created: 1, ..pool("newcomer", 26, &["10.0.0.0/24", "10.0.1.0/25"]) };
+    let newcomer = Pool { created: at(1), ..pool("newcomer", 26, &["10.0.0.0/24", "10.0.1.0/25"]) };
     let mut ledger = Ledger::new();
     ledger.set_pools(&pools([older.clone(), newcomer.clone()]), []);
     assert_eq!(free(&ledger, "older"), "10.0.0.64/27 10.0.0.96/27");
@@ -429,8 +434,8 @@ fn the_older_pool_keeps_the_whole_of_its_ranges() {
 #[test]
 fn the_ranges_of_a_pool_that_cannot_be_read_are_kept_from_younger_ones_only() {
     let oldest = pool("oldest", 27, &["10.0.0.0/26"]);
-    let invalid = Pool { created: 1, ..pool("invalid", 27, &["10.0.0.0/25"]) };
-    let youngest = Pool { created: 2, ..pool("youngest", 27, &["10.0.0.0/24"]) };
+    let invalid = Pool { created: at(1), ..pool("invalid", 27, &["10.0.0.0/25"]) };
+    let youngest = Pool { created: at(2), ..pool("youngest", 27, &["10.0.0.0/24"]) };
     let reserved = Reservation {
         name: invalid.name.clone(),
         uid: invalid.uid.clone(),

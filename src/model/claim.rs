@@ -5,6 +5,7 @@
 use std::fmt;
 
 use crate::model::names::{NodeName, PoolName, Revision, Uid};
+use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -23,16 +24,16 @@ pub struct Claim {
     pub withheld: AddressSet,
     /// Where it is in its life.
     pub state: ClaimState,
-    /// When that state began, in milliseconds since the epoch.
-    pub since: i64,
+    /// When that state began.
+    pub since: Timestamp,
     /// The CiliumNode that was there when the block was claimed; `None` where the block may have stood on one before.
     pub created_for: Option<Uid>,
     /// The claim object itself.
     pub uid: Uid,
     /// The version that was read.
     pub revision: Revision,
-    /// When the object was created, in seconds since the epoch; decides the order of CIDRs on the node.
-    pub created: i64,
+    /// When the object was created; decides the order of CIDRs on the node.
+    pub created: Timestamp,
     /// Whether somebody deletes the object. As long as our finalizer keeps it, it counts as before.
     pub deleting: bool,
     /// Its finalizers, ours ([`Claim::FINALIZER`]) and those of others.

@@ -1,13 +1,14 @@
 //! What the world is told: objects as watches and lists show them.
 //!
 //! A closed vocabulary. Whatever cannot be read is a value too ([`Unreadable`]), so that it can be taken into
-//! block_event and reported, and never stops the rest.
+//! account and reported, and never stops the rest.
 
 use std::collections::BTreeMap;
 
 use crate::model::claim::Claim;
 use crate::model::names::{PoolName, Revision, Uid};
 use crate::model::pool::{Pool, Reservation};
+use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 
 use crate::model::node::{CiliumNode, Node};
@@ -74,8 +75,8 @@ pub struct PoolObject {
     pub generation: i64,
     /// The status as it stands.
     pub status: PoolStatus,
-    /// When each of its conditions last changed, in milliseconds since the epoch.
-    pub transitions: BTreeMap<String, i64>,
+    /// When each of its conditions last changed.
+    pub transitions: BTreeMap<String, Timestamp>,
 }
 
 impl PoolObject {

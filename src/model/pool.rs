@@ -9,6 +9,7 @@ use std::time::Duration;
 use kube_core::Selector;
 
 use crate::model::names::{PoolName, Uid};
+use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -22,8 +23,8 @@ pub struct Pool {
     pub name: PoolName,
     /// Its uid: a pool deleted and made again under the same name is another pool.
     pub uid: Uid,
-    /// When it was created, in seconds since the epoch: of two pools that overlap the older keeps the range.
-    pub created: i64,
+    /// When it was created: of two pools that overlap the older keeps the range.
+    pub created: Timestamp,
     /// Whether somebody deletes it: it gives out no more blocks, and goes when its last block is gone.
     pub deleting: bool,
     /// Higher is asked first.
@@ -56,8 +57,8 @@ pub struct Reservation {
     pub name: PoolName,
     /// Its uid.
     pub uid: Uid,
-    /// When it was created, in seconds since the epoch.
-    pub created: i64,
+    /// When it was created.
+    pub created: Timestamp,
     /// Those of its ranges that can be read; unlike those of a valid pool they may overlap each other.
     pub cidrs: BTreeSet<Cidr>,
 }

@@ -12,6 +12,7 @@ use crate::model::names::{NodeName, PoolName, Revision, Uid};
 use crate::model::node::{CiliumNode, NodeAddress};
 use crate::model::observation::PoolObject;
 use crate::model::status::{ConditionType, PoolStatus};
+use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -87,8 +88,8 @@ pub struct ClaimUpdate {
     pub deleting: bool,
     /// What happens.
     pub change: ClaimChange,
-    /// The time of the decision, in milliseconds since the epoch.
-    pub since: i64,
+    /// The time of the decision.
+    pub since: Timestamp,
 }
 
 /// How a claim moves.
@@ -185,8 +186,8 @@ pub struct NewClaim {
     pub withheld: AddressSet,
     /// The CiliumNode that it is made for; `None` where the block may have stood on one before.
     pub created_for: Option<Uid>,
-    /// The time of the decision, in milliseconds since the epoch.
-    pub since: i64,
+    /// The time of the decision.
+    pub since: Timestamp,
 }
 
 impl NewClaim {
@@ -226,8 +227,8 @@ pub struct PoolStatusWrite {
     pub revision: Revision,
     /// The status.
     pub status: PoolStatus,
-    /// When each of its conditions last changed, in milliseconds since the epoch.
-    pub transitions: BTreeMap<ConditionType, i64>,
+    /// When each of its conditions last changed.
+    pub transitions: BTreeMap<ConditionType, Timestamp>,
 }
 
 /// The object that a request is about. At most one request about an object is in flight at a time.

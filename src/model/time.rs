@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+pub use jiff::Timestamp;
+
 /// The time of a decision, given from outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
     /// Since the process began; for intervals.
     pub uptime: Duration,
-    /// Milliseconds since the epoch; for what is written into objects.
-    pub wall: i64,
+    /// The time of the wall clock, in whole milliseconds; for what is written into objects.
+    pub wall: Timestamp,
 }

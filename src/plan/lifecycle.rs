@@ -261,8 +261,7 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, reason: Re
         return;
     };
     let seen = world.cooling_since(claim.cidr).unwrap_or(now.uptime);
-    let rested =
-        u64::try_from(now.wall.saturating_sub(claim.since)).map_or(Duration::ZERO, Duration::from_millis);
+    let rested = Duration::try_from(now.wall.duration_since(claim.since)).unwrap_or_default();
     // A `since` in the future is a clock that was wrong: no block rests for longer than this process sees it rest.
     let by_clock = (now.uptime + rest.saturating_sub(rested)).min(seen + rest);
     let due = by_clock.max(seen + rest.min(SEEN_COOLING));

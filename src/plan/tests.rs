@@ -20,7 +20,7 @@ use crate::model::pool::{
 };
 use crate::model::request::{Answer, Outcome, Presence, Request, Seen, Target, UsageProbe, Write};
 use crate::model::status::PoolStatus;
-use crate::model::time::Now;
+use crate::model::time::{Now, Timestamp};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::view::block_event::{self, listed};
@@ -64,7 +64,11 @@ impl Cluster {
             }));
         }
         let world = gathering.complete().expect("every kind is listed");
-        Self { world, now: Now { uptime: Duration::from_secs(1000), wall: 0 }, in_flight: Vec::new() }
+        Self {
+            world,
+            now: Now { uptime: Duration::from_secs(1000), wall: Timestamp::UNIX_EPOCH },
+            in_flight: Vec::new(),
+        }
     }
 
     /// Something changes.
@@ -84,7 +88,7 @@ impl Cluster {
 
     fn pass(&mut self, seconds: u64) {
         self.now.uptime += Duration::from_secs(seconds);
-        self.now.wall += i64::try_from(seconds).unwrap() * 1000;
+        self.now.wall += Duration::from_secs(seconds);
         self.world.advance(self.now);
     }
 
@@ -116,8 +120,8 @@ impl Cluster {
 
     /// The request about `target` that is in flight ends, and its answer shows this.
     #[track_caller]
-    fn settle(&mut self, target: Target, seen: Seen) {
-        let place = self.in_flight.iter().position(|request| request.target() == target);
+    fn settle(&mut self, target: &Target, seen: Seen) {
+        let place = self.in_flight.iter().position(|request| request.target() == *target);
         let request = self.in_flight.remove(place.expect("a request about it is in flight"));
         self.finish(request, seen);
     }
@@ -177,7 +181,7 @@ fn pool(words: &[&str]) -> Object {
     let pool = Pool {
         name: words[1].into(),
         uid: words[1].into(),
-        created: words.contains(&"younger").into(),
+        created: Timestamp::from_second(words.contains(&"younger").into()).unwrap(),
         deleting: words.contains(&"deleting"),
         priority: 0,
         selector: kube_core::Selector::default(),
@@ -257,11 +261,11 @@ fn claim(words: &[&str]) -> Object {
         node_uid: words[3].into(),
         withheld: AddressSet::new(),
         state,
-        since: 0,
+        since: Timestamp::UNIX_EPOCH,
         created_for: Some(format!("cn-{}", words[2]).into()),
         uid: format!("uid-{}", words[1]).into(),
         revision: revision(words),
-        created: 0,
+        created: Timestamp::UNIX_EPOCH,
         deleting: words.contains(&"deleting"),
         finalizers: match words.iter().find_map(|word| word.strip_prefix("finalizer=")) {
             Some(finalizer) => vec![finalizer.to_owned()],

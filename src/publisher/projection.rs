@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use crate::model::claim::Claim;
 use crate::model::node::{CiliumNode, FormerCarrier, Settings};
 use crate::model::request::Publication;
+use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -71,7 +72,7 @@ pub fn difference(
 
 /// The order in which claims are appended: the oldest first, so that it can be found again from the objects when
 /// the CiliumNode has been lost.
-fn publishing_order(claim: &Claim, before: Option<&FormerCarrier>) -> (usize, i64, Cidr) {
+fn publishing_order(claim: &Claim, before: Option<&FormerCarrier>) -> (usize, Timestamp, Cidr) {
     let place = before.and_then(|before| before.pod_cidrs.iter().position(|cidr| *cidr == claim.cidr));
     (place.unwrap_or(usize::MAX), claim.created, claim.cidr)
 }
@@ -119,11 +120,11 @@ mod tests {
             node_uid: "nu".into(),
             withheld: [cidr.first_address()].into_iter().collect(),
             state: ClaimState::Held,
-            since: 0,
+            since: Timestamp::UNIX_EPOCH,
             created_for: Some("u".into()),
             uid: "cu".into(),
             revision: Revision(1),
-            created,
+            created: Timestamp::from_second(created).unwrap(),
             deleting: false,
             finalizers: Vec::new(),
         }

@@ -275,7 +275,7 @@ pub fn new_claim(claim: &NewClaim) -> NodeIPBlock {
             node_uid: claim.node_uid.to_string(),
             withheld: withheld_text(claim.cidr, &claim.withheld),
             state: BlockState::Held,
-            since: timestamp(claim.since),
+            since: claim.since,
             reason: None,
             cilium_node_uid: None,
             created_for_cilium_node_uid: claim.created_for.as_ref().map(ToString::to_string),
@@ -296,7 +296,7 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
         .map(String::as_str)
         .filter(|finalizer| *finalizer != Claim::FINALIZER)
         .collect();
-    let since = timestamp(update.since);
+    let since = update.since;
     let had_ours = update.finalizers.iter().any(|finalizer| finalizer == Claim::FINALIZER);
     let ours = (had_ours || !update.deleting).then_some(Claim::FINALIZER);
     let spec = match &update.change {
@@ -343,13 +343,6 @@ pub fn drop_finalizer_patch(update: &ClaimUpdate) -> Option<Value> {
     })
 }
 
-/// A point in time as the API writes it, from milliseconds since the epoch; out of range it is the nearest one.
-#[must_use]
-pub fn timestamp(milliseconds: i64) -> Timestamp {
-    let nearest = if milliseconds < 0 { Timestamp::MIN } else { Timestamp::MAX };
-    Timestamp::from_millisecond(milliseconds).unwrap_or(nearest)
-}
-
 /// `withheld`, cut to the block, as the fewest prefixes, single addresses without their length.
 fn withheld_text(cidr: Cidr, withheld: &AddressSet) -> Vec<String> {
     withheld
@@ -374,7 +367,7 @@ mod tests {
                 finalizers: before.iter().map(ToString::to_string).collect(),
                 deleting,
                 change,
-                since: 0,
+                since: Timestamp::UNIX_EPOCH,
             };
             let patch = update_patch(&update).expect("it is no deletion");
             serde_json::from_value::<Vec<String>>(patch["metadata"]["finalizers"].clone()).unwrap().join(" ")
@@ -402,12 +395,5 @@ mod tests {
             withheld.insert(member.parse().unwrap());
         }
         assert_eq!(text("10.0.0.32/27", &withheld), "10.0.0.32 10.0.0.40/31 10.0.0.42 10.0.0.63");
-    }
-
-    #[test]
-    fn times_beyond_the_calendar_are_the_nearest_ones() {
-        assert_eq!(timestamp(1500).to_string(), "1970-01-01T00:00:01.5Z");
-        assert_eq!(timestamp(i64::MAX), Timestamp::MAX);
-        assert_eq!(timestamp(i64::MIN), Timestamp::MIN);
     }
 }

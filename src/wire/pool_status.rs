@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::pool::{AddressCounts, BlockCounts, FamilyCounts as WireCounts, NodeCounts as WireNodes};
 use super::pool::{NodeIPPoolSpec, NodeIPPoolStatus, Summary, reserved};
 use super::watched::Meta;
-use super::{MAX_COUNT, NodeIPPool, block::timestamp};
+use super::{MAX_COUNT, NodeIPPool};
 use crate::model::names::{PoolName, Uid};
 use crate::model::observation::{InvalidPool, PoolObject};
 use crate::model::pool::{Pool, Reservation};
@@ -60,7 +60,7 @@ pub(super) fn read(json: &str, meta: &Meta) -> serde_json::Result<PoolObject> {
         transitions: status
             .conditions
             .iter()
-            .map(|condition| (condition.type_.clone(), condition.last_transition_time.0.as_millisecond()))
+            .map(|condition| (condition.type_.clone(), condition.last_transition_time.0))
             .collect(),
         status: read_status(&status),
     })
@@ -139,7 +139,7 @@ pub fn merge_patch(write: &PoolStatusWrite) -> Value {
             status: if condition.holds { "True" } else { "False" }.to_owned(),
             reason: condition.reason.to_string(),
             message: condition.message.clone(),
-            last_transition_time: Time(timestamp(write.transitions.get(kind).copied().unwrap_or_default())),
+            last_transition_time: Time(write.transitions.get(kind).copied().unwrap_or_default()),
             observed_generation: Some(status.observed_generation),
         })
         .collect();

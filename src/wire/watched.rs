@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 use super::{GROUP, NodeIPBlock, VERSION, cilium_node};
 use crate::model::names::Revision;
 use crate::model::observation::{Kind, Object, Unreadable};
+use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -45,13 +46,10 @@ impl Meta {
         Revision::parse(&self.resource_version).unwrap_or_default()
     }
 
-    /// When the object was created, in seconds since the epoch; zero where that can't be read.
+    /// When the object was created; the epoch, and so the oldest of all, where that can't be read.
     #[must_use]
-    pub fn created(&self) -> i64 {
-        self.creation_timestamp
-            .as_deref()
-            .and_then(|text| text.parse::<jiff::Timestamp>().ok())
-            .map_or(0, jiff::Timestamp::as_second)
+    pub fn created(&self) -> Timestamp {
+        self.creation_timestamp.as_deref().and_then(|text| text.parse().ok()).unwrap_or(Timestamp::UNIX_EPOCH)
     }
 
     /// Whether somebody deletes the object.
@@ -348,7 +346,7 @@ mod tests {
                 Err(invalid) => {
                     let reserved = invalid.reserved;
                     assert_eq!((reserved.name.as_str(), reserved.uid.as_str()), ("p", "u"));
-                    assert_eq!(reserved.created, 9);
+                    assert_eq!(reserved.created.as_second(), 9);
                     format!("{}; reserved {:?}", invalid.findings.join("; "), reserved.cidrs)
                 }
             };

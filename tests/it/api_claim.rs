@@ -4,6 +4,7 @@
 
 use cilium_node_ipam::model::claim::{Claim, ClaimState};
 use cilium_node_ipam::model::request::NewClaim;
+use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::wire::NodeIPBlock;
@@ -13,6 +14,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::support::control_plane::{ControlPlane, Options};
+
+const SINCE: Timestamp = Timestamp::constant(1_795_230_000, 123_000_000);
 
 fn made(cidr: &str) -> NodeIPBlock {
     let cidr: Cidr = cidr.parse().unwrap();
@@ -24,7 +27,7 @@ fn made(cidr: &str) -> NodeIPBlock {
         node_uid: "n1".into(),
         withheld,
         created_for: Some("c1".into()),
-        since: 1_795_230_000_123,
+        since: SINCE,
     })
 }
 
@@ -43,7 +46,7 @@ async fn a_new_claim_is_accepted_found_and_read_back() -> anyhow::Result<()> {
         assert_eq!(created.spec, made(text).spec);
         let claim = Claim::try_from(&created)?;
         assert_eq!(claim.cidr.to_string(), text);
-        assert_eq!((claim.state, claim.since), (ClaimState::Held, 1_795_230_000_123));
+        assert_eq!((claim.state, claim.since), (ClaimState::Held, SINCE));
         assert_eq!(claim.withheld.len(), 2);
         assert_eq!(claim.created_for, Some("c1".into()));
 

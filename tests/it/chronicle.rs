@@ -50,7 +50,7 @@ impl Chronicle {
         self.words(Kind::Block, &claim_name(cidr))
     }
 
-    /// What stood in `podCIDRs` of the CiliumNode, joined by free_blocks; `gone` when it was deleted.
+    /// What stood in `podCIDRs` of the CiliumNode, joined by spaces; `gone` when it was deleted.
     pub(crate) fn of_cilium_node(&self, node: &str) -> Vec<String> {
         self.words(Kind::CiliumNode, node)
     }

@@ -8,7 +8,7 @@ use cilium_node_ipam::model::names::{NodeName, Revision};
 use cilium_node_ipam::model::node::Mode;
 use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
 use cilium_node_ipam::model::request::{Answer, Outcome, Request, Seen, Write};
-use cilium_node_ipam::model::time::Now;
+use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
 use cilium_node_ipam::publisher::settings;
@@ -26,7 +26,7 @@ const POLICY: Policy = Policy { min_write_interval: Duration::ZERO, cilium_nodes
 #[test]
 fn one_status_change_is_the_only_input_that_growth_needs() -> Result<()> {
     let mut world = quiet_world()?;
-    let mut now = Now { uptime: Duration::ZERO, wall: 0 };
+    let mut now = Now { uptime: Duration::ZERO, wall: Timestamp::UNIX_EPOCH };
     ensure!(decide(&mut world, now).is_empty(), "the world was meant to be quiet");
     // A whole year brings no decision and asks for none.
     ensure!(world.next_wake().is_none(), "something waits for {:?}", world.next_wake());
@@ -54,7 +54,7 @@ fn one_status_change_is_the_only_input_that_growth_needs() -> Result<()> {
 #[test]
 fn an_edit_of_the_pool_is_the_only_input_that_a_waiting_node_needs() -> Result<()> {
     let mut world = quiet_world()?;
-    let mut now = Now { uptime: Duration::ZERO, wall: 0 };
+    let mut now = Now { uptime: Duration::ZERO, wall: Timestamp::UNIX_EPOCH };
     world.observe(applied::<Pools>(&pool("10.1.0.0/28", 20))?);
     world.observe(applied::<CiliumNodes>(&cilium_node(21, 14))?);
     ensure!(decide(&mut world, now).is_empty(), "there is nothing to get");

@@ -20,12 +20,12 @@ fn a_lost_node_leaves_by_proof_and_rest() {
     let Object::Claim(moved) = object("claim 10.0.0.0/28 a 1 Releasing/NodeGone @110") else {
         unreachable!()
     };
-    cluster.settle(Target::Claim(moved.cidr), Seen::Claim(Box::new(moved)));
+    cluster.settle(&Target::Claim(moved.cidr), Seen::Claim(Box::new(moved)));
     // The list of CiliumNodes is from before the move.
     cluster.expect("a", "read whether ciliumnode a exists");
-    cluster.settle(Target::CiliumNode("a".into()), Seen::Absent(Some(Revision(111))));
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Absent(Some(Revision(111))));
     cluster.expect("a", "let 10.0.0.0/28 of node a rest");
-    cluster.settle(Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
+    cluster.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @120");
     cluster.expect("a", "waits for Objects");
     cluster.pass(3599);
@@ -38,7 +38,7 @@ fn a_lost_node_leaves_by_proof_and_rest() {
 fn rest_is_seen_by_this_process_too() {
     // Another's clock, far behind, has written `since`.
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
-    cluster.now.wall = 1_000_000_000;
+    cluster.now.wall = Timestamp::from_second(1_000_000).unwrap();
     cluster.expect("a", "waits for Objects");
     cluster.pass(29);
     cluster.expect("a", "waits for Objects");
@@ -52,7 +52,7 @@ fn a_rest_that_began_in_the_future_is_no_longer_than_what_this_process_sees() {
     let Object::Claim(mut resting) = object("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110") else {
         unreachable!()
     };
-    resting.since = i64::try_from(YEAR).unwrap() * 1000;
+    resting.since = Timestamp::UNIX_EPOCH + Duration::from_secs(YEAR);
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
     cluster.world.observe(Observation::Applied(Box::new(Object::Claim(resting))));
     cluster.expect("a", "waits for Objects");
@@ -71,7 +71,7 @@ fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
     );
     cluster.expect("a", "hold 10.0.0.0/28 for node a again; hold 10.0.0.16/28 for node a again");
     for (cidr, revision) in [("10.0.0.0/28", 110), ("10.0.0.16/28", 111)] {
-        cluster.settle(Target::Claim(cidr.parse().unwrap()), Seen::Nothing);
+        cluster.settle(&Target::Claim(cidr.parse().unwrap()), Seen::Nothing);
         cluster.observe(&format!("claim {cidr} a 2 Held @{revision}"));
     }
     cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
@@ -134,7 +134,7 @@ fn an_answer_about_a_node_that_the_watch_has_overtaken_does_not_stand() {
     // It was read just before, and the watch was faster.
     let before = Presence::Is("2".into());
     let seen = Seen::Node { as_of: Revision(110), read_at: Revision(125), presence: before };
-    cluster.settle(Target::Node("a".into()), seen);
+    cluster.settle(&Target::Node("a".into()), seen);
     cluster.expect("a", "hold 10.0.0.0/28 for node a again");
 }
 
@@ -150,10 +150,10 @@ fn a_replica_that_has_not_heard_of_the_end_of_a_node_leaves_its_claims_alone() {
         cluster
     };
     let mut gone = cluster();
-    gone.settle(Target::Node("a".into()), found(Presence::Gone, 110));
+    gone.settle(&Target::Node("a".into()), found(Presence::Gone, 110));
     gone.expect("a", "read whether ciliumnode a exists");
     let mut there = cluster();
-    there.settle(Target::Node("a".into()), found(Presence::Is("1".into()), 110));
+    there.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
     there.expect("a", "hold 10.0.0.0/28 for node a again");
 }
 
@@ -162,13 +162,13 @@ fn a_replica_that_has_not_heard_of_a_node_does_not_release_its_claims() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
     cluster.expect("a", "read whether node a exists");
-    cluster.settle(Target::Node("a".into()), found(Presence::Is("1".into()), 110));
+    cluster.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
     cluster.expect("a", "waits for Objects");
     // It comes and goes at last.
     cluster.observe("node a 1");
     cluster.delete(Kind::Node, "a", 111);
     cluster.expect("a", "read whether node a exists");
-    cluster.settle(Target::Node("a".into()), found(Presence::Gone, 110));
+    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 110));
     cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
 }
 
@@ -177,6 +177,6 @@ fn a_replica_that_knows_an_earlier_node_of_the_name_does_not_take_its_claims_bac
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
     cluster.observe("claim 10.0.0.0/28 a 2 Held @110");
     cluster.expect("a", "read whether node a exists");
-    cluster.settle(Target::Node("a".into()), found(Presence::Is("2".into()), 110));
+    cluster.settle(&Target::Node("a".into()), found(Presence::Is("2".into()), 110));
     assert!(!rendered(&cluster.plan("a")).contains("hold"), "{}", rendered(&cluster.plan("a")));
 }

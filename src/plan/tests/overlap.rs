@@ -30,11 +30,11 @@ fn of_two_claims_that_overlap_the_one_that_stands_stays() {
     );
     cluster.expect("a", "finding: Overlap");
     cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
-    cluster.settle(Target::Claim("10.0.0.0/27".parse().unwrap()), Seen::Nothing);
+    cluster.settle(&Target::Claim("10.0.0.0/27".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.0/27 b 1 Releasing/Unused @110");
     // The proof that it never stood is a version later than the move.
     cluster.expect("b", "make a later version of ciliumnode b");
-    cluster.settle(Target::CiliumNode("b".into()), Seen::Nothing);
+    cluster.settle(&Target::CiliumNode("b".into()), Seen::Nothing);
     cluster.observe("ciliumnode b @112");
     cluster.expect("b", "free 10.0.0.0/27, which was node b's");
 }

@@ -10,7 +10,7 @@ fn a_fresh_node_gets_a_claim_first_and_its_publication_when_the_claim_is_shown()
     // The answer alone says nothing of claims that overlap (safety rule 2).
     let Object::Claim(created) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
     let key = Target::Claim(created.cidr);
-    cluster.settle(key, Seen::Claim(Box::new(created)));
+    cluster.settle(&key, Seen::Claim(Box::new(created)));
     cluster.expect("a", "waits for Answer");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
     cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a");
@@ -24,7 +24,7 @@ fn a_patch_waits_until_the_claim_is_known_as_late_as_the_version_it_carries() {
     cluster.expect("a", "read the claims of node a");
     let Object::Claim(held) = object("claim 10.0.0.0/28 a 1 Held @60") else { unreachable!() };
     let seen = Seen::ClaimsOf { revision: Revision(160), claims: vec![held] };
-    cluster.settle(Target::ClaimsOf("a".into()), seen);
+    cluster.settle(&Target::ClaimsOf("a".into()), seen);
     cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a");
 }
 
@@ -34,7 +34,7 @@ fn a_claim_that_the_read_does_not_find_is_not_published() {
     cluster.observe("ciliumnode a @150");
     cluster.expect("a", "read the claims of node a");
     let seen = Seen::ClaimsOf { revision: Revision(160), claims: Vec::new() };
-    cluster.settle(Target::ClaimsOf("a".into()), seen);
+    cluster.settle(&Target::ClaimsOf("a".into()), seen);
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
 }
 
@@ -60,7 +60,7 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     cluster.expect("a", "nothing");
     cluster.pass(30);
     cluster.expect("a", "ask the agent of node a what it uses");
-    cluster.settle(Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @111 10.0.0.0/28 used=1 ping=answered");
@@ -84,22 +84,22 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     seen.pool.remove("10.0.0.5".parse().unwrap());
     cluster.world.observe(Observation::Applied(Box::new(Object::CiliumNode(seen))));
     cluster.expect("a", "publish [] and 1 addresses on ciliumnode a");
-    cluster.settle(Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown");
     cluster.pass(1);
     cluster.expect("a", "waits for Time");
     cluster.pass(1);
     cluster.expect("a", "ask the agent of node a what it uses");
-    cluster.settle(Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     // The answer asks for more: that is claimed at once, and the mark goes before it is published.
     cluster.observe("ciliumnode a @111 10.0.0.0/28 used=15 ping=answered");
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a; waits for Time");
-    cluster.settle(Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
+    cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.16/28 a 1 Held @112");
     cluster.expect("a", "waits for Time");
     cluster.pass(2);
     cluster.expect("a", "clear the answered question on ciliumnode a");
-    cluster.settle(Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @113 10.0.0.0/28 used=15");
     cluster.expect("a", "waits for Time");
     cluster.pass(2);

@@ -52,7 +52,7 @@ fn a_claim_that_vanished_with_its_node_is_free_when_a_later_version_shows_nothin
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     cluster.expect("a", "read whether ciliumnode a exists");
     let absent = Seen::Absent(Some(Revision(122)));
-    cluster.settle(Target::CiliumNode("a".into()), absent);
+    cluster.settle(&Target::CiliumNode("a".into()), absent);
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
 }
 
@@ -70,11 +70,11 @@ fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     let key = Target::Claim("10.0.0.0/28".parse().unwrap());
-    cluster.settle(key.clone(), Seen::Deleted("uid-10.0.0.0/28".into()));
+    cluster.settle(&key, Seen::Deleted("uid-10.0.0.0/28".into()));
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
     let Object::Claim(mut created) = object("claim 10.0.0.0/28 b 1 Held @111") else { unreachable!() };
     created.uid = "another".into();
-    cluster.settle(key, Seen::Claim(Box::new(created)));
+    cluster.settle(&key, Seen::Claim(Box::new(created)));
     cluster.finish(deletion, Seen::Deleted("uid-10.0.0.0/28".into()));
     assert!(cluster.world.claim("10.0.0.0/28".parse().unwrap()).is_some());
 }
@@ -92,7 +92,7 @@ fn nothing_is_published_while_a_claim_that_vanished_is_not_made_again() {
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
     cluster.expect("a", "waits for Answer");
     cluster.observe("claim 10.0.0.16/28 a 1 Held @121");
-    cluster.settle(Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
+    cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
     cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
 }
 
@@ -104,7 +104,7 @@ fn a_claim_that_was_given_back_and_is_made_again_can_be_given_back_again() {
     cluster.expect("a", "free 10.0.0.0/31, which was node a's");
     // Its deletion has no answer, and the read after it does not say in what state it went.
     let key = Target::Claim("10.0.0.0/31".parse().unwrap());
-    cluster.settle(key, Seen::Absent(Some(Revision(110))));
+    cluster.settle(&key, Seen::Absent(Some(Revision(110))));
     let plan = cluster.plan("a");
     let [Request::Write(Write::CreateClaim(again))] = &plan.requests[..] else { panic!("{plan:?}") };
     // It has never stood on another CiliumNode, and that has not changed.

@@ -41,7 +41,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
                 "must be an integer",
             ));
         }
-        let created = metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
+        let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
         if created.is_none() {
             errors.push(FieldError::absent(
                 "metadata.creationTimestamp",
@@ -57,7 +57,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
                     node_uid: spec.node_uid.as_str().into(),
                     withheld,
                     state,
-                    since: spec.since.as_millisecond(),
+                    since: spec.since,
                     created_for: spec.created_for_cilium_node_uid.as_deref().map(Uid::from),
                     uid: uid.into(),
                     revision,
@@ -172,7 +172,11 @@ mod tests {
 
     #[test]
     fn a_stored_claim_is_read() {
-        check(&json!({}), &json!({}), "Held 17 since 1500 created 9 withheld {}");
+        check(
+            &json!({}),
+            &json!({}),
+            "Held 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z withheld {}",
+        );
     }
 
     #[test]
@@ -183,12 +187,20 @@ mod tests {
                 "reason": "Unused", "ciliumNodeUID": "c1",
                 "withheld": ["10.0.0.33", "10.0.0.32/32", "10.0.0.35/31", "10.0.0.33"],
             }),
-            "Held 17 since 1500 created 9 withheld {10.0.0.32/30}",
+            "Held 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z withheld {10.0.0.32/30}",
         );
         let draining = json!({ "state": "Draining", "reason": "Unused", "ciliumNodeUID": "c1" });
-        check(&json!({}), &draining, "Draining(\"c1\") 17 since 1500 created 9 withheld {}");
+        check(
+            &json!({}),
+            &draining,
+            "Draining(\"c1\") 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z withheld {}",
+        );
         let cooling = json!({ "state": "Cooling", "reason": "NodeGone", "ciliumNodeUID": "c1" });
-        check(&json!({}), &cooling, "Cooling(NodeGone) 17 since 1500 created 9 withheld {}");
+        check(
+            &json!({}),
+            &cooling,
+            "Cooling(NodeGone) 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z withheld {}",
+        );
     }
 
     #[test]

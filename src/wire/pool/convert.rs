@@ -51,7 +51,7 @@ impl Reader {
         if uid.is_none() {
             self.missing("metadata.uid", "must be set: it is known to the server only");
         }
-        let created = metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
+        let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
         if created.is_none() {
             self.missing("metadata.creationTimestamp", "must be set: it is known to the server only");
         }
@@ -143,7 +143,7 @@ impl Reader {
         }
     }
 
-    /// `humantime` reads more than the API allows (free_blocks, other units), so the form is checked first.
+    /// `humantime` reads more than the API allows (spaces, other units), so the form is checked first.
     fn duration(&mut self, field: &str, text: &str) -> Duration {
         let simple = text.len() <= rules::MAX_DURATION_TEXT as usize
             && text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'h' | b'm' | b's'));

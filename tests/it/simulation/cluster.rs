@@ -10,8 +10,11 @@ use cilium_node_ipam::model::names::{NodeName, PoolName, Revision};
 use cilium_node_ipam::model::node::{CiliumNode, Node, NodeAddress, Settings};
 use cilium_node_ipam::model::observation::{Kind, Object, PoolObject};
 use cilium_node_ipam::model::request::{Request, Write};
+use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::world::World;
+
+use k8s_openapi::jiff::SignedDuration;
 
 use super::agent::Agent;
 use super::pools::{LABEL, Shape, ZONES, place};
@@ -150,10 +153,14 @@ pub(super) enum Step {
     Rest,
 }
 
-/// Milliseconds since the epoch, on the clock of the simulation.
-pub(super) fn wall(clock: Duration) -> i64 {
-    const BEGIN: i64 = 1_800_000_000_000;
-    BEGIN + i64::try_from(clock.as_millis()).expect("a simulation is short")
+/// The time of the wall clock, on the clock of the simulation.
+pub(super) fn wall(clock: Duration) -> Timestamp {
+    Timestamp::constant(1_800_000_000, 0) + clock
+}
+
+/// As an API server stamps objects: whole seconds.
+pub(super) fn in_seconds(wall: Timestamp) -> Timestamp {
+    Timestamp::from_second(wall.as_second()).expect("it is within the calendar")
 }
 
 #[derive(Debug)]
@@ -188,7 +195,7 @@ impl Cluster {
         let settings =
             Settings { families: setting.families.clone(), infrastructure: vec!["router", "health"] };
         // Wall clocks are wrong by up to an hour: no rule rests on them.
-        let skews = [0, 3_600_000, -3_600_000];
+        let skews = [0, 1, -1].map(SignedDuration::from_hours);
         let replicas =
             (0..setting.n_replicas).map(|number| Replica::new(settings.clone(), skews[number % 3])).collect();
         Self {
@@ -399,7 +406,7 @@ impl Cluster {
         if self.store.object(Kind::Pool, name.as_str()).is_none() {
             let uid = self.store.new_uid();
             let families = self.setting.families.iter().copied();
-            let made = shape.made(&name, uid, wall(self.clock) / 1000, families);
+            let made = shape.made(&name, uid, in_seconds(wall(self.clock)), families);
             self.store.put(Object::Pool(made));
         }
     }

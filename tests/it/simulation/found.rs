@@ -12,7 +12,7 @@ use cilium_node_ipam::model::plan::WaitsFor;
 use cilium_node_ipam::model::request::{
     Answer, BumpVersion, ClaimChange, ClaimUpdate, Outcome, Read, Request, Seen, Target, Write,
 };
-use cilium_node_ipam::model::time::Now;
+use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::plan;
@@ -23,7 +23,7 @@ use super::agent::cilium_node;
 use super::pools::Shape;
 use super::replica::POLICY;
 
-const NOW: Now = Now { uptime: Duration::ZERO, wall: 0 };
+const NOW: Now = Now { uptime: Duration::ZERO, wall: Timestamp::UNIX_EPOCH };
 
 fn empty_world() -> World {
     let mut gathering = Gathering::default();
@@ -63,11 +63,11 @@ fn claim(uid: &str, revision: u64, state: ClaimState) -> Claim {
         node_uid: "node".into(),
         withheld: [block().first_address()].into_iter().collect(),
         state,
-        since: 0,
+        since: Timestamp::UNIX_EPOCH,
         created_for: Some("cilium-node".into()),
         uid: uid.into(),
         revision: Revision(revision),
-        created: 0,
+        created: Timestamp::UNIX_EPOCH,
         deleting: false,
         finalizers: Vec::new(),
     }
@@ -137,7 +137,7 @@ fn update(claim: &Claim, change: ClaimChange) -> Request {
         finalizers: claim.finalizers.clone(),
         deleting: claim.deleting,
         change,
-        since: 0,
+        since: Timestamp::UNIX_EPOCH,
     };
     Write::UpdateClaim(update).into()
 }
@@ -178,7 +178,8 @@ fn a_claim_that_vanished_last_of_all_is_settled_by_one_read() {
 #[test]
 fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
     let mut world = empty_world();
-    let mut pool = Shape::whole().made(&"over".into(), "pool".into(), 0, [Family::V4].into_iter());
+    let mut pool =
+        Shape::whole().made(&"over".into(), "pool".into(), Timestamp::UNIX_EPOCH, [Family::V4].into_iter());
     pool.revision = Revision(1);
     shows(&mut world, Object::Pool(pool));
     shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Cooling(Reason::Reclaimed))));
@@ -196,7 +197,8 @@ fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
 #[test]
 fn a_pool_whose_writes_fail_waits_longer_after_each() {
     let mut world = empty_world();
-    let mut pool = Shape::whole().made(&"p".into(), "pool".into(), 0, [Family::V4].into_iter());
+    let mut pool =
+        Shape::whole().made(&"p".into(), "pool".into(), Timestamp::UNIX_EPOCH, [Family::V4].into_iter());
     pool.revision = Revision(1);
     pool.finalizers.clear();
     shows(&mut world, Object::Pool(pool));
@@ -300,7 +302,8 @@ fn a_late_answer_about_a_claim_that_a_list_has_not_is_settled_by_a_read() {
 #[test]
 fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
     let mut world = empty_world();
-    let mut pool = Shape::whole().made(&"p".into(), "pool".into(), 0, [Family::V4].into_iter());
+    let mut pool =
+        Shape::whole().made(&"p".into(), "pool".into(), Timestamp::UNIX_EPOCH, [Family::V4].into_iter());
     pool.revision = Revision(1);
     shows(&mut world, Object::Pool(pool));
     let Object::Node(asking) = node(2) else { unreachable!("it is a Node") };

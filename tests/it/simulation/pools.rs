@@ -9,6 +9,7 @@ use cilium_node_ipam::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode,
 };
 use cilium_node_ipam::model::status::PoolStatus;
+use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube_core::Selector;
@@ -109,7 +110,7 @@ impl Shape {
         &self,
         name: &PoolName,
         uid: Uid,
-        created: i64,
+        created: Timestamp,
         families: impl Iterator<Item = Family>,
     ) -> PoolObject {
         let families =

@@ -18,6 +18,8 @@ use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
+use k8s_openapi::jiff::SignedDuration;
+
 use super::store::{Conflict, Store};
 
 /// The policy of all replicas.
@@ -70,14 +72,14 @@ pub(super) struct Replica {
     settings: Settings,
     /// When the process began, on the clock of the simulation.
     born: Duration,
-    /// How wrong its wall clock is, in milliseconds.
-    skew: i64,
+    /// How wrong its wall clock is.
+    skew: SignedDuration,
     /// When it last patched each CiliumNode.
     patched: BTreeMap<NodeName, Duration>,
 }
 
 impl Replica {
-    pub(super) fn new(settings: Settings, skew: i64) -> Self {
+    pub(super) fn new(settings: Settings, skew: SignedDuration) -> Self {
         let mut replica = Self {
             process: Process::Gathering(Gathering::default()),
             feeds: BTreeMap::new(),
@@ -186,7 +188,7 @@ impl Replica {
         }
     }
 
-    /// One decision: reads that settle unconfirmed, or the next node's, or the next pool's. In a line for a person, or an
+    /// One decision: reads of unconfirmed claims, or the next node's, or the next pool's. In a line for a person, or an
     /// error where the decision itself is wrong.
     pub(super) fn decide(&mut self, clock: Duration) -> Result<Option<String>, String> {
         let now = self.now(clock);

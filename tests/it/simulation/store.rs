@@ -13,7 +13,10 @@ use cilium_node_ipam::model::request::{
     BumpVersion, ClaimChange, ClaimUpdate, NewClaim, PoolFinalizersWrite, PoolStatusWrite, ProbeStep,
     Publication, UsageProbe,
 };
+use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::Cidr;
+
+use super::cluster::in_seconds;
 
 /// A promise that the server breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +34,8 @@ pub(super) struct Conflict(pub(super) String);
 /// The API server and what it stores.
 #[derive(Debug, Default)]
 pub(super) struct Store {
-    /// Milliseconds since the epoch.
-    pub(super) wall: i64,
+    /// The time of its wall clock.
+    pub(super) wall: Timestamp,
     defect: Option<Defect>,
     revision: u64,
     n_uids: u64,
@@ -41,7 +44,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(wall: i64, defect: Option<Defect>) -> Self {
+    pub(super) fn new(wall: Timestamp, defect: Option<Defect>) -> Self {
         Self { wall, defect, ..Self::default() }
     }
 
@@ -173,7 +176,7 @@ impl Store {
             created_for: new.created_for.clone(),
             uid: self.new_uid(),
             revision: Revision(0),
-            created: self.wall / 1000,
+            created: in_seconds(self.wall),
             deleting: false,
             finalizers: vec![Claim::FINALIZER.to_owned()],
         };

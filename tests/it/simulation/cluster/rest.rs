@@ -7,7 +7,7 @@ use cilium_node_ipam::model::names::{NodeName, Revision};
 use cilium_node_ipam::model::node::{Mode, Settings};
 use cilium_node_ipam::model::observation::{Kind, Listing, Observation};
 use cilium_node_ipam::model::request::{Request, Write};
-use cilium_node_ipam::model::time::Now;
+use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::plan;
 use cilium_node_ipam::view::conditions;
 use cilium_node_ipam::world::World;
@@ -228,7 +228,7 @@ fn same_worlds(one: &World, other: &World) -> Result<(), String> {
     }
     same("the ledger", one.ledger() == other.ledger())?;
     // Late, so that whatever one of them waits for is due; the wall clock stands before every `since`.
-    let now = Now { uptime: Duration::from_secs(36_000_000), wall: 0 };
+    let now = Now { uptime: Duration::from_secs(36_000_000), wall: Timestamp::UNIX_EPOCH };
     let (mut one, mut other) = (one.clone(), other.clone());
     let names: Vec<NodeName> = one.nodes().map(|node| node.name.clone()).collect();
     for name in names {
