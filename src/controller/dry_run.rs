@@ -15,7 +15,7 @@ pub fn requests(mut world: World, policy: Policy, now: Now) -> Vec<Request> {
     while let Some(node) = world.next_node().cloned() {
         let plan = plan::node(&world, &node, policy, now);
         world.begin(&plan, now);
-        requests.extend(plan.requests);
+        requests.extend(plan.into_requests());
     }
     while let Some(pool) = world.next_pool().cloned() {
         let status = plan::pool(&world, &pool, now);

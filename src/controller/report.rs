@@ -15,7 +15,7 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::NodeName;
 use crate::model::node::Mode;
 use crate::model::observation::{Kind, Observation};
-use crate::model::plan::{NodePlan, Unmet, WaitsFor};
+use crate::model::plan::{NodePlan, Unmet};
 use crate::model::request::{PoolStatusWrite, Request, Write};
 use crate::model::status::{ConditionReason, ConditionType, PoolStatus};
 use crate::telemetry::Telemetry;
@@ -173,8 +173,7 @@ impl Reporter {
                 }
             }
         }
-        let saw_everything = plan.is_at_rest() || plan.waits_for == Some(WaitsFor::Objects);
-        if saw_everything {
+        if plan.saw_everything() {
             known = plan.findings.iter().cloned().collect();
         } else {
             known.extend(plan.findings.iter().cloned());

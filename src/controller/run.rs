@@ -344,7 +344,7 @@ impl Loop {
             self.reporter.plan(&self.world, &plan);
             self.world.begin(&plan, now);
             self.reporter.metrics().decided(Decision::Node, self.clock.since(now));
-            self.send(plan.requests);
+            self.send(plan.into_requests());
         }
         while self.world.n_in_flight() < self.options.max_parallel_writes
             && let Some(pool) = self.world.next_pool().cloned()

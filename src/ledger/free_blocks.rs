@@ -62,6 +62,12 @@ impl FreeBlocks {
         &self.grid
     }
 
+    /// Whether the pool has a block that it gives out, free or not.
+    #[must_use]
+    pub fn has_usable(&self) -> bool {
+        !self.grid.usable().is_empty()
+    }
+
     /// How many blocks are free.
     #[must_use]
     pub fn free_count(&self) -> u128 {
@@ -257,7 +263,7 @@ pub struct Candidates<'a> {
     buddies: BTreeSet<u128>,
     next_buddies: btree_set::IntoIter<u128>,
     lower: Pairs<'a>,
-    /// Free blocks whose buddy is free in the space but of_node: unpaired for this node only.
+    /// Free blocks whose buddy is free, but one of its own: unpaired for this node only.
     unpaired_for_node: btree_set::IntoIter<u128>,
     next_unpaired_for_node: Option<u128>,
     unpaired: btree_set::Iter<'a, u128>,

@@ -152,7 +152,7 @@ pub(super) mod tests {
         Pool {
             name: name.into(),
             uid: Uid::from(format!("uid-{name}")),
-            created: Timestamp::UNIX_EPOCH,
+            created: Timestamp::default(),
             deleting: false,
             priority: 0,
             selector: kube_core::Selector::default(),

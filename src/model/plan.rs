@@ -5,7 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::finding::Finding;
-use super::names::NodeName;
+use super::names::{NodeName, PoolName};
+use super::observation::Kind;
 use super::request::{Request, Write};
 use crate::net::cidr::{Cidr, Family};
 
@@ -29,23 +30,23 @@ impl fmt::Display for Unmet {
     }
 }
 
-/// What to do for one node.
+/// What to do for one node, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub struct NodePlan {
     /// The node.
     pub node: NodeName,
-    /// What to write, or to read first.
-    pub requests: Vec<Request>,
+    /// What to do.
+    pub verdict: Verdict,
     /// What it asks for and does not get now.
     pub unmet: BTreeSet<Unmet>,
+    /// Why pools gave nothing; empty unless somebody asked for reasons.
+    pub refusals: Vec<Refusal>,
     /// What was seen to be wrong.
     pub findings: Vec<Finding>,
     /// When to look again although nothing changes.
     pub wake: Option<Duration>,
-    /// Why there is nothing to write, where there is something to wait for.
-    pub waits_for: Option<WaitsFor>,
-    /// Its claims that rest; from now on this process has seen them rest.
+    /// Its claims that are cooling; from now on this process has seen them cool.
     pub cooling: Vec<Cidr>,
     /// Whether its first set of blocks is incomplete and nothing can be done about it.
     pub incomplete: bool,
@@ -53,50 +54,166 @@ pub struct NodePlan {
     pub use_unknown: bool,
 }
 
-/// What a node without a write waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitsFor {
-    /// The controller may write nothing.
+/// What a plan comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Send these, at least one. What else the node waits for shows when they are answered.
+    Act(Vec<Request>),
+    /// Nothing can be done before this.
+    Wait(Wait),
+    /// The node has everything it asks for, as far as its limits allow.
+    AtRest,
+}
+
+/// What a node waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wait {
+    /// That the controller may write.
     Mode,
-    /// Its Node or CiliumNode does not exist, or can't be read.
-    Objects,
-    /// A write for it, or a claim of it, is under way.
+    /// That its object of this kind can be read.
+    Readable(Kind),
+    /// That its object of this kind exists.
+    Existence(Kind),
+    /// That its CiliumNode, which is being deleted, is gone.
+    Deletion,
+    /// That its CiliumNode has no malformed address any more.
+    Correction,
+    /// An answer, or a watch that shows what an answer told.
     Answer,
-    /// A time.
-    Time,
+    /// The end of the pause after requests that were not applied.
+    Pause,
+    /// The end of the interval between two patches of its CiliumNode.
+    Interval,
+    /// A free block.
+    Capacity,
+    /// The rest of its first set of blocks, for a while.
+    Completion,
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mode => f.write_str("the controller may write nothing"),
+            Self::Readable(kind) => write!(f, "its {} can't be read", kind.as_str()),
+            Self::Existence(kind) => write!(f, "it has no {}", kind.as_str()),
+            Self::Deletion => f.write_str("its CiliumNode is being deleted"),
+            Self::Correction => f.write_str("its CiliumNode has an address that can't be read"),
+            Self::Answer => f.write_str("a request for it is not answered yet"),
+            Self::Pause => f.write_str("requests for it were not applied, and the next is sent later"),
+            Self::Interval => f.write_str("its CiliumNode was patched a moment ago"),
+            Self::Capacity => f.write_str("no pool that selects it has a free block"),
+            Self::Completion => f.write_str("its first set of blocks is incomplete"),
+        }
+    }
+}
+
+/// Why a pool gave a node nothing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    /// The pool.
+    pub pool: PoolName,
+    /// The family that was asked for; `None` where the pool was not asked for any.
+    pub family: Option<Family>,
+    /// Why.
+    pub reason: WhyNot,
+}
+
+/// Why a pool gives nothing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WhyNot {
+    /// The node's labels do not satisfy this term of its selector.
+    NotSelected(String),
+    /// It can't be read.
+    Invalid,
+    /// It is being deleted.
+    Deleting,
+    /// It has no ranges of the family.
+    NoSuchFamily,
+    /// All of its ranges are cordoned or draining.
+    Cordoned,
+    /// No block fits into its ranges, or all are excluded.
+    Empty,
+    /// This pool, which is older or can't be read, keeps its ranges.
+    Reserved(PoolName),
+    /// Every block is taken.
+    Full,
+    /// Blocks are free, but every address in them is a node's own or an answer about them is to come.
+    Unusable,
+    /// The node holds as many blocks as its first pool allows.
+    BlockLimit(u32),
+    /// A block would give the node more addresses than its first pool allows.
+    AddressLimit(u32),
+    /// It has a block, but the first grant needs this family too, and no pool has one.
+    OtherFamilyMissing(Family),
+}
+
+impl fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSelected(term) => write!(f, "the node does not match `{term}`"),
+            Self::Invalid => f.write_str("the pool can't be read"),
+            Self::Deleting => f.write_str("the pool is being deleted"),
+            Self::NoSuchFamily => f.write_str("the pool has no ranges of the family"),
+            Self::Cordoned => f.write_str("all ranges are cordoned or draining"),
+            Self::Empty => f.write_str("no block fits into its ranges"),
+            Self::Reserved(pool) => {
+                write!(f, "pool {pool}, which is older or can't be read, keeps its ranges")
+            }
+            Self::Full => f.write_str("every block is taken"),
+            Self::Unusable => f.write_str("no free block has an address to offer now"),
+            Self::BlockLimit(limit) => write!(f, "the node's first pool allows it {limit} blocks"),
+            Self::AddressLimit(limit) => write!(f, "the node's first pool allows it {limit} addresses"),
+            Self::OtherFamilyMissing(family) => {
+                write!(f, "it has a block, but the first grant needs {family} too, and no pool has one")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.family {
+            Some(family) => write!(f, "pool {} gives no {family} block: {}", self.pool, self.reason),
+            None => write!(f, "pool {} gives nothing: {}", self.pool, self.reason),
+        }
+    }
 }
 
 impl NodePlan {
-    /// Nothing to do, nothing to wait for.
-    pub fn idle(node: &NodeName) -> Self {
-        Self {
-            node: node.clone(),
-            requests: Vec::new(),
-            unmet: BTreeSet::new(),
-            findings: Vec::new(),
-            wake: None,
-            waits_for: None,
-            cooling: Vec::new(),
-            incomplete: false,
-            use_unknown: false,
+    /// What to send; nothing where the node waits or is at rest.
+    #[must_use]
+    pub fn requests(&self) -> &[Request] {
+        match &self.verdict {
+            Verdict::Act(requests) => requests,
+            Verdict::Wait(_) | Verdict::AtRest => &[],
         }
     }
 
-    /// The same, with what it waits for.
-    pub fn waiting_for(mut self, what: WaitsFor) -> Self {
-        self.waits_for = Some(what);
-        self
-    }
-
-    /// Looks again at `at`, or earlier where that was said before.
-    pub fn wake_at(&mut self, at: Duration) {
-        self.wake = Some(self.wake.map_or(at, |before| before.min(at)));
-    }
-
-    /// Whether the node has everything it asks for, as far as it can be had.
+    /// What to send, by value.
     #[must_use]
-    pub fn is_at_rest(&self) -> bool {
-        self.requests.is_empty() && self.waits_for.is_none()
+    pub fn into_requests(self) -> Vec<Request> {
+        match self.verdict {
+            Verdict::Act(requests) => requests,
+            Verdict::Wait(_) | Verdict::AtRest => Vec::new(),
+        }
+    }
+
+    /// Whether everything about the node was looked at, so that its findings are all there are.
+    #[must_use]
+    pub fn saw_everything(&self) -> bool {
+        match self.verdict {
+            Verdict::AtRest => true,
+            Verdict::Wait(wait) => match wait {
+                Wait::Readable(_)
+                | Wait::Existence(_)
+                | Wait::Deletion
+                | Wait::Correction
+                | Wait::Capacity
+                | Wait::Completion => true,
+                Wait::Mode | Wait::Answer | Wait::Pause | Wait::Interval => false,
+            },
+            Verdict::Act(_) => false,
+        }
     }
 }
 

@@ -1,14 +1,14 @@
 //! Which blocks a node should claim: the fewest that end both thresholds of its first pool, within its limits.
 
-use std::collections::BTreeSet;
-
 use super::View;
+use super::draft::Draft;
+use super::reasons;
 use crate::ledger::Occupant;
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{PoolName, Uid};
 use crate::model::observation::Kind;
-use crate::model::plan::Unmet;
+use crate::model::plan::{Unmet, WhyNot};
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
 use crate::model::request::{NewClaim, Request, Target, Write};
 use crate::model::time::Now;
@@ -32,29 +32,30 @@ struct Growth<'a> {
 impl<'a> View<'a> {
     /// Claims for what the node lacks. A first grant covers every family or is not made at all, so that no node
     /// holds half of one while another waits for it.
-    pub(super) fn grow(
-        &self,
-        requests: &mut Vec<Request>,
-        findings: &mut Vec<Finding>,
-        now: Now,
-    ) -> BTreeSet<Unmet> {
+    pub(super) fn grow(&self, draft: &mut Draft, now: Now) {
         let Some(first) = self.world.pools_of(&self.node.name).next() else {
-            findings.extend(self.full_without_pool());
-            return BTreeSet::new();
+            draft.findings.extend(self.full_without_pool());
+            return;
         };
         let served = self.is_served();
-        let mut growths: Vec<Growth<'_>> =
-            self.settings.families.iter().map(|family| self.grow_family(*family, first, served)).collect();
-        let unmet: BTreeSet<Unmet> = growths.iter().filter_map(|growth| growth.unmet).collect();
-        let startable = growths.iter().all(|growth| growth.demand.capacity >= MINIMUM_FOR_START);
-        if !served && !startable {
+        let mut growths: Vec<Growth<'_>> = self
+            .settings
+            .families
+            .iter()
+            .map(|family| self.grow_family(draft, *family, first, served))
+            .collect();
+        draft.unmet = growths.iter().filter_map(|growth| growth.unmet).collect();
+        let lacking = growths.iter().find(|growth| growth.demand.capacity < MINIMUM_FOR_START);
+        if let Some(lacking) = lacking.map(|growth| growth.family).filter(|_| !served) {
             for growth in &mut growths {
-                growth.picked.clear();
+                for (_, pool) in growth.picked.drain(..) {
+                    draft.refuse(&pool.name, Some(growth.family), || WhyNot::OtherFamilyMissing(lacking));
+                }
             }
         }
         for growth in &growths {
             if let Some(Unmet::AtLimit(family)) = growth.unmet {
-                findings.push(Finding::new(
+                draft.findings.push(Finding::new(
                     FindingKind::NodeAtLimit,
                     Kind::Node,
                     self.node.name.as_str(),
@@ -66,12 +67,11 @@ impl<'a> View<'a> {
                     ),
                 ));
             }
-            requests.extend(growth.picked.iter().map(|(cidr, pool)| {
+            draft.requests.extend(growth.picked.iter().map(|(cidr, pool)| {
                 let withheld = pool.withheld(*cidr, &self.world.node_addresses_in(*cidr));
                 self.claim(*cidr, &pool.name, withheld, now)
             }));
         }
-        unmet
     }
 
     /// A node that no pool selects keeps what it has, and gets no more.
@@ -163,12 +163,12 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    fn grow_family(&self, family: Family, first: &Pool, served: bool) -> Growth<'a> {
+    fn grow_family(&self, draft: &mut Draft, family: Family, first: &Pool, served: bool) -> Growth<'a> {
         let blocks: Vec<Cidr> =
             self.held().map(|claim| claim.cidr).filter(|cidr| cidr.family() == family).collect();
         let mut growth =
             Growth { family, blocks, demand: self.demand(family), picked: Vec::new(), unmet: None };
-        let max_addresses = u128::from(first.per_node.max_addresses.min(MAX_ADDRESSES_PER_NODE));
+        let max_addresses = first.per_node.max_addresses.min(MAX_ADDRESSES_PER_NODE);
         loop {
             let enough_to_start = growth.demand.capacity >= MINIMUM_FOR_START
                 && (served || growth.blocks.len() >= first.per_node.initial_blocks as usize);
@@ -177,9 +177,10 @@ impl<'a> View<'a> {
             }
             if growth.blocks.len() >= first.per_node.max_blocks as usize {
                 growth.unmet = Some(Unmet::AtLimit(family));
+                draft.refuse(&first.name, Some(family), || WhyNot::BlockLimit(first.per_node.max_blocks));
                 return growth;
             }
-            match self.pick(&growth, max_addresses) {
+            match self.pick(draft, &growth, max_addresses) {
                 Ok((cidr, pool, offered)) => {
                     growth.blocks.push(cidr);
                     growth.picked.push((cidr, pool));
@@ -194,17 +195,25 @@ impl<'a> View<'a> {
     }
 
     /// The next block: from the first of the node's pools that has one.
-    fn pick(&self, growth: &Growth<'_>, max_addresses: u128) -> Result<(Cidr, &'a Pool, u128), Unmet> {
+    fn pick(
+        &self,
+        draft: &mut Draft,
+        growth: &Growth<'_>,
+        max_addresses: u32,
+    ) -> Result<(Cidr, &'a Pool, u128), Unmet> {
         let (mut too_large, mut exhausted) = (false, false);
+        let (family, limit) = (growth.family, u128::from(max_addresses));
         for pool in self.world.pools_of(&self.node.name) {
-            let Some(space) = self.world.ledger().free_blocks(&pool.name, growth.family) else {
+            let Some(free) = self.world.ledger().free_blocks(&pool.name, family) else {
+                draft.refuse(&pool.name, Some(family), || WhyNot::NoSuchFamily);
                 continue;
             };
-            let mut candidates = space.candidates(&growth.blocks).take(MOST_REFUSALS).peekable();
-            let most = pool.most_offered(growth.family);
-            if candidates.peek().is_none() && growth.demand.capacity.saturating_add(most) <= max_addresses {
+            let mut candidates = free.candidates(&growth.blocks).take(MOST_REFUSALS).peekable();
+            let has_candidate = candidates.peek().is_some();
+            if !has_candidate && growth.demand.capacity.saturating_add(pool.most_offered(family)) <= limit {
                 exhausted = true;
             }
+            let mut fits = true;
             for cidr in candidates {
                 if self.world.is_in_flight(&Target::Claim(cidr)) {
                     // An answer about the block that was there before is still to come.
@@ -215,15 +224,25 @@ impl<'a> View<'a> {
                 if offered == 0 {
                     continue;
                 }
-                if growth.demand.capacity.saturating_add(offered) > max_addresses {
-                    too_large = true;
+                if growth.demand.capacity.saturating_add(offered) > limit {
+                    fits = false;
                     break;
                 }
                 return Ok((cidr, pool, offered));
             }
+            too_large |= !fits;
+            draft.refuse(&pool.name, Some(family), || {
+                if !fits {
+                    WhyNot::AddressLimit(max_addresses)
+                } else if has_candidate {
+                    WhyNot::Unusable
+                } else {
+                    reasons::of_no_free_block(self.world, pool, family)
+                }
+            });
         }
         let at_limit = too_large && !exhausted;
-        Err(if at_limit { Unmet::AtLimit(growth.family) } else { Unmet::NoCapacity(growth.family) })
+        Err(if at_limit { Unmet::AtLimit(family) } else { Unmet::NoCapacity(family) })
     }
 
     /// Use of what the node holds in a family. Unknown use counts as none until the agent writes it.

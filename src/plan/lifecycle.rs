@@ -19,12 +19,12 @@
 use std::time::Duration;
 
 use super::View;
+use super::draft::Draft;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{NodeName, Revision};
 use crate::model::node::ReleaseMark;
 use crate::model::observation::Kind;
-use crate::model::plan::NodePlan;
 use crate::model::request::{BumpVersion, ClaimChange, ClaimUpdate, Presence, Read, Request, Write};
 use crate::model::time::Now;
 use crate::world::{KnownClaim, World};
@@ -38,26 +38,26 @@ const SEEN_COOLING: Duration = Duration::from_secs(30);
 const DEFAULT_REUSE_AFTER: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
 
-/// Moves of the claims of `plan.node` that are due.
-pub(super) fn advance(world: &World, plan: &mut NodePlan, now: Now) {
-    let name = plan.node.clone();
+/// Moves of the claims of `draft.node` that are due.
+pub(super) fn advance(world: &World, draft: &mut Draft, now: Now) {
+    let name = draft.node.clone();
     // What a vanished claim of a lost node left behind is known only from a version of its CiliumNode that is later
     // than that. A living node gets such a claim back (`growth`).
     if world.node(&name).is_none()
         && let Some(latest) = world.lost_claims_of(&name).map(|vanished| vanished.at).max()
     {
-        plan.requests.extend(later_version(world, &name, latest));
+        draft.requests.extend(later_version(world, &name, latest));
     }
     let claims: Vec<&KnownClaim> = world.claims_of(&name).collect();
     for known in claims {
         let claim = &known.claim;
         if claim.deleting {
-            plan.findings.push(being_deleted(claim));
+            draft.findings.push(being_deleted(claim));
         }
         match claim.state {
-            ClaimState::Held | ClaimState::Draining(_) => advance_held(world, plan, claim, now),
-            ClaimState::Releasing(reason) => advance_releasing(world, plan, claim, reason, now),
-            ClaimState::Cooling(reason) => advance_cooling(world, plan, claim, reason, now),
+            ClaimState::Held | ClaimState::Draining(_) => advance_held(world, draft, claim, now),
+            ClaimState::Releasing(reason) => advance_releasing(world, draft, claim, reason, now),
+            ClaimState::Cooling(reason) => advance_cooling(world, draft, claim, reason, now),
         }
     }
 }
@@ -77,23 +77,23 @@ fn being_deleted(claim: &Claim) -> Finding {
     Finding::new(FindingKind::ClaimBeingDeleted, Kind::Claim, &claim.cidr.object_name(), message)
 }
 
-fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
+fn advance_held(world: &World, draft: &mut Draft, claim: &Claim, now: Now) {
     match (world.node(&claim.node), world.cilium_node(&claim.node)) {
         (None, None) => {
-            if presence(world, plan, claim) == Some(Presence::Gone) {
-                plan.requests.push(update(claim, now, ClaimChange::Release(Reason::NodeGone)));
+            if presence(world, draft, claim) == Some(Presence::Gone) {
+                draft.requests.push(update(claim, now, ClaimChange::Release(Reason::NodeGone)));
             }
         }
         (Some(node), _) if node.uid != claim.node_uid => {
-            if presence(world, plan, claim) == Some(Presence::Is(node.uid.clone())) {
-                plan.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+            if presence(world, draft, claim) == Some(Presence::Is(node.uid.clone())) {
+                draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
             }
         }
         // Its CiliumNode still stands: the agent may still use what is on it.
         (None, Some(_)) => {}
         (Some(_), _) => {
-            if yields_to_overlapping(world, plan, claim) {
-                plan.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
+            if yields_to_overlapping(world, draft, claim) {
+                draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
             }
         }
     }
@@ -102,14 +102,14 @@ fn advance_held(world: &World, plan: &mut NodePlan, claim: &Claim, now: Now) {
 /// Whether the Node of a claim exists, as far as that is known well enough to move the claim for it. Where it is not, a
 /// read comes first: a replica that has not heard of a Node's end, or of its return, would otherwise undo at once what
 /// one does that has, and the two would go on for as long.
-fn presence(world: &World, plan: &mut NodePlan, claim: &Claim) -> Option<Presence> {
+fn presence(world: &World, draft: &mut Draft, claim: &Claim) -> Option<Presence> {
     let known = world.presence(claim);
     if known.is_none() {
         // One read serves all claims of the node.
         let latest = world.claims_of(&claim.node).map(|known| known.claim.revision).max();
         let read = Request::Read(Read::Node(claim.node.clone(), latest.unwrap_or(claim.revision)));
-        if !plan.requests.contains(&read) {
-            plan.requests.push(read);
+        if !draft.requests.contains(&read) {
+            draft.requests.push(read);
         }
     }
     known
@@ -117,7 +117,7 @@ fn presence(world: &World, plan: &mut NodePlan, claim: &Claim) -> Option<Presenc
 
 /// Of two claims that overlap the one that can't be in use gives way; of two of which neither can be, the one with the
 /// larger name; where both may be none moves (safety rule 2).
-fn yields_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> bool {
+fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> bool {
     let stands = world.is_carried(claim);
     for other in world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
         let Some(other) = world.claim(other).map(|known| &known.claim) else {
@@ -125,7 +125,7 @@ fn yields_to_overlapping(world: &World, plan: &mut NodePlan, claim: &Claim) -> b
         };
         let other_stands = world.is_carried(other);
         if stands && other_stands && other.node != claim.node {
-            plan.findings.push(Finding::new(
+            draft.findings.push(Finding::new(
                 FindingKind::BothCarried,
                 Kind::Claim,
                 &claim.cidr.object_name(),
@@ -162,7 +162,7 @@ fn may_be_in_use(world: &World, claim: &Claim) -> bool {
     })
 }
 
-fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, reason: Reason, now: Now) {
+fn advance_releasing(world: &World, draft: &mut Draft, claim: &Claim, reason: Reason, now: Now) {
     if claim.is_going() && reason == Reason::Unused {
         // It is deleted already, on the proof that it is off the node, and somebody else's finalizer keeps it.
         return;
@@ -170,7 +170,7 @@ fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, reason: 
     let node = world.node(&claim.node);
     let returned = match (reason, node) {
         (_, None) => None,
-        (Reason::NodeGone, Some(node)) => match presence(world, plan, claim) {
+        (Reason::NodeGone, Some(node)) => match presence(world, draft, claim) {
             Some(Presence::Is(uid)) if uid == node.uid => Some(node),
             // The watch of Nodes has not heard that it is gone.
             Some(Presence::Gone) => None,
@@ -181,18 +181,18 @@ fn advance_releasing(world: &World, plan: &mut NodePlan, claim: &Claim, reason: 
         (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| world.is_carried(claim)),
     };
     if let Some(node) = returned {
-        plan.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+        draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
         return;
     }
     match absence(world, claim) {
-        Absence::Proven => plan.requests.push(match reason {
+        Absence::Proven => draft.requests.push(match reason {
             Reason::Unused => update(claim, now, ClaimChange::Delete),
             Reason::NodeGone | Reason::Reclaimed => update(claim, now, ClaimChange::Cool),
         }),
         Absence::Provable(request) => {
             // One proof serves all claims of the node.
-            if !plan.requests.iter().any(|planned| planned.target() == request.target()) {
-                plan.requests.push(request);
+            if !draft.requests.iter().any(|planned| planned.target() == request.target()) {
+                draft.requests.push(request);
             }
         }
         // The CiliumNode of a Node that is gone: its own removal is the proof to come.
@@ -239,16 +239,16 @@ fn later_version(world: &World, node: &NodeName, later_than: Revision) -> Option
     })
 }
 
-fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, reason: Reason, now: Now) {
+fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reason, now: Now) {
     if claim.is_going() {
         // It is deleted already, and somebody else's finalizer keeps it. A node that returns is given other blocks:
         // this one would be held by a claim that nothing keeps.
         return;
     }
     if let (Reason::NodeGone, Some(node)) = (reason, world.node(&claim.node)) {
-        match presence(world, plan, claim) {
+        match presence(world, draft, claim) {
             Some(Presence::Is(uid)) if uid == node.uid => {
-                plan.requests.push(update(claim, now, ClaimChange::Hold(uid)));
+                draft.requests.push(update(claim, now, ClaimChange::Hold(uid)));
                 return;
             }
             // The watch of Nodes has not heard that it is gone.
@@ -256,7 +256,7 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, reason: Re
             Some(Presence::Is(_) | Presence::Unreadable) | None => return,
         }
     }
-    plan.cooling.push(claim.cidr);
+    draft.cooling.push(claim.cidr);
     let Some(rest) = cooling_time_of(world, claim, reason) else {
         return;
     };
@@ -266,9 +266,9 @@ fn advance_cooling(world: &World, plan: &mut NodePlan, claim: &Claim, reason: Re
     let by_clock = (now.uptime + rest.saturating_sub(rested)).min(seen + rest);
     let due = by_clock.max(seen + rest.min(SEEN_COOLING));
     if due <= now.uptime {
-        plan.requests.push(update(claim, now, ClaimChange::Delete));
+        draft.requests.push(update(claim, now, ClaimChange::Delete));
     } else {
-        plan.wake_at(due);
+        draft.wake_at(due);
     }
 }
 
@@ -301,18 +301,19 @@ fn update(claim: &Claim, now: Now, change: ClaimChange) -> Request {
 
 impl View<'_> {
     /// A node that can't start with what it holds, and can't get more, gives it back after a while.
-    pub(super) fn give_back(&self, plan: &mut NodePlan, now: Now) {
+    pub(super) fn give_back(&self, draft: &mut Draft, now: Now) {
         let held: Vec<&Claim> = self.held().filter(|claim| !may_be_in_use(self.world, claim)).collect();
         if held.is_empty() {
             return;
         }
-        plan.incomplete = true;
+        draft.incomplete = true;
         let since = self.serving().and_then(|serving| serving.incomplete_since).unwrap_or(now.uptime);
         if since + INCOMPLETE_FOR > now.uptime {
-            plan.wake_at(since + INCOMPLETE_FOR);
+            draft.wake_at(since + INCOMPLETE_FOR);
             return;
         }
-        plan.requests
+        draft
+            .requests
             .extend(held.into_iter().map(|claim| update(claim, now, ClaimChange::Release(Reason::Unused))));
     }
 }

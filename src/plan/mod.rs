@@ -9,22 +9,26 @@
 //! - [`growth`]: which blocks to claim.
 
 pub mod demand;
+mod draft;
 pub mod growth;
 pub mod lifecycle;
 pub mod pool;
 pub mod publication;
+mod reasons;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use crate::model::plan::{NodePlan, WaitsFor};
+use crate::model::plan::{NodePlan, Wait};
 use crate::model::time::Now;
 
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::NodeName;
 use publication::may_publish;
+
+use draft::{Detail, Draft};
 
 pub use pool::pool;
 
@@ -54,50 +58,64 @@ pub enum CiliumNodeOrigin {
 
 /// What to do for `name` now.
 pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
-    let mut plan = NodePlan::idle(name);
+    decide(world, Draft::new(name, Detail::Verdict), policy, now)
+}
+
+/// The same, with the reason of every pool that gives the node nothing, whether or not it was asked.
+pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
+    let mut draft = Draft::new(name, Detail::Reasons);
+    reasons::of_pools_not_asked(world, name, &mut draft);
+    decide(world, draft, policy, now)
+}
+
+fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan {
+    let name = draft.node.clone();
     let Some(settings) = world.settings() else {
-        return plan.waiting_for(WaitsFor::Mode);
+        return draft.waiting_for(Wait::Mode);
     };
-    if [Kind::Node, Kind::CiliumNode].iter().any(|kind| world.unreadable(*kind, name.as_str()).is_some()) {
-        return plan.waiting_for(WaitsFor::Objects);
+    for kind in [Kind::Node, Kind::CiliumNode] {
+        if world.unreadable(kind, name.as_str()).is_some() {
+            return draft.waiting_for(Wait::Readable(kind));
+        }
     }
-    if world.is_busy(name) {
-        return plan.waiting_for(WaitsFor::Answer);
+    if world.is_busy(&name) {
+        return draft.waiting_for(Wait::Answer);
     }
-    if let Some(until) = world.serving(name).and_then(|serving| serving.pause.later_than(now)) {
-        plan.wake = Some(until);
-        return plan.waiting_for(WaitsFor::Time);
+    if let Some(until) = world.serving(&name).and_then(|serving| serving.pause.later_than(now)) {
+        draft.wake_at(until);
+        return draft.waiting_for(Wait::Pause);
     }
-    lifecycle::advance(world, &mut plan, now);
-    if !plan.requests.is_empty() {
-        return plan;
+    lifecycle::advance(world, &mut draft, now);
+    if !draft.requests.is_empty() {
+        return draft.finish();
     }
-    let Some(node) = world.node(name) else {
-        return plan.waiting_for(WaitsFor::Objects);
+    let Some(node) = world.node(&name) else {
+        return draft.waiting_for(Wait::Existence(Kind::Node));
     };
-    let Some(cilium_node) = world.cilium_node(name) else {
-        plan.requests
+    let Some(cilium_node) = world.cilium_node(&name) else {
+        draft
+            .requests
             .extend(cilium_node_for(world, node, policy).map(|new| Write::CreateCiliumNode(new).into()));
-        return plan.waiting_for(WaitsFor::Objects);
+        return draft.waiting_for(Wait::Existence(Kind::CiliumNode));
     };
     if cilium_node.deleting {
-        return plan.waiting_for(WaitsFor::Objects);
+        return draft.waiting_for(Wait::Deletion);
     }
     if let Some(malformed) = cilium_node.malformed.first() {
-        plan.findings.push(Finding::new(
+        draft.findings.push(Finding::new(
             FindingKind::MalformedCiliumNode,
             Kind::CiliumNode,
             name.as_str(),
             format!(
-                "{} is `{}`, which is no canonical address or prefix; the node is not written until it is mended",
+                "{} is `{}`, which is no canonical address or prefix; the node is not written until it is fixed",
                 malformed.field, malformed.value
             ),
         ));
-        return plan.waiting_for(WaitsFor::Objects);
+        return draft.waiting_for(Wait::Correction);
     }
     let view = View { world, node, cilium_node, settings };
-    view.decide(&mut plan, policy, now);
-    plan
+    view.decide(&mut draft, policy, now);
+    draft.finish()
 }
 
 /// The CiliumNode that the agent would create, where the controller is to create it.
@@ -124,34 +142,34 @@ struct View<'a> {
 impl<'a> View<'a> {
     /// A node that has nothing published gets what it holds first, so that a node that returns finds all its blocks
     /// at once and waits for nothing; otherwise growth comes first, so that one patch publishes all of it.
-    fn decide(&self, plan: &mut NodePlan, policy: Policy, now: Now) {
+    fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) {
         if let Some(finding) = self.minimum_too_high() {
-            plan.findings.push(finding);
+            draft.findings.push(finding);
         }
-        plan.use_unknown = self.is_served() && self.cilium_node.used.is_none();
-        self.ask_for_use(plan, policy, now);
-        if !plan.requests.is_empty() {
+        draft.use_unknown = self.is_served() && self.cilium_node.used.is_none();
+        self.ask_for_use(draft, policy, now);
+        if !draft.requests.is_empty() {
             return;
         }
-        let publishable = self.publishable(&mut plan.findings);
+        let publishable = self.publishable(&mut draft.findings);
         // What the node has is known only when these are its claims again; and an agent that finds a part of its blocks
         // restores a part of its pods.
-        plan.requests = self.recreate_lost_claims(now);
-        if !plan.requests.is_empty() {
+        draft.requests = self.recreate_lost_claims(now);
+        if !draft.requests.is_empty() {
             return;
         }
         if !self.is_served() && self.can_start_with(&publishable) {
-            self.publish(plan, &publishable, policy, now);
+            self.publish(draft, &publishable, policy, now);
             return;
         }
-        plan.unmet = self.grow(&mut plan.requests, &mut plan.findings, now);
-        if !plan.requests.is_empty() {
+        self.grow(draft, now);
+        if !draft.requests.is_empty() {
             return;
         }
         if self.is_served() {
-            self.publish(plan, &publishable, policy, now);
+            self.publish(draft, &publishable, policy, now);
         } else {
-            self.give_back(plan, now);
+            self.give_back(draft, now);
         }
     }
 

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::draft::Draft;
 use super::{Policy, View};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::node::{Node, ReleaseMark};
 use crate::model::observation::Kind;
-use crate::model::plan::{NodePlan, WaitsFor};
+use crate::model::plan::Wait;
 use crate::model::request::{ProbeStep, Read, Request, UsageProbe, Write};
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
@@ -41,18 +42,18 @@ impl<'a> View<'a> {
     }
 
     /// The patch that shows `publishable`, or the read that has to come first (safety rule 4).
-    pub(super) fn publish(&self, plan: &mut NodePlan, publishable: &[&KnownClaim], policy: Policy, now: Now) {
+    pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&KnownClaim], policy: Policy, now: Now) {
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
         let before = self.world.former_carrier(&self.node.name);
         let Some(publication) = projection::difference(self.cilium_node, &claims, self.settings, before)
         else {
             return;
         };
-        if self.is_too_soon(plan, policy, now) {
+        if self.is_too_soon(draft, policy, now) {
             return;
         }
         let is_fresh = |known: &&KnownClaim| self.world.known_at(known) >= publication.revision;
-        plan.requests.push(if publishable.iter().all(is_fresh) {
+        draft.requests.push(if publishable.iter().all(is_fresh) {
             Write::Publish(publication).into()
         } else {
             Read::ClaimsOf(self.node.name.clone()).into()
@@ -62,12 +63,12 @@ impl<'a> View<'a> {
     /// Whether the CiliumNode was patched so shortly before that the next patch has to wait; then it waits.
     ///
     /// Also where nothing of ours stands any more: somebody takes it off, and is not to be fought at once.
-    fn is_too_soon(&self, plan: &mut NodePlan, policy: Policy, now: Now) -> bool {
+    fn is_too_soon(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         let last = self.serving().and_then(|serving| serving.last_patch);
         let next = last.map(|last| last + policy.min_write_interval).filter(|next| *next > now.uptime);
         if let Some(next) = next {
-            plan.wake_at(next);
-            plan.waits_for = Some(WaitsFor::Time);
+            draft.wake_at(next);
+            draft.wait_for(Wait::Interval);
         }
         next.is_some()
     }
@@ -91,24 +92,24 @@ impl<'a> View<'a> {
     /// The question is a release mark on an address that is in no pool: the agent refuses it and writes its whole use
     /// in the same update (`docs/cilium.md`, Ping). Without it a full node whose CiliumNode was created anew would
     /// never grow: its agent writes its use at the next change only, and nothing can change.
-    pub(super) fn ask_for_use(&self, plan: &mut NodePlan, policy: Policy, now: Now) {
+    pub(super) fn ask_for_use(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let step = match self.cilium_node.marks.get(&UsageProbe::ADDRESS) {
             Some(ReleaseMark::DoNotRelease) => ProbeStep::Clear,
-            None if plan.use_unknown => {
+            None if draft.use_unknown => {
                 let since =
                     self.serving().and_then(|serving| serving.use_unknown_since).unwrap_or(now.uptime);
                 if since + SILENCE_BEFORE_PROBE > now.uptime {
-                    plan.wake_at(since + SILENCE_BEFORE_PROBE);
+                    draft.wake_at(since + SILENCE_BEFORE_PROBE);
                     return;
                 }
                 ProbeStep::Ask
             }
             Some(_) | None => return,
         };
-        if self.is_too_soon(plan, policy, now) {
+        if self.is_too_soon(draft, policy, now) {
             return;
         }
-        plan.requests.push(Request::Write(Write::UsageProbe(UsageProbe {
+        draft.requests.push(Request::Write(Write::UsageProbe(UsageProbe {
             node: self.node.name.clone(),
             uid: self.cilium_node.uid.clone(),
             revision: self.cilium_node.revision,

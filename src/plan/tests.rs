@@ -4,6 +4,7 @@ mod growth;
 mod leaving;
 mod overlap;
 mod publication;
+mod reasons;
 mod vanishing;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::names::{NodeName, Revision};
 use crate::model::node::{CiliumNode, Mode, Node, ReleaseMark, Settings};
 use crate::model::observation::{InvalidPool, Kind, Listing, Object, Observation, PoolObject};
-use crate::model::plan::NodePlan;
+use crate::model::plan::{NodePlan, Verdict, Wait};
 use crate::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
@@ -32,7 +33,8 @@ use crate::world::gather::Gathering;
 const LISTED: u64 = 100;
 
 /// A cluster in lines:
-/// `pool NAME CIDR BLOCKSIZE [younger] [invalid] [deleting] [@REVISION]`, `node NAME UID [@REVISION]`,
+/// `pool NAME CIDR BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [zone=Z] [maxBlocks=N] [maxAddresses=N] [@REVISION]`,
+/// `node NAME UID [zone=Z] [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (CIDRs stand with all their addresses in
 /// the pool; claims are made for one that is not recreated),
 /// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=ANOTHERS]`.
@@ -44,6 +46,11 @@ struct Cluster {
 
 impl Cluster {
     fn of(text: &str) -> Self {
+        Self::running(&[Family::V4], text)
+    }
+
+    /// One whose agents run these families.
+    fn running(families: &[Family], text: &str) -> Self {
         let mut listings: BTreeMap<Kind, Vec<Object>> = BTreeMap::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let object = object(line);
@@ -51,7 +58,7 @@ impl Cluster {
         }
         let mut gathering = Gathering::default();
         gathering.set_mode(Mode::Active(Settings {
-            families: [Family::V4].into(),
+            families: families.iter().copied().collect(),
             infrastructure: vec!["router"],
         }));
         for kind in Kind::ALL {
@@ -66,7 +73,7 @@ impl Cluster {
         let world = gathering.complete().expect("every kind is listed");
         Self {
             world,
-            now: Now { uptime: Duration::from_secs(1000), wall: Timestamp::UNIX_EPOCH },
+            now: Now { uptime: Duration::from_secs(1000), wall: Timestamp::default() },
             in_flight: Vec::new(),
         }
     }
@@ -134,15 +141,18 @@ impl Cluster {
     /// A decision is carried out from now on.
     fn begin(&mut self, plan: &NodePlan) {
         self.world.begin(plan, self.now);
-        self.in_flight.extend(plan.requests.iter().cloned());
+        self.in_flight.extend(plan.requests().iter().cloned());
     }
 }
 
 fn rendered(plan: &NodePlan) -> String {
-    let mut parts: Vec<String> = plan.requests.iter().map(ToString::to_string).collect();
+    let mut parts: Vec<String> = plan.requests().iter().map(ToString::to_string).collect();
     parts.extend(plan.unmet.iter().map(|unmet| format!("unmet: {unmet}")));
     parts.extend(plan.findings.iter().map(|finding| format!("finding: {}", finding.kind.as_str())));
-    parts.extend(plan.waits_for.map(|what| format!("waits for {what:?}")));
+    match plan.verdict {
+        Verdict::Wait(Wait::Capacity) | Verdict::Act(_) | Verdict::AtRest => {}
+        Verdict::Wait(wait) => parts.push(format!("waits: {wait}")),
+    }
     if parts.is_empty() { "nothing".to_owned() } else { parts.join("; ") }
 }
 
@@ -158,7 +168,7 @@ fn object(line: &str) -> Object {
                 .find_map(|word| word.strip_prefix('@'))
                 .map_or(Revision(1), |revision| Revision(revision.parse().unwrap())),
             deleting: words.contains(&"deleting"),
-            labels: BTreeMap::new(),
+            labels: zone(&words).map(|zone| ("zone".to_owned(), zone)).into_iter().collect(),
             addresses: Vec::new(),
         }),
         "ciliumnode" => cilium_node(&words),
@@ -172,10 +182,22 @@ fn revision(words: &[&str]) -> Revision {
     Revision(found.expect("an object has a revision").parse().unwrap())
 }
 
+/// The value of `zone=`.
+fn zone(words: &[&str]) -> Option<String> {
+    words.iter().find_map(|word| word.strip_prefix("zone=")).map(ToOwned::to_owned)
+}
+
+/// The number behind `key=`, or this.
+fn number(words: &[&str], key: &str, default: u32) -> u32 {
+    words.iter().find_map(|word| word.strip_prefix(key)).map_or(default, |number| number.parse().unwrap())
+}
+
 fn pool(words: &[&str]) -> Object {
+    let state = if words.contains(&"cordoned") { RangeState::Cordoned } else { RangeState::Active };
+    let range: Cidr = words[2].parse().unwrap();
     let ranges = Ranges {
         block_prefix: words[3].parse().unwrap(),
-        cidrs: [(words[2].parse().unwrap(), RangeState::Active)].into(),
+        cidrs: [(range, state)].into(),
         exclude: Vec::new(),
     };
     let pool = Pool {
@@ -184,10 +206,14 @@ fn pool(words: &[&str]) -> Object {
         created: Timestamp::from_second(words.contains(&"younger").into()).unwrap(),
         deleting: words.contains(&"deleting"),
         priority: 0,
-        selector: kube_core::Selector::default(),
-        families: [(Family::V4, ranges)].into(),
+        selector: zone(words).map(|zone| ("zone".to_owned(), zone)).into_iter().collect(),
+        families: [(range.family(), ranges)].into(),
         first_last: FirstLast::Offered,
-        per_node: PerNode { initial_blocks: 1, max_blocks: 4, max_addresses: 1024 },
+        per_node: PerNode {
+            initial_blocks: 1,
+            max_blocks: number(words, "maxBlocks=", 4),
+            max_addresses: number(words, "maxAddresses=", 1024),
+        },
         expand: Expand { used_above: 80, free_below: 2 },
         reclaim: Reclaim { mode: ReclaimMode::Disabled, used_below: 40, after: Duration::from_secs(600) },
         reuse_after: Duration::from_secs(300),
@@ -206,7 +232,7 @@ fn pool(words: &[&str]) -> Object {
                     name: pool.name,
                     uid: pool.uid,
                     created: pool.created,
-                    cidrs: [words[2].parse().unwrap()].into(),
+                    cidrs: [range].into(),
                 },
             })
         } else {
@@ -261,11 +287,11 @@ fn claim(words: &[&str]) -> Object {
         node_uid: words[3].into(),
         withheld: AddressSet::new(),
         state,
-        since: Timestamp::UNIX_EPOCH,
+        since: Timestamp::default(),
         created_for: Some(format!("cn-{}", words[2]).into()),
         uid: format!("uid-{}", words[1]).into(),
         revision: revision(words),
-        created: Timestamp::UNIX_EPOCH,
+        created: Timestamp::default(),
         deleting: words.contains(&"deleting"),
         finalizers: match words.iter().find_map(|word| word.strip_prefix("finalizer=")) {
             Some(finalizer) => vec![finalizer.to_owned()],

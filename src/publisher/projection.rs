@@ -120,7 +120,7 @@ mod tests {
             node_uid: "nu".into(),
             withheld: [cidr.first_address()].into_iter().collect(),
             state: ClaimState::Held,
-            since: Timestamp::UNIX_EPOCH,
+            since: Timestamp::default(),
             created_for: Some("u".into()),
             uid: "cu".into(),
             revision: Revision(1),

@@ -70,8 +70,6 @@ pub struct Serving {
     pub use_unknown_since: Option<Duration>,
     /// What it asks for and no pool can give.
     pub unmet: BTreeSet<Unmet>,
-    /// Whether the last decision found nothing left to do for it.
-    pub at_rest: bool,
 }
 
 impl Serving {

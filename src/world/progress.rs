@@ -86,11 +86,10 @@ impl World {
     /// A decision for a node has been made and is being carried out.
     pub fn begin(&mut self, plan: &NodePlan, now: Now) {
         self.agenda.unmark_node(&plan.node);
-        for request in &plan.requests {
+        for request in plan.requests() {
             self.mark_sent(request, now);
         }
         let serving = self.servings.entry(plan.node.clone()).or_default();
-        serving.at_rest = plan.is_at_rest();
         serving.unmet.clone_from(&plan.unmet);
         let since = |holds: bool, before: Option<Duration>| holds.then(|| before.unwrap_or(now.uptime));
         serving.incomplete_since = since(plan.incomplete, serving.incomplete_since);

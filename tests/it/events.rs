@@ -76,7 +76,7 @@ fn decide(world: &mut World, now: Now) -> Vec<Request> {
     while let Some(node) = world.next_node().cloned() {
         let plan = plan::node(world, &node, POLICY, now);
         world.begin(&plan, now);
-        requests.extend(plan.requests);
+        requests.extend(plan.into_requests());
     }
     requests
 }

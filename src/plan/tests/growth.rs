@@ -72,9 +72,9 @@ fn a_block_rests_until_its_pool_can_be_read_or_goes() {
         let mut cluster =
             Cluster::of("pool p 10.0.0.0/27 28 invalid\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
         cluster.pass(1_000_000);
-        cluster.expect("a", "waits for Objects");
+        cluster.expect("a", "waits: it has no Node");
         cluster.pass(30);
-        cluster.expect("a", "waits for Objects");
+        cluster.expect("a", "waits: it has no Node");
         cluster.drain();
         cluster.observe(mended);
         assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")), "{mended}");

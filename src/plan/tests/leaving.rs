@@ -10,7 +10,7 @@ fn a_node_that_is_only_being_deleted_keeps_everything() {
     );
     cluster.expect("a", "nothing");
     cluster.delete(Kind::Node, "a", 120);
-    cluster.expect("a", "waits for Objects");
+    cluster.expect("a", "waits: it has no Node");
 }
 
 #[test]
@@ -27,9 +27,9 @@ fn a_lost_node_leaves_by_proof_and_rest() {
     cluster.expect("a", "let 10.0.0.0/28 of node a rest");
     cluster.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @120");
-    cluster.expect("a", "waits for Objects");
+    cluster.expect("a", "waits: it has no Node");
     cluster.pass(3599);
-    cluster.expect("a", "waits for Objects");
+    cluster.expect("a", "waits: it has no Node");
     cluster.pass(1);
     cluster.expect("a", "free 10.0.0.0/28, which was node a's");
 }
@@ -39,9 +39,9 @@ fn rest_is_seen_by_this_process_too() {
     // Another's clock, far behind, has written `since`.
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
     cluster.now.wall = Timestamp::from_second(1_000_000).unwrap();
-    cluster.expect("a", "waits for Objects");
+    cluster.expect("a", "waits: it has no Node");
     cluster.pass(29);
-    cluster.expect("a", "waits for Objects");
+    cluster.expect("a", "waits: it has no Node");
     cluster.pass(1);
     cluster.expect("a", "free 10.0.0.0/28, which was node a's");
 }
@@ -52,13 +52,13 @@ fn a_rest_that_began_in_the_future_is_no_longer_than_what_this_process_sees() {
     let Object::Claim(mut resting) = object("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110") else {
         unreachable!()
     };
-    resting.since = Timestamp::UNIX_EPOCH + Duration::from_secs(YEAR);
+    resting.since = Timestamp::default() + Duration::from_secs(YEAR);
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
     cluster.world.observe(Observation::Applied(Box::new(Object::Claim(resting))));
-    cluster.expect("a", "waits for Objects");
+    cluster.expect("a", "waits: it has no Node");
     assert_eq!(cluster.world.next_wake(), Some(cluster.now.uptime + Duration::from_secs(3600)));
     cluster.pass(3599);
-    cluster.expect("a", "waits for Objects");
+    cluster.expect("a", "waits: it has no Node");
     cluster.pass(1);
     cluster.expect("a", "free 10.0.0.0/28, which was node a's");
 }
@@ -163,7 +163,7 @@ fn a_replica_that_has_not_heard_of_a_node_does_not_release_its_claims() {
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
     cluster.expect("a", "read whether node a exists");
     cluster.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
-    cluster.expect("a", "waits for Objects");
+    cluster.expect("a", "waits: it has no Node");
     // It comes and goes at last.
     cluster.observe("node a 1");
     cluster.delete(Kind::Node, "a", 111);

@@ -72,7 +72,7 @@ fn a_claim_that_may_have_stood_on_an_earlier_ciliumnode_gives_way_to_none() {
     cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
     // A CiliumNode that is away tells no more than a young one.
     let mut cluster = overlap("", "ciliumnode b @51");
-    cluster.expect("a", "waits for Objects");
+    cluster.expect("a", "waits: it has no CiliumNode");
     cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
     // Where either may be in use none moves.
     let mut cluster = overlap("ciliumnode a @50 recreated", "ciliumnode b @51 recreated");

@@ -6,12 +6,12 @@ use super::*;
 fn a_fresh_node_gets_a_claim_first_and_its_publication_when_the_claim_is_shown() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
-    cluster.expect("a", "waits for Answer");
+    cluster.expect("a", "waits: a request for it is not answered yet");
     // The answer alone says nothing of claims that overlap (safety rule 2).
     let Object::Claim(created) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
     let key = Target::Claim(created.cidr);
     cluster.settle(&key, Seen::Claim(Box::new(created)));
-    cluster.expect("a", "waits for Answer");
+    cluster.expect("a", "waits: a request for it is not answered yet");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
     cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a");
 }
@@ -48,7 +48,7 @@ fn a_foreign_range_that_ends_with_ipv4_is_told_apart_from_what_is_published() {
     cluster.world.observe(Observation::Applied(Box::new(Object::CiliumNode(seen))));
     let plan = cluster.plan("a");
     assert_eq!(rendered(&plan), "publish [] and 1 addresses on ciliumnode a");
-    let told = block_event::of(&cluster.world, plan.requests[0].as_write().unwrap()).expect("it is a step");
+    let told = block_event::of(&cluster.world, plan.requests()[0].as_write().unwrap()).expect("it is a step");
     assert_eq!(listed(&told.blocks), "10.0.0.0/28");
 }
 
@@ -64,7 +64,7 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @111 10.0.0.0/28 used=1 ping=answered");
-    cluster.expect("a", "waits for Time");
+    cluster.expect("a", "waits: its CiliumNode was patched a moment ago");
     cluster.pass(2);
     cluster.expect("a", "clear the answered question on ciliumnode a");
 }
@@ -87,21 +87,21 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown");
     cluster.pass(1);
-    cluster.expect("a", "waits for Time");
+    cluster.expect("a", "waits: its CiliumNode was patched a moment ago");
     cluster.pass(1);
     cluster.expect("a", "ask the agent of node a what it uses");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     // The answer asks for more: that is claimed at once, and the mark goes before it is published.
     cluster.observe("ciliumnode a @111 10.0.0.0/28 used=15 ping=answered");
-    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a; waits for Time");
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
     cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.16/28 a 1 Held @112");
-    cluster.expect("a", "waits for Time");
+    cluster.expect("a", "waits: its CiliumNode was patched a moment ago");
     cluster.pass(2);
     cluster.expect("a", "clear the answered question on ciliumnode a");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @113 10.0.0.0/28 used=15");
-    cluster.expect("a", "waits for Time");
+    cluster.expect("a", "waits: its CiliumNode was patched a moment ago");
     cluster.pass(2);
     cluster.expect("a", "read the claims of node a");
 }

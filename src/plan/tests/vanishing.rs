@@ -25,7 +25,7 @@ fn a_claim_that_vanished_while_its_ciliumnode_was_away_is_still_the_nodes() {
     let plan = cluster.plan("a");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
     // The agent may be using it, and this CiliumNode, for which it was not made, does not show it.
-    let [Request::Write(Write::CreateClaim(again))] = &plan.requests[..] else { panic!("{plan:?}") };
+    let [Request::Write(Write::CreateClaim(again))] = plan.requests() else { panic!("{plan:?}") };
     assert_eq!(again.created_for, Some("cn-a".into()));
 }
 
@@ -33,7 +33,7 @@ fn a_claim_that_vanished_while_its_ciliumnode_was_away_is_still_the_nodes() {
 fn a_first_claim_names_the_ciliumnode_that_it_is_made_for() {
     let cluster = Cluster::of("pool p 10.0.0.0/28 28\nnode a 1\nciliumnode a @50");
     let plan = cluster.plan("a");
-    let [Request::Write(Write::CreateClaim(first))] = &plan.requests[..] else { panic!("{plan:?}") };
+    let [Request::Write(Write::CreateClaim(first))] = plan.requests() else { panic!("{plan:?}") };
     assert_eq!(first.created_for, Some("cn-a".into()));
 }
 
@@ -62,9 +62,9 @@ fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
         "pool p 10.0.0.0/28 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40\nnode b 1\nciliumnode b @51",
     );
     cluster.pass(4000);
-    cluster.expect("a", "waits for Objects");
+    cluster.expect("a", "waits: it has no Node");
     cluster.pass(30);
-    let deletion = cluster.plan("a").requests[0].clone();
+    let deletion = cluster.plan("a").requests()[0].clone();
     cluster.expect("a", "free 10.0.0.0/28, which was node a's");
     // The watch is faster than the answer.
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
@@ -90,7 +90,7 @@ fn nothing_is_published_while_a_claim_that_vanished_is_not_made_again() {
     // The agent that made it anew restores the pods of both blocks as soon as it finds any address.
     cluster.observe("ciliumnode a @120 recreated");
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
-    cluster.expect("a", "waits for Answer");
+    cluster.expect("a", "waits: a request for it is not answered yet");
     cluster.observe("claim 10.0.0.16/28 a 1 Held @121");
     cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
     cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
@@ -106,7 +106,7 @@ fn a_claim_that_was_given_back_and_is_made_again_can_be_given_back_again() {
     let key = Target::Claim("10.0.0.0/31".parse().unwrap());
     cluster.settle(&key, Seen::Absent(Some(Revision(110))));
     let plan = cluster.plan("a");
-    let [Request::Write(Write::CreateClaim(again))] = &plan.requests[..] else { panic!("{plan:?}") };
+    let [Request::Write(Write::CreateClaim(again))] = plan.requests() else { panic!("{plan:?}") };
     // It has never stood on another CiliumNode, and that has not changed.
     assert_eq!(again.created_for, Some("cn-a".into()));
 }

@@ -8,7 +8,7 @@ use cilium_node_ipam::model::names::{NodeName, PoolName, Revision};
 use cilium_node_ipam::model::node::{Mode, Node, Settings};
 use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
 use cilium_node_ipam::model::plan::PoolPlan;
-use cilium_node_ipam::model::plan::WaitsFor;
+use cilium_node_ipam::model::plan::{Verdict, Wait};
 use cilium_node_ipam::model::request::{
     Answer, BumpVersion, ClaimChange, ClaimUpdate, Outcome, Read, Request, Seen, Target, Write,
 };
@@ -148,7 +148,7 @@ fn request_of(plan: &PoolPlan) -> Request {
 }
 
 fn moves(world: &World) -> Vec<String> {
-    plan::node(world, &"n".into(), POLICY, NOW).requests.iter().map(ToString::to_string).collect()
+    plan::node(world, &"n".into(), POLICY, NOW).requests().iter().map(ToString::to_string).collect()
 }
 
 /// The store may stand still: a read that finds no CiliumNode as of the very revision at which the claim went is later
@@ -310,16 +310,16 @@ fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
     shows(&mut world, Object::Node(Node { name: "asking".into(), ..asking }));
     shows(&mut world, Object::CiliumNode(cilium_node("asking", "cilium-node", Vec::new())));
     let asks = plan::node(&world, &"asking".into(), POLICY, NOW);
-    assert_eq!(asks.requests.iter().map(Request::target).collect::<Vec<_>>(), [Target::Claim(block())]);
+    assert_eq!(asks.requests().iter().map(Request::target).collect::<Vec<_>>(), [Target::Claim(block())]);
     world.begin(&asks, NOW);
 
     shows(&mut world, Object::Claim(claim("claim", 3, ClaimState::Held)));
     let waits = plan::node(&world, &"n".into(), POLICY, NOW);
-    assert_eq!(waits.waits_for, Some(WaitsFor::Answer));
+    assert_eq!(waits.verdict, Verdict::Wait(Wait::Answer));
     world.begin(&waits, NOW);
 
     let (answer, seen) = (Answer::Refused("too many requests".to_owned(), None), Seen::Nothing);
-    world.finish(Outcome { request: asks.requests[0].clone(), answer, seen }, NOW);
+    world.finish(Outcome { request: asks.requests()[0].clone(), answer, seen }, NOW);
     assert_eq!(world.next_node().map(NodeName::as_str), Some("n"), "it is looked at again");
     assert_eq!(moves(&world), ["read whether node n exists"]);
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use cilium_node_ipam::model::names::{NodeName, Revision};
 use cilium_node_ipam::model::node::{Mode, Settings};
 use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
-use cilium_node_ipam::model::plan::PoolPlan;
+use cilium_node_ipam::model::plan::{PoolPlan, Verdict};
 use cilium_node_ipam::model::request::{
     Answer, ClaimChange, Outcome, Presence, Read, Request, Seen, Target, Write,
 };
@@ -207,7 +207,7 @@ impl Replica {
             if plan != plan::node(&world.clone(), &node, POLICY, now) {
                 return Err(format!("two plans for {node} in equal worlds differ"));
             }
-            for request in &plan.requests {
+            for request in plan.requests() {
                 if world.is_in_flight(&request.target()) {
                     return Err(format!(
                         "`{request}` is planned while one about the same object is under way"
@@ -227,9 +227,12 @@ impl Replica {
                 }
             }
             world.begin(&plan, now);
-            let waits = plan.waits_for.map(|what| format!("; waits for {what:?}")).unwrap_or_default();
-            let said = format!("{node}: {}{waits}", shown(&plan.requests));
-            self.send(plan.requests);
+            let waits = match &plan.verdict {
+                Verdict::Wait(wait) => format!("; waits: {wait}"),
+                Verdict::Act(_) | Verdict::AtRest => String::new(),
+            };
+            let said = format!("{node}: {}{waits}", shown(plan.requests()));
+            self.send(plan.into_requests());
             return Ok(Some(said));
         }
         if let Some(pool) = world.next_pool().cloned() {

@@ -1,0 +1,109 @@
+//! A plan in the making: what the parts of the planner add to, and how it becomes one verdict.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::model::finding::Finding;
+use crate::model::names::{NodeName, PoolName};
+use crate::model::plan::{NodePlan, Refusal, Unmet, Verdict, Wait, WhyNot};
+use crate::model::request::Request;
+use crate::net::cidr::{Cidr, Family};
+
+/// Whether somebody wants to know why pools gave nothing. It costs a value for each pool that is asked, so the loop does
+/// not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// The verdict alone.
+    Verdict,
+    /// The reasons too.
+    Reasons,
+}
+
+/// A plan in the making.
+#[derive(Debug)]
+pub(super) struct Draft {
+    pub(super) node: NodeName,
+    pub(super) requests: Vec<Request>,
+    pub(super) unmet: BTreeSet<Unmet>,
+    pub(super) findings: Vec<Finding>,
+    pub(super) cooling: Vec<Cidr>,
+    pub(super) incomplete: bool,
+    pub(super) use_unknown: bool,
+    wait: Option<Wait>,
+    wake: Option<Duration>,
+    refusals: Vec<Refusal>,
+    detail: Detail,
+}
+
+impl Draft {
+    pub(super) fn new(node: &NodeName, detail: Detail) -> Self {
+        Self {
+            node: node.clone(),
+            requests: Vec::new(),
+            unmet: BTreeSet::new(),
+            findings: Vec::new(),
+            cooling: Vec::new(),
+            incomplete: false,
+            use_unknown: false,
+            wait: None,
+            wake: None,
+            refusals: Vec::new(),
+            detail,
+        }
+    }
+
+    /// Looks again at `at`, or earlier where that was said before.
+    pub(super) fn wake_at(&mut self, at: Duration) {
+        self.wake = Some(self.wake.map_or(at, |before| before.min(at)));
+    }
+
+    /// Where nothing else is to be done, it waits for this.
+    pub(super) fn wait_for(&mut self, wait: Wait) {
+        self.wait = Some(wait);
+    }
+
+    /// Notes why a pool gives nothing, where somebody wants to know.
+    pub(super) fn refuse(
+        &mut self,
+        pool: &PoolName,
+        family: Option<Family>,
+        reason: impl FnOnce() -> WhyNot,
+    ) {
+        if self.detail == Detail::Reasons {
+            self.refusals.push(Refusal { pool: pool.clone(), family, reason: reason() });
+        }
+    }
+
+    /// The plan, which waits for this where there is nothing to send.
+    pub(super) fn waiting_for(mut self, wait: Wait) -> NodePlan {
+        self.wait_for(wait);
+        self.finish()
+    }
+
+    /// The plan.
+    pub(super) fn finish(self) -> NodePlan {
+        let wants_capacity = self.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_)));
+        let verdict = if !self.requests.is_empty() {
+            Verdict::Act(self.requests)
+        } else if let Some(wait) = self.wait {
+            Verdict::Wait(wait)
+        } else if wants_capacity {
+            Verdict::Wait(Wait::Capacity)
+        } else if self.incomplete {
+            Verdict::Wait(Wait::Completion)
+        } else {
+            Verdict::AtRest
+        };
+        NodePlan {
+            node: self.node,
+            verdict,
+            unmet: self.unmet,
+            refusals: self.refusals,
+            findings: self.findings,
+            wake: self.wake,
+            cooling: self.cooling,
+            incomplete: self.incomplete,
+            use_unknown: self.use_unknown,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Every reason for which a pool gives a node nothing.
+
+use super::*;
+use crate::plan::explain;
+
+/// The reasons for node `a` in this cluster, a line each, and what it waits for.
+#[track_caller]
+fn check(families: &[Family], text: &str, expected: &str) {
+    let cluster = Cluster::running(families, text);
+    let policy = Policy { min_write_interval: Duration::from_secs(2), cilium_nodes: CiliumNodeOrigin::Agent };
+    let plan = explain(&cluster.world, &"a".into(), policy, cluster.now);
+    let mut lines: Vec<String> = plan.refusals.iter().map(ToString::to_string).collect();
+    lines.extend(match &plan.verdict {
+        Verdict::Wait(wait) => Some(format!("waits: {wait}")),
+        Verdict::Act(_) | Verdict::AtRest => None,
+    });
+    assert_eq!(lines.join("\n"), expected);
+    let unasked = NodePlan { refusals: Vec::new(), ..plan };
+    assert_eq!(cluster.plan("a"), unasked, "who does not ask gets the same plan without the reasons");
+}
+
+#[test]
+fn a_pool_that_is_not_asked_says_which_term_the_node_fails_or_that_it_cannot_be_read() {
+    check(
+        &[Family::V4],
+        "node a 1 zone=b\nciliumnode a @50\npool other 10.0.0.0/24 28 zone=c\npool broken 10.0.1.0/24 28 invalid",
+        "pool broken gives nothing: the pool can't be read\n\
+         pool other gives nothing: the node does not match `zone=c`",
+    );
+}
+
+#[test]
+fn a_pool_that_is_asked_says_why_it_has_no_block() {
+    let cluster = |pool: &str| format!("node a 1\nciliumnode a @50\n{pool}");
+    for (pool, why) in [
+        ("pool p 10.0.0.0/24 28 deleting", "the pool is being deleted"),
+        ("pool p 10.0.0.0/24 28 cordoned", "all ranges are cordoned or draining"),
+        ("pool p 10.0.0.0/29 28", "no block fits into its ranges"),
+        ("pool p 10.0.0.0/28 28\nclaim 10.0.0.0/28 b 1 Held @40", "every block is taken"),
+        (
+            "pool old 10.0.0.0/16 28 invalid\npool p 10.0.0.0/24 28 younger",
+            "pool old, which is older or can't be read, keeps its ranges",
+        ),
+    ] {
+        let broken =
+            if pool.contains("invalid") { "pool old gives nothing: the pool can't be read\n" } else { "" };
+        let wait = "waits: no pool that selects it has a free block";
+        check(&[Family::V4], &cluster(pool), &format!("{broken}pool p gives no ipv4 block: {why}\n{wait}"));
+    }
+}
+
+#[test]
+fn a_node_at_its_limits_says_which() {
+    let served = "node a 1\nciliumnode a @50 10.0.0.0/30 used=4\nclaim 10.0.0.0/30 a 1 Held @40\n";
+    let limits = [
+        ("maxBlocks=1", "the node's first pool allows it 1 blocks"),
+        ("maxAddresses=6", "the node's first pool allows it 6 addresses"),
+    ];
+    for (limit, why) in limits {
+        let text = format!("{served}pool p 10.0.0.0/24 30 {limit}");
+        check(&[Family::V4], &text, &format!("pool p gives no ipv4 block: {why}"));
+    }
+}
+
+#[test]
+fn a_first_grant_that_lacks_a_family_says_which() {
+    check(
+        &Family::ALL,
+        "node a 1\nciliumnode a @50\npool p 10.0.0.0/24 28",
+        "pool p gives no ipv6 block: the pool has no ranges of the family\n\
+         pool p gives no ipv4 block: it has a block, but the first grant needs ipv6 too, and no pool has one\n\
+         waits: no pool that selects it has a free block",
+    );
+}
