@@ -29,7 +29,7 @@ pub fn requests(mut world: World, policy: Policy, now: Now) -> Vec<Request> {
 
 /// Prints them, a line each, and how many there are.
 pub(super) fn report(world: World, policy: Policy, now: Now) {
-    if let crate::model::node::Mode::Passive(why) = world.mode() {
+    if let crate::publisher::Mode::Passive(why) = world.mode() {
         println!("writes nothing: {why}");
     }
     let requests = requests(world, policy, now);

@@ -1,8 +1,8 @@
 //! Everything that can cause work, as one closed enum. What is no variant here triggers nothing.
 
-use crate::model::node::Mode;
 use crate::model::observation::Observation;
 use crate::model::request::Outcome;
+use crate::publisher::Mode;
 
 /// A cause of work.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 
 use super::input::Input;
 use super::watch::{Backoff, WATCH_SECONDS, Watches, next_event};
-use crate::model::node::Mode;
+use crate::publisher::Mode;
 use crate::publisher::settings::from_config;
 
 /// The name of Cilium's ConfigMap.

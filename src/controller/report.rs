@@ -13,11 +13,11 @@ use super::events::{Event, Events, Subject};
 use super::input::Input;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::NodeName;
-use crate::model::node::Mode;
 use crate::model::observation::{Kind, Observation};
 use crate::model::plan::{NodePlan, Unmet};
 use crate::model::request::{PoolStatusWrite, Request, Write};
 use crate::model::status::{ConditionReason, ConditionType, PoolStatus};
+use crate::publisher::Mode;
 use crate::telemetry::Telemetry;
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::{InputKind, Metrics};
@@ -123,8 +123,8 @@ impl Reporter {
 
     pub(super) fn readiness(&self, world: &World) {
         self.telemetry.set_readiness(match world.mode() {
-            Mode::Active(settings) => {
-                info!(families = ?settings.families, kept_for = ?settings.infrastructure, "serving");
+            Mode::Active(publisher) => {
+                info!(families = ?publisher.families(), mode = %publisher, "serving");
                 Readiness::Ready
             }
             Mode::Passive(why) => {

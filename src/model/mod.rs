@@ -2,7 +2,9 @@
 //!
 //! Objects as they were read, requests and their outcomes, plans with their reasons, findings, and status values.
 
+pub mod carrier;
 pub mod claim;
+pub mod crd;
 pub mod finding;
 pub mod names;
 pub mod node;

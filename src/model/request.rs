@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::IpAddr;
 use std::time::Duration;
 
+use super::carrier::CarrierChange;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::names::{NodeName, PoolName, Revision, Uid};
 use crate::model::node::{CiliumNode, NodeAddress};
@@ -129,11 +129,8 @@ pub struct UsageProbe {
     pub revision: Revision,
     /// Whether it is asked or cleared.
     pub step: ProbeStep,
-}
-
-impl UsageProbe {
-    /// The address that is marked: one that is in no pool.
-    pub const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+    /// The change.
+    pub change: CarrierChange,
 }
 
 /// A step of a probe.
@@ -199,7 +196,7 @@ impl NewClaim {
     }
 }
 
-/// One difference to one version of one CiliumNode: addresses that become allocatable.
+/// One difference to one version of one carrier: blocks and addresses that become allocatable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
     /// The node.
@@ -208,12 +205,14 @@ pub struct Publication {
     pub uid: Uid,
     /// That version.
     pub revision: Revision,
-    /// `podCIDRs` as it shall be; a list is replaced as a whole.
-    pub pod_cidrs: Vec<Cidr>,
-    /// The CIDRs that are new in it.
+    /// The blocks that are new on it.
     pub added: Vec<Cidr>,
-    /// The new entries of `pool`, with the owner for whom an address is kept.
-    pub entries: BTreeMap<IpAddr, Option<&'static str>>,
+    /// Blocks that were on it already and lacked addresses.
+    pub completed: Vec<Cidr>,
+    /// How many addresses the node can use more than before.
+    pub n_addresses: usize,
+    /// The change.
+    pub change: CarrierChange,
 }
 
 /// A new status of a pool.
@@ -347,9 +346,7 @@ impl Write {
             }
             (Self::UpdateClaim(update), Seen::Absent(_)) => update.change == ClaimChange::Delete,
             (Self::Publish(publication), Seen::CiliumNode(found)) => {
-                found.uid == publication.uid
-                    && publication.added.iter().all(|cidr| found.pod_cidrs.contains(cidr))
-                    && publication.entries.keys().all(|address| found.pool.contains(*address))
+                found.uid == publication.uid && publication.change.is_shown_by(found, &publication.added)
             }
             (
                 Self::CreateClaim(_)
@@ -406,7 +403,7 @@ impl fmt::Display for Write {
                     f,
                     "publish [{}] and {} addresses on ciliumnode {}",
                     added.join(" "),
-                    publication.entries.len(),
+                    publication.n_addresses,
                     publication.node
                 )
             }

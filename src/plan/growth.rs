@@ -14,7 +14,8 @@ use crate::model::request::{NewClaim, Request, Target, Write};
 use crate::model::time::Now;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
-use crate::plan::demand::{Demand, MINIMUM_FOR_START};
+use crate::publisher::demand::Demand;
+use crate::publisher::{Holding, Phase};
 
 /// How many free blocks of one pool are looked at for one claim before the pool counts as full. Blocks are refused
 /// only where every address in them is a node's own, which happens to a handful of /31 and /32.
@@ -37,16 +38,18 @@ impl<'a> View<'a> {
             draft.findings.extend(self.full_without_pool());
             return;
         };
-        let served = self.is_served();
+        let phase = if self.is_served() { Phase::Served } else { Phase::FirstGrant };
         let mut growths: Vec<Growth<'_>> = self
-            .settings
-            .families
+            .publisher
+            .families()
             .iter()
-            .map(|family| self.grow_family(draft, *family, first, served))
+            .map(|family| self.grow_family(draft, *family, first, phase))
             .collect();
         draft.unmet = growths.iter().filter_map(|growth| growth.unmet).collect();
-        let lacking = growths.iter().find(|growth| growth.demand.capacity < MINIMUM_FOR_START);
-        if let Some(lacking) = lacking.map(|growth| growth.family).filter(|_| !served) {
+        let lacking = growths
+            .iter()
+            .find(|growth| growth.demand.capacity < self.publisher.minimum_for_start(growth.family));
+        if let Some(lacking) = lacking.map(|growth| growth.family).filter(|_| phase == Phase::FirstGrant) {
             for growth in &mut growths {
                 for (_, pool) in growth.picked.drain(..) {
                     draft.refuse(&pool.name, Some(growth.family), || WhyNot::OtherFamilyMissing(lacking));
@@ -76,7 +79,7 @@ impl<'a> View<'a> {
 
     /// A node that no pool selects keeps what it has, and gets no more.
     fn full_without_pool(&self) -> Option<Finding> {
-        let family = self.settings.families.iter().find(|family| {
+        let family = self.publisher.families().iter().find(|family| {
             let held = self.offering().find(|claim| claim.cidr.family() == **family);
             let pool = held.and_then(|claim| self.world.pool(&claim.pool));
             held.is_some() && !self.demand(**family).is_met(pool.map_or(Expand::DEFAULT, |pool| pool.expand))
@@ -93,7 +96,7 @@ impl<'a> View<'a> {
 
     /// The claim of a block that stands nowhere.
     fn claim(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Request {
-        self.create_claim(cidr, pool, withheld, Some(self.cilium_node.uid.clone()), now)
+        self.create_claim(cidr, pool, withheld, Some(self.carrier.uid().clone()), now)
     }
 
     /// The claim of a block that stands and has none: nobody knows where else it has stood.
@@ -141,38 +144,31 @@ impl<'a> View<'a> {
         if !vanished.is_empty() {
             return vanished;
         }
-        let is_lost = |cidr: &Cidr| {
-            self.world.claim(*cidr).is_none()
-                    && self.cilium_node.pool.intersects(*cidr)
-                    && self.world.ledger().overlapping(*cidr).all(
-                        |(_, occupant)| matches!(occupant, Occupant::Carried(holder) if *holder == self.node.name),
-                    )
+        let is_lost = |cidr: Cidr| {
+            self.world.claim(cidr).is_none()
+                && self.world.ledger().overlapping(cidr).all(
+                    |(_, occupant)| matches!(occupant, Occupant::Carried(holder) if *holder == self.node.name),
+                )
         };
-        self.cilium_node
-            .pod_cidrs
-            .iter()
-            .filter(|cidr| is_lost(cidr))
-            .filter_map(|cidr| {
-                let pool = self.world.pool_of_block(*cidr)?;
-                let mut withheld = AddressSet::from_iter([*cidr]);
-                for (first, last) in self.cilium_node.pool.runs_within(cidr.first(), cidr.last()) {
-                    withheld.remove_run(first, last);
-                }
-                Some(self.claim_of_carried(*cidr, &pool.name, withheld, now))
+        let blocks = self.publisher.blocks(self.carrier).into_iter();
+        blocks
+            .filter(|(cidr, _)| is_lost(*cidr))
+            .filter_map(|(cidr, withheld)| {
+                let pool = self.world.pool_of_block(cidr)?;
+                Some(self.claim_of_carried(cidr, &pool.name, withheld, now))
             })
             .collect()
     }
 
-    fn grow_family(&self, draft: &mut Draft, family: Family, first: &Pool, served: bool) -> Growth<'a> {
+    fn grow_family(&self, draft: &mut Draft, family: Family, first: &Pool, phase: Phase) -> Growth<'a> {
         let blocks: Vec<Cidr> =
             self.held().map(|claim| claim.cidr).filter(|cidr| cidr.family() == family).collect();
         let mut growth =
             Growth { family, blocks, demand: self.demand(family), picked: Vec::new(), unmet: None };
         let max_addresses = first.per_node.max_addresses.min(MAX_ADDRESSES_PER_NODE);
         loop {
-            let enough_to_start = growth.demand.capacity >= MINIMUM_FOR_START
-                && (served || growth.blocks.len() >= first.per_node.initial_blocks as usize);
-            if enough_to_start && growth.demand.is_met(first.expand) {
+            let holding = Holding { n_blocks: growth.blocks.len(), demand: growth.demand, phase };
+            if self.publisher.is_enough(family, holding, first) {
                 return growth;
             }
             if growth.blocks.len() >= first.per_node.max_blocks as usize {
@@ -245,30 +241,9 @@ impl<'a> View<'a> {
         Err(if at_limit { Unmet::AtLimit(family) } else { Unmet::NoCapacity(family) })
     }
 
-    /// Use of what the node holds in a family. Unknown use counts as none until the agent writes it.
+    /// Use of what the node holds in a family.
     fn demand(&self, family: Family) -> Demand {
-        let mut demand = Demand::default();
-        let mut kept = 0;
-        let is_used = |address| self.cilium_node.used.as_ref().is_some_and(|used| used.contains(address));
-        for claim in self.offering().filter(|claim| claim.cidr.family() == family) {
-            demand = demand.grown_by(claim.offered_count());
-            if let Some(used) = &self.cilium_node.used {
-                demand.used = demand.used.saturating_add(used.count_in(claim.cidr));
-            }
-            let owned = claim.cidr.entries_in(&self.cilium_node.owners);
-            kept += owned.filter(|(address, _)| !is_used(**address)).count();
-            kept += self
-                .cilium_node
-                .in_handshake(claim.cidr)
-                .filter(|address| !is_used(*address) && !self.cilium_node.owners.contains_key(address))
-                .count();
-        }
-        let has_primary = self.cilium_node.pod_cidrs.iter().any(|cidr| cidr.family() == family);
-        if !has_primary {
-            // They will be kept in the primary block, as soon as there is one.
-            kept += self.settings.infrastructure.len();
-        }
-        demand.unavailable = kept as u128;
-        demand
+        let blocks = self.offering().filter(|claim| claim.cidr.family() == family);
+        self.publisher.demand(self.carrier, family, blocks)
     }
 }

@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use super::View;
 use super::draft::Draft;
+use super::evidence::{is_carried, may_be_in_use};
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::names::{NodeName, Revision};
-use crate::model::node::ReleaseMark;
 use crate::model::observation::Kind;
-use crate::model::request::{BumpVersion, ClaimChange, ClaimUpdate, Presence, Read, Request, Write};
+use crate::model::request::{ClaimChange, ClaimUpdate, Presence, Read, Request, Write};
 use crate::model::time::Now;
+use crate::publisher::{Absence, Publisher, Removal};
 use crate::world::{KnownClaim, World};
 
 /// A node whose first set of blocks stays incomplete for so long gives back what it has, so that two nodes never
@@ -39,14 +39,14 @@ const DEFAULT_REUSE_AFTER: Duration = Duration::from_secs(5 * 60);
 const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
 
 /// Moves of the claims of `draft.node` that are due.
-pub(super) fn advance(world: &World, draft: &mut Draft, now: Now) {
+pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, now: Now) {
     let name = draft.node.clone();
     // What a vanished claim of a lost node left behind is known only from a version of its CiliumNode that is later
     // than that. A living node gets such a claim back (`growth`).
     if world.node(&name).is_none()
         && let Some(latest) = world.lost_claims_of(&name).map(|vanished| vanished.at).max()
     {
-        draft.requests.extend(later_version(world, &name, latest));
+        draft.requests.extend(publisher.later_version(&name, world.carrier(&name), latest));
     }
     let claims: Vec<&KnownClaim> = world.claims_of(&name).collect();
     for known in claims {
@@ -56,7 +56,7 @@ pub(super) fn advance(world: &World, draft: &mut Draft, now: Now) {
         }
         match claim.state {
             ClaimState::Held | ClaimState::Draining(_) => advance_held(world, draft, claim, now),
-            ClaimState::Releasing(reason) => advance_releasing(world, draft, claim, reason, now),
+            ClaimState::Releasing(reason) => advance_releasing(world, publisher, draft, claim, reason, now),
             ClaimState::Cooling(reason) => advance_cooling(world, draft, claim, reason, now),
         }
     }
@@ -78,7 +78,7 @@ fn being_deleted(claim: &Claim) -> Finding {
 }
 
 fn advance_held(world: &World, draft: &mut Draft, claim: &Claim, now: Now) {
-    match (world.node(&claim.node), world.cilium_node(&claim.node)) {
+    match (world.node(&claim.node), world.carrier(&claim.node)) {
         (None, None) => {
             if presence(world, draft, claim) == Some(Presence::Gone) {
                 draft.requests.push(update(claim, now, ClaimChange::Release(Reason::NodeGone)));
@@ -118,12 +118,12 @@ fn presence(world: &World, draft: &mut Draft, claim: &Claim) -> Option<Presence>
 /// Of two claims that overlap the one that can't be in use gives way; of two of which neither can be, the one with the
 /// larger name; where both may be none moves (safety rule 2).
 fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> bool {
-    let stands = world.is_carried(claim);
+    let stands = is_carried(world, claim);
     for other in world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
         let Some(other) = world.claim(other).map(|known| &known.claim) else {
             continue;
         };
-        let other_stands = world.is_carried(other);
+        let other_stands = is_carried(world, other);
         if stands && other_stands && other.node != claim.node {
             draft.findings.push(Finding::new(
                 FindingKind::BothCarried,
@@ -148,21 +148,14 @@ fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> boo
     false
 }
 
-/// Whether the block of a claim may be in use on its node: it stands there, or it may have stood on a CiliumNode that
-/// is gone (safety rules 3 and 6).
-///
-/// An agent whose CiliumNode is deleted goes on with the addresses that it had, and the one that it makes anew shows
-/// none. So only the CiliumNode for which the claim was made can tell. (Times can't: each API server stamps its own.)
-fn may_be_in_use(world: &World, claim: &Claim) -> bool {
-    world.cilium_node(&claim.node).is_none_or(|cilium_node| {
-        matches!(claim.state, ClaimState::Draining(_))
-            || claim.created_for.as_ref() != Some(&cilium_node.uid)
-            || world.is_carried(claim)
-            || world.is_used(claim)
-    })
-}
-
-fn advance_releasing(world: &World, draft: &mut Draft, claim: &Claim, reason: Reason, now: Now) {
+fn advance_releasing(
+    world: &World,
+    publisher: &Publisher,
+    draft: &mut Draft,
+    claim: &Claim,
+    reason: Reason,
+    now: Now,
+) {
     if claim.is_going() && reason == Reason::Unused {
         // It is deleted already, on the proof that it is off the node, and somebody else's finalizer keeps it.
         return;
@@ -178,13 +171,13 @@ fn advance_releasing(world: &World, draft: &mut Draft, claim: &Claim, reason: Re
         },
         // Whoever began to give it back had not seen it standing.
         (Reason::Unused, Some(node)) => Some(node).filter(|_| may_be_in_use(world, claim)),
-        (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| world.is_carried(claim)),
+        (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| is_carried(world, claim)),
     };
     if let Some(node) = returned {
         draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
         return;
     }
-    match absence(world, claim) {
+    match absence(world, publisher, claim) {
         Absence::Proven => draft.requests.push(match reason {
             Reason::Unused => update(claim, now, ClaimChange::Delete),
             Reason::NodeGone | Reason::Reclaimed => update(claim, now, ClaimChange::Cool),
@@ -200,42 +193,12 @@ fn advance_releasing(world: &World, draft: &mut Draft, claim: &Claim, reason: Re
     }
 }
 
-/// Whether a block is known to be off its node, as of a version later than its move to Releasing.
-enum Absence {
-    /// It is.
-    Proven,
-    /// This request may prove it.
-    Provable(Request),
-    /// Something else has to happen first.
-    NotYet,
-}
-
-fn absence(world: &World, claim: &Claim) -> Absence {
-    match world.cilium_node(&claim.node) {
-        None if world.absent_as_of(&claim.node) >= claim.revision => Absence::Proven,
-        Some(_) if world.is_carried(claim) => Absence::NotYet,
-        Some(cilium_node) if cilium_node.revision > claim.revision => Absence::Proven,
-        None | Some(_) => {
-            later_version(world, &claim.node, claim.revision).map_or(Absence::NotYet, Absence::Provable)
-        }
-    }
-}
-
-/// The request after which a version of the CiliumNode later than `later_than` is known, or that there is none.
-fn later_version(world: &World, node: &NodeName, later_than: Revision) -> Option<Request> {
-    let Some(cilium_node) = world.cilium_node(node) else {
-        return Some(Read::CiliumNode(node.clone()).into());
-    };
-    // A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers).
-    let asked = cilium_node.marks.values().any(|mark| *mark == ReleaseMark::Marked);
-    (!asked).then(|| {
-        let bump = BumpVersion {
-            node: node.clone(),
-            uid: cilium_node.uid.clone(),
-            revision: cilium_node.revision,
-            later_than,
-        };
-        Request::Write(Write::BumpVersion(bump))
+fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
+    publisher.absence(Removal {
+        claim,
+        carrier: world.carrier(&claim.node),
+        is_carried: is_carried(world, claim),
+        absent_as_of: Some(world.absent_as_of(&claim.node)),
     })
 }
 

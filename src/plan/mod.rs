@@ -8,8 +8,8 @@
 //! - [`publication`]: what may stand on the CiliumNode, safety rules 3 to 5.
 //! - [`growth`]: which blocks to claim.
 
-pub mod demand;
 mod draft;
+mod evidence;
 pub mod growth;
 pub mod lifecycle;
 pub mod pool;
@@ -32,9 +32,11 @@ use draft::{Detail, Draft};
 
 pub use pool::pool;
 
-use crate::model::node::{CiliumNode, Node, Settings};
+use crate::model::carrier::Carrier;
+use crate::model::node::Node;
 use crate::model::observation::Kind;
 use crate::model::request::{NewCiliumNode, Write};
+use crate::publisher::Publisher;
 use crate::world::{Serving, World};
 
 /// The policies of a plan that are the controller's and not a pool's.
@@ -70,7 +72,7 @@ pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> Node
 
 fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan {
     let name = draft.node.clone();
-    let Some(settings) = world.settings() else {
+    let Some(publisher) = world.publisher() else {
         return draft.waiting_for(Wait::Mode);
     };
     for kind in [Kind::Node, Kind::CiliumNode] {
@@ -85,26 +87,26 @@ fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan
         draft.wake_at(until);
         return draft.waiting_for(Wait::Pause);
     }
-    lifecycle::advance(world, &mut draft, now);
+    lifecycle::advance(world, publisher, &mut draft, now);
     if !draft.requests.is_empty() {
         return draft.finish();
     }
     let Some(node) = world.node(&name) else {
         return draft.waiting_for(Wait::Existence(Kind::Node));
     };
-    let Some(cilium_node) = world.cilium_node(&name) else {
+    let Some(carrier) = world.carrier(&name) else {
         draft
             .requests
             .extend(cilium_node_for(world, node, policy).map(|new| Write::CreateCiliumNode(new).into()));
         return draft.waiting_for(Wait::Existence(Kind::CiliumNode));
     };
-    if cilium_node.deleting {
+    if carrier.is_going() {
         return draft.waiting_for(Wait::Deletion);
     }
-    if let Some(malformed) = cilium_node.malformed.first() {
+    if let Some(malformed) = carrier.malformed().first() {
         draft.findings.push(Finding::new(
             FindingKind::MalformedCiliumNode,
-            Kind::CiliumNode,
+            carrier.kind(),
             name.as_str(),
             format!(
                 "{} is `{}`, which is no canonical address or prefix; the node is not written until it is fixed",
@@ -113,7 +115,7 @@ fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan
         ));
         return draft.waiting_for(Wait::Correction);
     }
-    let view = View { world, node, cilium_node, settings };
+    let view = View { world, node, carrier, publisher };
     view.decide(&mut draft, policy, now);
     draft.finish()
 }
@@ -131,22 +133,22 @@ fn cilium_node_for(world: &World, node: &Node, policy: Policy) -> Option<NewCili
     })
 }
 
-/// One node that has a CiliumNode, with all that a decision about it looks at.
+/// One node that has a carrier, with all that a decision about it looks at.
 struct View<'a> {
     world: &'a World,
     node: &'a Node,
-    cilium_node: &'a CiliumNode,
-    settings: &'a Settings,
+    carrier: Carrier<'a>,
+    publisher: &'a Publisher,
 }
 
 impl<'a> View<'a> {
     /// A node that has nothing published gets what it holds first, so that a node that returns finds all its blocks
     /// at once and waits for nothing; otherwise growth comes first, so that one patch publishes all of it.
     fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) {
-        if let Some(finding) = self.minimum_too_high() {
-            draft.findings.push(finding);
+        if self.is_served() {
+            draft.findings.extend(self.publisher.finding(self.carrier));
+            draft.use_unknown = !self.publisher.use_is_known(self.carrier);
         }
-        draft.use_unknown = self.is_served() && self.cilium_node.used.is_none();
         self.ask_for_use(draft, policy, now);
         if !draft.requests.is_empty() {
             return;
@@ -173,21 +175,6 @@ impl<'a> View<'a> {
         }
     }
 
-    /// A `min-allocate` above what is offered hangs the next start of the agent. It is not ours to change
-    /// (`docs/cilium.md`, Start of an agent).
-    fn minimum_too_high(&self) -> Option<Finding> {
-        let offered = self.cilium_node.pool.len();
-        let minimum = self.cilium_node.min_allocate;
-        (self.is_served() && u128::from(minimum) > offered).then(|| {
-            Finding::new(
-                FindingKind::MinAllocate,
-                Kind::CiliumNode,
-                self.node.name.as_str(),
-                format!("spec.ipam.min-allocate is {minimum}, and the pool has {offered} addresses: the agent will not start again"),
-            )
-        })
-    }
-
     fn serving(&self) -> Option<&'a Serving> {
         self.world.serving(&self.node.name)
     }
@@ -206,14 +193,15 @@ impl<'a> View<'a> {
         self.world
             .claims_of(&self.node.name)
             .filter(|known| {
-                self.world.is_carried(&known.claim) || may_publish(self.world, self.node, known).is_ok()
+                evidence::is_carried(self.world, &known.claim)
+                    || may_publish(self.world, self.node, known).is_ok()
             })
             .map(|known| &known.claim)
             .filter(|claim| claim.is_published_state())
     }
 
-    /// Whether any block of ours stands on the CiliumNode: the first grant is over.
+    /// Whether the carrier has any block of ours: the first grant is over.
     fn is_served(&self) -> bool {
-        self.held().any(|claim| self.cilium_node.pod_cidrs.contains(&claim.cidr))
+        self.held().any(|claim| self.publisher.carries(self.carrier, claim.cidr))
     }
 }

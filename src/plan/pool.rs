@@ -23,7 +23,7 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     let Some(object) = world.pool_object(name) else {
         return PoolPlan::Unchanged;
     };
-    if world.settings().is_none() || world.is_in_flight(&Target::Pool(name.clone())) {
+    if world.publisher().is_none() || world.is_in_flight(&Target::Pool(name.clone())) {
         // The mode, or the answer, puts the pool on the agenda again.
         return PoolPlan::Unchanged;
     }

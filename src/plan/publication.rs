@@ -8,14 +8,13 @@ use super::{Policy, View};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::node::{Node, ReleaseMark};
+use crate::model::node::Node;
 use crate::model::observation::Kind;
 use crate::model::plan::Wait;
-use crate::model::request::{ProbeStep, Read, Request, UsageProbe, Write};
+use crate::model::request::{Read, Write};
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
-use crate::plan::demand::MINIMUM_FOR_START;
-use crate::publisher::projection;
+use crate::publisher::ProbeState;
 use crate::world::{KnownClaim, World};
 
 /// How long an agent may say nothing of its use before it is asked. A starting agent writes it within two of its
@@ -45,14 +44,14 @@ impl<'a> View<'a> {
     pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&KnownClaim], policy: Policy, now: Now) {
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
         let before = self.world.former_carrier(&self.node.name);
-        let Some(publication) = projection::difference(self.cilium_node, &claims, self.settings, before)
-        else {
+        let Some(publication) = self.publisher.publication(self.carrier, &claims, before) else {
             return;
         };
         if self.is_too_soon(draft, policy, now) {
             return;
         }
-        let is_fresh = |known: &&KnownClaim| self.world.known_at(known) >= publication.revision;
+        let is_fresh =
+            |known: &&KnownClaim| self.publisher.is_fresh(self.world.known_at(known), self.carrier);
         draft.requests.push(if publishable.iter().all(is_fresh) {
             Write::Publish(publication).into()
         } else {
@@ -81,40 +80,31 @@ impl<'a> View<'a> {
             let offered = offered.entry(known.claim.cidr.family()).or_default();
             *offered = offered.saturating_add(known.claim.offered_count());
         }
-        self.settings
-            .families
-            .iter()
-            .all(|family| offered.get(family).is_some_and(|offered| *offered >= MINIMUM_FOR_START))
+        self.publisher.can_start_with(&offered)
     }
 
     /// Asks an agent that has said nothing of its use for long, and clears the question when it is answered.
     ///
-    /// The question is a release mark on an address that is in no pool: the agent refuses it and writes its whole use
-    /// in the same update (`docs/cilium.md`, Ping). Without it a full node whose CiliumNode was created anew would
-    /// never grow: its agent writes its use at the next change only, and nothing can change.
+    /// Without it a full node whose CiliumNode was recreated would never grow: its agent writes its use at the next
+    /// change only, and nothing can change (`docs/cilium.md`, Ping).
     pub(super) fn ask_for_use(&self, draft: &mut Draft, policy: Policy, now: Now) {
-        let step = match self.cilium_node.marks.get(&UsageProbe::ADDRESS) {
-            Some(ReleaseMark::DoNotRelease) => ProbeStep::Clear,
-            None if draft.use_unknown => {
+        let probe = match self.publisher.probe(self.carrier) {
+            ProbeState::Answered(clear) => clear,
+            ProbeState::Askable(ask) if draft.use_unknown => {
                 let since =
                     self.serving().and_then(|serving| serving.use_unknown_since).unwrap_or(now.uptime);
                 if since + SILENCE_BEFORE_PROBE > now.uptime {
                     draft.wake_at(since + SILENCE_BEFORE_PROBE);
                     return;
                 }
-                ProbeStep::Ask
+                ask
             }
-            Some(_) | None => return,
+            ProbeState::Askable(_) | ProbeState::Asked | ProbeState::None => return,
         };
         if self.is_too_soon(draft, policy, now) {
             return;
         }
-        draft.requests.push(Request::Write(Write::UsageProbe(UsageProbe {
-            node: self.node.name.clone(),
-            uid: self.cilium_node.uid.clone(),
-            revision: self.cilium_node.revision,
-            step,
-        })));
+        draft.requests.push(Write::UsageProbe(probe).into());
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod growth;
 mod leaving;
+mod made_up;
 mod overlap;
 mod publication;
 mod reasons;
@@ -12,18 +13,21 @@ use std::time::Duration;
 
 use super::{CiliumNodeOrigin, Policy, node};
 use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::crd::{CrdFields, ReleaseMark};
 use crate::model::names::{NodeName, Revision};
-use crate::model::node::{CiliumNode, Mode, Node, ReleaseMark, Settings};
+use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{InvalidPool, Kind, Listing, Object, Observation, PoolObject};
 use crate::model::plan::{NodePlan, Verdict, Wait};
 use crate::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
-use crate::model::request::{Answer, Outcome, Presence, Request, Seen, Target, UsageProbe, Write};
+use crate::model::request::{Answer, Outcome, Presence, Request, Seen, Target, Write};
 use crate::model::status::PoolStatus;
 use crate::model::time::{Now, Timestamp};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
+use crate::publisher::crd::{Crd, PROBE_ADDRESS};
+use crate::publisher::{Mode, Publisher};
 use crate::view::block_event::{self, listed};
 use crate::view::conditions;
 use crate::world::World;
@@ -34,7 +38,7 @@ const LISTED: u64 = 100;
 
 /// A cluster in lines:
 /// `pool NAME CIDR BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [zone=Z] [maxBlocks=N] [maxAddresses=N] [@REVISION]`,
-/// `node NAME UID [zone=Z] [@REVISION]`,
+/// `node NAME UID [zone=Z] [made-up=CIDR] [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (CIDRs stand with all their addresses in
 /// the pool; claims are made for one that is not recreated),
 /// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=ANOTHERS]`.
@@ -51,16 +55,19 @@ impl Cluster {
 
     /// One whose agents run these families.
     fn running(families: &[Family], text: &str) -> Self {
+        let families = families.iter().copied().collect();
+        Self::served_by(Publisher::Crd(Crd { families, infrastructure: vec!["router"] }), text)
+    }
+
+    /// One of another mode.
+    fn served_by(publisher: Publisher, text: &str) -> Self {
         let mut listings: BTreeMap<Kind, Vec<Object>> = BTreeMap::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let object = object(line);
             listings.entry(object.kind()).or_default().push(object);
         }
         let mut gathering = Gathering::default();
-        gathering.set_mode(Mode::Active(Settings {
-            families: families.iter().copied().collect(),
-            infrastructure: vec!["router"],
-        }));
+        gathering.set_mode(Mode::Active(publisher));
         for kind in Kind::ALL {
             let objects = listings.remove(&kind).unwrap_or_default();
             gathering.observe(Observation::Listed(Listing {
@@ -168,7 +175,13 @@ fn object(line: &str) -> Object {
                 .find_map(|word| word.strip_prefix('@'))
                 .map_or(Revision(1), |revision| Revision(revision.parse().unwrap())),
             deleting: words.contains(&"deleting"),
-            labels: zone(&words).map(|zone| ("zone".to_owned(), zone)).into_iter().collect(),
+            labels: ["zone", "made-up"]
+                .into_iter()
+                .filter_map(|key| {
+                    let value = words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))?;
+                    Some((key.to_owned(), value.to_owned()))
+                })
+                .collect(),
             addresses: Vec::new(),
         }),
         "ciliumnode" => cilium_node(&words),
@@ -252,8 +265,8 @@ fn cilium_node(words: &[&str]) -> Object {
         count => Some(pool.iter().take(count.map_or(0, |count| count.parse().unwrap())).collect()),
     };
     let marks = match words.iter().find_map(|word| word.strip_prefix("ping=")) {
-        Some("marked") => [(UsageProbe::ADDRESS, ReleaseMark::Marked)].into(),
-        Some(_) => [(UsageProbe::ADDRESS, ReleaseMark::DoNotRelease)].into(),
+        Some("marked") => [(PROBE_ADDRESS, ReleaseMark::Marked)].into(),
+        Some(_) => [(PROBE_ADDRESS, ReleaseMark::DoNotRelease)].into(),
         None => BTreeMap::new(),
     };
     Object::CiliumNode(CiliumNode {
@@ -262,12 +275,7 @@ fn cilium_node(words: &[&str]) -> Object {
         revision: revision(words),
         deleting: false,
         addresses: Vec::new(),
-        pod_cidrs,
-        pool,
-        owners: BTreeMap::new(),
-        min_allocate: 0,
-        used,
-        marks,
+        crd: CrdFields { pod_cidrs, pool, used, marks, ..CrdFields::default() },
         malformed: Vec::new(),
     })
 }
@@ -276,6 +284,7 @@ fn claim(words: &[&str]) -> Object {
     let state = match words[4] {
         "Held" => ClaimState::Held,
         "Releasing/NodeGone" => ClaimState::Releasing(Reason::NodeGone),
+        "Releasing/Reclaimed" => ClaimState::Releasing(Reason::Reclaimed),
         "Releasing/Unused" => ClaimState::Releasing(Reason::Unused),
         "Cooling/NodeGone" => ClaimState::Cooling(Reason::NodeGone),
         other => panic!("no state: {other}"),

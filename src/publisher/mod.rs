@@ -1,6 +1,287 @@
-//! What Cilium's contract demands of the objects that its agents read, and nothing else does.
+//! What one mode of Cilium demands of the object that carries a node's blocks, and nothing else does.
 //!
-//! Pure. The facts are in `docs/cilium.md`.
+//! [`Publisher`] is the seam: one closed enum, a variant per mode. It answers for one node, from values: which object
+//! carries the blocks, what of it is carried, how much the node needs, what may be added, when its agent can start,
+//! what proves that a block is off. It knows no world and no other node, and decides nothing that is the same in every
+//! mode. The facts are in `docs/cilium.md`.
 
-pub mod projection;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::model::carrier::{Carrier, FormerCarrier};
+use crate::model::claim::Claim;
+use crate::model::finding::Finding;
+use crate::model::names::{NodeName, Revision};
+use crate::model::node::{CiliumNode, Node};
+use crate::model::observation::Kind;
+use crate::model::pool::Pool;
+use crate::model::request::{Publication, Read, Request, UsageProbe};
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+
+pub mod crd;
+pub mod demand;
+#[cfg(test)]
+pub(crate) mod made_up;
 pub mod settings;
+
+use crd::Crd;
+use demand::Demand;
+
+/// Whether the controller may write at all, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mode {
+    /// It may not, for this reason.
+    Passive(String),
+    /// Cilium runs in a mode that is served, by this publisher.
+    Active(Publisher),
+}
+
+/// How the blocks of nodes are carried to Cilium's agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Publisher {
+    /// `ipam: crd`.
+    Crd(Crd),
+    /// A mode that does not exist, with which the unit tests show that the seam fits another one.
+    #[cfg(test)]
+    MadeUp(made_up::MadeUp),
+}
+
+/// What is known of a block that is being taken off a node.
+#[derive(Debug, Clone, Copy)]
+pub struct Removal<'a> {
+    /// The claim of the block, in Releasing.
+    pub claim: &'a Claim,
+    /// The carrier of its node, where there is one.
+    pub carrier: Option<Carrier<'a>>,
+    /// Whether the carrier has anything of the block.
+    pub is_carried: bool,
+    /// The latest revision as of which the carrier is known not to exist.
+    pub absent_as_of: Option<Revision>,
+}
+
+/// Whether a block is known to be off its node, later than its claim's move to Releasing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Absence {
+    /// It is.
+    Proven,
+    /// This request may prove it.
+    Provable(Request),
+    /// Something else has to happen first.
+    NotYet,
+}
+
+/// What an agent has been asked of its use, and what may be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProbeState {
+    /// It may be asked by this.
+    Askable(UsageProbe),
+    /// It was asked and has not answered.
+    Asked,
+    /// It has answered; this removes the question.
+    Answered(UsageProbe),
+    /// There is nothing to ask in this mode.
+    None,
+}
+
+/// What a node holds of one family, for the question whether that is enough.
+#[derive(Debug, Clone, Copy)]
+pub struct Holding {
+    /// How many blocks.
+    pub n_blocks: usize,
+    /// Its addresses, and how many of them are used.
+    pub demand: Demand,
+    /// Whether the carrier has blocks of ours: the first grant is over.
+    pub phase: Phase,
+}
+
+/// Whether the first grant of a node is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing of ours is carried yet.
+    FirstGrant,
+    /// Something is.
+    Served,
+}
+
+macro_rules! by_mode {
+    ($publisher:expr, $mode:ident => $answer:expr) => {
+        match $publisher {
+            Publisher::Crd($mode) => $answer,
+            #[cfg(test)]
+            Publisher::MadeUp($mode) => $answer,
+        }
+    };
+}
+
+impl Publisher {
+    /// The kind of the object that carries a node's blocks.
+    #[must_use]
+    pub fn carrier_kind(&self) -> Kind {
+        by_mode!(self, mode => mode.carrier_kind())
+    }
+
+    /// The families that the agents run; each needs addresses before an agent can start.
+    #[must_use]
+    pub fn families(&self) -> &BTreeSet<Family> {
+        by_mode!(self, mode => mode.families())
+    }
+
+    /// Whether the carrier lists exactly this block.
+    #[must_use]
+    pub fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+        by_mode!(self, mode => mode.carries(carrier, cidr))
+    }
+
+    /// What of `cidr` the carrier offers to its agent, in any form.
+    #[must_use]
+    pub fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
+        by_mode!(self, mode => mode.offered_in(carrier, cidr))
+    }
+
+    /// How many addresses of `cidr` the agent can hand out, one by one.
+    #[must_use]
+    pub fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
+        by_mode!(self, mode => mode.n_published_in(carrier, cidr))
+    }
+
+    /// How many addresses of `cidr` the agent says it uses.
+    #[must_use]
+    pub fn n_used_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
+        by_mode!(self, mode => mode.n_used_in(carrier, cidr))
+    }
+
+    /// The addresses of `cidr` that the agent says it uses.
+    #[must_use]
+    pub fn used_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
+        by_mode!(self, mode => mode.used_in(carrier, cidr))
+    }
+
+    /// The blocks that the carrier lists and whose agent can hand out addresses of them, with what of each it can't.
+    #[must_use]
+    pub fn blocks(&self, carrier: Carrier<'_>) -> Vec<(Cidr, AddressSet)> {
+        by_mode!(self, mode => mode.blocks(carrier))
+    }
+
+    /// Whether an agent that finds so many addresses of each family can start.
+    #[must_use]
+    pub fn can_start_with(&self, offered: &BTreeMap<Family, u128>) -> bool {
+        self.families().iter().all(|family| {
+            offered.get(family).is_some_and(|offered| *offered >= self.minimum_for_start(*family))
+        })
+    }
+
+    /// How many addresses of a family an agent needs before it can start.
+    #[must_use]
+    pub fn minimum_for_start(&self, family: Family) -> u128 {
+        by_mode!(self, mode => mode.minimum_for_start(family))
+    }
+
+    /// How much of the blocks of one family a node uses. Use that is not known counts as none.
+    #[must_use]
+    pub fn demand<'a>(
+        &self,
+        carrier: Carrier<'_>,
+        family: Family,
+        blocks: impl Iterator<Item = &'a Claim>,
+    ) -> Demand {
+        by_mode!(self, mode => mode.demand(carrier, family, blocks))
+    }
+
+    /// Whether what a node holds of a family is enough, by the rules of its first pool.
+    #[must_use]
+    pub fn is_enough(&self, family: Family, holding: Holding, first: &Pool) -> bool {
+        by_mode!(self, mode => mode.is_enough(family, holding, first))
+    }
+
+    /// What has to be added to the carrier so that it shows every one of `claims`; `None` when it does, or when nothing
+    /// may be added. `former` is what the carrier before this one showed, where this process saw it.
+    #[must_use]
+    pub fn publication(
+        &self,
+        carrier: Carrier<'_>,
+        claims: &[&Claim],
+        former: Option<&FormerCarrier>,
+    ) -> Option<Publication> {
+        by_mode!(self, mode => mode.publication(carrier, claims, former))
+    }
+
+    /// Whether a claim that is known as of `known_at` may be published on this version of the carrier (safety rule 4).
+    #[must_use]
+    pub fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
+        by_mode!(self, mode => mode.is_fresh(known_at, carrier))
+    }
+
+    /// Whether a block that is being taken off is known to be off (safety rule 3).
+    #[must_use]
+    pub fn absence(&self, removal: Removal<'_>) -> Absence {
+        by_mode!(self, mode => mode.absence(removal))
+    }
+
+    /// The request after which a version of the carrier later than `later_than` is known, or that there is none; `None`
+    /// where such a version has to come by itself.
+    #[must_use]
+    pub fn later_version(
+        &self,
+        node: &NodeName,
+        carrier: Option<Carrier<'_>>,
+        later_than: Revision,
+    ) -> Option<Request> {
+        match carrier {
+            Some(carrier) => by_mode!(self, mode => mode.later_version(carrier, later_than)),
+            None => Some(match self.carrier_kind() {
+                Kind::Node => Read::Node(node.clone(), later_than).into(),
+                Kind::CiliumNode | Kind::Pool | Kind::Claim => Read::CiliumNode(node.clone()).into(),
+            }),
+        }
+    }
+
+    /// Whether the agent says what it uses.
+    #[must_use]
+    pub fn use_is_known(&self, carrier: Carrier<'_>) -> bool {
+        by_mode!(self, mode => mode.use_is_known(carrier))
+    }
+
+    /// Where the question to an agent for its use has come to.
+    #[must_use]
+    pub fn probe(&self, carrier: Carrier<'_>) -> ProbeState {
+        by_mode!(self, mode => mode.probe(carrier))
+    }
+
+    /// Something about the carrier of a served node that is not ours to change, and that will harm its agent.
+    #[must_use]
+    pub fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
+        by_mode!(self, mode => mode.finding(carrier))
+    }
+}
+
+impl fmt::Display for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        by_mode!(self, mode => fmt::Display::fmt(mode, f))
+    }
+}
+
+/// Every address that a CiliumNode carries, in whatever mode it was written: safety rule 6 takes all of them.
+#[must_use]
+pub fn carried_by_cilium_node(cilium_node: &CiliumNode) -> AddressSet {
+    crd::carried(&cilium_node.crd)
+}
+
+/// Every address that a Node carries, in whatever mode it was written.
+#[must_use]
+#[cfg_attr(
+    not(test),
+    expect(unused_variables, reason = "no mode that is served yet writes blocks on a Node")
+)]
+pub fn carried_by_node(node: &Node) -> AddressSet {
+    #[cfg(test)]
+    return made_up::carried(node);
+    #[cfg(not(test))]
+    AddressSet::new()
+}
+
+/// What is kept of a CiliumNode that is gone: the agent of a living Node goes on with it.
+#[must_use]
+pub fn remember(gone: CiliumNode) -> Option<FormerCarrier> {
+    crd::remember(gone.crd).map(FormerCarrier::Crd)
+}

@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::node::{Mode, Settings};
+use super::crd::Crd;
+use super::{Mode, Publisher};
 use crate::net::cidr::Family;
 
 /// The mode that follows from the data of `cilium-config`.
@@ -30,24 +31,15 @@ pub fn from_config(config: &BTreeMap<String, String>) -> Mode {
     let ingress = ["enable-ingress-controller", "enable-gateway-api", "enable-envoy-config"]
         .iter()
         .any(|key| is_on(config, key, Default::Off));
-    Mode::Active(settings(families, health, ingress))
+    let owners = [("router", true), ("health", health), ("ingress", ingress)];
+    let infrastructure = owners.into_iter().filter(|(_, is_run)| *is_run).map(|(owner, _)| owner).collect();
+    Mode::Active(Publisher::Crd(Crd { families, infrastructure }))
 }
 
-/// Settings for agents that run these families, for an administrator who vouches for them.
+/// The publisher for agents that run these families, for an administrator who vouches for them.
 #[must_use]
-pub fn assumed(families: BTreeSet<Family>) -> Settings {
-    settings(families, true, false)
-}
-
-fn settings(families: BTreeSet<Family>, health: bool, ingress: bool) -> Settings {
-    let mut infrastructure = vec!["router"];
-    if health {
-        infrastructure.push("health");
-    }
-    if ingress {
-        infrastructure.push("ingress");
-    }
-    Settings { families, infrastructure }
+pub fn assumed(families: BTreeSet<Family>) -> Publisher {
+    Publisher::Crd(Crd { families, infrastructure: vec!["router", "health"] })
 }
 
 /// What the agent takes for a key that is absent.
@@ -73,10 +65,11 @@ mod tests {
         let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let shown = match from_config(&config) {
             Mode::Passive(why) => format!("passive: {why}"),
-            Mode::Active(settings) => {
-                let families: Vec<String> = settings.families.iter().map(ToString::to_string).collect();
-                format!("{} {}", families.join(","), settings.infrastructure.join(","))
+            Mode::Active(Publisher::Crd(crd)) => {
+                let families: Vec<String> = crd.families.iter().map(ToString::to_string).collect();
+                format!("{} {}", families.join(","), crd.infrastructure.join(","))
             }
+            Mode::Active(other) => format!("{other:?}"),
         };
         assert_eq!(shown, expected);
     }

@@ -97,11 +97,11 @@ pub fn of(world: &World, write: &Write) -> Option<BlockEvent> {
 }
 
 fn of_claim(world: &World, claim: &NewClaim) -> BlockEvent {
-    let stands =
-        world.cilium_node(&claim.node).is_some_and(|cilium_node| cilium_node.pod_cidrs.contains(&claim.cidr));
+    let is_carried =
+        world.carrier(&claim.node).is_some_and(|carrier| world.reader().carries(carrier, claim.cidr));
     BlockEvent {
         step: Step::Claimed,
-        cause: if stands { Cause::Carried } else { grant(world, &claim.node) },
+        cause: if is_carried { Cause::Carried } else { grant(world, &claim.node) },
         node: claim.node.clone(),
         pools: vec![claim.pool.clone()],
         blocks: vec![claim.cidr],
@@ -111,14 +111,8 @@ fn of_claim(world: &World, claim: &NewClaim) -> BlockEvent {
 
 fn of_publication(world: &World, publication: &Publication) -> BlockEvent {
     let (cause, blocks) = if publication.added.is_empty() {
-        let touched = publication
-            .pod_cidrs
-            .iter()
-            .filter(|cidr| world.claim(**cidr).is_some())
-            .filter(|cidr| cidr.entries_in(&publication.entries).next().is_some())
-            .copied()
-            .collect();
-        (Cause::MissingEntries, touched)
+        let ours = publication.completed.iter().filter(|cidr| world.claim(**cidr).is_some());
+        (Cause::MissingEntries, ours.copied().collect())
     } else {
         (grant(world, &publication.node), publication.added.clone())
     };
@@ -128,7 +122,7 @@ fn of_publication(world: &World, publication: &Publication) -> BlockEvent {
         node: publication.node.clone(),
         pools: pools(world, &blocks),
         blocks,
-        n_addresses: publication.entries.len(),
+        n_addresses: publication.n_addresses,
     }
 }
 

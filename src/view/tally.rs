@@ -65,8 +65,8 @@ pub fn node_state(world: &World, node: &NodeName) -> NodeState {
 
 /// Whether a block of ours stands on the node's CiliumNode.
 pub(super) fn is_served(world: &World, node: &NodeName) -> bool {
-    world.cilium_node(node).is_some_and(|cilium_node| {
-        world.claims_of(node).any(|known| cilium_node.pod_cidrs.contains(&known.claim.cidr))
+    world.carrier(node).is_some_and(|carrier| {
+        world.claims_of(node).any(|known| world.reader().carries(carrier, known.claim.cidr))
     })
 }
 
@@ -140,11 +140,11 @@ impl Tally {
             ClaimState::Draining(_) | ClaimState::Releasing(_) => counts.draining += 1,
             ClaimState::Cooling(_) => counts.cooling += 1,
         }
-        let Some(cilium_node) = world.cilium_node(&claim.node) else {
+        let Some(carrier) = world.carrier(&claim.node) else {
             return;
         };
-        let published = capped_count(cilium_node.pool.count_in(claim.cidr));
-        let used = capped_count(cilium_node.used.as_ref().map_or(0, |used| used.count_in(claim.cidr)));
+        let published = capped_count(world.reader().n_published_in(carrier, claim.cidr));
+        let used = capped_count(world.reader().n_used_in(carrier, claim.cidr));
         counts.published += published;
         // An address that left the pool may be in use still.
         counts.used += used.min(published);

@@ -12,8 +12,11 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
 use super::watched::Meta;
-use crate::model::node::{CiliumNode, Malformed, Node, NodeAddress, ReleaseMark};
-use crate::model::request::{BumpVersion, NewCiliumNode, ProbeStep, Publication, UsageProbe};
+use crate::model::carrier::CarrierChange;
+use crate::model::crd::{CrdChange, CrdFields, ReleaseMark};
+use crate::model::names::{Revision, Uid};
+use crate::model::node::{CiliumNode, Malformed, Node, NodeAddress};
+use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageProbe};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -63,12 +66,14 @@ pub(super) fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, se
             .iter()
             .filter_map(|entry| entry.ip.parse().ok())
             .collect(),
-        pod_cidrs,
-        pool: pool.keys.addresses,
-        owners: pool.owners,
-        min_allocate: ipam.min_allocate.unwrap_or_default(),
-        used: used.map(|keys| keys.addresses),
-        marks: marks.by_address,
+        crd: CrdFields {
+            pod_cidrs,
+            pool: pool.keys.addresses,
+            owners: pool.owners,
+            min_allocate: ipam.min_allocate.unwrap_or_default(),
+            used: used.map(|keys| keys.addresses),
+            marks: marks.by_address,
+        },
         malformed,
     })
 }
@@ -105,37 +110,57 @@ pub enum ManagedFields {
 /// names no key that it does not change.
 #[must_use]
 pub fn merge_patch(publication: &Publication, managed_fields: ManagedFields) -> Value {
-    let pod_cidrs: Vec<String> = publication.pod_cidrs.iter().map(ToString::to_string).collect();
-    let pool: Map<String, Value> = publication
-        .entries
-        .iter()
-        .map(|(address, owner)| {
-            let entry = owner.map_or_else(|| json!({}), |owner| json!({ "owner": owner }));
-            (address.to_string(), entry)
-        })
-        .collect();
-    let mut metadata = json!({
-        "uid": publication.uid.as_str(),
-        "resourceVersion": publication.revision.to_string(),
-    });
+    let mut patch = change_patch(&publication.uid, publication.revision, &publication.change);
     match managed_fields {
-        ManagedFields::Dropped => metadata["managedFields"] = json!([{}]),
+        ManagedFields::Dropped => patch["metadata"]["managedFields"] = json!([{}]),
         ManagedFields::Kept => {}
     }
-    json!({ "metadata": metadata, "spec": { "ipam": { "podCIDRs": pod_cidrs, "pool": pool } } })
+    patch
 }
 
-/// A ping, or its end, as a merge patch of the status subresource.
+/// A usage probe, or its end, as a merge patch of the status subresource.
 #[must_use]
 pub fn usage_probe_patch(probe: &UsageProbe) -> Value {
-    let mark = match probe.step {
-        ProbeStep::Ask => json!("marked-for-release"),
-        ProbeStep::Clear => Value::Null,
+    change_patch(&probe.uid, probe.revision, &probe.change)
+}
+
+/// A change of a carrier as a merge patch that carries uid and version.
+fn change_patch(uid: &Uid, revision: Revision, change: &CarrierChange) -> Value {
+    let mut patch = match change {
+        CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries }) => {
+            let pod_cidrs: Vec<String> = pod_cidrs.iter().map(ToString::to_string).collect();
+            let pool: Map<String, Value> = entries
+                .iter()
+                .map(|(address, owner)| {
+                    let entry = owner.map_or_else(|| json!({}), |owner| json!({ "owner": owner }));
+                    (address.to_string(), entry)
+                })
+                .collect();
+            json!({ "spec": { "ipam": { "podCIDRs": pod_cidrs, "pool": pool } } })
+        }
+        CarrierChange::Crd(CrdChange::Marks(marks)) => {
+            let marks: Map<String, Value> = marks
+                .iter()
+                .map(|(address, mark)| (address.to_string(), json!(mark.map(mark_text))))
+                .collect();
+            json!({ "status": { "ipam": { "release-ips": marks } } })
+        }
+        #[cfg(test)]
+        CarrierChange::MadeUp(cidr) => json!({ "metadata": { "labels": { "made-up": cidr.to_string() } } }),
     };
-    json!({
-        "metadata": { "uid": probe.uid.as_str(), "resourceVersion": probe.revision.to_string() },
-        "status": { "ipam": { "release-ips": { UsageProbe::ADDRESS.to_string(): mark } } },
-    })
+    patch["metadata"]["uid"] = json!(uid.as_str());
+    patch["metadata"]["resourceVersion"] = json!(revision.to_string());
+    patch
+}
+
+/// A release mark as Cilium writes it.
+fn mark_text(mark: ReleaseMark) -> &'static str {
+    match mark {
+        ReleaseMark::Marked => "marked-for-release",
+        ReleaseMark::Ready => "ready-for-release",
+        ReleaseMark::DoNotRelease => "do-not-release",
+        ReleaseMark::Released | ReleaseMark::Unknown => "released",
+    }
 }
 
 /// A change that says nothing and only makes a later version of the CiliumNode.

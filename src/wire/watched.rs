@@ -268,10 +268,10 @@ mod tests {
         );
         let Object::CiliumNode(node) = object else { panic!("{object:?}") };
         assert_eq!(node.revision, Revision(7));
-        assert_eq!(format!("{:?}", node.pod_cidrs), "[10.0.0.0/27, 10.0.1.0/27]");
-        assert_eq!(format!("{:?}", node.pool), "{10.0.0.1/32, 10.0.0.2/31}");
-        assert_eq!(format!("{:?}", node.owners), r#"{10.0.0.2: "router"}"#);
-        assert_eq!(node.used, None);
+        assert_eq!(format!("{:?}", node.crd.pod_cidrs), "[10.0.0.0/27, 10.0.1.0/27]");
+        assert_eq!(format!("{:?}", node.crd.pool), "{10.0.0.1/32, 10.0.0.2/31}");
+        assert_eq!(format!("{:?}", node.crd.owners), r#"{10.0.0.2: "router"}"#);
+        assert_eq!(node.crd.used, None);
         let malformed: Vec<String> =
             node.malformed.iter().map(|found| format!("{}={}", found.field, found.value)).collect();
         assert_eq!(
@@ -291,9 +291,9 @@ mod tests {
         let Object::CiliumNode(node) = object else { panic!("{object:?}") };
         let malformed: Vec<&str> = node.malformed.iter().map(|found| found.value.as_str()).collect();
         assert_eq!(malformed, ["::ffff:10.0.0.0/123", "::ffff:10.0.0.1", "::ffff:a00:2", "::ffff:10.0.0.3"]);
-        assert_eq!(format!("{:?}", node.carried()), "{10.0.0.0/27}");
-        assert_eq!(format!("{:?}", node.owners), r#"{10.0.0.1: "router"}"#);
-        assert_eq!(format!("{:?}", node.marks), "{10.0.0.3: Released}");
+        assert_eq!(format!("{:?}", crate::publisher::carried_by_cilium_node(&node)), "{10.0.0.0/27}");
+        assert_eq!(format!("{:?}", node.crd.owners), r#"{10.0.0.1: "router"}"#);
+        assert_eq!(format!("{:?}", node.crd.marks), "{10.0.0.3: Released}");
     }
 
     #[test]

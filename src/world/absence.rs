@@ -6,10 +6,11 @@ use super::{LostClaim, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::names::{NodeName, PoolName, Revision};
-use crate::model::node::{CiliumNode, FormerCarrier};
+use crate::model::node::CiliumNode;
 use crate::model::observation::Kind;
 use crate::model::request::Target;
 use crate::net::cidr::Cidr;
+use crate::publisher;
 
 /// How it is known that a claim is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +70,7 @@ impl World {
         self.mark_pools_of(name);
         self.presences.remove(name);
         self.nodes.remove(name);
-        self.former_carrier.remove(name);
+        self.former_carriers.remove(name);
         self.settle_lost_claims(name);
         self.absences.remove(name);
         self.selection.remove(name);
@@ -92,9 +93,11 @@ impl World {
 
     /// Keeps what a CiliumNode showed that is gone: the agent of a living Node goes on with it.
     pub(super) fn remember(&mut self, gone: CiliumNode) {
-        if self.nodes.contains_key(&gone.name) && !gone.pod_cidrs.is_empty() {
-            self.former_carrier
-                .insert(gone.name, FormerCarrier { pod_cidrs: gone.pod_cidrs, owners: gone.owners });
+        let name = gone.name.clone();
+        if self.nodes.contains_key(&name)
+            && let Some(former) = publisher::remember(gone)
+        {
+            self.former_carriers.insert(name, former);
         }
     }
 

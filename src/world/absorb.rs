@@ -20,6 +20,7 @@ use crate::model::request::{Answer, Outcome, Request, Seen, Target};
 use crate::model::time::Now;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
+use crate::publisher;
 
 /// Where an object was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -212,7 +213,12 @@ impl World {
         self.set_own_addresses(Kind::Node, &name, addresses);
         self.mark_pools_of(&name);
         self.select(&node);
-        self.nodes.insert(name.clone(), node);
+        let carried = publisher::carried_by_node(&node);
+        let before = self.nodes.insert(name.clone(), node);
+        if before.is_some_and(|before| publisher::carried_by_node(&before) != carried) || !carried.is_empty()
+        {
+            self.update_carried(&name);
+        }
         self.mark(&name);
         self.mark_pools_of(&name);
     }
@@ -334,24 +340,41 @@ impl World {
         }
     }
 
-    /// What lies on a CiliumNode and in no claim of that node is taken by the node itself.
-    ///
-    /// While the CiliumNode is away and the Node is not, its agent goes on with the addresses that it had.
+    /// What the objects of a node carry, in whatever mode, outside its claims.
+    pub(super) fn carried(&self, node: &NodeName) -> AddressSet {
+        let mut carried =
+            self.cilium_nodes.get(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
+        if let Some(node) = self.nodes.get(node) {
+            carried.extend_with(&publisher::carried_by_node(node));
+        }
+        self.without_claims(node, carried)
+    }
+
+    fn without_claims(&self, node: &NodeName, mut addresses: AddressSet) -> AddressSet {
+        for cidr in self.claims_of.get(node).into_iter().flatten() {
+            addresses.remove_cidr(*cidr);
+        }
+        addresses
+    }
+
+    /// What the objects of a node carry outside its claims is taken by the node itself.
     pub(super) fn update_carried(&mut self, node: &NodeName) {
-        let mut standing = match self.cilium_nodes.get(node) {
-            Some(cilium_node) => cilium_node.carried(),
-            None if self.nodes.contains_key(node) => self.ledger.carried(node).cloned().unwrap_or_default(),
+        let carried = match self.cilium_nodes.get(node) {
+            Some(_) => self.carried(node),
+            // While the CiliumNode is away and the Node is not, its agent goes on with the addresses that it had.
+            None if self.nodes.contains_key(node) => {
+                let mut carried = self.ledger.carried(node).cloned().unwrap_or_default();
+                carried.extend_with(&self.carried(node));
+                self.without_claims(node, carried)
+            }
             None => AddressSet::new(),
         };
-        for cidr in self.claims_of.get(node).into_iter().flatten() {
-            standing.remove_cidr(*cidr);
-        }
         let before = self.ledger.carried(node);
-        if before.map_or(standing.is_empty(), |before| *before == standing) {
+        if before.map_or(carried.is_empty(), |before| *before == carried) {
             return;
         }
-        let changed: Vec<Cidr> = before.into_iter().chain([&standing]).flat_map(AddressSet::cidrs).collect();
-        self.ledger.set_carried(node, standing);
+        let changed: Vec<Cidr> = before.into_iter().chain([&carried]).flat_map(AddressSet::cidrs).collect();
+        self.ledger.set_carried(node, carried);
         for cidr in changed {
             self.mark_pools_over(cidr);
             self.mark_holders_of_overlapping(cidr);

@@ -9,8 +9,9 @@ use super::World;
 use super::agenda::Agenda;
 use crate::ledger::Ledger;
 use crate::model::names::Revision;
-use crate::model::node::Mode;
 use crate::model::observation::{Kind, Listing, Object, Observation};
+use crate::publisher::crd::Crd;
+use crate::publisher::{Mode, Publisher};
 
 /// What has been listed so far.
 #[derive(Debug, Default)]
@@ -59,6 +60,10 @@ impl Gathering {
             return Err(self);
         };
         let mut world = World {
+            reader: match &mode {
+                Mode::Active(publisher) => publisher.clone(),
+                Mode::Passive(_) => Publisher::Crd(Crd::default()),
+            },
             mode,
             pools: BTreeMap::new(),
             declared: BTreeMap::new(),
@@ -70,7 +75,7 @@ impl Gathering {
             positions: BTreeMap::new(),
             listed: BTreeMap::new(),
             absences: BTreeMap::new(),
-            former_carrier: BTreeMap::new(),
+            former_carriers: BTreeMap::new(),
             presences: BTreeMap::new(),
             nodes_listed_after: self.first_claims,
             cooling: BTreeMap::new(),

@@ -27,9 +27,11 @@ use crate::model::pool::{Pool, Reservation};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
-use crate::model::node::{CiliumNode, FormerCarrier, Mode, Node, Settings};
+use crate::model::carrier::{Carrier, FormerCarrier};
+use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, Kind, PoolObject, Unreadable};
 use crate::model::request::{Presence, Target};
+use crate::publisher::{Mode, Publisher};
 use agenda::Agenda;
 use pause::Pause;
 
@@ -84,6 +86,7 @@ impl Serving {
 #[derive(Debug, Clone)]
 pub struct World {
     mode: Mode,
+    reader: Publisher,
     pools: BTreeMap<PoolName, PoolObject>,
     /// What the readable ones of them declare.
     declared: BTreeMap<PoolName, Pool>,
@@ -98,8 +101,8 @@ pub struct World {
     listed: BTreeMap<Kind, Revision>,
     /// CiliumNodes that a consistent read did not find, with the revision of that read.
     absences: BTreeMap<NodeName, Revision>,
-    /// What the last CiliumNode of a living Node showed that is gone.
-    former_carrier: BTreeMap<NodeName, FormerCarrier>,
+    /// What is remembered of the carriers of living Nodes that are gone.
+    former_carriers: BTreeMap<NodeName, FormerCarrier>,
     /// What reads of Nodes found since the watch said something of them, and as of which revision of their claims.
     presences: BTreeMap<NodeName, (Revision, Presence)>,
     /// The claims up to this revision were known before the Nodes were listed.
@@ -124,18 +127,35 @@ pub struct World {
 }
 
 impl World {
-    /// Whether the controller may write, and with which settings of Cilium's.
+    /// Whether the controller may write, and how.
     #[must_use]
     pub fn mode(&self) -> &Mode {
         &self.mode
     }
 
-    /// Cilium's settings, where the controller may write.
+    /// The publisher of Cilium's mode, where the controller may write.
     #[must_use]
-    pub fn settings(&self) -> Option<&Settings> {
+    pub fn publisher(&self) -> Option<&Publisher> {
         match &self.mode {
-            Mode::Active(settings) => Some(settings),
+            Mode::Active(publisher) => Some(publisher),
             Mode::Passive(_) => None,
+        }
+    }
+
+    /// The publisher by which carriers are read, also while nothing may be written: the last that was active.
+    #[must_use]
+    pub fn reader(&self) -> &Publisher {
+        &self.reader
+    }
+
+    /// The object that carries the blocks of a node.
+    #[must_use]
+    pub fn carrier(&self, name: &NodeName) -> Option<Carrier<'_>> {
+        match self.reader.carrier_kind() {
+            Kind::Node => self.nodes.get(name).map(Carrier::Node),
+            Kind::CiliumNode | Kind::Pool | Kind::Claim => {
+                self.cilium_nodes.get(name).map(Carrier::CiliumNode)
+            }
         }
     }
 
@@ -217,47 +237,6 @@ impl World {
         self.absences.get(node).copied().unwrap_or_default().max(self.position(Kind::CiliumNode))
     }
 
-    /// Whether any of the block stands on the CiliumNode of the claim's node.
-    ///
-    /// What is there by another claim of the same node is that one's: two replicas that see pools of different block
-    /// sizes may claim a block and a part of it for one node, and only one of the two is published (safety rule 2).
-    #[must_use]
-    pub fn is_carried(&self, claim: &Claim) -> bool {
-        let Some(cilium_node) = self.cilium_nodes.get(&claim.node) else {
-            return false;
-        };
-        if cilium_node.pod_cidrs.contains(&claim.cidr) {
-            return true;
-        }
-        !self.without_other_claims(cilium_node.offered_in(claim.cidr), claim, cilium_node).is_empty()
-    }
-
-    /// Whether the agent of the claim's node uses an address of it that is no other claim's.
-    #[must_use]
-    pub fn is_used(&self, claim: &Claim) -> bool {
-        let Some(cilium_node) = self.cilium_nodes.get(&claim.node) else {
-            return false;
-        };
-        let used: AddressSet = cilium_node.used.iter().flat_map(|used| used.iter_in(claim.cidr)).collect();
-        !self.without_other_claims(used, claim, cilium_node).is_empty()
-    }
-
-    /// `addresses` without those that are there by another claim of the same node.
-    fn without_other_claims(
-        &self,
-        mut addresses: AddressSet,
-        claim: &Claim,
-        cilium_node: &CiliumNode,
-    ) -> AddressSet {
-        for other in self.ledger.overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
-            let of_node = self.claims.get(&other).is_some_and(|known| known.claim.node == claim.node);
-            if of_node && cilium_node.pod_cidrs.contains(&other) {
-                addresses.remove_cidr(other);
-            }
-        }
-        addresses
-    }
-
     /// Whether the Node of a claim exists, at some time after the claim got to where it is; `None` when that has to be
     /// read.
     ///
@@ -287,10 +266,10 @@ impl World {
         self.lost_claims.iter().filter(move |((of, _), _)| of == node).map(|(_, vanished)| vanished)
     }
 
-    /// What the CiliumNode before the present one showed, where this process saw it.
+    /// What is remembered of the carrier before the present one, where this process saw it.
     #[must_use]
     pub fn former_carrier(&self, node: &NodeName) -> Option<&FormerCarrier> {
-        self.former_carrier.get(node)
+        self.former_carriers.get(node)
     }
 
     /// Since when this process has seen a block rest.
@@ -379,9 +358,12 @@ impl World {
         self.servings.get(node)
     }
 
-    /// Cilium's settings are known, or have changed.
+    /// Cilium's mode is known, or has changed.
     pub fn set_mode(&mut self, mode: Mode) {
         if self.mode != mode {
+            if let Mode::Active(publisher) = &mode {
+                self.reader = publisher.clone();
+            }
             self.mode = mode;
             self.mark_all();
         }

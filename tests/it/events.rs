@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use cilium_node_ipam::model::names::{NodeName, Revision};
-use cilium_node_ipam::model::node::Mode;
 use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
 use cilium_node_ipam::model::request::{Answer, Outcome, Request, Seen, Write};
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
+use cilium_node_ipam::publisher::Mode;
 use cilium_node_ipam::publisher::settings;
 use cilium_node_ipam::wire::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
 use cilium_node_ipam::world::World;
@@ -45,7 +45,7 @@ fn one_status_change_is_the_only_input_that_growth_needs() -> Result<()> {
     world.observe(created);
     let patches = decide(&mut world, now);
     let [Request::Write(Write::Publish(patch))] = &patches[..] else { bail!("one patch, not {patches:?}") };
-    ensure!(patch.entries.len() == 14, "{} addresses", patch.entries.len());
+    ensure!(patch.n_addresses == 14, "{} addresses", patch.n_addresses);
     Ok(())
 }
 

@@ -43,8 +43,8 @@ fn a_claim_that_the_read_does_not_find_is_not_published() {
 fn a_foreign_range_that_ends_with_ipv4_is_told_apart_from_what_is_published() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @40");
     let Object::CiliumNode(mut seen) = object("ciliumnode a @50 10.0.0.0/28 used=1") else { unreachable!() };
-    seen.pod_cidrs.push("::/80".parse().unwrap());
-    seen.pool.remove("10.0.0.5".parse().unwrap());
+    seen.crd.pod_cidrs.push("::/80".parse().unwrap());
+    seen.crd.pool.remove("10.0.0.5".parse().unwrap());
     cluster.world.observe(Observation::Applied(Box::new(Object::CiliumNode(seen))));
     let plan = cluster.plan("a");
     assert_eq!(rendered(&plan), "publish [] and 1 addresses on ciliumnode a");
@@ -81,7 +81,7 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     let Object::CiliumNode(mut seen) = object("ciliumnode a @60 10.0.0.0/28 used=unknown") else {
         unreachable!()
     };
-    seen.pool.remove("10.0.0.5".parse().unwrap());
+    seen.crd.pool.remove("10.0.0.5".parse().unwrap());
     cluster.world.observe(Observation::Applied(Box::new(Object::CiliumNode(seen))));
     cluster.expect("a", "publish [] and 1 addresses on ciliumnode a");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::model::finding::FindingKind;
 use crate::model::names::Revision;
-use crate::model::node::{Mode, Settings};
 use crate::model::observation::{Listing, Object, Observation};
+use crate::publisher::crd::Crd;
+use crate::publisher::{Mode, Publisher};
 use crate::view::snapshot::snapshot;
 use crate::wire::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
 use crate::world::gather::Gathering;
@@ -67,7 +68,10 @@ pub(crate) fn world() -> crate::world::World {
         let listing = Listing { kind, at_least: Revision(5), at_most: Revision(5), objects };
         gathering.observe(Observation::Listed(listing));
     }
-    gathering.set_mode(Mode::Active(Settings { families: BTreeSet::new(), infrastructure: Vec::new() }));
+    gathering.set_mode(Mode::Active(Publisher::Crd(Crd {
+        families: BTreeSet::new(),
+        infrastructure: Vec::new(),
+    })));
     gathering.complete().unwrap()
 }
 

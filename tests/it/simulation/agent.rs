@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use cilium_node_ipam::model::crd::{CrdFields, ReleaseMark};
 use cilium_node_ipam::model::names::{NodeName, Revision};
-use cilium_node_ipam::model::node::{CiliumNode, ReleaseMark};
+use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::net::addresses::AddressSet;
 
@@ -39,9 +40,9 @@ impl Agent {
     /// Sees the present version of its CiliumNode. While there is none it goes on with what it had.
     pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
         if let Some(seen) = store.cilium_node(name) {
-            self.pool.clone_from(&seen.pool);
-            self.owners.clone_from(&seen.owners);
-            self.marks.clone_from(&seen.marks);
+            self.pool.clone_from(&seen.crd.pool);
+            self.owners.clone_from(&seen.crd.owners);
+            self.marks.clone_from(&seen.crd.marks);
         }
     }
 
@@ -69,8 +70,8 @@ impl Agent {
     pub(super) fn report(&self, store: &mut Store, name: &NodeName) {
         let Some(seen) = store.cilium_node(name) else { return };
         let mut written = seen.clone();
-        written.used = Some(self.held.iter().copied().collect());
-        for mark in written.marks.values_mut().filter(|mark| **mark == ReleaseMark::Marked) {
+        written.crd.used = Some(self.held.iter().copied().collect());
+        for mark in written.crd.marks.values_mut().filter(|mark| **mark == ReleaseMark::Marked) {
             *mark = ReleaseMark::DoNotRelease;
         }
         if written != *seen {
@@ -81,8 +82,8 @@ impl Agent {
     /// Whether its CiliumNode waits for a word of it.
     pub(super) fn is_awaited(store: &Store, name: &NodeName) -> bool {
         store.cilium_node(name).is_some_and(|seen| {
-            seen.used.is_none() && !seen.pool.is_empty()
-                || seen.marks.values().any(|mark| *mark == ReleaseMark::Marked)
+            seen.crd.used.is_none() && !seen.crd.pool.is_empty()
+                || seen.crd.marks.values().any(|mark| *mark == ReleaseMark::Marked)
         })
     }
 }
@@ -95,12 +96,7 @@ pub(super) fn cilium_node(name: &str, uid: &str, addresses: Vec<IpAddr>) -> Cili
         revision: Revision(0),
         deleting: false,
         addresses,
-        pod_cidrs: Vec::new(),
-        pool: AddressSet::new(),
-        owners: BTreeMap::new(),
-        min_allocate: 0,
-        used: None,
-        marks: BTreeMap::new(),
+        crd: CrdFields::default(),
         malformed: Vec::new(),
     }
 }

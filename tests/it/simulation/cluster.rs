@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cilium_node_ipam::model::names::{NodeName, PoolName, Revision};
-use cilium_node_ipam::model::node::{CiliumNode, Node, NodeAddress, Settings};
+use cilium_node_ipam::model::node::{CiliumNode, Node, NodeAddress};
 use cilium_node_ipam::model::observation::{Kind, Object, PoolObject};
 use cilium_node_ipam::model::request::{Request, Write};
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::world::World;
 
 use k8s_openapi::jiff::SignedDuration;
@@ -192,8 +193,7 @@ fn one_of(number: u8, of: usize) -> Option<usize> {
 
 impl Cluster {
     pub(super) fn new(setting: Setting) -> Self {
-        let settings =
-            Settings { families: setting.families.clone(), infrastructure: vec!["router", "health"] };
+        let settings = Crd { families: setting.families.clone(), infrastructure: vec!["router", "health"] };
         // Wall clocks are wrong by up to an hour: no rule rests on them.
         let skews = [0, 1, -1].map(SignedDuration::from_hours);
         let replicas =

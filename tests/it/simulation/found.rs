@@ -5,7 +5,7 @@ use std::time::Duration;
 use cilium_node_ipam::ledger::Occupant;
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::model::names::{NodeName, PoolName, Revision};
-use cilium_node_ipam::model::node::{Mode, Node, Settings};
+use cilium_node_ipam::model::node::Node;
 use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
 use cilium_node_ipam::model::plan::PoolPlan;
 use cilium_node_ipam::model::plan::{Verdict, Wait};
@@ -16,6 +16,8 @@ use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::plan;
+use cilium_node_ipam::publisher::crd::Crd;
+use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
@@ -27,8 +29,8 @@ const NOW: Now = Now { uptime: Duration::ZERO, wall: Timestamp::UNIX_EPOCH };
 
 fn empty_world() -> World {
     let mut gathering = Gathering::default();
-    let settings = Settings { families: [Family::V4].into(), infrastructure: Vec::new() };
-    gathering.set_mode(Mode::Active(settings));
+    let settings = Crd { families: [Family::V4].into(), infrastructure: Vec::new() };
+    gathering.set_mode(Mode::Active(Publisher::Crd(settings)));
     for kind in Kind::ALL {
         let (at_least, at_most) = (Revision(0), Revision(0));
         gathering.observe(Observation::Listed(Listing { kind, at_least, at_most, objects: Vec::new() }));
@@ -80,7 +82,7 @@ fn what_a_claim_covers_does_not_stand_beside_it_while_the_ciliumnode_is_away() {
     shows(&mut world, node(1));
     let mut standing = cilium_node("n", "cilium-node", Vec::new());
     standing.revision = Revision(3);
-    standing.pod_cidrs.push(block());
+    standing.crd.pod_cidrs.push(block());
     shows(&mut world, Object::CiliumNode(standing));
     let gone = Observation::Deleted { kind: Kind::CiliumNode, name: "n".to_owned(), revision: Revision(4) };
     world.observe(gone);
@@ -107,9 +109,9 @@ fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_does_not_stand_goes() {
         shows(&mut world, Object::Claim(of(whole, 3)));
         let mut seen = cilium_node("n", "cilium-node", Vec::new());
         seen.revision = Revision(4);
-        seen.pod_cidrs.push(standing);
-        seen.pool.insert_cidr(standing);
-        seen.used = Some(AddressSet::new());
+        seen.crd.pod_cidrs.push(standing);
+        seen.crd.pool.insert_cidr(standing);
+        seen.crd.used = Some(AddressSet::new());
         shows(&mut world, Object::CiliumNode(seen.clone()));
 
         assert_eq!(moves(&world), [format!("release {going} of node n (Unused)")]);

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cilium_node_ipam::model::names::{NodeName, Revision};
-use cilium_node_ipam::model::node::{Mode, Settings};
 use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
 use cilium_node_ipam::model::plan::{PoolPlan, Verdict};
 use cilium_node_ipam::model::request::{
@@ -15,6 +14,8 @@ use cilium_node_ipam::model::request::{
 };
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
+use cilium_node_ipam::publisher::crd::Crd;
+use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
@@ -69,7 +70,7 @@ pub(super) struct Replica {
     process: Process,
     feeds: BTreeMap<Kind, Feed>,
     pub(super) in_flight: Vec<Flight>,
-    settings: Settings,
+    settings: Crd,
     /// When the process began, on the clock of the simulation.
     born: Duration,
     /// How wrong its wall clock is.
@@ -79,7 +80,7 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    pub(super) fn new(settings: Settings, skew: SignedDuration) -> Self {
+    pub(super) fn new(settings: Crd, skew: SignedDuration) -> Self {
         let mut replica = Self {
             process: Process::Gathering(Gathering::default()),
             feeds: BTreeMap::new(),
@@ -96,7 +97,7 @@ impl Replica {
     /// The process ends and starts again from lists. Returns the requests that may still reach the server.
     pub(super) fn restart(&mut self, clock: Duration, revision: Revision) -> Vec<Write> {
         let mut gathering = Gathering::default();
-        gathering.set_mode(Mode::Active(self.settings.clone()));
+        gathering.set_mode(Mode::Active(Publisher::Crd(self.settings.clone())));
         self.process = Process::Gathering(gathering);
         self.feeds = Kind::ALL.into_iter().map(|kind| (kind, Feed::Asked(revision))).collect();
         // Nodes and CiliumNodes are listed after claims (safety rule 6).
@@ -219,7 +220,8 @@ impl Replica {
                     _ => None,
                 };
                 if let Some(patched) = patched {
-                    let is_served = world.cilium_node(&node).is_some_and(|seen| !seen.pod_cidrs.is_empty());
+                    let is_served =
+                        world.cilium_node(&node).is_some_and(|seen| !seen.crd.pod_cidrs.is_empty());
                     let last = self.patched.insert(patched.clone(), clock);
                     if is_served && last.is_some_and(|last| last + POLICY.min_write_interval > clock) {
                         return Err(format!("`{request}` comes too soon after the last one"));

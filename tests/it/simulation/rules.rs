@@ -11,6 +11,7 @@ use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::pool::{Pool, RangeState};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::publisher::carried_by_cilium_node;
 use kube_core::SelectorExt;
 
 use super::agent::Agent;
@@ -38,18 +39,18 @@ pub(super) fn safety(
     let mut addresses: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
     for seen in store.cilium_nodes() {
         let node = &seen.name;
-        for cidr in &seen.pod_cidrs {
+        for cidr in &seen.crd.pod_cidrs {
             if let Some((other, holder)) = cidrs.iter().find(|(other, _)| other.overlaps(*cidr)) {
                 return Err(format!("{cidr} of {node} overlaps {other} of {holder}"));
             }
             cidrs.insert(*cidr, node);
             has_claim(store, node, *cidr, excuses)?;
         }
-        for address in seen.pool.iter() {
+        for address in seen.crd.pool.iter() {
             if let Some(holder) = addresses.insert(address, node) {
                 return Err(format!("{address} is in the pools of {node} and {holder}"));
             }
-            let Some(cidr) = seen.pod_cidrs.iter().find(|cidr| cidr.contains(address)) else {
+            let Some(cidr) = seen.crd.pod_cidrs.iter().find(|cidr| cidr.contains(address)) else {
                 return Err(format!("{address} is in the pool of {node} and in none of its podCIDRs"));
             };
             if store.claim(*cidr).is_some_and(|claim| claim.node == *node && claim.withheld.contains(address))
@@ -103,15 +104,16 @@ pub(super) fn transition(
     let node = &after.name;
     for address in agent.into_iter().flat_map(|agent| &agent.held) {
         let is_claimed = store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
-        if before.pod_cidrs.is_empty() && is_claimed && !after.pool.contains(*address) {
+        if before.crd.pod_cidrs.is_empty() && is_claimed && !after.crd.pool.contains(*address) {
             return Err(format!("{node} gets a part of its blocks back, and a pod has {address} of another"));
         }
-        if before.pool.contains(*address) && !after.pool.contains(*address) {
+        if before.crd.pool.contains(*address) && !after.crd.pool.contains(*address) {
             return Err(format!("{address} was taken out of the pool of {node} while a pod has it"));
         }
     }
     for family in Family::ALL {
-        let primary = |seen: &CiliumNode| seen.pod_cidrs.iter().copied().find(|cidr| cidr.family() == family);
+        let primary =
+            |seen: &CiliumNode| seen.crd.pod_cidrs.iter().copied().find(|cidr| cidr.family() == family);
         if primary(before).is_some() && primary(before) != primary(after) {
             return Err(format!("the primary {family} block of {node} changed"));
         }
@@ -135,7 +137,7 @@ pub(super) fn settled(store: &Store, families: &BTreeSet<Family>, excuses: &Excu
         for family in families {
             needs.push(Need::of(store, node, seen, &claims, *family));
         }
-        if seen.pod_cidrs.is_empty() {
+        if seen.crd.pod_cidrs.is_empty() {
             if !needs.is_empty() && needs.iter().all(|need| need.reach >= MINIMUM) {
                 return Err(format!("{} could be served and is not", node.name));
             }
@@ -160,7 +162,7 @@ fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
 }
 
 fn is_published(seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
-    let standing: BTreeSet<Cidr> = seen.pod_cidrs.iter().copied().collect();
+    let standing: BTreeSet<Cidr> = seen.crd.pod_cidrs.iter().copied().collect();
     let claimed: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
     if standing != claimed {
         return Err(format!("{} has {standing:?} and claims {claimed:?}", seen.name));
@@ -169,8 +171,8 @@ fn is_published(seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
     for claim in claims {
         offered.extend_with(&claim.offered());
     }
-    if seen.pool != offered {
-        return Err(format!("{} has the pool {:?} and is offered {offered:?}", seen.name, seen.pool));
+    if seen.crd.pool != offered {
+        return Err(format!("{} has the pool {:?} and is offered {offered:?}", seen.name, seen.crd.pool));
     }
     Ok(())
 }
@@ -197,9 +199,9 @@ impl Need {
         let (mut capacity, mut used, mut kept) = (0, 0, 0);
         for address in claims.iter().flat_map(|claim| claim.offered().iter().collect::<Vec<_>>()) {
             capacity += 1;
-            if has(&seen.used, address) {
+            if has(&seen.crd.used, address) {
                 used += 1;
-            } else if seen.owners.contains_key(&address) {
+            } else if seen.crd.owners.contains_key(&address) {
                 kept += 1;
             }
         }
@@ -264,7 +266,9 @@ fn free_blocks(store: &Store, pool: &Pool, family: Family) -> Vec<u128> {
         .flat_map(|other| other.families.values().flat_map(|ranges| ranges.cidrs.keys().copied()))
         .collect();
     let mut taken: Vec<Cidr> = store.claims().map(|claim| claim.cidr).collect();
-    taken.extend(store.cilium_nodes().flat_map(|seen| seen.carried().cidrs().collect::<Vec<_>>()));
+    taken.extend(
+        store.cilium_nodes().flat_map(|seen| carried_by_cilium_node(seen).cidrs().collect::<Vec<_>>()),
+    );
     let own: AddressSet = store
         .nodes()
         .flat_map(|node| node.addresses.iter().map(|address| address.address))

@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 
+use cilium_node_ipam::model::carrier::CarrierChange;
 use cilium_node_ipam::model::claim::{Claim, ClaimState};
+use cilium_node_ipam::model::crd::CrdChange;
 use cilium_node_ipam::model::names::{NodeName, PoolName, Revision, Uid};
-use cilium_node_ipam::model::node::{CiliumNode, Node, ReleaseMark};
+use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::observation::{Kind, Object, Observation, PoolObject};
 use cilium_node_ipam::model::request::{
-    BumpVersion, ClaimChange, ClaimUpdate, NewClaim, PoolFinalizersWrite, PoolStatusWrite, ProbeStep,
-    Publication, UsageProbe,
+    BumpVersion, ClaimChange, ClaimUpdate, NewClaim, PoolFinalizersWrite, PoolStatusWrite, Publication,
+    UsageProbe,
 };
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::Cidr;
@@ -262,13 +264,7 @@ impl Store {
     pub(super) fn publish(&mut self, publication: &Publication) -> Result<CiliumNode, Conflict> {
         let found = self.carried_cilium_node(&publication.node, &publication.uid, publication.revision)?;
         let mut patched = found.clone();
-        patched.pod_cidrs.clone_from(&publication.pod_cidrs);
-        for (address, owner) in &publication.entries {
-            patched.pool.insert(*address);
-            if let Some(owner) = owner {
-                patched.owners.insert(*address, (*owner).to_owned());
-            }
-        }
+        apply(&publication.change, &mut patched);
         if patched != *found {
             patched.revision = self.put(Object::CiliumNode(patched.clone()));
         }
@@ -301,10 +297,7 @@ impl Store {
     pub(super) fn probe_usage(&mut self, probe: &UsageProbe) -> Result<CiliumNode, Conflict> {
         let found = self.carried_cilium_node(&probe.node, &probe.uid, probe.revision)?;
         let mut patched = found.clone();
-        match probe.step {
-            ProbeStep::Ask => drop(patched.marks.insert(UsageProbe::ADDRESS, ReleaseMark::Marked)),
-            ProbeStep::Clear => drop(patched.marks.remove(&UsageProbe::ADDRESS)),
-        }
+        apply(&probe.change, &mut patched);
         if patched != *found {
             patched.revision = self.put(Object::CiliumNode(patched.clone()));
         }
@@ -347,5 +340,30 @@ impl Store {
             patched.revision = self.put(Object::Pool(patched.clone()));
         }
         Ok(patched)
+    }
+}
+
+/// What a patch of a CiliumNode does to it.
+fn apply(change: &CarrierChange, patched: &mut CiliumNode) {
+    let CarrierChange::Crd(change) = change;
+    let fields = &mut patched.crd;
+    match change {
+        CrdChange::Blocks { pod_cidrs, entries } => {
+            fields.pod_cidrs.clone_from(pod_cidrs);
+            for (address, owner) in entries {
+                fields.pool.insert(*address);
+                if let Some(owner) = owner {
+                    fields.owners.insert(*address, (*owner).to_owned());
+                }
+            }
+        }
+        CrdChange::Marks(marks) => {
+            for (address, mark) in marks {
+                match mark {
+                    Some(mark) => drop(fields.marks.insert(*address, *mark)),
+                    None => drop(fields.marks.remove(address)),
+                }
+            }
+        }
     }
 }

@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use cilium_node_ipam::model::names::{NodeName, Revision};
-use cilium_node_ipam::model::node::{Mode, Settings};
 use cilium_node_ipam::model::observation::{Kind, Listing, Observation};
 use cilium_node_ipam::model::request::{Request, Write};
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::plan;
+use cilium_node_ipam::publisher::crd::Crd;
+use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::view::conditions;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
@@ -152,16 +153,16 @@ impl Cluster {
     /// Worlds that are told the same, each kind in its order but the kinds mixed differently, decide alike.
     pub(in crate::simulation) fn any_order_decides_alike(&self, turns: &[u8]) -> Result<(), String> {
         let settings =
-            Settings { families: self.setting.families.clone(), infrastructure: vec!["router", "health"] };
+            Crd { families: self.setting.families.clone(), infrastructure: vec!["router", "health"] };
         let straight = self.world_told(settings.clone(), &[0]);
         let mixed = self.world_told(settings, turns);
         same_worlds(&straight, &mixed).map_err(|what| format!("the order of news matters: {what}"))
     }
 
     /// A world that began with nothing and was told the history, one event of the kind whose turn it is.
-    fn world_told(&self, settings: Settings, turns: &[u8]) -> World {
+    fn world_told(&self, settings: Crd, turns: &[u8]) -> World {
         let mut gathering = Gathering::default();
-        gathering.set_mode(Mode::Active(settings));
+        gathering.set_mode(Mode::Active(Publisher::Crd(settings)));
         for kind in Kind::ALL {
             let nothing = Revision(0);
             gathering.observe(Observation::Listed(Listing {

@@ -1,10 +1,6 @@
-//! How many addresses a node needs: the two thresholds of a pool's `expand`, as a pure function of demand.
+//! How much of its addresses a node uses, and whether the two thresholds of a pool's `expand` ask for more.
 
 use crate::model::pool::Expand;
-
-/// What an agent needs before it can start, in each family: router, health, ingress and one pod
-/// (`docs/cilium.md`, Start of an agent).
-pub const MINIMUM_FOR_START: u128 = 4;
 
 /// Use of the addresses that a node has in one family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

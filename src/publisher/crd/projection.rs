@@ -4,11 +4,14 @@
 //! address leaves `pool` through the release handshake alone. Knows no policy: which claims may be published is
 //! decided in `crate::plan`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::in_handshake;
+use crate::model::carrier::CarrierChange;
 use crate::model::claim::Claim;
-use crate::model::node::{CiliumNode, FormerCarrier, Settings};
+use crate::model::crd::{CrdChange, CrdFields, FormerCrd};
+use crate::model::node::CiliumNode;
 use crate::model::request::Publication;
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
@@ -16,91 +19,94 @@ use crate::net::cidr::{Cidr, Family};
 
 /// What has to be added to `cilium_node` so that it shows every one of `claims`; `None` when it does.
 ///
-/// `before` is what the CiliumNode before this one showed, where this process saw it: then its agent has the addresses
+/// `former` is what the CiliumNode former this one showed, where this process saw it: then its agent has the addresses
 /// and the order of that one, and finds both again.
 ///
 /// `podCIDRs` keeps its order and grows at the end, because the first of each family is the primary one to the
 /// datapath. A family that had none gets its primary block now: its lowest addresses are kept for the agent's
 /// own use, so that these never land in a block that is to leave (`docs/cilium.md`, Owners).
 #[must_use]
-pub fn difference(
+pub(super) fn difference(
     cilium_node: &CiliumNode,
     claims: &[&Claim],
-    settings: &Settings,
-    before: Option<&FormerCarrier>,
+    infrastructure: &[&'static str],
+    former: Option<&FormerCrd>,
 ) -> Option<Publication> {
+    let fields = &cilium_node.crd;
     let mut ordered = claims.to_vec();
-    ordered.sort_by_key(|claim| publishing_order(claim, before));
+    ordered.sort_by_key(|claim| publishing_order(claim, former));
 
-    let standing: BTreeSet<Cidr> = cilium_node.pod_cidrs.iter().copied().collect();
     let added: Vec<Cidr> =
-        ordered.iter().map(|claim| claim.cidr).filter(|cidr| !standing.contains(cidr)).collect();
+        ordered.iter().map(|claim| claim.cidr).filter(|cidr| !fields.pod_cidrs.contains(cidr)).collect();
     let mut entries = BTreeMap::new();
     for claim in &ordered {
-        entries.extend(missing_entries(cilium_node, claim).iter().map(|address| (address, None)));
+        entries.extend(missing_entries(fields, claim).iter().map(|address| (address, None)));
     }
     if added.is_empty() && entries.is_empty() {
         return None;
     }
     for family in Family::ALL {
-        let has_primary = cilium_node.pod_cidrs.iter().any(|cidr| cidr.family() == family);
+        let has_primary = fields.pod_cidrs.iter().any(|cidr| cidr.family() == family);
         let primary = ordered.iter().find(|claim| claim.cidr.family() == family);
-        // A claim that was not made for this CiliumNode may have stood on one before, and its addresses be in use.
+        // A claim that was not made for this CiliumNode may have stood on one former, and its addresses be in use.
         if let (false, Some(primary)) = (has_primary, primary)
             && primary.created_for.as_ref() == Some(&cilium_node.uid)
-            && before.is_none()
+            && former.is_none()
         {
-            keep_for_infrastructure(primary.cidr, settings, &mut entries);
+            keep_for_infrastructure(primary.cidr, infrastructure, &mut entries);
         }
     }
-    for (address, owner) in before.iter().flat_map(|before| &before.owners) {
+    for (address, owner) in former.iter().flat_map(|former| &former.owners) {
         if let Some(entry) = entries.get_mut(address) {
-            *entry = settings.infrastructure.iter().copied().find(|kept_for| kept_for == owner);
+            *entry = infrastructure.iter().copied().find(|kept_for| kept_for == owner);
         }
     }
-    let mut pod_cidrs = cilium_node.pod_cidrs.clone();
+    let mut pod_cidrs = fields.pod_cidrs.clone();
     pod_cidrs.extend(&added);
+    let lacked_entries = |claim: &&&Claim| claim.cidr.entries_in(&entries).next().is_some();
+    let completed = ordered.iter().filter(lacked_entries).map(|claim| claim.cidr);
     Some(Publication {
         node: cilium_node.name.clone(),
         uid: cilium_node.uid.clone(),
         revision: cilium_node.revision,
-        pod_cidrs,
+        completed: completed.filter(|cidr| !added.contains(cidr)).collect(),
+        n_addresses: entries.len(),
         added,
-        entries,
+        change: CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries }),
     })
 }
 
 /// The order in which claims are appended: the oldest first, so that it can be found again from the objects when
 /// the CiliumNode has been lost.
-fn publishing_order(claim: &Claim, before: Option<&FormerCarrier>) -> (usize, Timestamp, Cidr) {
-    let place = before.and_then(|before| before.pod_cidrs.iter().position(|cidr| *cidr == claim.cidr));
+fn publishing_order(claim: &Claim, former: Option<&FormerCrd>) -> (usize, Timestamp, Cidr) {
+    let place = former.and_then(|former| former.pod_cidrs.iter().position(|cidr| *cidr == claim.cidr));
     (place.unwrap_or(usize::MAX), claim.created, claim.cidr)
 }
 
 /// Addresses that the claim offers and the pool lacks. One in a release handshake is left alone: as long as its
 /// entry stands the agent would not hand it out anyway (`docs/cilium.md`, Release handshake).
-fn missing_entries(cilium_node: &CiliumNode, claim: &Claim) -> AddressSet {
+fn missing_entries(fields: &CrdFields, claim: &Claim) -> AddressSet {
     let mut missing = claim.offered();
-    for (first, last) in cilium_node.pool.runs_within(claim.cidr.first(), claim.cidr.last()) {
+    for (first, last) in fields.pool.runs_within(claim.cidr.first(), claim.cidr.last()) {
         missing.remove_run(first, last);
     }
-    for address in cilium_node.in_handshake(claim.cidr) {
+    for address in in_handshake(fields, claim.cidr) {
         missing.remove(address);
     }
     missing
 }
 
 /// Gives the lowest new entries of the primary block an owner each. Only entries that are written now are kept: an
-/// address that stood in the pool before may be in use, and the agent gives an owned address to its owner without
+/// address that stood in the pool former may be in use, and the agent gives an owned address to its owner without
 /// looking.
 fn keep_for_infrastructure(
     primary: Cidr,
-    settings: &Settings,
+    infrastructure: &[&'static str],
     entries: &mut BTreeMap<IpAddr, Option<&'static str>>,
 ) {
     let within = primary.entries_in(entries).map(|(address, _)| *address);
-    let lowest: Vec<IpAddr> = within.take(settings.infrastructure.len()).collect();
-    for (address, kept_for) in lowest.into_iter().zip(&settings.infrastructure) {
+    let lowest: Vec<IpAddr> = within.take(infrastructure.len()).collect();
+    for (address, kept_for) in lowest.into_iter().zip(infrastructure) {
         entries.insert(address, Some(kept_for));
     }
 }
@@ -137,12 +143,11 @@ mod tests {
             revision: Revision(7),
             deleting: false,
             addresses: Vec::new(),
-            pod_cidrs: pod_cidrs.iter().map(|text| text.parse().unwrap()).collect(),
-            pool: pool.iter().map(|text| text.parse::<IpAddr>().unwrap()).collect(),
-            owners: BTreeMap::new(),
-            min_allocate: 0,
-            used: None,
-            marks: BTreeMap::new(),
+            crd: CrdFields {
+                pod_cidrs: pod_cidrs.iter().map(|text| text.parse().unwrap()).collect(),
+                pool: pool.iter().map(|text| text.parse::<IpAddr>().unwrap()).collect(),
+                ..CrdFields::default()
+            },
             malformed: Vec::new(),
         }
     }
@@ -151,26 +156,24 @@ mod tests {
         check_after(None, cilium_node, claims, expected);
     }
 
-    fn check_after(
-        before: Option<&FormerCarrier>,
-        cilium_node: &CiliumNode,
-        claims: &[Claim],
-        expected: &str,
-    ) {
-        let settings = Settings { families: Family::ALL.into(), infrastructure: vec!["router", "health"] };
+    fn check_after(before: Option<&FormerCrd>, cilium_node: &CiliumNode, claims: &[Claim], expected: &str) {
         let claims: Vec<&Claim> = claims.iter().collect();
-        let shown =
-            difference(cilium_node, &claims, &settings, before).map_or("nothing".to_owned(), |publication| {
-                let cidrs: Vec<String> = publication.pod_cidrs.iter().map(ToString::to_string).collect();
-                let entries: Vec<String> = publication
-                    .entries
+        let shown = difference(cilium_node, &claims, &["router", "health"], before).map_or(
+            "nothing".to_owned(),
+            |publication| {
+                let CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries }) = publication.change else {
+                    unreachable!()
+                };
+                let cidrs: Vec<String> = pod_cidrs.iter().map(ToString::to_string).collect();
+                let entries: Vec<String> = entries
                     .iter()
                     .map(|(address, owner)| {
                         owner.map_or(address.to_string(), |owner| format!("{address}={owner}"))
                     })
                     .collect();
                 format!("{} | {}", cidrs.join(" "), entries.join(" "))
-            });
+            },
+        );
         assert_eq!(shown, expected);
     }
 
@@ -221,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_ciliumnode_made_again_shows_what_the_one_before_did() {
-        let before = FormerCarrier {
+        let before = FormerCrd {
             pod_cidrs: vec!["10.0.0.4/30".parse().unwrap(), "10.0.0.0/30".parse().unwrap()],
             owners: [("10.0.0.6".parse().unwrap(), "router".to_owned())].into(),
         };

@@ -1,0 +1,104 @@
+//! The object that carries a node's blocks, whatever Cilium's mode, and what a write changes on it.
+//!
+//! What its contents mean is the business of `publisher`; what they look like as JSON is that of `wire`.
+
+use super::crd::{CrdChange, FormerCrd};
+use super::names::{NodeName, Revision, Uid};
+use super::node::{CiliumNode, Malformed, Node};
+use super::observation::Kind;
+use crate::net::cidr::Cidr;
+
+/// The object that carries a node's blocks, in the version that is known.
+#[derive(Debug, Clone, Copy)]
+pub enum Carrier<'a> {
+    /// A CiliumNode.
+    CiliumNode(&'a CiliumNode),
+    /// The Node itself.
+    Node(&'a Node),
+}
+
+impl<'a> Carrier<'a> {
+    /// Its kind.
+    #[must_use]
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::CiliumNode(_) => Kind::CiliumNode,
+            Self::Node(_) => Kind::Node,
+        }
+    }
+
+    /// Its name, which is that of the node.
+    #[must_use]
+    pub fn name(self) -> &'a NodeName {
+        match self {
+            Self::CiliumNode(cilium_node) => &cilium_node.name,
+            Self::Node(node) => &node.name,
+        }
+    }
+
+    /// Its uid: one that is recreated under the same name is another.
+    #[must_use]
+    pub fn uid(self) -> &'a Uid {
+        match self {
+            Self::CiliumNode(cilium_node) => &cilium_node.uid,
+            Self::Node(node) => &node.uid,
+        }
+    }
+
+    /// Whether it is a CiliumNode that somebody deletes: what is written on it now goes with it. A Node that is being
+    /// deleted is written on, because it keeps everything until it is gone.
+    #[must_use]
+    pub fn is_going(self) -> bool {
+        match self {
+            Self::CiliumNode(cilium_node) => cilium_node.deleting,
+            Self::Node(_) => false,
+        }
+    }
+
+    /// The texts in it that could not be read.
+    #[must_use]
+    pub fn malformed(self) -> &'a [Malformed] {
+        match self {
+            Self::CiliumNode(cilium_node) => &cilium_node.malformed,
+            Self::Node(_) => &[],
+        }
+    }
+
+    /// The version that is known. Every write carries it.
+    #[must_use]
+    pub fn revision(self) -> Revision {
+        match self {
+            Self::CiliumNode(cilium_node) => cilium_node.revision,
+            Self::Node(node) => node.revision,
+        }
+    }
+}
+
+/// What is remembered of a carrier that is gone, for the one after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FormerCarrier {
+    /// A CiliumNode of the crd mode.
+    Crd(FormerCrd),
+}
+
+/// What a write changes on a carrier, in the terms of one mode. Made by `publisher`, written by `wire`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CarrierChange {
+    /// In the crd mode.
+    Crd(CrdChange),
+    /// In the made-up mode of the unit tests: the block as the value of a label of the Node.
+    #[cfg(test)]
+    MadeUp(Cidr),
+}
+
+impl CarrierChange {
+    /// Whether a CiliumNode shows what this was to bring about, where it added the blocks `added`.
+    #[must_use]
+    pub fn is_shown_by(&self, cilium_node: &CiliumNode, added: &[Cidr]) -> bool {
+        match self {
+            Self::Crd(change) => change.is_shown_by(&cilium_node.crd, added),
+            #[cfg(test)]
+            Self::MadeUp(_) => false,
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! `ipam: crd`: blocks are carried by a CiliumNode as `spec.ipam.podCIDRs` and, address by address, as
+//! `spec.ipam.pool`; an address leaves by a handshake with the agent.
+
+#![allow(
+    clippy::unused_self,
+    reason = "every mode has the same methods, and not every mode needs all it is given"
+)]
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::demand::Demand;
+use super::{Absence, Holding, Phase, ProbeState, Removal};
+use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
+use crate::model::claim::Claim;
+use crate::model::crd::{CrdChange, CrdFields, FormerCrd, ReleaseMark};
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::names::Revision;
+use crate::model::node::CiliumNode;
+use crate::model::observation::Kind;
+use crate::model::pool::Pool;
+use crate::model::request::{BumpVersion, ProbeStep, Publication, Read, Request, UsageProbe, Write};
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+
+mod projection;
+
+/// What an agent needs before it can start, in each family: router, health, ingress and one pod
+/// (`docs/cilium.md`, Start of an agent).
+const MINIMUM_FOR_START: u128 = 4;
+
+/// The address that a usage probe marks: one that is in no pool (`docs/cilium.md`, Ping).
+pub const PROBE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// The crd mode, with what `cilium-config` says of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Crd {
+    /// The families that the agents run.
+    pub families: BTreeSet<Family>,
+    /// The owners under which an agent takes addresses for itself, in the order in which they are pinned.
+    pub infrastructure: Vec<&'static str>,
+}
+
+impl fmt::Display for Crd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "crd, with addresses kept for {}", self.infrastructure.join(", "))
+    }
+}
+
+/// The fields of a carrier; `None` where it is no CiliumNode, which this mode never uses.
+fn fields(carrier: Carrier<'_>) -> Option<&CrdFields> {
+    cilium_node(carrier).map(|cilium_node| &cilium_node.crd)
+}
+
+fn cilium_node(carrier: Carrier<'_>) -> Option<&CiliumNode> {
+    match carrier {
+        Carrier::CiliumNode(cilium_node) => Some(cilium_node),
+        Carrier::Node(_) => None,
+    }
+}
+
+impl Crd {
+    pub(super) fn carrier_kind(&self) -> Kind {
+        Kind::CiliumNode
+    }
+
+    pub(super) fn families(&self) -> &BTreeSet<Family> {
+        &self.families
+    }
+
+    pub(super) fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+        fields(carrier).is_some_and(|fields| fields.pod_cidrs.contains(&cidr))
+    }
+
+    pub(super) fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
+        let Some(fields) = fields(carrier) else {
+            return AddressSet::new();
+        };
+        let mut offered: AddressSet =
+            fields.pod_cidrs.iter().copied().filter(|listed| listed.overlaps(cidr)).collect();
+        for (first, last) in fields.pool.runs_within(cidr.first(), cidr.last()) {
+            offered.insert_run(first, last);
+        }
+        offered
+    }
+
+    pub(super) fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
+        fields(carrier).map_or(0, |fields| fields.pool.count_in(cidr))
+    }
+
+    pub(super) fn n_used_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
+        let used = fields(carrier).and_then(|fields| fields.used.as_ref());
+        used.map_or(0, |used| used.count_in(cidr))
+    }
+
+    pub(super) fn used_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
+        let used = fields(carrier).and_then(|fields| fields.used.as_ref());
+        let mut within = AddressSet::new();
+        for (first, last) in used.into_iter().flat_map(|used| used.runs_within(cidr.first(), cidr.last())) {
+            within.insert_run(first, last);
+        }
+        within
+    }
+
+    pub(super) fn blocks(&self, carrier: Carrier<'_>) -> Vec<(Cidr, AddressSet)> {
+        let Some(fields) = fields(carrier) else {
+            return Vec::new();
+        };
+        let offered = fields.pod_cidrs.iter().filter(|cidr| fields.pool.intersects(**cidr));
+        offered
+            .map(|cidr| {
+                let mut withheld = AddressSet::from_iter([*cidr]);
+                for (first, last) in fields.pool.runs_within(cidr.first(), cidr.last()) {
+                    withheld.remove_run(first, last);
+                }
+                (*cidr, withheld)
+            })
+            .collect()
+    }
+
+    pub(super) fn minimum_for_start(&self, _: Family) -> u128 {
+        MINIMUM_FOR_START
+    }
+
+    pub(super) fn demand<'a>(
+        &self,
+        carrier: Carrier<'_>,
+        family: Family,
+        blocks: impl Iterator<Item = &'a Claim>,
+    ) -> Demand {
+        let mut demand = Demand::default();
+        let Some(fields) = fields(carrier) else {
+            return demand;
+        };
+        let mut kept = 0;
+        let is_used = |address| fields.used.as_ref().is_some_and(|used| used.contains(address));
+        for claim in blocks {
+            demand = demand.grown_by(claim.offered_count());
+            if let Some(used) = &fields.used {
+                demand.used = demand.used.saturating_add(used.count_in(claim.cidr));
+            }
+            let owned = claim.cidr.entries_in(&fields.owners);
+            kept += owned.filter(|(address, _)| !is_used(**address)).count();
+            kept += in_handshake(fields, claim.cidr)
+                .filter(|address| !is_used(*address) && !fields.owners.contains_key(address))
+                .count();
+        }
+        let has_primary = fields.pod_cidrs.iter().any(|cidr| cidr.family() == family);
+        if !has_primary {
+            // They will be kept in the primary block, as soon as there is one.
+            kept += self.infrastructure.len();
+        }
+        demand.unavailable = kept as u128;
+        demand
+    }
+
+    pub(super) fn is_enough(&self, family: Family, holding: Holding, first: &Pool) -> bool {
+        let enough_to_start = holding.demand.capacity >= self.minimum_for_start(family)
+            && (holding.phase == Phase::Served || holding.n_blocks >= first.per_node.initial_blocks as usize);
+        enough_to_start && holding.demand.is_met(first.expand)
+    }
+
+    pub(super) fn publication(
+        &self,
+        carrier: Carrier<'_>,
+        claims: &[&Claim],
+        former: Option<&FormerCarrier>,
+    ) -> Option<Publication> {
+        let former = former.map(|FormerCarrier::Crd(former)| former);
+        projection::difference(cilium_node(carrier)?, claims, &self.infrastructure, former)
+    }
+
+    /// Claims and CiliumNodes share one store, so their revisions compare.
+    pub(super) fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
+        known_at >= carrier.revision()
+    }
+
+    pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
+        let Removal { claim, carrier, is_carried, absent_as_of } = removal;
+        match carrier {
+            None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
+            Some(_) if is_carried => Absence::NotYet,
+            Some(carrier) if carrier.revision() > claim.revision => Absence::Proven,
+            None => Absence::Provable(Read::CiliumNode(claim.node.clone()).into()),
+            Some(carrier) => {
+                self.later_version(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
+            }
+        }
+    }
+
+    /// A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers).
+    pub(super) fn later_version(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
+        let is_asked = fields(carrier)?.marks.values().any(|mark| *mark == ReleaseMark::Marked);
+        (!is_asked).then(|| {
+            let bump = BumpVersion {
+                node: carrier.name().clone(),
+                uid: carrier.uid().clone(),
+                revision: carrier.revision(),
+                later_than,
+            };
+            Write::BumpVersion(bump).into()
+        })
+    }
+
+    pub(super) fn use_is_known(&self, carrier: Carrier<'_>) -> bool {
+        fields(carrier).is_some_and(|fields| fields.used.is_some())
+    }
+
+    /// The question is a release mark on an address that is in no pool: the agent refuses it and writes its whole use
+    /// in the same update (`docs/cilium.md`, Ping).
+    pub(super) fn probe(&self, carrier: Carrier<'_>) -> ProbeState {
+        let Some(fields) = fields(carrier) else {
+            return ProbeState::None;
+        };
+        let probe = |step, mark| UsageProbe {
+            node: carrier.name().clone(),
+            uid: carrier.uid().clone(),
+            revision: carrier.revision(),
+            step,
+            change: CarrierChange::Crd(CrdChange::Marks([(PROBE_ADDRESS, mark)].into())),
+        };
+        match fields.marks.get(&PROBE_ADDRESS) {
+            None => ProbeState::Askable(probe(ProbeStep::Ask, Some(ReleaseMark::Marked))),
+            Some(ReleaseMark::DoNotRelease) => ProbeState::Answered(probe(ProbeStep::Clear, None)),
+            Some(_) => ProbeState::Asked,
+        }
+    }
+
+    /// A `min-allocate` above what is offered hangs the next start of the agent. It is not ours to change
+    /// (`docs/cilium.md`, Start of an agent).
+    pub(super) fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
+        let fields = fields(carrier)?;
+        let (offered, minimum) = (fields.pool.len(), fields.min_allocate);
+        (u128::from(minimum) > offered).then(|| {
+            Finding::new(
+                FindingKind::MinAllocate,
+                Kind::CiliumNode,
+                carrier.name().as_str(),
+                format!("spec.ipam.min-allocate is {minimum}, and the pool has {offered} addresses: the agent will not start again"),
+            )
+        })
+    }
+}
+
+/// Every address that is there in any way.
+pub(super) fn carried(fields: &CrdFields) -> AddressSet {
+    let mut carried: AddressSet = fields.pod_cidrs.iter().copied().collect();
+    carried.extend_with(&fields.pool);
+    // A mark on an address that is no node's, as that of a probe is, takes nothing.
+    for address in fields.marks.keys().filter(|address| !address.is_unspecified()) {
+        carried.insert(*address);
+    }
+    if let Some(used) = &fields.used {
+        carried.extend_with(used);
+    }
+    carried
+}
+
+/// What is kept of the fields of a CiliumNode that is gone.
+pub(super) fn remember(gone: CrdFields) -> Option<FormerCrd> {
+    (!gone.pod_cidrs.is_empty()).then_some(FormerCrd { pod_cidrs: gone.pod_cidrs, owners: gone.owners })
+}
+
+/// The addresses of `cidr` that the agent hands to nobody because they are in a release handshake.
+fn in_handshake(fields: &CrdFields, cidr: Cidr) -> impl Iterator<Item = IpAddr> + '_ {
+    cidr.entries_in(&fields.marks)
+        .filter(|(_, mark)| **mark != ReleaseMark::DoNotRelease)
+        .map(|(address, _)| *address)
+}

@@ -1,0 +1,156 @@
+//! A mode that does not exist, for the unit tests: it shows that the seam fits another one than crd.
+//!
+//! One block per family, for the life of the node, as the value of a label of the Node. Its agent takes the block off
+//! by removing the label; we never do. The Node may live in another store than the claims, so its uid is the proof, and
+//! no revision.
+
+#![allow(
+    clippy::unused_self,
+    reason = "every mode has the same methods, and not every mode needs all it is given"
+)]
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::demand::Demand;
+use super::{Absence, Holding, ProbeState, Removal};
+use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
+use crate::model::claim::Claim;
+use crate::model::finding::Finding;
+use crate::model::names::Revision;
+use crate::model::node::Node;
+use crate::model::observation::Kind;
+use crate::model::pool::Pool;
+use crate::model::request::{Publication, Read, Request};
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+
+/// The label.
+pub(crate) const LABEL: &str = "made-up";
+
+/// The made-up mode.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MadeUp {
+    pub(crate) families: BTreeSet<Family>,
+}
+
+impl fmt::Display for MadeUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("made up")
+    }
+}
+
+fn block(node: &Node) -> Option<Cidr> {
+    node.labels.get(LABEL)?.parse().ok()
+}
+
+fn block_of(carrier: Carrier<'_>) -> Option<Cidr> {
+    match carrier {
+        Carrier::Node(node) => block(node),
+        Carrier::CiliumNode(_) => None,
+    }
+}
+
+/// What a Node carries.
+pub(super) fn carried(node: &Node) -> AddressSet {
+    block(node).into_iter().collect()
+}
+
+impl MadeUp {
+    pub(super) fn carrier_kind(&self) -> Kind {
+        Kind::Node
+    }
+
+    pub(super) fn families(&self) -> &BTreeSet<Family> {
+        &self.families
+    }
+
+    pub(super) fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+        block_of(carrier) == Some(cidr)
+    }
+
+    pub(super) fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
+        block_of(carrier).filter(|block| block.overlaps(cidr)).into_iter().collect()
+    }
+
+    pub(super) fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
+        self.offered_in(carrier, cidr).count_in(cidr)
+    }
+
+    pub(super) fn used_in(&self, _: Carrier<'_>, _: Cidr) -> AddressSet {
+        AddressSet::new()
+    }
+
+    pub(super) fn n_used_in(&self, _: Carrier<'_>, _: Cidr) -> u128 {
+        0
+    }
+
+    pub(super) fn blocks(&self, carrier: Carrier<'_>) -> Vec<(Cidr, AddressSet)> {
+        block_of(carrier).into_iter().map(|block| (block, AddressSet::new())).collect()
+    }
+
+    pub(super) fn minimum_for_start(&self, _: Family) -> u128 {
+        1
+    }
+
+    pub(super) fn demand<'a>(
+        &self,
+        _: Carrier<'_>,
+        _: Family,
+        blocks: impl Iterator<Item = &'a Claim>,
+    ) -> Demand {
+        blocks.fold(Demand::default(), |demand, claim| demand.grown_by(claim.offered_count()))
+    }
+
+    pub(super) fn is_enough(&self, _: Family, holding: Holding, _: &Pool) -> bool {
+        holding.n_blocks >= 1
+    }
+
+    pub(super) fn publication(
+        &self,
+        carrier: Carrier<'_>,
+        claims: &[&Claim],
+        _: Option<&FormerCarrier>,
+    ) -> Option<Publication> {
+        let claim = claims.first().filter(|_| block_of(carrier).is_none())?;
+        Some(Publication {
+            node: carrier.name().clone(),
+            uid: carrier.uid().clone(),
+            revision: carrier.revision(),
+            added: vec![claim.cidr],
+            completed: Vec::new(),
+            n_addresses: 0,
+            change: CarrierChange::MadeUp(claim.cidr),
+        })
+    }
+
+    pub(super) fn is_fresh(&self, _: Revision, _: Carrier<'_>) -> bool {
+        true
+    }
+
+    pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
+        match removal.carrier {
+            Some(carrier) if *carrier.uid() == removal.claim.node_uid && removal.is_carried => {
+                Absence::NotYet
+            }
+            Some(_) => Absence::Proven,
+            None => Absence::Provable(Read::Node(removal.claim.node.clone(), removal.claim.revision).into()),
+        }
+    }
+
+    pub(super) fn later_version(&self, _: Carrier<'_>, _: Revision) -> Option<Request> {
+        None
+    }
+
+    pub(super) fn use_is_known(&self, _: Carrier<'_>) -> bool {
+        true
+    }
+
+    pub(super) fn probe(&self, _: Carrier<'_>) -> ProbeState {
+        ProbeState::None
+    }
+
+    pub(super) fn finding(&self, _: Carrier<'_>) -> Option<Finding> {
+        None
+    }
+}
