@@ -9,10 +9,13 @@ use anyhow::{Context as _, Result, ensure};
 /// The fewest names that are looked for in all documents; fewer would mean that the reading of them is broken.
 const FEWEST: usize = 100;
 
+/// The documents outside of `docs`, all of which are looked at too.
+const DOCUMENTS: [&str; 3] = ["README.md", "tests/controlplane/README.md", "tests/agent/v1.20/README.md"];
+
 #[test]
 fn what_the_documents_name_is_there() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut documents = vec![root.join("README.md"), root.join("tests/controlplane/README.md")];
+    let mut documents: Vec<PathBuf> = DOCUMENTS.iter().map(|path| root.join(path)).collect();
     for directory in ["docs", "docs/decisions"] {
         for entry in fs::read_dir(root.join(directory))? {
             let path = entry?.path();
@@ -35,6 +38,29 @@ fn what_the_documents_name_is_there() -> Result<()> {
     ensure!(missing.is_empty(), "{missing:#?}");
     ensure!(n_names >= FEWEST, "only {n_names} names");
     Ok(())
+}
+
+/// Each rule that the page of invariants states has a section in its appendix, under the same name, that says what keeps
+/// it and what tests it.
+#[test]
+fn every_invariant_has_code_and_tests_in_the_appendix() {
+    let rules: Vec<String> = include_str!("../../docs/invariants.md").lines().filter_map(rule).collect();
+    assert_eq!(rules.len(), 8, "{rules:#?}");
+    let appendix = include_str!("../../docs/invariants-appendix.md");
+    for rule in rules {
+        let section = appendix.split("\n## ").find(|section| section.lines().next() == Some(&rule));
+        let section = section.unwrap_or_else(|| panic!("the appendix has no section {rule:?}"));
+        assert!(section.contains("\n| kept by | |\n|---|---|\n| `"), "{rule}: no code");
+        assert!(section.contains("\nTests: `"), "{rule}: no tests");
+    }
+}
+
+/// The heading that the appendix has for a rule which begins in this line.
+fn rule(line: &str) -> Option<String> {
+    let (number, rest) = line.split_once(". **")?;
+    let name = rest.strip_suffix(".**")?;
+    let (first, others) = name.split_at_checked(1)?;
+    Some(format!("Rule {number}: {}{others}", first.to_lowercase()))
 }
 
 /// Every `file::name` in a line, and every `::name` that follows one with its file.
