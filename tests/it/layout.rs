@@ -1,5 +1,5 @@
-//! The layout of the crate: its rooms are floors, the files of a room import each other in one direction, and what decides
-//! is pure.
+//! The layout of the crate: its rooms are floors, the files of a room import each other in one direction, what decides is
+//! pure, and what is true of one mode of Cilium only is behind its seam.
 //!
 //! Reads the sources with `syn`. It needs no control plane.
 
@@ -12,6 +12,7 @@ mod purity;
 mod reading;
 mod rooms;
 mod scope;
+mod seam;
 mod source;
 mod tokens;
 
@@ -65,4 +66,9 @@ fn the_files_of_a_room_import_each_other_in_one_direction() {
 #[test]
 fn what_decides_is_pure() {
     assert_none(&purity::offences(Sources::of_this_crate()));
+}
+
+#[test]
+fn words_of_one_mode_are_named_behind_the_seam() {
+    assert_none(&seam::words_outside(Sources::of_this_crate(), &seam::NOT_YET));
 }

@@ -63,7 +63,7 @@ pub(super) fn read(file: &str, module: &ModulePath, is_test: bool, text: &str) -
     reader.visit_file(&syntax);
     let Reader { names, declared, scopes, tests, .. } = reader;
     let within_tests = |at: LineColumn| tests.iter().any(|test| test.contains(&at));
-    let words = words(tokens);
+    let words = words(tokens, &within_tests);
     let names = names.into_iter().map(|(at, name)| Name { in_test: within_tests(at), ..name }).collect();
     let declared =
         declared.into_iter().map(|(at, path)| Declared { path, is_test: within_tests(at) }).collect();

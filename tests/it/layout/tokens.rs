@@ -1,6 +1,6 @@
 //! Words that are no syntax yet: those of a whole file, and the paths among the arguments of a macro or an attribute.
 
-use proc_macro2::{Delimiter, Ident, Spacing, Span, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Ident, LineColumn, Spacing, Span, TokenStream, TokenTree};
 
 /// A word of a source: an identifier or a keyword.
 #[derive(Debug)]
@@ -9,21 +9,23 @@ pub(super) struct Word {
     pub(super) text: String,
     /// Whether `::` is before it.
     pub(super) is_in_path: bool,
+    pub(super) in_test: bool,
 }
 
-/// Every word of a source, in order.
-pub(super) fn words(tokens: TokenStream) -> Vec<Word> {
+/// Every word of a source, in order; `within_tests` tells which places are compiled for tests only.
+pub(super) fn words(tokens: TokenStream, within_tests: &dyn Fn(LineColumn) -> bool) -> Vec<Word> {
     let trees: Vec<TokenTree> = tokens.into_iter().collect();
     let mut found = Vec::new();
     for (at, tree) in trees.iter().enumerate() {
         match tree {
-            TokenTree::Group(group) => found.extend(words(group.stream())),
+            TokenTree::Group(group) => found.extend(words(group.stream(), within_tests)),
             TokenTree::Ident(ident) => {
                 let start = ident.span().start();
                 found.push(Word {
                     line: start.line,
                     text: word(ident),
                     is_in_path: is_behind_colons(&trees, at),
+                    in_test: within_tests(start),
                 });
             }
             TokenTree::Punct(_) | TokenTree::Literal(_) => {}
