@@ -25,7 +25,7 @@ const UNREADABLE: u8 = 2;
 /// Reads YAML or JSON, with several documents or a List in one file. Documents of other API groups are skipped. One
 /// line is printed for each finding, such as
 ///
-/// pools.yaml:2 NodeIPPool/beijing: spec.ipv4.cidrs[0].cidr: "10.0.0.5/24": must be written masked
+/// `pools.yaml:2 NodeIPPool/beijing: spec.ipv4.cidrs[0].cidr: "10.0.0.5/24": must be written masked`
 ///
 /// which is the file, the number of the document in it, the object, the field, the value found there, and the rule
 /// that it breaks.

@@ -208,7 +208,7 @@ impl Ledger {
         self.pools.get(pool)?.free_blocks.get(&family)
     }
 
-    /// How many blocks a pool has in a family; `None` as for [`Self::space`].
+    /// How many blocks a pool has in a family; `None` as for [`Self::free_blocks`].
     #[must_use]
     pub fn counts(&self, pool: &PoolName, family: Family) -> Option<Counts> {
         self.free_blocks(pool, family)

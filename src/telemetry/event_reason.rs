@@ -95,7 +95,7 @@ impl EventReason {
 pub enum EventFate {
     /// The API server has it.
     Created,
-    /// One of the same reason on the same object was created less than [`INTERVAL`] ago.
+    /// One of the same reason on the same object was created less than five minutes ago.
     HeldBack,
     /// Too many waited.
     Dropped,

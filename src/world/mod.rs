@@ -1,8 +1,9 @@
 //! The model of the cluster: all four kinds, what is taken, and what is on its way.
 //!
-//! Pure. It is told what watches, lists and answers show ([`observe::Observation`], [`write::Outcome`]) and what has
-//! been decided ([`World::begin`]); it decides nothing itself. It cannot be made from less than a list of each kind
-//! ([`gather::Gathering`]), so nothing is decided before everything that stands is taken (safety rule 6).
+//! Pure. It is told what watches, lists and answers show ([`Observation`](crate::model::observation::Observation),
+//! [`Outcome`](crate::model::request::Outcome)) and what has been decided ([`World::begin`]); it decides nothing itself.
+//! It cannot be made from less than a list of each kind ([`gather::Gathering`]), so nothing is decided before everything
+//! that stands is taken (safety rule 6).
 //!
 //! Ownership is looked up by CIDR and claim, never through the labels that a node has at the moment.
 
