@@ -27,7 +27,7 @@ help: ## Say what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
-check: format clippy unit ## What every commit must pass, in minutes: format, clippy, and the tests that need no server
+check: format clippy doc unit ## What every commit must pass, in minutes: format, clippy, rustdoc, and the tests that need no server
 
 .PHONY: test
 test: check deny tools test-go test-it static ## Everything that must hold, on a real API server and with Cilium's own agent
@@ -45,9 +45,16 @@ format:
 clippy:
 	cargo clippy --locked --all-targets -- --deny warnings
 
+.PHONY: doc
+doc: ## Write the documentation of the code, private items included, to target/doc; a broken link fails
+	@# Links to private items resolve, because those are documented too.
+	RUSTDOCFLAGS='--deny warnings --allow rustdoc::private_intra_doc_links' \
+		cargo doc --locked --no-deps --document-private-items
+
 .PHONY: unit
 unit:
 	cargo test --locked --lib --bins
+	cargo test --locked --doc
 	cargo test --locked --test it -- $(SERVERLESS)
 
 .PHONY: test-it
