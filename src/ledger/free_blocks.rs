@@ -4,16 +4,15 @@
 //! invariant: the free blocks are usable ones, and every index is what the free blocks and the holders imply, so equal
 //! contents are equal values.
 //!
-//! A block is handled by its number, the position of its first address divided by its size; the buddy of block `n` is
-//! `n ^ 1`. Free blocks are kept as runs of numbers. All that the order of offers asks for is the lowest of each kind,
-//! and a run knows its kinds by its ends: it has a wholly free pair in it or not, and besides pairs at most two
-//! single blocks, an odd first and an even last. So three ordered sets of at most two entries a run answer every
-//! question by their first entry, whatever the size of the pool and however full it is.
+//! A block is handled by its number. Free blocks are kept as runs of numbers. All that the order of offers asks for is
+//! the lowest of each kind, and a run knows its kinds by its ends: it has a wholly free pair in it or not, and besides
+//! pairs at most two single blocks, an odd first and an even last. So three ordered sets of at most two entries a run
+//! answer every question by their first entry, whatever the size of the pool and however full it is.
 
 use std::collections::{BTreeSet, btree_set};
 
+use crate::ledger::block_numbers::{BlockNumber, BlockNumbers, BlockRun};
 use crate::ledger::grid::Grid;
-use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
 /// The free blocks of one pool in one family.
@@ -21,18 +20,18 @@ use crate::net::cidr::Cidr;
 pub struct FreeBlocks {
     grid: Grid,
     /// Numbers of the free blocks.
-    free: AddressSet,
+    free: BlockNumbers,
     n_free: u128,
     /// Numbers of the blocks that a claim holds, where they or their buddies are the pool's own.
-    holders: BTreeSet<u128>,
+    holders: BTreeSet<BlockNumber>,
     /// How many of them are the pool's own, but no longer usable.
     n_held_unusable: u128,
     /// First numbers of the free runs that have a wholly free pair in them.
-    pair_runs: BTreeSet<u128>,
+    pair_runs: BTreeSet<BlockNumber>,
     /// Free blocks with a buddy that is neither free nor held by a claim.
-    unpaired: BTreeSet<u128>,
+    unpaired: BTreeSet<BlockNumber>,
     /// Free blocks with a buddy that a claim holds: that holder's next block.
-    reserved: BTreeSet<u128>,
+    reserved: BTreeSet<BlockNumber>,
 }
 
 impl FreeBlocks {
@@ -90,12 +89,12 @@ impl FreeBlocks {
     /// Whether every block that is free here is free in `other`, which must be of the same grid.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
-        self.free.runs().all(|(first, last)| other.free.run_around(first).is_some_and(|(_, end)| end >= last))
+        self.free.runs().all(|run| other.free.covers(run))
     }
 
     /// The free blocks in numeric order.
     pub fn iter(&self) -> impl Iterator<Item = Cidr> + '_ {
-        self.free.runs().flat_map(|(first, last)| first..=last).map(|number| self.grid.block(number))
+        self.free.iter().map(|number| self.grid.block(number))
     }
 
     /// The free blocks in the order in which a node with the blocks `mine` should be offered them, each once:
@@ -116,25 +115,19 @@ impl FreeBlocks {
 
     /// Makes every block that shares an address with `cidr` unfree. Returns how many index entries were looked at.
     pub fn occupy(&mut self, cidr: Cidr) -> u64 {
-        let (first, last) = self.grid.span(cidr);
-        let before: Vec<_> = self.free.runs_touching(first, last).collect();
+        let taken = self.grid.span(cidr);
+        let before: Vec<_> = self.free.runs_touching(taken).collect();
         for run in &before {
             self.unindex(*run);
-            self.n_free -= (run.1.min(last) - run.0.max(first)) + 1;
+            self.n_free -= run.intersection(taken).map_or(0, BlockRun::count);
         }
-        self.free.remove_run(first, last);
+        self.free.remove(taken);
         // Only the outermost runs reach beyond what was taken out.
+        let below = before.last().and_then(|run| run.part_below(taken.first));
+        let above = before.first().and_then(|run| run.part_above(taken.last));
         let mut n_after = 0;
-        if let Some((start, _)) = before.last()
-            && *start < first
-        {
-            self.index((*start, first - 1));
-            n_after += 1;
-        }
-        if let Some((_, end)) = before.first()
-            && *end > last
-        {
-            self.index((last + 1, *end));
+        for remainder in below.into_iter().chain(above) {
+            self.index(remainder);
             n_after += 1;
         }
         before.len() as u64 + n_after
@@ -143,16 +136,14 @@ impl FreeBlocks {
     /// Makes the usable blocks that share an address with `cidr` free, but for those that share one with any of
     /// `taken`. Returns how many index entries were looked at.
     pub fn vacate(&mut self, cidr: Cidr, taken: impl Iterator<Item = Cidr>) -> u64 {
-        let (first, last) = self.grid.span(cidr);
-        let mut freed = AddressSet::new();
+        let mut freed = BlockNumbers::new();
         let mut steps = 0;
-        for (start, end) in self.grid.usable().runs_within(first, last) {
-            freed.insert_run(start, end);
+        for run in self.grid.usable().runs_within(self.grid.span(cidr)) {
+            freed.insert(run);
             steps += 1;
         }
         for other in taken {
-            let (start, end) = self.grid.span(other);
-            freed.remove_run(start, end);
+            freed.remove(self.grid.span(other));
             steps += 1;
         }
         for run in freed.runs() {
@@ -166,8 +157,8 @@ impl FreeBlocks {
         let Some(number) = self.holder_number(cidr) else { return };
         if self.holders.insert(number) {
             self.n_held_unusable += u128::from(self.is_own_unusable(number));
-            if self.unpaired.remove(&(number ^ 1)) {
-                self.reserved.insert(number ^ 1);
+            if self.unpaired.remove(&number.buddy()) {
+                self.reserved.insert(number.buddy());
             }
         }
     }
@@ -177,51 +168,47 @@ impl FreeBlocks {
         let Some(number) = self.holder_number(cidr) else { return };
         if self.holders.remove(&number) {
             self.n_held_unusable -= u128::from(self.is_own_unusable(number));
-            if self.reserved.remove(&(number ^ 1)) {
-                self.unpaired.insert(number ^ 1);
+            if self.reserved.remove(&number.buddy()) {
+                self.unpaired.insert(number.buddy());
             }
         }
     }
 
-    fn is_free_number(&self, number: u128) -> bool {
-        self.free.run_around(number).is_some()
+    fn is_free_number(&self, number: BlockNumber) -> bool {
+        self.free.contains(number)
     }
 
     /// The number of a block that counts as a holder: it or its buddy is the pool's own.
-    fn holder_number(&self, cidr: Cidr) -> Option<u128> {
-        self.grid.number(cidr).filter(|number| self.grid.is_own(*number) || self.grid.is_own(*number ^ 1))
+    fn holder_number(&self, cidr: Cidr) -> Option<BlockNumber> {
+        self.grid.number(cidr).filter(|number| self.grid.is_own(*number) || self.grid.is_own(number.buddy()))
     }
 
     /// Whether the block is the pool's own, but not usable.
-    fn is_own_unusable(&self, number: u128) -> bool {
-        self.grid.is_own(number) && self.grid.usable().run_around(number).is_none()
+    fn is_own_unusable(&self, number: BlockNumber) -> bool {
+        self.grid.is_own(number) && !self.grid.usable().contains(number)
     }
 
     /// Makes all blocks of the run free.
-    fn insert_run(&mut self, (first, last): (u128, u128)) -> u64 {
-        let (from, to) = (first.saturating_sub(1), last.saturating_add(1));
-        let before: Vec<_> = self.free.runs_touching(from, to).collect();
-        self.n_free += last - first + 1;
-        for run in &before {
-            self.unindex(*run);
-            let (start, end) = (run.0.max(first), run.1.min(last));
-            if start <= end {
-                self.n_free -= end - start + 1;
-            }
+    fn insert_run(&mut self, run: BlockRun) -> u64 {
+        let before: Vec<_> = self.free.runs_touching(run.with_neighbours()).collect();
+        self.n_free += run.count();
+        let mut joined = run;
+        for other in &before {
+            self.unindex(*other);
+            self.n_free -= run.intersection(*other).map_or(0, BlockRun::count);
+            joined = BlockRun { first: joined.first.min(other.first), last: joined.last.max(other.last) };
         }
-        self.free.insert_run(first, last);
-        let start = before.last().map_or(first, |(start, _)| first.min(*start));
-        let end = before.first().map_or(last, |(_, end)| last.max(*end));
-        self.index((start, end));
+        self.free.insert(run);
+        self.index(joined);
         before.len() as u64 + 1
     }
 
-    fn index(&mut self, run: (u128, u128)) {
-        if first_pair(run).is_some() {
-            self.pair_runs.insert(run.0);
+    fn index(&mut self, run: BlockRun) {
+        if run.first_pair().is_some() {
+            self.pair_runs.insert(run.first);
         }
-        for single in singles(run) {
-            if self.holders.contains(&(single ^ 1)) {
+        for single in run.unpaired() {
+            if self.holders.contains(&single.buddy()) {
                 self.reserved.insert(single);
             } else {
                 self.unpaired.insert(single);
@@ -229,11 +216,11 @@ impl FreeBlocks {
         }
     }
 
-    fn unindex(&mut self, run: (u128, u128)) {
-        if first_pair(run).is_some() {
-            self.pair_runs.remove(&run.0);
+    fn unindex(&mut self, run: BlockRun) {
+        if run.first_pair().is_some() {
+            self.pair_runs.remove(&run.first);
         }
-        for single in singles(run) {
+        for single in run.unpaired() {
             if !self.unpaired.remove(&single) {
                 self.reserved.remove(&single);
             }
@@ -241,57 +228,44 @@ impl FreeBlocks {
     }
 }
 
-/// The lower block of the first pair that lies wholly in the run.
-fn first_pair((first, last): (u128, u128)) -> Option<u128> {
-    first.checked_add(first & 1).filter(|lower| *lower | 1 <= last)
-}
-
-/// The blocks of the run whose buddies are not in it.
-fn singles((first, last): (u128, u128)) -> impl Iterator<Item = u128> {
-    let odd_first = (first & 1 == 1).then_some(first);
-    let even_last = (last & 1 == 0).then_some(last);
-    odd_first.into_iter().chain(even_last)
-}
-
 /// The free blocks of a [`FreeBlocks`] in the order of [`FreeBlocks::candidates`].
 #[derive(Debug)]
 pub struct Candidates<'a> {
     space: &'a FreeBlocks,
     /// Numbers of the blocks that overlap the node's own.
-    of_node: AddressSet,
+    of_node: BlockNumbers,
     /// Free buddies of the node's own blocks, which are offered first.
-    buddies: BTreeSet<u128>,
-    next_buddies: btree_set::IntoIter<u128>,
+    buddies: BTreeSet<BlockNumber>,
+    next_buddies: btree_set::IntoIter<BlockNumber>,
     lower: Pairs<'a>,
-    /// Free blocks whose buddy is free, but one of its own: unpaired for this node only.
-    unpaired_for_node: btree_set::IntoIter<u128>,
-    next_unpaired_for_node: Option<u128>,
-    unpaired: btree_set::Iter<'a, u128>,
-    next_unpaired: Option<u128>,
-    reserved: btree_set::Iter<'a, u128>,
+    /// Free blocks whose buddy is free in the space but the node's: unpaired for this node only.
+    unpaired_for_node: btree_set::IntoIter<BlockNumber>,
+    next_unpaired_for_node: Option<BlockNumber>,
+    unpaired: btree_set::Iter<'a, BlockNumber>,
+    next_unpaired: Option<BlockNumber>,
+    reserved: btree_set::Iter<'a, BlockNumber>,
     upper: Pairs<'a>,
     steps: u64,
 }
 
 impl<'a> Candidates<'a> {
     fn new(space: &'a FreeBlocks, mine: &[Cidr]) -> Self {
-        let mut of_node = AddressSet::new();
+        let mut of_node = BlockNumbers::new();
         for cidr in mine {
-            let (first, last) = space.grid.span(*cidr);
-            of_node.insert_run(first, last);
+            of_node.insert(space.grid.span(*cidr));
         }
-        let is_offered = |number| space.is_free_number(number) && of_node.run_around(number).is_none();
-        let buddies: BTreeSet<u128> = mine
+        let is_offered = |number| space.is_free_number(number) && !of_node.contains(number);
+        let buddies: BTreeSet<BlockNumber> = mine
             .iter()
-            .filter_map(|cidr| space.grid.number(*cidr).map(|number| number ^ 1))
+            .filter_map(|cidr| space.grid.number(*cidr).map(BlockNumber::buddy))
             .filter(|buddy| is_offered(*buddy))
             .collect();
         // Only something smaller than a block bars one half of a pair and is no block itself.
-        let unpaired_for_node: BTreeSet<u128> = mine
+        let unpaired_for_node: BTreeSet<BlockNumber> = mine
             .iter()
             .map(|cidr| space.grid.span(*cidr))
-            .filter(|(first, last)| first == last && space.is_free_number(*first))
-            .map(|(number, _)| number ^ 1)
+            .filter(|span| span.count() == 1 && space.is_free_number(span.first))
+            .map(|span| span.first.buddy())
             .filter(|buddy| is_offered(*buddy) && !buddies.contains(buddy))
             .collect();
         Self {
@@ -320,7 +294,7 @@ impl<'a> Candidates<'a> {
     }
 
     /// The next unpaired block, from the space and from what is unpaired for this node only, in numeric order.
-    fn next_unpaired(&mut self) -> Option<u128> {
+    fn next_unpaired(&mut self) -> Option<BlockNumber> {
         if self.next_unpaired_for_node.is_none() {
             self.next_unpaired_for_node = self.unpaired_for_node.next();
         }
@@ -336,7 +310,7 @@ impl<'a> Candidates<'a> {
         }
     }
 
-    fn next_reserved(&mut self) -> Option<u128> {
+    fn next_reserved(&mut self) -> Option<BlockNumber> {
         while let Some(single) = self.reserved.next() {
             self.steps += 1;
             if self.is_left(*single) {
@@ -347,11 +321,11 @@ impl<'a> Candidates<'a> {
     }
 
     /// Whether a free block that is half of no free pair has not been offered as a buddy, and may be offered.
-    fn is_left(&self, number: u128) -> bool {
-        !self.buddies.contains(&number) && self.of_node.run_around(number).is_none()
+    fn is_left(&self, number: BlockNumber) -> bool {
+        !self.buddies.contains(&number) && !self.of_node.contains(number)
     }
 
-    fn next_number(&mut self) -> Option<u128> {
+    fn next_number(&mut self) -> Option<BlockNumber> {
         if let Some(buddy) = self.next_buddies.next() {
             return Some(buddy);
         }
@@ -364,7 +338,7 @@ impl<'a> Candidates<'a> {
         if let Some(reserved) = self.next_reserved() {
             return Some(reserved);
         }
-        self.upper.next(&self.of_node, &mut self.steps).map(|lower| lower ^ 1)
+        self.upper.next(&self.of_node, &mut self.steps).map(BlockNumber::buddy)
     }
 }
 
@@ -379,10 +353,10 @@ impl Iterator for Candidates<'_> {
 /// The lower blocks of the wholly free pairs, in numeric order.
 #[derive(Debug)]
 struct Pairs<'a> {
-    free: &'a AddressSet,
-    runs: btree_set::Iter<'a, u128>,
+    free: &'a BlockNumbers,
+    runs: btree_set::Iter<'a, BlockNumber>,
     /// The rest of the run that is being walked.
-    rest: Option<(u128, u128)>,
+    rest: Option<BlockRun>,
 }
 
 impl<'a> Pairs<'a> {
@@ -390,19 +364,19 @@ impl<'a> Pairs<'a> {
         Self { free: &space.free, runs: space.pair_runs.iter(), rest: None }
     }
 
-    fn next(&mut self, of_node: &AddressSet, steps: &mut u64) -> Option<u128> {
+    fn next(&mut self, of_node: &BlockNumbers, steps: &mut u64) -> Option<BlockNumber> {
         loop {
             let rest = match self.rest.take() {
                 Some(rest) => rest,
                 None => self.free.run_around(*self.runs.next()?)?,
             };
             *steps += 1;
-            let Some(lower) = first_pair(rest) else { continue };
+            let Some(lower) = rest.first_pair() else { continue };
+            let pair = BlockRun { first: lower, last: lower.buddy() };
             // Leap over all that is of_node, so that its size does not matter.
-            let bar = of_node.runs_within(lower, lower | 1).next();
-            let behind =
-                bar.and_then(|(first, _)| of_node.run_around(first)).map_or(lower, |(_, last)| last) | 1;
-            self.rest = behind.checked_add(1).filter(|next| *next <= rest.1).map(|next| (next, rest.1));
+            let bar = of_node.runs_touching(pair).last();
+            let behind = bar.map_or(lower, |bar| bar.last).upper_of_pair();
+            self.rest = rest.part_above(behind);
             if bar.is_none() {
                 return Some(lower);
             }

@@ -3,10 +3,11 @@
 //! Knows nothing of who holds what. Keeps one invariant: usable blocks are the pool's own, and a block that is one
 //! pool's own is no other's.
 //!
-//! Blocks are handled by number, the position of the first address divided by the size of a block.
+//! Blocks are handled by number ([`BlockNumber`]); the grid turns blocks into numbers and back.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::ledger::block_numbers::{BlockNumber, BlockNumbers, BlockRun};
 use crate::model::names::PoolName;
 use crate::model::pool::{Pool, RangeState};
 use crate::net::addresses::AddressSet;
@@ -19,9 +20,9 @@ pub struct Grid {
     /// A block of this size, at position 0.
     shape: Cidr,
     /// Numbers of the blocks that it gives out.
-    usable: AddressSet,
+    usable: BlockNumbers,
     /// Numbers of the blocks in its ranges of any state, excluded or not, that no older pool has.
-    own: AddressSet,
+    own: BlockNumbers,
 }
 
 /// A range that a pool declares and an older pool has.
@@ -51,31 +52,31 @@ impl Grid {
             Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         };
         let shape = Cidr::containing(any_member, ranges.block_prefix)?.same_size_at(0);
-        let mut grid = Self { shape, usable: AddressSet::new(), own: AddressSet::new() };
+        let mut grid = Self { shape, usable: BlockNumbers::new(), own: BlockNumbers::new() };
         for (range, state) in &ranges.cidrs {
             // A range smaller than a block has none. Neighbours are not joined: each range has its own state.
             if range.size() >= shape.size() {
-                let (first, last) = grid.span(*range);
-                grid.own.insert_run(first, last);
+                let run = grid.span(*range);
+                grid.own.insert(run);
                 if *state == RangeState::Active && !pool.deleting {
-                    grid.usable.insert_run(first, last);
+                    grid.usable.insert(run);
                 }
             }
         }
         for exclusion in &ranges.exclude {
-            let (first, last) = grid.span(*exclusion);
+            let run = grid.span(*exclusion);
             // A smaller one leaves the block, unless all that is withheld together leaves no address of it.
-            if exclusion.size() >= shape.size() || pool_offers_none(pool, grid.block(first)) {
-                grid.usable.remove_run(first, last);
+            if exclusion.size() >= shape.size() || pool_offers_none(pool, grid.block(run.first)) {
+                grid.usable.remove(run);
             }
         }
         let mut overlaps = Vec::new();
         for range in ranges.cidrs.keys() {
             for (theirs, (name, _)) in older.overlapping(*range) {
                 overlaps.push(Overlap { mine: *range, older: name.clone(), theirs });
-                let (first, last) = grid.span(theirs);
-                grid.own.remove_run(first, last);
-                grid.usable.remove_run(first, last);
+                let run = grid.span(theirs);
+                grid.own.remove(run);
+                grid.usable.remove(run);
             }
         }
         Some((grid, overlaps))
@@ -83,44 +84,49 @@ impl Grid {
 
     /// Numbers of the blocks that may be given out.
     #[must_use]
-    pub fn usable(&self) -> &AddressSet {
+    pub fn usable(&self) -> &BlockNumbers {
         &self.usable
     }
 
     /// Numbers of the blocks that are this pool's, whether or not they may be given out.
     #[must_use]
-    pub fn own(&self) -> &AddressSet {
+    pub fn own(&self) -> &BlockNumbers {
         &self.own
     }
 
     /// Whether the block of that number is this pool's.
     #[must_use]
-    pub fn is_own(&self, number: u128) -> bool {
-        self.own.run_around(number).is_some()
+    pub fn is_own(&self, number: BlockNumber) -> bool {
+        self.own.contains(number)
     }
 
     /// The block of that number.
     #[must_use]
-    pub fn block(&self, number: u128) -> Cidr {
-        self.shape.same_size_at(number << self.host_bits())
+    pub fn block(&self, number: BlockNumber) -> Cidr {
+        self.shape.same_size_at(number.get() << self.host_bits())
     }
 
     /// The number of a block; `None` when `cidr` is of another size.
     #[must_use]
-    pub fn number(&self, cidr: Cidr) -> Option<u128> {
-        (cidr.same_size_at(0) == self.shape).then(|| self.span(cidr).0)
+    pub fn number(&self, cidr: Cidr) -> Option<BlockNumber> {
+        (cidr.same_size_at(0) == self.shape).then(|| self.number_at(cidr.first()))
     }
 
-    /// First and last number of the blocks that share an address with `cidr`.
+    /// The blocks that share an address with `cidr`, this pool's or not.
     #[must_use]
-    pub fn span(&self, cidr: Cidr) -> (u128, u128) {
-        (cidr.first() >> self.host_bits(), cidr.last() >> self.host_bits())
+    pub fn span(&self, cidr: Cidr) -> BlockRun {
+        BlockRun { first: self.number_at(cidr.first()), last: self.number_at(cidr.last()) }
     }
 
     /// The block around `cidr` if that is smaller than a block, else `cidr`.
     #[must_use]
     pub fn whole(&self, cidr: Cidr) -> Cidr {
         if cidr.size() < self.shape.size() { self.shape.same_size_at(cidr.first()) } else { cidr }
+    }
+
+    /// The number of the block that has the address at this position.
+    fn number_at(&self, position: u128) -> BlockNumber {
+        BlockNumber::new(position >> self.host_bits())
     }
 
     /// A block is at most /118, so this is at most 10; never the 128 that could not be shifted by.
@@ -173,9 +179,8 @@ pub(super) mod tests {
 
     fn check(pool: &Pool, usable: &str, own: &str) {
         let grid = grid(pool);
-        let text = |numbers: &AddressSet| {
-            let blocks = numbers.runs().flat_map(|(first, last)| first..=last);
-            blocks.map(|number| grid.block(number).to_string()).collect::<Vec<_>>().join(" ")
+        let text = |numbers: &BlockNumbers| {
+            numbers.iter().map(|number| grid.block(number).to_string()).collect::<Vec<_>>().join(" ")
         };
         assert_eq!((text(grid.usable()).as_str(), text(grid.own()).as_str()), (usable, own));
     }
@@ -223,9 +228,9 @@ pub(super) mod tests {
             let range = Cidr::containing(base.parse().unwrap(), range).unwrap();
             let grid = grid(&pool("a", block, &[&range.to_string()]));
             prop_assert_eq!(grid.usable().len(), 1u128 << more);
-            let last = grid.block(grid.span(range).1);
+            let last = grid.block(grid.span(range).last);
             prop_assert_eq!((last.last(), last.size(), last.prefix_len()), (range.last(), 1u128 << bits, block));
-            prop_assert_eq!(grid.number(last), Some(grid.span(range).1));
+            prop_assert_eq!(grid.number(last), Some(grid.span(range).last));
             prop_assert_eq!(grid.whole(Cidr::single(last.last_address())), last);
         }
     }

@@ -6,6 +6,7 @@
 //!
 //! A change looks only at the pools whose ranges it touches, and there only at the blocks that it touches.
 
+pub mod block_numbers;
 pub mod free_blocks;
 pub mod grid;
 #[cfg(test)]
@@ -415,7 +416,10 @@ fn free_blocks_of(grid: Grid, taken: &PrefixIndex<Occupant>) -> FreeBlocks {
     let regions: Vec<Cidr> = grid
         .own()
         .runs()
-        .flat_map(|(first, last)| Cidr::cover_of(grid.block(first & !1).first(), grid.block(last | 1).last()))
+        .flat_map(|run| {
+            let (first, last) = (run.first.lower_of_pair(), run.last.upper_of_pair());
+            Cidr::cover_of(grid.block(first).first(), grid.block(last).last())
+        })
         .collect();
     let mut space = FreeBlocks::new(grid);
     for region in regions {

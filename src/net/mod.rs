@@ -1,5 +1,7 @@
-//! Addresses as values: CIDRs, sets of addresses, and an index of prefixes. Knows nothing of pools, nodes or Kubernetes.
+//! Addresses as values: prefixes, sets of addresses, and an index of prefixes. Knows nothing of pools, nodes or
+//! Kubernetes.
 
 pub mod addresses;
 pub mod cidr;
 pub mod prefixes;
+pub mod runs;
