@@ -7,6 +7,7 @@
 //! A change looks only at the pools whose ranges it touches, and there only at the blocks that it touches.
 
 pub mod block_numbers;
+pub mod candidates;
 pub mod free_blocks;
 pub mod grid;
 #[cfg(test)]

@@ -1,0 +1,329 @@
+//! A model of the ledger, and random steps to compare the two: it keeps a list of what is taken and searches that for
+//! every block of a small universe.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::super::*;
+use crate::ledger::grid::tests::pool;
+use crate::model::pool::{FirstLast, RangeState, Ranges};
+use crate::net::cidr::address;
+
+/// Bits of the universe: 128 addresses.
+const BITS: u8 = 7;
+
+/// The universes: ordinary ones, and both ends of the number line of either family, where a sum may overflow.
+pub(super) fn universe() -> impl Strategy<Value = Cidr> {
+    proptest::sample::select(vec![
+        "10.0.0.0/25",
+        "0.0.0.0/25",
+        "255.255.255.128/25",
+        "2001:db8::/121",
+        "::/121",
+        "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff80/121",
+    ])
+    .prop_map(|text| text.parse().unwrap())
+}
+
+/// A point in time this many seconds after the epoch.
+pub(super) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap()
+}
+
+/// A prefix in the universe: where, and how many bits of it are the host's.
+pub(super) type Part = (u8, u8);
+
+pub(super) fn part() -> impl Strategy<Value = Part> {
+    (any::<u8>(), 0..=BITS)
+}
+
+pub(super) fn cidr_of(universe: Cidr, (place, bits): Part) -> Cidr {
+    let member = address(universe.first() + u128::from(place & 0x7f));
+    Cidr::containing(member, universe.family().bits() - bits).unwrap()
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct PoolParts {
+    block_bits: u8,
+    ranges: Vec<(Part, RangeState)>,
+    exclude: Vec<Part>,
+    first_last: FirstLast,
+    created: i64,
+    deleting: bool,
+    readable: bool,
+}
+
+pub(super) fn pool_parts() -> impl Strategy<Value = PoolParts> {
+    let state = prop_oneof![
+        4 => Just(RangeState::Active),
+        1 => Just(RangeState::Cordoned),
+        1 => Just(RangeState::Draining)
+    ];
+    (
+        0u8..=4,
+        proptest::collection::vec((part(), state), 0..5),
+        proptest::collection::vec((any::<u8>(), 0u8..=4), 0..4),
+        prop_oneof![Just(FirstLast::Offered), Just(FirstLast::Withheld)],
+        0i64..3,
+        proptest::bool::weighted(0.1),
+        proptest::bool::weighted(0.8),
+    )
+        .prop_map(|(block_bits, ranges, exclude, first_last, created, deleting, readable)| PoolParts {
+            block_bits,
+            ranges,
+            exclude,
+            first_last,
+            created,
+            deleting,
+            readable,
+        })
+}
+
+/// Pools `a` and `b` and so on, and what remains of those that can't be read; `a` always can. `b` has the smaller uid,
+/// so that the uid and not the name decides between equal ages.
+fn pools_of(universe: Cidr, parts: &[PoolParts]) -> (BTreeMap<PoolName, Pool>, Vec<Reservation>) {
+    let family = universe.family();
+    let (mut pools, mut reserved) = (BTreeMap::new(), Vec::new());
+    for (name, part) in ["a", "b", "c"].into_iter().zip(parts) {
+        let uid = if name == "b" { "uid-0" } else { name };
+        if !part.readable && name != "a" {
+            reserved.push(Reservation {
+                name: name.into(),
+                uid: uid.into(),
+                created: at(part.created),
+                cidrs: part.ranges.iter().map(|(range, _)| cidr_of(universe, *range)).collect(),
+            });
+            continue;
+        }
+        let mut cidrs = BTreeMap::new();
+        for (range, state) in &part.ranges {
+            let range = cidr_of(universe, *range);
+            if !cidrs.keys().any(|other: &Cidr| other.overlaps(range)) {
+                cidrs.insert(range, *state);
+            }
+        }
+        let ranges = Ranges {
+            block_prefix: family.bits() - part.block_bits,
+            cidrs,
+            exclude: part.exclude.iter().map(|exclusion| cidr_of(universe, *exclusion)).collect(),
+        };
+        let pool = Pool {
+            uid: uid.into(),
+            created: at(part.created),
+            deleting: part.deleting,
+            families: [(family, ranges)].into(),
+            first_last: part.first_last,
+            ..pool(name, 32, &[])
+        };
+        pools.insert(pool.name.clone(), pool);
+    }
+    (pools, reserved)
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Step {
+    Take(Part, Occupant),
+    Release(Index),
+    Stand(u8, Vec<Part>),
+    /// The next block of a pool for a node with some of the blocks that are claimed.
+    Grant(Index, Vec<Index>),
+    Pools(Vec<PoolParts>),
+}
+
+pub(super) fn occupant() -> impl Strategy<Value = Occupant> {
+    prop_oneof![
+        3 => Just(Occupant::Claim),
+        1 => Just(Occupant::Pending),
+        1 => (1u64..3).prop_map(|revision| Occupant::LostClaim(Revision(revision))),
+        1 => Just(Occupant::Unreadable("x".into())),
+    ]
+}
+
+pub(super) fn step() -> impl Strategy<Value = Step> {
+    let small = || (any::<u8>(), 0u8..=5);
+    prop_oneof![
+        4 => (small(), occupant()).prop_map(|(part, occupant)| Step::Take(part, occupant)),
+        4 => any::<Index>().prop_map(Step::Release),
+        2 => (0u8..3, proptest::collection::vec(small(), 0..4))
+            .prop_map(|(node, parts)| Step::Stand(node, parts)),
+        6 => (any::<Index>(), proptest::collection::vec(any::<Index>(), 0..3))
+            .prop_map(|(pool, mine)| Step::Grant(pool, mine)),
+        1 => proptest::collection::vec(pool_parts(), 1..4).prop_map(Step::Pools),
+    ]
+}
+
+/// What is taken and which pools there are, as they were told, and nothing else.
+#[derive(Debug, Default)]
+pub(super) struct Model {
+    pub(super) pools: BTreeMap<PoolName, Pool>,
+    pub(super) reserved: Vec<Reservation>,
+    pub(super) taken: BTreeSet<(Cidr, Occupant)>,
+    pub(super) carried: BTreeMap<NodeName, AddressSet>,
+}
+
+impl Model {
+    /// All that is taken, with what stands on CiliumNodes as single addresses.
+    fn is_taken(&self, block: Cidr) -> bool {
+        self.taken.iter().any(|(cidr, _)| cidr.overlaps(block))
+            || self.carried.values().any(|carried| carried.intersects(block))
+    }
+
+    fn is_held(&self, block: Cidr) -> bool {
+        [Occupant::Claim, Occupant::Pending]
+            .into_iter()
+            .any(|occupant| self.taken.contains(&(block, occupant)))
+    }
+
+    /// The state of the range that the block lies wholly in, if no address of it is an older pool's.
+    fn own_state(&self, pool: &Pool, block: Cidr) -> Option<RangeState> {
+        let age = |pool: &Pool| (pool.created, pool.uid.clone());
+        let is_older = |other: &&Pool| age(other) < age(pool);
+        let declares = |other: &Pool| {
+            other.families.values().any(|ranges| ranges.cidrs.keys().any(|range| range.overlaps(block)))
+        };
+        let is_reserved = self.reserved.iter().any(|reserved| {
+            (reserved.created, reserved.uid.clone()) < age(pool)
+                && reserved.cidrs.iter().any(|range| range.overlaps(block))
+        });
+        if is_reserved || self.pools.values().filter(is_older).any(declares) {
+            return None;
+        }
+        let ranges = &pool.families[&block.family()];
+        ranges.cidrs.iter().find(|(range, _)| range.covers(block)).map(|(_, state)| *state)
+    }
+
+    fn is_usable(&self, pool: &Pool, block: Cidr) -> bool {
+        let ranges = &pool.families[&block.family()];
+        let ends = [block.first_address(), block.last_address()];
+        let withholds_ends =
+            block.family() == Family::V4 && pool.first_last == FirstLast::Withheld && block.size() > 2;
+        let offers = |member| {
+            let is_excluded = ranges.exclude.iter().any(|exclusion| exclusion.contains(member));
+            !is_excluded && (!withholds_ends || !ends.contains(&member))
+        };
+        !pool.deleting
+            && self.own_state(pool, block) == Some(RangeState::Active)
+            && (block.first()..=block.last()).any(|position| offers(address(position)))
+    }
+
+    fn free(&self, universe: Cidr, pool: &Pool) -> Vec<Cidr> {
+        blocks(universe, pool)
+            .filter(|block| self.is_usable(pool, *block) && !self.is_taken(*block))
+            .collect()
+    }
+
+    fn total(&self, universe: Cidr, pool: &Pool) -> u128 {
+        let counts = |block: &Cidr| {
+            self.is_usable(pool, *block) || self.own_state(pool, *block).is_some() && self.is_held(*block)
+        };
+        blocks(universe, pool).filter(counts).count() as u128
+    }
+
+    /// The order of offers, by its definition.
+    fn candidates(&self, universe: Cidr, pool: &Pool, mine: &[Cidr]) -> Vec<Cidr> {
+        let mut free = self.free(universe, pool);
+        free.retain(|block| !mine.iter().any(|own| own.overlaps(*block)));
+        let kind = |block: Cidr| {
+            let buddy = block.buddy().unwrap();
+            if mine.contains(&buddy) {
+                1
+            } else if free.contains(&buddy) {
+                if block < buddy { 2 } else { 5 }
+            } else if self.is_held(buddy) {
+                4
+            } else {
+                3
+            }
+        };
+        let mut order = free.clone();
+        order.sort_by_key(|block| (kind(*block), *block));
+        order
+    }
+}
+
+fn blocks(universe: Cidr, pool: &Pool) -> impl Iterator<Item = Cidr> {
+    let prefix = pool.families[&universe.family()].block_prefix;
+    let first = Cidr::containing(universe.first_address(), prefix).unwrap();
+    (0..universe.size() / first.size()).map(move |n| first.same_size_at(universe.first() + n * first.size()))
+}
+
+pub(super) fn apply(
+    ledger: &mut Ledger,
+    model: &mut Model,
+    universe: Cidr,
+    step: Step,
+) -> Result<(), TestCaseError> {
+    match step {
+        Step::Take(part, occupant) => {
+            let cidr = cidr_of(universe, part);
+            prop_assert_eq!(ledger.take(cidr, occupant.clone()), model.taken.insert((cidr, occupant)));
+        }
+        Step::Release(index) => {
+            if !model.taken.is_empty() {
+                let (cidr, occupant) = index.get(&model.taken.iter().collect::<Vec<_>>()).to_owned().clone();
+                model.taken.remove(&(cidr, occupant.clone()));
+                prop_assert!(ledger.release(cidr, &occupant));
+                prop_assert!(!ledger.release(cidr, &occupant));
+            }
+        }
+        Step::Stand(node, parts) => {
+            let node = NodeName::from(format!("node-{node}"));
+            let carried: AddressSet = parts.into_iter().map(|part| cidr_of(universe, part)).collect();
+            ledger.set_carried(&node, carried.clone());
+            prop_assert_eq!(ledger.carried(&node), Some(&carried).filter(|carried| !carried.is_empty()));
+            model.carried.insert(node, carried);
+        }
+        Step::Grant(pool, mine) => {
+            let claims: Vec<Cidr> = model
+                .taken
+                .iter()
+                .filter(|(_, occupant)| *occupant == Occupant::Claim)
+                .map(|(cidr, _)| *cidr)
+                .collect();
+            let mine: Vec<Cidr> =
+                mine.iter().filter(|_| !claims.is_empty()).map(|index| *index.get(&claims)).collect();
+            let names: Vec<_> = model.pools.keys().cloned().collect();
+            let name = pool.get(&names);
+            let space = ledger.free_blocks(name, universe.family()).unwrap();
+            if let Some(block) = space.candidates(&mine).next() {
+                // Never overlapping: whatever was granted before, and by whichever pool.
+                prop_assert!(!model.is_taken(block), "{} is taken", block);
+                prop_assert_eq!(ledger.overlapping_claims(block).next(), None);
+                ledger.take(block, Occupant::Claim);
+                model.taken.insert((block, Occupant::Claim));
+            }
+        }
+        Step::Pools(parts) => {
+            (model.pools, model.reserved) = pools_of(universe, &parts);
+            ledger.set_pools(&model.pools, &model.reserved);
+        }
+    }
+    Ok(())
+}
+
+/// Every pool's free blocks, counts and order of offers are those of the model: nothing overlaps, nothing is lost.
+pub(super) fn compare_all(
+    ledger: &Ledger,
+    model: &Model,
+    universe: Cidr,
+    mine: &[Cidr],
+) -> Result<(), TestCaseError> {
+    for pool in model.pools.values() {
+        let space = ledger.free_blocks(&pool.name, universe.family()).unwrap();
+        let free = model.free(universe, pool);
+        prop_assert_eq!(&space.iter().collect::<Vec<_>>(), &free);
+        let counts = ledger.counts(&pool.name, universe.family());
+        let total = model.total(universe, pool);
+        prop_assert_eq!(counts, Some(Counts { total, free: free.len() as u128 }));
+        for mine in [&[], mine] {
+            let order: Vec<Cidr> = space.candidates(mine).collect();
+            prop_assert_eq!(&order, &model.candidates(universe, pool, mine), "mine: {:?}", mine);
+        }
+        for block in blocks(universe, pool) {
+            prop_assert_eq!(space.is_free(block), free.contains(&block));
+            prop_assert_eq!(ledger.is_taken(block), model.is_taken(block));
+        }
+    }
+    prop_assert_eq!(ledger.check(&model.pools, &model.reserved), vec![]);
+    Ok(())
+}
