@@ -1,8 +1,8 @@
-//! What a claim and its release cost in pools of very different sizes: 16 blocks, half of them free, and large ones
-//! that are 99 % full. Only the ratios are of interest; they are in `docs/performance.md`.
+//! Measures what a claim and its release cost in pools of very different sizes: one of 16 blocks, half of them free,
+//! and large ones that are 99 % full. Only the ratios are of interest; they are in `docs/performance.md`.
 //!
-//! `first_block` is that of a node without any, always in the same place, so that the work is measured.
-//! `next_block` is the buddy of a random block, another place each time, so that the machine's memory is measured too.
+//! `first_block` claims a block for a node without one. It is the same block every time, so only the work is measured.
+//! `next_block` claims the buddy of a random block, so access to the machine's memory is measured too.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -60,7 +60,7 @@ impl Random {
     }
 }
 
-/// What there is of a pool: about `n_free` blocks are free, in random places, the rest held by claims.
+/// Which blocks of a pool are free: about `n_free`, in random places. Claims hold the rest.
 struct Fill {
     range: Cidr,
     claimed: AddressSet,
@@ -83,14 +83,14 @@ impl Fill {
         Self { range, claimed, free }
     }
 
-    /// The claimed blocks with a free buddy: those of nodes that can grow in place.
+    /// The claimed blocks whose buddy is free, so that their nodes can grow into it.
     fn growing(&self) -> Vec<Cidr> {
         let buddies = self.free.iter().filter_map(|member| Cidr::single(member).buddy());
         buddies.filter(|buddy| self.claimed.intersects(*buddy)).collect()
     }
 }
 
-/// The space alone, which has no room for what made it unfree: so it can be of any size.
+/// The free blocks of one pool alone. Nothing is kept of what takes the others, so the pool can be of any size.
 fn free_blocks(criterion: &mut Criterion) {
     let sizes = [("2^4", 4, 9), ("2^16", 16, (1 << 16) / 100), ("2^24", 24, (1 << 24) / 100)];
     for (size, bits, n_free) in sizes {
@@ -98,32 +98,32 @@ fn free_blocks(criterion: &mut Criterion) {
         let growing = fill.growing();
         let pool = pool(fill.range);
         let (grid, _) = Grid::of(&pool, Family::V4, &Declared::default()).expect("it has the family");
-        let mut space = FreeBlocks::new(grid);
+        let mut free_blocks = FreeBlocks::new(grid);
         for cidr in fill.claimed.cidrs() {
-            space.occupy(cidr);
+            free_blocks.occupy(cidr);
         }
-        // Claims matter to the order of offers only next to what is free.
+        // Of the claims, only those next to a free block matter to the order of offers.
         for claim in &growing {
-            space.hold(*claim);
+            free_blocks.hold(*claim);
         }
         let mut claim_and_release = |mine: &[Cidr]| {
-            let block = space.candidates(mine).next().expect("some are free");
-            space.occupy(block);
-            space.hold(block);
-            space.unhold(black_box(block));
-            space.vacate(block, std::iter::empty());
+            let block = free_blocks.candidates(mine).next().expect("some are free");
+            free_blocks.occupy(block);
+            free_blocks.hold(block);
+            free_blocks.unhold(black_box(block));
+            free_blocks.vacate(block, std::iter::empty());
         };
-        criterion.bench_function(&format!("space/first_block/{size}"), |bencher| {
+        criterion.bench_function(&format!("free_blocks/first_block/{size}"), |bencher| {
             bencher.iter(|| claim_and_release(&[]));
         });
         let mut random = Random { state: 7, bits: 32 };
-        criterion.bench_function(&format!("space/next_block/{size}"), |bencher| {
+        criterion.bench_function(&format!("free_blocks/next_block/{size}"), |bencher| {
             bencher.iter(|| claim_and_release(&[random.of(&growing)]));
         });
     }
 }
 
-/// The whole ledger, with a claim for each block that is not free: 2^17 are more than a store holds.
+/// The whole ledger, with a claim for each block that is not free. A Kubernetes store holds fewer than 2^17 claims.
 fn ledger(criterion: &mut Criterion) {
     for (size, bits, n_free) in [("2^4", 4, 9), ("2^17", 17, (1 << 17) / 100)] {
         let fill = Fill::new(bits, n_free);
@@ -136,8 +136,8 @@ fn ledger(criterion: &mut Criterion) {
             ledger.take(Cidr::single(member), Occupant::Claim);
         }
         let mut claim_and_release = |mine: &[Cidr]| {
-            let space = ledger.free_blocks(&name, Family::V4).expect("the pool is there");
-            let block = space.candidates(mine).next().expect("some are free");
+            let free_blocks = ledger.free_blocks(&name, Family::V4).expect("the pool is there");
+            let block = free_blocks.candidates(mine).next().expect("some are free");
             ledger.take(block, Occupant::Claim);
             ledger.release(black_box(block), &Occupant::Claim);
         };

@@ -1,13 +1,14 @@
 //! The free blocks of one pool in one family, indexed for the order in which they are offered.
 //!
 //! Knows which blocks are free and which are held by a claim, but not by whom: the ledger tells it. Keeps one
-//! invariant: the free blocks are usable ones, and every index is what the free blocks and the holders imply, so equal
-//! contents are equal values.
+//! invariant: every free block is a usable one, and every index is what the free blocks and the held ones imply, so
+//! equal contents are equal values.
 //!
-//! A block is handled by its number. Free blocks are kept as runs of numbers. All that the order of offers asks for is
-//! the lowest of each kind, and a run knows its kinds by its ends: it has a wholly free pair in it or not, and besides
-//! pairs at most two single blocks, an odd first and an even last. So three ordered sets of at most two entries a run
-//! answer every question by their first entry, whatever the size of the pool and however full it is.
+//! The order of offers ([`crate::ledger::candidates`]) asks only for the lowest free block of each kind: one of a pair
+//! that is wholly free, one whose buddy a claim holds, or one whose buddy is unavailable for another reason. Free blocks
+//! are kept as runs of numbers, and the ends of a run tell its kinds: whether it has a wholly free pair, and which of
+//! its ends have a buddy outside of it. So three ordered sets with at most two entries per run answer every question
+//! by their first entry, however large and however full the pool is.
 
 use std::collections::BTreeSet;
 
@@ -19,43 +20,43 @@ use crate::net::cidr::Cidr;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FreeBlocks {
     grid: Grid,
-    /// Numbers of the free blocks.
+    /// The free blocks.
     free: BlockNumbers,
     n_free: u128,
-    /// Numbers of the blocks that a claim holds, where they or their buddies are the pool's own.
-    holders: BTreeSet<BlockNumber>,
-    /// How many of them are the pool's own, but no longer usable.
-    n_held_unusable: u128,
-    /// First numbers of the free runs that have a wholly free pair in them.
-    pair_runs: BTreeSet<BlockNumber>,
-    /// Free blocks with a buddy that is neither free nor held by a claim.
-    unpaired: BTreeSet<BlockNumber>,
-    /// Free blocks with a buddy that a claim holds: that holder's next block.
-    reserved: BTreeSet<BlockNumber>,
+    /// The blocks that a claim holds, if they or their buddies are the pool's own.
+    held: BTreeSet<BlockNumber>,
+    /// How many of the held blocks are the pool's own, but not given out.
+    n_held_closed: u128,
+    /// The first block of each free run that has a wholly free pair in it.
+    runs_with_pair: BTreeSet<BlockNumber>,
+    /// The free blocks whose buddy is neither free nor held.
+    without_buddy: BTreeSet<BlockNumber>,
+    /// The free blocks whose buddy is held: the holder's next block.
+    with_held_buddy: BTreeSet<BlockNumber>,
 }
 
 impl FreeBlocks {
-    /// The space of a pool of which nothing is taken.
+    /// The free blocks of a pool of which nothing is taken.
     #[must_use]
     pub fn new(grid: Grid) -> Self {
-        let mut space = Self {
+        let mut free_blocks = Self {
             free: grid.usable().clone(),
             n_free: grid.usable().len(),
             grid,
-            holders: BTreeSet::new(),
-            n_held_unusable: 0,
-            pair_runs: BTreeSet::new(),
-            unpaired: BTreeSet::new(),
-            reserved: BTreeSet::new(),
+            held: BTreeSet::new(),
+            n_held_closed: 0,
+            runs_with_pair: BTreeSet::new(),
+            without_buddy: BTreeSet::new(),
+            with_held_buddy: BTreeSet::new(),
         };
-        let runs: Vec<_> = space.free.runs().collect();
+        let runs: Vec<_> = free_blocks.free.runs().collect();
         for run in runs {
-            space.index(run);
+            free_blocks.index(run);
         }
-        space
+        free_blocks
     }
 
-    /// The blocks that it is about, free or not.
+    /// All blocks of the pool, free or not.
     #[must_use]
     pub fn grid(&self) -> &Grid {
         &self.grid
@@ -73,31 +74,31 @@ impl FreeBlocks {
         self.n_free
     }
 
-    /// How many blocks there are: the usable ones, and those that are still held in ranges that give out no more.
-    /// Never less than the free ones and the held ones of its own ranges together.
+    /// How many blocks the pool has: the usable ones, and those that are still held in ranges that give out no more.
+    /// Never fewer than the free blocks and the held blocks of its ranges together.
     #[must_use]
     pub fn total_count(&self) -> u128 {
-        self.grid.usable().len().saturating_add(self.n_held_unusable)
+        self.grid.usable().len().saturating_add(self.n_held_closed)
     }
 
-    /// Numbers of the free blocks.
+    /// The numbers of the free blocks.
     pub(super) fn numbers(&self) -> &BlockNumbers {
         &self.free
     }
 
-    /// First numbers of the free runs that have a wholly free pair in them.
-    pub(super) fn pair_runs(&self) -> &BTreeSet<BlockNumber> {
-        &self.pair_runs
+    /// The first block of each free run that has a wholly free pair in it.
+    pub(super) fn runs_with_pair(&self) -> &BTreeSet<BlockNumber> {
+        &self.runs_with_pair
     }
 
-    /// Free blocks with a buddy that is neither free nor held by a claim.
-    pub(super) fn unpaired(&self) -> &BTreeSet<BlockNumber> {
-        &self.unpaired
+    /// The free blocks whose buddy is neither free nor held by a claim.
+    pub(super) fn without_buddy(&self) -> &BTreeSet<BlockNumber> {
+        &self.without_buddy
     }
 
-    /// Free blocks with a buddy that a claim holds: that holder's next block.
-    pub(super) fn reserved(&self) -> &BTreeSet<BlockNumber> {
-        &self.reserved
+    /// The free blocks whose buddy a claim holds: that holder's next block.
+    pub(super) fn with_held_buddy(&self) -> &BTreeSet<BlockNumber> {
+        &self.with_held_buddy
     }
 
     /// Whether `cidr` is a block of this pool, and free.
@@ -117,28 +118,28 @@ impl FreeBlocks {
         self.free.iter().map(|number| self.grid.block(number))
     }
 
-    /// Makes every block that shares an address with `cidr` unfree. Returns how many index entries were looked at.
+    /// Notes that every block that shares an address with `cidr` is taken. Returns how many index entries it looked at.
     pub fn occupy(&mut self, cidr: Cidr) -> u64 {
         let taken = self.grid.span(cidr);
-        let before: Vec<_> = self.free.runs_touching(taken).collect();
-        for run in &before {
+        let touched: Vec<_> = self.free.runs_touching(taken).collect();
+        for run in &touched {
             self.unindex(*run);
             self.n_free -= run.intersection(taken).map_or(0, BlockRun::count);
         }
         self.free.remove(taken);
-        // Only the outermost runs reach beyond what was taken out.
-        let below = before.last().and_then(|run| run.part_below(taken.first));
-        let above = before.first().and_then(|run| run.part_above(taken.last));
-        let mut n_after = 0;
+        // The runs come last first, and only the outermost two can reach beyond what is taken.
+        let below = touched.last().and_then(|run| run.part_below(taken.first));
+        let above = touched.first().and_then(|run| run.part_above(taken.last));
+        let mut n_remainders = 0;
         for remainder in below.into_iter().chain(above) {
             self.index(remainder);
-            n_after += 1;
+            n_remainders += 1;
         }
-        before.len() as u64 + n_after
+        touched.len() as u64 + n_remainders
     }
 
-    /// Makes the usable blocks that share an address with `cidr` free, but for those that share one with any of
-    /// `taken`. Returns how many index entries were looked at.
+    /// Notes that the usable blocks that share an address with `cidr` are free, except those that share one with any of
+    /// `taken`. Returns how many index entries it looked at.
     pub fn vacate(&mut self, cidr: Cidr, taken: impl Iterator<Item = Cidr>) -> u64 {
         let mut freed = BlockNumbers::new();
         let mut steps = 0;
@@ -151,78 +152,79 @@ impl FreeBlocks {
             steps += 1;
         }
         for run in freed.runs() {
-            steps += self.insert_run(run);
+            steps += self.vacate_run(run);
         }
         steps
     }
 
-    /// Notes that a claim holds `cidr`; does nothing if that is no block of this size, or of no interest here.
+    /// Notes that a claim holds `cidr`; does nothing if that is no block of this size, or if neither it nor its buddy is
+    /// the pool's own.
     pub fn hold(&mut self, cidr: Cidr) {
-        let Some(number) = self.holder_number(cidr) else { return };
-        if self.holders.insert(number) {
-            self.n_held_unusable += u128::from(self.is_own_unusable(number));
-            if self.unpaired.remove(&number.buddy()) {
-                self.reserved.insert(number.buddy());
+        let Some(number) = self.held_number(cidr) else { return };
+        if self.held.insert(number) {
+            self.n_held_closed += u128::from(self.is_closed(number));
+            if self.without_buddy.remove(&number.buddy()) {
+                self.with_held_buddy.insert(number.buddy());
             }
         }
     }
 
     /// Notes that no claim holds `cidr` any more; the inverse of [`Self::hold`].
     pub fn unhold(&mut self, cidr: Cidr) {
-        let Some(number) = self.holder_number(cidr) else { return };
-        if self.holders.remove(&number) {
-            self.n_held_unusable -= u128::from(self.is_own_unusable(number));
-            if self.reserved.remove(&number.buddy()) {
-                self.unpaired.insert(number.buddy());
+        let Some(number) = self.held_number(cidr) else { return };
+        if self.held.remove(&number) {
+            self.n_held_closed -= u128::from(self.is_closed(number));
+            if self.with_held_buddy.remove(&number.buddy()) {
+                self.without_buddy.insert(number.buddy());
             }
         }
     }
 
-    /// The number of a block that counts as a holder: it or its buddy is the pool's own.
-    fn holder_number(&self, cidr: Cidr) -> Option<BlockNumber> {
+    /// The number of a block that counts when a claim holds it: it or its buddy is the pool's own.
+    fn held_number(&self, cidr: Cidr) -> Option<BlockNumber> {
         self.grid.number(cidr).filter(|number| self.grid.is_own(*number) || self.grid.is_own(number.buddy()))
     }
 
-    /// Whether the block is the pool's own, but not usable.
-    fn is_own_unusable(&self, number: BlockNumber) -> bool {
+    /// Whether the block is the pool's own, but is not given out.
+    fn is_closed(&self, number: BlockNumber) -> bool {
         self.grid.is_own(number) && !self.grid.usable().contains(number)
     }
 
-    /// Makes all blocks of the run free.
-    fn insert_run(&mut self, run: BlockRun) -> u64 {
-        let before: Vec<_> = self.free.runs_touching(run.with_neighbours()).collect();
+    /// Notes that all blocks of the run are free. Returns how many index entries it looked at.
+    fn vacate_run(&mut self, run: BlockRun) -> u64 {
+        let joining: Vec<_> = self.free.runs_touching(run.with_neighbours()).collect();
         self.n_free += run.count();
         let mut joined = run;
-        for other in &before {
+        for other in &joining {
             self.unindex(*other);
             self.n_free -= run.intersection(*other).map_or(0, BlockRun::count);
             joined = BlockRun { first: joined.first.min(other.first), last: joined.last.max(other.last) };
         }
         self.free.insert(run);
         self.index(joined);
-        before.len() as u64 + 1
+        joining.len() as u64 + 1
     }
 
     fn index(&mut self, run: BlockRun) {
         if run.first_pair().is_some() {
-            self.pair_runs.insert(run.first);
+            self.runs_with_pair.insert(run.first);
         }
-        for single in run.unpaired() {
-            if self.holders.contains(&single.buddy()) {
-                self.reserved.insert(single);
+        for number in run.unpaired() {
+            if self.held.contains(&number.buddy()) {
+                self.with_held_buddy.insert(number);
             } else {
-                self.unpaired.insert(single);
+                self.without_buddy.insert(number);
             }
         }
     }
 
     fn unindex(&mut self, run: BlockRun) {
         if run.first_pair().is_some() {
-            self.pair_runs.remove(&run.first);
+            self.runs_with_pair.remove(&run.first);
         }
-        for single in run.unpaired() {
-            if !self.unpaired.remove(&single) {
-                self.reserved.remove(&single);
+        for number in run.unpaired() {
+            if !self.without_buddy.remove(&number) {
+                self.with_held_buddy.remove(&number);
             }
         }
     }
@@ -239,79 +241,82 @@ mod tests {
 
     #[test]
     fn a_huge_pool_is_counted_right_and_its_order_is_lazy() {
-        // Trap 24: 2^58 blocks, and the first ones come without a walk.
-        let mut space = FreeBlocks::new(grid(&pool("a", 122, &["fd00:10:1::/64"])));
-        assert_eq!((space.free_count(), space.total_count()), (1 << 58, 1 << 58));
+        // 2^58 blocks: no count overflows, and the first ones are found without a walk over all of them.
+        let mut free_blocks = FreeBlocks::new(grid(&pool("a", 122, &["fd00:10:1::/64"])));
+        assert_eq!((free_blocks.free_count(), free_blocks.total_count()), (1 << 58, 1 << 58));
         let mine = [cidr("fd00:10:1::/122"), cidr("fd00:10:1:0:8000::/122")];
         for block in mine {
-            space.occupy(block);
-            space.hold(block);
+            free_blocks.occupy(block);
+            free_blocks.hold(block);
         }
-        assert_eq!((space.free_count(), space.total_count()), ((1 << 58) - 2, 1 << 58));
-        let order: Vec<String> = space.candidates(&mine).take(3).map(|block| block.to_string()).collect();
+        assert_eq!((free_blocks.free_count(), free_blocks.total_count()), ((1 << 58) - 2, 1 << 58));
+        let order: Vec<String> =
+            free_blocks.candidates(&mine).take(3).map(|block| block.to_string()).collect();
         assert_eq!(order, ["fd00:10:1::40/122", "fd00:10:1:0:8000::40/122", "fd00:10:1::80/122"]);
-        // Half of the space is somebody's: one step, not 2^57.
-        assert!(space.occupy(cidr("fd00:10:1::/65")) <= 4);
-        assert_eq!(space.free_count(), (1 << 57) - 1);
-        assert_eq!(space.candidates(&[cidr("fd00:10:1::/64")]).next(), None);
+        // One range takes half of the pool: a few steps, not 2^57.
+        assert!(free_blocks.occupy(cidr("fd00:10:1::/65")) <= 4);
+        assert_eq!(free_blocks.free_count(), (1 << 57) - 1);
+        assert_eq!(free_blocks.candidates(&[cidr("fd00:10:1::/64")]).next(), None);
     }
 
-    /// The most index entries that a claim may look at, or its release: one for the candidate, and a run out of the
-    /// indexes and its two remains in again; the usable run around it, and two runs out and one in.
+    /// The maximum number of index entries that a claim or its release may look at. A claim: one for the candidate, one
+    /// for the run that leaves the indexes, two for its remainders. A release: one for the usable run around it, two for
+    /// the runs that leave the indexes, one for the run that joins them.
     const STEPS: u64 = 4;
 
-    /// Trap 21: what a claim costs grows neither with the pool nor with how full it is.
+    /// In other systems a claim costs more the larger and the fuller the pool is.
     #[test]
     fn the_steps_of_a_claim_do_not_grow_with_the_pool() {
         let small = FreeBlocks::new(grid(&pool("a", 32, &["10.0.0.0/28"])));
         let steps_small = most_steps(small, 8);
         let large = nearly_full();
         assert!((160_000..=167_773).contains(&large.free_count()), "{} are free", large.free_count());
-        // Some places came up twice, and were made free twice.
+        // Some blocks came up twice and were vacated twice.
         assert_eq!(large.free_count(), large.iter().count() as u128);
         assert_eq!(large.total_count(), 1 << 24);
         let steps_large = most_steps(large, 10_000);
         assert!(steps_small <= STEPS && steps_large <= STEPS, "{steps_small} and {steps_large}");
     }
 
-    /// 2^24 blocks, free in one of a hundred pseudo-random places, the buddies of those held by claims.
+    /// 2^24 blocks, of which about one per cent are free, in pseudo-random places; claims hold the buddies of these.
     fn nearly_full() -> FreeBlocks {
         let whole = cidr("10.0.0.0/8");
-        let mut space = FreeBlocks::new(grid(&pool("a", 32, &["10.0.0.0/8"])));
-        space.occupy(whole);
+        let mut free_blocks = FreeBlocks::new(grid(&pool("a", 32, &["10.0.0.0/8"])));
+        free_blocks.occupy(whole);
         let mut state = 42u64;
         for _ in 0..(1 << 24) / 100 {
             // The multiplier of Knuth's MMIX; the upper bits are the random ones.
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let block = cidr("10.0.0.0/32").same_size_at(whole.first() + u128::from(state >> 40));
-            space.vacate(block, std::iter::empty());
+            free_blocks.vacate(block, std::iter::empty());
         }
-        let buddies: Vec<Cidr> = space.iter().filter_map(Cidr::buddy).collect();
-        for buddy in buddies.into_iter().filter(|buddy| !space.is_free(*buddy)).collect::<Vec<_>>() {
-            space.hold(buddy);
+        let buddies: Vec<Cidr> = free_blocks.iter().filter_map(Cidr::buddy).collect();
+        for buddy in buddies.into_iter().filter(|buddy| !free_blocks.is_free(*buddy)).collect::<Vec<_>>() {
+            free_blocks.hold(buddy);
         }
-        space
+        free_blocks
     }
 
-    /// The most steps of one of `n` claims and their releases: of blocks in the order of offers, so of every kind.
-    fn most_steps(mut space: FreeBlocks, n: usize) -> u64 {
-        let before = space.clone();
+    /// The maximum number of steps that one of `n` claims or releases takes. The blocks come in the order of offers, so
+    /// there are some of every kind.
+    fn most_steps(mut free_blocks: FreeBlocks, n: usize) -> u64 {
+        let before = free_blocks.clone();
         let mut taken = Vec::new();
         let mut most = 0;
         for _ in 0..n {
-            let mut candidates = space.candidates(&[]);
+            let mut candidates = free_blocks.candidates(&[]);
             let block = candidates.next().expect("there are more blocks than are asked for");
             let steps = candidates.steps();
-            let steps = steps + space.occupy(block);
-            space.hold(block);
+            let steps = steps + free_blocks.occupy(block);
+            free_blocks.hold(block);
             taken.push(block);
             most = most.max(steps);
         }
         while let Some(block) = taken.pop() {
-            space.unhold(block);
-            most = most.max(space.vacate(block, std::iter::empty()));
+            free_blocks.unhold(block);
+            most = most.max(free_blocks.vacate(block, std::iter::empty()));
         }
-        assert_eq!(space, before, "releasing is the inverse of claiming");
+        assert_eq!(free_blocks, before, "releasing is the inverse of claiming");
         most
     }
 }

@@ -1,7 +1,7 @@
 //! Which blocks a pool has: its ranges cut into blocks, without what is excluded or belongs to an older pool.
 //!
-//! Knows nothing of who holds what. Keeps one invariant: usable blocks are the pool's own, and a block that is one
-//! pool's own is no other's.
+//! Does not know who holds what. Keeps one invariant: every usable block is the pool's own, and no block is the own of
+//! two pools.
 //!
 //! Blocks are handled by number ([`BlockNumber`]); the grid turns blocks into numbers and back.
 
@@ -19,9 +19,9 @@ use crate::net::prefixes::PrefixIndex;
 pub struct Grid {
     /// A block of this size, at position 0.
     shape: Cidr,
-    /// Numbers of the blocks that it gives out.
+    /// The blocks that the pool gives out.
     usable: BlockNumbers,
-    /// Numbers of the blocks in its ranges of any state, excluded or not, that no older pool has.
+    /// The blocks in its ranges of any state, excluded or not, except those that an older pool has.
     own: BlockNumbers,
 }
 
@@ -36,14 +36,14 @@ pub struct Overlap {
     pub theirs: Cidr,
 }
 
-/// Ranges of all states that pools declare, and by which pool, and in which family's section.
+/// The ranges that pools declare, of any state, each with its pool and the family whose section declares it.
 pub type Declared = PrefixIndex<(PoolName, Family)>;
 
 impl Grid {
     /// The blocks of `pool` in `family`, and what it loses to the pools in `older`.
     ///
     /// `None` when the pool has no such family. `older` must hold the ranges of the older pools only. They keep all
-    /// that they declare, in whatever state, even if they are being deleted: blocks of it may be held.
+    /// that they declare, in whatever state and even while they are being deleted, because nodes may hold blocks of it.
     #[must_use]
     pub fn of(pool: &Pool, family: Family, older: &Declared) -> Option<(Self, Vec<Overlap>)> {
         let ranges = pool.families.get(&family)?;
@@ -54,7 +54,7 @@ impl Grid {
         let shape = Cidr::containing(any_member, ranges.block_prefix)?.same_size_at(0);
         let mut grid = Self { shape, usable: BlockNumbers::new(), own: BlockNumbers::new() };
         for (range, state) in &ranges.cidrs {
-            // A range smaller than a block has none. Neighbours are not joined: each range has its own state.
+            // A range smaller than a block has no block. Adjacent ranges are not joined: each has its own state.
             if range.size() >= shape.size() {
                 let run = grid.span(*range);
                 grid.own.insert(run);
@@ -65,7 +65,8 @@ impl Grid {
         }
         for exclusion in &ranges.exclude {
             let run = grid.span(*exclusion);
-            // A smaller one leaves the block, unless all that is withheld together leaves no address of it.
+            // An exclusion smaller than a block leaves the block usable, unless everything that is withheld leaves no
+            // address of it.
             if exclusion.size() >= shape.size() || pool_offers_none(pool, grid.block(run.first)) {
                 grid.usable.remove(run);
             }
@@ -82,13 +83,13 @@ impl Grid {
         Some((grid, overlaps))
     }
 
-    /// Numbers of the blocks that may be given out.
+    /// The blocks that may be given out.
     #[must_use]
     pub fn usable(&self) -> &BlockNumbers {
         &self.usable
     }
 
-    /// Numbers of the blocks that are this pool's, whether or not they may be given out.
+    /// The blocks that are this pool's, whether or not they may be given out.
     #[must_use]
     pub fn own(&self) -> &BlockNumbers {
         &self.own
@@ -118,7 +119,7 @@ impl Grid {
         BlockRun { first: self.number_at(cidr.first()), last: self.number_at(cidr.last()) }
     }
 
-    /// The block around `cidr` if that is smaller than a block, else `cidr`.
+    /// The block around `cidr` if `cidr` is smaller than a block, else `cidr` itself.
     #[must_use]
     pub fn whole(&self, cidr: Cidr) -> Cidr {
         if cidr.size() < self.shape.size() { self.shape.same_size_at(cidr.first()) } else { cidr }
@@ -129,7 +130,7 @@ impl Grid {
         BlockNumber::new(position >> self.host_bits())
     }
 
-    /// A block is at most /118, so this is at most 10; never the 128 that could not be shifted by.
+    /// A block has at most 1024 addresses, so this is at most 10, and positions can always be shifted by it.
     fn host_bits(&self) -> u32 {
         self.shape.size().trailing_zeros()
     }
@@ -172,7 +173,7 @@ pub(super) mod tests {
         }
     }
 
-    /// The grid of a pool of one family that is alone.
+    /// The grid of a pool of one family, without older pools.
     pub(in crate::ledger) fn grid(pool: &Pool) -> Grid {
         Grid::of(pool, *pool.families.keys().next().unwrap(), &Declared::default()).unwrap().0
     }
@@ -212,7 +213,7 @@ pub(super) mod tests {
         check(&pool, "10.0.0.4/30", all);
         exclude(&mut pool, &["10.0.0.0/24"]);
         check(&pool, "", all);
-        // First and last address count as what is left is counted.
+        // Whether first and last address are offered decides whether an address is left.
         exclude(&mut pool, &["10.0.0.1/32", "10.0.0.2/32", "10.0.0.6/32"]);
         check(&pool, all, all);
         pool.first_last = FirstLast::Withheld;
@@ -220,7 +221,7 @@ pub(super) mod tests {
     }
 
     proptest! {
-        /// Trap 24: the number of blocks follows from the sizes, in every size that a block may have.
+        /// In every size that a block may have. Another system computed sizes with XOR in place of a power.
         #[test]
         fn a_range_has_as_many_blocks_as_go_into_it(bits in 0u8..=10, more in 0u8..=20, v6 in any::<bool>()) {
             let (family, base) = if v6 { (128, "2001:db8::") } else { (32, "10.0.0.0") };

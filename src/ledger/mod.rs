@@ -1,8 +1,8 @@
-//! Everything that is taken, by whom, and the free space of every pool kept in step with it.
+//! Who takes which addresses, and which blocks of every pool are therefore free.
 //!
 //! Knows no nodes, no states of claims and no objects: its owner tells it who takes what. Keeps one invariant: a block
-//! of a pool is free if and only if nothing that is taken shares an address with it. [`Ledger::check`] computes all
-//! that is kept anew and compares.
+//! of a pool is free if and only if nothing that is taken shares an address with it. [`Ledger::check`] computes
+//! everything anew and compares.
 //!
 //! A change looks only at the pools whose ranges it touches, and there only at the blocks that it touches.
 
@@ -30,20 +30,20 @@ use grid::{Declared, Grid, Overlap};
 pub enum Occupant {
     /// The claim of exactly this range, in any state.
     Claim,
-    /// The same, while its creation is on its way.
+    /// The claim of exactly this range, which is being created.
     Pending,
-    /// The claim of this range, which went in a way that claims do not go. It takes the range until it is
-    /// made again, or its lost node is known to have nothing of it later than this revision.
+    /// A lost claim of this range: it vanished in a way in which claims never leave. It takes the range until it is
+    /// recreated, or until its node is known to carry nothing of the range at a later revision than this.
     LostClaim(Revision),
-    /// It stands on the CiliumNode of this name, claimed or not; kept by [`Ledger::set_carried`] only.
+    /// The CiliumNode of this name carries the range, claimed or not; kept by [`Ledger::set_carried`] only.
     Carried(NodeName),
-    /// An object of this name that cannot be read, but for this range.
+    /// An object of this name, which can't be read as a whole, names the range.
     Unreadable(String),
 }
 
 impl Occupant {
-    /// Whether it makes the range a block that a node holds, whose buddy is that node's next.
-    fn is_holder(&self) -> bool {
+    /// Whether it is a claim, so that a node holds the block and its buddy is that node's next block.
+    fn is_claim(&self) -> bool {
         match self {
             Self::Claim | Self::Pending => true,
             Self::LostClaim(_) | Self::Carried(_) | Self::Unreadable(_) => false,
@@ -72,11 +72,11 @@ pub struct Counts {
     pub free: u128,
 }
 
-/// Everything that is taken, and what is therefore free.
+/// Everything that is taken, and the blocks that are therefore free.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ledger {
     taken: PrefixIndex<Occupant>,
-    /// What [`Occupant::Carried`] entries come from, to find the difference to the next version.
+    /// What each CiliumNode carries, as last noted: the source of the [`Occupant::Carried`] entries.
     carried: BTreeMap<NodeName, AddressSet>,
     declared: Declared,
     pools: BTreeMap<PoolName, Offer>,
@@ -98,15 +98,15 @@ impl Ledger {
 
     /// Notes that `occupant` takes `cidr`; `false` when that was noted already.
     pub fn take(&mut self, cidr: Cidr, occupant: Occupant) -> bool {
-        let is_holder = occupant.is_holder();
+        let is_claim = occupant.is_claim();
         if !self.taken.insert(cidr, occupant) {
             return false;
         }
         for (pool, family) in self.touched(cidr) {
-            if let Some(space) = self.free_blocks_mut(&pool, family) {
-                space.occupy(cidr);
-                if is_holder {
-                    space.hold(cidr);
+            if let Some(free_blocks) = self.free_blocks_mut(&pool, family) {
+                free_blocks.occupy(cidr);
+                if is_claim {
+                    free_blocks.hold(cidr);
                 }
             }
         }
@@ -119,30 +119,31 @@ impl Ledger {
         if !self.taken.remove(cidr, occupant) {
             return false;
         }
-        let is_held = self.taken.at(cidr).iter().any(Occupant::is_holder);
+        let is_claimed = self.taken.at(cidr).iter().any(Occupant::is_claim);
         for (pool, family) in self.touched(cidr) {
-            // Not `free_blocks_mut`: `taken` is read while the space is written.
-            let Some(space) = self.pools.get_mut(&pool).and_then(|offer| offer.free_blocks.get_mut(&family))
+            // Not through `free_blocks_mut`, because `taken` is read while the free blocks are written.
+            let Some(free_blocks) =
+                self.pools.get_mut(&pool).and_then(|offer| offer.free_blocks.get_mut(&family))
             else {
                 continue;
             };
-            if !is_held {
-                space.unhold(cidr);
+            if !is_claimed {
+                free_blocks.unhold(cidr);
             }
-            let region = space.grid().whole(cidr);
-            space.vacate(region, self.taken.overlapping(region).map(|(other, _)| other));
+            let region = free_blocks.grid().whole(cidr);
+            free_blocks.vacate(region, self.taken.overlapping(region).map(|(other, _)| other));
         }
         true
     }
 
-    /// Notes what lies on the CiliumNode of this name in place of what lay there before; empty when it is gone.
+    /// Notes what the CiliumNode of this name carries, in place of what it carried before; empty when it is gone.
     pub fn set_carried(&mut self, node: &NodeName, carried: AddressSet) {
         let before = self.carried.remove(node).unwrap_or_default();
         if before != carried {
             let old: BTreeSet<Cidr> = before.cidrs().collect();
             let new: BTreeSet<Cidr> = carried.cidrs().collect();
             let occupant = Occupant::Carried(node.clone());
-            // Taken before released: what stays, in other pieces, is at no time free.
+            // The new is taken before the old is released: what the node still carries is never free in between.
             for cidr in new.difference(&old) {
                 self.take(*cidr, occupant.clone());
             }
@@ -155,17 +156,17 @@ impl Ledger {
         }
     }
 
-    /// What lies on the CiliumNode of this name, as last noted.
+    /// What the CiliumNode of this name carries, as last noted; `None` when that is nothing.
     #[must_use]
     pub fn carried(&self, node: &NodeName) -> Option<&AddressSet> {
         self.carried.get(node)
     }
 
-    /// Puts these pools in place of those before. Only the spaces of pools whose blocks change are computed anew.
+    /// Puts these pools in place of those before. Free blocks are computed anew only for pools whose blocks change.
     ///
-    /// Of two pools that overlap the older (by creation, then uid) keeps the whole of every range that it
-    /// declares, in whatever state; the newcomer loses every block that overlaps one. What a pool in `reserved` is
-    /// known to declare it keeps in the same way, and gives none of it out.
+    /// Of two pools that overlap, the older one (by creation, then uid) keeps every range that it declares, in whatever
+    /// state and as a whole. The younger one loses every block that overlaps such a range. A pool in `reserved` keeps
+    /// the ranges that it is known to declare in the same way, and gives out none of them.
     pub fn set_pools<'a>(
         &mut self,
         pools: &'a BTreeMap<PoolName, Pool>,
@@ -190,7 +191,7 @@ impl Ledger {
             let mut offer = Offer::default();
             for family in pool.families.keys() {
                 let Some((grid, lost)) = Grid::of(pool, *family, &declared) else { continue };
-                let kept = old.free_blocks.remove(family).filter(|space| *space.grid() == grid);
+                let kept = old.free_blocks.remove(family).filter(|free_blocks| *free_blocks.grid() == grid);
                 offer.free_blocks.insert(*family, kept.unwrap_or_else(|| free_blocks_of(grid, &self.taken)));
                 offer.overlaps.extend(lost);
             }
@@ -204,7 +205,7 @@ impl Ledger {
         self.declared = declared;
     }
 
-    /// The free space of a pool; `None` when there is no such pool, or it has no such family.
+    /// The free blocks of a pool; `None` when there is no such pool, or it has no such family.
     #[must_use]
     pub fn free_blocks(&self, pool: &PoolName, family: Family) -> Option<&FreeBlocks> {
         self.pools.get(pool)?.free_blocks.get(&family)
@@ -214,28 +215,30 @@ impl Ledger {
     #[must_use]
     pub fn counts(&self, pool: &PoolName, family: Family) -> Option<Counts> {
         self.free_blocks(pool, family)
-            .map(|space| Counts { total: space.total_count(), free: space.free_count() })
+            .map(|free_blocks| Counts { total: free_blocks.total_count(), free: free_blocks.free_count() })
     }
 
-    /// The ranges of a pool that it shares with older ones and therefore does not get.
+    /// The ranges of a pool that it shares with older pools, which keep what both declare.
     #[must_use]
     pub fn overlaps(&self, pool: &PoolName) -> &[Overlap] {
         self.pools.get(pool).map_or(&[], |offer| &offer.overlaps)
     }
 
-    /// Everything taken that shares an address with `cidr`, by whom: widest first, then in numeric order.
+    /// Everything taken that shares an address with `cidr`, and its occupant: first the ranges around `cidr`, the widest
+    /// first, then those within it in numeric order.
     pub fn overlapping(&self, cidr: Cidr) -> impl Iterator<Item = (Cidr, &Occupant)> {
         self.taken.overlapping(cidr)
     }
 
-    /// The claims that share an address with `cidr`, its own claim among them; also one that is being created.
+    /// The blocks of the claims that share an address with `cidr`, including its own claim and claims that are being
+    /// created.
     pub fn overlapping_claims(&self, cidr: Cidr) -> impl Iterator<Item = Cidr> {
         let mut last = None;
         self.taken
             .overlapping(cidr)
-            .filter(|(_, occupant)| occupant.is_holder())
+            .filter(|(_, occupant)| occupant.is_claim())
             .map(|(claimed, _)| claimed)
-            // One may be there twice, as being created and as seen.
+            // A claim may be noted twice, as being created and as seen.
             .filter(move |claimed| last.replace(*claimed) != Some(*claimed))
     }
 
@@ -251,15 +254,14 @@ impl Ledger {
         self.taken.at(cidr)
     }
 
-    /// Everything taken, by whom, in numeric order.
+    /// Everything taken, and its occupants, in numeric order.
     pub fn entries(&self) -> impl Iterator<Item = (Cidr, &Occupant)> {
         self.taken.iter()
     }
 
-    /// Computes everything anew from what is taken and from what pools declare, and returns where that is not what is
-    /// kept.
+    /// Computes everything anew from what is taken and what pools declare, and returns where what is kept differs.
     ///
-    /// Costs as much as a start. Anything but an empty list is a defect of this program.
+    /// Costs as much as a start. A list that is not empty shows a defect of this program.
     #[must_use]
     pub fn check<'a>(
         &self,
@@ -297,13 +299,14 @@ impl Ledger {
         differences
     }
 
-    /// The spaces for which a change of `cidr` can matter: those with a range that overlaps it or its buddy.
+    /// The pools and families whose free blocks a change of `cidr` can concern: they have a range that overlaps it or
+    /// its buddy.
     fn touched(&self, cidr: Cidr) -> BTreeSet<(PoolName, Family)> {
         self.declared.overlapping(cidr.enlarged(1)).map(|(_, section)| section.clone()).collect()
     }
 
-    /// The pools that declare an address of `cidr`, in whatever state: how many of their blocks are free may change
-    /// with whoever takes it.
+    /// The pools that declare an address of `cidr`, in whatever state: the number of their free blocks may change when
+    /// somebody takes or releases it.
     pub fn pools_over(&self, cidr: Cidr) -> impl Iterator<Item = &PoolName> {
         self.declared.overlapping(cidr).map(|(_, (pool, _))| pool)
     }
@@ -313,7 +316,7 @@ impl Ledger {
     }
 }
 
-/// Whoever declares ranges.
+/// A pool that declares ranges, readable or not.
 #[derive(Clone, Copy)]
 enum Declarer<'a> {
     Pool(&'a Pool),
@@ -321,7 +324,8 @@ enum Declarer<'a> {
 }
 
 impl<'a> Declarer<'a> {
-    /// What sorts the oldest first. Of two that were made within one second neither is, so any lasting order will do.
+    /// Sorts the oldest first. Creation times have whole seconds: between equal ones any order will do that never
+    /// changes.
     fn age(&self) -> (Timestamp, &'a Uid, &'a PoolName) {
         match self {
             Self::Pool(pool) => (pool.created, &pool.uid, &pool.name),
@@ -330,7 +334,7 @@ impl<'a> Declarer<'a> {
     }
 }
 
-/// Something that the ledger keeps and that is not what it should be.
+/// Something that the ledger keeps and that differs from what it should be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
     /// Which ranges the pool loses to older ones.
@@ -338,7 +342,7 @@ pub enum Difference {
         /// The pool.
         pool: PoolName,
     },
-    /// The free space of a pool.
+    /// The free blocks of a pool.
     FreeBlocks {
         /// The pool.
         pool: PoolName,
@@ -347,19 +351,19 @@ pub enum Difference {
         /// How they differ.
         difference: FreeBlocksDifference,
     },
-    /// What stands on a CiliumNode.
+    /// What a CiliumNode carries.
     Carried {
         /// The node.
         node: NodeName,
     },
 }
 
-/// How a space is not what it should be.
+/// How the free blocks of a pool differ from what they should be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FreeBlocksDifference {
-    /// It is there and should not be, or the other way round.
+    /// They are kept and should not be, or the other way round.
     Existence,
-    /// Its blocks are not those that the pool has.
+    /// They are of other blocks than the pool has.
     Grid,
     /// Blocks are free that should not be: the dangerous one.
     FreeThoughTaken,
@@ -378,7 +382,7 @@ impl fmt::Display for Difference {
                 "{family} of pool {pool}: {}",
                 match difference {
                     FreeBlocksDifference::Existence =>
-                        "there is a space where none should be, or none where one should",
+                        "free blocks are kept where none should be, or none where they should",
                     FreeBlocksDifference::Grid => "the blocks are not those of its ranges",
                     FreeBlocksDifference::FreeThoughTaken => "a block counts as free that is taken",
                     FreeBlocksDifference::TakenThoughFree => "a block counts as taken that is free",
@@ -386,7 +390,7 @@ impl fmt::Display for Difference {
                 }
             ),
             Self::Carried { node } => {
-                write!(f, "what is noted for CiliumNode {node} is not what is taken for it")
+                write!(f, "what CiliumNode {node} carries is not what is taken for it")
             }
         }
     }
@@ -411,9 +415,9 @@ fn compare(kept: Option<&FreeBlocks>, fresh: Option<&FreeBlocks>) -> Option<Free
     }
 }
 
-/// The space of a pool with these blocks, given all that is taken.
+/// The free blocks of a pool with this grid, given all that is taken.
 fn free_blocks_of(grid: Grid, taken: &PrefixIndex<Occupant>) -> FreeBlocks {
-    // The buddy of a pool's block counts as a holder even if it is not the pool's: take whole pairs.
+    // Whole pairs, because a held block keeps its buddy for its holder even if only the buddy is the pool's own.
     let regions: Vec<Cidr> = grid
         .own()
         .runs()
@@ -422,14 +426,14 @@ fn free_blocks_of(grid: Grid, taken: &PrefixIndex<Occupant>) -> FreeBlocks {
             Cidr::cover_of(grid.block(first).first(), grid.block(last).last())
         })
         .collect();
-    let mut space = FreeBlocks::new(grid);
+    let mut free_blocks = FreeBlocks::new(grid);
     for region in regions {
         for (cidr, occupant) in taken.overlapping(region) {
-            space.occupy(cidr);
-            if occupant.is_holder() {
-                space.hold(cidr);
+            free_blocks.occupy(cidr);
+            if occupant.is_claim() {
+                free_blocks.hold(cidr);
             }
         }
     }
-    space
+    free_blocks
 }

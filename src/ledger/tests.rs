@@ -10,7 +10,8 @@ use crate::ledger::grid::tests::pool;
 use crate::model::pool::RangeState;
 
 proptest! {
-    /// Traps 5 and 21: what is kept step by step is what the definition says at every step, and what is computed anew.
+    /// After every step, what the ledger keeps is what the definitions say and what a new ledger would compute. In other
+    /// systems editing a pool lost track of blocks that were held.
     #[test]
     fn agrees_with_a_list_that_is_searched(
         universe in universe(),
@@ -25,7 +26,7 @@ proptest! {
             compare_all(&ledger, &model, universe, &mine)?;
         }
 
-        // A restart: the same objects, seen in another order, give the same ledger.
+        // After a restart the same objects, seen in another order, give the same ledger.
         let mut rebuilt = Ledger::new();
         for (node, carried) in model.carried.iter().rev() {
             rebuilt.set_carried(node, carried.clone());
@@ -57,7 +58,7 @@ proptest! {
                 noted.push((cidr, occupant));
             }
         }
-        // In the order in which they were taken, not in reverse: the order must not matter.
+        // Released in the order in which they were taken, not in reverse: the order must not matter.
         for (cidr, occupant) in noted {
             prop_assert!(ledger.release(cidr, &occupant));
         }
@@ -75,8 +76,8 @@ fn cidr(text: &str) -> Cidr {
 
 /// Renders the free blocks of a pool.
 fn free(ledger: &Ledger, pool: &str) -> String {
-    let space = ledger.free_blocks(&pool.into(), Family::V4).unwrap();
-    space.iter().map(|block| block.to_string()).collect::<Vec<_>>().join(" ")
+    let free_blocks = ledger.free_blocks(&pool.into(), Family::V4).unwrap();
+    free_blocks.iter().map(|block| block.to_string()).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -94,7 +95,7 @@ fn the_older_pool_keeps_the_whole_of_its_ranges() {
         ledger.overlaps(&"newcomer".into()),
         [lost("10.0.0.0/24", "10.0.0.64/26"), lost("10.0.1.0/25", "10.0.1.0/28")]
     );
-    // A pool that is being deleted gives out nothing, and still keeps its ranges: blocks of it may be held.
+    // A pool that is being deleted gives out nothing, and still keeps its ranges, because nodes may hold blocks of it.
     older.deleting = true;
     ledger.set_pools(&pools([older, newcomer.clone()]), []);
     assert_eq!(free(&ledger, "older"), "");
@@ -105,7 +106,8 @@ fn the_older_pool_keeps_the_whole_of_its_ranges() {
     assert_eq!(ledger.free_blocks(&"older".into(), Family::V4), None);
 }
 
-/// Trap 18: a pool that can't be read keeps its age and its ranges, and takes nothing from an older one.
+/// A pool that can't be read keeps its age and its ranges, and takes nothing from an older one. In other systems one
+/// invalid field of a pool threw away all that it had allocated.
 #[test]
 fn the_ranges_of_a_pool_that_cannot_be_read_are_kept_from_younger_ones_only() {
     let oldest = pool("oldest", 27, &["10.0.0.0/26"]);
@@ -126,7 +128,7 @@ fn the_ranges_of_a_pool_that_cannot_be_read_are_kept_from_younger_ones_only() {
     assert_eq!(ledger.free_blocks(&"invalid".into(), Family::V4), None);
     assert_eq!(free(&ledger, "youngest"), "10.0.0.128/27 10.0.0.160/27 10.0.0.192/27 10.0.0.224/27");
     assert_eq!(ledger.overlaps(&"youngest".into()), before.overlaps(&"youngest".into()));
-    // What nobody holds any more stays reserved, and is the pool's when it can be read again.
+    // A block that is released meanwhile stays reserved, and is free again when its pool can be read.
     ledger.release(cidr("10.0.0.64/27"), &Occupant::Claim);
     ledger.take(cidr("10.0.0.64/27"), Occupant::Claim);
     assert_eq!(ledger.check(&pools([oldest.clone(), youngest.clone()]), [&reserved]), []);
@@ -178,8 +180,8 @@ fn the_check_names_what_is_wrong() {
     check(|_| {}, "");
     check(
         |ledger| {
-            let space = ledger.free_blocks_mut(&"a".into(), Family::V4).unwrap();
-            space.vacate(cidr("10.0.0.0/27"), std::iter::empty());
+            let free_blocks = ledger.free_blocks_mut(&"a".into(), Family::V4).unwrap();
+            free_blocks.vacate(cidr("10.0.0.0/27"), std::iter::empty());
         },
         "ipv4 of pool a: a block counts as free that is taken",
     );
@@ -195,17 +197,17 @@ fn the_check_names_what_is_wrong() {
     );
     check(
         |ledger| ledger.set_pools(&BTreeMap::new(), []),
-        "ipv4 of pool a: there is a space where none should be, or none where one should",
+        "ipv4 of pool a: free blocks are kept where none should be, or none where they should",
     );
     check(
         |ledger| {
             ledger.carried.clear();
         },
-        "what is noted for CiliumNode n is not what is taken for it",
+        "what CiliumNode n carries is not what is taken for it",
     );
 }
 
-/// An object that can't be read may name any range.
+/// An object that can't be read may name any range, however large.
 #[test]
 fn the_largest_range_takes_and_frees_a_pool_of_the_smallest_blocks() {
     let range = "fd00::/64".parse::<Cidr>().unwrap();

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use super::super::*;
 use crate::ledger::grid::tests::pool;
+use crate::ledger::*;
 use crate::model::pool::{FirstLast, RangeState, Ranges};
 use crate::net::cidr::address;
 
@@ -30,7 +30,7 @@ pub(super) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).unwrap()
 }
 
-/// A prefix in the universe: where, and how many bits of it are the host's.
+/// A prefix in the universe: its place, and the number of its host bits.
 pub(super) type Part = (u8, u8);
 
 pub(super) fn part() -> impl Strategy<Value = Part> {
@@ -79,8 +79,8 @@ pub(super) fn pool_parts() -> impl Strategy<Value = PoolParts> {
         })
 }
 
-/// Pools `a` and `b` and so on, and what remains of those that can't be read; `a` always can. `b` has the smaller uid,
-/// so that the uid and not the name decides between equal ages.
+/// The pools `a`, `b` and `c`, and the reservations of those that can't be read; `a` always can. `b` has the smallest
+/// uid, so that the uid and not the name decides between equal ages.
 fn pools_of(universe: Cidr, parts: &[PoolParts]) -> (BTreeMap<PoolName, Pool>, Vec<Reservation>) {
     let family = universe.family();
     let (mut pools, mut reserved) = (BTreeMap::new(), Vec::new());
@@ -124,8 +124,8 @@ fn pools_of(universe: Cidr, parts: &[PoolParts]) -> (BTreeMap<PoolName, Pool>, V
 pub(super) enum Step {
     Take(Part, Occupant),
     Release(Index),
-    Stand(u8, Vec<Part>),
-    /// The next block of a pool for a node with some of the blocks that are claimed.
+    Carry(u8, Vec<Part>),
+    /// A node with some of the claimed blocks gets its next block from a pool.
     Grant(Index, Vec<Index>),
     Pools(Vec<PoolParts>),
 }
@@ -145,14 +145,14 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         4 => (small(), occupant()).prop_map(|(part, occupant)| Step::Take(part, occupant)),
         4 => any::<Index>().prop_map(Step::Release),
         2 => (0u8..3, proptest::collection::vec(small(), 0..4))
-            .prop_map(|(node, parts)| Step::Stand(node, parts)),
+            .prop_map(|(node, parts)| Step::Carry(node, parts)),
         6 => (any::<Index>(), proptest::collection::vec(any::<Index>(), 0..3))
             .prop_map(|(pool, mine)| Step::Grant(pool, mine)),
         1 => proptest::collection::vec(pool_parts(), 1..4).prop_map(Step::Pools),
     ]
 }
 
-/// What is taken and which pools there are, as they were told, and nothing else.
+/// What is taken and which pools there are, exactly as the ledger was told, and nothing derived.
 #[derive(Debug, Default)]
 pub(super) struct Model {
     pub(super) pools: BTreeMap<PoolName, Pool>,
@@ -162,7 +162,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// All that is taken, with what stands on CiliumNodes as single addresses.
+    /// All that is taken, with what CiliumNodes carry as single addresses.
     fn is_taken(&self, block: Cidr) -> bool {
         self.taken.iter().any(|(cidr, _)| cidr.overlaps(block))
             || self.carried.values().any(|carried| carried.intersects(block))
@@ -174,7 +174,7 @@ impl Model {
             .any(|occupant| self.taken.contains(&(block, occupant)))
     }
 
-    /// The state of the range that the block lies wholly in, if no address of it is an older pool's.
+    /// The state of the range in which the whole block lies, if no older pool declares an address of it.
     fn own_state(&self, pool: &Pool, block: Cidr) -> Option<RangeState> {
         let age = |pool: &Pool| (pool.created, pool.uid.clone());
         let is_older = |other: &&Pool| age(other) < age(pool);
@@ -266,7 +266,7 @@ pub(super) fn apply(
                 prop_assert!(!ledger.release(cidr, &occupant));
             }
         }
-        Step::Stand(node, parts) => {
+        Step::Carry(node, parts) => {
             let node = NodeName::from(format!("node-{node}"));
             let carried: AddressSet = parts.into_iter().map(|part| cidr_of(universe, part)).collect();
             ledger.set_carried(&node, carried.clone());
@@ -284,9 +284,9 @@ pub(super) fn apply(
                 mine.iter().filter(|_| !claims.is_empty()).map(|index| *index.get(&claims)).collect();
             let names: Vec<_> = model.pools.keys().cloned().collect();
             let name = pool.get(&names);
-            let space = ledger.free_blocks(name, universe.family()).unwrap();
-            if let Some(block) = space.candidates(&mine).next() {
-                // Never overlapping: whatever was granted before, and by whichever pool.
+            let free_blocks = ledger.free_blocks(name, universe.family()).unwrap();
+            if let Some(block) = free_blocks.candidates(&mine).next() {
+                // It never overlaps what was granted before, by whichever pool.
                 prop_assert!(!model.is_taken(block), "{} is taken", block);
                 prop_assert_eq!(ledger.overlapping_claims(block).next(), None);
                 ledger.take(block, Occupant::Claim);
@@ -301,7 +301,7 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// Every pool's free blocks, counts and order of offers are those of the model: nothing overlaps, nothing is lost.
+/// Compares every pool's free blocks, counts and order of offers with those of the model.
 pub(super) fn compare_all(
     ledger: &Ledger,
     model: &Model,
@@ -309,18 +309,18 @@ pub(super) fn compare_all(
     mine: &[Cidr],
 ) -> Result<(), TestCaseError> {
     for pool in model.pools.values() {
-        let space = ledger.free_blocks(&pool.name, universe.family()).unwrap();
+        let free_blocks = ledger.free_blocks(&pool.name, universe.family()).unwrap();
         let free = model.free(universe, pool);
-        prop_assert_eq!(&space.iter().collect::<Vec<_>>(), &free);
+        prop_assert_eq!(&free_blocks.iter().collect::<Vec<_>>(), &free);
         let counts = ledger.counts(&pool.name, universe.family());
         let total = model.total(universe, pool);
         prop_assert_eq!(counts, Some(Counts { total, free: free.len() as u128 }));
         for mine in [&[], mine] {
-            let order: Vec<Cidr> = space.candidates(mine).collect();
+            let order: Vec<Cidr> = free_blocks.candidates(mine).collect();
             prop_assert_eq!(&order, &model.candidates(universe, pool, mine), "mine: {:?}", mine);
         }
         for block in blocks(universe, pool) {
-            prop_assert_eq!(space.is_free(block), free.contains(&block));
+            prop_assert_eq!(free_blocks.is_free(block), free.contains(&block));
             prop_assert_eq!(ledger.is_taken(block), model.is_taken(block));
         }
     }
