@@ -13,6 +13,30 @@ use crate::net::runs::RunSet;
 ///
 /// Costs grow with the number of runs of consecutive addresses, not with the number of addresses: the pool of a node
 /// is one run per block.
+///
+/// ```
+/// use cilium_node_ipam::net::addresses::AddressSet;
+/// use cilium_node_ipam::net::cidr::Cidr;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let block: Cidr = "10.0.0.0/29".parse()?;
+/// let mut offered = AddressSet::from_iter([block]);
+/// offered.remove(block.first_address());
+/// offered.remove(block.last_address());
+/// assert_eq!(offered.len(), 6);
+/// assert!(offered.intersects(block) && !offered.covers(block));
+/// assert_eq!(offered.count_in("10.0.0.0/30".parse()?), 3);
+///
+/// // As the fewest prefixes that together are the set.
+/// let cidrs: Vec<String> = offered.cidrs().map(|cidr| cidr.to_string()).collect();
+/// assert_eq!(cidrs, ["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/31", "10.0.0.6/32"]);
+///
+/// // One set holds both families.
+/// offered.insert("fd00::1".parse()?);
+/// assert_eq!(offered.iter().last(), Some("fd00::1".parse()?));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct AddressSet {
     positions: RunSet,

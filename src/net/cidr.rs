@@ -100,6 +100,30 @@ pub enum CidrError {
 /// A masked prefix of either family: a block, a range of a pool, or an exclusion.
 ///
 /// Ordered numerically by first address, and a prefix sorts directly before what it contains.
+///
+/// ```
+/// use cilium_node_ipam::net::cidr::Cidr;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let block: Cidr = "10.0.0.32/27".parse()?;
+/// assert!(block.contains("10.0.0.40".parse()?));
+/// assert_eq!(block.size(), 32);
+///
+/// // Each block has a buddy, with which it aggregates to one route.
+/// let route = block.enlarged(1);
+/// assert_eq!(block.buddy(), Some("10.0.0.0/27".parse()?));
+/// assert_eq!(route.to_string(), "10.0.0.0/26");
+/// assert!(route.covers(block) && !block.overlaps("10.0.0.0/27".parse()?));
+///
+/// // Order is numeric, not that of text.
+/// assert!(block < "10.0.0.128/27".parse()?);
+///
+/// // Text with host bits is an error, unless it is read leniently from an object that others write.
+/// assert!("10.0.0.40/27".parse::<Cidr>().is_err());
+/// assert_eq!(Cidr::parse_lenient("10.0.0.40/27"), Some(block));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cidr {
     first: u128,
