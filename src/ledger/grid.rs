@@ -28,7 +28,7 @@ pub struct Grid {
 /// A range that a pool declares and an older pool has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Overlap {
-    /// The range as the newcomer declares it.
+    /// The range as the younger pool declares it.
     pub mine: Cidr,
     /// The pool that keeps what both declare.
     pub older: PoolName,

@@ -3,9 +3,8 @@
 //! Knows nothing of pools, nodes or Kubernetes. Keeps one invariant: a [`Cidr`] is always masked, so two equal
 //! prefixes are equal values.
 //!
-//! Both families live on one number line of 128 bits: an IPv4 address stands at its IPv4-mapped position
-//! (RFC 4291 section 2.5.5.2). One set type and one ordering then serve both, and the order of addresses is
-//! numeric, never that of their text.
+//! Both families share one number line of 128 bits: an IPv4 address has its IPv4-mapped position on it (RFC 4291
+//! section 2.5.5.2). So one type of set and one order serve both, and addresses are ordered as numbers, never as text.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -66,7 +65,7 @@ impl fmt::Display for Family {
     }
 }
 
-/// The place of an address on the number line.
+/// The position of an address on the number line.
 #[must_use]
 pub fn position(address: IpAddr) -> u128 {
     match address {
@@ -75,7 +74,8 @@ pub fn position(address: IpAddr) -> u128 {
     }
 }
 
-/// The address at a place on the number line; the inverse of [`position`] up to IPv4-mapped text.
+/// The address at a position on the number line; the inverse of [`position`], except that an IPv4-mapped IPv6 address
+/// becomes IPv4.
 #[must_use]
 pub fn address(position: u128) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from_bits(position)).to_canonical()
@@ -84,13 +84,13 @@ pub fn address(position: u128) -> IpAddr {
 /// Why a text is not a CIDR as this project writes it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CidrError {
-    /// The text is no prefix at all.
+    /// The text is not a prefix.
     #[error("`{0}` is not a CIDR such as 10.0.0.0/24 or fd00::/64")]
     Malformed(String),
-    /// The text has host bits, or is not in canonical form.
+    /// The text is a prefix, but has host bits or is not in canonical form.
     #[error("`{text}` is not written in its masked canonical form `{canonical}`")]
     NotCanonical {
-        /// The text as found.
+        /// The text as it was found.
         text: String,
         /// The prefix that it denotes.
         canonical: Cidr,
@@ -132,9 +132,9 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// The prefix of `prefix_len` bits (in the terms of the address's own family) that contains `member`.
+    /// The prefix of `prefix_len` bits, as counted in the address's own family, that contains `member`.
     ///
-    /// `None` when the family has fewer bits than that.
+    /// `None` when the family has fewer bits than `prefix_len`.
     #[must_use]
     pub fn containing(member: IpAddr, prefix_len: u8) -> Option<Self> {
         let family = Family::of(member);
@@ -142,7 +142,7 @@ impl Cidr {
             .then(|| Self::on_line(position(member), prefix_len + (128 - family.bits())))
     }
 
-    /// The prefix of `length` line bits that contains `member`.
+    /// The prefix that contains `member` and has `length` bits on the number line.
     fn on_line(member: u128, length: u8) -> Self {
         Self { first: member & !host_mask(length), length }
     }
@@ -153,9 +153,9 @@ impl Cidr {
         Self { first: position(address), length: 128 }
     }
 
-    /// Reads a prefix and masks it; accepts host bits and unusual text.
+    /// Reads a prefix and masks it; accepts host bits and text that is not canonical. `None` when it is not a prefix.
     ///
-    /// For objects that others write. `None` when it is no prefix.
+    /// For objects that others write.
     #[must_use]
     pub fn parse_lenient(text: &str) -> Option<Self> {
         let net = text.trim().parse::<IpNet>().ok()?;
@@ -172,7 +172,7 @@ impl Cidr {
         if self.length >= IPV4_SHIFT && self.first >> 32 == IPV4_BASE >> 32 { Family::V4 } else { Family::V6 }
     }
 
-    /// The prefix length in the terms of the family.
+    /// The prefix length, as counted in the family.
     #[must_use]
     pub fn prefix_len(self) -> u8 {
         self.length - (128 - self.family().bits())
@@ -222,8 +222,8 @@ impl Cidr {
 
     /// The entries of `map` whose addresses lie in it, in the order of the map.
     ///
-    /// The range from its first to its last address is not that: `IpAddr` sorts IPv4 before IPv6, and a prefix may
-    /// begin in one and end in the other, or hold all of IPv4.
+    /// A range of the map from its first to its last address would not find them: `IpAddr` sorts IPv4 before IPv6, and a
+    /// prefix may begin in one and end in the other, or contain all of IPv4.
     pub fn entries_in<V>(self, map: &BTreeMap<IpAddr, V>) -> impl Iterator<Item = (&IpAddr, &V)> {
         const IPV4_LAST: u128 = IPV4_BASE | u32::MAX as u128;
         let as_ipv4 = (self.first <= IPV4_LAST && self.last() >= IPV4_BASE)
@@ -253,13 +253,13 @@ impl Cidr {
         (self.prefix_len() > 0).then(|| Self { first: self.first ^ self.size(), length: self.length })
     }
 
-    /// The aligned prefix around it that is `bits` shorter, or itself when there is none within the family.
+    /// The prefix around it that is `bits` shorter, or itself when the family has no such prefix.
     #[must_use]
     pub fn enlarged(self, bits: u8) -> Self {
         if bits > self.prefix_len() { self } else { Self::on_line(self.first, self.length - bits) }
     }
 
-    /// The prefix of the same length that begins at `first`, which must be aligned (it is masked otherwise).
+    /// The prefix of the same length that contains the position `first`; it begins there if `first` is aligned.
     #[must_use]
     pub fn same_size_at(self, first: u128) -> Self {
         Self::on_line(first, self.length)
@@ -289,7 +289,7 @@ impl Cidr {
         (cidr.object_name() == name).then_some(cidr)
     }
 
-    /// The fewest prefixes that together are the positions from `first` to `last`, in order.
+    /// The fewest prefixes that together are the positions from `first` to `last`, in numeric order.
     #[must_use]
     pub fn cover_of(first: u128, last: u128) -> Vec<Self> {
         let mut cover = Vec::new();
@@ -313,7 +313,7 @@ impl Cidr {
     }
 }
 
-/// The bits of a position that lie behind a prefix of `length` line bits.
+/// The host bits of a prefix that has `length` bits on the number line.
 const fn host_mask(length: u8) -> u128 {
     if length == 0 { u128::MAX } else { (1u128 << (128 - length)) - 1 }
 }
@@ -333,7 +333,7 @@ impl fmt::Debug for Cidr {
 impl FromStr for Cidr {
     type Err = CidrError;
 
-    /// Reads a masked prefix in canonical text, as Cilium compares them; anything else is an error.
+    /// Reads a masked prefix in canonical text, because Cilium compares prefixes as text; anything else is an error.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let cidr = Self::parse_lenient(text).ok_or_else(|| CidrError::Malformed(text.to_owned()))?;
         if cidr.to_string() == text {
@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn order_is_numeric_and_not_that_of_text() {
-        // Trap 11: as text, 10.0.0.128/27 sorts before 10.0.0.32/27.
+        // As text, 10.0.0.128/27 sorts before 10.0.0.32/27; another system breaks ties in that order.
         assert!(cidr("10.0.0.32/27") < cidr("10.0.0.128/27"));
         assert!(cidr("9.0.0.0/8") < cidr("10.0.0.0/8"));
         assert!(cidr("10.0.0.0/24") < cidr("10.0.0.0/27"));
@@ -407,8 +407,8 @@ mod tests {
         assert_eq!(cidr("0.0.0.0/0").size(), 1 << 32);
     }
 
-    /// Those that end with the last IPv4 address begin outside of IPv4: as `IpAddr`s their last sorts before their
-    /// first.
+    /// Some prefixes end with the last IPv4 address and begin outside of IPv4: as `IpAddr`s, their last address sorts
+    /// before their first.
     #[test]
     fn entries_are_found_by_position_whatever_family_a_prefix_ends_in() {
         let keys =
@@ -429,7 +429,7 @@ mod tests {
         prop_oneof![
             (any::<u32>(), 0u8..=32)
                 .prop_map(|(bits, len)| Cidr::containing(IpAddr::V4(bits.into()), len).unwrap()),
-            // Documentation space, so that nothing falls into the IPv4-mapped part.
+            // The range for documentation, so that no prefix is in the IPv4-mapped part.
             (any::<u64>(), 33u8..=128).prop_map(|(bits, len)| {
                 let member = (0x2001_0db8_u128 << 96) | u128::from(bits);
                 Cidr::containing(address(member), len).unwrap()
@@ -438,7 +438,7 @@ mod tests {
     }
 
     proptest! {
-        /// Trap 24: sizes and ends follow from counting, not from a slip with an operator.
+        /// Another system computed sizes with XOR in place of a power.
         #[test]
         fn size_is_the_count_between_first_and_last(cidr in any_cidr()) {
             prop_assert_eq!(cidr.last() - cidr.first() + 1, cidr.size());

@@ -1,22 +1,22 @@
-//! An index of prefixes that answers what overlaps one of them.
+//! An index of prefixes that finds everything filed under a prefix that overlaps a given one.
 //!
-//! Knows nothing of what is filed under a prefix. Keeps one invariant: no prefix without something filed under it,
-//! so equal contents are equal values.
+//! Does not know what is filed under a prefix. Keeps one invariant: something is filed under every prefix in it, so
+//! equal contents are equal values.
 //!
-//! Prefixes never overlap in part, so what overlaps `c` is what lies within `c`, which is one range of the order of
-//! first addresses, and the prefixes around `c`, at most one a length. Only lengths that occur are looked up, and a
-//! cluster has few: block sizes and the ranges of its pools.
+//! Two prefixes never overlap in part. So what overlaps `c` is within `c` or around it: the prefixes within `c` are one
+//! range in the order of first addresses, and around `c` there is at most one per length. Only lengths that occur are
+//! looked up, and a cluster has few: the sizes of its blocks and of the ranges of its pools.
 
 use std::collections::BTreeMap;
 
 use crate::net::cidr::Cidr;
 
-/// Things filed under prefixes, any number under one.
+/// Items filed under prefixes, any number under each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PrefixIndex<T> {
-    /// What is filed, sorted; never an empty list.
+    /// The items of each prefix, sorted; never an empty list.
     entries: BTreeMap<Cidr, Vec<T>>,
-    /// How many prefixes of each length there are; the length is that of the key, which stands at position 0.
+    /// How many prefixes of each length there are. The key is the prefix of that length at position 0.
     lengths: BTreeMap<Cidr, usize>,
 }
 
@@ -31,7 +31,7 @@ impl<T: Ord> PrefixIndex<T> {
     pub fn insert(&mut self, cidr: Cidr, item: T) -> bool {
         let items = self.entries.entry(cidr).or_insert_with(|| {
             *self.lengths.entry(cidr.same_size_at(0)).or_default() += 1;
-            // Nearly every prefix has one occupant, and a growing list would make room for four.
+            // Nearly every prefix has one item, and a list that grows makes room for four.
             Vec::with_capacity(1)
         });
         match items.binary_search(&item) {
@@ -43,7 +43,7 @@ impl<T: Ord> PrefixIndex<T> {
         }
     }
 
-    /// Takes `item` from under `cidr`; `false` when it was not there.
+    /// Removes `item` from under `cidr`; `false` when it was not there.
     pub fn remove(&mut self, cidr: Cidr, item: &T) -> bool {
         let Some(items) = self.entries.get_mut(&cidr) else { return false };
         let Ok(place) = items.binary_search(item) else { return false };
@@ -74,7 +74,7 @@ impl<T: Ord> PrefixIndex<T> {
             .lengths
             .range(..cidr.same_size_at(0))
             .filter_map(move |(length, _)| self.entries.get_key_value(&length.same_size_at(cidr.first())));
-        // `last` as a prefix of one address is the greatest that lies within.
+        // The last address, as a prefix, is the greatest prefix within `cidr`.
         let within = self.entries.range(cidr..=Cidr::single(cidr.last_address()));
         around.chain(within).flat_map(|(cidr, items)| items.iter().map(|item| (*cidr, item)))
     }
@@ -94,7 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn near() -> impl Strategy<Value = Cidr> {
-        // Both families and prefixes that cover both, all near one place, so that they overlap.
+        // Both families and prefixes that cover both, all near one position, so that they overlap.
         prop_oneof![
             (any::<u8>(), 24u8..=32).prop_map(|(low, length)| {
                 Cidr::containing(address(0xffff_0a00_0000 + u128::from(low)), length).unwrap()
@@ -129,7 +129,7 @@ mod tests {
             }
             let all: Vec<_> = index.iter().map(|(cidr, item)| (cidr, *item)).collect();
             prop_assert_eq!(all, model.iter().copied().collect::<Vec<_>>());
-            // Equal contents are equal values, whatever was there in between.
+            // Equal contents are equal values, whatever was filed in between.
             let mut again = PrefixIndex::default();
             for (cidr, item) in model {
                 again.insert(cidr, item);

@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        // A small line, so that runs meet, and one whose end is the end of the number line.
+        // Few numbers, so that runs meet. The test moves them to the end of the number line too.
         let run = (0u128..60, 0u128..12).prop_map(|(first, length)| (first, (first + length).min(63)));
         proptest::collection::vec(
             prop_oneof![
