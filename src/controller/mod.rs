@@ -1,7 +1,7 @@
 //! Everything that touches the network: watches in, writes out, and the loop between them that owns the world.
 //!
 //! ```text
-//! watches, settings --> bounded channel of Input --> one owner of the World --> writers
+//! watches, settings --> bounded channel of Input --> one owner of the World --> Executor
 //!                              ^                                                   |
 //!                              +------------------ Outcome ------------------------+
 //! ```
@@ -9,6 +9,7 @@
 pub mod client;
 pub mod dry_run;
 pub mod events;
+pub mod execute;
 pub mod input;
 pub mod mode;
 mod report;
@@ -17,4 +18,3 @@ pub mod run;
 pub mod tasks;
 pub mod timeline;
 pub mod watch;
-pub mod write;

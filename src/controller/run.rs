@@ -19,7 +19,7 @@ use super::report::Reporter;
 use super::tasks::Tasks;
 use super::timeline::Timeline;
 use super::watch::Watches;
-use super::write::Writer;
+use super::execute::Executor;
 use super::{dry_run, mode};
 use crate::model::observation::{Kind, Observation};
 use crate::model::plan::PoolPlan;
@@ -125,13 +125,13 @@ pub async fn run(
     let (client, timeout, metrics) = (clients.writes.clone(), clients.timeout, telemetry.metrics.clone());
     tasks.spawn("events", events::record(client, timeout, told, metrics));
     telemetry.metrics.set_write_limit(options.max_parallel_writes);
-    let writer = Writer { clients, timeline, managed_fields: options.managed_fields };
+    let executor = Executor { clients, timeline, managed_fields: options.managed_fields };
     let mut serving = Loop {
         world,
         clock: Clock::start(),
         slots: Arc::new(Semaphore::new(options.max_parallel_writes)),
         options,
-        writer,
+        executor,
         sender,
         writers: Tasks::default(),
         reporter: Reporter::new(telemetry, events),
@@ -234,7 +234,7 @@ struct Loop {
     world: World,
     clock: Clock,
     options: Options,
-    writer: Writer,
+    executor: Executor,
     sender: mpsc::Sender<Input>,
     writers: Tasks,
     /// The budget of parallel writes: one node's plan may bring several.
@@ -316,7 +316,7 @@ impl Loop {
         self.reporter.ends(end);
         // Nobody takes in outcomes any more, and no writer is to wait until somebody does.
         inputs.close();
-        tokio::time::timeout(self.writer.clients.timeout, self.writers.finish()).await.is_ok()
+        tokio::time::timeout(self.executor.clients.timeout, self.writers.finish()).await.is_ok()
     }
 
     fn take_in(&mut self, input: Input) {
@@ -363,7 +363,7 @@ impl Loop {
         for request in requests {
             let announcement = Reporter::announcement(&self.world, &request);
             let kind = RequestKind::from(&request);
-            let carrier = self.writer.clone();
+            let executor = self.executor.clone();
             let outcomes = self.sender.clone();
             let slots = self.slots.clone();
             let (metrics, events) = (self.reporter.metrics().clone(), self.reporter.events().clone());
@@ -374,7 +374,7 @@ impl Loop {
                 };
                 let in_flight = metrics.write_begins();
                 let began = Instant::now();
-                let outcome = carrier.carry_out(request).await?;
+                let outcome = executor.carry_out(request).await?;
                 metrics.write_ended(kind, &outcome.answer, began.elapsed());
                 drop((in_flight, slot));
                 if outcome.took_effect() {
@@ -417,7 +417,7 @@ mod tests {
             world: world(),
             clock: Clock::start(),
             slots: Arc::new(Semaphore::new(options.max_parallel_writes)),
-            writer: Writer { clients, timeline, managed_fields: options.managed_fields },
+            executor: Executor { clients, timeline, managed_fields: options.managed_fields },
             options,
             sender,
             writers: Tasks::default(),

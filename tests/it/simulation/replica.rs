@@ -1,7 +1,7 @@
 //! One controller process: its world, its four watches each with a lag of its own, and its writes on their way.
 //!
-//! Does what `controller::run`, `controller::watch` and `controller::write` do, one observable piece at a time, so that
-//! a script can put anything between any two pieces.
+//! Does what `controller::run`, `controller::watch` and `controller::execute` do, one observable piece at a time, so
+//! that a script can put anything between any two pieces.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

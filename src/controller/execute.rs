@@ -33,7 +33,7 @@ use crate::wire::{NodeIPBlock, block, pool_status};
 
 /// Carries out writes.
 #[derive(Clone)]
-pub struct Writer {
+pub struct Executor {
     /// The clients.
     pub clients: Clients,
     /// The revisions seen.
@@ -72,7 +72,7 @@ enum Part {
     Status,
 }
 
-impl Writer {
+impl Executor {
     /// Carries out `request` and returns its outcome; an error ends the process.
     pub async fn carry_out(&self, request: Request) -> anyhow::Result<Outcome> {
         let (answer, seen) = match &request {
