@@ -11,7 +11,6 @@ use tower::util::MapResponseLayer;
 
 use super::retry_after;
 use super::timeline::{StoreRewound, Timeline};
-use super::watch::WATCH_SECONDS;
 use crate::model::names::Revision;
 use crate::model::observation::Object;
 use crate::wire::watched::{Watched, Wire};
@@ -19,6 +18,9 @@ use crate::wire::watched::{Watched, Wire};
 /// How this controller signs its writes; constant across versions.
 pub const FIELD_MANAGER: &str = "cilium-node-ipam";
 
+/// After how many seconds of silence a watch is requested anew, as kube takes it. It bounds how stale a watch can be
+/// that broke without a sign.
+pub(super) const WATCH_SECONDS: u32 = 60;
 /// How much longer than a watch lasts a connection may be silent: the server ends each watch in time.
 const SILENCE_MARGIN: Duration = Duration::from_secs(10);
 

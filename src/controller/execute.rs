@@ -14,10 +14,10 @@ use kube::core::Status;
 use serde_json::Value;
 use tracing::{debug, info, warn};
 
+use super::backoff::Retries;
 use super::client::{Clients, FIELD_MANAGER, ReadError};
 use super::retry_after;
 use super::timeline::Timeline;
-use super::watch::Backoff;
 use crate::model::claim::Claim;
 use crate::model::names::{NodeName, PoolName, Revision};
 use crate::model::observation::Object;
@@ -333,13 +333,13 @@ impl Executor {
         &self,
         read: impl Fn() -> F,
     ) -> anyhow::Result<T> {
-        let mut backoff = Backoff::default();
+        let mut retries = Retries::default();
         loop {
             match read().await {
                 Ok(found) => return Ok(found),
                 Err(ReadError::StoreRewound(error)) => return Err(error.into()),
                 Err(error) => {
-                    let wait = backoff.next_or(error.asked_wait());
+                    let wait = retries.next_wait(error.asked_wait());
                     warn!(%error, retry_in = ?wait, "read failed");
                     tokio::time::sleep(wait).await;
                 }

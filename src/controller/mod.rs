@@ -6,6 +6,7 @@
 //!                              +------------------ Outcome ------------------------+
 //! ```
 
+mod backoff;
 pub mod client;
 pub mod dry_run;
 pub mod events;

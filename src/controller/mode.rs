@@ -5,9 +5,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::Api;
 use kube::runtime::watcher::{self, Event, watcher};
 
+use super::backoff::Retries;
+use super::client::WATCH_SECONDS;
 use super::input::Input;
-use super::watch::{Backoff, WATCH_SECONDS, Watches, next_event};
+use super::watch::{Watches, next_event};
 use crate::publisher::Mode;
+
 use crate::publisher::settings::from_config;
 
 /// The name of Cilium's ConfigMap.
@@ -24,9 +27,9 @@ async fn follow_for_ever(watches: Watches, namespace: String) -> anyhow::Result<
     let config =
         watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}")).timeout(WATCH_SECONDS);
     let mut events = watcher(api, config).boxed();
-    let mut backoff = Backoff::default();
+    let mut retries = Retries::default();
     let mut found = None;
-    while let Some(event) = next_event(&mut events, &mut backoff, "cilium-config").await {
+    while let Some(event) = next_event(&mut events, &mut retries, "cilium-config").await {
         match event {
             Event::Init => {
                 found = None;

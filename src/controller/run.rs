@@ -14,12 +14,12 @@ use tracing::{debug, info};
 
 use super::client::Clients;
 use super::events::{self, Events};
+use super::execute::Executor;
 use super::input::{CAPACITY, Input};
 use super::report::Reporter;
 use super::tasks::Tasks;
 use super::timeline::Timeline;
 use super::watch::Watches;
-use super::execute::Executor;
 use super::{dry_run, mode};
 use crate::model::observation::{Kind, Observation};
 use crate::model::plan::PoolPlan;

@@ -13,7 +13,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::client::{Clients, ReadError};
+use super::backoff::Retries;
+use super::client::{Clients, ReadError, WATCH_SECONDS};
 use super::input::Input;
 use super::retry_after;
 use super::timeline::Timeline;
@@ -24,36 +25,6 @@ use crate::wire::watched::{Watched, Wire};
 
 /// Objects to a page. The client copies a page before it is decoded, so this bounds the peak of memory.
 const PAGE_SIZE: u32 = 100;
-/// After how much silence, in seconds, a watch is asked for anew. It bounds how stale a watch can be that broke without
-/// a sign.
-pub(super) const WATCH_SECONDS: u32 = 60;
-/// The wait after the first error in a row; doubles with each.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-/// The longest wait between two tries.
-const LONGEST_WAIT: Duration = Duration::from_secs(20);
-
-/// Growing waits between failures in a row.
-#[derive(Debug, Default)]
-pub(super) struct Backoff {
-    failures: u32,
-}
-
-impl Backoff {
-    pub(super) fn reset(&mut self) {
-        self.failures = 0;
-    }
-
-    /// The next wait, or what the server asks for if that is longer.
-    pub(super) fn next_or(&mut self, asked: Option<Duration>) -> Duration {
-        self.next().max(asked.unwrap_or_default())
-    }
-
-    pub(super) fn next(&mut self) -> Duration {
-        let wait = FIRST_WAIT * 2u32.saturating_pow(self.failures.min(10));
-        self.failures = self.failures.saturating_add(1);
-        wait.min(LONGEST_WAIT)
-    }
-}
 
 /// What the watches share.
 #[derive(Clone)]
@@ -81,7 +52,7 @@ impl Watches {
         let api: Api<Watched<W>> = Api::all(self.clients.reads.clone());
         let config = watcher::Config::default().page_size(PAGE_SIZE).timeout(WATCH_SECONDS);
         let mut events = watcher(api, config).boxed();
-        let mut backoff = Backoff::default();
+        let mut retries = Retries::default();
         let mut listed: Vec<Object> = Vec::new();
         let mut at_least = Revision(0);
         while let Some(event) = events.next().await {
@@ -115,7 +86,7 @@ impl Watches {
                     Observation::Deleted { kind: W::KIND, name: object.name(), revision: object.revision() }
                 }
                 Err(error) => {
-                    let wait = backoff.next_or(asked_by(&error));
+                    let wait = retries.next_wait(asked_by(&error));
                     self.metrics.watch_failed(W::KIND);
                     warn!(kind = W::KIND.as_str(), %error, retry_in = ?wait, "watch failed");
                     tokio::time::sleep(wait).await;
@@ -127,7 +98,7 @@ impl Watches {
                     continue;
                 }
             };
-            backoff.reset();
+            retries.reset();
             if self.inputs.send(Input::Observed(observation)).await.is_err() {
                 return Ok(());
             }
@@ -143,13 +114,13 @@ impl Watches {
 
     /// How far the store has come, asked until it answers.
     async fn revision<W: Wire>(&self) -> anyhow::Result<Revision> {
-        let mut backoff = Backoff::default();
+        let mut retries = Retries::default();
         loop {
             match self.clients.revision::<W>(&self.timeline).await {
                 Ok(revision) => return Ok(revision),
                 Err(ReadError::StoreRewound(error)) => return Err(error.into()),
                 Err(error) => {
-                    let wait = backoff.next_or(error.asked_wait());
+                    let wait = retries.next_wait(error.asked_wait());
                     self.metrics.watch_failed(W::KIND);
                     warn!(kind = W::KIND.as_str(), %error, retry_in = ?wait, "list failed");
                     tokio::time::sleep(wait).await;
@@ -190,7 +161,7 @@ fn asked_by(error: &watcher::Error) -> Option<Duration> {
 
 /// Follows a stream of anything until it has something to say, with waits that grow. For kinds that are no part of
 /// the world.
-pub(super) async fn next_event<K, S>(events: &mut S, backoff: &mut Backoff, what: &str) -> Option<Event<K>>
+pub(super) async fn next_event<K, S>(events: &mut S, retries: &mut Retries, what: &str) -> Option<Event<K>>
 where
     S: futures::Stream<Item = Result<Event<K>, watcher::Error>> + Unpin,
 {
@@ -199,12 +170,12 @@ where
             Ok(event) => {
                 // Each list begins with one, also one that fails.
                 if !matches!(event, Some(Event::Init)) {
-                    backoff.reset();
+                    retries.reset();
                 }
                 return event;
             }
             Err(error) => {
-                let wait = backoff.next_or(asked_by(&error));
+                let wait = retries.next_wait(asked_by(&error));
                 warn!(%error, retry_in = ?wait, "watch of {what} failed");
                 tokio::time::sleep(wait).await;
             }

@@ -1,7 +1,9 @@
 //! The vocabulary: every value that the other rooms pass to each other, and nothing that decides or acts.
 //!
-//! Objects as they were read, requests and their outcomes, plans with their reasons, findings, and status values.
+//! Objects as they were read, requests and their outcomes, plans with their reasons, findings, status values, and the
+//! waits between tries.
 
+pub mod backoff;
 pub mod carrier;
 pub mod claim;
 pub mod crd;

@@ -1,18 +1,17 @@
 //! How long a node or a pool waits whose writes are not applied.
 //!
-//! Knows no objects and no reasons: its owner tells it what became of each write. Keeps one invariant: of writes that
+//! Knows no objects and no reasons: its owner tells it the outcome of each write. Keeps one invariant: of writes that
 //! fail in a row none but the second is sent at once, and the waits between the others grow.
 
 use std::time::Duration;
 
+use crate::model::backoff::Backoff;
 use crate::model::request::{Answer, Seen};
 use crate::model::time::Now;
 
-/// The longest wait before the next try.
-const LONGEST: Duration = Duration::from_secs(30);
-/// The wait after the second failure in a row; doubles with each further one. The first is tried again at once where
-/// the object has been read since, because a conflict is news; where it has not, the same write would fail again.
-const FIRST: Duration = Duration::from_millis(250);
+/// The waits from the second failure in a row on. The first is tried again at once where the object has been read
+/// since, because a conflict is news; where it has not, the same write would fail again.
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(30) };
 
 /// The failures in a row of one node or pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,7 +21,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// The time before which nothing is to be written, where that is later than `now`.
+    /// The time before which nothing may be written, where that is later than `now`.
     #[must_use]
     pub fn later_than(self, now: Now) -> Option<Duration> {
         self.until.filter(|until| *until > now.uptime)
@@ -35,34 +34,31 @@ impl Pause {
 
     /// A write was not applied.
     pub(super) fn lengthen(&mut self, cause: Cause, now: Now) {
+        let growing = BACKOFF.wait(self.failures);
         self.failures = self.failures.saturating_add(1);
-        let growing = match self.failures {
-            0 | 1 => Duration::ZERO,
-            more => FIRST * 2u32.saturating_pow((more - 2).min(8)),
-        };
         let least = match cause {
             Cause::News => Duration::ZERO,
-            Cause::Nothing => FIRST,
+            Cause::Nothing => BACKOFF.first,
             Cause::Asked(wait) => wait,
         };
-        let wait = least.max(growing).min(LONGEST);
+        let wait = least.max(growing).min(BACKOFF.longest);
         self.until = (!wait.is_zero()).then(|| now.uptime + wait);
     }
 }
 
-/// What a write that was not applied leaves to go on with.
+/// What is known after a write that was not applied, and so how soon the next try makes sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     /// The object has been read since.
     News,
-    /// Nothing that was not known before.
+    /// Nothing has been read since: the same write would fail again.
     Nothing,
-    /// The server asks to wait for so long.
+    /// The server asks for this wait.
     Asked(Duration),
 }
 
 impl Cause {
-    /// The cause of an answer that says of a write that it was not applied.
+    /// The cause that an answer gives which says that a write was not applied.
     pub(super) fn of(answer: &Answer, seen: &Seen) -> Self {
         match answer {
             Answer::Refused(_, Some(wait)) => Self::Asked(*wait),
