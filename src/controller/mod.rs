@@ -7,10 +7,13 @@
 //! ```
 
 mod backoff;
+pub mod broken_invariant;
 pub mod client;
+pub mod clock;
 pub mod dry_run;
 pub mod events;
 pub mod execute;
+pub mod gather;
 pub mod input;
 pub mod mode;
 mod report;

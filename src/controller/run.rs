@@ -12,33 +12,30 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
+use super::broken_invariant::BrokenInvariant;
 use super::client::Clients;
+use super::clock::Clock;
 use super::events::{self, Events};
 use super::execute::Executor;
+use super::gather::gather;
 use super::input::{CAPACITY, Input};
 use super::report::Reporter;
-use super::tasks::Tasks;
+use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
 use super::{dry_run, mode};
-use crate::model::observation::{Kind, Observation};
 use crate::model::plan::PoolPlan;
 use crate::model::request::Request;
-use crate::model::time::{Now, Timestamp};
 use crate::plan::{self, Policy};
 use crate::publisher::Mode;
 use crate::telemetry::metrics::{Decision, RequestKind};
-use crate::telemetry::readiness::Readiness;
 use crate::telemetry::{Telemetry, heartbeat};
 use crate::wire::cilium_node::ManagedFields;
-use crate::wire::watched::{CiliumNodes, Claims, Nodes, Pools};
+use crate::wire::watched::{Claims, Pools};
 use crate::world::World;
-use crate::world::gather::Gathering;
 
 /// How many inputs are taken in before the next decisions: decisions on a burst are made once.
 const BATCH: usize = 256;
-/// How many differences an error names; the log has a line for each.
-const NAMED_DIFFERENCES: usize = 5;
 
 /// How the controller runs.
 #[derive(Debug, Clone)]
@@ -66,21 +63,6 @@ pub enum Purpose {
     Serve,
     /// To say what would be done, once, and to write nothing.
     DryRun,
-}
-
-/// The world is not what its objects say, by a defect of this program.
-///
-/// Since when can't be known, so nothing is written any more. A process that starts again has its world from lists. One
-/// that finds the same at once ends again, and the kubelet lets it wait longer each time.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the bookkeeping is not what the objects say, in {} ways: {}; this process ends and has to start again from lists",
-    .differences.len(),
-    .differences.iter().take(NAMED_DIFFERENCES).map(String::as_str).collect::<Vec<_>>().join("; ")
-)]
-pub struct BrokenInvariant {
-    /// In which ways.
-    pub differences: Vec<String>,
 }
 
 /// Runs until told to stop, or until something happens after which it has to start again.
@@ -113,10 +95,7 @@ pub async fn run(
         return Ok(());
     };
     if options.purpose == Purpose::DryRun {
-        let differences = world.check();
-        if !differences.is_empty() {
-            return Err(BrokenInvariant { differences }.into());
-        }
+        BrokenInvariant::of(world.check())?;
         dry_run::report(world, options.policy, Clock::start().now());
         stop.cancel();
         return Ok(());
@@ -141,92 +120,6 @@ pub async fn run(
     stop.cancel();
     info!(all_writes_ended = finished, "stopped");
     end
-}
-
-/// Takes in lists until the world is whole. CiliumNodes are listed after claims (safety rule 6), so that a block that
-/// was claimed and published in between is seen at least once; Nodes too, so that what is known of them is not older
-/// than any claim of the first list. `None` when told to stop.
-async fn gather(
-    inputs: &mut mpsc::Receiver<Input>,
-    tasks: &mut Tasks,
-    watches: &Watches,
-    telemetry: &Telemetry,
-) -> anyhow::Result<Option<World>> {
-    let mut gathering = Gathering::default();
-    let mut has_listed_claims = false;
-    let mut beats = tokio::time::interval(heartbeat::INTERVAL);
-    loop {
-        telemetry.heartbeat.beat();
-        let missing: Vec<&str> = gathering.missing().into_iter().map(Kind::as_str).collect();
-        let why = if missing.is_empty() {
-            "Cilium's configuration is not known yet".to_owned()
-        } else {
-            format!("lists still missing: {}", missing.join(", "))
-        };
-        telemetry.set_readiness(Readiness::NotReady(why));
-        let input = tokio::select! {
-            biased;
-            () = watches.stop.cancelled() => return Ok(None),
-            (name, end) = tasks.next_end() => return Err(ended(name, end)),
-            input = inputs.recv() => input,
-            _ = beats.tick() => continue,
-        };
-        match input {
-            Some(Input::Observed(observation)) => {
-                if matches!(&observation, Observation::Listed(listing) if listing.kind == Kind::Claim)
-                    && !has_listed_claims
-                {
-                    has_listed_claims = true;
-                    tasks.spawn("watch nodes", watches.clone().follow::<Nodes>());
-                    tasks.spawn("watch ciliumnodes", watches.clone().follow::<CiliumNodes>());
-                }
-                gathering.observe(observation);
-            }
-            Some(Input::Mode(mode)) => gathering.set_mode(mode),
-            // Nothing has been written yet, and the sender lives as long as `watches`.
-            Some(Input::Finished(_)) | None => {}
-        }
-        match gathering.complete() {
-            Ok(world) => return Ok(Some(world)),
-            Err(incomplete) => gathering = incomplete,
-        }
-    }
-}
-
-fn ended(name: &str, end: anyhow::Result<()>) -> anyhow::Error {
-    match end {
-        Ok(()) => anyhow::anyhow!("the task `{name}` ended although nobody stopped it"),
-        Err(error) => error.context(format!("the task `{name}` failed")),
-    }
-}
-
-/// The time since the process began to serve, and the time of the wall.
-#[derive(Debug, Clone, Copy)]
-pub struct Clock {
-    began: Instant,
-}
-
-impl Clock {
-    /// Starts at zero.
-    #[must_use]
-    pub fn start() -> Self {
-        Self { began: Instant::now() }
-    }
-
-    /// The time now.
-    #[must_use]
-    pub fn now(self) -> Now {
-        let wall = Timestamp::now();
-        // As the API shows it: a time that is written is read back as the same.
-        let wall = Timestamp::from_millisecond(wall.as_millisecond()).unwrap_or(wall);
-        Now { uptime: self.began.elapsed(), wall }
-    }
-
-    /// How long ago `then` was.
-    #[must_use]
-    pub fn since(self, then: Now) -> Duration {
-        self.began.elapsed().saturating_sub(then.uptime)
-    }
 }
 
 /// The owner of the world.
@@ -306,7 +199,7 @@ impl Loop {
     fn check(&mut self) -> Result<(), BrokenInvariant> {
         let differences = self.world.check();
         self.reporter.checked(&self.world, &differences);
-        if differences.is_empty() { Ok(()) } else { Err(BrokenInvariant { differences }) }
+        BrokenInvariant::of(differences)
     }
 
     /// Carries to its end what is on its way: a write that is cut off would have to be settled by the next process.
@@ -395,6 +288,7 @@ mod tests {
     use super::*;
     use crate::plan::CiliumNodeOrigin;
     use crate::telemetry::metrics::tests::world;
+    use crate::telemetry::readiness::Readiness;
 
     const SELF_CHECK_INTERVAL: Duration = Duration::from_secs(300);
 
@@ -474,13 +368,5 @@ mod tests {
         // One that had begun would ask for ever.
         assert!(serving.finish(&end, &mut inputs).await);
         assert!(inputs.recv().await.is_none(), "it has an outcome");
-    }
-
-    #[test]
-    fn the_error_names_a_few_differences_and_counts_all() {
-        let differences = (0..9).map(|number| format!("difference {number}")).collect();
-        let text = BrokenInvariant { differences }.to_string();
-        assert!(text.contains("in 9 ways: difference 0; "), "{text}");
-        assert!(text.contains("difference 4; this process ends"), "{text}");
     }
 }

@@ -36,3 +36,11 @@ impl Tasks {
         while self.set.join_next().await.is_some() {}
     }
 }
+
+/// The error that the end of a task is which nobody stopped.
+pub(super) fn ended(name: &str, end: anyhow::Result<()>) -> anyhow::Error {
+    match end {
+        Ok(()) => anyhow::anyhow!("the task `{name}` ended although nobody stopped it"),
+        Err(error) => error.context(format!("the task `{name}` failed")),
+    }
+}
