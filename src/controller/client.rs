@@ -1,10 +1,12 @@
 //! The clients: one for reads and watches, one for writes that repeats nothing by itself, and the reads that several
 //! parts share.
 
+use std::future::Future;
 use std::time::Duration;
 
 use kube::api::{Api, ListParams};
 use kube::client::ClientBuilder;
+use kube::core::ObjectList;
 use kube::{Client, Config};
 use tower::timeout::TimeoutLayer;
 use tower::util::MapResponseLayer;
@@ -12,12 +14,14 @@ use tower::util::MapResponseLayer;
 use super::retry_after;
 use super::timeline::{StoreRewound, Timeline};
 use crate::model::names::Revision;
-use crate::model::observation::Object;
+use crate::model::observation::{Listing, Object};
 use crate::wire::watched::{Watched, Wire};
 
 /// How this controller signs its writes; constant across versions.
 pub const FIELD_MANAGER: &str = "cilium-node-ipam";
 
+/// Objects per page of a list. The client copies a page before it is decoded, so this bounds the peak of memory.
+pub(super) const PAGE_SIZE: u32 = 100;
 /// After how many seconds of silence a watch is requested anew, as kube takes it. It bounds how stale a watch can be
 /// that broke without a sign.
 pub(super) const WATCH_SECONDS: u32 = 60;
@@ -58,6 +62,17 @@ impl ReadError {
     pub fn asked_wait(&self) -> Option<Duration> {
         if let Self::Kube(error) = self { retry_after::asked_by(error) } else { None }
     }
+
+    /// Whether the same request would get the same answer again until somebody changes the cluster or the credentials:
+    /// no valid credentials (401), no right to read this (403), or no such kind (404).
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Kube(kube::Error::Api(status)) => matches!(status.code, 401 | 403 | 404),
+            Self::StoreRewound(_) => true,
+            Self::Kube(_) | Self::TimedOut(_) | Self::NoRevision(_) => false,
+        }
+    }
 }
 
 impl Clients {
@@ -80,17 +95,14 @@ impl Clients {
 
     /// A consistent list of a selection of one kind: the objects, and the revision that the list shows.
     ///
-    /// For short lists only; a whole kind is listed page by page by its watch.
+    /// For short lists only; a whole kind is listed page by page, by its watch or by [`Self::list_kind`].
     pub async fn list<W: Wire>(
         &self,
         params: &ListParams,
         timeline: &Timeline,
     ) -> Result<(Revision, Vec<Object>), ReadError> {
         let before = timeline.highest();
-        let api: Api<Watched<W>> = Api::all(self.reads.clone());
-        let list = tokio::time::timeout(self.timeout, api.list(params))
-            .await
-            .map_err(|_| ReadError::TimedOut(self.timeout))??;
+        let list = self.page::<W>(params).await?;
         let text = list.metadata.resource_version.unwrap_or_default();
         let revision = Revision::parse(&text).ok_or(ReadError::NoRevision(text))?;
         if W::GROUP.is_empty() {
@@ -104,5 +116,138 @@ impl Clients {
     /// How far the store of a kind has come.
     pub async fn revision<W: Wire>(&self, timeline: &Timeline) -> Result<Revision, ReadError> {
         self.list::<W>(&ListParams::default().limit(1), timeline).await.map(|(revision, _)| revision)
+    }
+
+    /// All objects of a kind, page by page, between two probes of the store's revision: the list is not older than the
+    /// first and not newer than the second. Calls `on_page` after each page with the number of objects so far.
+    ///
+    /// An error ends the whole list, and the next try begins with a probe again.
+    pub async fn list_kind<W: Wire>(
+        &self,
+        timeline: &Timeline,
+        mut on_page: impl FnMut(usize),
+    ) -> Result<Listing, ReadError> {
+        let at_least = self.revision::<W>(timeline).await?;
+        let mut objects = Vec::new();
+        let mut params = ListParams::default().limit(PAGE_SIZE);
+        loop {
+            // All pages show the revision of the first, which may be older than what was seen since.
+            let page = self.page::<W>(&params).await?;
+            for object in page.items.into_iter().map(Watched::into_object) {
+                timeline.saw_object(&object);
+                objects.push(object);
+            }
+            on_page(objects.len());
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => break,
+            }
+        }
+        let at_most = self.revision::<W>(timeline).await?;
+        Ok(Listing { kind: W::KIND, at_least, at_most, objects })
+    }
+
+    async fn page<W: Wire>(&self, params: &ListParams) -> Result<ObjectList<Watched<W>>, ReadError> {
+        let api: Api<Watched<W>> = Api::all(self.reads.clone());
+        self.within_timeout(api.list(params)).await
+    }
+
+    /// The answer to one read, if it comes in time.
+    pub(super) async fn within_timeout<T>(
+        &self,
+        read: impl Future<Output = Result<T, kube::Error>>,
+    ) -> Result<T, ReadError> {
+        let answer = tokio::time::timeout(self.timeout, read).await;
+        Ok(answer.map_err(|_| ReadError::TimedOut(self.timeout))??)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::wire::watched::{Claims, Nodes};
+
+    /// What was asked of a server of a test: for each request its path behind the API group, and its query.
+    pub(in super::super) type Asked = Arc<Mutex<Vec<String>>>;
+
+    /// Clients of a server that answers a request, given as path and query, with a status code and a body.
+    pub(in super::super) fn answered_by(
+        answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
+    ) -> (Clients, Asked) {
+        let asked = Asked::default();
+        let (noted, answer) = (asked.clone(), Arc::new(answer));
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let target = request.uri().to_string();
+            // `/api/v1/nodes?limit=1` is noted as `nodes?limit=1`.
+            noted.lock().unwrap().push(target.rsplit('/').next().unwrap().to_owned());
+            let (code, body) = answer(&target);
+            let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            std::future::ready(Ok::<_, std::convert::Infallible>(response.unwrap()))
+        });
+        let client = Client::new(service, "default");
+        (Clients { reads: client.clone(), writes: client, timeout: Duration::from_secs(10) }, asked)
+    }
+
+    /// A list at this revision with objects of these names.
+    pub(in super::super) fn list(revision: u64, names: &[&str], token: &str) -> Value {
+        let items: Vec<Value> = names
+            .iter()
+            .map(|name| json!({"metadata": {"name": name, "uid": "u", "resourceVersion": "5"}}))
+            .collect();
+        json!({"metadata": {"resourceVersion": revision.to_string(), "continue": token}, "items": items})
+    }
+
+    /// The answer of a server that refuses with this code.
+    pub(in super::super) fn refusal(code: u16) -> (u16, Value) {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": format!("refused with {code}"), "reason": "Test", "code": code,
+        });
+        (code, status)
+    }
+
+    #[tokio::test]
+    async fn a_kind_is_listed_page_by_page_between_two_probes() {
+        let revisions = Mutex::new(7..);
+        let (clients, asked) = answered_by(move |target| {
+            let revision = revisions.lock().unwrap().next().unwrap();
+            (
+                200,
+                if target.ends_with("continue=more") {
+                    // As a server answers: the pages of one list have the revision of the first.
+                    list(8, &["c"], "")
+                } else if target.ends_with("limit=100") {
+                    list(revision, &["a", "b"], "more")
+                } else {
+                    list(revision, &["a"], "more")
+                },
+            )
+        });
+        let timeline = Timeline::default();
+        let mut progress = Vec::new();
+        let listing =
+            clients.list_kind::<Nodes>(&timeline, |n_objects| progress.push(n_objects)).await.unwrap();
+        let names: Vec<String> = listing.objects.iter().map(Object::name).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        assert_eq!((listing.at_least, listing.at_most), (Revision(7), Revision(10)));
+        assert_eq!(progress, [2, 3]);
+        let expected =
+            ["nodes?&limit=1", "nodes?&limit=100", "nodes?&limit=100&continue=more", "nodes?&limit=1"];
+        assert_eq!(*asked.lock().unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn a_list_from_a_store_that_went_back_is_refused() {
+        let (clients, _) = answered_by(|_| (200, list(7, &[], "")));
+        let timeline = Timeline::default();
+        timeline.saw(Revision(9));
+        let error = clients.list_kind::<Claims>(&timeline, |_| {}).await.unwrap_err();
+        assert!(matches!(error, ReadError::StoreRewound(_)) && error.is_final(), "{error}");
     }
 }

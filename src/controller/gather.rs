@@ -1,22 +1,135 @@
-//! The start: collects a list of each kind and Cilium's mode into the first [`World`].
+//! The start: collects a list of each kind and Cilium's mode into the first [`World`], for the loop from its watches
+//! and for a command by listing once.
 //!
-//! Knows no policy. Keeps one invariant: Nodes and CiliumNodes are listed after claims (safety rule 6).
+//! Knows no policy. Keeps one invariant: Nodes and CiliumNodes are listed after claims (safety rule 6), so that a block
+//! that was claimed and published in between is seen at least once, and what is known of Nodes is not older than any
+//! claim of the first list.
 
+use std::future::Future;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tracing::{info, warn};
 
+use super::backoff::Retries;
+use super::client::{Clients, ReadError};
 use super::input::Input;
+use super::mode::{self, CONFIG_MAP, ModeSource};
 use super::tasks::{Tasks, ended};
+use super::timeline::Timeline;
 use super::watch::Watches;
-use crate::model::observation::{Kind, Observation};
+use crate::model::observation::{Kind, Listing, Observation};
+use crate::publisher::Mode;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::{Telemetry, heartbeat};
-use crate::wire::watched::{CiliumNodes, Nodes};
+use crate::wire::watched::{CiliumNodes, Claims, Nodes, Pools, Wire};
 use crate::world::World;
 use crate::world::gather::Gathering;
 
-/// Takes in lists until the world is whole. CiliumNodes are listed after claims (safety rule 6), so that a block that
-/// was claimed and published in between is seen at least once; Nodes too, so that what is known of them is not older
-/// than any claim of the first list. `None` when told to stop.
+/// How long a command lists, tries after failures included. A server that restarts is back within a minute, and 5,000
+/// CiliumNodes of 4,096 addresses each are some 500 MB to transfer.
+pub const TIME_LIMIT: Duration = Duration::from_secs(2 * 60);
+/// How long a list goes on in silence; from then on it says this often how far it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
+
+/// How a cluster is listed once.
+#[derive(Debug, Clone)]
+pub struct GatherOptions {
+    /// Where Cilium's mode is known from.
+    pub mode: ModeSource,
+    /// How long all of it may take, tries after failures included.
+    pub time_limit: Duration,
+}
+
+/// Lists a cluster once and returns the world as it is then, for a command that decides on it or shows it.
+///
+/// What fails is tried again with growing waits, and each failure is logged. It ends with an error that names what
+/// could not be listed: when the time limit would pass, and at once when waiting can't help, such as without the right
+/// to list.
+pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow::Result<World> {
+    let lister = Lister {
+        clients,
+        timeline: Timeline::default(),
+        time_limit: options.time_limit,
+        began: Instant::now(),
+    };
+    let (mode, pools, claims) =
+        tokio::try_join!(lister.mode(&options.mode), lister.list::<Pools>(), lister.list::<Claims>())?;
+    let (nodes, cilium_nodes) = tokio::try_join!(lister.list::<Nodes>(), lister.list::<CiliumNodes>())?;
+    let mut gathering = Gathering::default();
+    gathering.set_mode(mode);
+    for listing in [pools, claims, nodes, cilium_nodes] {
+        gathering.observe(Observation::Listed(listing));
+    }
+    gathering.complete().map_err(|gathering| anyhow!("there is no list of {:?}", gathering.missing()))
+}
+
+/// Lists the kinds of one cluster, each until there is an answer or the time is over.
+struct Lister<'a> {
+    clients: &'a Clients,
+    timeline: Timeline,
+    time_limit: Duration,
+    began: Instant,
+}
+
+impl Lister<'_> {
+    async fn mode(&self, source: &ModeSource) -> anyhow::Result<Mode> {
+        match source {
+            ModeSource::Assumed(mode) => Ok(mode.clone()),
+            ModeSource::ConfigMapIn(namespace) => {
+                let action = format!("read the ConfigMap {namespace}/{CONFIG_MAP}");
+                self.until_read(&action, || mode::read(self.clients, namespace)).await
+            }
+        }
+    }
+
+    async fn list<W: Wire>(&self) -> anyhow::Result<Listing> {
+        let kind = W::KIND.as_str();
+        let list = || {
+            let mut next_line = self.began + PROGRESS_INTERVAL;
+            self.clients.list_kind::<W>(&self.timeline, move |n_objects| {
+                let now = Instant::now();
+                if now >= next_line {
+                    info!(kind, objects = n_objects, "still listing");
+                    next_line = now + PROGRESS_INTERVAL;
+                }
+            })
+        };
+        self.until_read(&format!("list {kind}s"), list).await
+    }
+
+    /// Reads until there is an answer, at most until the time limit. `action` is what the error says can't be done.
+    async fn until_read<T, F: Future<Output = Result<T, ReadError>>>(
+        &self,
+        action: &str,
+        read: impl Fn() -> F,
+    ) -> anyhow::Result<T> {
+        let limit = humantime::format_duration(self.time_limit);
+        let deadline = self.began + self.time_limit;
+        let mut retries = Retries::default();
+        loop {
+            let error = match tokio::time::timeout_at(deadline, read()).await {
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(error)) => error,
+                Err(_) => return Err(anyhow!("can't {action} within {limit}")),
+            };
+            if error.is_final() {
+                return Err(error).with_context(|| format!("can't {action}"));
+            }
+            let wait = retries.next_wait(error.asked_wait());
+            if Instant::now() + wait >= deadline {
+                return Err(error).with_context(|| format!("can't {action} within {limit}"));
+            }
+            warn!(%error, retry_in = ?wait, "can't {action} yet");
+            tokio::time::sleep(wait).await;
+        }
+    }
+}
+
+/// Takes in what the watches bring until the world is complete; `None` when told to stop. The watches of Nodes and
+/// CiliumNodes begin when the first list of claims is in.
 pub(super) async fn gather(
     inputs: &mut mpsc::Receiver<Input>,
     tasks: &mut Tasks,
@@ -61,5 +174,100 @@ pub(super) async fn gather(
             Ok(world) => return Ok(Some(world)),
             Err(incomplete) => gathering = incomplete,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::client::tests::{Asked, answered_by, list, refusal};
+    use super::*;
+
+    /// Lists a cluster whose server answers so.
+    async fn listed(
+        answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
+    ) -> (anyhow::Result<World>, Asked) {
+        let (clients, asked) = answered_by(answer);
+        let mode = ModeSource::ConfigMapIn("kube-system".to_owned());
+        let world = list_cluster(&clients, &GatherOptions { mode, time_limit: TIME_LIMIT }).await;
+        (world, asked)
+    }
+
+    fn empty() -> (u16, Value) {
+        (200, list(7, &[], ""))
+    }
+
+    fn failure(world: anyhow::Result<World>) -> String {
+        format!("{:#}", world.expect_err("it fails"))
+    }
+
+    #[tokio::test]
+    async fn nodes_and_cilium_nodes_are_listed_after_claims() {
+        let config = json!({"metadata": {"name": "cilium-config"},
+                            "data": {"ipam": "crd", "enable-ipv4": "true", "enable-ipv6": "false"}});
+        let (world, asked) = listed(move |target| match target {
+            _ if target.contains("/configmaps?") => (200, json!({"metadata": {}, "items": [config]})),
+            _ => empty(),
+        })
+        .await;
+        assert!(matches!(world.unwrap().mode(), Mode::Active(_)));
+        let asked = asked.lock().unwrap();
+        let last_claims = asked.iter().rposition(|path| path.starts_with("nodeipblocks?")).unwrap();
+        let first_nodes = asked.iter().position(|path| path.contains("nodes?")).unwrap();
+        assert!(last_claims < first_nodes, "{asked:#?}");
+        assert_eq!(asked.len(), 1 + 4 * 3, "one ConfigMap, and each list between two probes: {asked:#?}");
+    }
+
+    #[tokio::test]
+    async fn without_a_config_map_the_world_is_passive() {
+        let world = listed(|_| empty()).await.0.unwrap();
+        let Mode::Passive(why) = world.mode() else { panic!("{:?}", world.mode()) };
+        assert!(why.starts_with("there is no ConfigMap kube-system/cilium-config; "), "{why}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_is_made_again_with_both_probes() {
+        let n_claims = std::sync::atomic::AtomicUsize::new(0);
+        let (world, asked) = listed(move |target| {
+            let is_claims = target.contains("/nodeipblocks?");
+            match is_claims.then(|| n_claims.fetch_add(1, std::sync::atomic::Ordering::SeqCst)) {
+                Some(1) => refusal(503),
+                Some(_) | None => empty(),
+            }
+        })
+        .await;
+        assert!(world.is_ok());
+        let asked = asked.lock().unwrap();
+        let claims: Vec<&str> = asked.iter().filter_map(|path| path.strip_prefix("nodeipblocks?&")).collect();
+        assert_eq!(claims, ["limit=1", "limit=100", "limit=1", "limit=100", "limit=1"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waiting_can_not_help_ends_it_at_once() {
+        for code in [401, 403, 404] {
+            let began = Instant::now();
+            let (world, _) =
+                listed(move |target| if target.contains("/nodeippools?") { refusal(code) } else { empty() })
+                    .await;
+            let text = failure(world);
+            assert!(text.starts_with("can't list NodeIPPools: "), "{text}");
+            assert!(text.contains(&format!("refused with {code}")), "{text}");
+            assert_eq!(began.elapsed(), Duration::ZERO);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_error_after_the_time_limit_names_what_could_not_be_listed() {
+        let check = async |part: &'static str, expected: &str| {
+            let began = Instant::now();
+            let (world, _) =
+                listed(move |target| if target.contains(part) { refusal(503) } else { empty() }).await;
+            let text = failure(world);
+            assert!(text.starts_with(expected) && text.contains("refused with 503"), "{text}");
+            assert!(began.elapsed() <= TIME_LIMIT, "{:?}", began.elapsed());
+        };
+        check("/ciliumnodes?", "can't list CiliumNodes within 2m: ").await;
+        check("/configmaps?", "can't read the ConfigMap kube-system/cilium-config within 2m: ").await;
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::model::names::Revision;
+use crate::model::observation::{Kind, Object};
 
 /// The highest revision of custom resources that this process has seen.
 #[derive(Debug, Default)]
@@ -30,6 +31,13 @@ impl Timeline {
     /// Notes a revision that an object, a list or an answer had.
     pub fn saw(&self, revision: Revision) {
         self.highest.fetch_max(revision.0, Ordering::SeqCst);
+    }
+
+    /// Notes the revision of an object that a list or watch showed. Nodes may live in another store, and say nothing.
+    pub fn saw_object(&self, object: &Object) {
+        if object.kind() != Kind::Node {
+            self.saw(object.revision());
+        }
     }
 
     /// The highest revision seen so far; to be asked before a consistent read is sent.

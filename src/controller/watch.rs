@@ -14,17 +14,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::backoff::Retries;
-use super::client::{Clients, ReadError, WATCH_SECONDS};
+use super::client::{Clients, PAGE_SIZE, ReadError, WATCH_SECONDS};
 use super::input::Input;
 use super::retry_after;
 use super::timeline::Timeline;
 use crate::model::names::Revision;
-use crate::model::observation::{Kind, Listing, Object, Observation};
+use crate::model::observation::{Listing, Object, Observation};
 use crate::telemetry::metrics::Metrics;
 use crate::wire::watched::{Watched, Wire};
-
-/// Objects to a page. The client copies a page before it is decoded, so this bounds the peak of memory.
-const PAGE_SIZE: u32 = 100;
 
 /// What the watches share.
 #[derive(Clone)]
@@ -64,7 +61,7 @@ impl Watches {
                 }
                 Ok(Event::InitApply(object)) => {
                     let object = object.into_object();
-                    self.saw(&object);
+                    self.timeline.saw_object(&object);
                     listed.push(object);
                     continue;
                 }
@@ -77,12 +74,12 @@ impl Watches {
                 }
                 Ok(Event::Apply(object)) => {
                     let object = object.into_object();
-                    self.saw(&object);
+                    self.timeline.saw_object(&object);
                     Observation::Applied(Box::new(object))
                 }
                 Ok(Event::Delete(object)) => {
                     let object = object.into_object();
-                    self.saw(&object);
+                    self.timeline.saw_object(&object);
                     Observation::Deleted { kind: W::KIND, name: object.name(), revision: object.revision() }
                 }
                 Err(error) => {
@@ -104,12 +101,6 @@ impl Watches {
             }
         }
         Ok(())
-    }
-
-    fn saw(&self, object: &Object) {
-        if object.kind() != Kind::Node {
-            self.timeline.saw(object.revision());
-        }
     }
 
     /// How far the store has come, asked until it answers.
