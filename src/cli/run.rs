@@ -14,7 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::controller::client::Clients;
-use crate::controller::run::{Options, Purpose};
+use crate::controller::dry_run;
+use crate::controller::gather::{self, GatherOptions};
+use crate::controller::mode::ModeSource;
+use crate::controller::run::Options;
 use crate::controller::tasks::Tasks;
 use crate::net::cidr::Family;
 use crate::plan::{CiliumNodeOrigin, Policy};
@@ -30,7 +33,7 @@ use crate::wire::cilium_node::ManagedFields;
 /// cleanly: writes that are under way are finished first.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Say what would be written to the cluster as it is now, one line a write, and exit. Nothing is written.
+    /// Say what would be written to the cluster as it is now, one line per write, and exit. Nothing is written.
     #[arg(long)]
     dry_run: bool,
 
@@ -107,31 +110,37 @@ fn family(text: &str) -> Result<Family, String> {
     }
 }
 
-/// Runs the controller.
+/// Runs the controller, or its dry run.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     logs::start(args.log_format);
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(args))
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(start(args))?;
+    Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(args: Args) -> anyhow::Result<ExitCode> {
+async fn start(args: Args) -> anyhow::Result<()> {
     let config = config(args.kubeconfig.as_ref()).await?;
     info!(version = env!("CARGO_PKG_VERSION"), server = %config.cluster_url, "starting");
     let clients = Clients::new(&config, args.request_timeout).context("can't make a client")?;
+    if args.dry_run {
+        let options = GatherOptions { mode: mode(&args), time_limit: gather::TIME_LIMIT };
+        return dry_run::run(&clients, &options, policy(&args)).await;
+    }
+    serve(args, clients).await
+}
+
+async fn serve(args: Args, clients: Clients) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let telemetry = Telemetry::start();
-
-    let mut tasks = Tasks::default();
-    if !args.dry_run {
-        let listener =
-            http::bind(args.listen).await.with_context(|| format!("can't listen on {}", args.listen))?;
-        let address = listener.local_addr()?;
-        if let Some(file) = &args.address_file {
-            announce(file, address)
-                .with_context(|| format!("can't write the address file {}", file.display()))?;
-        }
-        info!(%address, "listening");
-        tasks.spawn("http", http::serve(listener, telemetry.clone(), stop.clone()));
+    let listener =
+        http::bind(args.listen).await.with_context(|| format!("can't listen on {}", args.listen))?;
+    let address = listener.local_addr()?;
+    if let Some(file) = &args.address_file {
+        announce(file, address)
+            .with_context(|| format!("can't write the address file {}", file.display()))?;
     }
+    info!(%address, "listening");
+    let mut tasks = Tasks::default();
+    tasks.spawn("http", http::serve(listener, telemetry.clone(), stop.clone()));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stopper = stop.clone();
     tasks.spawn("signals", async move {
@@ -147,7 +156,7 @@ async fn serve(args: Args) -> anyhow::Result<ExitCode> {
     let end = crate::controller::run::run(clients, options(&args), telemetry, stop.clone()).await;
     stop.cancel();
     tasks.finish().await;
-    end.map(|()| ExitCode::SUCCESS)
+    end
 }
 
 /// Writes the address in one step, so that nobody reads half of it.
@@ -158,25 +167,34 @@ fn announce(file: &Path, address: SocketAddr) -> std::io::Result<()> {
 }
 
 fn options(args: &Args) -> Options {
-    let assumed = args.assume_cilium.as_ref().map(|version| {
-        info!(version, "Cilium's settings are taken from the command line");
-        Mode::Active(settings::assumed(args.families.iter().copied().collect::<BTreeSet<Family>>()))
-    });
     Options {
-        cilium_namespace: args.cilium_namespace.clone(),
-        assumed,
-        policy: Policy {
-            min_write_interval: args.min_write_interval,
-            cilium_nodes: if args.create_ciliumnodes {
-                CiliumNodeOrigin::Controller
-            } else {
-                CiliumNodeOrigin::Agent
-            },
-        },
+        mode: mode(args),
+        policy: policy(args),
         max_parallel_writes: usize::from(args.max_parallel_writes),
         managed_fields: if args.keep_managed_fields { ManagedFields::Kept } else { ManagedFields::Dropped },
         self_check_interval: args.self_check_interval,
-        purpose: if args.dry_run { Purpose::DryRun } else { Purpose::Serve },
+    }
+}
+
+fn mode(args: &Args) -> ModeSource {
+    match &args.assume_cilium {
+        Some(version) => {
+            info!(version, "Cilium's settings are taken from the command line");
+            let families = args.families.iter().copied().collect::<BTreeSet<Family>>();
+            ModeSource::Assumed(Mode::Active(settings::assumed(families)))
+        }
+        None => ModeSource::ConfigMapIn(args.cilium_namespace.clone()),
+    }
+}
+
+fn policy(args: &Args) -> Policy {
+    Policy {
+        min_write_interval: args.min_write_interval,
+        cilium_nodes: if args.create_ciliumnodes {
+            CiliumNodeOrigin::Controller
+        } else {
+            CiliumNodeOrigin::Agent
+        },
     }
 }
 

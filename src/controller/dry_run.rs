@@ -1,9 +1,16 @@
-//! `run --dry-run`: what would be written to the cluster as it stands, and nothing is.
+//! `run --dry-run`: says what the controller would write to the cluster as it is now, and writes nothing.
+//!
+//! Decides with the same planner as the loop, on a cluster that is listed once.
 
+use super::broken_invariant::BrokenInvariant;
+use super::client::Clients;
+use super::clock::Clock;
+use super::gather::{GatherOptions, list_cluster};
 use crate::model::plan::PoolPlan;
 use crate::model::request::Request;
 use crate::model::time::Now;
 use crate::plan::{self, Policy};
+use crate::publisher::Mode;
 use crate::world::World;
 
 /// The writes that follow from the world as it stands, in order. Writes that depend on the answer to one of them are
@@ -27,14 +34,20 @@ pub fn requests(mut world: World, policy: Policy, now: Now) -> Vec<Request> {
     requests
 }
 
-/// Prints them, a line each, and how many there are.
-pub(super) fn report(world: World, policy: Policy, now: Now) {
-    if let crate::publisher::Mode::Passive(why) = world.mode() {
+/// Lists the cluster and prints the writes that would follow, one line per write, and how many there are.
+pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> anyhow::Result<()> {
+    let world = list_cluster(clients, options).await?;
+    BrokenInvariant::of(world.check())?;
+    report(world, policy, Clock::start().now());
+    Ok(())
+}
+
+fn report(world: World, policy: Policy, now: Now) {
+    if let Mode::Passive(why) = world.mode() {
         println!("writes nothing: {why}");
     }
-    let requests = requests(world, policy, now);
     let mut n_writes = 0;
-    for request in requests {
+    for request in requests(world, policy, now) {
         match request {
             Request::Write(write) => {
                 n_writes += 1;

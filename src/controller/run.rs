@@ -19,15 +19,14 @@ use super::events::{self, Events};
 use super::execute::Executor;
 use super::gather::gather;
 use super::input::{CAPACITY, Input};
+use super::mode::{self, ModeSource};
 use super::report::Reporter;
 use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
-use super::{dry_run, mode};
 use crate::model::plan::PoolPlan;
 use crate::model::request::Request;
 use crate::plan::{self, Policy};
-use crate::publisher::Mode;
 use crate::telemetry::metrics::{Decision, RequestKind};
 use crate::telemetry::{Telemetry, heartbeat};
 use crate::wire::cilium_node::ManagedFields;
@@ -40,10 +39,8 @@ const BATCH: usize = 256;
 /// How the controller runs.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where Cilium's ConfigMap is.
-    pub cilium_namespace: String,
-    /// Cilium's settings as an administrator vouches for them, instead of the ConfigMap.
-    pub assumed: Option<Mode>,
+    /// Where Cilium's mode is known from.
+    pub mode: ModeSource,
     /// The policies of plans.
     pub policy: Policy,
     /// The most writes at one time.
@@ -52,17 +49,6 @@ pub struct Options {
     pub managed_fields: ManagedFields,
     /// How often the world is compared with what its objects say. It costs a pass over everything.
     pub self_check_interval: Duration,
-    /// Whether anything is written.
-    pub purpose: Purpose,
-}
-
-/// What a run is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
-    /// To serve the nodes.
-    Serve,
-    /// To say what would be done, once, and to write nothing.
-    DryRun,
 }
 
 /// Runs until told to stop, or until something happens after which it has to start again.
@@ -82,10 +68,11 @@ pub async fn run(
         stop: stop.clone(),
     };
     let mut tasks = Tasks::default();
-    if let Some(mode) = options.assumed.clone() {
-        sender.send(Input::Mode(mode)).await?;
-    } else {
-        tasks.spawn("mode", mode::follow(watches.clone(), options.cilium_namespace.clone()));
+    match &options.mode {
+        ModeSource::Assumed(mode) => sender.send(Input::Mode(mode.clone())).await?,
+        ModeSource::ConfigMapIn(namespace) => {
+            tasks.spawn("mode", mode::follow(watches.clone(), namespace.clone()));
+        }
     }
     tasks.spawn("watch pools", watches.clone().follow::<Pools>());
     tasks.spawn("watch claims", watches.clone().follow::<Claims>());
@@ -94,12 +81,6 @@ pub async fn run(
     let Some(world) = gather(&mut inputs, &mut tasks, &watches, &telemetry).await? else {
         return Ok(());
     };
-    if options.purpose == Purpose::DryRun {
-        BrokenInvariant::of(world.check())?;
-        dry_run::report(world, options.policy, Clock::start().now());
-        stop.cancel();
-        return Ok(());
-    }
     let (events, told) = Events::channel(telemetry.metrics.clone());
     let (client, timeout, metrics) = (clients.writes.clone(), clients.timeout, telemetry.metrics.clone());
     tasks.spawn("events", events::record(client, timeout, told, metrics));
@@ -287,6 +268,7 @@ mod tests {
 
     use super::*;
     use crate::plan::CiliumNodeOrigin;
+    use crate::publisher::Mode;
     use crate::telemetry::metrics::tests::world;
     use crate::telemetry::readiness::Readiness;
 
@@ -298,13 +280,11 @@ mod tests {
         let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
         let clients = Clients::new(&nowhere, Duration::from_secs(10)).unwrap();
         let options = Options {
-            cilium_namespace: String::new(),
-            assumed: None,
+            mode: ModeSource::ConfigMapIn(String::new()),
             policy: Policy { min_write_interval: Duration::ZERO, cilium_nodes: CiliumNodeOrigin::Agent },
             max_parallel_writes: 1,
             managed_fields: ManagedFields::Kept,
             self_check_interval: SELF_CHECK_INTERVAL,
-            purpose: Purpose::Serve,
         };
         let timeline = Arc::new(Timeline::default());
         let serving = Loop {
