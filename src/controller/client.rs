@@ -171,7 +171,7 @@ pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::wire::watched::{Claims, Nodes};
+    use crate::wire::{Claims, Nodes};
 
     /// What was asked of a server of a test: for each request its path behind the API group, and its query.
     pub(in super::super) type Asked = Arc<Mutex<Vec<String>>>;

@@ -28,8 +28,8 @@ use crate::net::cidr::Cidr;
 use crate::wire::cilium_node::{
     ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch,
 };
-use crate::wire::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
-use crate::wire::{NodeIPBlock, block, pool_status};
+use crate::wire::watched::{Watched, Wire};
+use crate::wire::{CiliumNodes, Claims, NodeIPBlock, Nodes, Pools, block, pool};
 
 /// Carries out writes.
 #[derive(Clone)]
@@ -105,10 +105,10 @@ impl Executor {
             }
             Write::CreateCiliumNode(new) => self.create_cilium_node(new).await?,
             Write::PoolStatus(status) => {
-                self.patch_pool(&status.pool, Part::Status, pool_status::merge_patch(status)).await
+                self.patch_pool(&status.pool, Part::Status, pool::status_patch(status)).await
             }
             Write::PoolFinalizers(write) => {
-                self.patch_pool(&write.pool, Part::Object, pool_status::finalizers_patch(write)).await
+                self.patch_pool(&write.pool, Part::Object, pool::finalizers_patch(write)).await
             }
         })
     }

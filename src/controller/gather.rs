@@ -24,7 +24,8 @@ use crate::model::observation::{Kind, Listing, Observation};
 use crate::publisher::Mode;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::{Telemetry, heartbeat};
-use crate::wire::watched::{CiliumNodes, Claims, Nodes, Pools, Wire};
+use crate::wire::watched::Wire;
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
 use crate::world::World;
 use crate::world::gather::Gathering;
 

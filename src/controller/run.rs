@@ -30,7 +30,7 @@ use crate::plan::{self, Policy};
 use crate::telemetry::metrics::{Decision, RequestKind};
 use crate::telemetry::{Telemetry, heartbeat};
 use crate::wire::cilium_node::ManagedFields;
-use crate::wire::watched::{Claims, Pools};
+use crate::wire::{Claims, Pools};
 use crate::world::World;
 
 /// How many inputs are taken in before the next decisions: decisions on a burst are made once.

@@ -14,13 +14,31 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{rules, schema};
+use super::watched::{Meta, Wire};
+use super::{GROUP, InvalidObject, VERSION, rules, schema};
 use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::observation::{Kind, Object};
 use crate::model::request::{ClaimChange, ClaimUpdate, NewClaim};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
 mod convert;
+
+/// NodeIPBlocks.
+#[derive(Debug, Clone)]
+pub struct Claims;
+
+impl Wire for Claims {
+    const KIND: Kind = Kind::Claim;
+    const GROUP: &'static str = GROUP;
+    const VERSION: &'static str = VERSION;
+    const PLURAL: &'static str = "nodeipblocks";
+
+    fn read(json: &str, _: &Meta) -> Result<Object, String> {
+        let block: NodeIPBlock = serde_json::from_str(json).map_err(|error| error.to_string())?;
+        (&block).try_into().map(Object::Claim).map_err(|invalid: InvalidObject| invalid.to_string())
+    }
+}
 
 /// States and reasons as one key, and what may follow each.
 const TRANSITIONS: &str = "{\
@@ -355,6 +373,22 @@ fn withheld_text(cidr: Cidr, withheld: &AddressSet) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::watched::tests::read;
+
+    /// A server without the rule may have stored it. Its addresses are too many to be offered one by one.
+    #[test]
+    fn a_claim_larger_than_any_block_takes_its_whole_range() {
+        let object = read::<Claims>(
+            r#"{"apiVersion":"nodeipam.io/v1alpha1","kind":"NodeIPBlock",
+                "metadata":{"name":"fd00-0000-0000-0000-0000-0000-0000-0000-64","uid":"u","resourceVersion":"7",
+                            "creationTimestamp":"2026-11-21T03:00:00Z"},
+                "spec":{"cidr":"fd00::/64","pool":"p","node":"n","nodeUID":"nu","withheld":["fd00::1"],
+                        "state":"Held","since":"2026-11-21T03:00:00Z"}}"#,
+        );
+        let Object::Unreadable(Kind::Claim, unreadable) = object else { panic!("{object:?}") };
+        assert_eq!(format!("{:?}", unreadable.addresses), "{fd00::/64}");
+        assert!(unreadable.reason.contains("at most 1024 addresses"), "{}", unreadable.reason);
+    }
 
     #[test]
     fn no_finalizer_is_added_to_a_claim_that_is_being_deleted() {

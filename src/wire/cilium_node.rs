@@ -1,4 +1,4 @@
-//! The CiliumNode and the Node on the wire: read leniently into what the world keeps, and the one patch of ours.
+//! The CiliumNode on the wire: read leniently into what the world keeps, and our patches of it.
 //!
 //! Text that is no address becomes a [`Malformed`] value, never an error of the whole object. `managedFields` and
 //! everything else that no decision needs is skipped while reading (`docs/cilium.md`, Size).
@@ -11,11 +11,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
-use super::watched::Meta;
+use super::watched::{Meta, Wire};
 use crate::model::carrier::CarrierChange;
 use crate::model::crd::{CrdChange, CrdFields, ReleaseMark};
 use crate::model::names::{Revision, Uid};
-use crate::model::node::{CiliumNode, Malformed, Node, NodeAddress};
+use crate::model::node::{CiliumNode, Malformed};
+use crate::model::observation::{Kind, Object};
 use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageProbe};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
@@ -24,8 +25,23 @@ use crate::net::cidr::Cidr;
 /// every pool of the cluster.
 const SHORTEST_POD_CIDR: u8 = 8;
 
+/// CiliumNodes.
+#[derive(Debug, Clone)]
+pub struct CiliumNodes;
+
+impl Wire for CiliumNodes {
+    const KIND: Kind = Kind::CiliumNode;
+    const GROUP: &'static str = "cilium.io";
+    const VERSION: &'static str = "v2";
+    const PLURAL: &'static str = "ciliumnodes";
+
+    fn read(json: &str, meta: &Meta) -> Result<Object, String> {
+        read_cilium_node(json, meta).map(Object::CiliumNode).map_err(|error| error.to_string())
+    }
+}
+
 /// Reads a CiliumNode.
-pub(super) fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, serde_json::Error> {
+fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, serde_json::Error> {
     let wire: WireCiliumNode = serde_json::from_str(json)?;
     let spec = wire.spec.unwrap_or_default();
     let ipam = spec.ipam.unwrap_or_default();
@@ -75,24 +91,6 @@ pub(super) fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, se
             marks: marks.by_address,
         },
         malformed,
-    })
-}
-
-/// Reads a Node.
-pub(super) fn read_node(json: &str, meta: &Meta) -> Result<Node, serde_json::Error> {
-    let wire: WireNode = serde_json::from_str(json)?;
-    let addresses = wire.status.and_then(|status| status.addresses).unwrap_or_default();
-    Ok(Node {
-        name: meta.name.as_str().into(),
-        uid: meta.uid.as_str().into(),
-        revision: meta.revision(),
-        labels: wire.metadata.labels.unwrap_or_default(),
-        deleting: meta.is_deleting(),
-        // Hostnames stand among them and are no addresses.
-        addresses: addresses
-            .into_iter()
-            .filter_map(|entry| Some(NodeAddress { address: entry.address.parse().ok()?, kind: entry.kind }))
-            .collect(),
     })
 }
 
@@ -238,30 +236,6 @@ struct WireIpamStatus {
     release_ips: Option<Marks>,
 }
 
-#[derive(Deserialize)]
-struct WireNode {
-    metadata: WireNodeMeta,
-    status: Option<WireNodeStatus>,
-}
-
-#[derive(Deserialize)]
-struct WireNodeMeta {
-    labels: Option<BTreeMap<String, String>>,
-}
-
-#[derive(Deserialize)]
-struct WireNodeStatus {
-    addresses: Option<Vec<WireNodeAddress>>,
-}
-
-#[derive(Deserialize)]
-struct WireNodeAddress {
-    #[serde(default, rename = "type")]
-    kind: String,
-    #[serde(default)]
-    address: String,
-}
-
 /// The keys of a map by address.
 #[derive(Debug, Default)]
 struct Keys {
@@ -378,6 +352,61 @@ impl<'de> Deserialize<'de> for Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::names::Revision;
+    use crate::model::node::NodeAddress;
+    use crate::wire::watched::tests::read;
+
+    #[test]
+    fn a_cilium_node_is_read_leniently() {
+        let object = read::<CiliumNodes>(
+            r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7","managedFields":[{"x":1}]},
+                "spec":{"addresses":[{"type":"InternalIP","ip":"192.168.0.1"},{"type":"CiliumInternalIP"}],
+                        "ipam":{"podCIDRs":["10.0.0.0/27","10.0.1.5/27"],
+                                "pool":{"10.0.0.1":{},"10.0.0.2":{"owner":"router"},"10.0.0.3":null,"x":{}}}},
+                "status":{"ipam":{"used":null,"release-ips":{"010.0.0.4":"released"}}}}"#,
+        );
+        let Object::CiliumNode(node) = object else { panic!("{object:?}") };
+        assert_eq!(node.revision, Revision(7));
+        assert_eq!(format!("{:?}", node.crd.pod_cidrs), "[10.0.0.0/27, 10.0.1.0/27]");
+        assert_eq!(format!("{:?}", node.crd.pool), "{10.0.0.1/32, 10.0.0.2/31}");
+        assert_eq!(format!("{:?}", node.crd.owners), r#"{10.0.0.2: "router"}"#);
+        assert_eq!(node.crd.used, None);
+        let malformed: Vec<String> =
+            node.malformed.iter().map(|found| format!("{}={}", found.field, found.value)).collect();
+        assert_eq!(
+            malformed,
+            ["spec.ipam.podCIDRs[1]=10.0.1.5/27", "spec.ipam.pool=x", "status.ipam.release-ips=010.0.0.4"]
+        );
+    }
+
+    /// It is the IPv4 address in a text that the agent never looks up.
+    #[test]
+    fn an_ipv4_mapped_address_is_the_ipv4_one_and_not_canonical() {
+        let object = read::<CiliumNodes>(
+            r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},
+                "spec":{"ipam":{"podCIDRs":["::ffff:10.0.0.0/123"],"pool":{"::ffff:10.0.0.1":{"owner":"router"}}}},
+                "status":{"ipam":{"used":{"::ffff:a00:2":{}},"release-ips":{"::ffff:10.0.0.3":"released"}}}}"#,
+        );
+        let Object::CiliumNode(node) = object else { panic!("{object:?}") };
+        let malformed: Vec<&str> = node.malformed.iter().map(|found| found.value.as_str()).collect();
+        assert_eq!(malformed, ["::ffff:10.0.0.0/123", "::ffff:10.0.0.1", "::ffff:a00:2", "::ffff:10.0.0.3"]);
+        assert_eq!(format!("{:?}", crate::publisher::carried_by_cilium_node(&node)), "{10.0.0.0/27}");
+        assert_eq!(format!("{:?}", node.crd.owners), r#"{10.0.0.1: "router"}"#);
+        assert_eq!(format!("{:?}", node.crd.marks), "{10.0.0.3: Released}");
+    }
+
+    #[test]
+    fn one_of_another_shape_is_unreadable_and_takes_its_addresses() {
+        let object = read::<CiliumNodes>(
+            r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7","annotations":{"a":"1.1.1.1"}},
+                "spec":{"ipam":{"podCIDRs":"10.0.0.0/27","pool":{"10.0.9.1":{}}}},
+                "status":{"ipam":{"used":{"10.0.9.9":{"owner":"ns/p"}}}}}"#,
+        );
+        let Object::Unreadable(Kind::CiliumNode, unreadable) = object else { panic!("{object:?}") };
+        assert_eq!((unreadable.name.as_str(), unreadable.revision), ("n", Revision(7)));
+        assert_eq!(format!("{:?}", unreadable.addresses), "{10.0.0.0/27, 10.0.9.1/32, 10.0.9.9/32}");
+        assert!(unreadable.reason.contains("expected a sequence"), "{}", unreadable.reason);
+    }
 
     #[test]
     fn a_new_ciliumnode_has_what_its_agent_would_write() {

@@ -1,7 +1,7 @@
 //! `NodeIPPool` on the wire: declared ranges, and the rules by which nodes get blocks of them.
 //!
-//! Rules of one field stand at the field, or in [`super::schema`] where they are text; rules between fields stand at
-//! the struct that holds both. [`convert`] makes a [`crate::model::pool::Pool`] of it.
+//! Rules of one field are at the field, or in [`super::schema`] where they are text; rules between fields are at the
+//! struct that holds both. [`convert`] makes a [`crate::model::pool::Pool`] of it.
 
 #![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
 #![allow(clippy::duplicated_attributes, reason = "one printcolumn has the type of another")]
@@ -11,14 +11,38 @@ use std::collections::BTreeMap;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::{rules, schema};
+use super::watched::{Meta, Wire};
+use super::{GROUP, VERSION, rules, schema};
+use crate::model::observation::{Kind, Object};
+use crate::model::request::PoolFinalizersWrite;
 
 mod convert;
-pub(super) mod reserved;
+mod ranges;
+mod read;
+mod reserved;
 mod status;
 
-pub use status::{AddressCounts, BlockCounts, FamilyCounts, NodeCounts, NodeIPPoolStatus, Summary};
+pub use ranges::{Range, RangeState, Ranges};
+pub use status::{
+    AddressCounts, BlockCounts, FamilyCounts, NodeCounts, NodeIPPoolStatus, Summary, status_patch,
+};
+
+/// NodeIPPools.
+#[derive(Debug, Clone)]
+pub struct Pools;
+
+impl Wire for Pools {
+    const KIND: Kind = Kind::Pool;
+    const GROUP: &'static str = GROUP;
+    const VERSION: &'static str = VERSION;
+    const PLURAL: &'static str = "nodeippools";
+
+    fn read(json: &str, meta: &Meta) -> Result<Object, String> {
+        read::read(json, meta).map(Object::Pool).map_err(|error| error.to_string())
+    }
+}
 
 /// Ranges of addresses for the nodes that a selector chooses.
 #[derive(CustomResource, KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,12 +109,12 @@ pub struct NodeIPPoolSpec {
 
     /// The IPv4 ranges. At least one family is needed, and none can be removed later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::ipv4_ranges")]
+    #[schemars(schema_with = "ranges::ipv4_ranges")]
     pub ipv4: Option<Ranges>,
 
     /// The IPv6 ranges.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "schema::ipv6_ranges")]
+    #[schemars(schema_with = "ranges::ipv6_ranges")]
     pub ipv6: Option<Ranges>,
 
     /// Whether first and last address of an IPv4 block are offered. Blocks of /31 and /32 offer all addresses anyway.
@@ -118,66 +142,6 @@ pub struct NodeIPPoolSpec {
     #[serde(default = "defaults::reuse_after_node_loss")]
     #[schemars(schema_with = "schema::duration")]
     pub reuse_after_node_loss: String,
-}
-
-/// What a pool offers in one family.
-#[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = Rule::new("self.cidrs.all(c, !isCIDR(c.cidr) || cidr(c.cidr).prefixLength() <= self.blockSize)")
-        .message(rules::BLOCK_FITS)
-        .field_path(".cidrs")
-)]
-pub struct Ranges {
-    /// The prefix length of one block, the unit that a node gets. Immutable.
-    #[x_kube(validation = Rule::new("self == oldSelf").message(rules::BLOCK_SIZE_IMMUTABLE))]
-    pub block_size: i32,
-
-    /// The ranges that blocks are cut from.
-    #[serde(default)]
-    #[schemars(length(max = rules::MAX_CIDRS))]
-    #[x_kube(
-        merge_strategy = kube::core::ListMerge::Map(vec!["cidr".into()]),
-        validation = Rule::new(
-            "self.all(a, !isCIDR(a.cidr) || self.all(b, a.cidr == b.cidr || !isCIDR(b.cidr) || \
-             !cidr(a.cidr).containsCIDR(b.cidr)))"
-        )
-        .message(rules::NO_OVERLAP)
-    )]
-    pub cidrs: Vec<Range>,
-
-    /// Ranges of which no address is offered. A block wholly inside one is never handed out.
-    #[serde(default)]
-    #[schemars(length(max = rules::MAX_EXCLUDES))]
-    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
-    pub exclude: Vec<String>,
-}
-
-/// One range of a pool.
-#[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Range {
-    /// The range, masked and in canonical form.
-    pub cidr: String,
-
-    /// Active: blocks are given out. Cordoned: no new blocks. Draining: no new blocks, and blocks are taken back as
-    /// they empty.
-    #[serde(default)]
-    pub state: RangeState,
-}
-
-/// Whether a range gives out blocks.
-#[derive(JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[schemars(inline)]
-#[allow(
-    missing_docs,
-    reason = "comments on variants make schemars write a `oneOf`, which no structural schema has"
-)]
-pub enum RangeState {
-    #[default]
-    Active,
-    Cordoned,
-    Draining,
 }
 
 /// A label selector; both parts must hold.
@@ -328,6 +292,18 @@ impl Default for Reclaim {
     fn default() -> Self {
         Self { mode: ReclaimMode::default(), used_below: defaults::used_below(), after: defaults::after() }
     }
+}
+
+/// The finalizers as a merge patch, carrying uid and version.
+#[must_use]
+pub fn finalizers_patch(write: &PoolFinalizersWrite) -> Value {
+    json!({
+        "metadata": {
+            "uid": write.uid.as_str(),
+            "resourceVersion": write.revision.to_string(),
+            "finalizers": write.finalizers,
+        },
+    })
 }
 
 /// The defaults: what stands in the schema and what is read where the schema did not write.

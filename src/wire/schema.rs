@@ -1,13 +1,12 @@
-//! Schemas that a derive can't write: text with CEL rules, one struct in two families, and the last touches that make
-//! a generated schema one that reads well and fits the server's cost budget.
+//! Schemas that a derive can't write: text with CEL rules, and the last touches that make a generated schema one that
+//! reads well and fits the server's cost budget.
 //!
 //! Everything has a `maxLength` or `maxItems`: the server estimates the cost of a rule from them and refuses the
 //! CustomResourceDefinition where it can't.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Value, json};
 
-use super::pool::Ranges;
 use super::{MAX_COUNT, rules};
 
 /// DNS-1123 subdomains, the names of objects.
@@ -18,76 +17,8 @@ pub(super) const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]
 pub(super) const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
 
 /// One CEL rule.
-fn rule(expression: &str, message: &str) -> Value {
+pub(super) fn rule(expression: &str, message: &str) -> Value {
     json!({ "rule": expression, "message": message })
-}
-
-/// What differs between the families.
-struct Family {
-    number: u8,
-    text: u32,
-    is_cidr: &'static str,
-    unusable: &'static [&'static str],
-    smallest: i32,
-    largest: u8,
-}
-
-const IPV4: Family = Family {
-    number: 4,
-    text: rules::MAX_IPV4_CIDR_TEXT,
-    is_cidr: rules::IPV4_CIDR,
-    unusable: &rules::UNUSABLE_IPV4,
-    smallest: 32,
-    largest: rules::LARGEST_IPV4_BLOCK,
-};
-
-const IPV6: Family = Family {
-    number: 6,
-    text: rules::MAX_IPV6_CIDR_TEXT,
-    is_cidr: rules::IPV6_CIDR,
-    unusable: &rules::UNUSABLE_IPV6,
-    smallest: 128,
-    largest: rules::LARGEST_IPV6_BLOCK,
-};
-
-pub(super) fn ipv4_ranges(generator: &mut SchemaGenerator) -> Schema {
-    ranges(generator, &IPV4)
-}
-
-pub(super) fn ipv6_ranges(generator: &mut SchemaGenerator) -> Schema {
-    ranges(generator, &IPV6)
-}
-
-/// The schema of [`Ranges`] with the bounds and rules of one family written into it.
-fn ranges(generator: &mut SchemaGenerator, family: &Family) -> Schema {
-    let mut schema = Ranges::json_schema(generator).to_value();
-    let mut put = |pointer: &str, key: &str, value: Value| {
-        let target = schema.pointer_mut(pointer).and_then(Value::as_object_mut);
-        target.expect("the pointer names a property of Ranges").insert(key.into(), value);
-    };
-    let is_cidr =
-        rule(&format!("isCIDR(self) && cidr(self).ip().family() == {}", family.number), family.is_cidr);
-    let canonical = rule("!isCIDR(self) || string(cidr(self).masked()) == self", rules::CANONICAL_CIDR);
-    let unusable: Vec<String> = family.unusable.iter().map(|range| format!("'{range}'")).collect();
-    let usable = rule(
-        &format!(
-            "!isCIDR(self) || cidr(self).ip().family() != {} || [{}].all(r, !cidr(r).containsCIDR(self) && \
-             !cidr(self).containsCIDR(r))",
-            family.number,
-            unusable.join(", ")
-        ),
-        rules::USABLE_CIDR,
-    );
-    for (pointer, validations) in [
-        ("/properties/cidrs/items/properties/cidr", json!([is_cidr, canonical, usable])),
-        ("/properties/exclude/items", json!([is_cidr, canonical])),
-    ] {
-        put(pointer, "maxLength", family.text.into());
-        put(pointer, "x-kubernetes-validations", validations);
-    }
-    put("/properties/blockSize", "minimum", family.largest.into());
-    put("/properties/blockSize", "maximum", family.smallest.into());
-    Schema::try_from(schema).expect("an object is a schema")
 }
 
 pub(super) fn duration(_: &mut SchemaGenerator) -> Schema {

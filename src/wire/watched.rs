@@ -2,7 +2,8 @@
 //! one that can't be read is a value too.
 //!
 //! Without it a single bad object fails the whole page of a list for ever, and is dropped from a watch without a word.
-//! Keeps the invariant that reading a [`Watched`] never fails on valid JSON.
+//! Knows no kind: each kind implements [`Wire`] in its own file. Keeps the invariant that reading a [`Watched`] never
+//! fails on valid JSON.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -14,7 +15,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{GROUP, NodeIPBlock, VERSION, cilium_node};
 use crate::model::names::Revision;
 use crate::model::observation::{Kind, Object, Unreadable};
 use crate::model::time::Timestamp;
@@ -59,7 +59,7 @@ impl Meta {
     }
 }
 
-/// How the objects of one kind are found and read.
+/// How the objects of one kind are found and read; each kind says it beside its wire types.
 pub trait Wire: std::fmt::Debug + Clone + Send + Sync + 'static {
     /// The kind.
     const KIND: Kind;
@@ -72,64 +72,6 @@ pub trait Wire: std::fmt::Debug + Clone + Send + Sync + 'static {
 
     /// Reads one object.
     fn read(json: &str, meta: &Meta) -> Result<Object, String>;
-}
-
-/// Nodes.
-#[derive(Debug, Clone)]
-pub struct Nodes;
-/// CiliumNodes.
-#[derive(Debug, Clone)]
-pub struct CiliumNodes;
-/// NodeIPPools.
-#[derive(Debug, Clone)]
-pub struct Pools;
-/// NodeIPBlocks.
-#[derive(Debug, Clone)]
-pub struct Claims;
-
-impl Wire for Nodes {
-    const KIND: Kind = Kind::Node;
-    const GROUP: &'static str = "";
-    const VERSION: &'static str = "v1";
-    const PLURAL: &'static str = "nodes";
-
-    fn read(json: &str, meta: &Meta) -> Result<Object, String> {
-        cilium_node::read_node(json, meta).map(Object::Node).map_err(|error| error.to_string())
-    }
-}
-
-impl Wire for CiliumNodes {
-    const KIND: Kind = Kind::CiliumNode;
-    const GROUP: &'static str = "cilium.io";
-    const VERSION: &'static str = "v2";
-    const PLURAL: &'static str = "ciliumnodes";
-
-    fn read(json: &str, meta: &Meta) -> Result<Object, String> {
-        cilium_node::read_cilium_node(json, meta).map(Object::CiliumNode).map_err(|error| error.to_string())
-    }
-}
-
-impl Wire for Pools {
-    const KIND: Kind = Kind::Pool;
-    const GROUP: &'static str = GROUP;
-    const VERSION: &'static str = VERSION;
-    const PLURAL: &'static str = "nodeippools";
-
-    fn read(json: &str, meta: &Meta) -> Result<Object, String> {
-        super::pool_status::read(json, meta).map(Object::Pool).map_err(|error| error.to_string())
-    }
-}
-
-impl Wire for Claims {
-    const KIND: Kind = Kind::Claim;
-    const GROUP: &'static str = GROUP;
-    const VERSION: &'static str = VERSION;
-    const PLURAL: &'static str = "nodeipblocks";
-
-    fn read(json: &str, _: &Meta) -> Result<Object, String> {
-        let block: NodeIPBlock = serde_json::from_str(json).map_err(|error| error.to_string())?;
-        (&block).try_into().map(Object::Claim).map_err(|invalid: super::InvalidObject| invalid.to_string())
-    }
 }
 
 /// An object of the kind `W`, read or unreadable.
@@ -248,134 +190,45 @@ fn take_text(text: &str, found: &mut AddressSet) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::model::observation::PoolObject;
-    use crate::net::cidr::Family;
 
-    fn read<W: Wire>(json: &str) -> Object {
+    /// Reads one object as a watch does.
+    pub(in crate::wire) fn read<W: Wire>(json: &str) -> Object {
         serde_json::from_str::<Watched<W>>(json).unwrap().into_object()
     }
 
-    #[test]
-    fn a_cilium_node_is_read_leniently() {
-        let object = read::<CiliumNodes>(
-            r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7","managedFields":[{"x":1}]},
-                "spec":{"addresses":[{"type":"InternalIP","ip":"192.168.0.1"},{"type":"CiliumInternalIP"}],
-                        "ipam":{"podCIDRs":["10.0.0.0/27","10.0.1.5/27"],
-                                "pool":{"10.0.0.1":{},"10.0.0.2":{"owner":"router"},"10.0.0.3":null,"x":{}}}},
-                "status":{"ipam":{"used":null,"release-ips":{"010.0.0.4":"released"}}}}"#,
-        );
-        let Object::CiliumNode(node) = object else { panic!("{object:?}") };
-        assert_eq!(node.revision, Revision(7));
-        assert_eq!(format!("{:?}", node.crd.pod_cidrs), "[10.0.0.0/27, 10.0.1.0/27]");
-        assert_eq!(format!("{:?}", node.crd.pool), "{10.0.0.1/32, 10.0.0.2/31}");
-        assert_eq!(format!("{:?}", node.crd.owners), r#"{10.0.0.2: "router"}"#);
-        assert_eq!(node.crd.used, None);
-        let malformed: Vec<String> =
-            node.malformed.iter().map(|found| format!("{}={}", found.field, found.value)).collect();
-        assert_eq!(
-            malformed,
-            ["spec.ipam.podCIDRs[1]=10.0.1.5/27", "spec.ipam.pool=x", "status.ipam.release-ips=010.0.0.4"]
-        );
-    }
+    /// A kind of which no object can be read.
+    #[derive(Debug, Clone)]
+    struct Refused;
 
-    /// It is the IPv4 address in a text that the agent never looks up.
-    #[test]
-    fn an_ipv4_mapped_address_is_the_ipv4_one_and_not_canonical() {
-        let object = read::<CiliumNodes>(
-            r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},
-                "spec":{"ipam":{"podCIDRs":["::ffff:10.0.0.0/123"],"pool":{"::ffff:10.0.0.1":{"owner":"router"}}}},
-                "status":{"ipam":{"used":{"::ffff:a00:2":{}},"release-ips":{"::ffff:10.0.0.3":"released"}}}}"#,
-        );
-        let Object::CiliumNode(node) = object else { panic!("{object:?}") };
-        let malformed: Vec<&str> = node.malformed.iter().map(|found| found.value.as_str()).collect();
-        assert_eq!(malformed, ["::ffff:10.0.0.0/123", "::ffff:10.0.0.1", "::ffff:a00:2", "::ffff:10.0.0.3"]);
-        assert_eq!(format!("{:?}", crate::publisher::carried_by_cilium_node(&node)), "{10.0.0.0/27}");
-        assert_eq!(format!("{:?}", node.crd.owners), r#"{10.0.0.1: "router"}"#);
-        assert_eq!(format!("{:?}", node.crd.marks), "{10.0.0.3: Released}");
+    impl Wire for Refused {
+        const KIND: Kind = Kind::Node;
+        const GROUP: &'static str = "";
+        const VERSION: &'static str = "v1";
+        const PLURAL: &'static str = "nodes";
+
+        fn read(_: &str, _: &Meta) -> Result<Object, String> {
+            Err("refused".to_owned())
+        }
     }
 
     #[test]
     fn what_cannot_be_read_is_taken_and_reported() {
-        let object = read::<CiliumNodes>(
+        let object = read::<Refused>(
             r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7","annotations":{"a":"1.1.1.1"}},
                 "spec":{"ipam":{"podCIDRs":"10.0.0.0/27","pool":{"10.0.9.1":{}}}},
                 "status":{"ipam":{"used":{"10.0.9.9":{"owner":"ns/p"}}}}}"#,
         );
-        let Object::Unreadable(Kind::CiliumNode, unreadable) = object else { panic!("{object:?}") };
+        let Object::Unreadable(Kind::Node, unreadable) = object else { panic!("{object:?}") };
         assert_eq!((unreadable.name.as_str(), unreadable.revision), ("n", Revision(7)));
         assert_eq!(format!("{:?}", unreadable.addresses), "{10.0.0.0/27, 10.0.9.1/32, 10.0.9.9/32}");
-        assert!(unreadable.reason.contains("expected a sequence"), "{}", unreadable.reason);
-    }
-
-    /// A server without the rule may have stored it. Its addresses are too many to be offered one by one.
-    #[test]
-    fn a_claim_larger_than_any_block_takes_its_whole_range() {
-        let object = read::<Claims>(
-            r#"{"apiVersion":"nodeipam.io/v1alpha1","kind":"NodeIPBlock",
-                "metadata":{"name":"fd00-0000-0000-0000-0000-0000-0000-0000-64","uid":"u","resourceVersion":"7",
-                            "creationTimestamp":"2026-11-21T03:00:00Z"},
-                "spec":{"cidr":"fd00::/64","pool":"p","node":"n","nodeUID":"nu","withheld":["fd00::1"],
-                        "state":"Held","since":"2026-11-21T03:00:00Z"}}"#,
-        );
-        let Object::Unreadable(Kind::Claim, unreadable) = object else { panic!("{object:?}") };
-        assert_eq!(format!("{:?}", unreadable.addresses), "{fd00::/64}");
-        assert!(unreadable.reason.contains("at most 1024 addresses"), "{}", unreadable.reason);
+        assert_eq!(unreadable.reason, "refused");
     }
 
     #[test]
     fn even_metadata_of_the_wrong_type_is_a_value() {
-        let object = read::<Nodes>(r#"{"metadata":{"name":5}}"#);
+        let object = read::<Refused>(r#"{"metadata":{"name":5}}"#);
         assert!(matches!(object, Object::Unreadable(Kind::Node, _)), "{object:?}");
-    }
-
-    /// Trap 18: however a pool is wrong, what it keeps from others follows from the ranges in it that can be read.
-    #[test]
-    fn a_pool_that_cannot_be_read_reserves_the_ranges_in_it() {
-        let check = |spec: &str, expected: &str| {
-            let object = read::<Pools>(&format!(
-                r#"{{"metadata":{{"name":"p","uid":"u","resourceVersion":"7","creationTimestamp":"1970-01-01T00:00:09Z",
-                     "generation":3,"finalizers":["f"],"annotations":{{"a":"10.9.0.0/24"}}}},
-                    "spec":{spec},"status":{{"conditions":"of another form"}}}}"#
-            ));
-            let Object::Pool(object) = object else { panic!("{object:?}") };
-            assert_eq!((object.generation, object.finalizers.as_slice()), (3, &["f".to_owned()][..]));
-            let read = match object.pool {
-                Ok(pool) => format!("{:?}", pool.families[&Family::V4].cidrs.keys()),
-                Err(invalid) => {
-                    let reserved = invalid.reserved;
-                    assert_eq!((reserved.name.as_str(), reserved.uid.as_str()), ("p", "u"));
-                    assert_eq!(reserved.created.as_second(), 9);
-                    format!("{}; reserved {:?}", invalid.findings.join("; "), reserved.cidrs)
-                }
-            };
-            assert_eq!(read, expected);
-        };
-        check(r#"{"ipv4":{"blockSize":28,"cidrs":[{"cidr":"10.1.0.0/24"}]}}"#, "[10.1.0.0/24]");
-        // A value that breaks a rule, and one of another type.
-        check(
-            r#"{"priority":2000000000,"ipv4":{"blockSize":28,"cidrs":[{"cidr":"10.1.0.0/24"},{"cidr":"10.1.0.0/25"}]}}"#,
-            "spec.ipv4.cidrs: \"10.1.0.0/25\": must not overlap each other; \
-             spec.priority: 2000000000: must be between -1000000000 and 1000000000; reserved {10.1.0.0/24, 10.1.0.0/25}",
-        );
-        check(
-            r#"{"ipv4":{"blockSize":"28","cidrs":[{"cidr":"10.1.0.0/24"}],"exclude":["10.1.0.0/28"]}}"#,
-            "spec: invalid type: string \"28\", expected i32; reserved {10.1.0.0/24}",
-        );
-        // Ranges in forms that this version does not know; one of them is no range.
-        check(
-            r#"{"ipv4":{"cidrs":{"10.1.0.0/24":{},"ten":{}}},"ipv6":{"cidrs":["fd00::1/64","fd00::/129"]}}"#,
-            "spec: invalid type: map, expected a sequence; reserved {10.1.0.0/24, fd00::/64}",
-        );
-        // What no pool may have would keep all others from serving.
-        for range in ["0.0.0.0/0", "0.0.0.0/1", "127.0.0.0/24", "::/0", "::ffff:0.0.0.0/96", "fc00::/6"] {
-            let object = read::<Pools>(&format!(
-                r#"{{"metadata":{{"name":"p"}},"spec":{{"ipv4":{{"cidrs":[{{"cidr":"{range}"}},"10.1.0.0/24"]}}}}}}"#
-            ));
-            let Object::Pool(PoolObject { pool: Err(invalid), .. }) = object else { panic!("{object:?}") };
-            assert_eq!(format!("{:?}", invalid.reserved.cidrs), "{10.1.0.0/24}", "{range}");
-        }
-        check("null", "spec: invalid type: null, expected struct NodeIPPoolSpec; reserved {}");
     }
 }

@@ -9,7 +9,8 @@ use crate::model::observation::{Listing, Object, Observation};
 use crate::publisher::crd::Crd;
 use crate::publisher::{Mode, Publisher};
 use crate::view::snapshot::snapshot;
-use crate::wire::watched::{CiliumNodes, Claims, Nodes, Pools, Watched, Wire};
+use crate::wire::watched::{Watched, Wire};
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
 use crate::world::gather::Gathering;
 
 /// A metric as it is served.

@@ -15,7 +15,7 @@ use crate::net::cidr::{Cidr, Family};
 /// no pool may have.
 ///
 /// A range such as 0.0.0.0/0 is a slip: it would keep all younger pools from serving, and no pool ever gave it out.
-pub(in crate::wire) fn ranges(spec: &Value) -> BTreeSet<Cidr> {
+pub(super) fn ranges(spec: &Value) -> BTreeSet<Cidr> {
     let mut found = BTreeSet::new();
     let mut open: Vec<&Value> = Family::ALL.iter().map(|family| &spec[family.as_str()]["cidrs"]).collect();
     while let Some(value) = open.pop() {

@@ -1,0 +1,139 @@
+//! What a pool offers in one family, and the schema of it: one struct whose bounds and rules differ by family.
+
+#![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
+
+use kube::KubeSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::wire::rules;
+use crate::wire::schema::rule;
+
+/// What a pool offers in one family.
+#[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.cidrs.all(c, !isCIDR(c.cidr) || cidr(c.cidr).prefixLength() <= self.blockSize)")
+        .message(rules::BLOCK_FITS)
+        .field_path(".cidrs")
+)]
+pub struct Ranges {
+    /// The prefix length of one block, the unit that a node gets. Immutable.
+    #[x_kube(validation = Rule::new("self == oldSelf").message(rules::BLOCK_SIZE_IMMUTABLE))]
+    pub block_size: i32,
+
+    /// The ranges that blocks are cut from.
+    #[serde(default)]
+    #[schemars(length(max = rules::MAX_CIDRS))]
+    #[x_kube(
+        merge_strategy = kube::core::ListMerge::Map(vec!["cidr".into()]),
+        validation = Rule::new(
+            "self.all(a, !isCIDR(a.cidr) || self.all(b, a.cidr == b.cidr || !isCIDR(b.cidr) || \
+             !cidr(a.cidr).containsCIDR(b.cidr)))"
+        )
+        .message(rules::NO_OVERLAP)
+    )]
+    pub cidrs: Vec<Range>,
+
+    /// Ranges of which no address is offered. A block wholly inside one is never handed out.
+    #[serde(default)]
+    #[schemars(length(max = rules::MAX_EXCLUDES))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
+    pub exclude: Vec<String>,
+}
+
+/// One range of a pool.
+#[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Range {
+    /// The range, masked and in canonical form.
+    pub cidr: String,
+
+    /// Active: blocks are given out. Cordoned: no new blocks. Draining: no new blocks, and blocks are taken back as
+    /// they empty.
+    #[serde(default)]
+    pub state: RangeState,
+}
+
+/// Whether a range gives out blocks.
+#[derive(JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[schemars(inline)]
+#[allow(
+    missing_docs,
+    reason = "comments on variants make schemars write a `oneOf`, which no structural schema has"
+)]
+pub enum RangeState {
+    #[default]
+    Active,
+    Cordoned,
+    Draining,
+}
+
+/// What differs between the families.
+struct Bounds {
+    number: u8,
+    text: u32,
+    is_cidr: &'static str,
+    unusable: &'static [&'static str],
+    smallest: i32,
+    largest: u8,
+}
+
+const IPV4: Bounds = Bounds {
+    number: 4,
+    text: rules::MAX_IPV4_CIDR_TEXT,
+    is_cidr: rules::IPV4_CIDR,
+    unusable: &rules::UNUSABLE_IPV4,
+    smallest: 32,
+    largest: rules::LARGEST_IPV4_BLOCK,
+};
+
+const IPV6: Bounds = Bounds {
+    number: 6,
+    text: rules::MAX_IPV6_CIDR_TEXT,
+    is_cidr: rules::IPV6_CIDR,
+    unusable: &rules::UNUSABLE_IPV6,
+    smallest: 128,
+    largest: rules::LARGEST_IPV6_BLOCK,
+};
+
+pub(super) fn ipv4_ranges(generator: &mut SchemaGenerator) -> Schema {
+    ranges(generator, &IPV4)
+}
+
+pub(super) fn ipv6_ranges(generator: &mut SchemaGenerator) -> Schema {
+    ranges(generator, &IPV6)
+}
+
+/// The schema of [`Ranges`] with the bounds and rules of one family written into it.
+fn ranges(generator: &mut SchemaGenerator, family: &Bounds) -> Schema {
+    let mut schema = Ranges::json_schema(generator).to_value();
+    let mut put = |pointer: &str, key: &str, value: Value| {
+        let target = schema.pointer_mut(pointer).and_then(Value::as_object_mut);
+        target.expect("the pointer names a property of Ranges").insert(key.into(), value);
+    };
+    let is_cidr =
+        rule(&format!("isCIDR(self) && cidr(self).ip().family() == {}", family.number), family.is_cidr);
+    let canonical = rule("!isCIDR(self) || string(cidr(self).masked()) == self", rules::CANONICAL_CIDR);
+    let unusable: Vec<String> = family.unusable.iter().map(|range| format!("'{range}'")).collect();
+    let usable = rule(
+        &format!(
+            "!isCIDR(self) || cidr(self).ip().family() != {} || [{}].all(r, !cidr(r).containsCIDR(self) && \
+             !cidr(self).containsCIDR(r))",
+            family.number,
+            unusable.join(", ")
+        ),
+        rules::USABLE_CIDR,
+    );
+    for (pointer, validations) in [
+        ("/properties/cidrs/items/properties/cidr", json!([is_cidr, canonical, usable])),
+        ("/properties/exclude/items", json!([is_cidr, canonical])),
+    ] {
+        put(pointer, "maxLength", family.text.into());
+        put(pointer, "x-kubernetes-validations", validations);
+    }
+    put("/properties/blockSize", "minimum", family.largest.into());
+    put("/properties/blockSize", "maximum", family.smallest.into());
+    Schema::try_from(schema).expect("an object is a schema")
+}
