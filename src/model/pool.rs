@@ -16,6 +16,11 @@ use crate::net::cidr::{Cidr, Family};
 /// The largest number of addresses of one family that a node may ever hold (`docs/cilium.md`, Size).
 pub const MAX_ADDRESSES_PER_NODE: u32 = 4096;
 
+/// How long a reclaimed block cools where its pool says nothing.
+pub const DEFAULT_REUSE_AFTER: Duration = Duration::from_secs(5 * 60);
+/// The same for the blocks of a node that was lost: such a machine may still run, and its pods still send.
+pub const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
+
 /// A declared set of ranges and the rules by which nodes get blocks of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pool {
@@ -105,6 +110,11 @@ pub struct PerNode {
     pub max_addresses: u32,
 }
 
+impl PerNode {
+    /// What a pool that says nothing declares.
+    pub const DEFAULT: Self = Self { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 };
+}
+
 /// When a node gets more: either one triggers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expand {
@@ -128,6 +138,12 @@ pub struct Reclaim {
     pub used_below: u32,
     /// Seen so for this long, twice.
     pub after: Duration,
+}
+
+impl Reclaim {
+    /// What a pool that says nothing declares.
+    pub const DEFAULT: Self =
+        Self { mode: ReclaimMode::DryRun, used_below: 40, after: Duration::from_secs(10 * 60) };
 }
 
 /// Whether a pool takes back blocks.

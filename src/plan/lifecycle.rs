@@ -24,6 +24,7 @@ use super::evidence::{is_carried, may_be_in_use};
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::observation::Kind;
+use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS};
 use crate::model::request::{ClaimChange, ClaimUpdate, Presence, Read, Request, Write};
 use crate::model::time::Now;
 use crate::publisher::{Absence, Publisher, Removal};
@@ -34,9 +35,6 @@ use crate::world::{KnownClaim, World};
 const INCOMPLETE_FOR: Duration = Duration::from_secs(30);
 /// How long this process must have seen a block rest, where the pool does not say less: `since` is another's clock.
 const SEEN_COOLING: Duration = Duration::from_secs(30);
-/// How long blocks rest whose pool is gone, or is going and can't be read: the defaults of the API.
-const DEFAULT_REUSE_AFTER: Duration = Duration::from_secs(5 * 60);
-const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
 
 /// Moves of the claims of `draft.node` that are due.
 pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, now: Now) {
@@ -236,7 +234,7 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
 }
 
 /// How long a block has to rest, by its own pool; `None` until that can be read again. One that is being deleted is not
-/// waited for: it would stay until somebody mends what nobody wants any more.
+/// waited for: it would stay until somebody mends what nobody wants any more. Without a pool the defaults count.
 fn cooling_time_of(world: &World, claim: &Claim, reason: Reason) -> Option<Duration> {
     let pool = world.pool(&claim.pool);
     if pool.is_none() && world.pool_object(&claim.pool).is_some_and(|object| !object.deleting) {

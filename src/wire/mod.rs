@@ -28,5 +28,5 @@ pub use pool::{NodeIPPool, Pools};
 pub const GROUP: &str = "nodeipam.io";
 /// The version of the group that is served and stored.
 pub const VERSION: &str = "v1alpha1";
-/// The largest count that the API writes: what every JSON reader holds exactly (RFC 8259 section 6).
-pub const MAX_COUNT: i64 = (1 << 53) - 1;
+/// The largest count that the API writes, in the type that it writes counts in.
+pub const MAX_COUNT: i64 = crate::model::status::MAX_COUNT.cast_signed();

@@ -306,35 +306,65 @@ pub fn finalizers_patch(write: &PoolFinalizersWrite) -> Value {
     })
 }
 
-/// The defaults: what stands in the schema and what is read where the schema did not write.
+/// The defaults of the model as the API writes them: they are in the schema, and are read where the schema wrote none.
 mod defaults {
-    use crate::model::pool::Expand;
+    use std::time::Duration;
+
+    use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS, Expand, PerNode, Reclaim};
 
     pub(super) const fn initial_blocks() -> i32 {
-        1
+        PerNode::DEFAULT.initial_blocks.cast_signed()
     }
     pub(super) const fn max_blocks() -> i32 {
-        16
+        PerNode::DEFAULT.max_blocks.cast_signed()
     }
     pub(super) const fn max_addresses() -> i32 {
-        1024
+        PerNode::DEFAULT.max_addresses.cast_signed()
     }
-    pub(super) fn used_above() -> i32 {
+    pub(super) const fn used_above() -> i32 {
         Expand::DEFAULT.used_above.cast_signed()
     }
-    pub(super) fn free_below() -> i32 {
+    pub(super) const fn free_below() -> i32 {
         Expand::DEFAULT.free_below.cast_signed()
     }
     pub(super) const fn used_below() -> i32 {
-        40
+        Reclaim::DEFAULT.used_below.cast_signed()
     }
     pub(super) fn after() -> String {
-        "10m".into()
+        text(Reclaim::DEFAULT.after)
     }
     pub(super) fn reuse_after() -> String {
-        "5m".into()
+        text(DEFAULT_REUSE_AFTER)
     }
     pub(super) fn reuse_after_node_loss() -> String {
-        "1h".into()
+        text(DEFAULT_REUSE_AFTER_NODE_LOSS)
+    }
+
+    /// `humantime` separates units with spaces, which the API does not allow.
+    fn text(duration: Duration) -> String {
+        humantime::format_duration(duration).to_string().replace(' ', "")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::pool as domain;
+
+    #[test]
+    fn a_pool_that_says_nothing_has_the_defaults_of_the_model() {
+        let pool: NodeIPPool = serde_json::from_value(json!({
+            "apiVersion": "nodeipam.io/v1alpha1",
+            "kind": "NodeIPPool",
+            "metadata": { "name": "p", "uid": "u", "creationTimestamp": "1970-01-01T00:00:09Z" },
+            "spec": { "ipv4": { "blockSize": 28 } },
+        }))
+        .unwrap();
+        let pool = domain::Pool::try_from(&pool).unwrap();
+        assert_eq!(pool.per_node, domain::PerNode::DEFAULT);
+        assert_eq!(pool.expand, domain::Expand::DEFAULT);
+        assert_eq!(pool.reclaim, domain::Reclaim::DEFAULT);
+        assert_eq!(pool.reuse_after, domain::DEFAULT_REUSE_AFTER);
+        assert_eq!(pool.reuse_after_node_loss, domain::DEFAULT_REUSE_AFTER_NODE_LOSS);
     }
 }
