@@ -1,8 +1,8 @@
 //! Which blocks a node should claim: the fewest that end both thresholds of its first pool, within its limits.
 
-use super::View;
 use super::draft::Draft;
 use super::reasons;
+use super::subject::Subject;
 use crate::ledger::Occupant;
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
@@ -14,8 +14,8 @@ use crate::model::request::{NewClaim, Request, Target, Write};
 use crate::model::time::Now;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
+use crate::publisher::answer::{Holding, Phase};
 use crate::publisher::demand::Demand;
-use crate::publisher::{Holding, Phase};
 
 /// How many free blocks of one pool are looked at for one claim before the pool counts as full. Blocks are refused
 /// only where every address in them is a node's own, which happens to a handful of /31 and /32.
@@ -30,7 +30,7 @@ struct Growth<'a> {
     unmet: Option<Unmet>,
 }
 
-impl<'a> View<'a> {
+impl<'a> Subject<'a> {
     /// Claims for what the node lacks. A first grant covers every family or is not made at all, so that no node
     /// holds half of one while another waits for it.
     pub(super) fn grow(&self, draft: &mut Draft, now: Now) {

@@ -18,16 +18,17 @@
 
 use std::time::Duration;
 
-use super::View;
 use super::draft::Draft;
 use super::evidence::{is_carried, may_be_in_use};
+use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::observation::Kind;
 use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS};
 use crate::model::request::{ClaimChange, ClaimUpdate, Presence, Read, Request, Write};
 use crate::model::time::Now;
-use crate::publisher::{Absence, Publisher, Removal};
+use crate::publisher::Publisher;
+use crate::publisher::answer::{Absence, Removal};
 use crate::world::{KnownClaim, World};
 
 /// A node whose first set of blocks stays incomplete for so long gives back what it has, so that two nodes never
@@ -260,7 +261,7 @@ fn update(claim: &Claim, now: Now, change: ClaimChange) -> Request {
     }))
 }
 
-impl View<'_> {
+impl Subject<'_> {
     /// A node that can't start with what it holds, and can't get more, gives it back after a while.
     pub(super) fn give_back(&self, draft: &mut Draft, now: Now) {
         let held: Vec<&Claim> = self.held().filter(|claim| !may_be_in_use(self.world, claim)).collect();

@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::draft::Draft;
-use super::{Policy, View};
-use crate::ledger::Occupant;
-use crate::model::claim::{Claim, ClaimState};
+use super::policy::Policy;
+use super::publishable::{NotPublishable, may_publish};
+use super::subject::Subject;
+use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::node::Node;
 use crate::model::observation::Kind;
 use crate::model::plan::Wait;
 use crate::model::request::{Read, Write};
 use crate::model::time::Now;
-use crate::net::cidr::{Cidr, Family};
-use crate::publisher::ProbeState;
-use crate::world::{KnownClaim, World};
+use crate::net::cidr::Family;
+use crate::publisher::answer::ProbeState;
+use crate::world::KnownClaim;
 
 /// How long an agent may say nothing of its use before it is asked. A starting agent writes it within two of its
 /// update periods of 15 s (`docs/cilium.md`, Use).
 const SILENCE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 
-impl<'a> View<'a> {
+impl<'a> Subject<'a> {
     /// The claims that may stand on the CiliumNode; findings tell about the others.
     pub(super) fn publishable(&self, findings: &mut Vec<Finding>) -> Vec<&'a KnownClaim> {
         let mut publishable = Vec::new();
@@ -105,39 +105,5 @@ impl<'a> View<'a> {
             return;
         }
         draft.requests.push(Write::UsageProbe(probe).into());
-    }
-}
-
-/// Why a claim may not be published.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotPublishable {
-    /// It is on its way off the node, or known from an answer only.
-    State,
-    /// It was made for a Node object of the same name that is gone.
-    OtherNodeObject,
-    /// Something else that stands or is claimed overlaps it.
-    Overlaps(Cidr, String),
-}
-
-/// Whether the claim may stand on the CiliumNode of `node`: it is held, for this very Node object, shown by a watch
-/// or list, and nothing overlaps it (safety rules 2, 3 and 6).
-///
-/// Freshness (safety rule 4) is a matter of the version that a patch carries, and is checked where it is made.
-pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(), NotPublishable> {
-    let claim = &known.claim;
-    if claim.state != ClaimState::Held || !known.shown {
-        return Err(NotPublishable::State);
-    }
-    if claim.node_uid != node.uid {
-        return Err(NotPublishable::OtherNodeObject);
-    }
-    let foreign = world.ledger().overlapping(claim.cidr).find(|(cidr, occupant)| match occupant {
-        Occupant::Claim | Occupant::Pending => *cidr != claim.cidr,
-        Occupant::Carried(holder) => *holder != node.name,
-        Occupant::LostClaim(_) | Occupant::Unreadable(_) => true,
-    });
-    match foreign {
-        None => Ok(()),
-        Some((cidr, occupant)) => Err(NotPublishable::Overlaps(cidr, occupant.to_string())),
     }
 }

@@ -12,8 +12,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use super::answer::{Absence, Holding, ProbeState, Removal};
 use super::demand::Demand;
-use super::{Absence, Holding, ProbeState, Removal};
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::Finding;

@@ -13,9 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::watched::{Meta, Wire};
-use super::{GROUP, VERSION, rules, schema};
-use crate::model::observation::{Kind, Object};
+use super::{rules, schema};
+
 use crate::model::request::PoolFinalizersWrite;
 
 mod convert;
@@ -32,17 +31,6 @@ pub use status::{
 /// NodeIPPools.
 #[derive(Debug, Clone)]
 pub struct Pools;
-
-impl Wire for Pools {
-    const KIND: Kind = Kind::Pool;
-    const GROUP: &'static str = GROUP;
-    const VERSION: &'static str = VERSION;
-    const PLURAL: &'static str = "nodeippools";
-
-    fn read(json: &str, meta: &Meta) -> Result<Object, String> {
-        read::read(json, meta).map(Object::Pool).map_err(|error| error.to_string())
-    }
-}
 
 /// Ranges of addresses for the nodes that a selector chooses.
 #[derive(CustomResource, KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]

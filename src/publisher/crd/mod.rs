@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::answer::{Absence, Holding, Phase, ProbeState, Removal};
 use super::demand::Demand;
-use super::{Absence, Holding, Phase, ProbeState, Removal};
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::crd::{CrdChange, CrdFields, FormerCrd, ReleaseMark};
@@ -24,7 +24,10 @@ use crate::model::request::{BumpVersion, ProbeStep, Publication, Read, Request, 
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
+mod handshake;
 mod projection;
+
+use handshake::in_handshake;
 
 /// What an agent needs before it can start, in each family: router, health, ingress and one pod
 /// (`docs/cilium.md`, Start of an agent).
@@ -260,11 +263,4 @@ pub(super) fn carried(fields: &CrdFields) -> AddressSet {
 /// What is kept of the fields of a CiliumNode that is gone.
 pub(super) fn remember(gone: CrdFields) -> Option<FormerCrd> {
     (!gone.pod_cidrs.is_empty()).then_some(FormerCrd { pod_cidrs: gone.pod_cidrs, owners: gone.owners })
-}
-
-/// The addresses of `cidr` that the agent hands to nobody because they are in a release handshake.
-fn in_handshake(fields: &CrdFields, cidr: Cidr) -> impl Iterator<Item = IpAddr> + '_ {
-    cidr.entries_in(&fields.marks)
-        .filter(|(_, mark)| **mark != ReleaseMark::DoNotRelease)
-        .map(|(address, _)| *address)
 }

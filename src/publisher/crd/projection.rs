@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::in_handshake;
+use super::handshake::in_handshake;
 use crate::model::carrier::CarrierChange;
 use crate::model::claim::Claim;
 use crate::model::crd::{CrdChange, CrdFields, FormerCrd};

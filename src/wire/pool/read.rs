@@ -6,11 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{NodeIPPool, NodeIPPoolSpec, NodeIPPoolStatus, reserved, status};
+use super::{NodeIPPool, NodeIPPoolSpec, NodeIPPoolStatus, Pools, reserved, status};
 use crate::model::names::{PoolName, Uid};
-use crate::model::observation::{InvalidPool, PoolObject};
+use crate::model::observation::{InvalidPool, Kind, Object, PoolObject};
 use crate::model::pool::{Pool, Reservation};
-use crate::wire::watched::Meta;
+use crate::wire::watched::{Meta, Wire};
+use crate::wire::{GROUP, VERSION};
 
 /// The parts of a pool, each of which may be of a form that another version wrote.
 #[derive(Deserialize)]
@@ -22,11 +23,22 @@ struct Parts {
     status: Value,
 }
 
+impl Wire for Pools {
+    const KIND: Kind = Kind::Pool;
+    const GROUP: &'static str = GROUP;
+    const VERSION: &'static str = VERSION;
+    const PLURAL: &'static str = "nodeippools";
+
+    fn read(json: &str, meta: &Meta) -> Result<Object, String> {
+        read(json, meta).map(Object::Pool).map_err(|error| error.to_string())
+    }
+}
+
 /// Reads a pool: what it declares, and the status that it shows.
 ///
 /// A declaration that can't be read is a value too. A status that can't be read counts as none: it is ours, and is
 /// written anew.
-pub(super) fn read(json: &str, meta: &Meta) -> serde_json::Result<PoolObject> {
+fn read(json: &str, meta: &Meta) -> serde_json::Result<PoolObject> {
     let Parts { metadata, spec, status } = serde_json::from_str(json)?;
     let status = serde_json::from_value::<NodeIPPoolStatus>(status).unwrap_or_default();
     let (name, uid): (PoolName, Uid) = (meta.name.as_str().into(), meta.uid.as_str().into());

@@ -16,29 +16,8 @@ const STALE: &str = "these files are no circle any more: change or remove their 
 /// A room, all files of one circle in it, and why they may be one.
 type Allowed = (&'static str, &'static [&'static str], &'static str);
 
-/// The circles that there may be. Most are to go: the reason then says what makes the circle.
-pub(super) const ALLOWED: [Allowed; 4] = [
-    (
-        "controller",
-        &["client.rs", "watch.rs"],
-        "to go: the client's read time-out follows from the length of a watch, which is defined with the watch",
-    ),
-    (
-        "plan",
-        &["lifecycle.rs", "mod.rs", "publication.rs"],
-        "to go: the steps need `View` and `Policy`, which are defined in the module that calls the steps",
-    ),
-    (
-        "wire",
-        &["cilium_node.rs", "pool_status.rs", "watched.rs"],
-        "to go: the readers are given `Meta`, which is defined beside the trait that calls the readers",
-    ),
-    (
-        "wire",
-        &["pool.rs", "schema.rs"],
-        "to go: the schema of a pool's ranges is the type's own with bounds written in, and is not made in its file",
-    ),
-];
+/// The circles that there may be: two files that are one thought. There is none.
+pub(super) const ALLOWED: [Allowed; 0] = [];
 
 /// What the files of one room name of each other: the file that names, the file that defines, and each name with the
 /// line that has it first.

@@ -1,0 +1,124 @@
+//! What to do for one node: asks the parts of the planner in their order, and comes to one verdict.
+
+use super::draft::{Detail, Draft};
+use super::policy::{CiliumNodeOrigin, Policy};
+use super::subject::Subject;
+use super::{lifecycle, reasons};
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::names::NodeName;
+use crate::model::node::Node;
+use crate::model::observation::Kind;
+use crate::model::plan::{NodePlan, Wait};
+use crate::model::request::{NewCiliumNode, Write};
+use crate::model::time::Now;
+use crate::world::World;
+
+/// What to do for `name` now.
+pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
+    decide(world, Draft::new(name, Detail::Verdict), policy, now)
+}
+
+/// The same, with the reason of every pool that gives the node nothing, whether or not it was asked.
+pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
+    let mut draft = Draft::new(name, Detail::Reasons);
+    reasons::of_pools_not_asked(world, name, &mut draft);
+    decide(world, draft, policy, now)
+}
+
+fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan {
+    let name = draft.node.clone();
+    let Some(publisher) = world.publisher() else {
+        return draft.waiting_for(Wait::Mode);
+    };
+    for kind in [Kind::Node, Kind::CiliumNode] {
+        if world.unreadable(kind, name.as_str()).is_some() {
+            return draft.waiting_for(Wait::Readable(kind));
+        }
+    }
+    if world.is_busy(&name) {
+        return draft.waiting_for(Wait::Answer);
+    }
+    if let Some(until) = world.serving(&name).and_then(|serving| serving.pause.later_than(now)) {
+        draft.wake_at(until);
+        return draft.waiting_for(Wait::Pause);
+    }
+    lifecycle::advance(world, publisher, &mut draft, now);
+    if !draft.requests.is_empty() {
+        return draft.finish();
+    }
+    let Some(node) = world.node(&name) else {
+        return draft.waiting_for(Wait::Existence(Kind::Node));
+    };
+    let Some(carrier) = world.carrier(&name) else {
+        draft
+            .requests
+            .extend(cilium_node_for(world, node, policy).map(|new| Write::CreateCiliumNode(new).into()));
+        return draft.waiting_for(Wait::Existence(Kind::CiliumNode));
+    };
+    if carrier.is_going() {
+        return draft.waiting_for(Wait::Deletion);
+    }
+    if let Some(malformed) = carrier.malformed().first() {
+        draft.findings.push(Finding::new(
+            FindingKind::MalformedCiliumNode,
+            carrier.kind(),
+            name.as_str(),
+            format!(
+                "{} is `{}`, which is no canonical address or prefix; the node is not written until it is fixed",
+                malformed.field, malformed.value
+            ),
+        ));
+        return draft.waiting_for(Wait::Correction);
+    }
+    let subject = Subject { world, node, carrier, publisher };
+    subject.decide(&mut draft, policy, now);
+    draft.finish()
+}
+
+/// The CiliumNode that the agent would create, where the controller is to create it.
+fn cilium_node_for(world: &World, node: &Node, policy: Policy) -> Option<NewCiliumNode> {
+    let wanted = policy.cilium_nodes == CiliumNodeOrigin::Controller
+        && world.pools_of(&node.name).next().is_some()
+        && !node.deleting;
+    wanted.then(|| NewCiliumNode {
+        node: node.name.clone(),
+        node_uid: node.uid.clone(),
+        labels: node.labels.clone(),
+        addresses: node.addresses.clone(),
+    })
+}
+
+impl Subject<'_> {
+    /// A node that has nothing published gets what it holds first, so that a node that returns finds all its blocks
+    /// at once and waits for nothing; otherwise growth comes first, so that one patch publishes all of it.
+    fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) {
+        if self.is_served() {
+            draft.findings.extend(self.publisher.finding(self.carrier));
+            draft.use_unknown = !self.publisher.use_is_known(self.carrier);
+        }
+        self.ask_for_use(draft, policy, now);
+        if !draft.requests.is_empty() {
+            return;
+        }
+        let publishable = self.publishable(&mut draft.findings);
+        // What the node has is known only when these are its claims again; and an agent that finds a part of its blocks
+        // restores a part of its pods.
+        draft.requests = self.recreate_lost_claims(now);
+        if !draft.requests.is_empty() {
+            return;
+        }
+        if !self.is_served() && self.can_start_with(&publishable) {
+            self.publish(draft, &publishable, policy, now);
+            return;
+        }
+        self.grow(draft, now);
+        if !draft.requests.is_empty() {
+            return;
+        }
+        if self.is_served() {
+            self.publish(draft, &publishable, policy, now);
+        } else {
+            self.give_back(draft, now);
+        }
+    }
+}

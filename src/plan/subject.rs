@@ -1,0 +1,49 @@
+//! One node that has a carrier, with all that a decision about it looks at.
+
+use super::evidence;
+use super::publishable::may_publish;
+use crate::model::carrier::Carrier;
+use crate::model::claim::Claim;
+use crate::model::node::Node;
+use crate::publisher::Publisher;
+use crate::world::{Serving, World};
+
+/// One node that has a carrier, with all that a decision about it looks at.
+pub(super) struct Subject<'a> {
+    pub(super) world: &'a World,
+    pub(super) node: &'a Node,
+    pub(super) carrier: Carrier<'a>,
+    pub(super) publisher: &'a Publisher,
+}
+
+impl<'a> Subject<'a> {
+    pub(super) fn serving(&self) -> Option<&'a Serving> {
+        self.world.serving(&self.node.name)
+    }
+
+    /// The claims that count for this node: held or draining.
+    pub(super) fn held(&self) -> impl Iterator<Item = &'a Claim> {
+        self.world
+            .claims_of(&self.node.name)
+            .map(|known| &known.claim)
+            .filter(|claim| claim.is_published_state())
+    }
+
+    /// Those of them that the agent has, or will have as soon as it is told. One that something overlaps is no
+    /// capacity.
+    pub(super) fn offering(&self) -> impl Iterator<Item = &'a Claim> {
+        self.world
+            .claims_of(&self.node.name)
+            .filter(|known| {
+                evidence::is_carried(self.world, &known.claim)
+                    || may_publish(self.world, self.node, known).is_ok()
+            })
+            .map(|known| &known.claim)
+            .filter(|claim| claim.is_published_state())
+    }
+
+    /// Whether the carrier has any block of ours: the first grant is over.
+    pub(super) fn is_served(&self) -> bool {
+        self.held().any(|claim| self.publisher.carries(self.carrier, claim.cidr))
+    }
+}
