@@ -16,7 +16,7 @@ use crate::wire::crds;
 /// cilium-node-ipam crd | kubectl apply -f -
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Write one file a definition into this directory instead of printing them.
+    /// Write one file per definition into this directory instead of printing them.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
@@ -25,7 +25,8 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { out } = args;
     if let Some(directory) = out {
-        std::fs::create_dir_all(&directory).with_context(|| format!("can't make {}", directory.display()))?;
+        std::fs::create_dir_all(&directory)
+            .with_context(|| format!("can't create {}", directory.display()))?;
         for definition in crds::all() {
             let path = directory.join(definition.file);
             std::fs::write(&path, definition.yaml())

@@ -1,4 +1,4 @@
-//! The command line: one module a subcommand.
+//! The command line: the arguments of each subcommand, one file per subcommand.
 
 pub mod crd;
 pub mod run;

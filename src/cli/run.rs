@@ -1,4 +1,4 @@
-//! `run`: the controller.
+//! `cilium-node-ipam run`: the controller, and its dry run.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -30,14 +30,14 @@ use crate::wire::cilium_node::ManagedFields;
 ///
 /// It finds its API server by --kubeconfig, then KUBECONFIG, then ~/.kube/config, then the pod that it runs in. It
 /// writes only where Cilium runs in `ipam: crd` mode; elsewhere it stays passive and /readyz says why. SIGTERM ends it
-/// cleanly: writes that are under way are finished first.
+/// cleanly: writes in flight are finished first.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Say what would be written to the cluster as it is now, one line per write, and exit. Nothing is written.
     #[arg(long)]
     dry_run: bool,
 
-    /// A kubeconfig file, instead of those of KUBECONFIG.
+    /// A kubeconfig file to use instead of those in KUBECONFIG.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
@@ -45,17 +45,17 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "kube-system", env = "CILIUM_NAMESPACE")]
     cilium_namespace: String,
 
-    /// Vouch for the agents instead of reading `cilium-config`: they are of this version, in `ipam: crd` mode, and run
-    /// the --families.
+    /// Vouch for the agents instead of reading `cilium-config`: they have this version, are in `ipam: crd` mode, and
+    /// run the --families.
     #[arg(long, value_name = "VERSION", requires = "families")]
     assume_cilium: Option<String>,
 
-    /// The families that the agents run, with --assume-cilium: ipv4, ipv6, or both with a comma between.
+    /// The families that the agents run, with --assume-cilium: ipv4, ipv6, or both, separated by a comma.
     #[arg(long, value_name = "FAMILIES", value_delimiter = ',', requires = "assume_cilium", value_parser = family)]
     families: Vec<Family>,
 
-    /// The shortest time between two changes of a served node's CiliumNode. Agents write the same object, and one
-    /// that loses too many times in a row ends. Only the proof that a block is absent, one annotation, does not wait.
+    /// The shortest time between two changes of a served node's CiliumNode. Agents write the same object, and an
+    /// agent that gets too many conflicts in a row ends. Only the annotation that proves a block absent does not wait.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
     min_write_interval: Duration,
 
@@ -64,15 +64,15 @@ pub struct Args {
     #[arg(long)]
     create_ciliumnodes: bool,
 
-    /// The most writes at one time.
+    /// The maximum number of concurrent writes.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
     max_parallel_writes: u16,
 
-    /// How long one request may take. A write without an answer is then settled by reading.
+    /// The time limit of one request. A write without an answer is then settled by reading the object.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
     request_timeout: Duration,
 
-    /// How often to compare the bookkeeping with the objects that it follows from. It costs a pass over everything.
+    /// How often to compare the bookkeeping with the objects that it follows from. Each check reads everything once.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = pause)]
     self_check_interval: Duration,
 
@@ -84,11 +84,11 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9920")]
     listen: SocketAddr,
 
-    /// Write the address that is served on to this file; for --listen with port 0.
+    /// Write the address in use to this file, for --listen with port 0.
     #[arg(long, value_name = "FILE")]
     address_file: Option<PathBuf>,
 
-    /// How log lines on standard error look. RUST_LOG says what is logged.
+    /// The format of log lines on standard error. RUST_LOG says what is logged.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = logs::Format::Text)]
     log_format: logs::Format,
 }
@@ -120,7 +120,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn start(args: Args) -> anyhow::Result<()> {
     let config = config(args.kubeconfig.as_ref()).await?;
     info!(version = env!("CARGO_PKG_VERSION"), server = %config.cluster_url, "starting");
-    let clients = Clients::new(&config, args.request_timeout).context("can't make a client")?;
+    let clients = Clients::new(&config, args.request_timeout).context("can't create a client")?;
     if args.dry_run {
         let options = GatherOptions { mode: mode(&args), time_limit: gather::TIME_LIMIT };
         return dry_run::run(&clients, &options, policy(&args)).await;
@@ -159,7 +159,7 @@ async fn serve(args: Args, clients: Clients) -> anyhow::Result<()> {
     end
 }
 
-/// Writes the address in one step, so that nobody reads half of it.
+/// Writes the address file in one step, so that nobody reads half an address.
 fn announce(file: &Path, address: SocketAddr) -> std::io::Result<()> {
     let part = file.with_extension("part");
     std::fs::write(&part, address.to_string())?;

@@ -1,6 +1,6 @@
 //! `cilium-node-ipam validate`: checks files of pools without a cluster.
 //!
-//! Reads, asks [`crate::wire::check`], prints; knows no rule itself.
+//! Reads the files, asks [`crate::wire::check`], and prints. Knows no rule itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -46,7 +46,7 @@ pub struct Args {
     pub recursive: bool,
 }
 
-/// One document and where it stands.
+/// One document and where it was found.
 struct Document {
     file: String,
     /// From 1.
@@ -114,7 +114,7 @@ fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
-/// What the files say against each other: names given twice, and ranges offered twice.
+/// Where the files contradict each other: names given twice, and ranges offered twice.
 fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
     let mut warnings = Vec::new();
     let mut names: BTreeMap<String, &Document> = BTreeMap::new();
@@ -153,7 +153,7 @@ fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
     warnings
 }
 
-/// How far below a directory files are looked for.
+/// How deep below a directory files are looked for.
 #[derive(Clone, Copy, Default)]
 enum Depth {
     #[default]

@@ -3,23 +3,23 @@
 /// How many differences an error names; the log has a line for each.
 const NAMED_DIFFERENCES: usize = 5;
 
-/// The world is not what its objects say, by a defect of this program.
+/// The world differs from what its objects say, by a defect of this program.
 ///
-/// Since when can't be known, so nothing is written any more. A process that starts again has its world from lists. One
-/// that finds the same at once ends again, and the kubelet lets it wait longer each time.
+/// Nobody can tell since when, so nothing is written any more. A restarted process builds its world from lists. If that
+/// differs too, the process ends again, and the kubelet waits longer before each start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the bookkeeping is not what the objects say, in {} ways: {}; this process ends and has to start again from lists",
+    "the bookkeeping differs from the objects in {} ways: {}; this process ends and has to start again from lists",
     .differences.len(),
     .differences.iter().take(NAMED_DIFFERENCES).map(String::as_str).collect::<Vec<_>>().join("; ")
 )]
 pub struct BrokenInvariant {
-    /// In which ways.
+    /// What differs, one sentence per difference.
     pub differences: Vec<String>,
 }
 
 impl BrokenInvariant {
-    /// The verdict on what a self-check found: an error unless that is nothing.
+    /// The verdict on a self-check: an error if it found any difference.
     pub fn of(differences: Vec<String>) -> Result<(), Self> {
         if differences.is_empty() { Ok(()) } else { Err(Self { differences }) }
     }

@@ -1,5 +1,5 @@
-//! The clients: one for reads and watches, one for writes that repeats nothing by itself, and the reads that several
-//! parts share.
+//! The clients: one for reads and watches, one for writes that repeats nothing by itself, and the consistent lists that
+//! several parts need.
 
 use std::future::Future;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::model::names::Revision;
 use crate::model::observation::{Listing, Object};
 use crate::wire::watched::{Watched, Wire};
 
-/// How this controller signs its writes; constant across versions.
+/// The name under which this controller writes; the same in every version.
 pub const FIELD_MANAGER: &str = "cilium-node-ipam";
 
 /// Objects per page of a list. The client copies a page before it is decoded, so this bounds the peak of memory.
@@ -25,7 +25,8 @@ pub(super) const PAGE_SIZE: u32 = 100;
 /// After how many seconds of silence a watch is requested anew, as kube takes it. It bounds how stale a watch can be
 /// that broke without a sign.
 pub(super) const WATCH_SECONDS: u32 = 60;
-/// How much longer than a watch lasts a connection may be silent: the server ends each watch in time.
+/// How much longer than a watch a connection may be silent. The server ends each watch in time, so a connection that
+/// is silent for longer is lost.
 const SILENCE_MARGIN: Duration = Duration::from_secs(10);
 
 /// Both clients.
@@ -35,11 +36,11 @@ pub struct Clients {
     pub reads: Client,
     /// For writes: a write that may have been applied is settled by reading, and never repeated by the client.
     pub writes: Client,
-    /// How long one request may take.
+    /// The time limit of one request.
     pub timeout: Duration,
 }
 
-/// Why a read came to nothing.
+/// Why a read failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The server refused, or could not be reached.
@@ -51,13 +52,13 @@ pub enum ReadError {
     /// The list has no resource version that is an integer.
     #[error("the list has the resource version `{0}`, which is no integer")]
     NoRevision(String),
-    /// The store went back.
+    /// The store was restored from a backup.
     #[error(transparent)]
     StoreRewound(#[from] StoreRewound),
 }
 
 impl ReadError {
-    /// How long the server asks to wait.
+    /// The wait that the server asks for.
     #[must_use]
     pub fn asked_wait(&self) -> Option<Duration> {
         if let Self::Kube(error) = self { retry_after::asked_by(error) } else { None }
@@ -78,9 +79,9 @@ impl ReadError {
 impl Clients {
     /// Clients of a cluster.
     ///
-    /// kube waits for ever for the answer to a list and for the beginning of a watch, and only the watch that has begun
-    /// has a limit of its own. So the client that reads limits the wait for the head of each answer, and the silence of
-    /// a connection that is to bring the rest.
+    /// kube waits without limit for the answer to a list and for the start of a watch; only a watch that has started
+    /// has a limit. So the client for reads limits the wait for the head of each answer, and how long the connection
+    /// may be silent while the rest arrives.
     pub fn new(config: &Config, timeout: Duration) -> Result<Self, kube::Error> {
         let mut reads = config.clone();
         reads.default_retry = false;
@@ -93,7 +94,7 @@ impl Clients {
         Ok(Self { reads, writes, timeout })
     }
 
-    /// A consistent list of a selection of one kind: the objects, and the revision that the list shows.
+    /// A consistent list of a selection of one kind: the revision of the list, and the objects.
     ///
     /// For short lists only; a whole kind is listed page by page, by its watch or by [`Self::list_kind`].
     pub async fn list<W: Wire>(
@@ -113,7 +114,7 @@ impl Clients {
         Ok((revision, list.items.into_iter().map(Watched::into_object).collect()))
     }
 
-    /// How far the store of a kind has come.
+    /// The revision that the store of a kind has reached.
     pub async fn revision<W: Wire>(&self, timeline: &Timeline) -> Result<Revision, ReadError> {
         self.list::<W>(&ListParams::default().limit(1), timeline).await.map(|(revision, _)| revision)
     }

@@ -4,14 +4,14 @@ use std::time::{Duration, Instant};
 
 use crate::model::time::{Now, Timestamp};
 
-/// The time since the process began to serve, and the time of the wall.
+/// The time since this clock was started, and the wall clock time.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     began: Instant,
 }
 
 impl Clock {
-    /// Starts at zero.
+    /// Starts a clock at zero.
     #[must_use]
     pub fn start() -> Self {
         Self { began: Instant::now() }

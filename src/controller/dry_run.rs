@@ -13,8 +13,8 @@ use crate::plan::{self, Policy};
 use crate::publisher::Mode;
 use crate::world::World;
 
-/// The writes that follow from the world as it stands, in order. Writes that depend on the answer to one of them are
-/// not among them.
+/// The writes that follow from the world as it is, in order. Writes that depend on the answer to one of them are not
+/// among them.
 #[must_use]
 pub fn requests(mut world: World, policy: Policy, now: Now) -> Vec<Request> {
     let mut requests = Vec::new();

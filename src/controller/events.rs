@@ -1,7 +1,7 @@
-//! Kubernetes events on Nodes and pools: a courtesy to those who look with `kubectl describe`.
+//! Creates Kubernetes events on Nodes and pools, for people who look with `kubectl describe`.
 //!
-//! A task of its own, behind a bounded channel. Nothing that happens here blocks or fails the loop: an event that
-//! can't be taken, or is not made, is counted and forgotten; the log has all of it.
+//! One task behind a bounded channel. Nothing that happens here blocks or fails the loop: an event that finds the
+//! channel full, or that the server does not take, is counted and dropped; the log has everything.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::telemetry::event_reason::{EventFate, EventReason, Tone};
 use crate::telemetry::metrics::Metrics;
 use crate::wire::{GROUP, VERSION};
 
-/// How many events of each tone may wait. The start of a cluster of a thousand nodes brings one a node; more are not
-/// worth the memory, and are dropped.
+/// How many events of each tone may wait. The start of a cluster of a thousand nodes brings one per node; more are
+/// not worth the memory, and are dropped.
 pub const CAPACITY: usize = 1024;
 /// The shortest time between two events of one reason on one object.
 pub const INTERVAL: Duration = Duration::from_secs(5 * 60);
-/// The pause after each event: at most 20 a second, which is little beside the two writes a node, hundreds a second,
-/// of a cluster that starts.
+/// The pause after each event: at most 20 per second, which is little beside the writes of a starting cluster, two per
+/// node and hundreds per second.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The object that an event is about.
@@ -53,7 +53,7 @@ impl Subject {
     }
 }
 
-/// An event that is to be made.
+/// An event to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     /// Its object.
@@ -64,7 +64,7 @@ pub struct Event {
     pub note: String,
 }
 
-/// The way in. Never waits.
+/// The sending end of the channel. It never waits.
 #[derive(Debug, Clone)]
 pub struct Events {
     warnings: mpsc::Sender<Event>,
@@ -72,8 +72,8 @@ pub struct Events {
     metrics: Metrics,
 }
 
-/// The way out. A warning goes before everything normal: that a pool is full is not to wait until a thousand nodes
-/// have been told that they were served.
+/// The receiving end of the channel. Warnings go first: the news that a pool is full must not wait behind a thousand
+/// events on nodes that were served.
 #[derive(Debug)]
 pub struct Waiting {
     warnings: mpsc::Receiver<Event>,
@@ -81,7 +81,7 @@ pub struct Waiting {
 }
 
 impl Events {
-    /// A channel: the way in, and what [`record`] takes.
+    /// A channel: the sending end, and the receiving end for [`record`].
     #[must_use]
     pub fn channel(metrics: Metrics) -> (Self, Waiting) {
         let (warnings, waiting_warnings) = mpsc::channel(CAPACITY);
@@ -90,7 +90,7 @@ impl Events {
         (Self { warnings, normal, metrics }, waiting)
     }
 
-    /// Says that something happened. Dropped, and counted, when too many of its tone wait.
+    /// Queues an event. It is dropped and counted when too many of its tone wait.
     pub fn tell(&self, event: Event) {
         let reason = event.reason;
         let lane = match reason.tone() {
@@ -104,7 +104,7 @@ impl Events {
 }
 
 impl Waiting {
-    /// The next event, or none when nobody can tell of any more.
+    /// The next event, or `None` when no sender is left.
     async fn next(&mut self) -> Option<Event> {
         tokio::select! {
             biased;
@@ -115,14 +115,14 @@ impl Waiting {
     }
 }
 
-/// Makes events until nobody can tell of any more, or the future is dropped.
+/// Creates events until no sender is left, or the future is dropped.
 pub async fn record(
     client: Client,
     timeout: Duration,
     mut waiting: Waiting,
     metrics: Metrics,
 ) -> anyhow::Result<()> {
-    // In a pod the name of the host is that of the pod.
+    // In a pod the host name is the name of the pod.
     let reporter =
         Reporter { instance: Reporter::from(FIELD_MANAGER).instance, controller: FIELD_MANAGER.to_owned() };
     let mut recently = Recently::default();
@@ -132,7 +132,7 @@ pub async fn record(
             metrics.event(event.reason, EventFate::HeldBack);
             continue;
         }
-        // A recorder of its own each time: a recorder that has seen a reason before repeats the note of then.
+        // A new recorder each time: one that has seen a reason before repeats the note that it had then.
         let recorder = Recorder::new(client.clone(), reporter.clone());
         let kube_event = KubeEvent {
             type_: match event.reason.tone() {
@@ -153,11 +153,11 @@ pub async fn record(
         metrics.event(event.reason, if failure.is_none() { EventFate::Created } else { EventFate::Failed });
         if let Some(why) = failure {
             if warned {
-                debug!(reason = event.reason.as_str(), why, "event not made");
+                debug!(reason = event.reason.as_str(), why, "event not created");
             } else {
                 warn!(
                     reason = event.reason.as_str(),
-                    why, "event not made; further failures are only counted"
+                    why, "event not created; further failures are only counted"
                 );
                 warned = true;
             }
@@ -174,7 +174,7 @@ fn truncated(note: &str) -> String {
     note[..end].to_owned()
 }
 
-/// When an event of each reason was last made on each object.
+/// When an event of each reason was last created on each object.
 #[derive(Debug, Default)]
 struct Recently {
     last: BTreeMap<(Subject, EventReason), Instant>,
@@ -182,10 +182,10 @@ struct Recently {
 }
 
 impl Recently {
-    /// Whether the event may be made now; if so, it counts as made.
+    /// Whether the event may be created now; if so, it counts as created.
     fn admits(&mut self, event: &Event, now: Instant) -> bool {
         let is_recent = |made: &Instant| now.saturating_duration_since(*made) < INTERVAL;
-        // Once an interval: the map never holds more than two intervals' worth.
+        // Once per interval: the map never holds more than the events of two intervals.
         if !self.swept.as_ref().is_some_and(is_recent) {
             self.last.retain(|_, made| is_recent(made));
             self.swept = Some(now);

@@ -1,4 +1,4 @@
-//! Carries out one write and finds out what became of it. No policy: what to do next is the plan's.
+//! Carries out one write and finds out its outcome. Knows no policy: the plan says what to do next.
 //!
 //! Nothing is repeated blindly, and nothing unknown is taken for failed (safety rule 4): whatever did not end in a
 //! parsed refusal is settled by reading the object, as often as it takes.
@@ -42,15 +42,15 @@ pub struct Executor {
     pub managed_fields: ManagedFields,
 }
 
-/// What one request came to.
+/// How one request ended.
 enum Attempt<T> {
     /// It was applied.
     Applied(T),
     /// The object is not as it was.
     Conflict(String),
-    /// It was refused for good reasons of its own.
+    /// The server refused the request itself.
     Refused(String, Option<Duration>),
-    /// Nobody knows.
+    /// Nobody knows whether it was applied.
     Unknown(String),
 }
 
@@ -141,8 +141,8 @@ impl Executor {
         Ok((if ours { Answer::Done } else { answer }, seen))
     }
 
-    /// Moves a claim. A deletion drops our finalizer first where it still stands, in the version that the deletion
-    /// then carries.
+    /// Changes or deletes a claim. A deletion first drops our finalizer if the claim still has it, and then carries the
+    /// version that this brought.
     async fn update_claim(&self, update: &ClaimUpdate) -> anyhow::Result<(Answer, Seen)> {
         let attempt = match block::update_patch(update) {
             Some(patch) => {
@@ -176,7 +176,7 @@ impl Executor {
         let mut revision = update.revision;
         if let Some(patch) = block::drop_finalizer_patch(update) {
             match self.attempt(api.patch(&name, &patch_params(), &Patch::Merge(patch))).await {
-                // The deletion of somebody before us was waiting for our finalizer alone.
+                // Somebody had deleted it before, and the deletion was waiting for our finalizer only.
                 Attempt::Applied(patched) => match patched.into_object() {
                     Object::Claim(claim) if claim.deleting && claim.finalizers.is_empty() => {
                         return Attempt::Applied(Seen::Deleted(update.uid.clone()));
@@ -194,7 +194,7 @@ impl Executor {
             ..DeleteParams::default()
         };
         self.attempt(api.delete(&name, &params)).await.map(|answer| match answer.left() {
-            // A finalizer of somebody else's keeps it.
+            // Somebody else's finalizer keeps it.
             Some(kept) => self.seen(kept.into_object()),
             None => Seen::Deleted(update.uid.clone()),
         })
@@ -250,7 +250,7 @@ impl Executor {
         let api: Api<Watched<Pools>> = Api::all(self.clients.writes.clone());
         match self.patch(&api, pool.as_str(), part, patch).await {
             Attempt::Applied(patched) => (Answer::Done, self.seen(patched.into_object())),
-            // The watch tells what became of it, and doing it twice does no harm.
+            // The watch shows the outcome, and writing it twice does no harm.
             Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
             Attempt::Unknown(why) => (Answer::Unknown(why), Seen::Nothing),
             Attempt::Refused(why, wait) => {
@@ -285,7 +285,7 @@ impl Executor {
         }
     }
 
-    /// One claim, by a consistent list, which tells its revision also when there is none.
+    /// Reads one claim by a consistent list, which has a revision even when there is no such claim.
     async fn read_claim(&self, cidr: Cidr) -> anyhow::Result<Seen> {
         let params = ListParams::default().fields(&format!("metadata.name={}", cidr.object_name()));
         let (revision, mut claims) =
@@ -359,7 +359,7 @@ impl Executor {
     }
 }
 
-/// The reason that kube gives to an answer whose body is no `Status`.
+/// The reason that kube gives to an answer whose body is not a `Status`.
 const UNPARSED: &str = "Failed to parse error data";
 
 /// What a parsed answer means. Only a refusal of the request itself says for sure that nothing was applied.
@@ -371,7 +371,7 @@ fn classify<T>(status: &Status) -> Attempt<T> {
         .as_ref()
         .is_some_and(|details| details.causes.iter().any(|cause| cause.field == "metadata.uid"));
     match status.code {
-        // No answer of the API server: something between us and it speaks.
+        // This answer is not from the API server but from something between us and it.
         408 => Attempt::Unknown(why),
         _ if status.reason == UNPARSED => Attempt::Unknown(why),
         404 | 409 => Attempt::Conflict(why),

@@ -18,12 +18,12 @@ use crate::publisher::settings::from_config;
 /// The name of Cilium's ConfigMap.
 pub(super) const CONFIG_MAP: &str = "cilium-config";
 
-/// Where Cilium's mode is known from.
+/// Where Cilium's mode is learned from.
 #[derive(Debug, Clone)]
 pub enum ModeSource {
     /// From Cilium's ConfigMap in this namespace.
     ConfigMapIn(String),
-    /// From an administrator, who vouches for it.
+    /// From the command line: an administrator vouches for it.
     Assumed(Mode),
 }
 

@@ -1,7 +1,8 @@
-//! What the loop tells: log lines, findings, events, readiness, the heartbeat, and the snapshot behind `/metrics`.
+//! Reports what the loop does: log lines, findings, events, readiness, the heartbeat, and the snapshot behind
+//! `/metrics`.
 //!
-//! Decides nothing about nodes and pools. Costs little at each input; what costs a pass over the world is done at
-//! most once a second, and only when something changed.
+//! Decides nothing about nodes and pools. It costs little per input; what costs a pass over the world is done at most
+//! once per second, and only when something changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -30,7 +31,7 @@ use crate::world::World;
 /// claims and nodes, as each look at the status of a pool is.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Tells what the loop does.
+/// Reports what the loop does.
 #[derive(Debug)]
 pub(super) struct Reporter {
     telemetry: Telemetry,
@@ -41,12 +42,12 @@ pub(super) struct Reporter {
     unreadable: BTreeSet<Finding>,
     /// How many differences the self-check found.
     n_differences: usize,
-    /// When the next snapshot is due, where something changed since the last.
+    /// When the next snapshot is due, if something changed since the last.
     due: Option<Instant>,
     last_snapshot: Option<Instant>,
 }
 
-/// What is told when a write is done.
+/// What is reported when a write has been applied.
 #[derive(Debug)]
 pub(super) struct Announcement {
     block_event: Option<BlockEvent>,
@@ -74,12 +75,12 @@ impl Reporter {
         &self.events
     }
 
-    /// The loop has turned.
+    /// The loop has made another turn.
     pub(super) fn beat(&self) {
         self.telemetry.heartbeat.beat();
     }
 
-    /// When the next snapshot is to be made, if any.
+    /// When the next snapshot is due, if one is.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -92,14 +93,14 @@ impl Reporter {
         }
     }
 
-    /// Makes the snapshot that is due, if one is.
+    /// Publishes a snapshot if one is due.
     pub(super) fn show_if_due(&mut self, world: &World) {
         if self.due.is_some_and(|due| due <= Instant::now()) {
             self.show(world);
         }
     }
 
-    /// Counts the world, and looks at what can't be read.
+    /// Publishes a snapshot of the world, and reports what can't be read.
     pub(super) fn show(&mut self, world: &World) {
         self.due = None;
         self.last_snapshot = Some(Instant::now());
@@ -134,13 +135,13 @@ impl Reporter {
         });
     }
 
-    /// The loop has come to this end, and the process ends with it.
+    /// The loop has ended with this result, and the process ends.
     pub(super) fn ends(&self, end: &anyhow::Result<()>) {
         let why = end.as_ref().map_or_else(ToString::to_string, |()| "it was told to".to_owned());
         self.telemetry.set_readiness(Readiness::NotReady(format!("the process ends: {why}")));
     }
 
-    /// A plan has been made for a node, and `world` does not know it yet.
+    /// A plan has been made for a node, and has not entered `world` yet.
     pub(super) fn plan(&mut self, world: &World, plan: &NodePlan) {
         self.changed();
         let subject = world.node_uid(&plan.node).map(|uid| Subject::Node(plan.node.clone(), uid.clone()));
@@ -160,8 +161,8 @@ impl Reporter {
         self.findings_of(plan, subject.as_ref());
     }
 
-    /// Findings of a node replace those of its last plan, unless this plan came to its end before it had seen
-    /// everything. Each is logged, and told as an event, when it appears.
+    /// The findings of a plan replace those of the node's last plan, unless this plan stopped before it had seen
+    /// everything. A new finding is logged, and becomes an event.
     fn findings_of(&mut self, plan: &NodePlan, subject: Option<&Subject>) {
         let mut known = self.findings.remove(&plan.node).unwrap_or_default();
         for finding in &plan.findings {
@@ -220,7 +221,7 @@ impl Reporter {
         Announcement { block_event, told }
     }
 
-    /// The self-check has found these differences. The process ends after the first, so they are shown at once.
+    /// The self-check has found these differences. With any of them the process ends, so they are shown at once.
     pub(super) fn checked(&mut self, world: &World, differences: &[String]) {
         self.telemetry.metrics.checked(differences.len());
         for difference in differences {
@@ -234,7 +235,7 @@ impl Reporter {
 }
 
 impl Announcement {
-    /// The write is done.
+    /// The write has been applied.
     pub(super) fn tell(self, events: &Events) {
         if let Some(block_event) = &self.block_event {
             info!(
@@ -263,7 +264,7 @@ fn log(finding: &Finding) {
     );
 }
 
-/// The event that tells of a finding on the Node.
+/// The reason of the event on the Node that reports a finding, if one does.
 fn event_of(kind: FindingKind) -> Option<EventReason> {
     match kind {
         FindingKind::MalformedCiliumNode => Some(EventReason::MalformedCiliumNode),
@@ -302,7 +303,7 @@ fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<Event> {
     Some(Event { subject: Subject::Node(block_event.node.clone(), uid), reason, note })
 }
 
-/// What changed in a pool, as the status that it shows and the one that is written say.
+/// The events about what changes in a pool between the status that it shows and the status that is written.
 fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Event> {
     let Some(object) = world.pool_object(&write.pool) else {
         return Vec::new();
@@ -318,7 +319,7 @@ fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Event> {
     let before = &object.status;
     let after = &write.status;
     let became = |kind| holds(after, kind) && !holds(before, kind);
-    // A pool that can't be read has no such condition any more, and nothing came to an end by that.
+    // A pool that can't be read has no such condition any more, which does not mean that its cause ended.
     let ceased = |kind| holds(before, kind) && after.conditions.contains_key(&kind) && !holds(after, kind);
     let transitions = [
         (became(ConditionType::Exhausted), EventReason::Exhausted, ConditionType::Exhausted),

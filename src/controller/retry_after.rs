@@ -1,8 +1,8 @@
-//! What the API server's flow control asks for, made readable.
+//! Makes the wait that the API server's flow control asks for readable to kube.
 //!
 //! It answers 429 in plain text, and says in the header `Retry-After` how many seconds to wait (Kubernetes, API
-//! Priority and Fairness; RFC 6585 section 4). kube reads bodies only. So this layer puts the header's words into a
-//! body that kube reads: a `Status`, as the API server itself sends it elsewhere.
+//! Priority and Fairness; RFC 6585 section 4). kube reads bodies only. So this layer puts what the header says
+//! into a body that kube reads: a `Status`, as the API server itself sends it elsewhere.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use kube::client::{Body, DynBody};
 use kube::core::Status;
 use serde_json::json;
 
-/// The longest wait that is granted, whatever is asked for: a number that somebody mistyped stops nobody for hours.
+/// The longest wait that is granted, whatever is asked for, so that a mistyped number does not stop us for hours.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// The wait that an answer asks for.
@@ -29,8 +29,7 @@ pub(super) fn asked_by(error: &kube::Error) -> Option<Duration> {
 
 /// Turns a 429 with `Retry-After` and without a `Status` into one with a `Status`; leaves everything else alone.
 ///
-/// A request that is answered so was not carried out, which is what the code is for. A header with a date is none that
-/// the API server sends, and stays unread.
+/// The code says that the request was not carried out. A header with a date is left alone: the API server sends none.
 pub(super) fn with_status(answer: Response<Box<DynBody>>) -> Response<Box<DynBody>> {
     let headers = answer.headers();
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();

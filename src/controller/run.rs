@@ -2,8 +2,8 @@
 //!
 //! Decides only as long as a write can start at once, so that no decision grows old in a queue. Knows no policy.
 //!
-//! Keeps one invariant: nothing is decided on, and no write begins, once the world was found not to be what its objects
-//! say.
+//! Keeps one invariant: nothing is decided, and no write begins, once the self-check has found that the world differs
+//! from its objects.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -39,11 +39,11 @@ const BATCH: usize = 256;
 /// How the controller runs.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where Cilium's mode is known from.
+    /// Where Cilium's mode is learned from.
     pub mode: ModeSource,
     /// The policies of plans.
     pub policy: Policy,
-    /// The most writes at one time.
+    /// The maximum number of concurrent writes.
     pub max_parallel_writes: usize,
     /// Whether patches of CiliumNodes remove `managedFields`.
     pub managed_fields: ManagedFields,
@@ -111,7 +111,7 @@ struct Loop {
     executor: Executor,
     sender: mpsc::Sender<Input>,
     writers: Tasks,
-    /// The budget of parallel writes: one node's plan may bring several.
+    /// The budget of concurrent writes: the plan of one node may have several.
     slots: Arc<Semaphore>,
     reporter: Reporter,
 }
@@ -154,12 +154,12 @@ impl Loop {
                 () = stop.cancelled() => return Ok(()),
                 (name, end) = tasks.next_end() => return Err(ended(name, end)),
                 (name, end) = self.writers.next_end() => {
-                    // A writer that ends well has sent its outcome.
+                    // A write that ended without an error has sent its outcome.
                     if end.is_err() {
                         return Err(ended(name, end));
                     }
                 }
-                // Before the inputs, which may never cease.
+                // Before the inputs, which may never stop.
                 _ = self_check.tick() => self.check()?,
                 received = inputs.recv_many(&mut batch, BATCH) => {
                     debug!(received, "inputs");
@@ -183,12 +183,12 @@ impl Loop {
         BrokenInvariant::of(differences)
     }
 
-    /// Carries to its end what is on its way: a write that is cut off would have to be settled by the next process.
-    /// What has not begun never begins. Whether all ended in time.
+    /// Lets the writes in flight end, because the next process would have to settle one that is cut off. A write that
+    /// has not begun never begins. Returns whether all ended in time.
     async fn finish(&mut self, end: &anyhow::Result<()>, inputs: &mut mpsc::Receiver<Input>) -> bool {
         self.slots.close();
         self.reporter.ends(end);
-        // Nobody takes in outcomes any more, and no writer is to wait until somebody does.
+        // Nobody takes in outcomes any more, so no write may wait for room in the channel.
         inputs.close();
         tokio::time::timeout(self.executor.clients.timeout, self.writers.finish()).await.is_ok()
     }
@@ -205,7 +205,7 @@ impl Loop {
         }
     }
 
-    /// Decides for one node after the other while a write can start at once.
+    /// Decides for one node after another, then for the pools, as long as a write can start at once.
     fn decide(&mut self) {
         let unconfirmed = self.world.unconfirmed();
         self.world.begin_confirming(&unconfirmed, self.clock.now());
@@ -242,7 +242,7 @@ impl Loop {
             let slots = self.slots.clone();
             let (metrics, events) = (self.reporter.metrics().clone(), self.reporter.events().clone());
             self.writers.spawn("write", async move {
-                // Closed when the process is about to end.
+                // The semaphore is closed when the process is about to end.
                 let Ok(slot) = slots.acquire_owned().await else {
                     return Ok(());
                 };
@@ -345,7 +345,7 @@ mod tests {
         serving.world.break_an_index();
         let end = serving.check().map_err(Into::into);
         assert!(end.is_err());
-        // One that had begun would ask for ever.
+        // A write that had begun would try for ever.
         assert!(serving.finish(&end, &mut inputs).await);
         assert!(inputs.recv().await.is_none(), "it has an outcome");
     }

@@ -22,7 +22,7 @@ impl Tasks {
         self.set.spawn(async move { (name, task.await) }.instrument(span));
     }
 
-    /// Waits for the next task to end: its name and how it ended. Never, when there is none. Cancel-safe.
+    /// Waits for the next task to end: its name and how it ended. Without tasks it waits for ever. Cancel-safe.
     pub async fn next_end(&mut self) -> (&'static str, anyhow::Result<()>) {
         match self.set.join_next().await {
             Some(Ok(end)) => end,
@@ -37,7 +37,7 @@ impl Tasks {
     }
 }
 
-/// The error that the end of a task is which nobody stopped.
+/// The error for a task that ended although nobody stopped it.
 pub(super) fn ended(name: &str, end: anyhow::Result<()>) -> anyhow::Error {
     match end {
         Ok(()) => anyhow::anyhow!("the task `{name}` ended although nobody stopped it"),

@@ -1,7 +1,7 @@
 //! One timeline (safety rule 8): revisions never go back.
 //!
-//! They do when the store was restored from a backup. Then nothing that this process knows can be trusted, so it ends,
-//! and starts again from lists.
+//! They do go back when the store is restored from a backup. Then nothing that this process knows can be trusted, so
+//! it ends and starts again from lists.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ pub struct Timeline {
     highest: AtomicU64,
 }
 
-/// The store answered with a revision below one that was seen before the question was asked.
+/// The store answered with a revision below one that had been seen before the request was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the API server answered with revision {answered} after {seen} had been seen: its store was restored from a \
@@ -40,7 +40,7 @@ impl Timeline {
         }
     }
 
-    /// The highest revision seen so far; to be asked before a consistent read is sent.
+    /// The highest revision seen so far. Ask for it before a consistent read is sent.
     #[must_use]
     pub fn highest(&self) -> Revision {
         Revision(self.highest.load(Ordering::SeqCst))

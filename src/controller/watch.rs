@@ -1,7 +1,7 @@
-//! The watch of one kind: lists, then follows, for ever, and tells the loop in the order of the server.
+//! The watch of one kind: lists, then follows without end, and sends the loop what the server shows, in its order.
 //!
-//! The model is never cleared when a list begins, only swapped when it is complete. Errors wait longer each time by a
-//! back-off of its own: kube's is reset by the beginning of each list, also of one that fails.
+//! A list reaches the loop only when it is complete, so the model is replaced and never cleared. The watch has its own
+//! back-off, because kube's is reset whenever a list begins, even one that fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ pub struct Watches {
     pub clients: Clients,
     /// The revisions seen.
     pub timeline: Arc<Timeline>,
-    /// Where everything goes.
+    /// Where observations are sent.
     pub inputs: mpsc::Sender<Input>,
     /// Where lists and errors are counted.
     pub metrics: Metrics,
@@ -39,7 +39,7 @@ pub struct Watches {
 }
 
 impl Watches {
-    /// Watches one kind until told to stop. An error is one after which the process has to end.
+    /// Watches one kind until told to stop. After an error the process has to end.
     pub async fn follow<W: Wire>(self) -> anyhow::Result<()> {
         let stop = self.stop.clone();
         stop.run_until_cancelled(self.follow_for_ever::<W>()).await.unwrap_or(Ok(()))
@@ -88,8 +88,8 @@ impl Watches {
                     warn!(kind = W::KIND.as_str(), %error, retry_in = ?wait, "watch failed");
                     tokio::time::sleep(wait).await;
                     if !W::GROUP.is_empty() {
-                        // A store is restored while its servers are down, and the watch that goes on then may be
-                        // silent.
+                        // A store is restored while its servers are down, and a watch that continues afterwards may
+                        // be silent.
                         self.revision::<W>().await?;
                     }
                     continue;
@@ -103,7 +103,7 @@ impl Watches {
         Ok(())
     }
 
-    /// How far the store has come, asked until it answers.
+    /// The revision that the store has reached; asks until there is an answer.
     async fn revision<W: Wire>(&self) -> anyhow::Result<Revision> {
         let mut retries = Retries::default();
         loop {
@@ -120,8 +120,8 @@ impl Watches {
         }
     }
 
-    /// Looks once a minute whether the store went back (safety rule 8): a watch from a revision that the store does not
-    /// know any more is silent.
+    /// Checks once per minute whether the store went back (safety rule 8). The watches may not notice: a watch from a
+    /// revision that the store no longer knows is silent.
     pub async fn guard_timeline<W: Wire>(self) -> anyhow::Result<()> {
         let stop = self.stop.clone();
         let guard = async {
@@ -150,8 +150,7 @@ fn asked_by(error: &watcher::Error) -> Option<Duration> {
     }
 }
 
-/// Follows a stream of anything until it has something to say, with waits that grow. For kinds that are no part of
-/// the world.
+/// The next event of a watch; waits longer after each failure in a row. For kinds that are not part of the world.
 pub(super) async fn next_event<K, S>(events: &mut S, retries: &mut Retries, what: &str) -> Option<Event<K>>
 where
     S: futures::Stream<Item = Result<Event<K>, watcher::Error>> + Unpin,
@@ -159,7 +158,7 @@ where
     loop {
         match events.try_next().await {
             Ok(event) => {
-                // Each list begins with one, also one that fails.
+                // Every list begins with `Init`, even one that fails.
                 if !matches!(event, Some(Event::Init)) {
                     retries.reset();
                 }
