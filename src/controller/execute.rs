@@ -18,7 +18,7 @@ use super::backoff::Retries;
 use super::client::{Clients, FIELD_MANAGER, ReadError};
 use super::retry_after;
 use super::timeline::Timeline;
-use crate::model::claim::Claim;
+use crate::model::claim::{Claim, block_name};
 use crate::model::names::{NodeName, PoolName, Revision};
 use crate::model::observation::Object;
 use crate::model::request::{
@@ -148,7 +148,7 @@ impl Executor {
             Some(patch) => {
                 let api: Api<Watched<Claims>> = Api::all(self.clients.writes.clone());
                 let patch = Patch::Merge(patch);
-                self.attempt(api.patch(&update.cidr.object_name(), &patch_params(), &patch))
+                self.attempt(api.patch(&block_name(update.cidr), &patch_params(), &patch))
                     .await
                     .map(|patched| self.seen(patched.into_object()))
             }
@@ -171,7 +171,7 @@ impl Executor {
     }
 
     async fn delete_claim(&self, update: &ClaimUpdate) -> Attempt<Seen> {
-        let name = update.cidr.object_name();
+        let name = block_name(update.cidr);
         let api: Api<Watched<Claims>> = Api::all(self.clients.writes.clone());
         let mut revision = update.revision;
         if let Some(patch) = block::drop_finalizer_patch(update) {
@@ -287,7 +287,7 @@ impl Executor {
 
     /// Reads one claim by a consistent list, which has a revision even when there is no such claim.
     async fn read_claim(&self, cidr: Cidr) -> anyhow::Result<Seen> {
-        let params = ListParams::default().fields(&format!("metadata.name={}", cidr.object_name()));
+        let params = ListParams::default().fields(&format!("metadata.name={}", block_name(cidr)));
         let (revision, mut claims) =
             self.until_read(|| self.clients.list::<Claims>(&params, &self.timeline)).await?;
         Ok(claims.pop().map_or(Seen::Absent(Some(revision)), |claim| self.seen(claim)))

@@ -3,6 +3,7 @@
 //! Made from a NodeIPBlock by `crate::wire::block`. What the block offers is fixed here when it is claimed.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use crate::model::names::{NodeName, PoolName, Revision, Uid};
 use crate::model::time::Timestamp;
@@ -140,5 +141,68 @@ impl Claim {
     #[must_use]
     pub fn is_published_state(&self) -> bool {
         matches!(self.state, ClaimState::Held | ClaimState::Draining(_))
+    }
+}
+
+/// The name of the claim of this block: the CIDR in the alphabet of object names.
+///
+/// `100.162.224.32-27`; IPv6 exploded, `fd00-0010-0001-0000-0000-0000-0000-0040-122`. One block has one name, so that
+/// the API server, which keeps names unique, is the lock on the block.
+#[must_use]
+pub fn block_name(block: Cidr) -> String {
+    match block.first_address() {
+        IpAddr::V4(v4) => format!("{v4}-{}", block.prefix_len()),
+        IpAddr::V6(v6) => {
+            let groups: Vec<String> = v6.segments().iter().map(|group| format!("{group:04x}")).collect();
+            format!("{}-{}", groups.join("-"), block.prefix_len())
+        }
+    }
+}
+
+/// The block whose claim has this name; the inverse of [`block_name`].
+#[must_use]
+pub fn block_named(name: &str) -> Option<Cidr> {
+    let (address, length) = name.rsplit_once('-')?;
+    let address = if address.contains('.') { address.to_owned() } else { address.replace('-', ":") };
+    let block = Cidr::containing(address.parse().ok()?, length.parse().ok()?)?;
+    (block_name(block) == name).then_some(block)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_are_canonical() {
+        for (text, name) in [
+            ("100.162.224.32/27", "100.162.224.32-27"),
+            ("0.0.0.0/0", "0.0.0.0-0"),
+            ("10.0.0.1/32", "10.0.0.1-32"),
+            ("fd00:10:1::40/122", "fd00-0010-0001-0000-0000-0000-0000-0040-122"),
+            ("::/0", "0000-0000-0000-0000-0000-0000-0000-0000-0"),
+        ] {
+            assert_eq!(block_name(text.parse().unwrap()), name);
+        }
+        for name in ["10.0.0.1-24", "10.0.0.0-024", "fd00--40-122", "10.0.0.0", "x-1"] {
+            assert_eq!(block_named(name), None, "{name}");
+        }
+    }
+
+    fn any_block() -> impl Strategy<Value = Cidr> {
+        let (v4, v6) = ((any::<[u8; 4]>(), 0u8..=32), (any::<[u8; 16]>(), 0u8..=128));
+        // What is IPv4-mapped is IPv4, and may have fewer bits than the prefix length.
+        prop_oneof![
+            v4.prop_map(|(member, length)| Cidr::containing(member.into(), length).unwrap()),
+            v6.prop_filter_map("IPv4-mapped", |(member, length)| Cidr::containing(member.into(), length)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_as_distinct_as_blocks(a in any_block(), b in any_block()) {
+            prop_assert_eq!(a == b, block_name(a) == block_name(b));
+            prop_assert_eq!(block_named(&block_name(a)), Some(a));
+        }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::claim::Claim;
+use crate::model::claim::{Claim, block_name};
 use crate::model::names::{PoolName, Revision, Uid};
 use crate::model::pool::{Pool, Reservation};
 use crate::model::time::Timestamp;
@@ -130,7 +130,7 @@ impl Object {
             Self::Node(node) => node.name.to_string(),
             Self::CiliumNode(cilium_node) => cilium_node.name.to_string(),
             Self::Pool(pool) => pool.name.to_string(),
-            Self::Claim(claim) => claim.cidr.object_name(),
+            Self::Claim(claim) => block_name(claim.cidr),
             Self::Unreadable(_, unreadable) => unreadable.name.clone(),
         }
     }

@@ -1,4 +1,4 @@
-//! CIDRs as values: parsing, canonical text, the names of claims, and the arithmetic of aligned blocks.
+//! CIDRs as values: parsing, canonical text, and the arithmetic of aligned blocks.
 //!
 //! Knows nothing of pools, nodes or Kubernetes. Keeps one invariant: a [`Cidr`] is always masked, so two equal
 //! prefixes are equal values.
@@ -265,30 +265,6 @@ impl Cidr {
         Self::on_line(first, self.length)
     }
 
-    /// The name of the claim of this block: the CIDR in the alphabet of object names.
-    ///
-    /// `100.162.224.32-27`; IPv6 exploded, `fd00-0010-0001-0000-0000-0000-0000-0040-122`. One block has
-    /// one name, so that the API server's uniqueness of names is the lock on the block.
-    #[must_use]
-    pub fn object_name(self) -> String {
-        match self.first_address() {
-            IpAddr::V4(v4) => format!("{v4}-{}", self.prefix_len()),
-            IpAddr::V6(v6) => {
-                let groups: Vec<String> = v6.segments().iter().map(|group| format!("{group:04x}")).collect();
-                format!("{}-{}", groups.join("-"), self.prefix_len())
-            }
-        }
-    }
-
-    /// The block whose claim has this name; the inverse of [`Cidr::object_name`].
-    #[must_use]
-    pub fn from_object_name(name: &str) -> Option<Self> {
-        let (address, length) = name.rsplit_once('-')?;
-        let address = if address.contains('.') { address.to_owned() } else { address.replace('-', ":") };
-        let cidr = Self::containing(address.parse().ok()?, length.parse().ok()?)?;
-        (cidr.object_name() == name).then_some(cidr)
-    }
-
     /// The fewest prefixes that together are the positions from `first` to `last`, in numeric order.
     #[must_use]
     pub fn cover_of(first: u128, last: u128) -> Vec<Self> {
@@ -354,19 +330,9 @@ mod tests {
     }
 
     #[test]
-    fn text_and_names_are_canonical() {
-        for (text, name) in [
-            ("100.162.224.32/27", "100.162.224.32-27"),
-            ("0.0.0.0/0", "0.0.0.0-0"),
-            ("10.0.0.1/32", "10.0.0.1-32"),
-            ("fd00:10:1::40/122", "fd00-0010-0001-0000-0000-0000-0000-0040-122"),
-            ("::/0", "0000-0000-0000-0000-0000-0000-0000-0000-0"),
-        ] {
+    fn text_is_canonical() {
+        for text in ["100.162.224.32/27", "0.0.0.0/0", "10.0.0.1/32", "fd00:10:1::40/122", "::/0"] {
             assert_eq!(cidr(text).to_string(), text);
-            assert_eq!(cidr(text).object_name(), name);
-        }
-        for name in ["10.0.0.1-24", "10.0.0.0-024", "fd00--40-122", "10.0.0.0", "x-1"] {
-            assert_eq!(Cidr::from_object_name(name), None, "{name}");
         }
     }
 
@@ -454,12 +420,6 @@ mod tests {
                 prop_assert!(cidr.enlarged(1).covers(cidr) && cidr.enlarged(1).covers(buddy));
                 prop_assert_eq!(cidr.enlarged(1).size(), 2 * cidr.size());
             }
-        }
-
-        #[test]
-        fn names_are_as_distinct_as_blocks(a in any_cidr(), b in any_cidr()) {
-            prop_assert_eq!(a == b, a.object_name() == b.object_name());
-            prop_assert_eq!(Cidr::from_object_name(&a.object_name()), Some(a));
         }
 
         #[test]

@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::draft::Draft;
 use super::evidence::{is_carried, may_be_in_use};
 use super::subject::Subject;
-use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::observation::Kind;
 use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS};
@@ -73,7 +73,7 @@ fn being_deleted(claim: &Claim) -> Finding {
             claim.node
         )
     };
-    Finding::new(FindingKind::ClaimBeingDeleted, Kind::Claim, &claim.cidr.object_name(), message)
+    Finding::new(FindingKind::ClaimBeingDeleted, Kind::Claim, &block_name(claim.cidr), message)
 }
 
 fn advance_held(world: &World, draft: &mut Draft, claim: &Claim, now: Now) {
@@ -127,7 +127,7 @@ fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> boo
             draft.findings.push(Finding::new(
                 FindingKind::BothCarried,
                 Kind::Claim,
-                &claim.cidr.object_name(),
+                &block_name(claim.cidr),
                 format!(
                     "it stands on node {}, and {} of node {} stands there too: neither is moved or written; one has to be drained by hand",
                     claim.node, other.cidr, other.node
@@ -139,7 +139,7 @@ fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> boo
             && !goes_by_itself
             && (may_be_in_use(world, other)
                 || !other.is_published_state()
-                || claim.cidr.object_name() > other.cidr.object_name());
+                || block_name(claim.cidr) > block_name(other.cidr));
         if gives_way {
             return true;
         }

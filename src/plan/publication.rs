@@ -7,7 +7,7 @@ use super::draft::Draft;
 use super::policy::Policy;
 use super::publishable::{NotPublishable, may_publish};
 use super::subject::Subject;
-use crate::model::claim::Claim;
+use crate::model::claim::{Claim, block_name};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::observation::Kind;
 use crate::model::plan::Wait;
@@ -32,7 +32,7 @@ impl<'a> Subject<'a> {
                 Err(NotPublishable::Overlaps(other, occupant)) => findings.push(Finding::new(
                     FindingKind::Overlap,
                     Kind::Claim,
-                    &known.claim.cidr.object_name(),
+                    &block_name(known.claim.cidr),
                     format!("{other} overlaps it ({occupant}); nothing more of it is published"),
                 )),
             }

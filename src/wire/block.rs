@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::watched::{Meta, Wire};
 use super::{GROUP, InvalidObject, VERSION, rules, schema};
-use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::observation::{Kind, Object};
 use crate::model::request::{ClaimChange, ClaimUpdate, NewClaim};
 use crate::net::addresses::AddressSet;
@@ -282,7 +282,7 @@ impl From<BlockReason> for Reason {
 pub fn new_claim(claim: &NewClaim) -> NodeIPBlock {
     NodeIPBlock {
         metadata: ObjectMeta {
-            name: Some(claim.cidr.object_name()),
+            name: Some(block_name(claim.cidr)),
             finalizers: Some(vec![Claim::FINALIZER.into()]),
             ..ObjectMeta::default()
         },

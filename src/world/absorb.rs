@@ -11,7 +11,7 @@ use super::absence::Departure;
 use super::pause::Cause;
 use super::{KnownClaim, World, reservations};
 use crate::ledger::Occupant;
-use crate::model::claim::{Claim, ClaimState};
+use crate::model::claim::{Claim, ClaimState, block_name, block_named};
 use crate::model::names::{NodeName, PoolName, Revision};
 use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, Kind, Listing, Object, Observation, PoolObject, Unreadable};
@@ -163,14 +163,14 @@ impl World {
             Kind::Node => self.nodes.keys().map(ToString::to_string).collect(),
             Kind::CiliumNode => self.cilium_nodes.keys().map(ToString::to_string).collect(),
             Kind::Pool => self.pools.keys().map(ToString::to_string).collect(),
-            Kind::Claim => self.claims.keys().map(|cidr| cidr.object_name()).collect(),
+            Kind::Claim => self.claims.keys().map(|cidr| block_name(*cidr)).collect(),
         };
         names.extend(self.unreadable.keys().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()));
         names
     }
 
     pub(super) fn claim_named(&self, name: &str) -> Option<&KnownClaim> {
-        self.claims.get(&Cidr::from_object_name(name)?)
+        self.claims.get(&block_named(name)?)
     }
 
     /// The watch of a kind has come so far.
@@ -453,7 +453,7 @@ impl World {
     fn observe_claims_of(&mut self, node: &NodeName, revision: Revision, claims: Vec<Claim>) {
         let found: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
         for claim in claims {
-            self.compare(Kind::Claim, &claim.cidr.object_name(), claim.revision, revision);
+            self.compare(Kind::Claim, &block_name(claim.cidr), claim.revision, revision);
             self.observe_claim(claim, Source::Answer(Some(revision)));
         }
         let missing: Vec<Cidr> =

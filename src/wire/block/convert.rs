@@ -1,7 +1,7 @@
 //! The reading of a claim: forgiving where nothing has to be guessed, and strict where it would.
 
 use super::{BlockState, NodeIPBlock, NodeIPBlockSpec};
-use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::names::{Revision, Uid};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -78,7 +78,7 @@ fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> 
         return None;
     };
     let name = block.metadata.name.as_deref().unwrap_or_default();
-    if name != cidr.object_name() {
+    if name != block_name(cidr) {
         errors.push(FieldError::new("metadata.name", name, rules::NAME_IS_CIDR));
         return None;
     }

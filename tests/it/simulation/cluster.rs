@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cilium_node_ipam::model::claim::block_name;
 use cilium_node_ipam::model::names::{NodeName, PoolName, Revision};
 use cilium_node_ipam::model::node::{CiliumNode, Node, NodeAddress};
 use cilium_node_ipam::model::observation::{Kind, Object, PoolObject};
@@ -443,7 +444,7 @@ impl Cluster {
 
     fn claim_is_removed(&mut self, claim: u8) {
         if let Some((node, cidr)) = self.some_claim(claim) {
-            self.store.remove(Kind::Claim, &cidr.object_name());
+            self.store.remove(Kind::Claim, &block_name(cidr));
             // Whoever is about to publish it may still do so.
             self.excuses.orphans.insert((node, cidr));
         }

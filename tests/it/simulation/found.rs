@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cilium_node_ipam::ledger::Occupant;
-use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
+use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
 use cilium_node_ipam::model::names::{NodeName, PoolName, Revision};
 use cilium_node_ipam::model::node::Node;
 use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
@@ -103,7 +103,7 @@ fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_does_not_stand_goes() {
         shows(&mut world, node(1));
         let of = |cidr: Cidr, revision| {
             let withheld = AddressSet::new();
-            Claim { cidr, withheld, ..claim(&cidr.object_name(), revision, ClaimState::Held) }
+            Claim { cidr, withheld, ..claim(&block_name(cidr), revision, ClaimState::Held) }
         };
         shows(&mut world, Object::Claim(of(part, 2)));
         shows(&mut world, Object::Claim(of(whole, 3)));
@@ -159,7 +159,7 @@ fn moves(world: &World) -> Vec<String> {
 fn a_claim_that_vanished_last_of_all_is_settled_by_one_read() {
     let mut world = empty_world();
     shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Held)));
-    let name = block().object_name();
+    let name = block_name(block());
     world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
     assert_eq!(moves(&world), ["read whether ciliumnode n exists"]);
 
@@ -189,7 +189,7 @@ fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
     world.begin_status(&"p".into(), &PoolPlan::Unchanged, NOW);
     assert_eq!(world.next_pool(), None);
 
-    let name = block().object_name();
+    let name = block_name(block());
     world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
 
     assert_eq!(world.next_pool().map(PoolName::as_str), Some("over"));
@@ -331,7 +331,7 @@ fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
 fn the_answer_to_a_deletion_does_not_take_the_next_claim_away() {
     let mut world = empty_world();
     shows(&mut world, Object::Claim(claim("first", 2, ClaimState::Cooling(Reason::Reclaimed))));
-    let name = block().object_name();
+    let name = block_name(block());
     world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
     shows(&mut world, Object::Claim(claim("second", 4, ClaimState::Held)));
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use cilium_node_ipam::model::carrier::CarrierChange;
-use cilium_node_ipam::model::claim::{Claim, ClaimState};
+use cilium_node_ipam::model::claim::{Claim, ClaimState, block_name};
 use cilium_node_ipam::model::crd::CrdChange;
 use cilium_node_ipam::model::names::{NodeName, PoolName, Revision, Uid};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
@@ -142,7 +142,7 @@ impl Store {
     }
 
     pub(super) fn claim(&self, cidr: Cidr) -> Option<&Claim> {
-        match self.object(Kind::Claim, &cidr.object_name()) {
+        match self.object(Kind::Claim, &block_name(cidr)) {
             Some(Object::Claim(claim)) => Some(claim),
             _ => None,
         }
@@ -208,7 +208,7 @@ impl Store {
             }
             ClaimChange::Delete => {
                 self.drop_finalizer(update)?;
-                self.remove(Kind::Claim, &update.cidr.object_name());
+                self.remove(Kind::Claim, &block_name(update.cidr));
                 return Ok(None);
             }
         };
@@ -245,7 +245,7 @@ impl Store {
     /// for, in the version before.
     fn put_or_finish(&mut self, mut claim: Claim) -> Claim {
         if claim.deleting && claim.finalizers.is_empty() {
-            self.remove(Kind::Claim, &claim.cidr.object_name());
+            self.remove(Kind::Claim, &block_name(claim.cidr));
         } else {
             claim.revision = self.put(Object::Claim(claim.clone()));
         }
