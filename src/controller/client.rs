@@ -13,8 +13,8 @@ use tower::util::MapResponseLayer;
 
 use super::retry_after;
 use super::timeline::{StoreRewound, Timeline};
-use crate::model::names::Revision;
 use crate::model::observation::{Listing, Object};
+use crate::model::revision::{AnyRevision, Revision};
 use crate::wire::watched::{Watched, Wire};
 
 /// The name under which this controller writes; the same in every version.
@@ -101,21 +101,19 @@ impl Clients {
         &self,
         params: &ListParams,
         timeline: &Timeline,
-    ) -> Result<(Revision, Vec<Object>), ReadError> {
+    ) -> Result<(Revision<W::Store>, Vec<Object>), ReadError> {
         let before = timeline.highest();
         let list = self.page::<W>(params).await?;
         let text = list.metadata.resource_version.unwrap_or_default();
         let revision = Revision::parse(&text).ok_or(ReadError::NoRevision(text))?;
-        if W::GROUP.is_empty() {
-            // Kinds of the core group may live in another store.
-        } else {
-            timeline.read(revision, before)?;
+        if let Some(custom) = AnyRevision::from(revision).within() {
+            timeline.read(custom, before)?;
         }
         Ok((revision, list.items.into_iter().map(Watched::into_object).collect()))
     }
 
     /// The revision that the store of a kind has reached.
-    pub async fn revision<W: Wire>(&self, timeline: &Timeline) -> Result<Revision, ReadError> {
+    pub async fn revision<W: Wire>(&self, timeline: &Timeline) -> Result<Revision<W::Store>, ReadError> {
         self.list::<W>(&ListParams::default().limit(1), timeline).await.map(|(revision, _)| revision)
     }
 
@@ -145,7 +143,7 @@ impl Clients {
             }
         }
         let at_most = self.revision::<W>(timeline).await?;
-        Ok(Listing { kind: W::KIND, at_least, at_most, objects })
+        Ok(Listing { kind: W::KIND, at_least: at_least.into(), at_most: at_most.into(), objects })
     }
 
     async fn page<W: Wire>(&self, params: &ListParams) -> Result<ObjectList<Watched<W>>, ReadError> {
@@ -236,7 +234,10 @@ pub(super) mod tests {
             clients.list_kind::<Nodes>(&timeline, |n_objects| progress.push(n_objects)).await.unwrap();
         let names: Vec<String> = listing.objects.iter().map(Object::name).collect();
         assert_eq!(names, ["a", "b", "c"]);
-        assert_eq!((listing.at_least, listing.at_most), (Revision(7), Revision(10)));
+        assert_eq!(
+            (listing.at_least, listing.at_most),
+            (AnyRevision::of(listing.kind, 7), AnyRevision::of(listing.kind, 10))
+        );
         assert_eq!(progress, [2, 3]);
         let expected =
             ["nodes?&limit=1", "nodes?&limit=100", "nodes?&limit=100&continue=more", "nodes?&limit=1"];
@@ -247,7 +248,7 @@ pub(super) mod tests {
     async fn a_list_from_a_store_that_went_back_is_refused() {
         let (clients, _) = answered_by(|_| (200, list(7, &[], "")));
         let timeline = Timeline::default();
-        timeline.saw(Revision(9));
+        timeline.saw(Revision::of(9));
         let error = clients.list_kind::<Claims>(&timeline, |_| {}).await.unwrap_err();
         assert!(matches!(error, ReadError::StoreRewound(_)) && error.is_final(), "{error}");
     }

@@ -19,11 +19,12 @@ use super::client::{Clients, FIELD_MANAGER, ReadError};
 use super::retry_after;
 use super::timeline::Timeline;
 use crate::model::claim::{Claim, block_name};
-use crate::model::names::{NodeName, PoolName, Revision};
+use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::Object;
 use crate::model::request::{
     Answer, ClaimUpdate, NewCiliumNode, NewClaim, Outcome, Presence, Publication, Read, Request, Seen, Write,
 };
+use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
 use crate::wire::cilium_node::{
     ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch,
@@ -181,7 +182,9 @@ impl Executor {
                     Object::Claim(claim) if claim.deleting && claim.finalizers.is_empty() => {
                         return Attempt::Applied(Seen::Deleted(update.uid.clone()));
                     }
-                    patched => revision = patched.revision(),
+                    patched => {
+                        revision = patched.revision().and_then(AnyRevision::within).unwrap_or(revision);
+                    }
                 },
                 refused => return refused.map(|_| Seen::Nothing),
             }
@@ -275,7 +278,7 @@ impl Executor {
     }
 
     fn seen(&self, object: Object) -> Seen {
-        self.timeline.saw(object.revision());
+        self.timeline.saw_object(&object);
         match object {
             Object::CiliumNode(cilium_node) => Seen::CiliumNode(Box::new(cilium_node)),
             Object::Claim(claim) => Seen::Claim(Box::new(claim)),
@@ -290,7 +293,7 @@ impl Executor {
         let params = ListParams::default().fields(&format!("metadata.name={}", block_name(cidr)));
         let (revision, mut claims) =
             self.until_read(|| self.clients.list::<Claims>(&params, &self.timeline)).await?;
-        Ok(claims.pop().map_or(Seen::Absent(Some(revision)), |claim| self.seen(claim)))
+        Ok(claims.pop().map_or(Seen::Absent(revision), |claim| self.seen(claim)))
     }
 
     async fn claims_of(&self, node: &NodeName) -> anyhow::Result<Seen> {
@@ -309,14 +312,14 @@ impl Executor {
 
     async fn read_cilium_node(&self, node: &NodeName) -> anyhow::Result<Seen> {
         let params = ListParams::default().fields(&format!("metadata.name={node}"));
-        let (revision, mut found): (Revision, Vec<Object>) =
+        let (revision, mut found) =
             self.until_read(|| self.clients.list::<CiliumNodes>(&params, &self.timeline)).await?;
-        Ok(found.pop().map_or(Seen::Absent(Some(revision)), |object| self.seen(object)))
+        Ok(found.pop().map_or(Seen::Absent(revision), |object| self.seen(object)))
     }
 
     async fn read_node(&self, node: &NodeName, as_of: Revision) -> anyhow::Result<Seen> {
         let params = ListParams::default().fields(&format!("metadata.name={node}"));
-        let (read_at, mut found): (Revision, Vec<Object>) =
+        let (read_at, mut found) =
             self.until_read(|| self.clients.list::<Nodes>(&params, &self.timeline)).await?;
         let presence = match found.pop() {
             None => Presence::Gone,

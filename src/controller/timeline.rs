@@ -3,14 +3,16 @@
 //! They do go back when the store is restored from a backup. Then nothing that this process knows can be trusted, so
 //! it ends and starts again from lists.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::model::names::Revision;
-use crate::model::observation::{Kind, Object};
+use crate::model::observation::Object;
+use crate::model::revision::{AnyRevision, Revision};
 
 /// The highest revision of custom resources that this process has seen.
 #[derive(Debug, Default)]
 pub struct Timeline {
+    /// Its number; zero where none was seen.
     highest: AtomicU64,
 }
 
@@ -30,26 +32,26 @@ pub struct StoreRewound {
 impl Timeline {
     /// Notes a revision that an object, a list or an answer had.
     pub fn saw(&self, revision: Revision) {
-        self.highest.fetch_max(revision.0, Ordering::SeqCst);
+        self.highest.fetch_max(revision.number(), Ordering::SeqCst);
     }
 
     /// Notes the revision of an object that a list or watch showed. Nodes may live in another store, and say nothing.
     pub fn saw_object(&self, object: &Object) {
-        if object.kind() != Kind::Node {
-            self.saw(object.revision());
+        if let Some(revision) = object.revision().and_then(AnyRevision::within) {
+            self.saw(revision);
         }
     }
 
     /// The highest revision seen so far. Ask for it before a consistent read is sent.
     #[must_use]
-    pub fn highest(&self) -> Revision {
-        Revision(self.highest.load(Ordering::SeqCst))
+    pub fn highest(&self) -> Option<Revision> {
+        NonZeroU64::new(self.highest.load(Ordering::SeqCst)).map(Revision::new)
     }
 
     /// Takes in the revision of a consistent read that was sent when `before` was the highest.
-    pub fn read(&self, answered: Revision, before: Revision) -> Result<(), StoreRewound> {
-        if answered < before {
-            return Err(StoreRewound { answered, seen: before });
+    pub fn read(&self, answered: Revision, before: Option<Revision>) -> Result<(), StoreRewound> {
+        if let Some(seen) = before.filter(|seen| answered < *seen) {
+            return Err(StoreRewound { answered, seen });
         }
         self.saw(answered);
         Ok(())
@@ -63,14 +65,14 @@ mod tests {
     #[test]
     fn a_read_that_is_older_than_what_was_seen_before_it_is_refused() {
         let timeline = Timeline::default();
-        timeline.saw(Revision(20));
+        timeline.saw(Revision::of(20));
         let before = timeline.highest();
-        timeline.saw(Revision(30));
-        assert_eq!(timeline.read(Revision(25), before), Ok(()), "sent before 30 was seen");
-        assert_eq!(timeline.highest(), Revision(30));
+        timeline.saw(Revision::of(30));
+        assert_eq!(timeline.read(Revision::of(25), before), Ok(()), "sent before 30 was seen");
+        assert_eq!(timeline.highest(), Some(Revision::of(30)));
         assert_eq!(
-            timeline.read(Revision(29), timeline.highest()),
-            Err(StoreRewound { answered: Revision(29), seen: Revision(30) })
+            timeline.read(Revision::of(29), timeline.highest()),
+            Err(StoreRewound { answered: Revision::of(29), seen: Revision::of(30) })
         );
     }
 }

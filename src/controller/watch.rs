@@ -18,8 +18,8 @@ use super::client::{Clients, PAGE_SIZE, ReadError, WATCH_SECONDS};
 use super::input::Input;
 use super::retry_after;
 use super::timeline::Timeline;
-use crate::model::names::Revision;
 use crate::model::observation::{Listing, Object, Observation};
+use crate::model::revision::Revision;
 use crate::telemetry::metrics::Metrics;
 use crate::wire::watched::{Watched, Wire};
 
@@ -51,12 +51,12 @@ impl Watches {
         let mut events = watcher(api, config).boxed();
         let mut retries = Retries::default();
         let mut listed: Vec<Object> = Vec::new();
-        let mut at_least = Revision(0);
+        let mut at_least = None;
         while let Some(event) = events.next().await {
             let observation = match event {
                 Ok(Event::Init) => {
                     listed.clear();
-                    at_least = self.revision::<W>().await?;
+                    at_least = Some(self.revision::<W>().await?);
                     continue;
                 }
                 Ok(Event::InitApply(object)) => {
@@ -66,10 +66,13 @@ impl Watches {
                     continue;
                 }
                 Ok(Event::InitDone) => {
+                    // Every list begins with `Init`.
+                    let Some(at_least) = at_least.take() else { continue };
                     let at_most = self.revision::<W>().await?;
                     self.metrics.listed(W::KIND);
                     info!(kind = W::KIND.as_str(), objects = listed.len(), "listed");
                     let objects = std::mem::take(&mut listed);
+                    let (at_least, at_most) = (at_least.into(), at_most.into());
                     Observation::Listed(Listing { kind: W::KIND, at_least, at_most, objects })
                 }
                 Ok(Event::Apply(object)) => {
@@ -80,7 +83,15 @@ impl Watches {
                 Ok(Event::Delete(object)) => {
                     let object = object.into_object();
                     self.timeline.saw_object(&object);
-                    Observation::Deleted { kind: W::KIND, name: object.name(), revision: object.revision() }
+                    let Some(revision) = object.revision() else {
+                        warn!(
+                            kind = W::KIND.as_str(),
+                            name = object.name(),
+                            "a deletion without a version; listing again will show it"
+                        );
+                        continue;
+                    };
+                    Observation::Deleted { kind: W::KIND, name: object.name(), revision }
                 }
                 Err(error) => {
                     let wait = retries.next_wait(asked_by(&error));
@@ -104,7 +115,7 @@ impl Watches {
     }
 
     /// The revision that the store has reached; asks until there is an answer.
-    async fn revision<W: Wire>(&self) -> anyhow::Result<Revision> {
+    async fn revision<W: Wire>(&self) -> anyhow::Result<Revision<W::Store>> {
         let mut retries = Retries::default();
         loop {
             match self.clients.revision::<W>(&self.timeline).await {

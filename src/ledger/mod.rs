@@ -16,8 +16,9 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::model::names::{NodeName, PoolName, Revision, Uid};
+use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::pool::{Pool, Reservation};
+use crate::model::revision::Revision;
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};

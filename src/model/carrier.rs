@@ -3,9 +3,10 @@
 //! What its contents mean is the business of `publisher`; what they look like as JSON is that of `wire`.
 
 use super::crd::{CrdChange, FormerCrd};
-use super::names::{NodeName, Revision, Uid};
+use super::kind::Kind;
+use super::names::{NodeName, Uid};
 use super::node::{CiliumNode, Malformed, Node};
-use super::observation::Kind;
+use super::revision::AnyRevision;
 use crate::net::cidr::Cidr;
 
 /// The object that carries a node's blocks, in the version that is known.
@@ -66,10 +67,10 @@ impl<'a> Carrier<'a> {
 
     /// The version that is known. Every write carries it.
     #[must_use]
-    pub fn revision(self) -> Revision {
+    pub fn revision(self) -> AnyRevision {
         match self {
-            Self::CiliumNode(cilium_node) => cilium_node.revision,
-            Self::Node(node) => node.revision,
+            Self::CiliumNode(cilium_node) => cilium_node.revision.into(),
+            Self::Node(node) => node.revision.into(),
         }
     }
 }

@@ -5,7 +5,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::model::names::{NodeName, PoolName, Revision, Uid};
+use crate::model::names::{NodeName, PoolName, Uid};
+use crate::model::revision::Revision;
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::model::observation::Kind;
+use crate::model::kind::Kind;
 use crate::model::stable_names;
 
 /// Something wrong that was seen.

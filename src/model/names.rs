@@ -55,24 +55,3 @@ name! {
     /// The uid of any object: who it is, where the name says only what it is called.
     Uid
 }
-
-/// A revision of the store.
-///
-/// The resource versions of custom resources share one store and compare as integers (KEP-5504), which the safety
-/// rules 4 and 8 of `docs/invariants.md` rely on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Revision(pub u64);
-
-impl Revision {
-    /// Reads a `metadata.resourceVersion`; `None` when it is no integer.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        text.parse().ok().map(Self)
-    }
-}
-
-impl fmt::Display for Revision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}

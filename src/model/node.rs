@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::crd::CrdFields;
-use super::names::{NodeName, Revision, Uid};
+use super::names::{NodeName, Uid};
+use super::revision::{Core, Revision};
 
 /// A Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,8 +16,8 @@ pub struct Node {
     pub name: NodeName,
     /// Its uid; a Node re-created under the same name is another one.
     pub uid: Uid,
-    /// The version that was read.
-    pub revision: Revision,
+    /// The version that was read, of the store of Nodes.
+    pub revision: Revision<Core>,
     /// Its labels, which pools select by.
     pub labels: BTreeMap<String, String>,
     /// Whether it is being deleted. It keeps everything until it is gone.

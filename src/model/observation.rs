@@ -6,50 +6,23 @@
 use std::collections::BTreeMap;
 
 use crate::model::claim::{Claim, block_name};
-use crate::model::names::{PoolName, Revision, Uid};
+use crate::model::kind::Kind;
+use crate::model::names::{PoolName, Uid};
 use crate::model::pool::{Pool, Reservation};
+use crate::model::revision::{AnyRevision, Revision};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 
 use crate::model::node::{CiliumNode, Node};
 use crate::model::status::PoolStatus;
 
-/// The kinds that the world is made of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Node.
-    Node,
-    /// CiliumNode.
-    CiliumNode,
-    /// NodeIPPool.
-    Pool,
-    /// NodeIPBlock.
-    Claim,
-}
-
-impl Kind {
-    /// Every kind, in the order in which they are listed at the start: CiliumNodes after claims (safety rule 6).
-    pub const ALL: [Self; 4] = [Self::Pool, Self::Node, Self::Claim, Self::CiliumNode];
-
-    /// As Kubernetes calls it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Node => "Node",
-            Self::CiliumNode => "CiliumNode",
-            Self::Pool => "NodeIPPool",
-            Self::Claim => "NodeIPBlock",
-        }
-    }
-}
-
 /// An object that exists and could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unreadable {
     /// Its name.
     pub name: String,
-    /// The version that was tried; zero when even that was unreadable.
-    pub revision: Revision,
+    /// The version that was tried, where even that could be read.
+    pub revision: Option<AnyRevision>,
     /// Why.
     pub reason: String,
     /// Every address and prefix that could be found in it; they are treated as taken.
@@ -135,14 +108,14 @@ impl Object {
         }
     }
 
-    /// The version of it that was read.
+    /// The version of it that was read, where that could be read.
     #[must_use]
-    pub fn revision(&self) -> Revision {
+    pub fn revision(&self) -> Option<AnyRevision> {
         match self {
-            Self::Node(node) => node.revision,
-            Self::CiliumNode(cilium_node) => cilium_node.revision,
-            Self::Pool(pool) => pool.revision,
-            Self::Claim(claim) => claim.revision,
+            Self::Node(node) => Some(node.revision.into()),
+            Self::CiliumNode(cilium_node) => Some(cilium_node.revision.into()),
+            Self::Pool(pool) => Some(pool.revision.into()),
+            Self::Claim(claim) => Some(claim.revision.into()),
             Self::Unreadable(_, unreadable) => unreadable.revision,
         }
     }
@@ -165,11 +138,11 @@ pub struct Contradiction {
     /// Its name.
     pub name: String,
     /// The version in the answer.
-    pub shown: Revision,
+    pub shown: AnyRevision,
     /// A revision that the store had reached before it was asked.
-    pub as_of: Revision,
+    pub as_of: AnyRevision,
     /// The version that was known.
-    pub known: Revision,
+    pub known: AnyRevision,
 }
 
 /// All objects of a kind, as a consistent list shows them.
@@ -178,9 +151,9 @@ pub struct Listing {
     /// The kind.
     pub kind: Kind,
     /// A revision that the store had reached before the list was asked for: the list is not older.
-    pub at_least: Revision,
+    pub at_least: AnyRevision,
     /// A revision that the store had reached after the list was answered: the list is not newer.
-    pub at_most: Revision,
+    pub at_most: AnyRevision,
     /// The objects.
     pub objects: Vec<Object>,
 }
@@ -199,6 +172,6 @@ pub enum Observation {
         /// Its name.
         name: String,
         /// The revision of the deletion.
-        revision: Revision,
+        revision: AnyRevision,
     },
 }

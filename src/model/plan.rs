@@ -5,8 +5,8 @@ use std::fmt;
 use std::time::Duration;
 
 use super::finding::Finding;
+use super::kind::Kind;
 use super::names::{NodeName, PoolName};
-use super::observation::Kind;
 use super::request::{Request, Write};
 use crate::net::cidr::{Cidr, Family};
 

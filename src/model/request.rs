@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use super::carrier::CarrierChange;
 use crate::model::claim::{Claim, ClaimState, Reason};
-use crate::model::names::{NodeName, PoolName, Revision, Uid};
+use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::node::{CiliumNode, NodeAddress};
 use crate::model::observation::PoolObject;
+use crate::model::revision::{AnyRevision, Core, Revision};
 use crate::model::status::{ConditionType, PoolStatus};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
@@ -126,7 +127,7 @@ pub struct UsageProbe {
     /// The uid of the version that it was decided on.
     pub uid: Uid,
     /// That version.
-    pub revision: Revision,
+    pub revision: AnyRevision,
     /// Whether it is asked or cleared.
     pub step: ProbeStep,
     /// The change.
@@ -204,7 +205,7 @@ pub struct Publication {
     /// The uid of the version that it was computed from.
     pub uid: Uid,
     /// That version.
-    pub revision: Revision,
+    pub revision: AnyRevision,
     /// The blocks that are new on it.
     pub added: Vec<Cidr>,
     /// Blocks that were on it already and lacked addresses.
@@ -483,14 +484,14 @@ pub enum Seen {
     Pool(Box<PoolObject>),
     /// The object of this uid has been deleted by us.
     Deleted(Uid),
-    /// The object does not exist, as of this revision where the answer told it.
-    Absent(Option<Revision>),
+    /// The object does not exist, as of this revision.
+    Absent(Revision),
     /// A Node, at some time after its claims were known as of a revision.
     Node {
         /// That revision.
         as_of: Revision,
         /// The revision of the read, in the store of Nodes.
-        read_at: Revision,
+        read_at: Revision<Core>,
         /// What was found.
         presence: Presence,
     },

@@ -23,7 +23,7 @@ use super::evidence::{is_carried, may_be_in_use};
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::observation::Kind;
+use crate::model::kind::Kind;
 use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS};
 use crate::model::request::{ClaimChange, ClaimUpdate, Presence, Read, Request, Write};
 use crate::model::time::Now;
@@ -197,7 +197,7 @@ fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
         claim,
         carrier: world.carrier(&claim.node),
         is_carried: is_carried(world, claim),
-        absent_as_of: Some(world.absent_as_of(&claim.node)),
+        absent_as_of: world.absent_as_of(&claim.node),
     })
 }
 

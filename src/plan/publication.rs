@@ -9,7 +9,7 @@ use super::publishable::{NotPublishable, may_publish};
 use super::subject::Subject;
 use crate::model::claim::{Claim, block_name};
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::observation::Kind;
+use crate::model::kind::Kind;
 use crate::model::plan::Wait;
 use crate::model::request::{Read, Write};
 use crate::model::time::Now;

@@ -14,14 +14,16 @@ use std::time::Duration;
 use super::{CiliumNodeOrigin, Policy, node};
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::crd::{CrdFields, ReleaseMark};
-use crate::model::names::{NodeName, Revision};
+use crate::model::kind::Kind;
+use crate::model::names::NodeName;
 use crate::model::node::{CiliumNode, Node};
-use crate::model::observation::{InvalidPool, Kind, Listing, Object, Observation, PoolObject};
+use crate::model::observation::{InvalidPool, Listing, Object, Observation, PoolObject};
 use crate::model::plan::{NodePlan, Verdict, Wait};
 use crate::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
 use crate::model::request::{Answer, Outcome, Presence, Request, Seen, Target, Write};
+use crate::model::revision::{AnyRevision, Revision};
 use crate::model::status::PoolStatus;
 use crate::model::time::{Now, Timestamp};
 use crate::net::addresses::AddressSet;
@@ -72,8 +74,8 @@ impl Cluster {
             let objects = listings.remove(&kind).unwrap_or_default();
             gathering.observe(Observation::Listed(Listing {
                 kind,
-                at_least: Revision(LISTED),
-                at_most: Revision(LISTED),
+                at_least: AnyRevision::of(kind, LISTED),
+                at_most: AnyRevision::of(kind, LISTED),
                 objects,
             }));
         }
@@ -95,7 +97,7 @@ impl Cluster {
         self.world.observe(Observation::Deleted {
             kind,
             name: name.to_owned(),
-            revision: Revision(revision),
+            revision: AnyRevision::of(kind, revision),
         });
         assert_eq!(self.world.check(), Vec::<String>::new());
     }
@@ -173,7 +175,7 @@ fn object(line: &str) -> Object {
             revision: words
                 .iter()
                 .find_map(|word| word.strip_prefix('@'))
-                .map_or(Revision(1), |revision| Revision(revision.parse().unwrap())),
+                .map_or(Revision::of(1), |revision| Revision::of(revision.parse().unwrap())),
             deleting: words.contains(&"deleting"),
             labels: ["zone", "made-up"]
                 .into_iter()
@@ -192,7 +194,7 @@ fn object(line: &str) -> Object {
 
 fn revision(words: &[&str]) -> Revision {
     let found = words.iter().find_map(|word| word.strip_prefix('@'));
-    Revision(found.expect("an object has a revision").parse().unwrap())
+    Revision::of(found.expect("an object has a revision").parse().unwrap())
 }
 
 /// The value of `zone=`.
@@ -235,7 +237,11 @@ fn pool(words: &[&str]) -> Object {
     Object::Pool(PoolObject {
         name: pool.name.clone(),
         uid: pool.uid.clone(),
-        revision: if words.iter().any(|word| word.starts_with('@')) { revision(words) } else { Revision(1) },
+        revision: if words.iter().any(|word| word.starts_with('@')) {
+            revision(words)
+        } else {
+            Revision::of(1)
+        },
         deleting: pool.deleting,
         finalizers: Vec::new(),
         pool: if words.contains(&"invalid") {

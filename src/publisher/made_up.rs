@@ -17,11 +17,11 @@ use super::demand::Demand;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::Finding;
-use crate::model::names::Revision;
+use crate::model::kind::Kind;
 use crate::model::node::Node;
-use crate::model::observation::Kind;
 use crate::model::pool::Pool;
 use crate::model::request::{Publication, Read, Request};
+use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 

@@ -11,11 +11,12 @@ use std::fmt;
 use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::Finding;
-use crate::model::names::{NodeName, Revision};
+use crate::model::kind::Kind;
+use crate::model::names::NodeName;
 use crate::model::node::{CiliumNode, Node};
-use crate::model::observation::Kind;
 use crate::model::pool::Pool;
 use crate::model::request::{Publication, Read, Request};
+use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 

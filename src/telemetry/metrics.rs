@@ -20,7 +20,7 @@ use tokio::sync::watch;
 
 use super::event_reason::{EventFate, EventReason};
 use super::readiness::Readiness;
-use crate::model::observation::Kind;
+use crate::model::kind::Kind;
 use crate::model::request::{Answer, Read, Request, Write};
 use crate::view::snapshot::Snapshot;
 

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use super::conditions;
 use crate::model::finding::FindingKind;
+use crate::model::kind::Kind;
 use crate::model::names::PoolName;
-use crate::model::observation::Kind;
 use crate::model::status::{ConditionType, MAX_COUNT};
 use crate::view::tally::{self, NodeState, Tally};
 use crate::world::World;

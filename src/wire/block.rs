@@ -17,8 +17,10 @@ use serde_json::{Value, json};
 use super::watched::{Meta, Wire};
 use super::{GROUP, InvalidObject, VERSION, rules, schema};
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
-use crate::model::observation::{Kind, Object};
+use crate::model::kind::Kind;
+use crate::model::observation::Object;
 use crate::model::request::{ClaimChange, ClaimUpdate, NewClaim};
+use crate::model::revision::{Custom, Revision};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -33,8 +35,9 @@ impl Wire for Claims {
     const GROUP: &'static str = GROUP;
     const VERSION: &'static str = VERSION;
     const PLURAL: &'static str = "nodeipblocks";
+    type Store = Custom;
 
-    fn read(json: &str, _: &Meta) -> Result<Object, String> {
+    fn read(json: &str, _: &Meta, _: Revision<Custom>) -> Result<Object, String> {
         let block: NodeIPBlock = serde_json::from_str(json).map_err(|error| error.to_string())?;
         (&block).try_into().map(Object::Claim).map_err(|invalid: InvalidObject| invalid.to_string())
     }
@@ -397,7 +400,7 @@ mod tests {
                 cidr: "10.0.0.32/27".parse().unwrap(),
                 node: "n".into(),
                 uid: "u".into(),
-                revision: crate::model::names::Revision(7),
+                revision: Revision::of(7),
                 finalizers: before.iter().map(ToString::to_string).collect(),
                 deleting,
                 change,

@@ -14,10 +14,12 @@ use serde_json::{Map, Value, json};
 use super::watched::{Meta, Wire};
 use crate::model::carrier::CarrierChange;
 use crate::model::crd::{CrdChange, CrdFields, ReleaseMark};
-use crate::model::names::{Revision, Uid};
+use crate::model::kind::Kind;
+use crate::model::names::Uid;
 use crate::model::node::{CiliumNode, Malformed};
-use crate::model::observation::{Kind, Object};
+use crate::model::observation::Object;
 use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageProbe};
+use crate::model::revision::{AnyRevision, Custom, Revision};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -34,14 +36,15 @@ impl Wire for CiliumNodes {
     const GROUP: &'static str = "cilium.io";
     const VERSION: &'static str = "v2";
     const PLURAL: &'static str = "ciliumnodes";
+    type Store = Custom;
 
-    fn read(json: &str, meta: &Meta) -> Result<Object, String> {
-        read_cilium_node(json, meta).map(Object::CiliumNode).map_err(|error| error.to_string())
+    fn read(json: &str, meta: &Meta, revision: Revision<Custom>) -> Result<Object, String> {
+        read_cilium_node(json, meta, revision).map(Object::CiliumNode).map_err(|error| error.to_string())
     }
 }
 
 /// Reads a CiliumNode.
-fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, serde_json::Error> {
+fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<CiliumNode, serde_json::Error> {
     let wire: WireCiliumNode = serde_json::from_str(json)?;
     let spec = wire.spec.unwrap_or_default();
     let ipam = spec.ipam.unwrap_or_default();
@@ -74,7 +77,7 @@ fn read_cilium_node(json: &str, meta: &Meta) -> Result<CiliumNode, serde_json::E
     Ok(CiliumNode {
         name: meta.name.as_str().into(),
         uid: meta.uid.as_str().into(),
-        revision: meta.revision(),
+        revision,
         deleting: meta.is_deleting(),
         addresses: spec
             .addresses
@@ -123,7 +126,7 @@ pub fn usage_probe_patch(probe: &UsageProbe) -> Value {
 }
 
 /// A change of a carrier as a merge patch that carries uid and version.
-fn change_patch(uid: &Uid, revision: Revision, change: &CarrierChange) -> Value {
+fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Value {
     let mut patch = match change {
         CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries }) => {
             let pod_cidrs: Vec<String> = pod_cidrs.iter().map(ToString::to_string).collect();
@@ -352,7 +355,6 @@ impl<'de> Deserialize<'de> for Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::names::Revision;
     use crate::model::node::NodeAddress;
     use crate::wire::watched::tests::read;
 
@@ -366,7 +368,7 @@ mod tests {
                 "status":{"ipam":{"used":null,"release-ips":{"010.0.0.4":"released"}}}}"#,
         );
         let Object::CiliumNode(node) = object else { panic!("{object:?}") };
-        assert_eq!(node.revision, Revision(7));
+        assert_eq!(node.revision, Revision::of(7));
         assert_eq!(format!("{:?}", node.crd.pod_cidrs), "[10.0.0.0/27, 10.0.1.0/27]");
         assert_eq!(format!("{:?}", node.crd.pool), "{10.0.0.1/32, 10.0.0.2/31}");
         assert_eq!(format!("{:?}", node.crd.owners), r#"{10.0.0.2: "router"}"#);
@@ -403,7 +405,10 @@ mod tests {
                 "status":{"ipam":{"used":{"10.0.9.9":{"owner":"ns/p"}}}}}"#,
         );
         let Object::Unreadable(Kind::CiliumNode, unreadable) = object else { panic!("{object:?}") };
-        assert_eq!((unreadable.name.as_str(), unreadable.revision), ("n", Revision(7)));
+        assert_eq!(
+            (unreadable.name.as_str(), unreadable.revision),
+            ("n", Some(Revision::<Custom>::of(7).into()))
+        );
         assert_eq!(format!("{:?}", unreadable.addresses), "{10.0.0.0/27, 10.0.9.1/32, 10.0.9.9/32}");
         assert!(unreadable.reason.contains("expected a sequence"), "{}", unreadable.reason);
     }

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::watched::{Meta, Wire};
+use crate::model::kind::Kind;
 use crate::model::node::{Node, NodeAddress};
-use crate::model::observation::{Kind, Object};
+use crate::model::observation::Object;
+use crate::model::revision::{Core, Revision};
 
 /// Nodes.
 #[derive(Debug, Clone)]
@@ -19,20 +21,21 @@ impl Wire for Nodes {
     const GROUP: &'static str = "";
     const VERSION: &'static str = "v1";
     const PLURAL: &'static str = "nodes";
+    type Store = Core;
 
-    fn read(json: &str, meta: &Meta) -> Result<Object, String> {
-        read_node(json, meta).map(Object::Node).map_err(|error| error.to_string())
+    fn read(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Object, String> {
+        read_node(json, meta, revision).map(Object::Node).map_err(|error| error.to_string())
     }
 }
 
 /// Reads a Node.
-fn read_node(json: &str, meta: &Meta) -> Result<Node, serde_json::Error> {
+fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, serde_json::Error> {
     let wire: WireNode = serde_json::from_str(json)?;
     let addresses = wire.status.and_then(|status| status.addresses).unwrap_or_default();
     Ok(Node {
         name: meta.name.as_str().into(),
         uid: meta.uid.as_str().into(),
-        revision: meta.revision(),
+        revision,
         labels: wire.metadata.labels.unwrap_or_default(),
         deleting: meta.is_deleting(),
         // Hostnames stand among them and are no addresses.

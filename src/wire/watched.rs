@@ -15,8 +15,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::model::names::Revision;
-use crate::model::observation::{Kind, Object, Unreadable};
+use crate::model::kind::Kind;
+use crate::model::observation::{Object, Unreadable};
+use crate::model::revision::{Revision, Store};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
@@ -40,10 +41,10 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// The version; zero where it is no integer, which is older than everything.
+    /// The version, of the store of the object's kind; `None` where it is no positive integer.
     #[must_use]
-    pub fn revision(&self) -> Revision {
-        Revision::parse(&self.resource_version).unwrap_or_default()
+    pub fn revision<S: Store>(&self) -> Option<Revision<S>> {
+        Revision::parse(&self.resource_version)
     }
 
     /// When the object was created; the epoch, and so the oldest of all, where that can't be read.
@@ -69,9 +70,11 @@ pub trait Wire: std::fmt::Debug + Clone + Send + Sync + 'static {
     const VERSION: &'static str;
     /// The name in paths.
     const PLURAL: &'static str;
+    /// The store that objects of the kind live in.
+    type Store: Store;
 
-    /// Reads one object.
-    fn read(json: &str, meta: &Meta) -> Result<Object, String>;
+    /// Reads one object, in this version.
+    fn read(json: &str, meta: &Meta, revision: Revision<Self::Store>) -> Result<Object, String>;
 }
 
 /// An object of the kind `W`, read or unreadable.
@@ -102,7 +105,15 @@ impl<'de, W: Wire> Deserialize<'de> for Watched<W> {
         let json = raw.get();
         let (meta, object) = match serde_json::from_str::<Envelope>(json) {
             Ok(Envelope { metadata }) => {
-                let object = W::read(json, &metadata);
+                let object = metadata.revision().map_or_else(
+                    || {
+                        Err(format!(
+                            "metadata.resourceVersion is `{}`, which is no positive integer",
+                            metadata.resource_version
+                        ))
+                    },
+                    |revision| W::read(json, &metadata, revision),
+                );
                 (metadata, object)
             }
             Err(error) => (Meta::default(), Err(error.to_string())),
@@ -112,7 +123,7 @@ impl<'de, W: Wire> Deserialize<'de> for Watched<W> {
                 W::KIND,
                 Unreadable {
                     name: meta.name.clone(),
-                    revision: meta.revision(),
+                    revision: meta.revision::<W::Store>().map(Into::into),
                     reason,
                     addresses: every_address_in(json),
                 },
@@ -192,6 +203,7 @@ fn take_text(text: &str, found: &mut AddressSet) {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::model::revision::Core;
 
     /// Reads one object as a watch does.
     pub(in crate::wire) fn read<W: Wire>(json: &str) -> Object {
@@ -207,8 +219,9 @@ pub(super) mod tests {
         const GROUP: &'static str = "";
         const VERSION: &'static str = "v1";
         const PLURAL: &'static str = "nodes";
+        type Store = Core;
 
-        fn read(_: &str, _: &Meta) -> Result<Object, String> {
+        fn read(_: &str, _: &Meta, _: Revision<Core>) -> Result<Object, String> {
             Err("refused".to_owned())
         }
     }
@@ -221,7 +234,10 @@ pub(super) mod tests {
                 "status":{"ipam":{"used":{"10.0.9.9":{"owner":"ns/p"}}}}}"#,
         );
         let Object::Unreadable(Kind::Node, unreadable) = object else { panic!("{object:?}") };
-        assert_eq!((unreadable.name.as_str(), unreadable.revision), ("n", Revision(7)));
+        assert_eq!(
+            (unreadable.name.as_str(), unreadable.revision),
+            ("n", Some(Revision::<Core>::of(7).into()))
+        );
         assert_eq!(format!("{:?}", unreadable.addresses), "{10.0.0.0/27, 10.0.9.1/32, 10.0.9.9/32}");
         assert_eq!(unreadable.reason, "refused");
     }

@@ -2,13 +2,16 @@
 //!
 //! Keeps one invariant: a claim of which nobody can say how it went leaves its block taken.
 
-use super::{LostClaim, World};
+use std::collections::BTreeSet;
+
+use super::{LostClaim, LostHolder, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, Reason};
-use crate::model::names::{NodeName, PoolName, Revision};
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, PoolName};
 use crate::model::node::CiliumNode;
-use crate::model::observation::Kind;
 use crate::model::request::Target;
+use crate::model::revision::{AnyRevision, Core, Revision};
 use crate::net::cidr::Cidr;
 use crate::publisher;
 
@@ -27,13 +30,13 @@ impl World {
         &mut self,
         kind: Kind,
         name: &str,
-        at_least: Revision,
-        at_most: Revision,
+        at_least: AnyRevision,
+        at_most: AnyRevision,
     ) {
         if kind == Kind::Claim
             && let Some(known) = self.claim_named(name)
             && !known.shown
-            && known.claim.revision > at_least
+            && AnyRevision::from(known.claim.revision) > at_least
         {
             // Known from an answer that may be newer than the list. If it is, the watch will show the claim; if it
             // is not, nothing ever will. A read tells.
@@ -44,26 +47,34 @@ impl World {
         self.observe_deletion(kind, name, at_most, Departure::Inferred);
     }
 
-    pub(super) fn observe_deletion(&mut self, kind: Kind, name: &str, revision: Revision, how: Departure) {
+    pub(super) fn observe_deletion(&mut self, kind: Kind, name: &str, revision: AnyRevision, how: Departure) {
+        match revision {
+            AnyRevision::Core(revision) => self.observe_node_deletion(&NodeName::from(name), revision),
+            AnyRevision::Custom(revision) => self.observe_custom_deletion(kind, name, revision, how),
+        }
+        self.forget_unreadable(kind, name);
+    }
+
+    fn observe_custom_deletion(&mut self, kind: Kind, name: &str, revision: Revision, how: Departure) {
         match kind {
-            Kind::Node => self.observe_node_deletion(&NodeName::from(name), revision),
+            // Nodes are of the other store.
+            Kind::Node => {}
             Kind::CiliumNode => self.observe_cilium_node_deletion(&NodeName::from(name), revision),
             Kind::Pool => self.observe_pool_deletion(&PoolName::from(name), revision),
             Kind::Claim => {
                 if let Some(cidr) = self.claim_named(name).map(|known| known.claim.cidr) {
                     self.observe_claim_deletion(cidr, revision, how);
                 } else if let Some(unreadable) = self.unreadable(kind, name).cloned() {
-                    // Whose it was could not be read, so it counts as that of a node that is gone.
+                    // Whose it was could not be read.
                     for cidr in unreadable.addresses.cidrs() {
-                        self.lose_claim(&NodeName::from(""), cidr, revision, None);
+                        self.lose_claim(LostHolder::Unknown, cidr, revision, None);
                     }
                 }
             }
         }
-        self.forget_unreadable(kind, name);
     }
 
-    fn observe_node_deletion(&mut self, name: &NodeName, revision: Revision) {
+    fn observe_node_deletion(&mut self, name: &NodeName, revision: Revision<Core>) {
         if self.nodes.get(name).is_some_and(|known| known.revision > revision) {
             return;
         }
@@ -120,7 +131,7 @@ impl World {
         let (node, pool) = (known.claim.node.clone(), known.claim.pool.clone());
         let claim = known.claim.clone();
         if how == Departure::Inferred || !may_be_deleted(&claim) {
-            self.lose_claim(&node, cidr, revision, Some(claim));
+            self.lose_claim(LostHolder::Node(node.clone()), cidr, revision, Some(claim));
         }
         self.claims.remove(&cidr);
         self.cooling.remove(&cidr);
@@ -135,16 +146,15 @@ impl World {
     }
 
     /// A read of ours found nothing under this key.
-    pub(super) fn observe_absence(&mut self, target: &Target, revision: Option<Revision>) {
+    pub(super) fn observe_absence(&mut self, target: &Target, revision: Revision) {
         match target {
             Target::Claim(cidr) => {
-                let not_after = revision.unwrap_or(Revision(u64::MAX));
-                self.observe_claim_deletion(*cidr, not_after, Departure::Inferred);
+                self.observe_claim_deletion(*cidr, revision, Departure::Inferred);
             }
             // One that we know is a deletion that the watch will tell, and in its order.
             Target::CiliumNode(name) => {
-                if let (false, Some(revision)) = (self.cilium_nodes.contains_key(name), revision) {
-                    let known = self.absences.entry(name.clone()).or_default();
+                if !self.cilium_nodes.contains_key(name) {
+                    let known = self.absences.entry(name.clone()).or_insert(revision);
                     *known = revision.max(*known);
                     self.settle_lost_claims(name);
                 }
@@ -154,36 +164,56 @@ impl World {
     }
 
     /// Keeps a block taken whose claim went, and nobody can say how.
-    pub(super) fn lose_claim(&mut self, node: &NodeName, cidr: Cidr, at: Revision, claim: Option<Claim>) {
+    fn lose_claim(&mut self, holder: LostHolder, cidr: Cidr, at: Revision, claim: Option<Claim>) {
         self.take(cidr, Occupant::LostClaim(at));
-        let before = self.lost_claims.insert((node.clone(), cidr), LostClaim { cidr, at, claim });
+        let before = self.lost_claims.insert((holder, cidr), LostClaim { cidr, at, claim });
         if let Some(before) = before.filter(|before| before.at != at) {
             self.release(cidr, &Occupant::LostClaim(before.at));
         }
     }
 
-    /// A claim of a lost node that vanished leaves nothing behind but what is seen to stand on its CiliumNode, once
-    /// that has a version later than the vanishing, or is known not to exist. To have read the version from before it
-    /// is not enough: a replica that has not heard may still patch that one.
+    /// The lost claims of a node that is gone are settled, where they can be.
     pub(super) fn settle_lost_claims(&mut self, node: &NodeName) {
-        if self.nodes.contains_key(node) {
-            return;
+        if !self.nodes.contains_key(node) {
+            self.settle_lost_claims_of(&LostHolder::Node(node.clone()));
         }
-        let is_settled = |vanished: &&LostClaim| match self.cilium_nodes.get(node) {
-            Some(cilium_node) => cilium_node.revision > vanished.at,
-            None => self.absent_as_of(node) >= vanished.at,
+    }
+
+    /// The lost claims of nodes that are gone are settled, where the watch of CiliumNodes has come far enough.
+    pub(super) fn settle_all_lost_claims(&mut self) {
+        let holders: BTreeSet<LostHolder> =
+            self.lost_claims.keys().map(|(holder, _)| holder.clone()).collect();
+        for holder in holders {
+            match &holder {
+                LostHolder::Node(node) => self.settle_lost_claims(node),
+                LostHolder::Unknown => self.settle_lost_claims_of(&holder),
+            }
+        }
+    }
+
+    /// A lost claim leaves nothing behind but what its node's CiliumNode is seen to carry, once that has a version later
+    /// than the loss, or is known not to exist. To have read the version from before the loss is not enough: a replica
+    /// that has not heard may still patch that one.
+    fn settle_lost_claims_of(&mut self, holder: &LostHolder) {
+        let known_as_of = |lost: &LostClaim| match holder {
+            LostHolder::Node(node) => match self.cilium_nodes.get(node) {
+                Some(cilium_node) => cilium_node.revision > lost.at,
+                None => self.absent_as_of(node) >= Some(lost.at),
+            },
+            // Of any node: nothing but the whole watch can tell.
+            LostHolder::Unknown => self.position(Kind::CiliumNode) >= Some(lost.at),
         };
-        let settled: Vec<(Cidr, Revision)> = self
-            .lost_claims_of(node)
-            .filter(is_settled)
-            .map(|vanished| (vanished.cidr, vanished.at))
-            .collect();
-        for (cidr, vanished_at) in &settled {
-            self.lost_claims.remove(&(node.clone(), *cidr));
-            self.release(*cidr, &Occupant::LostClaim(*vanished_at));
+        let of_holder = self.lost_claims.iter().filter(|((of, _), _)| of == holder);
+        let settled: Vec<(Cidr, Revision)> =
+            of_holder.filter(|(_, lost)| known_as_of(lost)).map(|(_, lost)| (lost.cidr, lost.at)).collect();
+        for (cidr, lost_at) in &settled {
+            self.lost_claims.remove(&(holder.clone(), *cidr));
+            self.release(*cidr, &Occupant::LostClaim(*lost_at));
         }
         if !settled.is_empty() {
-            self.mark(node);
+            if let LostHolder::Node(node) = holder {
+                self.mark(node);
+            }
             self.wake_waiting();
         }
     }

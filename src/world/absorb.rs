@@ -12,11 +12,13 @@ use super::pause::Cause;
 use super::{KnownClaim, World, reservations};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, block_name, block_named};
-use crate::model::names::{NodeName, PoolName, Revision};
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, PoolName};
 use crate::model::node::{CiliumNode, Node};
-use crate::model::observation::{Contradiction, Kind, Listing, Object, Observation, PoolObject, Unreadable};
+use crate::model::observation::{Contradiction, Listing, Object, Observation, PoolObject, Unreadable};
 use crate::model::pool::{Pool, Reservation};
 use crate::model::request::{Answer, Outcome, Request, Seen, Target};
+use crate::model::revision::{AnyRevision, Revision};
 use crate::model::time::Now;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
@@ -39,7 +41,9 @@ impl World {
             Observation::Applied(object) => {
                 let (kind, revision) = (object.kind(), object.revision());
                 self.observe_object(*object, Source::Watch);
-                self.reach(kind, revision);
+                if let Some(revision) = revision {
+                    self.reach(kind, revision);
+                }
             }
             Observation::Deleted { kind, name, revision } => {
                 self.observe_deletion(kind, &name, revision, Departure::Seen);
@@ -78,7 +82,7 @@ impl World {
                 if let Some(node) = node.clone() {
                     // The watch may have overtaken the answer. What it shows is then later still, and an answer that
                     // contradicts it would stand for ever: no event is to come that settles the two.
-                    let overtaken = self.position(Kind::Node) > read_at;
+                    let overtaken = self.position(Kind::Node) > Some(read_at);
                     let presence = if overtaken { self.presence_as_watched(&node) } else { presence };
                     self.presences.insert(node, (as_of, presence));
                 }
@@ -133,8 +137,8 @@ impl World {
         let Listing { kind, at_least, at_most, objects } = listing;
         let listed: BTreeSet<String> = objects.iter().map(Object::name).collect();
         for object in objects {
-            if !matches!(object, Object::Unreadable(..)) {
-                self.compare(kind, &object.name(), object.revision(), at_least);
+            if let (Some(shown), false) = (object.revision(), matches!(object, Object::Unreadable(..))) {
+                self.compare(kind, &object.name(), shown, at_least);
             }
             self.observe_object(object, Source::Watch);
         }
@@ -149,7 +153,7 @@ impl World {
 
     /// Notes a contradiction: of an object that was known at a version, no read as of that version or later shows an
     /// earlier one.
-    fn compare(&mut self, kind: Kind, name: &str, shown: Revision, as_of: Revision) {
+    fn compare(&mut self, kind: Kind, name: &str, shown: AnyRevision, as_of: AnyRevision) {
         let known = self.known_revision(kind, name);
         if let Some(known) = known.filter(|known| shown < *known && *known <= as_of)
             && self.contradiction.is_none()
@@ -174,17 +178,14 @@ impl World {
     }
 
     /// The watch of a kind has come so far.
-    fn reach(&mut self, kind: Kind, revision: Revision) {
-        let position = self.positions.entry(kind).or_default();
-        if revision <= *position {
+    fn reach(&mut self, kind: Kind, revision: AnyRevision) {
+        let position = self.positions.get(&kind);
+        if position.is_some_and(|position| revision <= *position) {
             return;
         }
-        *position = revision;
+        self.positions.insert(kind, revision);
         if kind == Kind::CiliumNode && !self.lost_claims.is_empty() {
-            let nodes: BTreeSet<NodeName> = self.lost_claims.keys().map(|(node, _)| node.clone()).collect();
-            for node in nodes {
-                self.settle_lost_claims(&node);
-            }
+            self.settle_all_lost_claims();
         }
     }
 
@@ -237,7 +238,7 @@ impl World {
             Some(known) if known.revision > cilium_node.revision => return,
             // An answer that the watch or a list has overtaken: the object is gone since, or will be told of.
             None if matches!(source, Source::Answer(_))
-                && (cilium_node.revision <= self.position(Kind::CiliumNode)
+                && (Some(cilium_node.revision) <= self.position(Kind::CiliumNode)
                     || self.may_be_listed(Kind::CiliumNode, cilium_node.revision)) =>
             {
                 return;
@@ -272,7 +273,7 @@ impl World {
                 return;
             }
             (Some(known), Source::Answer(_)) if known.claim.revision > claim.revision => return,
-            (None, Source::Answer(_)) if claim.revision <= self.position(Kind::Claim) => return,
+            (None, Source::Answer(_)) if Some(claim.revision) <= self.position(Kind::Claim) => return,
             (None, Source::Answer(_)) if self.may_be_listed(Kind::Claim, claim.revision) => {
                 // The list may be older than the answer, or later. A read tells.
                 self.agenda.mark_unconfirmed(cidr);
@@ -281,8 +282,8 @@ impl World {
         }
         let same = known.filter(|known| known.claim.uid == claim.uid);
         let confirmed = match source {
-            Source::Answer(Some(revision)) => revision,
-            Source::Answer(None) | Source::Watch => Revision(0),
+            Source::Answer(revision) => revision,
+            Source::Watch => None,
         };
         let confirmed = same.map_or(confirmed, |known| known.confirmed.max(confirmed));
         let shown = source == Source::Watch || same.is_some_and(|known| known.shown);
@@ -453,7 +454,7 @@ impl World {
     fn observe_claims_of(&mut self, node: &NodeName, revision: Revision, claims: Vec<Claim>) {
         let found: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
         for claim in claims {
-            self.compare(Kind::Claim, &block_name(claim.cidr), claim.revision, revision);
+            self.compare(Kind::Claim, &block_name(claim.cidr), claim.revision.into(), revision.into());
             self.observe_claim(claim, Source::Answer(Some(revision)));
         }
         let missing: Vec<Cidr> =

@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use super::World;
 use super::agenda::Agenda;
 use crate::ledger::Ledger;
-use crate::model::names::Revision;
-use crate::model::observation::{Kind, Listing, Object, Observation};
+use crate::model::kind::Kind;
+use crate::model::observation::{Listing, Observation};
+use crate::model::revision::Revision;
 use crate::publisher::crd::Crd;
 use crate::publisher::{Mode, Publisher};
 
@@ -19,7 +20,7 @@ pub struct Gathering {
     listings: BTreeMap<Kind, Listing>,
     later: Vec<Observation>,
     /// The latest version of a claim in the first list of them, which is there before Nodes and CiliumNodes are listed.
-    first_claims: Revision,
+    first_claims: Option<Revision>,
     mode: Option<Mode>,
 }
 
@@ -32,7 +33,7 @@ impl Gathering {
                 self.later.retain(|later| kind_of(later) != kind);
                 if kind == Kind::Claim && !self.listings.contains_key(&kind) {
                     self.first_claims =
-                        listing.objects.iter().map(Object::revision).max().unwrap_or_default();
+                        listing.objects.iter().filter_map(|object| object.revision()?.within()).max();
                 }
                 self.listings.insert(kind, listing);
             }

@@ -22,15 +22,17 @@ use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
 use crate::model::claim::Claim;
-use crate::model::names::{NodeName, PoolName, Revision, Uid};
+use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::plan::Unmet;
 use crate::model::pool::{Pool, Reservation};
+use crate::model::revision::{AnyRevision, Revision, Store};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
 use crate::model::carrier::{Carrier, FormerCarrier};
+use crate::model::kind::Kind;
 use crate::model::node::{CiliumNode, Node};
-use crate::model::observation::{Contradiction, Kind, PoolObject, Unreadable};
+use crate::model::observation::{Contradiction, PoolObject, Unreadable};
 use crate::model::request::{Presence, Target};
 use crate::publisher::{Mode, Publisher};
 use agenda::Agenda;
@@ -45,7 +47,7 @@ pub struct KnownClaim {
     /// claims that overlap (safety rule 2).
     pub shown: bool,
     /// The revision of the last consistent read that showed it.
-    pub confirmed: Revision,
+    pub confirmed: Option<Revision>,
 }
 
 /// A claim that went in any way but by its states. Its block stays taken: for a node that lives the claim is made
@@ -58,6 +60,15 @@ pub struct LostClaim {
     pub at: Revision,
     /// The claim as it was known; `None` where it could not be read.
     pub claim: Option<Claim>,
+}
+
+/// Whose a lost claim was.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LostHolder {
+    /// This node's.
+    Node(NodeName),
+    /// Nobody knows: the claim could not be read.
+    Unknown,
 }
 
 /// How a node is being served.
@@ -97,9 +108,9 @@ pub struct World {
     claims_of: BTreeMap<NodeName, BTreeSet<Cidr>>,
     unreadable: BTreeMap<(Kind, String), Unreadable>,
     /// How far the watch of each kind has come.
-    positions: BTreeMap<Kind, Revision>,
+    positions: BTreeMap<Kind, AnyRevision>,
     /// A revision up to which the last list of each kind may have come, which its watch has not reached.
-    listed: BTreeMap<Kind, Revision>,
+    listed: BTreeMap<Kind, AnyRevision>,
     /// CiliumNodes that a consistent read did not find, with the revision of that read.
     absences: BTreeMap<NodeName, Revision>,
     /// What is remembered of the carriers of living Nodes that are gone.
@@ -107,11 +118,11 @@ pub struct World {
     /// What reads of Nodes found since the watch said something of them, and as of which revision of their claims.
     presences: BTreeMap<NodeName, (Revision, Presence)>,
     /// The claims up to this revision were known before the Nodes were listed.
-    nodes_listed_after: Revision,
+    nodes_listed_after: Option<Revision>,
     /// Since when this process has seen blocks rest.
     cooling: BTreeMap<Cidr, Duration>,
     /// Claims that vanished improperly, by their node.
-    lost_claims: BTreeMap<(NodeName, Cidr), LostClaim>,
+    lost_claims: BTreeMap<(LostHolder, Cidr), LostClaim>,
     ledger: Ledger,
     /// The addresses of nodes themselves, by where they were found.
     own_addresses: BTreeMap<(Kind, NodeName), Vec<IpAddr>>,
@@ -218,24 +229,24 @@ impl World {
     /// The revision at which a claim is known to exist as it is known (safety rule 4).
     #[must_use]
     pub fn known_at(&self, known: &KnownClaim) -> Revision {
-        let watched = if known.shown { self.position(Kind::Claim) } else { Revision(0) };
-        known.claim.revision.max(known.confirmed).max(watched)
+        let watched = self.position(Kind::Claim).filter(|_| known.shown);
+        [known.confirmed, watched].into_iter().flatten().fold(known.claim.revision, Revision::max)
     }
 
-    /// How far the watch of a kind has come.
+    /// How far the watch of a kind has come; `None` where that is nowhere yet, or in another store.
     #[must_use]
-    pub fn position(&self, kind: Kind) -> Revision {
-        self.positions.get(&kind).copied().unwrap_or_default()
+    pub fn position<S: Store>(&self, kind: Kind) -> Option<Revision<S>> {
+        self.positions.get(&kind)?.within()
     }
 
-    /// The latest revision as of which a CiliumNode is known not to exist; zero when it may.
+    /// The latest revision as of which a CiliumNode is known not to exist; `None` when it may.
     #[must_use]
-    pub fn absent_as_of(&self, node: &NodeName) -> Revision {
+    pub fn absent_as_of(&self, node: &NodeName) -> Option<Revision> {
         if self.cilium_nodes.contains_key(node) || self.unreadable(Kind::CiliumNode, node.as_str()).is_some()
         {
-            return Revision(0);
+            return None;
         }
-        self.absences.get(node).copied().unwrap_or_default().max(self.position(Kind::CiliumNode))
+        self.absences.get(node).copied().max(self.position(Kind::CiliumNode))
     }
 
     /// Whether the Node of a claim exists, at some time after the claim got to where it is; `None` when that has to be
@@ -248,9 +259,8 @@ impl World {
     pub fn presence(&self, claim: &Claim) -> Option<Presence> {
         match self.presences.get(&claim.node) {
             Some((as_of, presence)) if *as_of >= claim.revision => Some(presence.clone()),
-            Some(_) | None => {
-                (claim.revision <= self.nodes_listed_after).then(|| self.presence_as_watched(&claim.node))
-            }
+            Some(_) | None => (Some(claim.revision) <= self.nodes_listed_after)
+                .then(|| self.presence_as_watched(&claim.node)),
         }
     }
 
@@ -264,7 +274,8 @@ impl World {
 
     /// The claims of a node that vanished improperly.
     pub fn lost_claims_of(&self, node: &NodeName) -> impl Iterator<Item = &LostClaim> {
-        self.lost_claims.iter().filter(move |((of, _), _)| of == node).map(|(_, vanished)| vanished)
+        let is_of_node = move |holder: &LostHolder| matches!(holder, LostHolder::Node(of) if of == node);
+        self.lost_claims.iter().filter(move |((holder, _), _)| is_of_node(holder)).map(|(_, lost)| lost)
     }
 
     /// What is remembered of the carrier before the present one, where this process saw it.
@@ -304,19 +315,21 @@ impl World {
     }
 
     /// The version in which an object is known.
-    fn known_revision(&self, kind: Kind, name: &str) -> Option<Revision> {
+    fn known_revision(&self, kind: Kind, name: &str) -> Option<AnyRevision> {
         match kind {
-            Kind::Node => self.nodes.get(&NodeName::from(name)).map(|known| known.revision),
-            Kind::CiliumNode => self.cilium_nodes.get(&NodeName::from(name)).map(|known| known.revision),
-            Kind::Pool => self.pools.get(&PoolName::from(name)).map(|known| known.revision),
-            Kind::Claim => self.claim_named(name).map(|known| known.claim.revision),
+            Kind::Node => self.nodes.get(&NodeName::from(name)).map(|known| known.revision.into()),
+            Kind::CiliumNode => {
+                self.cilium_nodes.get(&NodeName::from(name)).map(|known| known.revision.into())
+            }
+            Kind::Pool => self.pools.get(&PoolName::from(name)).map(|known| known.revision.into()),
+            Kind::Claim => self.claim_named(name).map(|known| known.claim.revision.into()),
         }
     }
 
     /// Whether the last list of a kind may have been taken after `revision`. What it does not show may be gone since;
     /// what is there all the same, the watch tells, which goes on from the list.
     fn may_be_listed(&self, kind: Kind, revision: Revision) -> bool {
-        self.listed.get(&kind).is_some_and(|at_most| revision <= *at_most)
+        self.listed.get(&kind).is_some_and(|at_most| AnyRevision::from(revision) <= *at_most)
     }
 
     /// What is taken, and the free space of every pool.

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use cilium_node_ipam::model::names::{NodeName, Revision};
-use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::observation::{Listing, Object, Observation};
 use cilium_node_ipam::model::request::{Answer, Outcome, Request, Seen, Write};
+use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
@@ -95,7 +97,8 @@ fn quiet_world() -> Result<World> {
         read::<CiliumNodes>(&cilium_node(13, 2))?,
     ] {
         ensure!(!matches!(object, Object::Unreadable(..)), "{object:?}");
-        let (kind, revision) = (object.kind(), Revision(20));
+        let kind = object.kind();
+        let revision = AnyRevision::of(kind, 20);
         let listing = Listing { kind, at_least: revision, at_most: revision, objects: vec![object] };
         gathering.observe(Observation::Listed(listing));
     }

@@ -23,7 +23,7 @@ fn a_lost_node_leaves_by_proof_and_rest() {
     cluster.settle(&Target::Claim(moved.cidr), Seen::Claim(Box::new(moved)));
     // The list of CiliumNodes is from before the move.
     cluster.expect("a", "read whether ciliumnode a exists");
-    cluster.settle(&Target::CiliumNode("a".into()), Seen::Absent(Some(Revision(111))));
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Absent(Revision::of(111)));
     cluster.expect("a", "let 10.0.0.0/28 of node a rest");
     cluster.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @120");
@@ -118,7 +118,7 @@ fn a_node_that_returns_is_served_though_its_resting_claim_is_being_deleted() {
 
 /// What a read of the Node finds, now that its claims are known as of this revision.
 fn found(presence: Presence, as_of: u64) -> Seen {
-    Seen::Node { as_of: Revision(as_of), read_at: Revision(u64::MAX), presence }
+    Seen::Node { as_of: Revision::of(as_of), read_at: Revision::of(u64::MAX), presence }
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn an_answer_about_a_node_that_the_watch_has_overtaken_does_not_stand() {
     cluster.expect("a", "read whether node a exists");
     // It was read just before, and the watch was faster.
     let before = Presence::Is("2".into());
-    let seen = Seen::Node { as_of: Revision(110), read_at: Revision(125), presence: before };
+    let seen = Seen::Node { as_of: Revision::of(110), read_at: Revision::of(125), presence: before };
     cluster.settle(&Target::Node("a".into()), seen);
     cluster.expect("a", "hold 10.0.0.0/28 for node a again");
 }

@@ -45,13 +45,13 @@ fn a_claim_that_vanished_with_its_node_is_free_when_a_later_version_shows_nothin
     // A list does not have it: nobody saw in what state it went.
     cluster.world.observe(Observation::Listed(Listing {
         kind: Kind::Claim,
-        at_least: Revision(120),
-        at_most: Revision(121),
+        at_least: AnyRevision::of(Kind::Claim, 120),
+        at_most: AnyRevision::of(Kind::Claim, 121),
         objects: Vec::new(),
     }));
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     cluster.expect("a", "read whether ciliumnode a exists");
-    let absent = Seen::Absent(Some(Revision(122)));
+    let absent = Seen::Absent(Revision::of(122));
     cluster.settle(&Target::CiliumNode("a".into()), absent);
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
 }
@@ -104,7 +104,7 @@ fn a_claim_that_was_given_back_and_is_made_again_can_be_given_back_again() {
     cluster.expect("a", "free 10.0.0.0/31, which was node a's");
     // Its deletion has no answer, and the read after it does not say in what state it went.
     let key = Target::Claim("10.0.0.0/31".parse().unwrap());
-    cluster.settle(&key, Seen::Absent(Some(Revision(110))));
+    cluster.settle(&key, Seen::Absent(Revision::of(110)));
     let plan = cluster.plan("a");
     let [Request::Write(Write::CreateClaim(again))] = plan.requests() else { panic!("{plan:?}") };
     // It has never stood on another CiliumNode, and that has not changed.

@@ -16,11 +16,11 @@ use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::crd::{CrdChange, CrdFields, FormerCrd, ReleaseMark};
 use crate::model::finding::{Finding, FindingKind};
-use crate::model::names::Revision;
+use crate::model::kind::Kind;
 use crate::model::node::CiliumNode;
-use crate::model::observation::Kind;
 use crate::model::pool::Pool;
 use crate::model::request::{BumpVersion, ProbeStep, Publication, Read, Request, UsageProbe, Write};
+use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -176,7 +176,7 @@ impl Crd {
 
     /// Claims and CiliumNodes share one store, so their revisions compare.
     pub(super) fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
-        known_at >= carrier.revision()
+        carrier.revision().within().is_some_and(|revision| known_at >= revision)
     }
 
     pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
@@ -184,7 +184,7 @@ impl Crd {
         match carrier {
             None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
             Some(_) if is_carried => Absence::NotYet,
-            Some(carrier) if carrier.revision() > claim.revision => Absence::Proven,
+            Some(carrier) if carrier.revision().within() > Some(claim.revision) => Absence::Proven,
             None => Absence::Provable(Read::CiliumNode(claim.node.clone()).into()),
             Some(carrier) => {
                 self.later_version(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
@@ -194,12 +194,13 @@ impl Crd {
 
     /// A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers).
     pub(super) fn later_version(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
-        let is_asked = fields(carrier)?.marks.values().any(|mark| *mark == ReleaseMark::Marked);
+        let cilium_node = cilium_node(carrier)?;
+        let is_asked = cilium_node.crd.marks.values().any(|mark| *mark == ReleaseMark::Marked);
         (!is_asked).then(|| {
             let bump = BumpVersion {
-                node: carrier.name().clone(),
-                uid: carrier.uid().clone(),
-                revision: carrier.revision(),
+                node: cilium_node.name.clone(),
+                uid: cilium_node.uid.clone(),
+                revision: cilium_node.revision,
                 later_than,
             };
             Write::BumpVersion(bump).into()

@@ -68,7 +68,7 @@ pub(super) fn difference(
     Some(Publication {
         node: cilium_node.name.clone(),
         uid: cilium_node.uid.clone(),
-        revision: cilium_node.revision,
+        revision: cilium_node.revision.into(),
         completed: completed.filter(|cidr| !added.contains(cidr)).collect(),
         n_addresses: entries.len(),
         added,
@@ -115,7 +115,7 @@ fn keep_for_infrastructure(
 mod tests {
     use super::*;
     use crate::model::claim::ClaimState;
-    use crate::model::names::Revision;
+    use crate::model::revision::Revision;
 
     fn claim(cidr: &str, created: i64) -> Claim {
         let cidr: Cidr = cidr.parse().unwrap();
@@ -129,7 +129,7 @@ mod tests {
             since: Timestamp::default(),
             created_for: Some("u".into()),
             uid: "cu".into(),
-            revision: Revision(1),
+            revision: Revision::of(1),
             created: Timestamp::from_second(created).unwrap(),
             deleting: false,
             finalizers: Vec::new(),
@@ -140,7 +140,7 @@ mod tests {
         CiliumNode {
             name: "n".into(),
             uid: "u".into(),
-            revision: Revision(7),
+            revision: Revision::of(7),
             deleting: false,
             addresses: Vec::new(),
             crd: CrdFields {

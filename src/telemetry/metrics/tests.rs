@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::model::finding::FindingKind;
-use crate::model::names::Revision;
 use crate::model::observation::{Listing, Object, Observation};
+use crate::model::revision::AnyRevision;
 use crate::publisher::crd::Crd;
 use crate::publisher::{Mode, Publisher};
 use crate::view::snapshot::snapshot;
@@ -66,7 +66,8 @@ pub(crate) fn world() -> crate::world::World {
     ];
     let mut gathering = Gathering::default();
     for (kind, objects) in kinds {
-        let listing = Listing { kind, at_least: Revision(5), at_most: Revision(5), objects };
+        let listing =
+            Listing { kind, at_least: AnyRevision::of(kind, 5), at_most: AnyRevision::of(kind, 5), objects };
         gathering.observe(Observation::Listed(listing));
     }
     gathering.set_mode(Mode::Active(Publisher::Crd(Crd {

@@ -2,7 +2,8 @@
 
 use super::{BlockState, NodeIPBlock, NodeIPBlockSpec};
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
-use crate::model::names::{Revision, Uid};
+use crate::model::names::Uid;
+use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::wire::{FieldError, InvalidObject, rules};

@@ -7,9 +7,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{NodeIPPool, NodeIPPoolSpec, NodeIPPoolStatus, Pools, reserved, status};
+use crate::model::kind::Kind;
 use crate::model::names::{PoolName, Uid};
-use crate::model::observation::{InvalidPool, Kind, Object, PoolObject};
+use crate::model::observation::{InvalidPool, Object, PoolObject};
 use crate::model::pool::{Pool, Reservation};
+use crate::model::revision::{Custom, Revision};
 use crate::wire::watched::{Meta, Wire};
 use crate::wire::{GROUP, VERSION};
 
@@ -28,9 +30,10 @@ impl Wire for Pools {
     const GROUP: &'static str = GROUP;
     const VERSION: &'static str = VERSION;
     const PLURAL: &'static str = "nodeippools";
+    type Store = Custom;
 
-    fn read(json: &str, meta: &Meta) -> Result<Object, String> {
-        read(json, meta).map(Object::Pool).map_err(|error| error.to_string())
+    fn read(json: &str, meta: &Meta, revision: Revision<Custom>) -> Result<Object, String> {
+        read(json, meta, revision).map(Object::Pool).map_err(|error| error.to_string())
     }
 }
 
@@ -38,7 +41,7 @@ impl Wire for Pools {
 ///
 /// A declaration that can't be read is a value too. A status that can't be read counts as none: it is ours, and is
 /// written anew.
-fn read(json: &str, meta: &Meta) -> serde_json::Result<PoolObject> {
+fn read(json: &str, meta: &Meta, revision: Revision) -> serde_json::Result<PoolObject> {
     let Parts { metadata, spec, status } = serde_json::from_str(json)?;
     let status = serde_json::from_value::<NodeIPPoolStatus>(status).unwrap_or_default();
     let (name, uid): (PoolName, Uid) = (meta.name.as_str().into(), meta.uid.as_str().into());
@@ -56,7 +59,7 @@ fn read(json: &str, meta: &Meta) -> serde_json::Result<PoolObject> {
     Ok(PoolObject {
         name,
         uid,
-        revision: meta.revision(),
+        revision,
         generation,
         deleting: meta.is_deleting(),
         finalizers,
@@ -125,7 +128,7 @@ mod tests {
         // What no pool may have would keep all others from serving.
         for range in ["0.0.0.0/0", "0.0.0.0/1", "127.0.0.0/24", "::/0", "::ffff:0.0.0.0/96", "fc00::/6"] {
             let object = read::<Pools>(&format!(
-                r#"{{"metadata":{{"name":"p"}},"spec":{{"ipv4":{{"cidrs":[{{"cidr":"{range}"}},"10.1.0.0/24"]}}}}}}"#
+                r#"{{"metadata":{{"name":"p","resourceVersion":"7"}},"spec":{{"ipv4":{{"cidrs":[{{"cidr":"{range}"}},"10.1.0.0/24"]}}}}}}"#
             ));
             let Object::Pool(PoolObject { pool: Err(invalid), .. }) = object else { panic!("{object:?}") };
             assert_eq!(format!("{:?}", invalid.reserved.cidrs), "{10.1.0.0/24}", "{range}");

@@ -261,7 +261,7 @@ fn by_family(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::names::Revision;
+    use crate::model::revision::Revision;
 
     /// What the server makes of a merge patch (RFC 7396).
     fn merge(object: &mut Value, patch: &Value) {
@@ -303,7 +303,7 @@ mod tests {
                 let write = PoolStatusWrite {
                     pool: "p".into(),
                     uid: "u".into(),
-                    revision: Revision(7),
+                    revision: Revision::of(7),
                     status: status.clone(),
                     transitions: BTreeMap::new(),
                 };

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use cilium_node_ipam::model::crd::{CrdFields, ReleaseMark};
-use cilium_node_ipam::model::names::{NodeName, Revision};
+use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::model::observation::Object;
+use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::net::addresses::AddressSet;
 
 use super::store::Store;
@@ -93,7 +94,7 @@ pub(super) fn cilium_node(name: &str, uid: &str, addresses: Vec<IpAddr>) -> Cili
     CiliumNode {
         name: name.into(),
         uid: uid.into(),
-        revision: Revision(0),
+        revision: Revision::of(1),
         deleting: false,
         addresses,
         crd: CrdFields::default(),

@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cilium_node_ipam::model::claim::block_name;
-use cilium_node_ipam::model::names::{NodeName, PoolName, Revision};
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::{NodeName, PoolName};
 use cilium_node_ipam::model::node::{CiliumNode, Node, NodeAddress};
-use cilium_node_ipam::model::observation::{Kind, Object, PoolObject};
+use cilium_node_ipam::model::observation::{Object, PoolObject};
 use cilium_node_ipam::model::request::{Request, Write};
+use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::crd::Crd;
@@ -395,7 +397,7 @@ impl Cluster {
         self.store.put(Object::Node(Node {
             name,
             uid,
-            revision: Revision(0),
+            revision: Revision::of(1),
             deleting: false,
             labels,
             addresses,

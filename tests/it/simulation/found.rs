@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use cilium_node_ipam::ledger::Occupant;
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
-use cilium_node_ipam::model::names::{NodeName, PoolName, Revision};
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::{NodeName, PoolName};
 use cilium_node_ipam::model::node::Node;
-use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
+use cilium_node_ipam::model::observation::{Listing, Object, Observation};
 use cilium_node_ipam::model::plan::PoolPlan;
 use cilium_node_ipam::model::plan::{Verdict, Wait};
 use cilium_node_ipam::model::request::{
     Answer, BumpVersion, ClaimChange, ClaimUpdate, Outcome, Read, Request, Seen, Target, Write,
 };
+use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
@@ -32,7 +34,7 @@ fn empty_world() -> World {
     let settings = Crd { families: [Family::V4].into(), infrastructure: Vec::new() };
     gathering.set_mode(Mode::Active(Publisher::Crd(settings)));
     for kind in Kind::ALL {
-        let (at_least, at_most) = (Revision(0), Revision(0));
+        let (at_least, at_most) = (AnyRevision::of(kind, 1), AnyRevision::of(kind, 1));
         gathering.observe(Observation::Listed(Listing { kind, at_least, at_most, objects: Vec::new() }));
     }
     gathering.complete().expect("every kind was listed")
@@ -50,7 +52,7 @@ fn node(revision: u64) -> Object {
     Object::Node(Node {
         name: "n".into(),
         uid: "node".into(),
-        revision: Revision(revision),
+        revision: Revision::of(revision),
         deleting: false,
         labels: [].into(),
         addresses: Vec::new(),
@@ -68,7 +70,7 @@ fn claim(uid: &str, revision: u64, state: ClaimState) -> Claim {
         since: Timestamp::UNIX_EPOCH,
         created_for: Some("cilium-node".into()),
         uid: uid.into(),
-        revision: Revision(revision),
+        revision: Revision::of(revision),
         created: Timestamp::UNIX_EPOCH,
         deleting: false,
         finalizers: Vec::new(),
@@ -81,10 +83,14 @@ fn what_a_claim_covers_does_not_stand_beside_it_while_the_ciliumnode_is_away() {
     let mut world = empty_world();
     shows(&mut world, node(1));
     let mut standing = cilium_node("n", "cilium-node", Vec::new());
-    standing.revision = Revision(3);
+    standing.revision = Revision::of(3);
     standing.crd.pod_cidrs.push(block());
     shows(&mut world, Object::CiliumNode(standing));
-    let gone = Observation::Deleted { kind: Kind::CiliumNode, name: "n".to_owned(), revision: Revision(4) };
+    let gone = Observation::Deleted {
+        kind: Kind::CiliumNode,
+        name: "n".to_owned(),
+        revision: AnyRevision::of(Kind::CiliumNode, 4),
+    };
     world.observe(gone);
     assert_eq!(world.ledger().occupants(block()), [Occupant::Carried("n".into())]);
 
@@ -108,7 +114,7 @@ fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_does_not_stand_goes() {
         shows(&mut world, Object::Claim(of(part, 2)));
         shows(&mut world, Object::Claim(of(whole, 3)));
         let mut seen = cilium_node("n", "cilium-node", Vec::new());
-        seen.revision = Revision(4);
+        seen.revision = Revision::of(4);
         seen.crd.pod_cidrs.push(standing);
         seen.crd.pool.insert_cidr(standing);
         seen.crd.used = Some(AddressSet::new());
@@ -120,7 +126,7 @@ fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_does_not_stand_goes() {
         shows(&mut world, Object::Claim(released));
         assert_eq!(moves(&world), ["make a later version of ciliumnode n"]);
 
-        seen.revision = Revision(6);
+        seen.revision = Revision::of(6);
         shows(&mut world, Object::CiliumNode(seen));
         assert_eq!(moves(&world), [format!("free {going}, which was node n's")]);
     }
@@ -160,11 +166,15 @@ fn a_claim_that_vanished_last_of_all_is_settled_by_one_read() {
     let mut world = empty_world();
     shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Held)));
     let name = block_name(block());
-    world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
+    world.observe(Observation::Deleted {
+        kind: Kind::Claim,
+        name,
+        revision: AnyRevision::of(Kind::Claim, 3),
+    });
     assert_eq!(moves(&world), ["read whether ciliumnode n exists"]);
 
     let request = Read::CiliumNode("n".into()).into();
-    world.finish(done(request, Seen::Absent(Some(Revision(3)))), NOW);
+    world.finish(done(request, Seen::Absent(Revision::of(3))), NOW);
 
     assert!(moves(&world).is_empty());
     assert!(!world.ledger().is_taken(block()));
@@ -182,7 +192,7 @@ fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
     let mut world = empty_world();
     let mut pool =
         Shape::whole().made(&"over".into(), "pool".into(), Timestamp::UNIX_EPOCH, [Family::V4].into_iter());
-    pool.revision = Revision(1);
+    pool.revision = Revision::of(1);
     shows(&mut world, Object::Pool(pool));
     shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Cooling(Reason::Reclaimed))));
     world.begin_status(&"over".into(), &PoolPlan::Unchanged, NOW);
@@ -190,7 +200,11 @@ fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
     assert_eq!(world.next_pool(), None);
 
     let name = block_name(block());
-    world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
+    world.observe(Observation::Deleted {
+        kind: Kind::Claim,
+        name,
+        revision: AnyRevision::of(Kind::Claim, 3),
+    });
 
     assert_eq!(world.next_pool().map(PoolName::as_str), Some("over"));
 }
@@ -201,7 +215,7 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
     let mut world = empty_world();
     let mut pool =
         Shape::whole().made(&"p".into(), "pool".into(), Timestamp::UNIX_EPOCH, [Family::V4].into_iter());
-    pool.revision = Revision(1);
+    pool.revision = Revision::of(1);
     pool.finalizers.clear();
     shows(&mut world, Object::Pool(pool));
     let mut now = NOW;
@@ -225,14 +239,14 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
 
     // Whoever makes it again is not to blame, and an answer that comes late leaves nothing behind.
     let name = "p".to_owned();
-    world.observe(Observation::Deleted { kind: Kind::Pool, name, revision: Revision(9) });
+    world.observe(Observation::Deleted { kind: Kind::Pool, name, revision: AnyRevision::of(Kind::Pool, 9) });
     world.finish(Outcome { request: request_of(&due), answer: refused(None), seen: Seen::Nothing }, now);
     assert_eq!(world.check(), Vec::<String>::new());
 }
 
 /// Two revisions between which the watch of `kind` listed nothing.
 fn lists_nothing(world: &mut World, kind: Kind, at_least: u64, at_most: u64) {
-    let (at_least, at_most) = (Revision(at_least), Revision(at_most));
+    let (at_least, at_most) = (AnyRevision::of(kind, at_least), AnyRevision::of(kind, at_most));
     world.observe(Observation::Listed(Listing { kind, at_least, at_most, objects: Vec::new() }));
 }
 
@@ -241,7 +255,7 @@ fn lists_nothing(world: &mut World, kind: Kind, at_least: u64, at_most: u64) {
 fn a_list_that_is_older_than_what_was_known_before_it_tells_of_a_restored_store() {
     let lists = |world: &mut World, at_least: u64, shown: u64| {
         let objects = vec![Object::Claim(claim("claim", shown, ClaimState::Cooling(Reason::Reclaimed)))];
-        let (kind, at_least) = (Kind::Claim, Revision(at_least));
+        let (kind, at_least) = (Kind::Claim, AnyRevision::of(Kind::Claim, at_least));
         world.observe(Observation::Listed(Listing { kind, at_least, at_most: at_least, objects }));
     };
     let mut world = empty_world();
@@ -255,11 +269,15 @@ fn a_list_that_is_older_than_what_was_known_before_it_tells_of_a_restored_store(
     let mut restored = world.clone();
     lists(&mut restored, 1000, 100);
     let found = restored.contradiction().expect("an older version");
-    assert_eq!((found.shown, found.known), (Revision(100), Revision(500)), "{found}");
+    assert_eq!(
+        (found.shown, found.known),
+        (AnyRevision::of(Kind::Claim, 100), AnyRevision::of(Kind::Claim, 500)),
+        "{found}"
+    );
 
     // A read of the claims of one node tells the same.
     let claims = vec![claim("claim", 100, ClaimState::Cooling(Reason::Reclaimed))];
-    let seen = Seen::ClaimsOf { revision: Revision(1000), claims };
+    let seen = Seen::ClaimsOf { revision: Revision::of(1000), claims };
     world.finish(done(Read::ClaimsOf("n".into()).into(), seen), NOW);
     assert_eq!(world.contradiction(), restored.contradiction());
 }
@@ -271,12 +289,12 @@ fn a_late_answer_does_not_bring_a_ciliumnode_back_that_a_list_has_not() {
     lists_nothing(&mut world, Kind::CiliumNode, 2, 10);
 
     let mut patched = cilium_node("n", "cilium-node", Vec::new());
-    patched.revision = Revision(5);
+    patched.revision = Revision::of(5);
     let bump = BumpVersion {
         node: "n".into(),
         uid: "cilium-node".into(),
-        revision: Revision(4),
-        later_than: Revision(4),
+        revision: Revision::of(4),
+        later_than: Revision::of(4),
     };
     let seen = Seen::CiliumNode(Box::new(patched.clone()));
     world.finish(done(Write::BumpVersion(bump).into(), seen), NOW);
@@ -306,7 +324,7 @@ fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
     let mut world = empty_world();
     let mut pool =
         Shape::whole().made(&"p".into(), "pool".into(), Timestamp::UNIX_EPOCH, [Family::V4].into_iter());
-    pool.revision = Revision(1);
+    pool.revision = Revision::of(1);
     shows(&mut world, Object::Pool(pool));
     let Object::Node(asking) = node(2) else { unreachable!("it is a Node") };
     shows(&mut world, Object::Node(Node { name: "asking".into(), ..asking }));
@@ -332,7 +350,11 @@ fn the_answer_to_a_deletion_does_not_take_the_next_claim_away() {
     let mut world = empty_world();
     shows(&mut world, Object::Claim(claim("first", 2, ClaimState::Cooling(Reason::Reclaimed))));
     let name = block_name(block());
-    world.observe(Observation::Deleted { kind: Kind::Claim, name, revision: Revision(3) });
+    world.observe(Observation::Deleted {
+        kind: Kind::Claim,
+        name,
+        revision: AnyRevision::of(Kind::Claim, 3),
+    });
     shows(&mut world, Object::Claim(claim("second", 4, ClaimState::Held)));
 
     let request = update(&claim("first", 2, ClaimState::Cooling(Reason::Reclaimed)), ClaimChange::Delete);

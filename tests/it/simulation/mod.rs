@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cilium_node_ipam::model::observation::Kind;
+use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::net::cidr::Family;
 use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cilium_node_ipam::model::names::{PoolName, Revision, Uid};
+use cilium_node_ipam::model::names::{PoolName, Uid};
 use cilium_node_ipam::model::observation::PoolObject;
 use cilium_node_ipam::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode,
 };
+use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::model::status::PoolStatus;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
@@ -133,7 +134,7 @@ impl Shape {
         PoolObject {
             name: name.clone(),
             uid,
-            revision: Revision(0),
+            revision: Revision::of(1),
             pool: Ok(pool),
             deleting: false,
             finalizers: Vec::new(),

@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cilium_node_ipam::model::names::{NodeName, Revision};
-use cilium_node_ipam::model::observation::{Kind, Listing, Object, Observation};
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::observation::{Listing, Object, Observation};
 use cilium_node_ipam::model::plan::{PoolPlan, Verdict};
 use cilium_node_ipam::model::request::{
     Answer, ClaimChange, Outcome, Presence, Read, Request, Seen, Target, Write,
 };
+use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
 use cilium_node_ipam::publisher::crd::Crd;
@@ -90,7 +92,7 @@ impl Replica {
             skew,
             patched: BTreeMap::new(),
         };
-        replica.restart(Duration::ZERO, Revision(0));
+        replica.restart(Duration::ZERO, Revision::of(1));
         replica
     }
 
@@ -157,6 +159,8 @@ impl Replica {
                 }
                 let at_most = store.revision();
                 let told = format!("is told of {} {} as of {at}", objects.len(), kind.as_str());
+                let (at_least, at_most) =
+                    (AnyRevision::of(kind, at_least.number()), AnyRevision::of(kind, at_most.number()));
                 self.observe(Observation::Listed(Listing { kind, at_least, at_most, objects }));
                 Some(told)
             }
@@ -367,13 +371,13 @@ pub(super) fn arrive(write: &Write, store: &mut Store) {
 
 /// The consistent read that tells what became of a write.
 fn settle(request: &Request, store: &Store) -> Seen {
-    let absent = Seen::Absent(Some(store.revision()));
+    let absent = Seen::Absent(store.revision());
     if let Request::Read(Read::Node(node, as_of)) = request {
         let presence = match store.object(Kind::Node, node.as_str()) {
             Some(Object::Node(found)) => Presence::Is(found.uid.clone()),
             _ => Presence::Gone,
         };
-        return Seen::Node { as_of: *as_of, read_at: store.revision(), presence };
+        return Seen::Node { as_of: *as_of, read_at: Revision::of(store.revision().number()), presence };
     }
     match request.target() {
         Target::Claim(cidr) => store.claim(cidr).map_or(absent, |claim| Seen::Claim(Box::new(claim.clone()))),

@@ -1,6 +1,6 @@
 //! Scripts: what happens in a cluster, drawn by weight.
 
-use cilium_node_ipam::model::observation::Kind;
+use cilium_node_ipam::model::kind::Kind;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 

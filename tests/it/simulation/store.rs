@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 use cilium_node_ipam::model::carrier::CarrierChange;
 use cilium_node_ipam::model::claim::{Claim, ClaimState, block_name};
 use cilium_node_ipam::model::crd::CrdChange;
-use cilium_node_ipam::model::names::{NodeName, PoolName, Revision, Uid};
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::{NodeName, PoolName, Uid};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
-use cilium_node_ipam::model::observation::{Kind, Object, Observation, PoolObject};
+use cilium_node_ipam::model::observation::{Object, Observation, PoolObject};
 use cilium_node_ipam::model::request::{
     BumpVersion, ClaimChange, ClaimUpdate, NewClaim, PoolFinalizersWrite, PoolStatusWrite, Publication,
     UsageProbe,
 };
+use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::Cidr;
 
@@ -47,11 +49,12 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new(wall: Timestamp, defect: Option<Defect>) -> Self {
-        Self { wall, defect, ..Self::default() }
+        // A store has a revision before there is anything of ours in it.
+        Self { wall, defect, revision: 1, ..Self::default() }
     }
 
     pub(super) fn revision(&self) -> Revision {
-        Revision(self.revision)
+        Revision::of(self.revision)
     }
 
     /// A uid that nothing had before.
@@ -87,13 +90,15 @@ impl Store {
     /// Stores an object, with its new revision in it.
     pub(super) fn put(&mut self, mut object: Object) -> Revision {
         self.revision += 1;
-        let revision = Revision(self.revision);
+        let revision = self.revision();
         match &mut object {
-            Object::Node(node) => node.revision = revision,
+            Object::Node(node) => node.revision = Revision::of(self.revision),
             Object::CiliumNode(cilium_node) => cilium_node.revision = revision,
             Object::Pool(pool) => pool.revision = revision,
             Object::Claim(claim) => claim.revision = revision,
-            Object::Unreadable(_, unreadable) => unreadable.revision = revision,
+            Object::Unreadable(kind, unreadable) => {
+                unreadable.revision = Some(AnyRevision::of(*kind, self.revision));
+            }
         }
         let kind = object.kind();
         self.objects.insert((kind, object.name()), object.clone());
@@ -107,8 +112,12 @@ impl Store {
             return false;
         }
         self.revision += 1;
-        let revision = Revision(self.revision);
-        let gone = Observation::Deleted { kind, name: name.to_owned(), revision };
+        let revision = self.revision();
+        let gone = Observation::Deleted {
+            kind,
+            name: name.to_owned(),
+            revision: AnyRevision::of(kind, self.revision),
+        };
         self.history.entry(kind).or_default().push((revision, gone));
         true
     }
@@ -177,7 +186,7 @@ impl Store {
             since: new.since,
             created_for: new.created_for.clone(),
             uid: self.new_uid(),
-            revision: Revision(0),
+            revision: Revision::of(1),
             created: in_seconds(self.wall),
             deleting: false,
             finalizers: vec![Claim::FINALIZER.to_owned()],
@@ -275,10 +284,10 @@ impl Store {
         &self,
         node: &NodeName,
         uid: &Uid,
-        revision: Revision,
+        revision: AnyRevision,
     ) -> Result<&CiliumNode, Conflict> {
         let found = self.cilium_node(node).ok_or_else(|| Conflict("it does not exist".to_owned()))?;
-        let is_carried = found.uid == *uid && found.revision == revision;
+        let is_carried = found.uid == *uid && AnyRevision::from(found.revision) == revision;
         if !is_carried && self.defect != Some(Defect::VersionsAreIgnored) {
             return Err(Conflict("it is another version".to_owned()));
         }
@@ -287,7 +296,7 @@ impl Store {
 
     /// Makes a later version of a CiliumNode.
     pub(super) fn bump_version(&mut self, bump: &BumpVersion) -> Result<CiliumNode, Conflict> {
-        let mut touched = self.carried_cilium_node(&bump.node, &bump.uid, bump.revision)?.clone();
+        let mut touched = self.carried_cilium_node(&bump.node, &bump.uid, bump.revision.into())?.clone();
         // The annotation names a revision that no version before could name.
         touched.revision = self.put(Object::CiliumNode(touched.clone()));
         Ok(touched)

@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
-use cilium_node_ipam::model::names::{NodeName, Revision};
-use cilium_node_ipam::model::observation::{Kind, Listing, Observation};
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::observation::{Listing, Observation};
 use cilium_node_ipam::model::request::{Request, Write};
+use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::plan;
 use cilium_node_ipam::publisher::crd::Crd;
@@ -144,6 +146,7 @@ impl Cluster {
         gathering.set_mode(running.mode().clone());
         for kind in Kind::ALL {
             let objects = self.store.list(kind);
+            let at = AnyRevision::of(kind, at.number());
             gathering.observe(Observation::Listed(Listing { kind, at_least: at, at_most: at, objects }));
         }
         let rebuilt = gathering.complete().map_err(|_| "every kind was listed".to_owned())?;
@@ -164,11 +167,10 @@ impl Cluster {
         let mut gathering = Gathering::default();
         gathering.set_mode(Mode::Active(Publisher::Crd(settings)));
         for kind in Kind::ALL {
-            let nothing = Revision(0);
             gathering.observe(Observation::Listed(Listing {
                 kind,
-                at_least: nothing,
-                at_most: nothing,
+                at_least: AnyRevision::of(kind, 1),
+                at_most: AnyRevision::of(kind, 1),
                 objects: Vec::new(),
             }));
         }
