@@ -1,13 +1,15 @@
-//! A test: `docs/operations.md` says what the program says. Names and defaults are compared in both directions, so
-//! neither can go stale (trap 25: documents and code that disagree on defaults).
+//! A test: `docs/operations.md`, and the table of states in `docs/invariants.md`, say what the program says. Names,
+//! defaults and moves are compared in both directions, so that the documents and the code can't disagree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::CommandFactory as _;
 
 use crate::cli::Command;
+use crate::model::claim::Reason;
 use crate::model::finding::FindingKind;
 use crate::model::status::ConditionReason;
+use crate::model::transitions::{Move, State};
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::tests::{Described, described};
 use crate::view::block_event::{Cause, Step};
@@ -131,5 +133,72 @@ fn every_metric_has_an_entry_with_its_type_labels_and_values() {
     }
     for value in &described["cilium_node_ipam_writes_total"].labels["kind"] {
         assert!(rows["cilium_node_ipam_writes_total"][3].contains(&format!("`{value}`")), "{value}");
+    }
+}
+
+/// The moves between two states, whatever their reasons: the reasons with which they leave the first, and those with
+/// which they come to the second.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Reasons {
+    before: BTreeSet<String>,
+    after: BTreeSet<String>,
+}
+
+type Moves = BTreeMap<(String, String), Reasons>;
+
+/// What stands between backticks.
+fn code(text: &str) -> impl Iterator<Item = String> + '_ {
+    text.split('`').skip(1).step_by(2).map(str::to_owned)
+}
+
+/// The moves of the table `| state | on the CiliumNode | goes to | when |` in `docs/invariants.md`. Each goes to states
+/// in backticks, perhaps with `/` and a reason, or is a deletion; reasons of the state before are named in the last cell.
+fn documented_moves() -> Moves {
+    let is_reason = |name: &String| {
+        [Reason::Reclaimed, Reason::NodeGone, Reason::Unused].iter().any(|reason| reason.as_str() == name)
+    };
+    let text = include_str!("../docs/invariants.md");
+    let table =
+        text.lines().skip_while(|line| !line.starts_with("| state | on the CiliumNode | goes to | when"));
+    let (mut from, mut moves) = (String::new(), Moves::new());
+    for row in table.skip(2).map_while(|line| line.strip_prefix('|')) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [state, _, goes_to, when, ""] = cells[..] else { panic!("not four cells: {row}") };
+        if let Some(state) = code(state).next() {
+            from = state;
+        }
+        for target in goes_to.split(", ") {
+            let mut names = code(target);
+            let to = names.next().unwrap_or_else(|| target.to_owned());
+            let reasons = moves.entry((from.clone(), to)).or_default();
+            reasons.after.extend(names.filter(is_reason));
+            reasons.before.extend(code(when).filter(is_reason));
+        }
+    }
+    moves
+}
+
+/// A move without a reason in the document is made whatever the reason.
+#[test]
+fn the_table_of_states_is_that_of_the_program() {
+    let mut made = Moves::new();
+    for from in State::ALL {
+        for target in from.moves() {
+            let (to, after) = match target {
+                Move::To(to) => (to.name(), to.reason()),
+                Move::Delete => ("deleted", None),
+            };
+            let reasons = made.entry((from.name().to_owned(), to.to_owned())).or_default();
+            reasons.before.extend(from.reason().map(|reason| reason.to_string()));
+            // One that is kept is no news.
+            reasons.after.extend(after.filter(|_| from.reason().is_none()).map(|reason| reason.to_string()));
+        }
+    }
+    let documented = documented_moves();
+    let names = |moves: &Moves| moves.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&documented), names(&made), "left: the document, right: the program");
+    for (key, Reasons { before, after }) in &documented {
+        assert!(before.is_empty() || *before == made[key].before, "{key:?} from {before:?}: {:?}", made[key]);
+        assert!(after.is_empty() || *after == made[key].after, "{key:?} with {after:?}: {:?}", made[key]);
     }
 }

@@ -19,5 +19,6 @@ pub mod revision;
 mod stable;
 pub mod status;
 pub mod time;
+pub mod transitions;
 
 pub(crate) use stable::stable_names;

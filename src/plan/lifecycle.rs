@@ -1,15 +1,7 @@
 //! The states of a node's claims: when one moves, and the proof that it needs first.
 //!
-//! | from | to | when |
-//! |---|---|---|
-//! | Held | Held | the Node came back under a new uid |
-//! | Held | Releasing (NodeGone) | Node and CiliumNode are gone |
-//! | Held | Releasing (Unused) | it can't be in use, and gives way to an overlap or to other nodes that wait |
-//! | Releasing | Held | the node returned, or it was found to stand after all |
-//! | Releasing | Cooling | a version of the CiliumNode later than the move shows it absent, or there is no CiliumNode |
-//! | Releasing (Unused) | gone | the same proof |
-//! | Cooling | Held | the node returned |
-//! | Cooling | gone | it has rested |
+//! Which moves there are is said by [`crate::model::transitions`], and when each is made by `docs/invariants.md`, The
+//! states of a claim.
 //!
 //! A replica with a stale view may begin any of these; each carries uid and version of the claim, so only the first
 //! one wins, and the proof of absence is always later than the move (safety rule 3). From the move on nobody publishes

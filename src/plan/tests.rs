@@ -26,6 +26,7 @@ use crate::model::request::{Answer, Outcome, Presence, Request, Seen, Target, Wr
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::status::PoolStatus;
 use crate::model::time::{Now, Timestamp};
+use crate::model::transitions::State;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::crd::{Crd, PROBE_ADDRESS};
@@ -111,7 +112,20 @@ impl Cluster {
     fn plan(&self, name: &str) -> NodePlan {
         let policy =
             Policy { min_write_interval: Duration::from_secs(2), cilium_nodes: CiliumNodeOrigin::Agent };
-        node(&self.world, &NodeName::from(name), policy, self.now)
+        let plan = node(&self.world, &NodeName::from(name), policy, self.now);
+        self.check_moves(&plan);
+        plan
+    }
+
+    /// Every move of a claim is one of the table of states.
+    fn check_moves(&self, plan: &NodePlan) {
+        for request in plan.requests() {
+            let Request::Write(Write::UpdateClaim(update)) = request else { continue };
+            let known = self.world.claim(update.cidr).expect("only claims that are known are moved");
+            let from = State::from(&known.claim.state);
+            let to = from.after(&update.change).unwrap_or_else(|| panic!("{request} from {from}"));
+            assert!(from.moves().contains(&to), "{from} to {to:?}");
+        }
     }
 
     /// The nodes that are decided for, until nobody is due; what is decided counts as under way.

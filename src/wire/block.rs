@@ -7,6 +7,8 @@
 #![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
 #![allow(clippy::duplicated_attributes, reason = "one printcolumn has the type of another")]
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{CustomResource, KubeSchema};
@@ -21,6 +23,7 @@ use crate::model::kind::Kind;
 use crate::model::observation::Object;
 use crate::model::request::{ClaimChange, ClaimUpdate, NewClaim};
 use crate::model::revision::{Custom, Revision};
+use crate::model::transitions::State;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -43,26 +46,27 @@ impl Wire for Claims {
     }
 }
 
-/// States and reasons as one key, and what may follow each.
-const TRANSITIONS: &str = "{\
-    'Held': ['Held', 'Draining', 'Releasing/NodeGone', 'Releasing/Unused'], \
-    'Draining': ['Draining', 'Held', 'Releasing/Reclaimed', 'Releasing/NodeGone'], \
-    'Releasing/Reclaimed': ['Releasing/Reclaimed', 'Cooling/Reclaimed', 'Held'], \
-    'Releasing/NodeGone': ['Releasing/NodeGone', 'Cooling/NodeGone', 'Held'], \
-    'Releasing/Unused': ['Releasing/Unused', 'Cooling/Unused', 'Held'], \
-    'Cooling/Reclaimed': ['Cooling/Reclaimed', 'Held'], \
-    'Cooling/NodeGone': ['Cooling/NodeGone', 'Held'], \
-    'Cooling/Unused': ['Cooling/Unused', 'Held']}";
+/// The table of states as CEL: each state with its reason as one key, and the states that may follow it.
+static TRANSITIONS: LazyLock<String> = LazyLock::new(|| {
+    let rows: Vec<String> = State::ALL
+        .iter()
+        .map(|from| {
+            let next: Vec<String> = from.may_follow().iter().map(|to| format!("'{to}'")).collect();
+            format!("'{from}': [{}]", next.join(", "))
+        })
+        .collect();
+    format!("{{{}}}", rows.join(", "))
+});
 
-/// The rule of [`TRANSITIONS`]. A missing reason is another rule's business and is looked up as the bare state.
+/// The rule of [`TRANSITIONS`]. A missing reason breaks another rule and is looked up as the bare state.
 fn transition_rule() -> String {
     let key = |object: &str| {
         format!(
             "({object}.state in ['Releasing', 'Cooling'] && has({object}.reason) ? {object}.state + '/' + {object}.reason : {object}.state)"
         )
     };
-    let (old, new) = (key("oldSelf"), key("self"));
-    format!("!({old} in {TRANSITIONS}) || {new} in {TRANSITIONS}[{old}]")
+    let (old, new, table) = (key("oldSelf"), key("self"), &*TRANSITIONS);
+    format!("!({old} in {table}) || {new} in {table}[{old}]")
 }
 
 /// The rule that ties the name to the CIDR.
@@ -375,6 +379,8 @@ fn withheld_text(cidr: Cidr, withheld: &AddressSet) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use super::*;
     use crate::wire::watched::tests::read;
 
@@ -391,6 +397,28 @@ mod tests {
         let Object::Unreadable(Kind::Claim, unreadable) = object else { panic!("{object:?}") };
         assert_eq!(format!("{:?}", unreadable.addresses), "{fd00::/64}");
         assert!(unreadable.reason.contains("at most 1024 addresses"), "{}", unreadable.reason);
+    }
+
+    /// The sentence is for people and can't be generated in good English, so its states are compared.
+    #[test]
+    fn the_sentence_about_transitions_names_the_moves_of_the_table() {
+        let names = |text: &str| -> BTreeSet<&str> {
+            let words = text.split(|letter: char| !letter.is_alphanumeric());
+            let known: BTreeSet<&str> = State::ALL.iter().map(|state| state.name()).collect();
+            words.filter_map(|word| known.get(word).copied()).collect()
+        };
+        let (_, clauses) = rules::TRANSITION.split_once(": ").unwrap();
+        let mut said: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for clause in clauses.split("; ") {
+            let (from, to) = clause.split_once(" to ").unwrap();
+            said.insert(names(from).pop_first().unwrap(), names(to));
+        }
+        let mut table: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for from in State::ALL {
+            let next = from.may_follow().iter().filter(|to| **to != from).map(|to| to.name());
+            table.entry(from.name()).or_default().extend(next);
+        }
+        assert_eq!(said, table);
     }
 
     #[test]
