@@ -1,25 +1,32 @@
-//! Names that people and their alerts rely on: an enum whose variants are the names, and the list of all of them.
+//! Names that people and their alerts rely on: an enum, the name of each variant, and the list of all of them.
 //!
 //! A name that is published once is kept. `docs/operations.md` has an entry for each; a test compares.
 
-/// Makes an enum whose stable names are its variants'.
+/// Makes an enum with a stable name for each variant: its own, or the text behind `=>`.
+///
+/// A macro of ours and not `strum` 0.28, whose `VariantArray` and `IntoStaticStr` would do the same: that is two more
+/// crates for these thirty lines.
 macro_rules! stable_names {
-    ($(#[$meta:meta])* pub enum $name:ident { $($(#[$doc:meta])* $variant:ident,)+ }) => {
+    (@name $variant:ident) => { stringify!($variant) };
+    (@name $variant:ident $name:literal) => { $name };
+    (
+        $(#[$meta:meta])* $vis:vis enum $enum:ident { $($(#[$doc:meta])* $variant:ident $(=> $name:literal)?,)+ }
+    ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-        pub enum $name {
+        $vis enum $enum {
             $($(#[$doc])* $variant,)+
         }
 
-        impl $name {
+        impl $enum {
             /// Every one of them.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+            $vis const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
 
             /// The stable name.
             #[must_use]
-            pub const fn as_str(self) -> &'static str {
+            $vis const fn as_str(self) -> &'static str {
                 match self {
-                    $(Self::$variant => stringify!($variant),)+
+                    $(Self::$variant => $crate::model::stable_names!(@name $variant $($name)?),)+
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The reasons of Kubernetes events, their tones, and what became of each event.
+//! The reasons of Kubernetes events, their tones, and the outcome of each event.
 
 use crate::model::stable_names;
 
@@ -90,31 +90,16 @@ impl EventReason {
     }
 }
 
-/// What became of an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EventFate {
-    /// The API server has it.
-    Created,
-    /// One of the same reason on the same object was created less than five minutes ago.
-    HeldBack,
-    /// Too many waited.
-    Dropped,
-    /// The API server refused it or did not answer.
-    Failed,
-}
-
-impl EventFate {
-    /// Every fate.
-    pub const ALL: [Self; 4] = [Self::Created, Self::HeldBack, Self::Dropped, Self::Failed];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Created => "created",
-            Self::HeldBack => "held_back",
-            Self::Dropped => "dropped",
-            Self::Failed => "failed",
-        }
+stable_names! {
+    /// The outcome of an event.
+    pub enum EventFate {
+        /// The API server has it.
+        Created => "created",
+        /// One of the same reason on the same object was created less than five minutes ago.
+        HeldBack => "held_back",
+        /// Too many waited.
+        Dropped => "dropped",
+        /// The API server refused it or did not answer.
+        Failed => "failed",
     }
 }

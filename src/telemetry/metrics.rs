@@ -22,6 +22,7 @@ use super::event_reason::{EventFate, EventReason};
 use super::readiness::Readiness;
 use crate::model::kind::Kind;
 use crate::model::request::{Answer, Read, Request, Write};
+use crate::model::stable_names;
 use crate::view::snapshot::Snapshot;
 
 /// The prefix of every name.
@@ -52,47 +53,75 @@ pub struct Metrics {
     registry: Arc<Registry>,
 }
 
-/// What a decision is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
-    /// A node.
-    Node,
-    /// The object of a pool.
-    Pool,
+stable_names! {
+    /// What a decision is about.
+    pub enum Decision {
+        /// A node.
+        Node => "node",
+        /// The object of a pool.
+        Pool => "pool",
+    }
 }
 
-/// What an input is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InputKind {
-    /// A list of a kind.
-    Listed,
-    /// An object that appeared or changed.
-    Applied,
-    /// An object that is gone.
-    Deleted,
-    /// Cilium's configuration.
-    Mode,
-    /// The outcome of a write.
-    Finished,
+stable_names! {
+    /// What an input is.
+    pub enum InputKind {
+        /// A list of a kind.
+        Listed => "listed",
+        /// An object that appeared or changed.
+        Applied => "applied",
+        /// An object that is gone.
+        Deleted => "deleted",
+        /// Cilium's configuration.
+        Mode => "mode",
+        /// The outcome of a request.
+        Finished => "finished",
+    }
 }
 
-const DECISIONS: [&str; 2] = ["node", "pool"];
-const INPUTS: [&str; 5] = ["listed", "applied", "deleted", "mode", "finished"];
-const OUTCOMES: [&str; 4] = ["done", "moved", "refused", "unknown"];
-const WRITES: [&str; 12] = [
-    "claim",
-    "move_claim",
-    "publish",
-    "touch",
-    "ping",
-    "create_ciliumnode",
-    "pool_status",
-    "pool_finalizers",
-    "confirm_claims",
-    "read_claim",
-    "read_ciliumnode",
-    "read_node",
-];
+stable_names! {
+    /// The kind of a request.
+    pub enum RequestKind {
+        /// A claim is created.
+        CreateClaim => "claim",
+        /// A claim is moved or deleted.
+        UpdateClaim => "move_claim",
+        /// Blocks are written onto a CiliumNode.
+        Publish => "publish",
+        /// A later version of a CiliumNode is made.
+        BumpVersion => "touch",
+        /// An agent is asked what it uses.
+        UsageProbe => "ping",
+        /// A CiliumNode is created.
+        CreateCiliumNode => "create_ciliumnode",
+        /// The status of a pool is written.
+        PoolStatus => "pool_status",
+        /// The finalizers of a pool are written.
+        PoolFinalizers => "pool_finalizers",
+        /// All claims of a node are read.
+        ReadClaimsOf => "confirm_claims",
+        /// A claim is read.
+        ReadClaim => "read_claim",
+        /// A CiliumNode is read.
+        ReadCiliumNode => "read_ciliumnode",
+        /// A Node is read.
+        ReadNode => "read_node",
+    }
+}
+
+stable_names! {
+    /// The outcome of a request.
+    enum OutcomeKind {
+        /// It was applied or answered.
+        Done => "done",
+        /// Somebody wrote first.
+        Conflict => "moved",
+        /// The server refused it.
+        Refused => "refused",
+        /// There was no answer that says whether it was applied.
+        Unknown => "unknown",
+    }
+}
 
 /// From 1 ms, below which no API server answers, to half a minute, beyond the time-out of a request.
 fn of_requests() -> Histogram {
@@ -148,14 +177,9 @@ impl Metrics {
 
     /// A write has come to its end.
     pub fn write_ended(&self, kind: RequestKind, answer: &Answer, took: Duration) {
-        let outcome = match answer {
-            Answer::Done => "done",
-            Answer::Conflict(_) => "moved",
-            Answer::Refused(..) => "refused",
-            Answer::Unknown(_) => "unknown",
-        };
-        self.writes.get_or_create(&[("kind", kind.0), ("outcome", outcome)]).inc();
-        self.write_duration.get_or_create(&[("kind", kind.0)]).observe(took.as_secs_f64());
+        let outcome = OutcomeKind::from(answer);
+        self.writes.get_or_create(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]).inc();
+        self.write_duration.get_or_create(&[("kind", kind.as_str())]).observe(took.as_secs_f64());
     }
 
     /// No more writes than this at one time.
@@ -165,23 +189,12 @@ impl Metrics {
 
     /// The loop has taken in an input.
     pub fn input(&self, kind: InputKind) {
-        let name = match kind {
-            InputKind::Listed => "listed",
-            InputKind::Applied => "applied",
-            InputKind::Deleted => "deleted",
-            InputKind::Mode => "mode",
-            InputKind::Finished => "finished",
-        };
-        self.inputs.get_or_create(&[("kind", name)]).inc();
+        self.inputs.get_or_create(&[("kind", kind.as_str())]).inc();
     }
 
     /// A decision has been made.
     pub fn decided(&self, decision: Decision, took: Duration) {
-        let name = match decision {
-            Decision::Node => "node",
-            Decision::Pool => "pool",
-        };
-        self.decision_duration.get_or_create(&[("kind", name)]).observe(took.as_secs_f64());
+        self.decision_duration.get_or_create(&[("kind", decision.as_str())]).observe(took.as_secs_f64());
     }
 
     /// A kind has been listed anew.
@@ -217,17 +230,17 @@ impl Metrics {
 
     /// Every series of names that this program knows is there from the start, so that a rate never misses its first.
     fn begin_at_zero(&self) {
-        for kind in WRITES {
-            drop(self.write_duration.get_or_create(&[("kind", kind)]));
-            for outcome in OUTCOMES {
-                drop(self.writes.get_or_create(&[("kind", kind), ("outcome", outcome)]));
+        for kind in RequestKind::ALL {
+            drop(self.write_duration.get_or_create(&[("kind", kind.as_str())]));
+            for outcome in OutcomeKind::ALL {
+                drop(self.writes.get_or_create(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]));
             }
         }
-        for kind in INPUTS {
-            drop(self.inputs.get_or_create(&[("kind", kind)]));
+        for kind in InputKind::ALL {
+            drop(self.inputs.get_or_create(&[("kind", kind.as_str())]));
         }
-        for kind in DECISIONS {
-            drop(self.decision_duration.get_or_create(&[("kind", kind)]));
+        for decision in Decision::ALL {
+            drop(self.decision_duration.get_or_create(&[("kind", decision.as_str())]));
         }
         for kind in Kind::ALL {
             drop(self.watch_lists.get_or_create(&[("kind", kind.as_str())]));
@@ -307,26 +320,33 @@ impl Drop for InFlight {
     }
 }
 
-/// The kind of a request, as a label.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RequestKind(&'static str);
-
 impl From<&Request> for RequestKind {
     fn from(request: &Request) -> Self {
-        Self(match request {
-            Request::Write(Write::CreateClaim(_)) => "claim",
-            Request::Write(Write::UpdateClaim(_)) => "move_claim",
-            Request::Write(Write::Publish(_)) => "publish",
-            Request::Write(Write::BumpVersion(_)) => "touch",
-            Request::Write(Write::UsageProbe(_)) => "ping",
-            Request::Write(Write::CreateCiliumNode(_)) => "create_ciliumnode",
-            Request::Write(Write::PoolStatus(_)) => "pool_status",
-            Request::Write(Write::PoolFinalizers(_)) => "pool_finalizers",
-            Request::Read(Read::ClaimsOf(_)) => "confirm_claims",
-            Request::Read(Read::Claim(..)) => "read_claim",
-            Request::Read(Read::CiliumNode(_)) => "read_ciliumnode",
-            Request::Read(Read::Node(..)) => "read_node",
-        })
+        match request {
+            Request::Write(Write::CreateClaim(_)) => Self::CreateClaim,
+            Request::Write(Write::UpdateClaim(_)) => Self::UpdateClaim,
+            Request::Write(Write::Publish(_)) => Self::Publish,
+            Request::Write(Write::BumpVersion(_)) => Self::BumpVersion,
+            Request::Write(Write::UsageProbe(_)) => Self::UsageProbe,
+            Request::Write(Write::CreateCiliumNode(_)) => Self::CreateCiliumNode,
+            Request::Write(Write::PoolStatus(_)) => Self::PoolStatus,
+            Request::Write(Write::PoolFinalizers(_)) => Self::PoolFinalizers,
+            Request::Read(Read::ClaimsOf(_)) => Self::ReadClaimsOf,
+            Request::Read(Read::Claim(..)) => Self::ReadClaim,
+            Request::Read(Read::CiliumNode(_)) => Self::ReadCiliumNode,
+            Request::Read(Read::Node(..)) => Self::ReadNode,
+        }
+    }
+}
+
+impl From<&Answer> for OutcomeKind {
+    fn from(answer: &Answer) -> Self {
+        match answer {
+            Answer::Done => Self::Done,
+            Answer::Conflict(_) => Self::Conflict,
+            Answer::Refused(..) => Self::Refused,
+            Answer::Unknown(_) => Self::Unknown,
+        }
     }
 }
 

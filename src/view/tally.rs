@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::names::{NodeName, PoolName};
+use crate::model::stable_names;
 use crate::model::status::{FamilyCounts, NodeCounts, capped_count};
 use crate::net::cidr::Family;
 use crate::world::{Serving, World};
@@ -20,32 +21,17 @@ pub struct Tally {
     pub families: BTreeMap<Family, FamilyCounts>,
 }
 
-/// How a node is served, as counts tell it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NodeState {
-    /// No pool selects it.
-    Unselected,
-    /// It asks for a block that no pool of its has.
-    Waiting,
-    /// A block of ours stands on its CiliumNode.
-    Served,
-    /// None does yet: it has no CiliumNode, or its first grant is under way.
-    Pending,
-}
-
-impl NodeState {
-    /// Every state.
-    pub const ALL: [Self; 4] = [Self::Unselected, Self::Waiting, Self::Served, Self::Pending];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Unselected => "unselected",
-            Self::Waiting => "waiting",
-            Self::Served => "served",
-            Self::Pending => "pending",
-        }
+stable_names! {
+    /// How a node is served, as counts tell it.
+    pub enum NodeState {
+        /// No pool selects it.
+        Unselected => "unselected",
+        /// It asks for a block that none of its pools has.
+        Waiting => "waiting",
+        /// A block of ours is carried by its CiliumNode.
+        Served => "served",
+        /// None is yet: it has no CiliumNode, or its first grant is under way.
+        Pending => "pending",
     }
 }
 

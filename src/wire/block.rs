@@ -16,6 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::mirror::mirror;
 use super::watched::{Meta, Wire};
 use super::{GROUP, InvalidObject, VERSION, rules, schema};
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -262,25 +263,7 @@ impl From<&ClaimState> for BlockState {
     }
 }
 
-impl From<Reason> for BlockReason {
-    fn from(reason: Reason) -> Self {
-        match reason {
-            Reason::Reclaimed => Self::Reclaimed,
-            Reason::NodeGone => Self::NodeGone,
-            Reason::Unused => Self::Unused,
-        }
-    }
-}
-
-impl From<BlockReason> for Reason {
-    fn from(reason: BlockReason) -> Self {
-        match reason {
-            BlockReason::Reclaimed => Self::Reclaimed,
-            BlockReason::NodeGone => Self::NodeGone,
-            BlockReason::Unused => Self::Unused,
-        }
-    }
-}
+mirror!(BlockReason, Reason { Reclaimed, NodeGone, Unused });
 
 /// The object to create for a new claim: held since `since`, in milliseconds since the epoch.
 ///

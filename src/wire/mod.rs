@@ -11,6 +11,7 @@ pub mod cilium_node;
 pub mod crds;
 mod invalid;
 mod labels;
+mod mirror;
 pub mod node;
 pub mod pool;
 pub mod rules;

@@ -13,8 +13,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::mirror::mirror;
 use super::{rules, schema};
-
+use crate::model::pool as domain;
 use crate::model::request::PoolFinalizersWrite;
 
 mod convert;
@@ -260,6 +261,8 @@ pub enum ReclaimMode {
     Disabled,
 }
 
+mirror!(ReclaimMode, domain::ReclaimMode { Enabled, DryRun, Disabled });
+
 impl Default for PerNode {
     fn default() -> Self {
         Self {
@@ -337,7 +340,6 @@ mod defaults {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::pool as domain;
 
     #[test]
     fn a_pool_that_says_nothing_has_the_defaults_of_the_model() {

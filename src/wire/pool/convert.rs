@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube_core::Selector;
 
-use super::{NodeIPPool, NodeSelector, Operator, RangeState, Ranges, ReclaimMode};
+use super::{NodeIPPool, NodeSelector, Operator, Ranges};
 use crate::model::pool::{self as domain, Expand, FirstLast, MAX_ADDRESSES_PER_NODE, PerNode, Pool, Reclaim};
 use crate::net::cidr::{Cidr, CidrError, Family};
 use crate::wire::{FieldError, InvalidObject, labels, rules};
@@ -78,11 +78,7 @@ impl Reader {
             ),
         };
         let reclaim = Reclaim {
-            mode: match spec.reclaim.mode {
-                ReclaimMode::Enabled => domain::ReclaimMode::Enabled,
-                ReclaimMode::DryRun => domain::ReclaimMode::DryRun,
-                ReclaimMode::Disabled => domain::ReclaimMode::Disabled,
-            },
+            mode: spec.reclaim.mode.into(),
             used_below: self.count("spec.reclaim.usedBelow", spec.reclaim.used_below, 0, 99),
             after: self.duration("spec.reclaim.after", &spec.reclaim.after),
         };
@@ -185,14 +181,7 @@ impl Reader {
             if cidrs.keys().any(|other: &Cidr| other.overlaps(cidr)) {
                 self.refuse(format!("{at}.cidrs"), &range.cidr, rules::NO_OVERLAP);
             }
-            cidrs.insert(
-                cidr,
-                match range.state {
-                    RangeState::Active => domain::RangeState::Active,
-                    RangeState::Cordoned => domain::RangeState::Cordoned,
-                    RangeState::Draining => domain::RangeState::Draining,
-                },
-            );
+            cidrs.insert(cidr, range.state.into());
         }
         let mut exclude = Vec::new();
         for (index, text) in wire.exclude.iter().enumerate() {

@@ -7,6 +7,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::model::pool as domain;
+use crate::wire::mirror::mirror;
 use crate::wire::rules;
 use crate::wire::schema::rule;
 
@@ -69,6 +71,8 @@ pub enum RangeState {
     Cordoned,
     Draining,
 }
+
+mirror!(RangeState, domain::RangeState { Active, Cordoned, Draining });
 
 /// What differs between the families.
 struct Bounds {

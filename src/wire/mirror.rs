@@ -1,0 +1,26 @@
+//! Enums of the API that say the same as one of the model, and their conversion in both directions.
+//!
+//! They are two types because the API's derives its schema, and a value of the model is no format.
+
+/// Converts two enums with the same variants into each other.
+macro_rules! mirror {
+    ($wire:ty, $model:ty { $($variant:ident),+ }) => {
+        impl From<$model> for $wire {
+            fn from(value: $model) -> Self {
+                match value {
+                    $(<$model>::$variant => Self::$variant,)+
+                }
+            }
+        }
+
+        impl From<$wire> for $model {
+            fn from(value: $wire) -> Self {
+                match value {
+                    $(<$wire>::$variant => Self::$variant,)+
+                }
+            }
+        }
+    };
+}
+
+pub(super) use mirror;
