@@ -1,8 +1,8 @@
 //! `NodeIPBlock` on the wire: the claim of one node on one block, and its conversion in both directions.
 //!
-//! The object is written by the controller only. The server enforces what makes it a lock: the name is the CIDR, what
-//! was claimed never changes, and the state moves as the table in `docs/invariants.md` says. Reading is forgiving only
-//! where nothing has to be guessed.
+//! Only the controller writes the object. The server enforces what makes it a lock: the name is the CIDR, what was
+//! claimed never changes, and the state moves as [`crate::model::transitions`] says. Reading is forgiving only where
+//! nothing has to be guessed.
 
 #![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
 #![allow(clippy::duplicated_attributes, reason = "one printcolumn has the type of another")]
@@ -150,7 +150,7 @@ pub struct NodeIPBlockSpec {
     #[schemars(schema_with = "schema::immutable_object_name")]
     pub node: String,
 
-    /// The uid of the Node object. Changes when a node of the same name takes its blocks up again.
+    /// The uid of the Node object. Changes when a node of the same name comes back and holds its blocks again.
     #[serde(rename = "nodeUID")]
     #[schemars(schema_with = "schema::uid")]
     pub node_uid: String,
@@ -160,7 +160,7 @@ pub struct NodeIPBlockSpec {
     #[schemars(schema_with = "schema::withheld")]
     pub withheld: Vec<String>,
 
-    /// Held: published. Draining: published, offered to no new pod. Releasing: being taken off. Cooling: resting.
+    /// Held: published. Draining: published, offered to no new pod. Releasing: being taken off. Cooling: off, and not given to another node yet.
     pub state: BlockState,
 
     /// When this state began.
@@ -176,8 +176,8 @@ pub struct NodeIPBlockSpec {
     #[schemars(schema_with = "schema::uid")]
     pub cilium_node_uid: Option<String>,
 
-    /// The uid of the CiliumNode that was there when the block was claimed. Absent where it may have stood on one
-    /// before.
+    /// The uid of the CiliumNode that was there when the block was claimed. Absent where the
+    /// block may have been carried by another one before.
     #[serde(default, rename = "createdForCiliumNodeUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::uid")]
     pub created_for_cilium_node_uid: Option<String>,
@@ -292,10 +292,10 @@ pub fn new_claim(claim: &NewClaim) -> NodeIPBlock {
     }
 }
 
-/// A move of a claim as a merge patch; `None` for a deletion, which is no patch.
+/// A move of a claim as a merge patch; `None` for a deletion, which needs no patch.
 ///
-/// Carries uid and version. The write to Cooling drops our finalizer, a return to Held restores it (safety rule 1), but
-/// for a claim that is being deleted: the server refuses the whole write then, for ever.
+/// Carries uid and version. The write to Cooling drops our finalizer, and a return to Held restores it (safety rule 1).
+/// It is not restored to a claim that is being deleted: the server would refuse that write every time.
 #[must_use]
 pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
     let mut finalizers: Vec<&str> = update
@@ -335,7 +335,7 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
     }))
 }
 
-/// The patch that drops our finalizer before a deletion; `None` where it is gone already.
+/// The patch that drops our finalizer before a deletion; `None` where it has been dropped.
 #[must_use]
 pub fn drop_finalizer_patch(update: &ClaimUpdate) -> Option<Value> {
     let others: Vec<&String> =
@@ -351,7 +351,7 @@ pub fn drop_finalizer_patch(update: &ClaimUpdate) -> Option<Value> {
     })
 }
 
-/// `withheld`, cut to the block, as the fewest prefixes, single addresses without their length.
+/// `withheld`, cut to the block, as few prefixes as possible; single addresses are written without a length.
 fn withheld_text(cidr: Cidr, withheld: &AddressSet) -> Vec<String> {
     withheld
         .runs_within(cidr.first(), cidr.last())
@@ -367,7 +367,7 @@ mod tests {
     use super::*;
     use crate::wire::watched::tests::read;
 
-    /// A server without the rule may have stored it. Its addresses are too many to be offered one by one.
+    /// A server without the rule may have stored it. It has too many addresses to be offered one by one.
     #[test]
     fn a_claim_larger_than_any_block_takes_its_whole_range() {
         let object = read::<Claims>(

@@ -1,8 +1,8 @@
 //! The verdict of the API server on a NodeIPPool or NodeIPBlock, without a server.
 //!
-//! In the server's order: unknown fields, defaults, the structural schema, then the CEL rules of the same definitions
-//! that are installed, and last the strict reading that the controller does. What depends on other objects (pools that
-//! overlap) is not known here.
+//! Checks in the order of the server: unknown fields, defaults, the structural schema, then the CEL rules of the
+//! definitions that are installed. The strict reading of the controller comes last. Knows nothing of other objects, such
+//! as pools that overlap.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -18,7 +18,7 @@ use crate::model::pool::Pool;
 
 /// Whether the document claims to be of this API group, in whatever version or kind.
 ///
-/// Also true for our kinds under a misspelt group: such a document is meant for us and must not be passed over.
+/// Also true for our kinds under a misspelt group: such a document is meant for us and must not be skipped.
 #[must_use]
 pub fn is_ours(document: &Value) -> bool {
     let group = document["apiVersion"].as_str().and_then(|version| version.split('/').next());
@@ -39,7 +39,7 @@ pub fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
 
 /// The pool that the document describes, if it is one and nothing is wrong with it.
 ///
-/// Uid and time of creation, which only the server knows, are made up: such a pool is good for looking at its ranges.
+/// Its uid and time of creation, which only the server knows, are invented: use the pool to look at its ranges only.
 #[must_use]
 pub fn offline_pool(document: &Value) -> Option<Pool> {
     let definition = definition_of(document).ok().filter(|definition| definition.kind == "NodeIPPool")?;
@@ -67,8 +67,8 @@ fn check(document: &Value, old: Option<&Value>) -> Vec<FieldError> {
             "NodeIPPool" => errors_of(&document, |pool: &NodeIPPool| Pool::try_from(pool).map(drop)),
             _ => errors_of(&document, |block: &NodeIPBlock| Claim::try_from(block).map(drop)),
         };
-        // One cause, one finding: the schema's words first, then those of the strict reading, which knows the very
-        // value where a CEL rule only knows the list that it is in.
+        // One cause is reported once: first as the schema says it, then as the strict reading does, which knows the
+        // value where a CEL rule only knows the list that holds it.
         let unreadable = read.iter().any(|error| error.field.is_empty());
         if !unreadable || errors.is_empty() {
             add_unless_reported(&mut errors, read);
@@ -96,7 +96,7 @@ fn definition_of(document: &Value) -> Result<&'static Definition, FieldError> {
     Ok(definition)
 }
 
-/// The object as the rules see it: defaulted, and without status, which a write of the object does not reach.
+/// The object as the rules see it: with defaults, and without its status, which a write of the object does not change.
 fn prepared(definition: &Definition, document: &Value) -> Value {
     let mut document = document.clone();
     if let Some(fields) = document.as_object_mut() {
@@ -122,7 +122,7 @@ fn errors_of<T: DeserializeOwned>(
 ) -> Vec<FieldError> {
     match serde_json::from_value::<T>(with_server_fields(document.clone())) {
         Ok(object) => read(&object).err().map(|invalid| invalid.errors).unwrap_or_default(),
-        // What can't be read has broken the schema, which has said so at the field; this one has none.
+        // What can't be read breaks the schema, which has reported the field; this error knows none.
         Err(error) => vec![FieldError::absent("", format!("can't be read: {error}"))],
     }
 }
@@ -137,7 +137,7 @@ fn cel_errors(definition: &Definition, document: &Value, old: Option<&Value>) ->
         Err(errors) => errors
             .into_iter()
             .map(|error| {
-                // A rule of the root with a fieldPath has nothing before the dot of that path.
+                // The path of a rule of the root with a fieldPath begins with a dot.
                 let field = error.field_path.trim_start_matches('.');
                 match value_at(document, field) {
                     Some(value) => FieldError::new(field, value, error.message),
@@ -157,7 +157,7 @@ fn value_at<'a>(document: &'a Value, path: &str) -> Option<&'a Value> {
     })
 }
 
-/// What the server checks in every object, as far as it makes sense in a file.
+/// The checks that the server makes for every kind, as far as they make sense for a file.
 fn check_metadata(document: &Value, errors: &mut Vec<FieldError>) {
     const KNOWN: [&str; 15] = [
         "annotations",

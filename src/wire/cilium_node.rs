@@ -23,8 +23,8 @@ use crate::model::revision::{AnyRevision, Custom, Revision};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
-/// The shortest prefix that can be the range of a node. One that is shorter is no range but a mistake, and would take
-/// every pool of the cluster.
+/// The shortest prefix that can be the range of a node. A shorter one is a mistake, and would occupy every pool of the
+/// cluster.
 const SHORTEST_POD_CIDR: u8 = 8;
 
 /// CiliumNodes.
@@ -53,7 +53,7 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
     let mut malformed = Vec::new();
     let mut pod_cidrs = Vec::new();
     for (index, text) in ipam.pod_cidrs.unwrap_or_default().into_iter().enumerate() {
-        // What an odd text can be taken to mean is taken all the same.
+        // A text in odd form occupies the range that it means, and is reported as well.
         let meant = Cidr::parse_lenient(&text).filter(|cidr| cidr.prefix_len() >= SHORTEST_POD_CIDR);
         pod_cidrs.extend(meant);
         if meant.is_none() || text.parse::<Cidr>().is_err() {
@@ -97,7 +97,7 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
     })
 }
 
-/// Whether a patch takes `metadata.managedFields` away, which halves the object for every agent of the cluster
+/// Whether a patch removes `metadata.managedFields`, which halves the object for every agent of the cluster
 /// (`docs/cilium.md`, Size).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ManagedFields {
@@ -119,7 +119,7 @@ pub fn merge_patch(publication: &Publication, managed_fields: ManagedFields) -> 
     patch
 }
 
-/// A usage probe, or its end, as a merge patch of the status subresource.
+/// A usage probe, or the removal of its mark, as a merge patch of the status subresource.
 #[must_use]
 pub fn usage_probe_patch(probe: &UsageProbe) -> Value {
     change_patch(&probe.uid, probe.revision, &probe.change)
@@ -164,7 +164,7 @@ fn mark_text(mark: ReleaseMark) -> &'static str {
     }
 }
 
-/// A change that says nothing and only makes a later version of the CiliumNode.
+/// A change without meaning, which makes a later version of the CiliumNode.
 #[must_use]
 pub fn bump_version_patch(bump: &BumpVersion) -> Value {
     json!({
@@ -247,9 +247,9 @@ struct Keys {
 }
 
 impl Keys {
-    /// Notes a key. One that is an address in unusual text is both: the agent looks keys up by canonical text, so
-    /// it would offer such an address and never find it again (`docs/cilium.md`, Choosing an address). IPv4-mapped text
-    /// is such a text of the IPv4 address.
+    /// Notes a key. An address in unusual form counts both as an address and as malformed: the agent looks keys up by
+    /// canonical text, so it would offer such an address and never find it again (`docs/cilium.md`, Choosing an address). IPv4-mapped text
+    /// is an unusual form of the IPv4 address.
     fn insert(&mut self, text: &str) -> Option<IpAddr> {
         let address = text.parse().ok().map(|address: IpAddr| address.to_canonical());
         if let Some(address) = address {
@@ -381,7 +381,7 @@ mod tests {
         );
     }
 
-    /// It is the IPv4 address in a text that the agent never looks up.
+    /// The agent never looks up an IPv4 address by such a text.
     #[test]
     fn an_ipv4_mapped_address_is_the_ipv4_one_and_not_canonical() {
         let object = read::<CiliumNodes>(

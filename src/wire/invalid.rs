@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// One broken rule: which field, what stands there, and what should.
+/// One broken rule: which field, which value it has, and what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldError {
     /// The path of the field as the API server prints it, `spec.ipv4.cidrs[0].cidr`.
@@ -24,7 +24,7 @@ impl FieldError {
         Self { field: field.into(), value: shortened(value), rule: rule.into() }
     }
 
-    /// An error about a value that is not there.
+    /// An error about a value that is absent.
     pub(crate) fn absent(field: impl Into<String>, rule: impl Into<String>) -> Self {
         Self { field: field.into(), value: String::new(), rule: rule.into() }
     }
@@ -61,7 +61,7 @@ impl fmt::Display for InvalidObject {
 
 impl std::error::Error for InvalidObject {}
 
-/// Keeps one finding on one line: a whole object as a value helps nobody.
+/// Keeps one finding on one line: nobody reads a whole object as a value.
 fn shortened(mut value: String) -> String {
     const LONGEST: usize = 120;
     if value.len() > LONGEST {

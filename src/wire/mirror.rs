@@ -1,6 +1,6 @@
 //! Enums of the API that say the same as one of the model, and their conversion in both directions.
 //!
-//! They are two types because the API's derives its schema, and a value of the model is no format.
+//! There are two types because that of the API derives its schema, and values of the model are not a format.
 
 /// Converts two enums with the same variants into each other.
 macro_rules! mirror {

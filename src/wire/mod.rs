@@ -1,9 +1,8 @@
 //! The API group `nodeipam.io`: wire types, the rules that bind them, and their conversion into domain values.
 //!
-//! Text becomes a value here, once; nothing behind this module parses again. Every rule exists three times and says
-//! the same: in the schema, which the server enforces; in [`check`], which enforces the same schema without a
-//! server; and in the conversions, which are the last word. The table in `tests/it/api_table.rs` holds them together.
-//! This module talks to no server.
+//! Text is parsed here and nowhere else. Every rule is enforced in three places: in the schema, by the server; in
+//! [`check`], by the same schema without a server; and in the conversions, which have the last word. The tables of
+//! `tests/it/api_table.rs` keep the three in agreement. This module talks to no server.
 
 pub mod block;
 pub mod check;

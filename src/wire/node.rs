@@ -38,7 +38,7 @@ fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, 
         revision,
         labels: wire.metadata.labels.unwrap_or_default(),
         deleting: meta.is_deleting(),
-        // Hostnames stand among them and are no addresses.
+        // Hostnames are among them.
         addresses: addresses
             .into_iter()
             .filter_map(|entry| Some(NodeAddress { address: entry.address.parse().ok()?, kind: entry.kind }))

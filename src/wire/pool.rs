@@ -87,7 +87,7 @@ pub struct Pools;
         .field_path(".reclaim.usedBelow")
 )]
 pub struct NodeIPPoolSpec {
-    /// Of several pools that select a node the one with the highest priority is asked first; ties by name.
+    /// Of several pools that select a node, the one with the highest priority is asked first; ties are broken by name.
     #[serde(default)]
     #[schemars(range(min = -1_000_000_000, max = 1_000_000_000))]
     pub priority: i32,
@@ -122,12 +122,12 @@ pub struct NodeIPPoolSpec {
     #[serde(default)]
     pub reclaim: Reclaim,
 
-    /// How long a reclaimed block rests before another node may get it.
+    /// How long a reclaimed block cools before another node may get it.
     #[serde(default = "defaults::reuse_after")]
     #[schemars(schema_with = "schema::duration")]
     pub reuse_after: String,
 
-    /// How long the blocks of a node that went away rest before another node may get them.
+    /// How long the blocks of a lost node cool before another node may get them.
     #[serde(default = "defaults::reuse_after_node_loss")]
     #[schemars(schema_with = "schema::duration")]
     pub reuse_after_node_loss: String,
@@ -197,17 +197,17 @@ pub enum Operator {
         .field_path(".initialBlocks")
 )]
 pub struct PerNode {
-    /// The fewest blocks of the first grant.
+    /// The minimum number of blocks of the first grant.
     #[serde(default = "defaults::initial_blocks")]
     #[schemars(range(min = 1, max = 4096))]
     pub initial_blocks: i32,
 
-    /// The most blocks.
+    /// The maximum number of blocks.
     #[serde(default = "defaults::max_blocks")]
     #[schemars(range(min = 1, max = 4096))]
     pub max_blocks: i32,
 
-    /// The most offered addresses. Every agent of the cluster receives each change of each node's list.
+    /// The maximum number of offered addresses. Every agent of the cluster receives each change of each node's list.
     #[serde(default = "defaults::max_addresses")]
     #[schemars(range(min = rules::MIN_ADDRESSES_PER_NODE, max = crate::model::pool::MAX_ADDRESSES_PER_NODE))]
     pub max_addresses: i32,
@@ -217,12 +217,12 @@ pub struct PerNode {
 #[derive(KubeSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Expand {
-    /// More than so many percent of its addresses are used.
+    /// When more than this percentage of its addresses is used.
     #[serde(default = "defaults::used_above")]
     #[schemars(range(min = 1, max = 100))]
     pub used_above: i32,
 
-    /// It has fewer free addresses than that. 0 turns this one off.
+    /// When it has fewer free addresses than this. 0 turns this condition off.
     #[serde(default = "defaults::free_below")]
     #[schemars(range(min = 0, max = crate::model::pool::MAX_ADDRESSES_PER_NODE))]
     pub free_below: i32,
@@ -236,7 +236,7 @@ pub struct Reclaim {
     #[serde(default)]
     pub mode: ReclaimMode,
 
-    /// Only while less than so many percent of what the node would keep is used.
+    /// Only while less than this percentage of what the node would keep is used.
     #[serde(default = "defaults::used_below")]
     #[schemars(range(min = 0, max = 99))]
     pub used_below: i32,

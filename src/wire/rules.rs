@@ -1,10 +1,10 @@
 //! The rules of the API as sentences and as limits: what the server, `validate` and the parsers say alike.
 //!
-//! Each sentence completes "the value …", so that a message reads alone.
+//! Each sentence completes "the value …", so that a message can be read by itself.
 
 use crate::model::pool::MAX_ADDRESSES_PER_NODE;
 
-/// A pool offers something.
+/// A pool has a family.
 pub const ONE_FAMILY: &str = "must have ipv4, ipv6 or both";
 /// A family that was declared stays.
 pub const FAMILY_STAYS: &str =
@@ -43,7 +43,7 @@ pub const OPERATOR_WITHOUT_VALUES: &str = "must be empty for the operators Exist
 /// Syntax of label keys.
 pub const LABEL_KEY: &str = "must be a label key: an optional DNS prefix of at most 253 characters and `/`, \
     then at most 63 letters, digits, `-`, `_` or `.` that begin and end with a letter or digit";
-/// The same where several keys are looked at together.
+/// The same where one rule covers several keys.
 pub const LABEL_KEYS: &str = "must have keys that are label keys: an optional DNS prefix of at most 253 characters \
     and `/`, then at most 63 letters, digits, `-`, `_` or `.` that begin and end with a letter or digit";
 /// Syntax of label values.
@@ -53,13 +53,13 @@ pub const LABEL_VALUE: &str = "must be a label value: at most 63 letters, digits
 /// The claim's name is the lock on the block.
 pub const NAME_IS_CIDR: &str =
     "must be the CIDR: 10.0.0.32-27 for 10.0.0.32/27, IPv6 exploded with `-` in place of `:` and `/`";
-/// What a claim says of its block is fixed when it is made.
+/// What a claim says of its block is fixed when it is created.
 pub const IMMUTABLE: &str = "is immutable";
 /// Withheld addresses as text.
 pub const WITHHELD_TEXT: &str = "must be an address or a masked CIDR in canonical form";
 /// Withheld addresses lie in the block.
 pub const WITHHELD_INSIDE: &str = "must lie in cidr";
-/// Reason goes with the way out.
+/// A claim has a reason when it leaves its node.
 pub const REASON_WITH_STATE: &str = "must be set in the states Releasing and Cooling, and only there";
 /// A drain is tied to one CiliumNode.
 pub const CILIUM_NODE_UID_WITH_STATE: &str =
@@ -68,7 +68,7 @@ pub const CILIUM_NODE_UID_WITH_STATE: &str =
 pub const CILIUM_NODE_UID_FIXED: &str = "must not change while the state is Draining";
 /// Only a returning node changes the uid.
 pub const NODE_UID_WITH_HELD: &str = "may change only in a write whose state is Held";
-/// The life of a claim.
+/// The table of states.
 pub const TRANSITION: &str = "must follow the table of states: Held to Draining or Releasing (NodeGone, Unused); \
     Draining to Held or Releasing (Reclaimed, NodeGone); Releasing to Cooling with the same reason, or to Held; \
     Cooling to Held";
@@ -77,30 +77,30 @@ pub const TRANSITION: &str = "must follow the table of states: Held to Draining 
 pub const LARGEST_IPV4_BLOCK: u8 = 22;
 /// The prefix length of the largest IPv6 block.
 pub const LARGEST_IPV6_BLOCK: u8 = 118;
-/// The most CIDRs in one family of a pool; a pairwise rule over more exceeds the server's cost budget.
+/// The maximum number of CIDRs in one family of a pool; a pairwise rule over more exceeds the server's cost budget.
 pub const MAX_CIDRS: u32 = 64;
-/// The most exclusions in one family of a pool.
+/// The maximum number of exclusions in one family of a pool.
 pub const MAX_EXCLUDES: u32 = 64;
 /// The longest label prefix, `/` and name.
 pub const MAX_LABEL_KEY: u32 = 253 + 1 + 63;
 /// The longest label prefix: a DNS subdomain.
 pub const MAX_LABEL_PREFIX: usize = 253;
-/// The most labels and the most expressions of a selector.
+/// The maximum number of labels, and of expressions, of a selector.
 pub const MAX_SELECTOR_TERMS: u32 = 32;
-/// The most values of one expression.
+/// The maximum number of values of one expression.
 pub const MAX_SELECTOR_VALUES: u32 = 64;
 /// Longest text of a duration.
 pub const MAX_DURATION_TEXT: u32 = 32;
 /// Longest duration: a year of cooling is a block that was forgotten.
 pub const MAX_DURATION_SECONDS: u64 = 8760 * 3600;
-/// The fewest addresses that `perNode.maxAddresses` may allow: an agent takes router, health and ingress addresses
+/// The smallest value of `perNode.maxAddresses`: an agent takes router, health and ingress addresses
 /// before the first pod (`docs/cilium.md`, Start).
 pub const MIN_ADDRESSES_PER_NODE: u32 = 4;
 /// The longest IPv4 CIDR, `255.255.255.255/32`.
 pub const MAX_IPV4_CIDR_TEXT: u32 = 18;
 /// The longest IPv6 CIDR: eight groups of four and `/128`.
 pub const MAX_IPV6_CIDR_TEXT: u32 = 43;
-/// The most entries of `withheld`: in the largest block every second address, after which merging makes them fewer.
+/// The maximum number of entries of `withheld`: every second address of the largest block; of more, some would merge.
 pub const MAX_WITHHELD: u32 = MAX_ADDRESSES_PER_NODE / 2;
 
 /// What no pod can use: RFC 1122 section 3.2.1.3, RFC 3927, RFC 5771.

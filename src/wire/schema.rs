@@ -11,7 +11,7 @@ use super::{MAX_COUNT, rules};
 
 /// DNS-1123 subdomains, the names of objects.
 const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
-/// Label keys but for the length of the prefix, which a pattern can't bound apart.
+/// Label keys, without the limit on the length of the prefix, which a pattern can't express.
 pub(super) const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$";
 /// Label values.
 pub(super) const LABEL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$";
@@ -78,7 +78,7 @@ pub(super) fn object_name(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "minLength": 1, "maxLength": 253, "pattern": SUBDOMAIN })
 }
 
-/// The same, and fixed when the object is made.
+/// The same, and fixed when the object is created.
 pub(super) fn immutable_object_name(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = object_name(generator);
     schema.insert("x-kubernetes-validations".into(), json!([rule("self == oldSelf", rules::IMMUTABLE)]));
@@ -152,9 +152,9 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
 
 /// Makes a generated CustomResourceDefinition read like a written one.
 ///
-/// `nullable` goes: an absent field is absent, and `null` is refused or replaced by the default as everywhere in
-/// Kubernetes. Whole numbers lose the fraction that passing through `f64` gave them. The name of the object gets a
-/// `maxLength` where a rule reads it, without which the server can't estimate the rule.
+/// `nullable` is removed: an absent field is absent, and the server treats `null` as it does everywhere in Kubernetes.
+/// Whole numbers lose the fraction that passing through `f64` gave them. The name of the object gets a `maxLength`
+/// where a rule reads it, without which the server can't estimate the cost of the rule.
 pub(super) fn tidy(crd: &mut Value, max_name: Option<u32>) {
     tidy_node(crd);
     if let Some(max_name) = max_name {

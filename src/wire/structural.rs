@@ -1,8 +1,7 @@
 //! Structural schemas as the API server applies them: unknown fields, defaults, values.
 //!
 //! Knows the keywords that our own definitions use and no others; a test fails when a definition uses another one.
-//! A general JSON Schema validator was weighed and left out: `jsonschema` 0.60 adds 25 crates, knows nothing of
-//! defaults, pruning and list types, and words its paths in its own way, where one verdict on one field is the point.
+//! Why this is our own and neither kube's nor a general validator: `docs/decisions/0007-own-schema-walker-for-the-offline-check.md`.
 //!
 //! Facts about the server: kube-apiserver's `ValidateCustomResource` for the keywords, structural defaulting for
 //! [`apply_defaults`], strict field validation for [`unknown_fields`].
@@ -16,15 +15,15 @@ use super::FieldError;
 pub(super) struct Violation {
     /// Where, what, and which rule.
     pub(super) error: FieldError,
-    /// Whether the server stops here and evaluates no CEL rule: it does for a wrong type, a missing value, one that is
-    /// not in the enum, and for too much of anything.
+    /// Whether the server stops here and evaluates no CEL rule: it does for a wrong type, a missing value, a value that
+    /// is not in the enum, and for too long texts and lists.
     pub(super) blocking: bool,
 }
 
-/// What every object has beside the fields of its schema.
+/// The fields that every object has, whatever its schema says.
 const OBJECT_FIELDS: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// Removes `null` where it is not a value, and fills in defaults, also those within a default.
+/// Fills in defaults, also in place of `null` and within a default.
 pub(super) fn apply_defaults(schema: &Value, value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -137,7 +136,7 @@ impl Walk {
     }
 
     fn number(&mut self, schema: &Value, value: &Value, path: &str) {
-        // All our bounds lie within 2^53, where f64 is exact; a value that is not lies outside of them anyway.
+        // All our bounds are within 2^53, where f64 is exact; a value beyond that is out of bounds anyway.
         let number = value.as_f64().unwrap_or(f64::INFINITY);
         if let Some(least) = &schema["minimum"].as_f64()
             && number < *least
@@ -164,8 +163,8 @@ impl Walk {
             self.refuse(path, value, format!("must be at least {least} characters long"));
         }
         if let Some(pattern) = schema["pattern"].as_str() {
-            // The server's RE2 and this engine read our patterns alike; one that can't be read refuses, as a server
-            // that can't read it has refused the definition.
+            // The server's RE2 and this engine read our patterns alike. A pattern that can't be read refuses every
+            // value; a server that can't read it has refused the definition.
             let fits = Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text));
             if !fits {
                 self.refuse(path, value, format!("must match {pattern}"));

@@ -1,7 +1,7 @@
 //! One guard around every object that a watch or list brings: it is read straight into what the world keeps, and
 //! one that can't be read is a value too.
 //!
-//! Without it a single bad object fails the whole page of a list for ever, and is dropped from a watch without a word.
+//! Without it a single bad object fails the whole page of a list every time, and is silently dropped from a watch.
 //! Knows no kind: each kind implements [`Wire`] in its own file. Keeps the invariant that reading a [`Watched`] never
 //! fails on valid JSON.
 
@@ -60,7 +60,7 @@ impl Meta {
     }
 }
 
-/// How the objects of one kind are found and read; each kind says it beside its wire types.
+/// How the objects of one kind are found and read; each kind implements it in the file of its wire types.
 pub trait Wire: std::fmt::Debug + Clone + Send + Sync + 'static {
     /// The kind.
     const KIND: Kind;
@@ -168,7 +168,7 @@ impl<W: Wire> Resource for Watched<W> {
     }
 }
 
-/// Every address and prefix that stands anywhere behind the metadata of an object that can't be read.
+/// Every address and prefix anywhere in an object that can't be read, except in its metadata.
 fn every_address_in(json: &str) -> AddressSet {
     let mut found = AddressSet::new();
     let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(json) else {

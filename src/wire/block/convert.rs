@@ -1,4 +1,4 @@
-//! The reading of a claim: forgiving where nothing has to be guessed, and strict where it would.
+//! The reading of a claim: forgiving where nothing has to be guessed, and strict everywhere else.
 
 use super::{BlockState, NodeIPBlock, NodeIPBlockSpec};
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -88,7 +88,7 @@ fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> 
         Family::V6 => rules::LARGEST_IPV6_BLOCK,
     };
     if cidr.prefix_len() < largest {
-        // Whatever is done with a claim is done with each of its addresses: one of a /64 would be the end of us.
+        // The controller handles each address of a claim by itself; a /64 would use up its memory.
         errors.push(FieldError::new("spec.cidr", &block.spec.cidr, rules::BLOCK_BOUND));
         return None;
     }
@@ -117,7 +117,7 @@ fn read_state(spec: &NodeIPBlockSpec, errors: &mut Vec<FieldError>) -> Option<Cl
     state
 }
 
-/// The withheld addresses; an entry that can't be read or lies elsewhere is an error, for what it meant is unknown.
+/// The withheld addresses; an entry that can't be read or lies elsewhere is an error, because its meaning is unknown.
 fn read_withheld(spec: &NodeIPBlockSpec, cidr: Option<Cidr>, errors: &mut Vec<FieldError>) -> AddressSet {
     let mut withheld = AddressSet::new();
     for (index, text) in spec.withheld.iter().enumerate() {
@@ -141,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    /// Reads a stored claim with these fields changed; the claim's interesting parts or the errors as text.
+    /// Reads a stored claim with these fields changed, and compares its main fields, or the errors, as text.
     fn check(metadata: &Value, spec: &Value, expected: &str) {
         let mut object = json!({
             "apiVersion": "nodeipam.io/v1alpha1",

@@ -1,7 +1,7 @@
 //! The strict reading of a pool: every rule of the API once more, on typed values.
 //!
-//! The server may be older than the rules, and a rule of the schema may be lost in a migration: what this accepts is
-//! what the core may rely on. Reports every broken rule, not the first, at the field where the server reports it.
+//! The server may be older than the rules, and a rule of the schema may be lost in a migration: the core relies on what
+//! this accepts. Reports every broken rule, not only the first, at the field where the server reports it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -128,7 +128,7 @@ impl Reader {
         value
     }
 
-    /// A number that can't be negative; 0 stands in for a refused one, which is never used.
+    /// A number that can't be negative. A refused one becomes 0, which is never used.
     fn count(&mut self, field: &str, value: i32, least: u32, most: u32) -> u32 {
         match u32::try_from(value) {
             Ok(count) if (least..=most).contains(&count) => count,

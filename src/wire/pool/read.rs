@@ -87,7 +87,7 @@ mod tests {
     use crate::wire::pool::Pools;
     use crate::wire::watched::tests::read;
 
-    /// Trap 18: however a pool is wrong, what it keeps from others follows from the ranges in it that can be read.
+    /// A mistake in a pool must not change what others may give out: it keeps every range in it that can be read.
     #[test]
     fn a_pool_that_cannot_be_read_reserves_the_ranges_in_it() {
         let check = |spec: &str, expected: &str| {

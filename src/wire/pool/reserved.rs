@@ -1,7 +1,7 @@
 //! What a pool that can't be read keeps from younger ones: every range in it that can be read.
 //!
-//! Knows nothing of why the pool can't be read, and relies on no form of the declaration but its names: another version
-//! of the schema may have let it through. Looks at nothing but the object
+//! Does not know why the pool can't be read, and relies on the names of its fields only: another version of the schema
+//! may have accepted it. Looks at nothing but the object
 //! (`docs/decisions/0014-an-invalid-pool-keeps-its-ranges.md`).
 
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::convert::unusable;
 use crate::net::cidr::{Cidr, Family};
 
-/// The ranges that a declaration names: every prefix in the `cidrs` of either family, in whatever form, but those that
-/// no pool may have.
+/// The ranges that a declaration names: every prefix in the `cidrs` of either family, in whatever form, except those
+/// that no pool may have.
 ///
-/// A range such as 0.0.0.0/0 is a slip: it would keep all younger pools from serving, and no pool ever gave it out.
+/// A range such as 0.0.0.0/0 is a mistake: no pool ever gave it out, and it would keep all younger pools from serving.
 pub(super) fn ranges(spec: &Value) -> BTreeSet<Cidr> {
     let mut found = BTreeSet::new();
     let mut open: Vec<&Value> = Family::ALL.iter().map(|family| &spec[family.as_str()]["cidrs"]).collect();

@@ -1,8 +1,8 @@
 //! What the controller says of a pool: conditions, counts and the columns of `kubectl get`, as wire types, and their
 //! conversion in both directions.
 //!
-//! What the world compares has no times in it; the time of a condition's last transition is kept beside it, so that
-//! an unchanged world writes nothing.
+//! What the world compares has no times in it; the time of a condition's last transition is kept apart, so that an
+//! unchanged world writes nothing.
 
 #![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
 
@@ -60,7 +60,7 @@ pub struct NodeCounts {
     /// Those of them that have blocks published.
     #[schemars(schema_with = "schema::count")]
     pub served: i64,
-    /// Those of them that need a block and have not got it.
+    /// Those of them that need a block and do not get one.
     #[schemars(schema_with = "schema::count")]
     pub waiting: i64,
 }
@@ -79,7 +79,7 @@ pub struct FamilyCounts {
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockCounts {
-    /// All that its ranges hold.
+    /// All blocks of its ranges.
     #[schemars(schema_with = "schema::count")]
     pub total: i64,
     /// Given to nodes.
@@ -88,10 +88,10 @@ pub struct BlockCounts {
     /// Being taken back.
     #[schemars(schema_with = "schema::count")]
     pub draining: i64,
-    /// Resting after they were taken back.
+    /// Cooling after they were taken back.
     #[schemars(schema_with = "schema::count")]
     pub cooling: i64,
-    /// Can be given out.
+    /// Free to be given out.
     #[schemars(schema_with = "schema::count")]
     pub free: i64,
 }
@@ -178,7 +178,7 @@ fn read_counts(wire: &FamilyCounts) -> domain::FamilyCounts {
     }
 }
 
-/// A count as the world has it. It is written by us and never negative.
+/// A count as the world has it. Only we write it, and never a negative one.
 fn from_wire(count: i64) -> u64 {
     u64::try_from(count).unwrap_or_default()
 }
@@ -225,8 +225,8 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
         "metadata": { "uid": write.uid.as_str(), "resourceVersion": write.revision.to_string() },
         "status": wire,
     });
-    // What a merge patch does not name stays: the counts of a family that the pool has no more would stand for ever,
-    // and so would the difference to what they should be.
+    // What a merge patch does not name stays: the counts of a family that the pool no longer has would never go
+    // away, and the status would be written again for ever.
     for family in Family::ALL.iter().filter(|family| !status.families.contains_key(family)) {
         patch["status"][family.as_str()] = Value::Null;
     }
@@ -292,7 +292,7 @@ mod tests {
         }
     }
 
-    /// A pool that can't be read any more has no families, and one may lose a family while it can't.
+    /// A pool that can no longer be read has no families, and may lose a family in that time.
     #[test]
     fn a_status_that_was_written_is_read_back_whatever_was_there_before() {
         let (one, both) = ([(Family::V6, 3)], [(Family::V4, 1), (Family::V6, 2)]);
