@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::revision::Revision;
+use crate::model::stable_names;
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
@@ -83,26 +84,15 @@ impl fmt::Display for ClaimState {
     }
 }
 
-/// Why a claim left its node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// The agent consented.
-    Reclaimed,
-    /// The Node object and its CiliumNode are gone.
-    NodeGone,
-    /// It was never published.
-    Unused,
-}
-
-impl Reason {
-    /// As the API writes it.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Reclaimed => "Reclaimed",
-            Self::NodeGone => "NodeGone",
-            Self::Unused => "Unused",
-        }
+stable_names! {
+    /// Why a claim left its node.
+    pub enum Reason {
+        /// The agent consented.
+        Reclaimed,
+        /// The Node object and its CiliumNode are gone.
+        NodeGone,
+        /// It was never published.
+        Unused,
     }
 }
 

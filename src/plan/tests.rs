@@ -71,7 +71,7 @@ impl Cluster {
         }
         let mut gathering = Gathering::default();
         gathering.set_mode(Mode::Active(publisher));
-        for kind in Kind::ALL {
+        for kind in Kind::AS_LISTED {
             let objects = listings.remove(&kind).unwrap_or_default();
             gathering.observe(Observation::Listed(Listing {
                 kind,

@@ -49,7 +49,7 @@ impl Gathering {
     /// The kinds that have not been listed yet.
     #[must_use]
     pub fn missing(&self) -> Vec<Kind> {
-        Kind::ALL.into_iter().filter(|kind| !self.listings.contains_key(kind)).collect()
+        Kind::AS_LISTED.into_iter().filter(|kind| !self.listings.contains_key(kind)).collect()
     }
 
     /// The world, once every kind has been listed and Cilium's mode is known; the gathering so far otherwise.
@@ -91,7 +91,7 @@ impl Gathering {
             agenda: Agenda::default(),
             contradiction: None,
         };
-        for kind in Kind::ALL {
+        for kind in Kind::AS_LISTED {
             if let Some(listing) = self.listings.remove(&kind) {
                 world.observe(Observation::Listed(listing));
             }

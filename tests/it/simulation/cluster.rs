@@ -474,7 +474,7 @@ impl Cluster {
     fn hear_all(&mut self, number: usize) -> bool {
         let mut heard = false;
         // A second pass for the lists that begin when that of claims has come.
-        for kind in Kind::ALL.into_iter().chain(Kind::ALL) {
+        for kind in Kind::AS_LISTED.into_iter().chain(Kind::ALL) {
             while let Some(said) = self.replicas[number].hear(kind, &self.store) {
                 heard = true;
                 self.say(|| format!("    r{number} {said}"));

@@ -33,7 +33,7 @@ fn empty_world() -> World {
     let mut gathering = Gathering::default();
     let settings = Crd { families: [Family::V4].into(), infrastructure: Vec::new() };
     gathering.set_mode(Mode::Active(Publisher::Crd(settings)));
-    for kind in Kind::ALL {
+    for kind in Kind::AS_LISTED {
         let (at_least, at_most) = (AnyRevision::of(kind, 1), AnyRevision::of(kind, 1));
         gathering.observe(Observation::Listed(Listing { kind, at_least, at_most, objects: Vec::new() }));
     }

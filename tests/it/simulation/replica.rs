@@ -101,7 +101,7 @@ impl Replica {
         let mut gathering = Gathering::default();
         gathering.set_mode(Mode::Active(Publisher::Crd(self.settings.clone())));
         self.process = Process::Gathering(gathering);
-        self.feeds = Kind::ALL.into_iter().map(|kind| (kind, Feed::Asked(revision))).collect();
+        self.feeds = Kind::AS_LISTED.into_iter().map(|kind| (kind, Feed::Asked(revision))).collect();
         // Nodes and CiliumNodes are listed after claims (safety rule 6).
         self.feeds.extend([Kind::Node, Kind::CiliumNode].map(|kind| (kind, Feed::Off)));
         self.born = clock;

@@ -144,7 +144,7 @@ impl Cluster {
         let at = self.store.revision();
         let mut gathering = Gathering::default();
         gathering.set_mode(running.mode().clone());
-        for kind in Kind::ALL {
+        for kind in Kind::AS_LISTED {
             let objects = self.store.list(kind);
             let at = AnyRevision::of(kind, at.number());
             gathering.observe(Observation::Listed(Listing { kind, at_least: at, at_most: at, objects }));
@@ -166,7 +166,7 @@ impl Cluster {
     fn world_told(&self, settings: Crd, turns: &[u8]) -> World {
         let mut gathering = Gathering::default();
         gathering.set_mode(Mode::Active(Publisher::Crd(settings)));
-        for kind in Kind::ALL {
+        for kind in Kind::AS_LISTED {
             gathering.observe(Observation::Listed(Listing {
                 kind,
                 at_least: AnyRevision::of(kind, 1),
@@ -175,7 +175,8 @@ impl Cluster {
             }));
         }
         let mut world = gathering.complete().expect("every kind was listed");
-        let mut open: Vec<_> = Kind::ALL.into_iter().map(|kind| self.store.history(kind).iter()).collect();
+        let mut open: Vec<_> =
+            Kind::AS_LISTED.into_iter().map(|kind| self.store.history(kind).iter()).collect();
         let mut turns = turns.iter().cycle();
         while !open.is_empty() {
             let turn = usize::from(turns.next().copied().unwrap_or_default()) % open.len();
