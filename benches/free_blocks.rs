@@ -4,7 +4,6 @@
 //! `first_block` claims a block for a node without one. It is the same block every time, so only the work is measured.
 //! `next_block` claims the buddy of a random block, so access to the machine's memory is measured too.
 
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -131,7 +130,7 @@ fn ledger(criterion: &mut Criterion) {
         let pool = pool(fill.range);
         let name = pool.name.clone();
         let mut ledger = Ledger::new();
-        ledger.set_pools(&BTreeMap::from([(name.clone(), pool)]), []);
+        ledger.set_pools([&pool], []);
         for member in fill.claimed.iter() {
             ledger.take(Cidr::single(member), Occupant::Claim);
         }

@@ -1,5 +1,7 @@
 //! The error with which the process ends when the self-check has found something.
 
+use crate::world::check::Inconsistency;
+
 /// How many differences an error names; the log has a line for each.
 const NAMED_DIFFERENCES: usize = 5;
 
@@ -11,16 +13,16 @@ const NAMED_DIFFERENCES: usize = 5;
 #[error(
     "the bookkeeping differs from the objects in {} ways: {}; this process ends and has to start again from lists",
     .differences.len(),
-    .differences.iter().take(NAMED_DIFFERENCES).map(String::as_str).collect::<Vec<_>>().join("; ")
+    .differences.iter().take(NAMED_DIFFERENCES).map(ToString::to_string).collect::<Vec<_>>().join("; ")
 )]
 pub struct BrokenInvariant {
-    /// What differs, one sentence per difference.
-    pub differences: Vec<String>,
+    /// What differs.
+    pub differences: Vec<Inconsistency>,
 }
 
 impl BrokenInvariant {
     /// The verdict on a self-check: an error if it found any difference.
-    pub fn of(differences: Vec<String>) -> Result<(), Self> {
+    pub fn of(differences: Vec<Inconsistency>) -> Result<(), Self> {
         if differences.is_empty() { Ok(()) } else { Err(Self { differences }) }
     }
 }
@@ -31,9 +33,10 @@ mod tests {
 
     #[test]
     fn the_error_names_a_few_differences_and_counts_all() {
-        let differences = (0..9).map(|number| format!("difference {number}")).collect();
+        let node = |number: u8| format!("n{number}").as_str().into();
+        let differences = (0..9).map(|number| Inconsistency::Selection(node(number))).collect();
         let text = BrokenInvariant { differences }.to_string();
-        assert!(text.contains("in 9 ways: difference 0; "), "{text}");
-        assert!(text.contains("difference 4; this process ends"), "{text}");
+        assert!(text.contains("in 9 ways: the pools noted of node n0 differ"), "{text}");
+        assert!(text.contains("node n4 differ from those that select it; this process ends"), "{text}");
     }
 }

@@ -27,6 +27,7 @@ use crate::telemetry::readiness::Readiness;
 use crate::view::block_event::{self, BlockEvent, Cause, Step, listed};
 use crate::view::snapshot::snapshot;
 use crate::world::World;
+use crate::world::check::Inconsistency;
 
 /// The shortest time between two snapshots. A scrape comes every 15 s or so, and each snapshot is a pass over all
 /// claims and nodes, as each look at the status of a pool is.
@@ -223,7 +224,7 @@ impl Reporter {
     }
 
     /// The self-check has found these differences. With any of them the process ends, so they are shown at once.
-    pub(super) fn checked(&mut self, world: &World, differences: &[String]) {
+    pub(super) fn checked(&mut self, world: &World, differences: &[Inconsistency]) {
         self.telemetry.metrics.checked(differences.len());
         for difference in differences {
             error!(finding = FindingKind::BrokenInvariant.as_str(), "{difference}");

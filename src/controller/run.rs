@@ -271,6 +271,7 @@ mod tests {
     use crate::publisher::Mode;
     use crate::telemetry::metrics::tests::world;
     use crate::telemetry::readiness::Readiness;
+    use crate::world::check::Inconsistency;
 
     const SELF_CHECK_INTERVAL: Duration = Duration::from_secs(300);
 
@@ -314,8 +315,11 @@ mod tests {
             Readiness::NotReady(reason) => reason,
             Readiness::Ready => panic!("it serves"),
         };
-        assert!(reason.contains("the addresses of nodes are not those of the objects"), "{reason}");
-        let differences = vec!["the addresses of nodes are not those of the objects".to_owned()];
+        assert!(
+            reason.contains("the count of nodes with address 127.0.0.1 differs from the objects"),
+            "{reason}"
+        );
+        let differences = vec![Inconsistency::NodeAddresses("127.0.0.1".parse().unwrap())];
         assert_eq!(end.unwrap_err().downcast::<BrokenInvariant>().unwrap(), BrokenInvariant { differences });
         let text = telemetry.metrics.text();
         for line in ["self_check_differences 1", "findings{kind=\"BrokenInvariant\"} 1"] {

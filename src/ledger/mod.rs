@@ -57,7 +57,7 @@ impl fmt::Display for Occupant {
         match self {
             Self::Claim => f.write_str("a claim"),
             Self::Pending => f.write_str("a claim that is being created"),
-            Self::LostClaim(revision) => write!(f, "a claim that vanished at revision {revision}"),
+            Self::LostClaim(revision) => write!(f, "a claim that was lost at revision {revision}"),
             Self::Carried(node) => write!(f, "CiliumNode {node}"),
             Self::Unreadable(name) => write!(f, "the unreadable object {name}"),
         }
@@ -170,10 +170,10 @@ impl Ledger {
     /// the ranges that it is known to declare in the same way, and gives out none of them.
     pub fn set_pools<'a>(
         &mut self,
-        pools: &'a BTreeMap<PoolName, Pool>,
+        pools: impl IntoIterator<Item = &'a Pool>,
         reserved: impl IntoIterator<Item = &'a Reservation>,
     ) {
-        let mut by_age: Vec<Declarer<'a>> = pools.values().map(Declarer::Pool).collect();
+        let mut by_age: Vec<Declarer<'a>> = pools.into_iter().map(Declarer::Pool).collect();
         by_age.extend(reserved.into_iter().map(Declarer::Reservation));
         by_age.sort_by_key(Declarer::age);
         let mut declared = Declared::default();
@@ -266,12 +266,15 @@ impl Ledger {
     #[must_use]
     pub fn check<'a>(
         &self,
-        pools: &'a BTreeMap<PoolName, Pool>,
+        pools: impl IntoIterator<Item = &'a Pool>,
         reserved: impl IntoIterator<Item = &'a Reservation>,
     ) -> Vec<Difference> {
         let mut differences = Vec::new();
         let mut fresh = Self { taken: self.taken.clone(), ..Self::default() };
         fresh.set_pools(pools, reserved);
+        if self.declared != fresh.declared {
+            differences.push(Difference::Declared);
+        }
         let names: BTreeSet<&PoolName> = self.pools.keys().chain(fresh.pools.keys()).collect();
         for pool in names {
             if self.overlaps(pool) != fresh.overlaps(pool) {
@@ -338,6 +341,8 @@ impl<'a> Declarer<'a> {
 /// Something that the ledger keeps and that differs from what it should be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
+    /// The index of the ranges that pools declare.
+    Declared,
     /// Which ranges the pool loses to older ones.
     Overlaps {
         /// The pool.
@@ -377,6 +382,7 @@ pub enum FreeBlocksDifference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Declared => f.write_str("the index of declared ranges differs from the pools"),
             Self::Overlaps { pool } => write!(f, "the overlaps of pool {pool} are not those of its ranges"),
             Self::FreeBlocks { pool, family, difference } => write!(
                 f,

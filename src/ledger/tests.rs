@@ -34,7 +34,7 @@ proptest! {
         for (cidr, occupant) in model.taken.iter().rev() {
             rebuilt.take(*cidr, occupant.clone());
         }
-        rebuilt.set_pools(&model.pools, &model.reserved);
+        rebuilt.set_pools(model.pools.values(), &model.reserved);
         prop_assert_eq!(&rebuilt, &ledger);
     }
 
@@ -86,7 +86,7 @@ fn the_older_pool_keeps_the_whole_of_its_ranges() {
     older.families.get_mut(&Family::V4).unwrap().cidrs.insert(cidr("10.0.1.0/28"), RangeState::Draining);
     let newcomer = Pool { created: at(1), ..pool("newcomer", 26, &["10.0.0.0/24", "10.0.1.0/25"]) };
     let mut ledger = Ledger::new();
-    ledger.set_pools(&pools([older.clone(), newcomer.clone()]), []);
+    ledger.set_pools(&[older.clone(), newcomer.clone()], []);
     assert_eq!(free(&ledger, "older"), "10.0.0.64/27 10.0.0.96/27");
     assert_eq!(free(&ledger, "newcomer"), "10.0.0.0/26 10.0.0.128/26 10.0.0.192/26 10.0.1.64/26");
     let lost = |mine, theirs| Overlap { mine: cidr(mine), older: "older".into(), theirs: cidr(theirs) };
@@ -97,10 +97,10 @@ fn the_older_pool_keeps_the_whole_of_its_ranges() {
     );
     // A pool that is being deleted gives out nothing, and still keeps its ranges, because nodes may hold blocks of it.
     older.deleting = true;
-    ledger.set_pools(&pools([older, newcomer.clone()]), []);
+    ledger.set_pools(&[older, newcomer.clone()], []);
     assert_eq!(free(&ledger, "older"), "");
     assert_eq!(ledger.overlaps(&"newcomer".into()).len(), 2);
-    ledger.set_pools(&pools([newcomer]), []);
+    ledger.set_pools(&[newcomer], []);
     assert_eq!(ledger.overlaps(&"newcomer".into()), []);
     assert_eq!(ledger.counts(&"newcomer".into(), Family::V4), Some(Counts { total: 6, free: 6 }));
     assert_eq!(ledger.free_blocks(&"older".into(), Family::V4), None);
@@ -121,9 +121,9 @@ fn the_ranges_of_a_pool_that_cannot_be_read_are_kept_from_younger_ones_only() {
     };
     let mut before = Ledger::new();
     before.take(cidr("10.0.0.64/27"), Occupant::Claim);
-    before.set_pools(&pools([oldest.clone(), invalid.clone(), youngest.clone()]), []);
+    before.set_pools(&[oldest.clone(), invalid.clone(), youngest.clone()], []);
     let mut ledger = before.clone();
-    ledger.set_pools(&pools([oldest.clone(), youngest.clone()]), [&reserved]);
+    ledger.set_pools(&[oldest.clone(), youngest.clone()], [&reserved]);
     assert_eq!(free(&ledger, "oldest"), "10.0.0.0/27 10.0.0.32/27");
     assert_eq!(ledger.free_blocks(&"invalid".into(), Family::V4), None);
     assert_eq!(free(&ledger, "youngest"), "10.0.0.128/27 10.0.0.160/27 10.0.0.192/27 10.0.0.224/27");
@@ -131,8 +131,8 @@ fn the_ranges_of_a_pool_that_cannot_be_read_are_kept_from_younger_ones_only() {
     // A block that is released meanwhile stays reserved, and is free again when its pool can be read.
     ledger.release(cidr("10.0.0.64/27"), &Occupant::Claim);
     ledger.take(cidr("10.0.0.64/27"), Occupant::Claim);
-    assert_eq!(ledger.check(&pools([oldest.clone(), youngest.clone()]), [&reserved]), []);
-    ledger.set_pools(&pools([oldest, invalid, youngest]), []);
+    assert_eq!(ledger.check(&[oldest.clone(), youngest.clone()], [&reserved]), []);
+    ledger.set_pools(&[oldest, invalid, youngest], []);
     assert_eq!(ledger, before);
 }
 
@@ -140,11 +140,11 @@ fn the_ranges_of_a_pool_that_cannot_be_read_are_kept_from_younger_ones_only() {
 fn a_block_held_in_a_range_that_gives_out_no_more_still_counts() {
     let mut cordoned = pool("a", 27, &["10.0.0.0/26", "10.0.0.64/26"]);
     let mut ledger = Ledger::new();
-    ledger.set_pools(&pools([cordoned.clone()]), []);
+    ledger.set_pools(&[cordoned.clone()], []);
     ledger.take(cidr("10.0.0.64/27"), Occupant::Claim);
     assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 4, free: 3 }));
     cordoned.families.get_mut(&Family::V4).unwrap().cidrs.insert(cidr("10.0.0.64/26"), RangeState::Cordoned);
-    ledger.set_pools(&pools([cordoned]), []);
+    ledger.set_pools(&[cordoned], []);
     assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 3, free: 2 }));
     ledger.release(cidr("10.0.0.64/27"), &Occupant::Claim);
     assert_eq!(ledger.counts(&"a".into(), Family::V4), Some(Counts { total: 2, free: 2 }));
@@ -154,7 +154,7 @@ fn a_block_held_in_a_range_that_gives_out_no_more_still_counts() {
 fn nothing_is_free_while_a_claim_passes_from_pending_to_held() {
     let block = cidr("10.0.0.0/27");
     let mut ledger = Ledger::new();
-    ledger.set_pools(&pools([pool("a", 27, &["10.0.0.0/26"])]), []);
+    ledger.set_pools(&[pool("a", 27, &["10.0.0.0/26"])], []);
     ledger.take(block, Occupant::Pending);
     ledger.take(block, Occupant::Claim);
     assert_eq!(ledger.overlapping_claims(cidr("10.0.0.0/8")).collect::<Vec<_>>(), [block]);
@@ -169,12 +169,12 @@ fn the_check_names_what_is_wrong() {
     let pools = pools([pool("a", 27, &["10.0.0.0/26"])]);
     let (block, node) = (cidr("10.0.0.0/27"), NodeName::from("n"));
     let mut sound = Ledger::new();
-    sound.set_pools(&pools, []);
+    sound.set_pools(pools.values(), []);
     sound.set_carried(&node, AddressSet::from_iter([block]));
     let check = |damage: fn(&mut Ledger), expected: &str| {
         let mut ledger = sound.clone();
         damage(&mut ledger);
-        let found: Vec<String> = ledger.check(&pools, []).iter().map(ToString::to_string).collect();
+        let found: Vec<String> = ledger.check(pools.values(), []).iter().map(ToString::to_string).collect();
         assert_eq!(found.join("; "), expected);
     };
     check(|_| {}, "");
@@ -196,8 +196,8 @@ fn the_check_names_what_is_wrong() {
         "ipv4 of pool a: the order of the free blocks is not what they imply",
     );
     check(
-        |ledger| ledger.set_pools(&BTreeMap::new(), []),
-        "ipv4 of pool a: free blocks are kept where none should be, or none where they should",
+        |ledger| ledger.set_pools([], []),
+        "the index of declared ranges differs from the pools; ipv4 of pool a: free blocks are kept where none should be, or none where they should",
     );
     check(
         |ledger| {
@@ -213,7 +213,7 @@ fn the_largest_range_takes_and_frees_a_pool_of_the_smallest_blocks() {
     let range = "fd00::/64".parse::<Cidr>().unwrap();
     let pools: BTreeMap<PoolName, Pool> = [("p".into(), pool("p", 128, &["fd00::/64"]))].into();
     let mut ledger = Ledger::new();
-    ledger.set_pools(&pools, []);
+    ledger.set_pools(pools.values(), []);
     for cidr in [range, range.enlarged(1), "::/0".parse().unwrap()] {
         let occupant = Occupant::Unreadable("NodeIPBlock".to_owned());
         assert!(ledger.take(cidr, occupant.clone()));
@@ -221,5 +221,5 @@ fn the_largest_range_takes_and_frees_a_pool_of_the_smallest_blocks() {
         assert!(ledger.release(cidr, &occupant));
         assert_eq!(ledger.counts(&"p".into(), Family::V6), Some(Counts { total: 1 << 64, free: 1 << 64 }));
     }
-    assert_eq!(ledger.check(&pools, []), []);
+    assert_eq!(ledger.check(pools.values(), []), []);
 }

@@ -91,7 +91,7 @@ impl Cluster {
     /// Something changes.
     fn observe(&mut self, line: &str) {
         self.world.observe(Observation::Applied(Box::new(object(line))));
-        assert_eq!(self.world.check(), Vec::<String>::new());
+        assert_eq!(self.world.check(), []);
     }
 
     fn delete(&mut self, kind: Kind, name: &str, revision: u64) {
@@ -100,7 +100,7 @@ impl Cluster {
             name: name.to_owned(),
             revision: AnyRevision::of(kind, revision),
         });
-        assert_eq!(self.world.check(), Vec::<String>::new());
+        assert_eq!(self.world.check(), []);
     }
 
     fn pass(&mut self, seconds: u64) {

@@ -117,7 +117,6 @@ impl World {
             return;
         }
         if self.pools.remove(name).is_some() {
-            self.declared.remove(name);
             self.agenda.forget_pool(name);
             self.pool_pauses.remove(name);
             self.pools_changed();

@@ -3,13 +3,13 @@
 //! Keeps two invariants. Nothing older replaces anything newer, whatever the order of arrival. And nothing that
 //! stands anywhere is ever free in between: the new occupant is entered before the old one goes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube_core::SelectorExt;
 
 use super::absence::Departure;
 use super::pause::Cause;
-use super::{KnownClaim, World, reservations};
+use super::{KnownClaim, World, readable, reservations};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, block_name, block_named};
 use crate::model::kind::Kind;
@@ -213,7 +213,8 @@ impl World {
         let addresses = node.addresses.iter().map(|address| address.address).collect();
         self.set_own_addresses(Kind::Node, &name, addresses);
         self.mark_pools_of(&name);
-        self.select(&node);
+        let selection = self.selected_by(&node.labels);
+        self.selection.insert(name.clone(), selection);
         let carried = publisher::carried_by_node(&node);
         let before = self.nodes.insert(name.clone(), node);
         if before.is_some_and(|before| publisher::carried_by_node(&before) != carried) || !carried.is_empty()
@@ -224,12 +225,12 @@ impl World {
         self.mark_pools_of(&name);
     }
 
-    fn select(&mut self, node: &Node) {
+    /// The pools that select a node with these labels, in the order in which it asks them.
+    pub(super) fn selected_by(&self, labels: &BTreeMap<String, String>) -> Vec<PoolName> {
         let mut pools: Vec<&Pool> =
-            self.declared.values().filter(|pool| pool.selector.matches(&node.labels)).collect();
+            readable(&self.pools).filter(|pool| pool.selector.matches(labels)).collect();
         pools.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
-        let names: Vec<PoolName> = pools.into_iter().map(|pool| pool.name.clone()).collect();
-        self.selection.insert(node.name.clone(), names);
+        pools.into_iter().map(|pool| pool.name.clone()).collect()
     }
 
     fn observe_cilium_node(&mut self, cilium_node: CiliumNode, source: Source) {
@@ -388,10 +389,6 @@ impl World {
         if self.pools.get(&name).is_some_and(|known| known.revision > pool.revision) {
             return;
         }
-        match &pool.pool {
-            Ok(declared) => self.declared.insert(name.clone(), declared.clone()),
-            Err(_) => self.declared.remove(&name),
-        };
         self.agenda.mark_pool(&name);
         let before = self.pools.insert(name.clone(), pool);
         if before.as_ref().map(what_counts) != self.pools.get(&name).map(what_counts) {
@@ -401,11 +398,9 @@ impl World {
 
     /// The declared pools are others than before: the free space and every node's choice follow.
     pub(super) fn pools_changed(&mut self) {
-        self.ledger.set_pools(&self.declared, reservations(&self.pools));
-        let nodes: Vec<Node> = self.nodes.values().cloned().collect();
-        for node in nodes {
-            self.select(&node);
-        }
+        self.ledger.set_pools(readable(&self.pools), reservations(&self.pools));
+        self.selection =
+            self.nodes.values().map(|node| (node.name.clone(), self.selected_by(&node.labels))).collect();
         self.mark_all();
     }
 

@@ -46,6 +46,38 @@ impl Agenda {
         [Turn::Holder, Turn::Newcomer].iter().any(|turn| self.nodes.contains(&(*turn, node.clone())))
     }
 
+    /// The nodes that are to be looked at again at a time.
+    pub(super) fn nodes_to_wake(&self) -> impl Iterator<Item = &NodeName> {
+        self.wake_of.keys().filter_map(|waker| match waker {
+            Waker::Node(node) => Some(node),
+            Waker::Pool(_) => None,
+        })
+    }
+
+    /// The pools that are to be looked at again at a time.
+    pub(super) fn pools_to_wake(&self) -> impl Iterator<Item = &PoolName> {
+        self.wake_of.keys().filter_map(|waker| match waker {
+            Waker::Pool(pool) => Some(pool),
+            Waker::Node(_) => None,
+        })
+    }
+
+    /// The pools whose status has been looked at.
+    pub(super) fn pools_looked_at(&self) -> impl Iterator<Item = &PoolName> {
+        self.status_looked_at.keys()
+    }
+
+    /// Whether the times in their order are those of each node and pool.
+    pub(super) fn has_consistent_wakes(&self) -> bool {
+        let by_time: BTreeSet<_> = self.wake_of.iter().map(|(waker, at)| (*at, waker.clone())).collect();
+        by_time == self.wakes
+    }
+
+    #[cfg(test)]
+    pub(super) fn break_wakes(&mut self) {
+        self.wakes.insert((Duration::ZERO, Waker::Node("n".into())));
+    }
+
     pub(super) fn next_pool(&self) -> Option<&PoolName> {
         self.pools.first()
     }
@@ -115,6 +147,18 @@ impl Agenda {
     pub(super) fn forget_pool(&mut self, pool: &PoolName) {
         self.pools.remove(pool);
         self.status_looked_at.remove(pool);
+        self.forget_wake(&Waker::Pool(pool.clone()));
+    }
+
+    /// Nothing is left of a node: no time is waited for.
+    pub(super) fn forget_node(&mut self, node: &NodeName) {
+        self.forget_wake(&Waker::Node(node.clone()));
+    }
+
+    fn forget_wake(&mut self, waker: &Waker) {
+        if let Some(at) = self.wake_of.remove(waker) {
+            self.wakes.remove(&(at, waker.clone()));
+        }
     }
 
     pub(super) fn mark_unconfirmed(&mut self, cidr: Cidr) {

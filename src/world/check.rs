@@ -1,69 +1,234 @@
-//! The self-check: what the world derives must equal what its objects say, computed anew.
+//! The self-check: everything that the world derives, computed again from its objects and compared.
 //!
-//! Run by tests after each step, and by the controller at its start and at intervals. A difference is a broken invariant
-//! of ours, never bad input, and ends the process.
+//! Tests run it after each step; the controller runs it at its start and at intervals. What it finds is a broken
+//! invariant of ours, never bad input, and ends the process.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::IpAddr;
 
-use super::{World, reservations};
-use crate::ledger::Occupant;
-use crate::model::names::NodeName;
+use super::{World, readable, reservations};
+use crate::ledger::{Difference, Occupant};
+use crate::model::claim::ClaimState;
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, PoolName};
 use crate::net::cidr::Cidr;
 
-impl World {
-    /// Every difference between the derived state and the objects; empty when all is well.
-    #[must_use]
-    pub fn check(&self) -> Vec<String> {
-        let reserved = reservations(&self.pools);
-        let mut differences: Vec<String> =
-            self.ledger.check(&self.declared, reserved).iter().map(ToString::to_string).collect();
+/// Something that the world derives and that differs from its objects.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Inconsistency {
+    /// The ledger differs from what is taken and from what pools declare.
+    Ledger(Difference),
+    /// Nothing is noted of this occupant of the range.
+    NotTaken(Cidr, Occupant),
+    /// The range is taken by this occupant, which no object has.
+    TakenByNobody(Cidr, Occupant),
+    /// The index of claims by node.
+    ClaimsByNode(NodeName),
+    /// The addresses of this node's objects.
+    OwnAddresses(NodeName),
+    /// The count of objects that have this address as their own.
+    NodeAddresses(IpAddr),
+    /// The pools that select this node.
+    Selection(NodeName),
+    /// This is remembered of a node of which nothing is left.
+    Remembered(NodeName, Memory),
+    /// This is remembered of a pool that is gone.
+    RememberedPool(PoolName, Memory),
+    /// A block counts as cooling whose claim does not.
+    Cooling(Cidr),
+    /// The times at which somebody is to be looked at again.
+    Wakes,
+}
 
-        let mut claims_of: BTreeMap<NodeName, BTreeSet<Cidr>> = BTreeMap::new();
-        for (cidr, known) in &self.claims {
-            claims_of.entry(known.claim.node.clone()).or_default().insert(*cidr);
-            if !self.ledger.occupants(*cidr).contains(&Occupant::Claim) {
-                differences.push(format!("claim {cidr} does not take its block"));
+/// What may be remembered beside the objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Memory {
+    /// How a node is being served.
+    Serving,
+    /// Whether a Node was found.
+    Presence,
+    /// Whether a CiliumNode was missing.
+    Absence,
+    /// What the former carrier showed.
+    FormerCarrier,
+    /// When to look at it again.
+    Wake,
+    /// How long it waits because its writes are not applied.
+    Pause,
+    /// When its status was last looked at.
+    StatusLook,
+}
+
+impl fmt::Display for Inconsistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ledger(difference) => fmt::Display::fmt(difference, f),
+            Self::NotTaken(cidr, occupant) => write!(f, "{cidr} is not taken by {occupant}"),
+            Self::TakenByNobody(cidr, occupant) => {
+                write!(f, "{cidr} is taken by {occupant}, which is not there")
             }
-        }
-        if claims_of != self.claims_of {
-            differences.push("the index of claims by node is not that of the claims".to_owned());
-        }
-        for (cidr, occupant) in self.ledger.entries() {
-            if *occupant == Occupant::Claim && !self.claims.contains_key(&cidr) {
-                differences.push(format!("block {cidr} is taken by a claim that is not known"));
+            Self::ClaimsByNode(node) => write!(f, "the claims noted of node {node} differ from the claims"),
+            Self::OwnAddresses(node) => {
+                write!(f, "the addresses noted of node {node} differ from its objects")
             }
-        }
-        let mut node_addresses: BTreeMap<IpAddr, u32> = BTreeMap::new();
-        for address in self.own_addresses.values().flatten() {
-            *node_addresses.entry(*address).or_default() += 1;
-        }
-        if node_addresses != self.node_addresses {
-            differences.push("the addresses of nodes are not those of the objects".to_owned());
-        }
-        for name in self.cilium_nodes.keys() {
-            let carried = self.carried(name);
-            let entered = self.ledger.carried(name);
-            if entered.map_or(!carried.is_empty(), |entered| *entered != carried) {
-                differences.push(format!("what stands on ciliumnode {name} is not what it takes"));
+            Self::NodeAddresses(address) => {
+                write!(f, "the count of nodes with address {address} differs from the objects")
             }
-        }
-        let remembered = self.servings.keys().chain(self.presences.keys()).chain(self.absences.keys());
-        for name in remembered.collect::<BTreeSet<_>>() {
-            // The next decision for it forgets it.
-            if self.is_forgotten(name) && !self.agenda.has_node(name) {
-                differences.push(format!("something is kept of node {name}, of which nothing is left"));
+            Self::Selection(node) => {
+                write!(f, "the pools noted of node {node} differ from those that select it")
             }
+            Self::Remembered(node, memory) => {
+                write!(f, "{memory} is remembered of node {node}, of which nothing is left")
+            }
+            Self::RememberedPool(pool, memory) => {
+                write!(f, "{memory} is remembered of pool {pool}, which is gone")
+            }
+            Self::Cooling(cidr) => write!(f, "{cidr} counts as cooling, and its claim does not"),
+            Self::Wakes => f.write_str("the two indexes of times to look again differ"),
         }
-        if self.pool_pauses.keys().any(|pool| !self.pools.contains_key(pool)) {
-            differences.push("a pool that is gone waits".to_owned());
-        }
-        if self.nodes.keys().ne(self.selection.keys()) {
-            differences.push("the selection does not cover the nodes".to_owned());
-        }
-        differences
     }
 }
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Serving => "how it is served",
+            Self::Presence => "whether its Node was found",
+            Self::Absence => "whether its CiliumNode was missing",
+            Self::FormerCarrier => "its former carrier",
+            Self::Wake => "a time to look again",
+            Self::Pause => "a pause",
+            Self::StatusLook => "a look at its status",
+        })
+    }
+}
+
+impl World {
+    /// Everything derived that differs from the objects; empty when all is well. Costs a pass over everything.
+    #[must_use]
+    pub fn check(&self) -> Vec<Inconsistency> {
+        let differences = self.ledger.check(readable(&self.pools), reservations(&self.pools));
+        let mut found: Vec<Inconsistency> = differences.into_iter().map(Inconsistency::Ledger).collect();
+        self.check_occupants(&mut found);
+        self.check_claims_by_node(&mut found);
+        self.check_addresses(&mut found);
+        self.check_selection(&mut found);
+        self.check_memory(&mut found);
+        found
+    }
+
+    /// Who takes what, by the objects and requests themselves.
+    fn occupants(&self) -> BTreeSet<(Cidr, Occupant)> {
+        let mut occupants: BTreeSet<(Cidr, Occupant)> =
+            self.claims.keys().map(|cidr| (*cidr, Occupant::Claim)).collect();
+        occupants.extend(self.in_flight.values().filter_map(|sent| Some((sent.creates?, Occupant::Pending))));
+        occupants.extend(self.lost_claims.values().map(|lost| (lost.cidr, Occupant::LostClaim(lost.at))));
+        for ((kind, name), unreadable) in &self.unreadable {
+            let occupant = Occupant::Unreadable(format!("{} {name}", kind.as_str()));
+            occupants.extend(unreadable.addresses.cidrs().map(|cidr| (cidr, occupant.clone())));
+        }
+        for node in self.nodes.keys().chain(self.cilium_nodes.keys()) {
+            let occupant = Occupant::Carried(node.clone());
+            let carried = if self.cilium_nodes.contains_key(node) {
+                self.carried(node)
+            } else {
+                // Remembered while the CiliumNode is away: no object tells.
+                self.ledger.carried(node).cloned().unwrap_or_default()
+            };
+            occupants.extend(carried.cidrs().map(|cidr| (cidr, occupant.clone())));
+        }
+        occupants
+    }
+
+    fn check_occupants(&self, found: &mut Vec<Inconsistency>) {
+        let expected = self.occupants();
+        let noted: BTreeSet<(Cidr, Occupant)> =
+            self.ledger.entries().map(|(cidr, occupant)| (cidr, occupant.clone())).collect();
+        let missing = expected.difference(&noted).cloned();
+        found.extend(missing.map(|(cidr, occupant)| Inconsistency::NotTaken(cidr, occupant)));
+        let surplus = noted.difference(&expected).cloned();
+        found.extend(surplus.map(|(cidr, occupant)| Inconsistency::TakenByNobody(cidr, occupant)));
+    }
+
+    fn check_claims_by_node(&self, found: &mut Vec<Inconsistency>) {
+        let mut expected: BTreeMap<NodeName, BTreeSet<Cidr>> = BTreeMap::new();
+        for (cidr, known) in &self.claims {
+            expected.entry(known.claim.node.clone()).or_default().insert(*cidr);
+        }
+        found.extend(differing(&expected, &self.claims_of).cloned().map(Inconsistency::ClaimsByNode));
+    }
+
+    fn check_addresses(&self, found: &mut Vec<Inconsistency>) {
+        let of_nodes = self.nodes.values().map(|node| {
+            let addresses = node.addresses.iter().map(|address| address.address).collect();
+            ((Kind::Node, node.name.clone()), addresses)
+        });
+        let of_cilium_nodes = self
+            .cilium_nodes
+            .values()
+            .map(|cilium_node| ((Kind::CiliumNode, cilium_node.name.clone()), cilium_node.addresses.clone()));
+        let own: BTreeMap<(Kind, NodeName), Vec<IpAddr>> =
+            of_nodes.chain(of_cilium_nodes).filter(|(_, addresses)| !addresses.is_empty()).collect();
+        let differ = differing(&own, &self.own_addresses);
+        found.extend(differ.map(|(_, node)| Inconsistency::OwnAddresses(node.clone())));
+        let mut counts: BTreeMap<IpAddr, u32> = BTreeMap::new();
+        for address in own.values().flatten() {
+            *counts.entry(*address).or_default() += 1;
+        }
+        found.extend(differing(&counts, &self.node_addresses).copied().map(Inconsistency::NodeAddresses));
+    }
+
+    fn check_selection(&self, found: &mut Vec<Inconsistency>) {
+        let expected: BTreeMap<NodeName, Vec<PoolName>> =
+            self.nodes.values().map(|node| (node.name.clone(), self.selected_by(&node.labels))).collect();
+        found.extend(differing(&expected, &self.selection).cloned().map(Inconsistency::Selection));
+    }
+
+    fn check_memory(&self, found: &mut Vec<Inconsistency>) {
+        let mut memories: BTreeSet<(&NodeName, Memory)> = BTreeSet::new();
+        memories.extend(self.servings.keys().map(|node| (node, Memory::Serving)));
+        memories.extend(self.presences.keys().map(|node| (node, Memory::Presence)));
+        memories.extend(self.absences.keys().map(|node| (node, Memory::Absence)));
+        memories.extend(self.agenda.nodes_to_wake().map(|node| (node, Memory::Wake)));
+        // The next decision for a node forgets what is left of it.
+        memories.retain(|(node, _)| self.is_forgotten(node) && !self.agenda.has_node(node));
+        let orphans = self.former_carriers.keys().filter(|node| !self.nodes.contains_key(*node));
+        memories.extend(orphans.map(|node| (node, Memory::FormerCarrier)));
+        found.extend(memories.into_iter().map(|(node, what)| Inconsistency::Remembered(node.clone(), what)));
+
+        let mut of_pools: BTreeSet<(&PoolName, Memory)> = BTreeSet::new();
+        of_pools.extend(self.pool_pauses.keys().map(|pool| (pool, Memory::Pause)));
+        of_pools.extend(self.agenda.pools_to_wake().map(|pool| (pool, Memory::Wake)));
+        of_pools.extend(self.agenda.pools_looked_at().map(|pool| (pool, Memory::StatusLook)));
+        of_pools.retain(|(pool, _)| !self.pools.contains_key(*pool));
+        found.extend(
+            of_pools.into_iter().map(|(pool, what)| Inconsistency::RememberedPool(pool.clone(), what)),
+        );
+
+        let is_cooling = |cidr: &Cidr| {
+            self.claims.get(cidr).is_some_and(|known| matches!(known.claim.state, ClaimState::Cooling(_)))
+        };
+        found.extend(
+            self.cooling.keys().filter(|cidr| !is_cooling(cidr)).copied().map(Inconsistency::Cooling),
+        );
+        if !self.agenda.has_consistent_wakes() {
+            found.push(Inconsistency::Wakes);
+        }
+    }
+}
+
+/// The keys of which the two maps say something different.
+fn differing<'a, K: Ord, V: PartialEq>(
+    expected: &'a BTreeMap<K, V>,
+    noted: &'a BTreeMap<K, V>,
+) -> impl Iterator<Item = &'a K> {
+    let keys: BTreeSet<&K> = expected.keys().chain(noted.keys()).collect();
+    keys.into_iter().filter(|key| expected.get(*key) != noted.get(*key))
+}
+
+#[cfg(test)]
+mod tests;
 
 #[cfg(test)]
 impl World {

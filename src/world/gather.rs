@@ -67,7 +67,6 @@ impl Gathering {
             },
             mode,
             pools: BTreeMap::new(),
-            declared: BTreeMap::new(),
             nodes: BTreeMap::new(),
             cilium_nodes: BTreeMap::new(),
             claims: BTreeMap::new(),

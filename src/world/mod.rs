@@ -12,7 +12,7 @@ pub mod gather;
 mod absence;
 mod absorb;
 mod agenda;
-mod check;
+pub mod check;
 mod pause;
 mod progress;
 
@@ -94,14 +94,21 @@ impl Serving {
     }
 }
 
+/// What is kept of a request in flight.
+#[derive(Debug, Clone)]
+struct Sent {
+    /// The node on whose behalf it was sent.
+    node: Option<NodeName>,
+    /// The block whose claim it creates, where it creates one.
+    creates: Option<Cidr>,
+}
+
 /// The model of the cluster.
 #[derive(Debug, Clone)]
 pub struct World {
     mode: Mode,
     reader: Publisher,
     pools: BTreeMap<PoolName, PoolObject>,
-    /// What the readable ones of them declare.
-    declared: BTreeMap<PoolName, Pool>,
     nodes: BTreeMap<NodeName, Node>,
     cilium_nodes: BTreeMap<NodeName, CiliumNode>,
     claims: BTreeMap<Cidr, KnownClaim>,
@@ -133,7 +140,7 @@ pub struct World {
     servings: BTreeMap<NodeName, Serving>,
     /// How long pools wait whose writes are not applied.
     pool_pauses: BTreeMap<PoolName, Pause>,
-    in_flight: BTreeMap<Target, Option<NodeName>>,
+    in_flight: BTreeMap<Target, Sent>,
     agenda: Agenda,
     contradiction: Option<Contradiction>,
 }
@@ -197,7 +204,7 @@ impl World {
     /// A pool that could be read.
     #[must_use]
     pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
-        self.declared.get(name)
+        self.pools.get(name)?.pool.as_ref().ok()
     }
 
     /// All objects of pools.
@@ -298,9 +305,9 @@ impl World {
             let overlaps = self.ledger.overlaps(&pool.name).iter();
             overlaps
                 .filter(|overlap| overlap.theirs.overlaps(cidr))
-                .any(|overlap| !self.declared.contains_key(&overlap.older))
+                .any(|overlap| self.pool(&overlap.older).is_none())
         };
-        self.declared.values().find(|pool| {
+        readable(&self.pools).find(|pool| {
             pool.families.get(&cidr.family()).is_some_and(|ranges| {
                 ranges.block_prefix == cidr.prefix_len()
                     && ranges.cidrs.keys().any(|declared| declared.covers(cidr))
@@ -409,6 +416,11 @@ impl World {
             self.mark_holders_of_overlapping(cidr);
         }
     }
+}
+
+/// What the pools declare that can be read.
+fn readable(pools: &BTreeMap<PoolName, PoolObject>) -> impl Iterator<Item = &Pool> {
+    pools.values().filter_map(|object| object.declaration().ok())
 }
 
 /// What the pools that can't be read keep from younger ones.

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::World;
 use super::pause::Pause;
+use super::{Sent, World};
 use crate::ledger::Occupant;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::NodePlan;
@@ -29,7 +29,7 @@ impl World {
     /// The write may be another node's: a claim that has not been heard of may be in the way of one that is being made.
     #[must_use]
     pub fn is_busy(&self, node: &NodeName) -> bool {
-        self.in_flight.values().flatten().any(|busy| busy == node)
+        self.in_flight.values().any(|sent| sent.node.as_ref() == Some(node))
             || self
                 .claims_of(node)
                 .any(|known| !known.shown || self.is_in_flight(&Target::Claim(known.claim.cidr)))
@@ -97,13 +97,14 @@ impl World {
         for cidr in &plan.cooling {
             self.cooling.entry(*cidr).or_insert(now.uptime);
         }
+        if let Some(wake) = plan.wake {
+            self.agenda.wake_node(&plan.node, wake);
+        }
         if self.is_forgotten(&plan.node) {
             self.servings.remove(&plan.node);
             self.presences.remove(&plan.node);
             self.absences.remove(&plan.node);
-        }
-        if let Some(wake) = plan.wake {
-            self.agenda.wake_node(&plan.node, wake);
+            self.agenda.forget_node(&plan.node);
         }
         self.mark_pools_of(&plan.node);
     }
@@ -130,8 +131,12 @@ impl World {
         self.agenda.status_last_looked_at(pool)
     }
 
-    fn mark_sent(&mut self, request: &Request, now: Now) {
-        self.in_flight.insert(request.target(), request.node().cloned());
+    pub(super) fn mark_sent(&mut self, request: &Request, now: Now) {
+        let creates = match request {
+            Request::Write(Write::CreateClaim(new)) => Some(new.cidr),
+            Request::Write(_) | Request::Read(_) => None,
+        };
+        self.in_flight.insert(request.target(), Sent { node: request.node().cloned(), creates });
         let Request::Write(write) = request else {
             return;
         };
@@ -180,7 +185,8 @@ impl World {
         !self.nodes.contains_key(node)
             && !self.cilium_nodes.contains_key(node)
             && !self.claims_of.contains_key(node)
-            && !self.in_flight.values().flatten().any(|busy| busy == node)
+            && self.lost_claims_of(node).next().is_none()
+            && !self.in_flight.values().any(|sent| sent.node.as_ref() == Some(node))
     }
 
     /// Puts the pools on the agenda whose status may show this node or its claims.

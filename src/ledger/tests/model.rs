@@ -295,7 +295,7 @@ pub(super) fn apply(
         }
         Step::Pools(parts) => {
             (model.pools, model.reserved) = pools_of(universe, &parts);
-            ledger.set_pools(&model.pools, &model.reserved);
+            ledger.set_pools(model.pools.values(), &model.reserved);
         }
     }
     Ok(())
@@ -324,6 +324,6 @@ pub(super) fn compare_all(
             prop_assert_eq!(ledger.is_taken(block), model.is_taken(block));
         }
     }
-    prop_assert_eq!(ledger.check(&model.pools, &model.reserved), vec![]);
+    prop_assert_eq!(ledger.check(model.pools.values(), &model.reserved), vec![]);
     Ok(())
 }

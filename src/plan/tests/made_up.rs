@@ -33,7 +33,7 @@ fn what_a_node_carries_is_taken_also_without_a_claim() {
     // Its claim is lost, and comes back before anything else.
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
     cluster.expect("b", "claim 10.0.0.16/28 of pool p for node b");
-    assert_eq!(cluster.world.check(), Vec::<String>::new());
+    assert_eq!(cluster.world.check(), []);
 }
 
 /// The label is gone, so the block is off: no patch of ours is needed for the proof.

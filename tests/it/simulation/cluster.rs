@@ -541,7 +541,10 @@ impl Cluster {
         if differences.is_empty() {
             return Ok(());
         }
-        Err(format!("the world of r{number} is not what its objects say: {}", differences.join("; ")))
+        Err(format!(
+            "the world of r{number} is not what its objects say: {}",
+            differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        ))
     }
 }
 

@@ -181,9 +181,9 @@ fn a_claim_that_vanished_last_of_all_is_settled_by_one_read() {
 
     // Of a node that is gone nothing is kept, nor what the read found.
     assert_eq!(world.next_node().map(NodeName::as_str), Some("n"));
-    assert_eq!(world.check(), Vec::<String>::new());
+    assert_eq!(world.check(), []);
     world.begin(&plan::node(&world, &"n".into(), POLICY, NOW), NOW);
-    assert_eq!(world.check(), Vec::<String>::new());
+    assert_eq!(world.check(), []);
 }
 
 /// Blocks of other pools count for what is free: the range was theirs when they were claimed.
@@ -241,7 +241,7 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
     let name = "p".to_owned();
     world.observe(Observation::Deleted { kind: Kind::Pool, name, revision: AnyRevision::of(Kind::Pool, 9) });
     world.finish(Outcome { request: request_of(&due), answer: refused(None), seen: Seen::Nothing }, now);
-    assert_eq!(world.check(), Vec::<String>::new());
+    assert_eq!(world.check(), []);
 }
 
 /// Two revisions between which the watch of `kind` listed nothing.

@@ -1,0 +1,257 @@
+//! Each index is broken in turn, and the self-check says which.
+
+use std::time::Duration;
+
+use super::*;
+use crate::model::claim::{Claim, Reason};
+use crate::model::node::{CiliumNode, Node, NodeAddress};
+use crate::model::observation::PoolObject;
+use crate::model::observation::{Listing, Object, Observation, Unreadable};
+use crate::model::plan::PoolPlan;
+use crate::model::pool::{Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode};
+use crate::model::request::{NewClaim, Request, Write};
+use crate::model::revision::{AnyRevision, Revision};
+use crate::model::status::PoolStatus;
+use crate::model::time::{Now, Timestamp};
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Family;
+use crate::publisher::{Mode, Publisher};
+use crate::world::gather::Gathering;
+use crate::world::{LostClaim, LostHolder};
+
+fn now() -> Now {
+    Now { uptime: Duration::ZERO, wall: Timestamp::default() }
+}
+
+fn cidr(text: &str) -> Cidr {
+    text.parse().unwrap()
+}
+
+fn pool() -> PoolObject {
+    let ranges = Ranges {
+        block_prefix: 28,
+        cidrs: [(cidr("10.0.0.0/24"), RangeState::Active)].into(),
+        exclude: Vec::new(),
+    };
+    let pool = Pool {
+        name: "p".into(),
+        uid: "p".into(),
+        created: Timestamp::default(),
+        deleting: false,
+        priority: 0,
+        selector: kube_core::Selector::default(),
+        families: [(Family::V4, ranges)].into(),
+        first_last: FirstLast::Offered,
+        per_node: PerNode { initial_blocks: 1, max_blocks: 4, max_addresses: 1024 },
+        expand: Expand::DEFAULT,
+        reclaim: Reclaim { mode: ReclaimMode::Disabled, used_below: 40, after: Duration::from_secs(600) },
+        reuse_after: Duration::from_secs(300),
+        reuse_after_node_loss: Duration::from_secs(3600),
+    };
+    PoolObject {
+        name: "p".into(),
+        uid: "p".into(),
+        revision: Revision::of(1),
+        deleting: false,
+        finalizers: Vec::new(),
+        pool: Ok(pool),
+        generation: 1,
+        status: PoolStatus::default(),
+        transitions: BTreeMap::new(),
+    }
+}
+
+fn claim(text: &str, state: ClaimState) -> Claim {
+    Claim {
+        cidr: cidr(text),
+        pool: "p".into(),
+        node: "n".into(),
+        node_uid: "nu".into(),
+        withheld: AddressSet::new(),
+        state,
+        since: Timestamp::default(),
+        created_for: Some("cu".into()),
+        uid: text.into(),
+        revision: Revision::of(2),
+        created: Timestamp::default(),
+        deleting: false,
+        finalizers: vec![Claim::FINALIZER.to_owned()],
+    }
+}
+
+/// A node with a claim, a block that is cooling, something on its CiliumNode without a claim, an object that can't be
+/// read, a lost claim and a claim that is being created.
+fn sound() -> World {
+    let node = Node {
+        name: "n".into(),
+        uid: "nu".into(),
+        revision: Revision::of(1),
+        labels: BTreeMap::new(),
+        deleting: false,
+        addresses: vec![NodeAddress { kind: "InternalIP".into(), address: "192.168.0.1".parse().unwrap() }],
+    };
+    let mut crd = crate::model::crd::CrdFields::default();
+    crd.pod_cidrs.push(cidr("10.9.0.0/28"));
+    let cilium_node = CiliumNode {
+        name: "n".into(),
+        uid: "cu".into(),
+        revision: Revision::of(3),
+        deleting: false,
+        addresses: vec!["192.168.0.1".parse().unwrap()],
+        crd,
+        malformed: Vec::new(),
+    };
+    let unreadable = Unreadable {
+        name: "odd".into(),
+        revision: Some(AnyRevision::of(Kind::Claim, 2)),
+        reason: "odd".into(),
+        addresses: AddressSet::from_iter([cidr("10.8.0.0/28")]),
+    };
+    let objects = [
+        Object::Pool(pool()),
+        Object::Node(node),
+        Object::Claim(claim("10.0.0.0/28", ClaimState::Held)),
+        Object::Claim(claim("10.0.0.16/28", ClaimState::Cooling(Reason::NodeGone))),
+        Object::Unreadable(Kind::Claim, unreadable),
+        Object::CiliumNode(cilium_node),
+    ];
+    let mut gathering = Gathering::default();
+    gathering.set_mode(Mode::Active(Publisher::Crd(crate::publisher::crd::Crd::default())));
+    for kind in Kind::AS_LISTED {
+        let of_kind = objects.iter().filter(|object| object.kind() == kind).cloned().collect();
+        let at = AnyRevision::of(kind, 5);
+        gathering.observe(Observation::Listed(Listing { kind, at_least: at, at_most: at, objects: of_kind }));
+    }
+    let mut world = gathering.complete().expect("every kind is listed");
+    let new = NewClaim {
+        cidr: cidr("10.0.0.32/28"),
+        pool: "p".into(),
+        node: "n".into(),
+        node_uid: "nu".into(),
+        withheld: AddressSet::new(),
+        created_for: None,
+        since: Timestamp::default(),
+    };
+    world.mark_sent(&Request::Write(Write::CreateClaim(new)), now());
+    let (lost, at) = (cidr("10.7.0.0/28"), Revision::of(4));
+    world.take(lost, Occupant::LostClaim(at));
+    world.lost_claims.insert((LostHolder::Unknown, lost), LostClaim { cidr: lost, at, claim: None });
+    world.cooling.insert(cidr("10.0.0.16/28"), Duration::ZERO);
+    world.begin_status(&"p".into(), &PoolPlan::UpToDate, now());
+    world
+}
+
+#[track_caller]
+fn check(damage: impl FnOnce(&mut World), expected: &str) {
+    let mut world = sound();
+    damage(&mut world);
+    let found: Vec<String> = world.check().iter().map(ToString::to_string).collect();
+    assert_eq!(found.join("; "), expected);
+}
+
+#[test]
+fn a_sound_world_is_found_sound() {
+    check(|_| {}, "");
+}
+
+#[test]
+fn every_occupant_is_compared_with_its_source() {
+    let block = || cidr("10.0.0.64/28");
+    for (occupant, name) in [
+        (Occupant::Claim, "a claim"),
+        (Occupant::Pending, "a claim that is being created"),
+        (Occupant::LostClaim(Revision::of(4)), "a claim that was lost at revision 4"),
+        (Occupant::Unreadable("Node x".to_owned()), "the unreadable object Node x"),
+    ] {
+        let expected = format!("10.0.0.64/28 is taken by {name}, which is not there");
+        check(|world| world.take(block(), occupant), &expected);
+    }
+    for (cidr, occupant, name) in [
+        (cidr("10.0.0.0/28"), Occupant::Claim, "a claim"),
+        (cidr("10.0.0.32/28"), Occupant::Pending, "a claim that is being created"),
+        (cidr("10.7.0.0/28"), Occupant::LostClaim(Revision::of(4)), "a claim that was lost at revision 4"),
+        (
+            cidr("10.8.0.0/28"),
+            Occupant::Unreadable("NodeIPBlock odd".to_owned()),
+            "the unreadable object NodeIPBlock odd",
+        ),
+    ] {
+        check(|world| world.release(cidr, &occupant), &format!("{cidr} is not taken by {name}"));
+    }
+    check(
+        |world| world.ledger.set_carried(&"n".into(), AddressSet::new()),
+        "10.9.0.0/28 is not taken by CiliumNode n",
+    );
+    check(
+        |world| world.ledger.set_carried(&"gone".into(), AddressSet::from_iter([cidr("10.6.0.0/28")])),
+        "10.6.0.0/28 is taken by CiliumNode gone, which is not there",
+    );
+}
+
+#[test]
+fn every_index_by_node_is_compared_with_the_objects() {
+    check(|world| world.claims_of.clear(), "the claims noted of node n differ from the claims");
+    check(
+        |world| drop(world.own_addresses.remove(&(Kind::Node, "n".into()))),
+        "the addresses noted of node n differ from its objects",
+    );
+    check(World::break_an_index, "the count of nodes with address 127.0.0.1 differs from the objects");
+    check(
+        |world| drop(world.selection.insert("n".into(), Vec::new())),
+        "the pools noted of node n differ from those that select it",
+    );
+    check(
+        |world| drop(world.selection.insert("gone".into(), Vec::new())),
+        "the pools noted of node gone differ from those that select it",
+    );
+}
+
+#[test]
+fn every_memory_goes_with_what_it_is_about() {
+    let gone = || NodeName::from("gone");
+    let remembered = |what: &str| format!("{what} is remembered of node gone, of which nothing is left");
+    check(
+        |world| drop(world.servings.insert(gone(), crate::world::Serving::default())),
+        &remembered("how it is served"),
+    );
+    check(
+        |world| {
+            let presence = (Revision::of(4), crate::model::request::Presence::Gone);
+            world.presences.insert(gone(), presence);
+        },
+        &remembered("whether its Node was found"),
+    );
+    check(
+        |world| {
+            world.absences.insert(gone(), Revision::of(4));
+        },
+        &remembered("whether its CiliumNode was missing"),
+    );
+    check(|world| world.agenda.wake_node(&gone(), Duration::ZERO), &remembered("a time to look again"));
+    check(
+        |world| {
+            let former = crate::model::crd::FormerCrd { pod_cidrs: Vec::new(), owners: BTreeMap::new() };
+            world.former_carriers.insert(gone(), crate::model::carrier::FormerCarrier::Crd(former));
+        },
+        &remembered("its former carrier"),
+    );
+    let of_pool = |what: &str| format!("{what} is remembered of pool gone, which is gone");
+    check(
+        |world| {
+            world.pool_pauses.insert("gone".into(), crate::world::pause::Pause::default());
+        },
+        &of_pool("a pause"),
+    );
+    check(|world| world.agenda.wake_pool(&"gone".into(), Duration::ZERO), &of_pool("a time to look again"));
+    check(
+        |world| world.begin_status(&"gone".into(), &PoolPlan::UpToDate, now()),
+        &of_pool("a look at its status"),
+    );
+    check(
+        |world| {
+            world.cooling.insert(cidr("10.0.0.0/28"), Duration::ZERO);
+        },
+        "10.0.0.0/28 counts as cooling, and its claim does not",
+    );
+    check(|world| world.agenda.break_wakes(), "the two indexes of times to look again differ");
+}
