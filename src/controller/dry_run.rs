@@ -6,35 +6,60 @@ use super::broken_invariant::BrokenInvariant;
 use super::client::Clients;
 use super::clock::Clock;
 use super::gather::{GatherOptions, list_cluster};
-use crate::model::plan::PoolPlan;
+use crate::model::plan::{NodePlan, PoolPlan, Verdict, Wait};
 use crate::model::request::Request;
 use crate::model::time::Now;
 use crate::plan::{self, Policy};
 use crate::publisher::Mode;
 use crate::world::World;
 
-/// The writes that follow from the world as it is, in order. Writes that depend on the answer to one of them are not
-/// among them.
-#[must_use]
-pub fn requests(mut world: World, policy: Policy, now: Now) -> Vec<Request> {
-    let mut requests = Vec::new();
-    world.mark_all();
-    while let Some(node) = world.next_node().cloned() {
-        let plan = plan::node(&world, &node, policy, now);
-        world.begin(&plan, now);
-        requests.extend(plan.into_requests());
-    }
-    while let Some(pool) = world.next_pool().cloned() {
-        let status = plan::pool(&world, &pool, now);
-        world.begin_status(&pool, &status, now);
-        if let PoolPlan::Write(write) = status {
-            requests.push(write.into());
-        }
-    }
-    requests
+/// What follows from the world as it is.
+#[derive(Debug, Default)]
+pub struct Proposal {
+    /// The requests, in order. Those that depend on the answer to one of them are not among them.
+    pub requests: Vec<Request>,
+    /// The plans of the nodes that wait for something that an administrator can change, with the reason of each pool.
+    pub waiting: Vec<NodePlan>,
 }
 
-/// Lists the cluster and prints the writes that would follow, one line per write, and how many there are.
+impl Proposal {
+    /// Decides for every node and pool once, each decision counting as under way for the next.
+    #[must_use]
+    pub fn of(mut world: World, policy: Policy, now: Now) -> Self {
+        let mut proposal = Self::default();
+        world.mark_all();
+        while let Some(node) = world.next_node().cloned() {
+            let plan = plan::explain(&world, &node, policy, now);
+            world.begin(&plan, now);
+            match plan.verdict {
+                Verdict::Wait(Wait::Capacity | Wait::Completion | Wait::Correction | Wait::Readable(_)) => {
+                    proposal.waiting.push(plan);
+                }
+                Verdict::Act(requests) => proposal.requests.extend(requests),
+                Verdict::Wait(
+                    Wait::Mode
+                    | Wait::Existence(_)
+                    | Wait::Deletion
+                    | Wait::Answer
+                    | Wait::Pause
+                    | Wait::Interval,
+                )
+                | Verdict::AtRest => {}
+            }
+        }
+        while let Some(pool) = world.next_pool().cloned() {
+            let status = plan::pool(&world, &pool, now);
+            world.begin_status(&pool, &status, now);
+            if let PoolPlan::Write(write) = status {
+                proposal.requests.push(write.into());
+            }
+        }
+        proposal
+    }
+}
+
+/// Lists the cluster and prints which nodes wait and why, the writes that would follow, one line per write, and how many
+/// there are.
 pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> anyhow::Result<()> {
     let world = list_cluster(clients, options).await?;
     BrokenInvariant::of(world.check())?;
@@ -46,8 +71,17 @@ fn report(world: World, policy: Policy, now: Now) {
     if let Mode::Passive(why) = world.mode() {
         println!("writes nothing: {why}");
     }
+    let proposal = Proposal::of(world, policy, now);
+    for plan in &proposal.waiting {
+        if let Verdict::Wait(wait) = plan.verdict {
+            println!("node {} waits: {wait}", plan.node);
+        }
+        for refusal in &plan.refusals {
+            println!("  {refusal}");
+        }
+    }
     let mut n_writes = 0;
-    for request in requests(world, policy, now) {
+    for request in proposal.requests {
         match request {
             Request::Write(write) => {
                 n_writes += 1;

@@ -185,6 +185,21 @@ pub(crate) async fn get(address_file: &Path, path: &str) -> Result<(u16, String)
 
 /// What a fresh controller would write now, or read first in order to, one line each.
 pub(crate) async fn dry_run(control_plane: &ControlPlane) -> Result<Vec<String>> {
+    let text = dry_run_output(control_plane).await?;
+    let proposed: Vec<_> =
+        text.lines().filter(|line| line.starts_with("would ")).map(str::to_owned).collect();
+    // The last line proves that it came to its end and that no line was missed. A read is proposed where a write
+    // depends on it, and is none itself.
+    let n_writes = proposed.iter().filter(|line| !line.starts_with("would first ")).count();
+    let end = format!("proposed {n_writes} writes");
+    if text.lines().last() != Some(end.as_str()) {
+        bail!("the dry run did not end with {end:?}:\n{text}");
+    }
+    Ok(proposed)
+}
+
+/// Everything that a dry run prints.
+pub(crate) async fn dry_run_output(control_plane: &ControlPlane) -> Result<String> {
     let run = command(&control_plane.controller_kubeconfig)
         .args(["run", "--dry-run", "--listen", "127.0.0.1:0"])
         .stdin(Stdio::null())
@@ -197,16 +212,7 @@ pub(crate) async fn dry_run(control_plane: &ControlPlane) -> Result<Vec<String>>
     if !output.status.success() {
         bail!("the dry run ended with {}:\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
-    let proposed: Vec<_> =
-        text.lines().filter(|line| line.starts_with("would ")).map(str::to_owned).collect();
-    // The last line proves that it came to its end and that no line was missed. A read is proposed where a write
-    // depends on it, and is none itself.
-    let n_writes = proposed.iter().filter(|line| !line.starts_with("would first ")).count();
-    let end = format!("proposed {n_writes} writes");
-    if text.lines().last() != Some(end.as_str()) {
-        bail!("the dry run did not end with {end:?}:\n{text}");
-    }
-    Ok(proposed)
+    Ok(text.into_owned())
 }
 
 /// Fails if a fresh controller would write anything.
