@@ -79,15 +79,19 @@ impl World {
             return;
         }
         self.mark_pools_of(name);
-        self.presences.remove(name);
         self.nodes.remove(name);
-        self.former_carriers.remove(name);
+        if let Some(remembered) = self.remembered.get_mut(name) {
+            (remembered.presence, remembered.former_carrier) = (None, None);
+        }
         self.settle_lost_claims(name);
-        self.absences.remove(name);
+        if let Some(remembered) = self.remembered.get_mut(name) {
+            remembered.absent_as_of = None;
+        }
         self.selection.remove(name);
         self.set_own_addresses(Kind::Node, name, Vec::new());
         self.update_carried(name);
         self.mark(name);
+        self.forget_if_gone(name);
     }
 
     fn observe_cilium_node_deletion(&mut self, name: &NodeName, revision: Revision) {
@@ -100,6 +104,7 @@ impl World {
         self.set_own_addresses(Kind::CiliumNode, name, Vec::new());
         self.update_carried(name);
         self.mark(name);
+        self.forget_if_gone(name);
     }
 
     /// Keeps what a CiliumNode showed that is gone: the agent of a living Node goes on with it.
@@ -108,7 +113,7 @@ impl World {
         if self.nodes.contains_key(&name)
             && let Some(former) = publisher::remember(gone)
         {
-            self.former_carriers.insert(name, former);
+            self.remember_of(&name).former_carrier = Some(former);
         }
     }
 
@@ -140,6 +145,7 @@ impl World {
         self.release(cidr, &Occupant::Claim);
         self.settle_lost_claims(&node);
         self.mark(&node);
+        self.forget_if_gone(&node);
         self.agenda.mark_pool(&pool);
         self.wake_waiting();
     }
@@ -153,8 +159,8 @@ impl World {
             // One that we know is a deletion that the watch will tell, and in its order.
             Target::CiliumNode(name) => {
                 if !self.cilium_nodes.contains_key(name) {
-                    let known = self.absences.entry(name.clone()).or_insert(revision);
-                    *known = revision.max(*known);
+                    let remembered = self.remember_of(name);
+                    remembered.absent_as_of = remembered.absent_as_of.max(Some(revision));
                     self.settle_lost_claims(name);
                 }
             }
@@ -212,6 +218,7 @@ impl World {
         if !settled.is_empty() {
             if let LostHolder::Node(node) = holder {
                 self.mark(node);
+                self.forget_if_gone(node);
             }
             self.wake_waiting();
         }

@@ -84,7 +84,7 @@ impl World {
                     // contradicts it would stand for ever: no event is to come that settles the two.
                     let overtaken = self.position(Kind::Node) > Some(read_at);
                     let presence = if overtaken { self.presence_as_watched(&node) } else { presence };
-                    self.presences.insert(node, (as_of, presence));
+                    self.remember_of(&node).presence = Some((as_of, presence));
                 }
             }
             Seen::ClaimsOf { revision, claims } => {
@@ -96,7 +96,7 @@ impl World {
         let is_read = matches!(request, Request::Read(_));
         let taught_nothing = is_read
             && matches!(&target, Target::CiliumNode(name)
-                if !self.cilium_nodes.contains_key(name) && !self.absences.contains_key(name));
+                if !self.cilium_nodes.contains_key(name) && !self.is_known_absent(name));
         if let Target::Claim(cidr) = target {
             // The claim, where there is one, is entered by now.
             self.release(cidr, &Occupant::Pending);
@@ -109,7 +109,7 @@ impl World {
             }
         }
         if let Some(node) = node {
-            let serving = self.servings.entry(node.clone()).or_default();
+            let serving = &mut self.remember_of(&node).serving;
             match failed {
                 Some(cause) => serving.pause.lengthen(cause, now),
                 None if !is_read => serving.pause.end(),
@@ -118,6 +118,7 @@ impl World {
                 None => {}
             }
             self.mark(&node);
+            self.forget_if_gone(&node);
         }
         if let Target::Pool(pool) = target {
             match failed {
@@ -131,6 +132,11 @@ impl World {
             }
             self.agenda.mark_pool(&pool);
         }
+    }
+
+    /// Whether a read has not found the CiliumNode of this name.
+    fn is_known_absent(&self, name: &NodeName) -> bool {
+        self.remembered.get(name).is_some_and(|remembered| remembered.absent_as_of.is_some())
     }
 
     fn observe_listing(&mut self, listing: Listing) {
@@ -209,7 +215,9 @@ impl World {
             return;
         }
         let name = node.name.clone();
-        self.presences.remove(&name);
+        if let Some(remembered) = self.remembered.get_mut(&name) {
+            remembered.presence = None;
+        }
         let addresses = node.addresses.iter().map(|address| address.address).collect();
         self.set_own_addresses(Kind::Node, &name, addresses);
         self.mark_pools_of(&name);
@@ -253,7 +261,9 @@ impl World {
         {
             self.remember(before);
         }
-        self.absences.remove(&name);
+        if let Some(remembered) = self.remembered.get_mut(&name) {
+            remembered.absent_as_of = None;
+        }
         self.update_carried(&name);
         self.settle_lost_claims(&name);
         self.mark(&name);
@@ -309,6 +319,7 @@ impl World {
             self.disown(&before.claim.node, cidr);
             self.update_carried(&before.claim.node);
             self.mark(&before.claim.node);
+            self.forget_if_gone(&before.claim.node);
         }
         if self.claims_of.entry(node.clone()).or_default().insert(cidr) {
             self.update_carried(&node);

@@ -42,10 +42,6 @@ impl Agenda {
         self.nodes.first().map(|(_, node)| node)
     }
 
-    pub(super) fn has_node(&self, node: &NodeName) -> bool {
-        [Turn::Holder, Turn::Newcomer].iter().any(|turn| self.nodes.contains(&(*turn, node.clone())))
-    }
-
     /// The nodes that are to be looked at again at a time.
     pub(super) fn nodes_to_wake(&self) -> impl Iterator<Item = &NodeName> {
         self.wake_of.keys().filter_map(|waker| match waker {

@@ -44,12 +44,8 @@ pub enum Inconsistency {
 /// What may be remembered beside the objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Memory {
-    /// How a node is being served.
-    Serving,
-    /// Whether a Node was found.
-    Presence,
-    /// Whether a CiliumNode was missing.
-    Absence,
+    /// How a node is being served, and what reads found of its objects.
+    Node,
     /// What the former carrier showed.
     FormerCarrier,
     /// When to look at it again.
@@ -93,9 +89,7 @@ impl fmt::Display for Inconsistency {
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Serving => "how it is served",
-            Self::Presence => "whether its Node was found",
-            Self::Absence => "whether its CiliumNode was missing",
+            Self::Node => "how it is served",
             Self::FormerCarrier => "its former carrier",
             Self::Wake => "a time to look again",
             Self::Pause => "a pause",
@@ -187,13 +181,12 @@ impl World {
 
     fn check_memory(&self, found: &mut Vec<Inconsistency>) {
         let mut memories: BTreeSet<(&NodeName, Memory)> = BTreeSet::new();
-        memories.extend(self.servings.keys().map(|node| (node, Memory::Serving)));
-        memories.extend(self.presences.keys().map(|node| (node, Memory::Presence)));
-        memories.extend(self.absences.keys().map(|node| (node, Memory::Absence)));
+        memories.extend(self.remembered.keys().map(|node| (node, Memory::Node)));
         memories.extend(self.agenda.nodes_to_wake().map(|node| (node, Memory::Wake)));
-        // The next decision for a node forgets what is left of it.
-        memories.retain(|(node, _)| self.is_forgotten(node) && !self.agenda.has_node(node));
-        let orphans = self.former_carriers.keys().filter(|node| !self.nodes.contains_key(*node));
+        memories.retain(|(node, _)| self.is_gone(node));
+        let with_carrier =
+            self.remembered.iter().filter(|(_, remembered)| remembered.former_carrier.is_some());
+        let orphans = with_carrier.map(|(node, _)| node).filter(|node| !self.nodes.contains_key(*node));
         memories.extend(orphans.map(|node| (node, Memory::FormerCarrier)));
         found.extend(memories.into_iter().map(|(node, what)| Inconsistency::Remembered(node.clone(), what)));
 

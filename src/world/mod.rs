@@ -94,6 +94,19 @@ impl Serving {
     }
 }
 
+/// What is remembered of a node beside its objects. Never of one of which nothing is left ([`World::is_gone`]).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Remembered {
+    /// How it is being served.
+    serving: Serving,
+    /// What a read of its Node found since the watch said something of it, and as of which revision of its claims.
+    presence: Option<(Revision, Presence)>,
+    /// The latest revision at which a consistent read did not find its CiliumNode.
+    absent_as_of: Option<Revision>,
+    /// What its last carrier showed, which is gone while the Node lives.
+    former_carrier: Option<FormerCarrier>,
+}
+
 /// What is kept of a request in flight.
 #[derive(Debug, Clone)]
 struct Sent {
@@ -118,12 +131,6 @@ pub struct World {
     positions: BTreeMap<Kind, AnyRevision>,
     /// A revision up to which the last list of each kind may have come, which its watch has not reached.
     listed: BTreeMap<Kind, AnyRevision>,
-    /// CiliumNodes that a consistent read did not find, with the revision of that read.
-    absences: BTreeMap<NodeName, Revision>,
-    /// What is remembered of the carriers of living Nodes that are gone.
-    former_carriers: BTreeMap<NodeName, FormerCarrier>,
-    /// What reads of Nodes found since the watch said something of them, and as of which revision of their claims.
-    presences: BTreeMap<NodeName, (Revision, Presence)>,
     /// The claims up to this revision were known before the Nodes were listed.
     nodes_listed_after: Option<Revision>,
     /// Since when this process has seen blocks rest.
@@ -137,7 +144,8 @@ pub struct World {
     node_addresses: BTreeMap<IpAddr, u32>,
     /// The pools that select each node, in the order in which it asks them.
     selection: BTreeMap<NodeName, Vec<PoolName>>,
-    servings: BTreeMap<NodeName, Serving>,
+    /// What is remembered of each node beside its objects; goes with the last of them.
+    remembered: BTreeMap<NodeName, Remembered>,
     /// How long pools wait whose writes are not applied.
     pool_pauses: BTreeMap<PoolName, Pause>,
     in_flight: BTreeMap<Target, Sent>,
@@ -253,7 +261,10 @@ impl World {
         {
             return None;
         }
-        self.absences.get(node).copied().max(self.position(Kind::CiliumNode))
+        self.remembered
+            .get(node)
+            .and_then(|remembered| remembered.absent_as_of)
+            .max(self.position(Kind::CiliumNode))
     }
 
     /// Whether the Node of a claim exists, at some time after the claim got to where it is; `None` when that has to be
@@ -264,7 +275,7 @@ impl World {
     /// store.
     #[must_use]
     pub fn presence(&self, claim: &Claim) -> Option<Presence> {
-        match self.presences.get(&claim.node) {
+        match self.remembered.get(&claim.node).and_then(|remembered| remembered.presence.as_ref()) {
             Some((as_of, presence)) if *as_of >= claim.revision => Some(presence.clone()),
             Some(_) | None => (Some(claim.revision) <= self.nodes_listed_after)
                 .then(|| self.presence_as_watched(&claim.node)),
@@ -288,7 +299,7 @@ impl World {
     /// What is remembered of the carrier before the present one, where this process saw it.
     #[must_use]
     pub fn former_carrier(&self, node: &NodeName) -> Option<&FormerCarrier> {
-        self.former_carriers.get(node)
+        self.remembered.get(node)?.former_carrier.as_ref()
     }
 
     /// Since when this process has seen a block rest.
@@ -376,7 +387,7 @@ impl World {
     /// How a node is being served.
     #[must_use]
     pub fn serving(&self, node: &NodeName) -> Option<&Serving> {
-        self.servings.get(node)
+        self.remembered.get(node).map(|remembered| &remembered.serving)
     }
 
     /// Cilium's mode is known, or has changed.

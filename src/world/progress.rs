@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::pause::Pause;
-use super::{Sent, World};
+use super::{Remembered, Sent, World};
 use crate::ledger::Occupant;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::NodePlan;
@@ -89,7 +89,7 @@ impl World {
         for request in plan.requests() {
             self.mark_sent(request, now);
         }
-        let serving = self.servings.entry(plan.node.clone()).or_default();
+        let serving = &mut self.remember_of(&plan.node).serving;
         serving.unmet.clone_from(&plan.unmet);
         let since = |holds: bool, before: Option<Duration>| holds.then(|| before.unwrap_or(now.uptime));
         serving.incomplete_since = since(plan.incomplete, serving.incomplete_since);
@@ -100,12 +100,7 @@ impl World {
         if let Some(wake) = plan.wake {
             self.agenda.wake_node(&plan.node, wake);
         }
-        if self.is_forgotten(&plan.node) {
-            self.servings.remove(&plan.node);
-            self.presences.remove(&plan.node);
-            self.absences.remove(&plan.node);
-            self.agenda.forget_node(&plan.node);
-        }
+        self.forget_if_gone(&plan.node);
         self.mark_pools_of(&plan.node);
     }
 
@@ -147,7 +142,7 @@ impl World {
             Write::Publish(Publication { node, .. })
             | Write::BumpVersion(BumpVersion { node, .. })
             | Write::UsageProbe(UsageProbe { node, .. }) => {
-                self.servings.entry(node.clone()).or_default().last_patch = Some(now.uptime);
+                self.remember_of(node).serving.last_patch = Some(now.uptime);
             }
             Write::UpdateClaim(_)
             | Write::CreateCiliumNode(_)
@@ -180,8 +175,22 @@ impl World {
         }
     }
 
-    /// Whether nothing is left of a node.
-    pub(super) fn is_forgotten(&self, node: &NodeName) -> bool {
+    /// What is remembered of a node. Whoever adds something calls [`Self::forget_if_gone`] where nothing of the node may be
+    /// left.
+    pub(super) fn remember_of(&mut self, node: &NodeName) -> &mut Remembered {
+        self.remembered.entry(node.clone()).or_default()
+    }
+
+    /// Forgets a node with the last of what is left of it.
+    pub(super) fn forget_if_gone(&mut self, node: &NodeName) {
+        if self.is_gone(node) {
+            self.remembered.remove(node);
+            self.agenda.forget_node(node);
+        }
+    }
+
+    /// Whether nothing is left of a node: no object, no claim, no lost claim, no request in flight.
+    pub(super) fn is_gone(&self, node: &NodeName) -> bool {
         !self.nodes.contains_key(node)
             && !self.cilium_nodes.contains_key(node)
             && !self.claims_of.contains_key(node)
@@ -212,9 +221,9 @@ impl World {
     /// Capacity may have appeared: whoever waits for it is served at once. A node at its limit waits for none.
     pub(super) fn wake_waiting(&mut self) {
         let waiting: Vec<NodeName> = self
-            .servings
+            .remembered
             .iter()
-            .filter(|(_, serving)| serving.waits_for_capacity())
+            .filter(|(_, remembered)| remembered.serving.waits_for_capacity())
             .map(|(node, _)| node.clone())
             .collect();
         for node in waiting {

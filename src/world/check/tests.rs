@@ -17,7 +17,7 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::Family;
 use crate::publisher::{Mode, Publisher};
 use crate::world::gather::Gathering;
-use crate::world::{LostClaim, LostHolder};
+use crate::world::{LostClaim, LostHolder, Remembered};
 
 fn now() -> Now {
     Now { uptime: Duration::ZERO, wall: Timestamp::default() }
@@ -211,29 +211,21 @@ fn every_memory_goes_with_what_it_is_about() {
     let gone = || NodeName::from("gone");
     let remembered = |what: &str| format!("{what} is remembered of node gone, of which nothing is left");
     check(
-        |world| drop(world.servings.insert(gone(), crate::world::Serving::default())),
+        |world| drop(world.remembered.insert(gone(), Remembered::default())),
         &remembered("how it is served"),
     );
-    check(
-        |world| {
-            let presence = (Revision::of(4), crate::model::request::Presence::Gone);
-            world.presences.insert(gone(), presence);
-        },
-        &remembered("whether its Node was found"),
-    );
-    check(
-        |world| {
-            world.absences.insert(gone(), Revision::of(4));
-        },
-        &remembered("whether its CiliumNode was missing"),
-    );
     check(|world| world.agenda.wake_node(&gone(), Duration::ZERO), &remembered("a time to look again"));
+    // Its CiliumNode is still there, its Node is not.
     check(
         |world| {
             let former = crate::model::crd::FormerCrd { pod_cidrs: Vec::new(), owners: BTreeMap::new() };
-            world.former_carriers.insert(gone(), crate::model::carrier::FormerCarrier::Crd(former));
+            world.remember_of(&"n".into()).former_carrier =
+                Some(crate::model::carrier::FormerCarrier::Crd(former));
+            world.nodes.remove(&NodeName::from("n"));
+            world.selection.clear();
+            world.set_own_addresses(Kind::Node, &"n".into(), Vec::new());
         },
-        &remembered("its former carrier"),
+        "its former carrier is remembered of node n, of which nothing is left",
     );
     let of_pool = |what: &str| format!("{what} is remembered of pool gone, which is gone");
     check(
