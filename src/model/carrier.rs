@@ -93,6 +93,16 @@ pub enum CarrierChange {
 }
 
 impl CarrierChange {
+    /// The kind of the carrier that it changes.
+    #[must_use]
+    pub fn carrier_kind(&self) -> Kind {
+        match self {
+            Self::Crd(_) => Kind::CiliumNode,
+            #[cfg(test)]
+            Self::MadeUp(_) => Kind::Node,
+        }
+    }
+
     /// Whether a CiliumNode shows what this was to bring about, where it added the blocks `added`.
     #[must_use]
     pub fn is_shown_by(&self, cilium_node: &CiliumNode, added: &[Cidr]) -> bool {

@@ -59,8 +59,17 @@ pub enum CrdChange {
         /// The new entries of `pool`, with the owner for whom an address is kept.
         entries: BTreeMap<IpAddr, Option<&'static str>>,
     },
-    /// Release marks that are set, or removed where there is none.
-    Marks(BTreeMap<IpAddr, Option<ReleaseMark>>),
+    /// Release marks that are set or removed.
+    Marks(BTreeMap<IpAddr, MarkChange>),
+}
+
+/// What a write does to one release mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MarkChange {
+    /// It is set to [`ReleaseMark::Marked`].
+    Ask,
+    /// It is removed.
+    Remove,
 }
 
 impl CrdChange {

@@ -212,7 +212,10 @@ impl NodePlan {
                 | Wait::Completion => true,
                 Wait::Mode | Wait::Answer | Wait::Pause | Wait::Interval => false,
             },
-            Verdict::Act(_) => false,
+            // A CiliumNode is created only where there is nothing else to see.
+            Verdict::Act(ref requests) => {
+                requests.iter().all(|request| matches!(request, Request::Write(Write::CreateCiliumNode(_))))
+            }
         }
     }
 }

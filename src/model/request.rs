@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::carrier::CarrierChange;
 use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::node::{CiliumNode, NodeAddress};
 use crate::model::observation::PoolObject;
@@ -246,6 +247,16 @@ pub enum Target {
     Pool(PoolName),
 }
 
+impl Target {
+    /// The carrier of this node that a change is for.
+    fn carrier(change: &CarrierChange, node: &NodeName) -> Self {
+        match change.carrier_kind() {
+            Kind::Node => Self::Node(node.clone()),
+            Kind::CiliumNode | Kind::Pool | Kind::Claim => Self::CiliumNode(node.clone()),
+        }
+    }
+}
+
 impl Request {
     /// The object that it is about.
     #[must_use]
@@ -305,9 +316,9 @@ impl Write {
         match self {
             Self::CreateClaim(claim) => Target::Claim(claim.cidr),
             Self::UpdateClaim(update) => Target::Claim(update.cidr),
-            Self::Publish(publication) => Target::CiliumNode(publication.node.clone()),
+            Self::Publish(publication) => Target::carrier(&publication.change, &publication.node),
             Self::BumpVersion(bump) => Target::CiliumNode(bump.node.clone()),
-            Self::UsageProbe(probe) => Target::CiliumNode(probe.node.clone()),
+            Self::UsageProbe(probe) => Target::carrier(&probe.change, &probe.node),
             Self::CreateCiliumNode(new) => Target::CiliumNode(new.node.clone()),
             Self::PoolStatus(write) => Target::Pool(write.pool.clone()),
             Self::PoolFinalizers(write) => Target::Pool(write.pool.clone()),

@@ -70,7 +70,11 @@ impl Draft {
         reason: impl FnOnce() -> WhyNot,
     ) {
         if self.detail == Detail::Reasons {
-            self.refusals.push(Refusal { pool: pool.clone(), family, reason: reason() });
+            let refusal = Refusal { pool: pool.clone(), family, reason: reason() };
+            // A pool is asked for each block that the node lacks.
+            if !self.refusals.contains(&refusal) {
+                self.refusals.push(refusal);
+            }
         }
     }
 

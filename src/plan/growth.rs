@@ -41,14 +41,14 @@ impl<'a> Subject<'a> {
         let phase = if self.is_served() { Phase::Served } else { Phase::FirstGrant };
         let mut growths: Vec<Growth<'_>> = self
             .publisher
-            .families()
+            .families_of(self.carrier)
             .iter()
             .map(|family| self.grow_family(draft, *family, first, phase))
             .collect();
         draft.unmet = growths.iter().filter_map(|growth| growth.unmet).collect();
-        let lacking = growths
-            .iter()
-            .find(|growth| growth.demand.capacity < self.publisher.minimum_for_start(growth.family));
+        let lacking = growths.iter().find(|growth| {
+            growth.demand.capacity < self.publisher.minimum_for_start(self.carrier, growth.family)
+        });
         if let Some(lacking) = lacking.map(|growth| growth.family).filter(|_| phase == Phase::FirstGrant) {
             for growth in &mut growths {
                 for (_, pool) in growth.picked.drain(..) {
@@ -79,7 +79,7 @@ impl<'a> Subject<'a> {
 
     /// A node that no pool selects keeps what it has, and gets no more.
     fn full_without_pool(&self) -> Option<Finding> {
-        let family = self.publisher.families().iter().find(|family| {
+        let family = self.publisher.families_of(self.carrier).iter().find(|family| {
             let held = self.offering().find(|claim| claim.cidr.family() == **family);
             let pool = held.and_then(|claim| self.world.pool(&claim.pool));
             held.is_some() && !self.demand(**family).is_met(pool.map_or(Expand::DEFAULT, |pool| pool.expand))
@@ -152,9 +152,10 @@ impl<'a> Subject<'a> {
         };
         let blocks = self.publisher.blocks(self.carrier).into_iter();
         blocks
-            .filter(|(cidr, _)| is_lost(*cidr))
-            .filter_map(|(cidr, withheld)| {
+            .filter(|cidr| is_lost(*cidr))
+            .filter_map(|cidr| {
                 let pool = self.world.pool_of_block(cidr)?;
+                let withheld = self.publisher.withheld_in(self.carrier, cidr);
                 Some(self.claim_of_carried(cidr, &pool.name, withheld, now))
             })
             .collect()
@@ -168,7 +169,7 @@ impl<'a> Subject<'a> {
         let max_addresses = first.per_node.max_addresses.min(MAX_ADDRESSES_PER_NODE);
         loop {
             let holding = Holding { n_blocks: growth.blocks.len(), demand: growth.demand, phase };
-            if self.publisher.is_enough(family, holding, first) {
+            if self.publisher.is_enough(self.carrier, family, holding, first) {
                 return growth;
             }
             if growth.blocks.len() >= first.per_node.max_blocks as usize {

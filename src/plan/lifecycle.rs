@@ -190,6 +190,7 @@ fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
         carrier: world.carrier(&claim.node),
         is_carried: is_carried(world, claim),
         absent_as_of: world.absent_as_of(&claim.node),
+        presence: world.presence(claim).as_ref(),
     })
 }
 

@@ -80,7 +80,7 @@ impl<'a> Subject<'a> {
             let offered = offered.entry(known.claim.cidr.family()).or_default();
             *offered = offered.saturating_add(known.claim.offered_count());
         }
-        self.publisher.can_start_with(&offered)
+        self.publisher.can_start_with(self.carrier, &offered)
     }
 
     /// Asks an agent that has said nothing of its use for long, and clears the question when it is answered.

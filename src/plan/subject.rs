@@ -44,6 +44,6 @@ impl<'a> Subject<'a> {
 
     /// Whether the carrier has any block of ours: the first grant is over.
     pub(super) fn is_served(&self) -> bool {
-        self.held().any(|claim| self.publisher.carries(self.carrier, claim.cidr))
+        self.world.is_served(&self.node.name)
     }
 }

@@ -3,7 +3,7 @@
 use super::demand::Demand;
 use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
-use crate::model::request::{Request, UsageProbe};
+use crate::model::request::{Presence, Request, UsageProbe};
 use crate::model::revision::Revision;
 
 /// What is known of a block that is being taken off a node.
@@ -15,8 +15,10 @@ pub struct Removal<'a> {
     pub carrier: Option<Carrier<'a>>,
     /// Whether the carrier has anything of the block.
     pub is_carried: bool,
-    /// The latest revision as of which the carrier is known not to exist.
+    /// The latest revision as of which its CiliumNode is known not to exist.
     pub absent_as_of: Option<Revision>,
+    /// Whether its Node exists, at some time after the claim got to where it is; `None` where that has to be read.
+    pub presence: Option<&'a Presence>,
 }
 
 /// Whether a block is known to be off its node, later than its claim's move to Releasing.

@@ -20,7 +20,7 @@ use crate::model::finding::Finding;
 use crate::model::kind::Kind;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
-use crate::model::request::{Publication, Read, Request};
+use crate::model::request::{Presence, Publication, Read, Request};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -85,11 +85,19 @@ impl MadeUp {
         0
     }
 
-    pub(super) fn blocks(&self, carrier: Carrier<'_>) -> Vec<(Cidr, AddressSet)> {
-        block_of(carrier).into_iter().map(|block| (block, AddressSet::new())).collect()
+    pub(super) fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
+        block_of(carrier).into_iter().collect()
     }
 
-    pub(super) fn minimum_for_start(&self, _: Family) -> u128 {
+    pub(super) fn withheld_in(&self, _: Carrier<'_>, _: Cidr) -> AddressSet {
+        AddressSet::new()
+    }
+
+    pub(super) fn families_of(&self, _: Carrier<'_>) -> &BTreeSet<Family> {
+        &self.families
+    }
+
+    pub(super) fn minimum_for_start(&self, _: Carrier<'_>, _: Family) -> u128 {
         1
     }
 
@@ -102,7 +110,7 @@ impl MadeUp {
         blocks.fold(Demand::default(), |demand, claim| demand.grown_by(claim.offered_count()))
     }
 
-    pub(super) fn is_enough(&self, _: Family, holding: Holding, _: &Pool) -> bool {
+    pub(super) fn is_enough(&self, _: Carrier<'_>, _: Family, holding: Holding, _: &Pool) -> bool {
         holding.n_blocks >= 1
     }
 
@@ -129,12 +137,16 @@ impl MadeUp {
     }
 
     pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
-        match removal.carrier {
-            Some(carrier) if *carrier.uid() == removal.claim.node_uid && removal.is_carried => {
+        match (removal.carrier, removal.presence) {
+            (Some(carrier), _) if *carrier.uid() == removal.claim.node_uid && removal.is_carried => {
                 Absence::NotYet
             }
-            Some(_) => Absence::Proven,
-            None => Absence::Provable(Read::Node(removal.claim.node.clone(), removal.claim.revision).into()),
+            // The Node is the carrier: with it goes what it carried.
+            (Some(_), _) | (None, Some(Presence::Gone)) => Absence::Proven,
+            (None, Some(Presence::Is(_) | Presence::Unreadable)) => Absence::NotYet,
+            (None, None) => {
+                Absence::Provable(Read::Node(removal.claim.node.clone(), removal.claim.revision).into())
+            }
         }
     }
 

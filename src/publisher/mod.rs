@@ -50,6 +50,13 @@ pub enum Publisher {
     MadeUp(made_up::MadeUp),
 }
 
+impl Default for Publisher {
+    /// The one by which carriers are read before a mode is known.
+    fn default() -> Self {
+        Self::Crd(Crd::default())
+    }
+}
+
 macro_rules! by_mode {
     ($publisher:expr, $mode:ident => $answer:expr) => {
         match $publisher {
@@ -103,24 +110,36 @@ impl Publisher {
         by_mode!(self, mode => mode.used_in(carrier, cidr))
     }
 
-    /// The blocks that the carrier lists and whose agent can hand out addresses of them, with what of each it can't.
+    /// The blocks that the carrier lists and whose agent can hand out addresses of them.
     #[must_use]
-    pub fn blocks(&self, carrier: Carrier<'_>) -> Vec<(Cidr, AddressSet)> {
+    pub fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
         by_mode!(self, mode => mode.blocks(carrier))
     }
 
-    /// Whether an agent that finds so many addresses of each family can start.
+    /// The addresses of a block on the carrier that its agent can't hand out.
     #[must_use]
-    pub fn can_start_with(&self, offered: &BTreeMap<Family, u128>) -> bool {
-        self.families().iter().all(|family| {
-            offered.get(family).is_some_and(|offered| *offered >= self.minimum_for_start(*family))
+    pub fn withheld_in(&self, carrier: Carrier<'_>, block: Cidr) -> AddressSet {
+        by_mode!(self, mode => mode.withheld_in(carrier, block))
+    }
+
+    /// Whether the agent of this carrier can start when it finds so many addresses of each family.
+    #[must_use]
+    pub fn can_start_with(&self, carrier: Carrier<'_>, offered: &BTreeMap<Family, u128>) -> bool {
+        self.families_of(carrier).iter().all(|family| {
+            offered.get(family).is_some_and(|offered| *offered >= self.minimum_for_start(carrier, *family))
         })
     }
 
-    /// How many addresses of a family an agent needs before it can start.
+    /// The families that a first grant to this carrier has to cover: those that its agent runs, or asks for.
     #[must_use]
-    pub fn minimum_for_start(&self, family: Family) -> u128 {
-        by_mode!(self, mode => mode.minimum_for_start(family))
+    pub fn families_of(&self, carrier: Carrier<'_>) -> &BTreeSet<Family> {
+        by_mode!(self, mode => mode.families_of(carrier))
+    }
+
+    /// How many addresses of a family the agent of this carrier needs before it can start.
+    #[must_use]
+    pub fn minimum_for_start(&self, carrier: Carrier<'_>, family: Family) -> u128 {
+        by_mode!(self, mode => mode.minimum_for_start(carrier, family))
     }
 
     /// How much of the blocks of one family a node uses. Use that is not known counts as none.
@@ -134,10 +153,10 @@ impl Publisher {
         by_mode!(self, mode => mode.demand(carrier, family, blocks))
     }
 
-    /// Whether what a node holds of a family is enough, by the rules of its first pool.
+    /// Whether what a node holds of a family is enough: by the rules of its first pool, or by what its carrier asks for.
     #[must_use]
-    pub fn is_enough(&self, family: Family, holding: Holding, first: &Pool) -> bool {
-        by_mode!(self, mode => mode.is_enough(family, holding, first))
+    pub fn is_enough(&self, carrier: Carrier<'_>, family: Family, holding: Holding, first: &Pool) -> bool {
+        by_mode!(self, mode => mode.is_enough(carrier, family, holding, first))
     }
 
     /// What has to be added to the carrier so that it shows every one of `claims`; `None` when it does, or when nothing

@@ -9,7 +9,6 @@ use crate::model::names::{NodeName, PoolName};
 use crate::model::request::{ClaimChange, ClaimUpdate, NewClaim, Publication, Write};
 use crate::model::stable_names;
 use crate::net::cidr::Cidr;
-use crate::view::tally::is_served;
 use crate::world::World;
 
 /// A step in the life of one or more blocks of a node.
@@ -160,7 +159,7 @@ fn of_update(world: &World, update: &ClaimUpdate) -> BlockEvent {
 
 /// Why a node gets something: it has nothing, or not enough.
 fn grant(world: &World, node: &NodeName) -> Cause {
-    if is_served(world, node) { Cause::Growth } else { Cause::FirstGrant }
+    if world.is_served(node) { Cause::Growth } else { Cause::FirstGrant }
 }
 
 fn pools(world: &World, blocks: &[Cidr]) -> Vec<PoolName> {

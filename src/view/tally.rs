@@ -42,18 +42,11 @@ pub fn node_state(world: &World, node: &NodeName) -> NodeState {
         NodeState::Unselected
     } else if world.serving(node).is_some_and(Serving::waits_for_capacity) {
         NodeState::Waiting
-    } else if is_served(world, node) {
+    } else if world.is_served(node) {
         NodeState::Served
     } else {
         NodeState::Pending
     }
-}
-
-/// Whether a block of ours stands on the node's CiliumNode.
-pub(super) fn is_served(world: &World, node: &NodeName) -> bool {
-    world.carrier(node).is_some_and(|carrier| {
-        world.claims_of(node).any(|known| world.reader().carries(carrier, known.claim.cidr))
-    })
 }
 
 /// The counts of one pool. Costs a pass over the nodes and the claims.

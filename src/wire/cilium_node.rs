@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::watched::{Meta, Wire};
 use crate::model::carrier::CarrierChange;
-use crate::model::crd::{CrdChange, CrdFields, ReleaseMark};
+use crate::model::crd::{CrdChange, CrdFields, MarkChange, ReleaseMark};
 use crate::model::kind::Kind;
 use crate::model::names::Uid;
 use crate::model::node::{CiliumNode, Malformed};
@@ -142,7 +142,13 @@ fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Val
         CarrierChange::Crd(CrdChange::Marks(marks)) => {
             let marks: Map<String, Value> = marks
                 .iter()
-                .map(|(address, mark)| (address.to_string(), json!(mark.map(mark_text))))
+                .map(|(address, mark)| {
+                    let mark = match mark {
+                        MarkChange::Ask => json!("marked-for-release"),
+                        MarkChange::Remove => Value::Null,
+                    };
+                    (address.to_string(), mark)
+                })
                 .collect();
             json!({ "status": { "ipam": { "release-ips": marks } } })
         }
@@ -152,16 +158,6 @@ fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Val
     patch["metadata"]["uid"] = json!(uid.as_str());
     patch["metadata"]["resourceVersion"] = json!(revision.to_string());
     patch
-}
-
-/// A release mark as Cilium writes it.
-fn mark_text(mark: ReleaseMark) -> &'static str {
-    match mark {
-        ReleaseMark::Marked => "marked-for-release",
-        ReleaseMark::Ready => "ready-for-release",
-        ReleaseMark::DoNotRelease => "do-not-release",
-        ReleaseMark::Released | ReleaseMark::Unknown => "released",
-    }
 }
 
 /// A change without meaning, which makes a later version of the CiliumNode.

@@ -225,9 +225,9 @@ impl World {
         self.selection.insert(name.clone(), selection);
         let carried = publisher::carried_by_node(&node);
         let before = self.nodes.insert(name.clone(), node);
-        if before.is_some_and(|before| publisher::carried_by_node(&before) != carried) || !carried.is_empty()
-        {
-            self.update_carried(&name);
+        let before = before.map(|before| publisher::carried_by_node(&before)).unwrap_or_default();
+        if before != carried {
+            self.update_carried_without(&name, &before);
         }
         self.mark(&name);
         self.mark_pools_of(&name);
@@ -372,11 +372,19 @@ impl World {
 
     /// What the objects of a node carry outside its claims is taken by the node itself.
     pub(super) fn update_carried(&mut self, node: &NodeName) {
+        self.update_carried_without(node, &AddressSet::new());
+    }
+
+    /// The same; `gone` is what the Node itself carried before.
+    fn update_carried_without(&mut self, node: &NodeName, gone: &AddressSet) {
         let carried = match self.cilium_nodes.get(node) {
             Some(_) => self.carried(node),
             // While the CiliumNode is away and the Node is not, its agent goes on with the addresses that it had.
             None if self.nodes.contains_key(node) => {
                 let mut carried = self.ledger.carried(node).cloned().unwrap_or_default();
+                for (first, last) in gone.runs() {
+                    carried.remove_run(first, last);
+                }
                 carried.extend_with(&self.carried(node));
                 self.without_claims(node, carried)
             }

@@ -11,7 +11,6 @@ use crate::ledger::Ledger;
 use crate::model::kind::Kind;
 use crate::model::observation::{Listing, Observation};
 use crate::model::revision::Revision;
-use crate::publisher::crd::Crd;
 use crate::publisher::{Mode, Publisher};
 
 /// What has been listed so far.
@@ -63,7 +62,7 @@ impl Gathering {
         let mut world = World {
             reader: match &mode {
                 Mode::Active(publisher) => publisher.clone(),
-                Mode::Passive(_) => Publisher::Crd(Crd::default()),
+                Mode::Passive(_) => Publisher::default(),
             },
             mode,
             pools: BTreeMap::new(),

@@ -175,6 +175,16 @@ impl World {
         &self.reader
     }
 
+    /// Whether a node is served: its carrier lists a block that the node holds, so the first grant is over.
+    #[must_use]
+    pub fn is_served(&self, name: &NodeName) -> bool {
+        let held = self.claims_of(name).filter(|known| known.claim.is_published_state());
+        let carrier = self.carrier(name);
+        carrier.is_some_and(|carrier| {
+            held.into_iter().any(|known| self.reader.carries(carrier, known.claim.cidr))
+        })
+    }
+
     /// The object that carries the blocks of a node.
     #[must_use]
     pub fn carrier(&self, name: &NodeName) -> Option<Carrier<'_>> {

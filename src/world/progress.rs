@@ -91,9 +91,9 @@ impl World {
         }
         let serving = &mut self.remember_of(&plan.node).serving;
         serving.unmet.clone_from(&plan.unmet);
-        let since = |holds: bool, before: Option<Duration>| holds.then(|| before.unwrap_or(now.uptime));
-        serving.incomplete_since = since(plan.incomplete, serving.incomplete_since);
-        serving.use_unknown_since = since(plan.use_unknown, serving.use_unknown_since);
+        let since = |before: Option<Duration>| before.unwrap_or(now.uptime);
+        serving.incomplete_since = plan.incomplete.then(|| since(serving.incomplete_since));
+        serving.use_unknown_since = plan.use_unknown.then(|| since(serving.use_unknown_since));
         for cidr in &plan.cooling {
             self.cooling.entry(*cidr).or_insert(now.uptime);
         }

@@ -49,3 +49,22 @@ fn a_block_that_the_agent_put_back_is_held_again() {
     let mut cluster = cluster(&format!("node a 1 made-up=10.0.0.0/28 @7\n{released}"));
     cluster.expect("a", "hold 10.0.0.0/28 for node a again");
 }
+
+/// The revisions of Nodes tell nothing of those of claims: that the Node is gone is the proof.
+#[test]
+fn a_block_of_a_node_that_is_gone_cools_after_one_read() {
+    let mut cluster = cluster("");
+    cluster.observe("claim 10.0.0.0/28 a 1 Releasing/NodeGone @140");
+    cluster.expect("a", "read whether node a exists");
+    let gone = Seen::Node { as_of: Revision::of(140), read_at: Revision::of(900), presence: Presence::Gone };
+    cluster.settle(&Target::Node("a".into()), gone);
+    cluster.expect("a", "let 10.0.0.0/28 of node a rest");
+}
+
+#[test]
+fn what_the_agent_took_off_is_free_again() {
+    let mut cluster = cluster("node a 1 made-up=10.0.0.0/28 @7");
+    assert!(cluster.world.ledger().is_taken("10.0.0.0/28".parse().unwrap()));
+    cluster.observe("node a 1 @8");
+    assert!(!cluster.world.ledger().is_taken("10.0.0.0/28".parse().unwrap()));
+}

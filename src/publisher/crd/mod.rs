@@ -14,7 +14,7 @@ use super::answer::{Absence, Holding, Phase, ProbeState, Removal};
 use super::demand::Demand;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
-use crate::model::crd::{CrdChange, CrdFields, FormerCrd, ReleaseMark};
+use crate::model::crd::{CrdChange, CrdFields, FormerCrd, MarkChange, ReleaseMark};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::node::CiliumNode;
@@ -106,23 +106,27 @@ impl Crd {
         within
     }
 
-    pub(super) fn blocks(&self, carrier: Carrier<'_>) -> Vec<(Cidr, AddressSet)> {
+    pub(super) fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
         let Some(fields) = fields(carrier) else {
             return Vec::new();
         };
-        let offered = fields.pod_cidrs.iter().filter(|cidr| fields.pool.intersects(**cidr));
-        offered
-            .map(|cidr| {
-                let mut withheld = AddressSet::from_iter([*cidr]);
-                for (first, last) in fields.pool.runs_within(cidr.first(), cidr.last()) {
-                    withheld.remove_run(first, last);
-                }
-                (*cidr, withheld)
-            })
-            .collect()
+        fields.pod_cidrs.iter().copied().filter(|cidr| fields.pool.intersects(*cidr)).collect()
     }
 
-    pub(super) fn minimum_for_start(&self, _: Family) -> u128 {
+    pub(super) fn withheld_in(&self, carrier: Carrier<'_>, block: Cidr) -> AddressSet {
+        let mut withheld = AddressSet::from_iter([block]);
+        let pool = fields(carrier).map(|fields| &fields.pool);
+        for (first, last) in pool.into_iter().flat_map(|pool| pool.runs_within(block.first(), block.last())) {
+            withheld.remove_run(first, last);
+        }
+        withheld
+    }
+
+    pub(super) fn families_of(&self, _: Carrier<'_>) -> &BTreeSet<Family> {
+        &self.families
+    }
+
+    pub(super) fn minimum_for_start(&self, _: Carrier<'_>, _: Family) -> u128 {
         MINIMUM_FOR_START
     }
 
@@ -158,8 +162,14 @@ impl Crd {
         demand
     }
 
-    pub(super) fn is_enough(&self, family: Family, holding: Holding, first: &Pool) -> bool {
-        let enough_to_start = holding.demand.capacity >= self.minimum_for_start(family)
+    pub(super) fn is_enough(
+        &self,
+        carrier: Carrier<'_>,
+        family: Family,
+        holding: Holding,
+        first: &Pool,
+    ) -> bool {
+        let enough_to_start = holding.demand.capacity >= self.minimum_for_start(carrier, family)
             && (holding.phase == Phase::Served || holding.n_blocks >= first.per_node.initial_blocks as usize);
         enough_to_start && holding.demand.is_met(first.expand)
     }
@@ -180,7 +190,7 @@ impl Crd {
     }
 
     pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
-        let Removal { claim, carrier, is_carried, absent_as_of } = removal;
+        let Removal { claim, carrier, is_carried, absent_as_of, presence: _ } = removal;
         match carrier {
             None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
             Some(_) if is_carried => Absence::NotYet,
@@ -225,8 +235,10 @@ impl Crd {
             change: CarrierChange::Crd(CrdChange::Marks([(PROBE_ADDRESS, mark)].into())),
         };
         match fields.marks.get(&PROBE_ADDRESS) {
-            None => ProbeState::Askable(probe(ProbeStep::Ask, Some(ReleaseMark::Marked))),
-            Some(ReleaseMark::DoNotRelease) => ProbeState::Answered(probe(ProbeStep::Clear, None)),
+            None => ProbeState::Askable(probe(ProbeStep::Ask, MarkChange::Ask)),
+            Some(ReleaseMark::DoNotRelease) => {
+                ProbeState::Answered(probe(ProbeStep::Clear, MarkChange::Remove))
+            }
             Some(_) => ProbeState::Asked,
         }
     }

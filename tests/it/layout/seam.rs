@@ -7,7 +7,12 @@ use super::source::Sources;
 const SEAM: &str = "a word of Cilium's crd mode, which only these name:";
 
 /// The words of Cilium's crd mode, in the fields and types of the model.
-const WORDS: [&str; 8] = [
+const WORDS: [&str; 13] = [
+    "CrdChange",
+    "CrdFields",
+    "FormerCrd",
+    "MarkChange",
+    "PROBE_ADDRESS",
     "ReleaseMark",
     "UNSPECIFIED",
     "infrastructure",
@@ -19,7 +24,10 @@ const WORDS: [&str; 8] = [
 ];
 
 /// Below which path which of these words may be named.
-const MAY_NAME: [(&str, &[&str]); 4] = [
+const MAY_NAME: [(&str, &[&str]); 6] = [
+    // One variant per mode.
+    ("src/model/carrier.rs", &["CrdChange", "FormerCrd"]),
+    ("src/model/node.rs", &["CrdFields"]),
     // Defines them.
     ("src/model/crd.rs", &WORDS),
     ("src/publisher/", &WORDS),

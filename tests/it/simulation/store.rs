@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use cilium_node_ipam::model::carrier::CarrierChange;
 use cilium_node_ipam::model::claim::{Claim, ClaimState, block_name};
-use cilium_node_ipam::model::crd::CrdChange;
+use cilium_node_ipam::model::crd::{CrdChange, MarkChange, ReleaseMark};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName, Uid};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
@@ -369,8 +369,8 @@ fn apply(change: &CarrierChange, patched: &mut CiliumNode) {
         CrdChange::Marks(marks) => {
             for (address, mark) in marks {
                 match mark {
-                    Some(mark) => drop(fields.marks.insert(*address, *mark)),
-                    None => drop(fields.marks.remove(address)),
+                    MarkChange::Ask => drop(fields.marks.insert(*address, ReleaseMark::Marked)),
+                    MarkChange::Remove => drop(fields.marks.remove(address)),
                 }
             }
         }
