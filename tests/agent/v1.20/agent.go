@@ -239,7 +239,7 @@ func (a *agent) release(c command) (answer, error) {
 	return reply, nil
 }
 
-// dump lists every allocated address in the order of text, one to an entry, with the owner as Cilium has it.
+// dump lists every allocated address in the order of text, one per entry, with the owner as Cilium has it.
 func (a *agent) dump() answer {
 	v4, v6, status := a.parts.IPAM.Dump()
 	reply := answer{Status: status}

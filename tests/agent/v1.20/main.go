@@ -40,7 +40,7 @@ func main() {
 	flag.BoolVar(&c.ipv6, "ipv6", false, "enable-ipv6")
 	flag.BoolVar(&c.health, "health", true, "enable-health-checking and enable-endpoint-health-checking")
 	flag.BoolVar(&c.ingress, "ingress", false, "enable-envoy-config: an ingress address for each family")
-	flag.DurationVar(&c.updateRate, "update-rate", 15*time.Second, "ipam-cilium-node-update-rate: the least time between two writes of status.ipam.used")
+	flag.DurationVar(&c.updateRate, "update-rate", 15*time.Second, "ipam-cilium-node-update-rate: the minimum time between two writes of status.ipam.used")
 	flag.Parse()
 
 	if err := c.check(); err != nil {

@@ -1,4 +1,4 @@
-// The protocol: one JSON object a line, commands on standard input, answers and events on standard output. All ours.
+// The protocol: one JSON object per line, commands on standard input, answers and events on standard output. All ours.
 
 package main
 
