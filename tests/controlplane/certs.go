@@ -51,7 +51,7 @@ func loadOrMakeCredentials(folder string) (*credentials, error) {
 		serviceAccountKeyFile: inFolder("service-account.key"),
 		tokenFile:             inFolder("tokens.csv"),
 	}
-	// The marker is written last, so a set that was cut short by a kill is made again.
+	// The marker is written last, so a set that was cut short by a kill is recreated.
 	marker := inFolder("complete")
 	if _, err := os.Stat(marker); errors.Is(err, fs.ErrNotExist) {
 		if err := c.make(folder); err != nil {

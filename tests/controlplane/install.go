@@ -102,7 +102,7 @@ func (i *installer) applyFiles(ctx context.Context, files []string) error {
 	return nil
 }
 
-// yamlFiles lists the YAML files of a folder, in order of their names; a file stands for itself.
+// yamlFiles lists the YAML files of a folder, in order of their names; the path of a file yields that file.
 func yamlFiles(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -49,7 +49,7 @@ type observer struct {
 	pauseMu sync.Mutex
 }
 
-// newObserver reads what stands in the store and watches from there. Called before the API server first runs on this
+// newObserver reads what the store holds and watches from there. Called before the API server first runs on this
 // data, it sees everything from before the first write.
 func newObserver(ctx context.Context, server string, judge *oracle.Oracle, tell func([]oracle.Finding)) (*observer, error) {
 	// The watch resumes by itself when etcd comes back; the default back-off of gRPC grows to two minutes.
@@ -70,7 +70,7 @@ func newObserver(ctx context.Context, server string, judge *oracle.Oracle, tell 
 	return o, nil
 }
 
-// snapshot feeds what stands at one revision, claims first: what stands then is judged as a whole.
+// snapshot feeds what the store holds at one revision, claims first, so that it is judged as a whole.
 func (o *observer) snapshot(ctx context.Context) error {
 	head, err := o.client.Get(ctx, markKey)
 	if err != nil {
@@ -136,7 +136,7 @@ func (o *observer) watch(ctx context.Context) {
 	}
 }
 
-// lost records that events are gone for good and goes on from what stands now.
+// lost records that events are gone for good and goes on from what the store holds now.
 func (o *observer) lost(ctx context.Context, compacted int64) {
 	o.tell(o.judge.Compacted(o.reached(), compacted))
 	o.judge.Forget()
@@ -151,7 +151,7 @@ func (o *observer) lost(ctx context.Context, compacted int64) {
 	}
 }
 
-// beginAnew forgets what stood and goes on from what stands now.
+// beginAnew forgets what the store held and goes on from what the store holds now.
 func (o *observer) beginAnew(ctx context.Context) error {
 	o.pauseMu.Lock()
 	defer o.pauseMu.Unlock()
@@ -210,7 +210,7 @@ func (o *observer) catchUp(ctx context.Context) (int64, error) {
 		select {
 		case <-moved:
 		case <-ctx.Done():
-			return 0, fmt.Errorf("the oracle stands at revision %d and did not reach %d in time", position, mark.Header.Revision)
+			return 0, fmt.Errorf("the oracle is at revision %d and did not reach %d in time", position, mark.Header.Revision)
 		}
 	}
 }

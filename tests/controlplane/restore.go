@@ -19,8 +19,8 @@ func (s *supervisor) backup(ctx context.Context) error {
 	})
 }
 
-// restore puts the backup in the place of the store. The oracle begins anew with what stands then: a store that goes
-// back has no single order of events. What agents hold, it keeps.
+// restore puts the backup in the place of the store. The oracle begins anew with what the store holds then: a store
+// that goes back has no single order of events. What agents hold, it keeps.
 func (s *supervisor) restore(ctx context.Context) error {
 	if _, err := os.Stat(s.backupFolder()); err != nil {
 		return errors.Join(errors.New("there is no backup"), err)
@@ -34,7 +34,7 @@ func (s *supervisor) restore(ctx context.Context) error {
 }
 
 // withServersDown stops both servers, carries out change, and starts them again. The oracle has read everything that
-// was written before, and reads what stands before the API server writes again.
+// was written before, and reads what the store holds before the API server writes again.
 func (s *supervisor) withServersDown(ctx context.Context, change func() error) error {
 	if err := s.apiserver.kill(); err != nil { // All that it has is in etcd, and a clean stop takes many seconds.
 		return err

@@ -30,7 +30,7 @@ async fn a_claim_removed_by_force_is_made_again_for_its_node() -> Result<()> {
         wait_status(rig, "p", "a waiting node", |status| status["nodes"]["waiting"] == 1).await?;
         let before = rig.cluster.read(Kind::Block, name).await?;
         let shown = rig.cluster.published("n").context("its CiliumNode")?;
-        rig.control_plane.allow("claim-deleted-while-standing", Some("n"), Some(cidr)).await?;
+        rig.control_plane.allow("claim-deleted-while-carried", Some("n"), Some(cidr)).await?;
 
         let is_another = |uid: &Option<String>| {
             let found = rig.cluster.object(Kind::Block, name);

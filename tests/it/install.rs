@@ -147,7 +147,7 @@ async fn purge_removes_every_trace_but_the_addresses() -> Result<()> {
     let bare = Options { crds: Vec::new(), manifests: Vec::new(), ..Options::of(Families::V4) };
     let plane = ControlPlane::start(bare).await?;
     // Claims go while their blocks stand, which is the point.
-    for rule in ["cidr-without-claim", "claim-deleted-while-standing"] {
+    for rule in ["cidr-without-claim", "claim-deleted-while-carried"] {
         plane.allow(rule, None, None).await?;
     }
     let refused = make(&plane, "upgrade", &["IMAGE=x"]).await.unwrap_err().to_string();

@@ -57,7 +57,7 @@ async fn every_rule_is_found_when_it_is_broken() -> Result<()> {
 
     bench.serve("e1", "10.5.0.0/28", &["10.5.0.1"]).await?;
     bench.unclaim("10.5.0.0/28").await?;
-    bench.expect("claim deleted too early", &[("claim-deleted-while-standing", "10.5.0.0/28")]).await?;
+    bench.expect("claim deleted too early", &[("claim-deleted-while-carried", "10.5.0.0/28")]).await?;
     bench.serve("e2", "10.5.0.16/28", &["10.5.0.17"]).await?;
     bench.publish("e2", json!({"podCIDRs": [], "pool": {"10.5.0.17": null}})).await?;
     bench.unclaim("10.5.0.16/28").await?;

@@ -43,7 +43,7 @@ async fn uninstalling_takes_no_address_from_a_pod_and_the_way_back_changes_none(
         ensure!(before.len() == 3, "{before:?}");
 
         // The oracle is right that claims go while they stand: that is what uninstalling means.
-        rig.control_plane.allow("claim-deleted-while-standing", None, None).await?;
+        rig.control_plane.allow("claim-deleted-while-carried", None, None).await?;
         // 3. and 4. Remove the finalizers, and delete the objects.
         for kind in [Kind::Block, Kind::Pool] {
             purge(rig, kind).await?;

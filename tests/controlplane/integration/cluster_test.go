@@ -148,7 +148,7 @@ func TestCiliumNodesGoWithTheirNodes(t *testing.T) {
 	h.do(map[string]any{"cmd": "gc", "enabled": true})
 	eventually(t, "what became ownerless meanwhile goes", func() bool { return !h.hasCiliumNode("c") })
 	if !h.hasCiliumNode("b") || !h.hasCiliumNode("unowned") {
-		t.Fatal("a CiliumNode went whose owner stands, or that has none")
+		t.Fatal("a CiliumNode went whose owner exists, or that has none")
 	}
 }
 

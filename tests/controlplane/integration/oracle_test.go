@@ -35,7 +35,7 @@ func (h *harness) patchClaim(cidr, spec string) {
 	h.patch(nodeIPBlocks, blockName(cidr), fmt.Sprintf(`{"spec":{%s}}`, spec))
 }
 
-// publish replaces what stands on a CiliumNode.
+// publish replaces what a CiliumNode carries.
 func (h *harness) publish(node, cidrs, pool string) {
 	h.t.Helper()
 	h.patch(ciliumNodes, node, fmt.Sprintf(`{"spec":{"ipam":{"podCIDRs":%s,"pool":%s}}}`, cidrs, pool))
@@ -90,7 +90,7 @@ func TestOracleFindsEachViolationInTheStore(t *testing.T) {
 		h.do(map[string]any{"cmd": "holds", "node": "a", "add": []string{"10.0.0.1"}})
 		h.do(map[string]any{"cmd": "holds", "node": "b", "add": []string{"10.0.0.1"}})
 	})
-	finds("claim-deleted-while-standing", func() {
+	finds("claim-deleted-while-carried", func() {
 		if err := h.dynamic.Resource(nodeIPBlocks).Delete(t.Context(), blockName("10.0.0.0/29"), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -107,7 +107,7 @@ func TestPlantedFindingsAreListedApart(t *testing.T) {
 	if answer := h.do(map[string]any{"cmd": "oracle"}); len(answer.Violations) != 0 || len(answer.Planted) != 1 {
 		t.Fatalf("%+v", answer)
 	}
-	// A claim that cools while its CIDR stands is a breach that nobody has planted; it is told at once.
+	// A claim that cools while its CiliumNode carries its CIDR is a breach that nobody has planted; it is told at once.
 	h.createClaim("10.8.0.0/24", "a")
 	h.publish("a", `["10.7.0.0/24","10.8.0.0/24"]`, `{}`)
 	h.patchClaim("10.8.0.0/24", `"state":"Cooling"`)

@@ -15,15 +15,15 @@ type Rule string
 const (
 	// OverlappingPodCIDRs: podCIDRs of two CiliumNodes overlap.
 	OverlappingPodCIDRs Rule = "overlapping-podcidrs"
-	// AddressInTwoPools: one address stands in the pools of two CiliumNodes.
+	// AddressInTwoPools: one address is in the pools of two CiliumNodes.
 	AddressInTwoPools Rule = "address-in-two-pools"
 	// AddressOutsidePodCIDRs: an address of a pool lies in no podCIDR of that CiliumNode.
 	AddressOutsidePodCIDRs Rule = "address-outside-podcidrs"
-	// CIDRWithoutClaim: a podCIDR stands on a CiliumNode and there is no claim for exactly it and that node, or the claim
+	// CIDRWithoutClaim: a podCIDR is on a CiliumNode and there is no claim for exactly it and that node, or the claim
 	// is Cooling.
 	CIDRWithoutClaim Rule = "cidr-without-claim"
-	// ClaimDeletedWhileStanding: a claim went away while its CIDR stood on its CiliumNode.
-	ClaimDeletedWhileStanding Rule = "claim-deleted-while-standing"
+	// ClaimDeletedWhileCarried: a claim went away while its CiliumNode carried its CIDR.
+	ClaimDeletedWhileCarried Rule = "claim-deleted-while-carried"
 	// UsedTwice: the statuses of two CiliumNodes say that they use one address.
 	UsedTwice Rule = "used-twice"
 	// AgentAddressTwice: the agents of two nodes hold one address.
@@ -40,7 +40,7 @@ const (
 
 // Rules lists every rule.
 var Rules = []Rule{
-	OverlappingPodCIDRs, AddressInTwoPools, AddressOutsidePodCIDRs, CIDRWithoutClaim, ClaimDeletedWhileStanding,
+	OverlappingPodCIDRs, AddressInTwoPools, AddressOutsidePodCIDRs, CIDRWithoutClaim, ClaimDeletedWhileCarried,
 	UsedTwice, AgentAddressTwice, HeldAddressWithdrawn, ReleasingTooLong, Compacted, Undecodable,
 }
 

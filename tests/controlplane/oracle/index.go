@@ -9,7 +9,7 @@ import (
 	"sort"
 )
 
-// nodeID stands for a node name; millions of them are kept.
+// nodeID is the number of a node name; millions of them are kept.
 type nodeID int32
 
 // address is an IP address without pointers, which spares the garbage collector millions of them. IPv4 is kept mapped.

@@ -32,7 +32,7 @@ type claim struct {
 	late bool
 }
 
-// covers says whether the claim entitles its node to have the CIDR standing on it. A Releasing claim does: the CIDR
+// covers says whether the claim entitles its CiliumNode to carry the CIDR. A Releasing claim does: the CIDR
 // is being taken off, and a writer that decided before may still be heard. A Cooling one does not.
 func (c *claim) covers(cidr netip.Prefix, name string) bool {
 	return c != nil && c.cidr == cidr && c.node == name && c.state != "Cooling"
@@ -72,7 +72,7 @@ func (o *Oracle) applyNode(name string, value []byte) {
 	if value != nil {
 		var err error
 		if next, err = decodeNode(value); err != nil {
-			// The version is not judged; the last readable one goes on standing.
+			// The version is not judged; the last readable one stays in force.
 			o.find(Undecodable, netip.Prefix{}, []nodeID{id}, "the CiliumNode %s can't be read: %v", name, err)
 			return
 		}
@@ -124,7 +124,7 @@ func (o *Oracle) changePool(name string, id nodeID, old, next *node) {
 	for _, a := range added {
 		for _, other := range o.pooled.add(a, id) {
 			o.find(AddressInTwoPools, a.prefix(), []nodeID{id, other},
-				"%s stands in the pools of %s and %s", a, name, o.names[other])
+				"%s is in the pools of %s and %s", a, name, o.names[other])
 		}
 	}
 	lost := slices.ContainsFunc(old.cidrs, func(c netip.Prefix) bool { return !slices.Contains(next.cidrs, c) })
@@ -136,7 +136,7 @@ func (o *Oracle) changePool(name string, id nodeID, old, next *node) {
 		if contains(next.cidrs, a) {
 			continue
 		}
-		// An address that stood outside before is an old finding.
+		// An address that was outside before is an old finding.
 		if _, before := slices.BinarySearchFunc(old.pool, a, compareAddresses); before && !contains(old.cidrs, a) {
 			continue
 		}
@@ -144,7 +144,7 @@ func (o *Oracle) changePool(name string, id nodeID, old, next *node) {
 	}
 }
 
-// judgeWithdrawn looks at what a CiliumNode that goes on standing offers no more. An agent that restarts takes the
+// judgeWithdrawn looks at what a CiliumNode that continues to exist offers no more. An agent that restarts takes the
 // network of a pod whose address is not offered. One that is deleted is another matter: its agent keeps what it had.
 func (o *Oracle) judgeWithdrawn(name string, id nodeID, old, next *node) {
 	_, removed := difference(old.pool, next.pool)
@@ -175,7 +175,7 @@ func (o *Oracle) applyClaim(name string, value []byte) {
 	if value != nil {
 		var err error
 		if next, err = decodeClaim(value); err != nil {
-			// As with a node, the last readable version goes on standing.
+			// As with a node, the last readable version stays in force.
 			o.find(Undecodable, netip.Prefix{}, nil, "the NodeIPBlock %s can't be read: %v", name, err)
 			return
 		}
@@ -200,16 +200,16 @@ func (o *Oracle) applyClaim(name string, value []byte) {
 	}
 	o.judgeReleasing(name, old, next)
 	id := o.id(old.node)
-	if standing := o.nodes[id]; standing == nil || !slices.Contains(standing.cidrs, old.cidr) || o.covered(old.cidr, old.node) {
+	if carrier := o.nodes[id]; carrier == nil || !slices.Contains(carrier.cidrs, old.cidr) || o.covered(old.cidr, old.node) {
 		return
 	}
 	switch {
 	case next == nil:
-		o.find(ClaimDeletedWhileStanding, old.cidr, []nodeID{id},
-			"the claim %s (%s) is gone and %s stands on %s", name, old.state, old.cidr, old.node)
+		o.find(ClaimDeletedWhileCarried, old.cidr, []nodeID{id},
+			"the claim %s (%s) is gone and %s is on %s", name, old.state, old.cidr, old.node)
 	case old.covers(old.cidr, old.node):
 		o.find(CIDRWithoutClaim, old.cidr, []nodeID{id},
-			"%s stands on %s: %s", old.cidr, old.node, o.whyUncovered(old.cidr))
+			"%s is on %s: %s", old.cidr, old.node, o.whyUncovered(old.cidr))
 	}
 }
 
@@ -241,7 +241,7 @@ func (o *Oracle) judgeDuration(name string, c *claim, at time.Time) {
 	}
 }
 
-// covered says whether a claim entitles the node to have the CIDR standing.
+// covered says whether a claim entitles the node to carry the CIDR.
 func (o *Oracle) covered(cidr netip.Prefix, name string) bool {
 	return slices.ContainsFunc(o.claimed[cidr], func(c *claim) bool { return c.covers(cidr, name) })
 }

@@ -163,7 +163,7 @@ func TestAddressOutsidePodCIDRs(t *testing.T) {
 	h.claim("10.0.0.4/30", "a", "Held")
 	want(t, h.node("a", "10.0.0.0/30 10.0.0.4/30", "10.0.0.1 10.0.0.5", ""))
 	want(t, h.node("a", "10.0.0.0/30 10.0.0.4/30", "10.0.0.1 10.0.0.5 10.0.0.8", ""), AddressOutsidePodCIDRs)
-	// The CIDR goes and leaves its address behind; the old finding is not made again.
+	// The CIDR goes and leaves its address behind; the old finding is not reported again.
 	want(t, h.node("a", "10.0.0.0/30", "10.0.0.1 10.0.0.5 10.0.0.8", ""), AddressOutsidePodCIDRs)
 }
 
@@ -193,18 +193,18 @@ func TestCIDRWithoutClaim(t *testing.T) {
 	want(t, h.claim("10.0.0.0/30", "b", "Held"), CIDRWithoutClaim)
 }
 
-func TestClaimDeletedWhileStanding(t *testing.T) {
+func TestClaimDeletedWhileCarried(t *testing.T) {
 	for _, state := range []string{"Held", "Draining", "Releasing"} {
 		h := newHistory(t)
 		h.claim("10.0.0.0/30", "a", state)
 		h.node("a", "10.0.0.0/30", "", "")
-		want(t, h.noClaim("10.0.0.0/30"), ClaimDeletedWhileStanding)
+		want(t, h.noClaim("10.0.0.0/30"), ClaimDeletedWhileCarried)
 	}
 	h := newHistory(t)
 	h.claim("10.0.0.0/30", "a", "Held")
 	h.node("a", "10.0.0.0/30", "", "")
 	want(t, h.claim("10.0.0.0/30", "a", "Cooling"), CIDRWithoutClaim)
-	want(t, h.noClaim("10.0.0.0/30"), ClaimDeletedWhileStanding)
+	want(t, h.noClaim("10.0.0.0/30"), ClaimDeletedWhileCarried)
 	// A claim that never was published may go at any time.
 	h.claim("10.0.1.0/30", "a", "Releasing")
 	want(t, h.noClaim("10.0.1.0/30"))
@@ -326,7 +326,7 @@ func TestEventsOfALargeClusterAreCheap(t *testing.T) {
 		want(t, h.node(fmt.Sprint("node-", n), cidr, pools[n], fmt.Sprintf("10.%d.%d.9", n/256, n%256)))
 	}
 	perEvent := time.Since(start) / 1000
-	t.Logf("filled in %v; then %v an event", filled, perEvent)
+	t.Logf("filled in %v; then %v per event", filled, perEvent)
 	// About 0.2 ms is usual, nearly all of it for building and reading the JSON; a scan of the cluster takes a hundred
 	// times as long.
 	if perEvent > 10*time.Millisecond {
