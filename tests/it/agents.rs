@@ -49,7 +49,7 @@ async fn imitation_and_cilium_lose_the_same_answers() -> Result<()> {
     compare(Script::LostAnswer, Families::V4, |settings| Settings { update_rate, ..settings }).await
 }
 
-/// What is played.
+/// What both agents go through.
 #[derive(Clone, Copy)]
 enum Script {
     /// Start, pods, growth, handshake, restart.
@@ -66,7 +66,7 @@ async fn compare(script: Script, families: Families, change: impl Fn(Settings) -
         let settings = change(Settings { update_rate: Duration::from_millis(200), ..rig.agents.settings() });
         let fake = Stage::new(rig, families, 0, "fake");
         let real = Stage::new(rig, families, 1, "real");
-        // One after the other, because the order chooses the addresses.
+        // One after the other, because the order decides the addresses.
         rig.cluster.create_node(&fake.node()).await?;
         rig.cluster.create_node(&real.node()).await?;
         let (fake, real) = tokio::try_join!(
@@ -78,7 +78,7 @@ async fn compare(script: Script, families: Families, change: impl Fn(Settings) -
             "the imitation wrote:\n{fake}\nCilium wrote:\n{real}\n{}",
             first_difference(&fake, &real)
         );
-        // Two stories of nothing would be equal too.
+        // Two empty stories would be equal too.
         ensure!(real.contains("ready-for-release"), "not much was written:\n{real}");
         Ok(())
     })
@@ -156,7 +156,7 @@ impl<'a> Stage<'a> {
         self.part("a pod goes, another comes").await?;
 
         self.publish(1).await?;
-        // Nothing tells when the agent has seen it.
+        // No event tells when the agent has seen it.
         ask(self.rig, agent, "ns/third").await?;
         let pods = agent.allocate_many("ns/more-", 2).await?;
         ensure!(pods.error.is_none(), "with a second block: {pods:?}");
@@ -201,7 +201,7 @@ impl<'a> Stage<'a> {
             marks[&address] = "marked-for-release".into();
         }
         self.patch(json!({"spec": {"ipam": {"pool": pool}}})).await?;
-        self.ping().await?;
+        self.probe().await?;
         let refused =
             agent.allocate("ns/fenced").await.err().map(|error| error.to_string()).unwrap_or_default();
         self.recorder.note(&without_name(&refused));
@@ -210,7 +210,7 @@ impl<'a> Stage<'a> {
         self.patch_status(json!({"status": {"ipam": {"release-ips": marks}}})).await?;
         let answered = |seen: &Published| {
             let open = seen.release.values().any(|state| state == "marked-for-release");
-            // Beside them stands the answer to the probe.
+            // The answer to the probe is beside them.
             seen.release.len() == second.len() + 1 && !open
         };
         self.wait("answers to all marks", answered).await?;
@@ -235,18 +235,18 @@ impl<'a> Stage<'a> {
     }
 
     /// Marks an address that is in no pool. The answer proves that the agent has seen everything before it.
-    async fn ping(&self) -> Result<()> {
+    async fn probe(&self) -> Result<()> {
         self.patch_status(json!({"status": {"ipam": {"release-ips": {"0.0.0.0": "marked-for-release"}}}}))
             .await?;
-        self.wait("the answer to a ping", |seen| {
+        self.wait("the answer to a probe", |seen| {
             seen.release.get("0.0.0.0").is_some_and(|state| state == "do-not-release")
         })
         .await
     }
 
-    /// Claims the blocks of this number in every family, and publishes them behind what stands.
+    /// Claims the blocks of this number in every family, and publishes them behind what the node carries.
     async fn publish(&self, index: u8) -> Result<()> {
-        let standing = self.rig.cluster.published(&self.name).unwrap_or_default().pod_cidrs;
+        let carried = self.rig.cluster.published(&self.name).unwrap_or_default().pod_cidrs;
         let new = blocks(self.families, self.number, index);
         let mut pool = json!({});
         for block in &new {
@@ -256,7 +256,7 @@ impl<'a> Stage<'a> {
                 pool[address.to_string()] = json!({});
             }
         }
-        let cidrs: Vec<_> = standing.into_iter().chain(new.iter().map(ToString::to_string)).collect();
+        let cidrs: Vec<_> = carried.into_iter().chain(new.iter().map(ToString::to_string)).collect();
         self.patch(json!({"spec": {"ipam": {"podCIDRs": cidrs, "pool": pool}}})).await
     }
 
@@ -295,7 +295,7 @@ impl Addresses for IpNet {
     }
 }
 
-/// The blocks of eight addresses, one a family, that the stage publishes in its turn `index`.
+/// The blocks of eight addresses, one per family, that the stage publishes in its turn `index`.
 fn blocks(families: Families, stage: u8, index: u8) -> Vec<IpNet> {
     use crate::support::families::Family::{V4, V6};
 

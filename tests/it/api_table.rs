@@ -29,11 +29,11 @@ struct Case {
     /// The same, but `null` is written instead of removing.
     #[serde(default)]
     raw: Value,
-    /// A list made of numbered items, `$` in them standing for the number.
+    /// A list of numbered items; `$` in them means the number.
     repeat: Option<Repeat>,
-    /// So many labels in the selector.
+    /// The number of labels in the selector.
     labels: Option<usize>,
-    /// What stood there before, as a patch of the good object.
+    /// The object before the update, as a patch of the good object.
     old: Option<Value>,
     /// The field that is refused; without it the object is good.
     field: Option<String>,

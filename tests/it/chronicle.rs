@@ -1,4 +1,4 @@
-//! What became of claims and CiliumNodes, version by version, and waits for what they come to.
+//! The history of claims and CiliumNodes, version by version, and waits for how it ends.
 //!
 //! A wait shows where something ended; what a block went through on the way there is told by the [`Chronicle`].
 
@@ -50,7 +50,7 @@ impl Chronicle {
         self.words(Kind::Block, &claim_name(cidr))
     }
 
-    /// What stood in `podCIDRs` of the CiliumNode, joined by spaces; `gone` when it was deleted.
+    /// What the `podCIDRs` of the CiliumNode were, joined by spaces; `gone` when it was deleted.
     pub(crate) fn of_cilium_node(&self, node: &str) -> Vec<String> {
         self.words(Kind::CiliumNode, node)
     }

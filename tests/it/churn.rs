@@ -1,7 +1,7 @@
 //! A cluster in which nodes come and go in an order that nobody thought of, while one of two controllers that both
 //! believe that they are the only one is halted and goes on with what it knew.
 //!
-//! Few blocks for many nodes and short rests, so that what one node leaves is soon another's.
+//! Few blocks for many nodes, and short times of cooling, so that another node soon gets what one node leaves.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use futures::future::try_join_all;
 use serde_json::json;
 
 use crate::chronicle::{wait_claims, wait_gone};
-use crate::scene::{PROMPT, SOON, wait_claims_stand};
+use crate::scene::{PROMPT, SOON, wait_claims_carried};
 use crate::support::agent::FakeAgent;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
-/// As many as there are blocks, so that a node that loses its own may have to wait for another's.
+/// As many as there are blocks, so that a node that loses its block may have to wait for one of another node.
 const NODES: usize = 8;
 const STEPS: usize = 60;
 
-/// Far longer than a node that returns at once is away: after its rest its block would be another's.
-const REST: &str = "5s";
+/// Far longer than a node that returns at once is away: a block that has cooled may go to another node.
+const COOLING: &str = "5s";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_come_and_go_beside_a_replica_that_is_halted_now_and_then() -> Result<()> {
@@ -41,7 +41,7 @@ async fn nodes_come_and_go_beside_a_replica_that_is_halted_now_and_then() -> Res
 
 async fn churn(rig: &Rig, mut rng: fastrand::Rng) -> Result<impl Sized + use<>> {
     let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/25"]).with("perNode", json!({"maxBlocks": 1}));
-    rig.cluster.create_pool(&pool.with("reuseAfterNodeLoss", REST)).await?;
+    rig.cluster.create_pool(&pool.with("reuseAfterNodeLoss", COOLING)).await?;
     let controllers = [
         Controller::start_ready(&rig.control_plane, PROMPT).await?,
         Controller::start_ready(&rig.control_plane, PROMPT).await?,
@@ -99,7 +99,7 @@ async fn churn(rig: &Rig, mut rng: fastrand::Rng) -> Result<impl Sized + use<>> 
                     agent.touch_node().await?;
                 }
                 machines.insert(name.clone(), Some(agent));
-                format!("the CiliumNode of {name} is made again")
+                format!("the CiliumNode of {name} is recreated")
             }
             (Some(agent), _) => {
                 if agent.wait_ready(Duration::from_secs(1)).await.is_ok() {
@@ -123,7 +123,7 @@ async fn churn(rig: &Rig, mut rng: fastrand::Rng) -> Result<impl Sized + use<>> 
             wait_claims(rig, &name, "one claim or none", |claims| claims.len() == usize::from(machine))
                 .await?;
         }
-        wait_claims_stand(rig).await
+        wait_claims_carried(rig).await
     };
     settled.await.with_context(|| story.join("\n"))?;
     Ok((controllers, machines))

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::chronicle::{Chronicle, uid, wait_claims, wait_gone};
 use crate::scene::{
-    PROMPT, SOON, cilium_node, join, join_one, pool_status, versions, wait_claims_stand, wait_ready,
+    PROMPT, SOON, cilium_node, join, join_one, pool_status, versions, wait_claims_carried, wait_ready,
     wait_status,
 };
 use crate::support::control_plane::Options;
@@ -15,10 +15,10 @@ use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name, creat
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::signals;
 
-/// Whoever removes the finalizer of a claim and deletes it frees nothing: what stands is taken, and is claimed again
-/// for the node on which it stands, by a controller that saw it and by one that didn't.
+/// Whoever removes the finalizer of a claim and deletes it frees nothing: what a CiliumNode carries is taken, and is
+/// claimed again for that node, both by a controller that saw the deletion and by one that didn't.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_removed_by_force_is_made_again_for_its_node() -> Result<()> {
+async fn a_claim_removed_by_force_is_recreated_for_its_node() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         let (name, cidr) = ("10.1.0.0-28", "10.1.0.0/28");
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &[cidr])).await?;
@@ -52,10 +52,10 @@ async fn a_claim_removed_by_force_is_made_again_for_its_node() -> Result<()> {
         wait_gone(rig, Kind::Block, name).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         rig.cluster.wait_until("a third claim", SOON, async || Ok(is_another(&again.metadata.uid))).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         agent.allocate("ns/another")?;
-        let stands = rig.cluster.published("n").context("its CiliumNode")?;
-        ensure!(stands.pool == shown.pool && stands.pod_cidrs == shown.pod_cidrs, "{stands:?}");
+        let carried = rig.cluster.published("n").context("its CiliumNode")?;
+        ensure!(carried.pool == shown.pool && carried.pod_cidrs == shown.pod_cidrs, "{carried:?}");
         ensure!(rig.cluster.claims_of("waiting").is_empty(), "the other node got it");
         Ok((controller, agent, waiting))
     })
@@ -77,8 +77,8 @@ async fn claim_for(rig: &Rig, cidr: &str, node: &str) -> Result<()> {
     rig.cluster.create(&claim, Kind::Block).await.map(drop)
 }
 
-/// A CiliumNode on which these blocks stand, with all addresses but the first and last.
-fn showing(name: &str, cidrs: &[&str]) -> Result<DynamicObject> {
+/// A CiliumNode that carries these blocks, with all addresses but the first and last.
+fn carrying(name: &str, cidrs: &[&str]) -> Result<DynamicObject> {
     let mut pool = json!({});
     for cidr in cidrs {
         let cidr: ipnet::Ipv4Net = cidr.parse()?;
@@ -90,23 +90,23 @@ fn showing(name: &str, cidrs: &[&str]) -> Result<DynamicObject> {
 }
 
 /// The name of an object is a lock on blocks of one size. Of two claims of different size that overlap neither is
-/// published: the one that does not stand gives way, and of two that don't the one with the larger name.
+/// published: one that is not carried gives way; of two that are not, the one with the larger name does.
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_claims_that_overlap_one_gives_way() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
-        // The CiliumNodes first: of a claim that was not made for the present one nobody knows where it has stood.
+        // The CiliumNodes first: a block whose claim was not made for the present CiliumNode may be carried anywhere.
         for node in ["a", "b", "c", "d"] {
             rig.cluster.create_node(&NodeSpec::new(node)).await?;
             rig.cluster.create(&cilium_node(node, &json!({"pools": {}})), Kind::CiliumNode).await?;
         }
-        // Neither stands: `10.1.0.0-27` comes before `10.1.0.16-28`.
+        // Neither is carried: `10.1.0.0-27` comes before `10.1.0.16-28`.
         claim_for(rig, "10.1.0.0/27", "a").await?;
         claim_for(rig, "10.1.0.16/28", "b").await?;
-        // One stands, and gives not way although its name is the larger one.
+        // One is carried, and does not give way although its name is the larger one.
         claim_for(rig, "10.1.0.32/27", "c").await?;
         claim_for(rig, "10.1.0.48/28", "d").await?;
-        let shown = json!({"spec": showing("d", &["10.1.0.48/28"])?.data["spec"]});
+        let shown = json!({"spec": carrying("d", &["10.1.0.48/28"])?.data["spec"]});
         rig.cluster.patch(Kind::CiliumNode, "d", shown).await?;
         let chronicle = Chronicle::start(rig);
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -114,10 +114,10 @@ async fn of_two_claims_that_overlap_one_gives_way() -> Result<()> {
             wait_gone(rig, Kind::Block, loser).await?;
         }
         for node in ["a", "b", "c", "d"] {
-            // While something overlaps the block of a node, that is no capacity, and the node may ask for another.
+            // While something overlaps the block of a node, the block is no capacity, and the node may ask for another.
             rig.cluster.wait_published(node, "a block", SOON, |seen| !seen.pod_cidrs.is_empty()).await?;
         }
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         for (loser, node) in [("10.1.0.16/28", "b"), ("10.1.0.32/27", "c")] {
             let story = chronicle.of_block(loser);
             ensure!(story.starts_with(&[format!("{node} Releasing Unused"), "gone".to_owned()]), "{story:?}");
@@ -129,10 +129,10 @@ async fn of_two_claims_that_overlap_one_gives_way() -> Result<()> {
     .await
 }
 
-/// Two that overlap and both stand, from before us: neither is moved, neither node is written, and nobody else gets any
-/// of it. When one is gone, the other goes on.
+/// Two claims from before our time overlap, and both blocks are carried: neither is moved, neither node is written, and
+/// nobody else gets any of it. When one is gone, the other goes on.
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_claims_that_overlap_and_stand_none_is_moved() -> Result<()> {
+async fn of_two_claims_that_overlap_and_are_carried_none_is_moved() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/26"])).await?;
         rig.control_plane.allow("overlapping-podcidrs", None, None).await?;
@@ -140,7 +140,7 @@ async fn of_two_claims_that_overlap_and_stand_none_is_moved() -> Result<()> {
         for (node, cidr) in [("a", "10.1.0.0/27"), ("b", "10.1.0.16/28")] {
             rig.cluster.create_node(&NodeSpec::new(node)).await?;
             claim_for(rig, cidr, node).await?;
-            rig.cluster.create(&showing(node, &[cidr])?, Kind::CiliumNode).await?;
+            rig.cluster.create(&carrying(node, &[cidr])?, Kind::CiliumNode).await?;
         }
         // Agents that said nothing of their use would be asked after half a minute, which is a write.
         for (node, address) in [("a", "10.1.0.1"), ("b", "10.1.0.17")] {
@@ -167,33 +167,34 @@ async fn of_two_claims_that_overlap_and_stand_none_is_moved() -> Result<()> {
     .await
 }
 
-/// A node that shows a block which it was to give back unused has it: a claim is moved by what is seen, not by what was
-/// meant.
+/// A claim was to be given up as unused, and its node turns out to carry the block: the claim follows what is seen, not
+/// what was intended.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unused_claim_that_is_found_standing_is_held_again() -> Result<()> {
+async fn an_unused_claim_whose_block_is_found_carried_is_held_again() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         claim_for(rig, "10.1.0.0/28", "n").await?;
-        rig.cluster.create(&showing("n", &["10.1.0.0/28"])?, Kind::CiliumNode).await?;
+        rig.cluster.create(&carrying("n", &["10.1.0.0/28"])?, Kind::CiliumNode).await?;
         let since = k8s_openapi::jiff::Timestamp::now().to_string();
         let unused = json!({"spec": {"state": "Releasing", "reason": "Unused", "since": since}});
         rig.cluster.patch(Kind::Block, "10.1.0.0-28", unused).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         wait_claims(rig, "n", "a claim in Held", |claims| claims.len() == 1 && claims[0].state == "Held")
             .await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok(controller)
     })
     .await
 }
 
-/// Trap 4: while the store hangs, every write of a controller is without an answer, and may be applied after the
-/// controller has given up on it. What was moved is found by reading, and no block is lost or given twice.
+/// A write without an answer has not failed: while the store hangs, no write of a controller is answered, and each may
+/// be applied after the controller has given up on it. Its outcome is found by reading, and no block is lost or given
+/// twice.
 #[tokio::test(flavor = "multi_thread")]
 async fn moves_without_an_answer_are_settled_by_reading() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        // Longer than it takes to see the rest begin and to halt the store.
+        // Longer than it takes to see the cooling begin and to halt the store.
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/27"]).with("reuseAfterNodeLoss", "15s");
         rig.cluster.create_pool(&pool).await?;
         let controller = Controller::start_ready(&rig.control_plane, &["--request-timeout", "1s"]).await?;
@@ -208,8 +209,8 @@ async fn moves_without_an_answer_are_settled_by_reading() -> Result<()> {
             !claims.is_empty() && claims.iter().all(|claim| claim.state == "Cooling")
         })
         .await?;
-        // Its rest ends while the store hangs, so that the write that ends it has no answer, and the reads that are to
-        // settle it have none either.
+        // The cooling ends while the store hangs, so that the write that ends it has no answer, and the reads that are
+        // to settle it have none either.
         signal_etcd(rig, "STOP").await?;
         let hung = controller.wait_logged("read failed", SOON).await;
         signal_etcd(rig, "CONT").await?;
@@ -217,7 +218,7 @@ async fn moves_without_an_answer_are_settled_by_reading() -> Result<()> {
 
         wait_ready(rig, &next).await?;
         stays.allocate("ns/pod")?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         let story = chronicle.of_block("10.1.0.0/28");
         let expected = ["lost Releasing NodeGone", "lost Cooling NodeGone", "gone", "next Held"];
         ensure!(story == expected, "{story:?}, {}", pool_status(rig, "p"));

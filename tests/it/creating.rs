@@ -9,7 +9,7 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::chronicle::{Chronicle, delete_node, uid, wait_all};
-use crate::scene::{SOON, join_one, versions, wait_claims_stand};
+use crate::scene::{SOON, join_one, versions, wait_claims_carried};
 use crate::support::agent::Make;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
@@ -36,7 +36,7 @@ async fn the_agent_takes_over_the_ciliumnode_that_it_finds(make: Make, families:
         let controller = Controller::start_ready(&rig.control_plane, CREATING).await?;
         rig.cluster.create_node(&NodeSpec::new("n").label("zone", "a")).await?;
         rig.cluster.wait_published("n", "both families", SOON, |seen| seen.pod_cidrs.len() == 2).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         let created = rig.cluster.read(Kind::CiliumNode, "n").await?;
         let node = uid(rig, Kind::Node, "n").await?;
         let owners = created.metadata.owner_references.clone().unwrap_or_default();
@@ -67,7 +67,7 @@ async fn the_agent_takes_over_the_ciliumnode_that_it_finds(make: Make, families:
         ensure!(versions(rig, &[Kind::Block]).await? == claims, "claims were written");
         ensure!(chronicle.of_cilium_node("n").len() == 1, "{:?}", chronicle.of_cilium_node("n"));
 
-        // The garbage collector knows it for the Node's.
+        // The garbage collector sees that the Node owns it.
         agent.stop().await?;
         delete_node(rig, "n").await?;
         wait_all(rig, "n", 2, "Cooling").await?;
@@ -109,7 +109,7 @@ async fn only_what_is_missing_and_wanted_is_created() -> Result<()> {
         let agent = join_one(rig, NodeSpec::new("n").label("zone", "a")).await?;
         ensure!(rig.cluster.object(Kind::CiliumNode, "unselected").is_none(), "nobody wanted it");
 
-        // It is wanted now; and one that goes while its Node stays is made again.
+        // It is wanted now; and one that goes while its Node stays is recreated.
         rig.cluster.relabel_node("unselected", &[("zone", Some("a"))]).await?;
         let first =
             rig.cluster.wait_published("unselected", "a block", SOON, |seen| seen.pool.len() == 14).await?;

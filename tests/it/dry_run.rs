@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use crate::scene::{PROMPT, SOON, cilium_node, versions, wait_claims_stand};
+use crate::scene::{PROMPT, SOON, cilium_node, versions, wait_claims_carried};
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, dry_run, dry_run_output};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim};
@@ -56,7 +56,7 @@ async fn dry_run_reports_every_write_and_makes_none() -> Result<()> {
         {
             rig.cluster.wait_published(name, blocks[0], SOON, |seen| seen.pod_cidrs == blocks).await?;
         }
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok(controller)
     })
     .await

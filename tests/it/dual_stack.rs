@@ -5,8 +5,8 @@ use serde_json::json;
 
 use crate::chronicle::uid;
 use crate::scene::{
-    PROMPT, SOON, cilium_node, join, join_one, n_claims, nodes, wait_claims_stand, wait_n_claims, wait_ready,
-    wait_status,
+    PROMPT, SOON, cilium_node, join, join_one, n_claims, nodes, wait_claims_carried, wait_n_claims,
+    wait_ready, wait_status,
 };
 use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
@@ -15,7 +15,8 @@ use crate::support::families::{Families, Family};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, created_for};
 use crate::support::rig::under_oracle;
 
-/// Trap 6: a family that is exhausted takes nothing of the other with it, and nobody waits for ever.
+/// Half a grant must not leak the other half: where one family is exhausted, nothing of the other is taken, and nobody
+/// waits for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_half_grant_where_one_family_is_exhausted() -> Result<()> {
     under_oracle(Options::of(Families::Dual), async |rig| {
@@ -34,12 +35,12 @@ async fn no_half_grant_where_one_family_is_exhausted() -> Result<()> {
             let claims = rig.cluster.claims_of(agent.name());
             ensure!([0, 2].contains(&claims.len()), "half a grant: {claims:?}");
         }
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
 
         // The missing family alone is enough for all.
         rig.cluster.create_pool(&PoolSpec::new("more").ipv4(28, &["10.2.0.0/24"])).await?;
         wait_ready(rig, &agents).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         ensure!(n_claims(rig) == 12, "{} claims", n_claims(rig));
         Ok(controller)
     })
@@ -71,13 +72,13 @@ async fn each_family_grows_by_itself() -> Result<()> {
         };
         // 32 of 42 are 76 %, and 10 are free.
         ensure!((n_of(Family::V4), n_of(Family::V6)) == (3, 1), "{:?}", rig.cluster.published("n"));
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok(controller)
     })
     .await
 }
 
-/// Two nodes that each hold what the other lacks, as two replicas may leave them: neither waits for the other for ever.
+/// Two nodes each hold what the other lacks, as two replicas may leave them: neither waits for the other for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_half_grants_do_not_wait_for_each_other() -> Result<()> {
     under_oracle(Options::of(Families::Dual), async |rig| {
@@ -103,7 +104,7 @@ async fn two_half_grants_do_not_wait_for_each_other() -> Result<()> {
             Ok(claims.contains(&2) && claims.contains(&0))
         };
         rig.cluster.wait_until("one node to have both claims", SOON, one_has_all).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok(controller)
     })
     .await

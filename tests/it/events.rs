@@ -52,8 +52,8 @@ fn one_status_change_is_the_only_input_that_growth_needs() -> Result<()> {
     Ok(())
 }
 
-/// Trap 9: whoever waits gets new capacity at once, with no time in between and without another event of its own. (That
-/// the writes follow at once is shown by `new_capacity_serves_those_who_wait` on a real API server.)
+/// New capacity wakes those who wait: a node gets it at once, and needs no further event of its own. (That the writes
+/// follow at once is shown by `new_capacity_serves_those_who_wait` on a real API server.)
 #[test]
 fn an_edit_of_the_pool_is_the_only_input_that_a_waiting_node_needs() -> Result<()> {
     let mut world = quiet_world()?;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{
     PROMPT, SOON, cilium_node, fill, join, join_one, n_claims, nodes, pool_status, versions,
-    wait_claims_stand, wait_n_claims, wait_ready, wait_status,
+    wait_claims_carried, wait_n_claims, wait_ready, wait_status,
 };
 use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
@@ -14,7 +14,7 @@ use crate::support::controller::{Controller, assert_no_writes_proposed};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::under_oracle;
 
-/// Trap 7 too: the counts of the status are never more than there is, and a restart counts nothing twice.
+/// A restart counts nothing twice, and the counts of the status never exceed what there is.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_under_load_grows_to_four_blocks_and_no_further() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -66,7 +66,7 @@ async fn a_full_pool_spills_over_into_the_next() -> Result<()> {
         let grows = Agent::Fake(join_one(rig, NodeSpec::new("grows")).await?);
         let _beside = join_one(rig, NodeSpec::new("beside")).await?;
         fill(rig, &grows, "grows", 3).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         let from: Vec<_> = rig.cluster.claims_of("grows").into_iter().map(|claim| claim.pool).collect();
         ensure!(from == ["first", "second", "second"], "{from:?}");
         let exhausted = |status: &Value| {
@@ -116,7 +116,7 @@ async fn one_change_of_used_leads_to_claim_and_patch() -> Result<()> {
     .await
 }
 
-/// Trap 9: whatever way capacity comes, those who wait get it, without another event of theirs.
+/// New capacity wakes those who wait, whichever way it comes; they need no further event of their own.
 #[tokio::test(flavor = "multi_thread")]
 async fn new_capacity_serves_those_who_wait() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -124,8 +124,8 @@ async fn new_capacity_serves_those_who_wait() -> Result<()> {
         let foreign = Some("10.1.4.0/28");
         rig.control_plane.allow("cidr-without-claim", Some("foreign"), foreign).await?;
         rig.cluster.create_node(&NodeSpec::new("foreign").label("other", "yes")).await?;
-        let standing = json!({"podCIDRs": foreign.into_iter().collect::<Vec<_>>()});
-        rig.cluster.create(&cilium_node("foreign", &standing), Kind::CiliumNode).await?;
+        let carried = json!({"podCIDRs": foreign.into_iter().collect::<Vec<_>>()});
+        rig.cluster.create(&cilium_node("foreign", &carried), Kind::CiliumNode).await?;
 
         let selector = json!({"matchExpressions": [{"key": "other", "operator": "DoesNotExist"}]});
         let mut pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/28"]).with("nodeSelector", selector.clone());
@@ -162,7 +162,7 @@ async fn new_capacity_serves_those_who_wait() -> Result<()> {
         rig.cluster.create_pool(&next).await?;
         served(5)("the new pool to be used").await?;
         wait_ready(rig, &agents).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok(controller)
     })
     .await

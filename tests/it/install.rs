@@ -55,7 +55,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 8] = [
         &["list", "watch", "patch", "create"],
         "watch, settle, publish, --create-ciliumnodes",
     ),
-    (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "ping"),
+    (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "usage probe"),
     (EVERYWHERE, "nodeipam.io", "nodeippools", &["list", "watch", "patch"], "watch, finalizer"),
     (EVERYWHERE, "nodeipam.io", "nodeippools/status", &["patch"], "status"),
     (
@@ -127,7 +127,7 @@ async fn installation_serves_and_its_removal_takes_nothing() -> Result<()> {
         ensure!(now.pod_cidrs == published.pod_cidrs && now.pool == published.pool, "{published:?}\n{now:?}");
         ensure!(cluster.claims_of("n0").len() == published.pod_cidrs.len(), "claims are gone");
 
-        // The next one goes on where this one stood.
+        // The next one goes on where this one ended.
         make(plane, "install", &["IMAGE=registry.example.com/nodeipam:2"]).await?;
         cluster.create_node(&NodeSpec::new("n1").label(ZONE, "beijing")).await?;
         let controller = start(plane).await?;
@@ -146,7 +146,7 @@ async fn installation_serves_and_its_removal_takes_nothing() -> Result<()> {
 async fn purge_removes_every_trace_but_the_addresses() -> Result<()> {
     let bare = Options { crds: Vec::new(), manifests: Vec::new(), ..Options::of(Families::V4) };
     let plane = ControlPlane::start(bare).await?;
-    // Claims go while their blocks stand, which is the point.
+    // Claims go while CiliumNodes carry their blocks, which is the point.
     for rule in ["cidr-without-claim", "claim-deleted-while-carried"] {
         plane.allow(rule, None, None).await?;
     }

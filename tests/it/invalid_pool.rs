@@ -1,5 +1,5 @@
-//! A pool that turns invalid while its blocks are held, as another version of its definition may let through: nothing
-//! leaves anybody, and nobody else gets what is the pool's.
+//! A pool turns invalid while its blocks are held, as another version of its definition may allow: no node loses a
+//! block, and nobody else gets what belongs to the pool.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::chronicle::in_another_second;
 use crate::operator::wait_events;
-use crate::scene::{PROMPT, join, join_one, versions, wait_claims_stand, wait_ready, wait_status};
+use crate::scene::{PROMPT, join, join_one, versions, wait_claims_carried, wait_ready, wait_status};
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, assert_no_writes_proposed};
 use crate::support::families::Families;
@@ -34,7 +34,7 @@ async fn wait_ready_reason(rig: &Rig, pool: &str, reason: &str) -> Result<Value>
     .await
 }
 
-/// Trap 18: whatever is wrong, the running controller and one that starts decide alike.
+/// An error in the spec rewrites nothing: whatever is wrong, the running controller and one that starts decide alike.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_that_turns_invalid_loses_nothing_and_gives_out_nothing() -> Result<()> {
     under_oracle(lenient(), async |rig| {
@@ -53,7 +53,7 @@ async fn a_pool_that_turns_invalid_loses_nothing_and_gives_out_nothing() -> Resu
             (json!({"priority": 2_000_000_000}), json!({"priority": null})),
             (json!({"ipv4": {"blockSize": "28"}}), json!({"ipv4": {"blockSize": 28}})),
         ];
-        for (number, (slip, mended)) in slips.into_iter().enumerate() {
+        for (number, (slip, fixed)) in slips.into_iter().enumerate() {
             let held = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
             rig.cluster.patch_pool("older", slip.clone()).await?;
             wait_ready_reason(rig, "older", "Invalid").await?;
@@ -90,7 +90,7 @@ async fn a_pool_that_turns_invalid_loses_nothing_and_gives_out_nothing() -> Resu
             let is_first = |(_, name, _): &&(Kind, String, String)| name == "o0" || name == "10.1.0.0-28";
             ensure!(held.iter().filter(is_first).all(|version| after.contains(version)), "{slip}");
 
-            rig.cluster.patch_pool("older", mended).await?;
+            rig.cluster.patch_pool("older", fixed).await?;
             wait_ready_reason(rig, "older", "Serving").await?;
             wait_ready(rig, &late[number]).await?;
         }
@@ -100,7 +100,7 @@ async fn a_pool_that_turns_invalid_loses_nothing_and_gives_out_nothing() -> Resu
             .map(|claim| claim.cidr)
             .collect();
         ensure!(blocks == ["10.1.0.0/28", "10.1.0.32/28", "10.1.0.16/28"], "{blocks:?}");
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, agents, late))
     })
     .await

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::scene::{
-    SOON, join, join_one, n_claims, nodes, versions, wait_claims_stand, wait_ready, wait_ready_within,
+    SOON, join, join_one, n_claims, nodes, versions, wait_claims_carried, wait_ready, wait_ready_within,
 };
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
@@ -19,7 +19,7 @@ const MANY: usize = 300;
 /// patches alone.
 const WITHOUT_A_HIDDEN_BUDGET: Duration = Duration::from_secs(110);
 
-/// Traps 1 and 22: nothing is given away before all owners are known, and no client throttles behind our back.
+/// Nothing is given away before all owners are known, and no default of a client throttles the product.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_hundred_nodes_join_and_a_restart_serves_only_the_newcomer() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -31,7 +31,7 @@ async fn three_hundred_nodes_join_and_a_restart_serves_only_the_newcomer() -> Re
         wait_ready_within(rig, &agents, WITHOUT_A_HIDDEN_BUDGET).await?;
         let took = began.elapsed();
         ensure!(took < WITHOUT_A_HIDDEN_BUDGET, "{MANY} nodes joined in {took:?}");
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         ensure!(n_claims(rig) == MANY, "{} claims for {MANY} nodes", n_claims(rig));
 
         // The canary joins while the controller starts, and finds 300 blocks that it must not get.
@@ -41,7 +41,7 @@ async fn three_hundred_nodes_join_and_a_restart_serves_only_the_newcomer() -> Re
         let starting = Controller::start_ready(&rig.control_plane, &[]);
         let canary = join_one(rig, NodeSpec::new("canary"));
         let (controller, canary) = tokio::try_join!(starting, canary)?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
 
         let [theirs] = &rig.cluster.claims_of("canary")[..] else {
             anyhow::bail!("the canary holds {:?}", rig.cluster.claims_of("canary"));
@@ -56,13 +56,14 @@ async fn three_hundred_nodes_join_and_a_restart_serves_only_the_newcomer() -> Re
     .await
 }
 
-/// Trap 11: the order is that of the numbers; as texts, `10.1.0.128` comes before `10.1.0.64`. Each node gets the lower
-/// half of a pair, so that its next block is beside it, and when no pair is left the rest in order.
+/// Addresses are ordered as numbers, not as texts, in which `10.1.0.128` comes before `10.1.0.64`. Each node gets the
+/// lower half of a pair, so that its next block is beside it; when no pair is left, nodes get the other halves in
+/// order.
 #[tokio::test(flavor = "multi_thread")]
 async fn blocks_are_given_in_numeric_order_one_write_at_a_time() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(27, &["10.1.0.0/24"])).await?;
-        // Trap 22: the only budget is the flag, and the smallest still serves.
+        // The flag is the only limit of requests, and the smallest value still serves.
         let controller = Controller::start_ready(&rig.control_plane, &["--max-parallel-writes", "1"]).await?;
         let expected = [0, 64, 128, 192, 32, 96, 160, 224];
         let mut agents = Vec::new();
@@ -81,7 +82,7 @@ async fn blocks_are_given_in_numeric_order_one_write_at_a_time() -> Result<()> {
     .await
 }
 
-/// Trap 21: pools of 2^24 and of 2^64 addresses serve as any other does.
+/// The cost of a grant does not grow with the pool: pools of 2^24 and of 2^64 addresses serve as any other does.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_size_of_a_pool_costs_nothing() -> Result<()> {
     under_oracle(Options::of(crate::support::families::Families::Dual), async |rig| {
@@ -90,7 +91,7 @@ async fn the_size_of_a_pool_costs_nothing() -> Result<()> {
         let controller = Controller::start_ready(&rig.control_plane, &[]).await?;
         let agents = join(rig, &nodes("n", 20)).await?;
         wait_ready(rig, &agents).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         let status =
             crate::scene::wait_status(rig, "p", "20 served nodes", |status| status["nodes"]["served"] == 20)
                 .await?;
@@ -103,8 +104,8 @@ async fn the_size_of_a_pool_costs_nothing() -> Result<()> {
     .await
 }
 
-/// Trap 24: every size of block offers what a block of that size has. The table is written out, so that no formula of
-/// the product is checked by a formula of the same author.
+/// Slips in the arithmetic of sizes show here: every size of block offers what a block of that size has. The table is
+/// written out, so that no formula of the product is checked by a formula of the same author.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_size_of_block_offers_what_it_holds() -> Result<()> {
     // Offered addresses of a block, and blocks of a fresh node: eight free ones beside those of router and health.
@@ -157,7 +158,7 @@ async fn every_size_of_block_offers_what_it_holds() -> Result<()> {
                 .await
                 .with_context(|| format!("{:?}", rig.cluster.published(&node).map(|seen| seen.pod_cidrs)))?;
         }
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok(controller)
     })
     .await

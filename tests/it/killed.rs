@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use crate::scene::{
-    PROMPT, SOON, cilium_node, join, n_claims, nodes, versions, wait_claims_stand, wait_ready,
+    PROMPT, SOON, cilium_node, join, n_claims, nodes, versions, wait_claims_carried, wait_ready,
 };
 use crate::support::agent::FakeAgent;
 use crate::support::control_plane::Options;
@@ -40,7 +40,7 @@ async fn killed_five_times_while_two_hundred_nodes_join() -> Result<()> {
         let (mut controller, agents) = tokio::try_join!(killed, join(rig, &specs))?;
         controller.wait_ready().await?;
         wait_ready(rig, &agents).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         ensure!(n_claims(rig) == MANY, "{} claims for {MANY} nodes", n_claims(rig));
         Ok(controller)
     })
@@ -79,13 +79,14 @@ async fn half_finished_grants_are_finished_without_another_claim() -> Result<()>
                 .await?;
         }
         ensure!(names(&versions(rig, &[Kind::Block]).await?) == names(&before), "claims were made or lost");
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok(controller)
     })
     .await
 }
 
-/// SIGTERM ends it at once and cleanly, in the middle of work: what was begun is finished, the rest is for the next.
+/// SIGTERM ends it at once and cleanly, in the middle of work: what was begun is finished, the next controller does the
+/// rest.
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_ends_it_cleanly_in_the_middle_of_work() -> Result<()> {
     const WAVE: usize = 60;
@@ -104,7 +105,7 @@ async fn sigterm_ends_it_cleanly_in_the_middle_of_work() -> Result<()> {
                 ensure!(status.success(), "it ended with {status}");
                 let log = std::fs::read_to_string(log)?;
                 ensure!(log.contains("all_writes_ended=true"), "writes were cut off:\n{log}");
-                // Nobody writes any more; what it had begun stands as it was answered.
+                // Nobody writes any more; what it had begun is in the store as it was answered.
                 Ok(versions(rig, &[Kind::Block]).await?.len())
             };
             let (n_claimed, joined) = tokio::try_join!(ended, join(rig, &specs))?;
@@ -118,7 +119,7 @@ async fn sigterm_ends_it_cleanly_in_the_middle_of_work() -> Result<()> {
         ensure!(n_left > 0, "no signal came in the middle of work");
         let controller = Controller::start_ready(&rig.control_plane, &[]).await?;
         wait_ready(rig, &agents).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         ensure!(n_claims(rig) == agents.len(), "{} claims for {} nodes", n_claims(rig), agents.len());
         Ok((controller, agents))
     })

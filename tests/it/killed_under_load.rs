@@ -31,7 +31,7 @@ async fn controller_killed_twenty_times_under_load_leaks_nothing() -> Result<()>
         let mut fleet = Fleet::new(rig);
         let (controller, ()) = tokio::try_join!(kill_again_and_again(rig, &over), load(&mut fleet, &over))?;
         fleet.wait_one_more_pod_each(SOON).await?;
-        fleet.wait_all_rested(SOON).await?;
+        fleet.wait_all_cooled(SOON).await?;
         Ok(controller)
     })
     .await

@@ -9,15 +9,15 @@ use kube::api::ListParams;
 use kube::core::SelectorExt as _;
 use serde_json::{Value, json};
 
-use crate::scene::{PROMPT, fill, join_one, versions, wait_claims_stand, wait_status};
+use crate::scene::{PROMPT, fill, join_one, versions, wait_claims_carried, wait_status};
 use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
-/// Trap 3: whose a block is follows from its claim, never from the labels that the node has now. Relabel, restart,
-/// expand: the old block stays, the new one comes from where the node belongs now.
+/// The owner of a block follows from its claim, never from the labels that the node has now. Relabel, restart, expand:
+/// the old block stays, and the new one comes from the pool that selects the node now.
 #[tokio::test(flavor = "multi_thread")]
 async fn relabelled_node_keeps_its_block_and_grows_from_its_new_pool() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -43,7 +43,7 @@ async fn relabelled_node_keeps_its_block_and_grows_from_its_new_pool() -> Result
         leaves.allocate("ns/pod")?;
 
         fill(rig, &moves, "moves", 2).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         let held: Vec<_> = rig.cluster.claims_of("moves").into_iter().map(|claim| claim.pool).collect();
         ensure!(held.starts_with(&["a".to_owned(), "b".to_owned()]), "{held:?}");
         let seen = rig.cluster.published("moves").context("its CiliumNode")?;
@@ -53,8 +53,8 @@ async fn relabelled_node_keeps_its_block_and_grows_from_its_new_pool() -> Result
     .await
 }
 
-/// Trap 19: nodes are chosen by their labels, and steered by nobody's. Neither does the controller write Nodes, nor
-/// may it.
+/// The labels of Nodes belong to their users: pools read them, and nothing is steered by writing them. The controller
+/// neither writes Nodes nor has the right to.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_are_never_written() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -129,8 +129,8 @@ fn selectors() -> Vec<(Value, &'static str, Vec<&'static str>)> {
     ]
 }
 
-/// Trap 10: a selector chooses what the same selector chooses anywhere in Kubernetes. Three say so: the API server, the
-/// product's own pool, and the running controller by its counts.
+/// Selectors have no semantics of our own: one chooses what the same selector chooses anywhere in Kubernetes. Three are
+/// compared: the API server, the product's reading of the pool, and the counts of the running controller.
 #[tokio::test(flavor = "multi_thread")]
 async fn selectors_mean_what_they_mean_in_kubernetes() -> Result<()> {
     under_oracle(Options::default(), async |rig| {

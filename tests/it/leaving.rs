@@ -1,4 +1,4 @@
-//! Nodes that go away: when their blocks are taken back, how long they rest, and who gets them next.
+//! Nodes that go away: when their blocks are taken back, how long they cool, and who gets them next.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +6,16 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::chronicle::{Chronicle, delete_node, uid, wait_all, wait_claims, wait_gone};
-use crate::scene::{PROMPT, fill, join, join_one, nodes, versions, wait_claims_stand, wait_ready};
+use crate::scene::{PROMPT, fill, join, join_one, nodes, versions, wait_claims_carried, wait_ready};
 use crate::support::agent::Agent;
 use crate::support::control_plane::{Collect, Options};
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name};
 use crate::support::rig::under_oracle;
 
-/// Trap 16: another node gets the block of one that is gone only after its rest.
+/// An address is not reused quickly: another node gets the block of a lost one only after it has cooled.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_block_of_a_lost_node_rests_before_another_gets_it() -> Result<()> {
+async fn the_block_of_a_lost_node_cools_before_another_gets_it() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/28"]).with("reuseAfterNodeLoss", "3s");
         rig.cluster.create_pool(&pool.with("reuseAfter", "1h")).await?;
@@ -32,16 +32,16 @@ async fn the_block_of_a_lost_node_rests_before_another_gets_it() -> Result<()> {
         let expected =
             ["first Held", "first Releasing NodeGone", "first Cooling NodeGone", "gone", "second Held"];
         ensure!(story == expected, "{story:?}");
-        let rest = chronicle.between("10.1.0.0/28", "first Cooling NodeGone", "second Held")?;
-        ensure!(rest >= Duration::from_secs(3), "it rested for {rest:?}");
-        wait_claims_stand(rig).await?;
+        let cooled = chronicle.between("10.1.0.0/28", "first Cooling NodeGone", "second Held")?;
+        ensure!(cooled >= Duration::from_secs(3), "it cooled for {cooled:?}");
+        wait_claims_carried(rig).await?;
         Ok((controller, second))
     })
     .await
 }
 
-/// Trap 2: a Node that is being deleted still runs its pods, and so does a machine whose Node is gone and whose
-/// CiliumNode is not. Both keep everything, and the first even grows.
+/// A `deletionTimestamp` takes nothing away: a Node that is being deleted still runs its pods, and so does a machine
+/// whose Node is gone and whose CiliumNode is not. Both keep everything, and the first even grows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_keeps_its_blocks_until_node_and_ciliumnode_are_gone() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -57,7 +57,7 @@ async fn a_node_keeps_its_blocks_until_node_and_ciliumnode_are_gone() -> Result<
         rig.cluster.delete_node("n").await?;
         ensure!(rig.cluster.read(Kind::Node, "n").await?.metadata.deletion_timestamp.is_some());
         fill(rig, &agent, "n", 2).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
 
         rig.cluster.patch(Kind::Node, "n", json!({"metadata": {"finalizers": null}})).await?;
         wait_gone(rig, Kind::Node, "n").await?;
@@ -74,10 +74,10 @@ async fn a_node_keeps_its_blocks_until_node_and_ciliumnode_are_gone() -> Result<
     .await
 }
 
-/// Trap 16 too: the reason that a claim carries chooses the time, and a `since` of long ago, which is another's clock,
-/// is not enough: this process has to have seen the rest itself.
+/// The reason of a claim tells how long it cools. A `since` of long ago is not enough, because another clock may have
+/// written it: this process has to have seen the claim cooling itself.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_reason_tells_how_long_a_block_rests() -> Result<()> {
+async fn the_reason_tells_how_long_a_block_cools() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         let times = [("short", "2s", "1h"), ("long", "1h", "2s")];
         for (index, (name, reclaimed, lost)) in times.into_iter().enumerate() {
@@ -92,7 +92,7 @@ async fn the_reason_tells_how_long_a_block_rests() -> Result<()> {
         for (index, cidr) in cidrs.into_iter().enumerate() {
             let pool = times[index / 2].0;
             let reclaimed = index % 2 == 0;
-            // One that was reclaimed is a living node's, and one that was lost is not.
+            // A reclaimed block belongs to a living node, and a lost one does not.
             let (owner, uid) = if reclaimed { ("n", node.as_str()) } else { ("lost", "uid") };
             rig.cluster.create(&claim(cidr, pool, owner, uid, "Held"), Kind::Block).await?;
             let steps: &[Value] = if reclaimed {
@@ -113,12 +113,12 @@ async fn the_reason_tells_how_long_a_block_rests() -> Result<()> {
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let kept = ["10.0.0.16-28", "10.1.0.0-28"];
         rig.cluster
-            .wait_until("two claims to have rested", crate::scene::SOON, async || {
+            .wait_until("two claims to have cooled", crate::scene::SOON, async || {
                 Ok(rig.cluster.objects(Kind::Block).len() <= kept.len())
             })
             .await?;
-        let rested = began.elapsed();
-        ensure!(rested >= Duration::from_secs(2), "freed after {rested:?}, whatever the clock says");
+        let cooled = began.elapsed();
+        ensure!(cooled >= Duration::from_secs(2), "freed after {cooled:?}, whatever the clock says");
         let left: Vec<_> =
             rig.cluster.objects(Kind::Block).iter().filter_map(|block| block.metadata.name.clone()).collect();
         ensure!(left == kept, "{left:?}");
@@ -127,7 +127,7 @@ async fn the_reason_tells_how_long_a_block_rests() -> Result<()> {
     .await
 }
 
-/// A controller that is down while nodes go misses nothing: it learns of their end from what is not there.
+/// A controller that is down while nodes go misses nothing: its lists at the start do not have them.
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_left_while_no_controller_ran_are_noticed_at_the_start() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -145,14 +145,14 @@ async fn nodes_that_left_while_no_controller_ran_are_noticed_at_the_start() -> R
         let agents = join(rig, &nodes("new", 4)).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         wait_ready(rig, &agents).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, agents))
     })
     .await
 }
 
-/// A claim that somebody deletes stays, by its finalizer, as long as its node has the block; then it goes without a
-/// rest, because it can't be kept any longer.
+/// A claim that somebody deletes stays, by its finalizer, as long as its node has the block; then it goes without
+/// cooling, because it can't be kept any longer.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_deleted_by_hand_stays_until_its_node_is_gone() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -160,17 +160,14 @@ async fn a_claim_deleted_by_hand_stays_until_its_node_is_gone() -> Result<()> {
         let chronicle = Chronicle::start(rig);
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let agent = join_one(rig, NodeSpec::new("n")).await?;
-        let standing = versions(rig, &[Kind::CiliumNode]).await?;
+        let before = versions(rig, &[Kind::CiliumNode]).await?;
 
         rig.cluster.delete(Kind::Block, "10.1.0.0-28").await?;
         let waiting = join(rig, &[NodeSpec::new("waiting")]).await?;
         let said =
             |rig: &crate::support::rig::Rig| crate::scene::pool_status(rig, "p")["nodes"]["waiting"] == 1;
         rig.cluster.wait_until("a waiting node", crate::scene::SOON, async || Ok(said(rig))).await?;
-        ensure!(
-            versions(rig, &[Kind::CiliumNode]).await?.is_superset(&standing),
-            "its CiliumNode was written"
-        );
+        ensure!(versions(rig, &[Kind::CiliumNode]).await?.is_superset(&before), "its CiliumNode was written");
         agent.allocate("ns/pod")?;
         wait_claims(rig, "n", "a claim in Held", |claims| claims.len() == 1 && claims[0].state == "Held")
             .await?;

@@ -80,7 +80,7 @@ async fn lost_answers_to_writes_leak_nothing() -> Result<()> {
         }
         fleet.wait_blocks(&staying, 4, SOON).await?;
         fleet.wait_one_more_pod_each(SOON).await?;
-        fleet.wait_all_rested(SOON).await?;
+        fleet.wait_all_cooled(SOON).await?;
         controller.wait_ready().await?;
         Ok((controller, proxy))
     })
@@ -143,7 +143,7 @@ async fn lost_answers_lose_no_line_of_the_log() -> Result<()> {
         controller.wait_logged(&told("Published"), SOON).await?;
         fleet.leave(&names[..1]).await?;
         fleet.wait_gone(&names[..1], SOON).await?;
-        fleet.wait_all_rested(SOON).await?;
+        fleet.wait_all_cooled(SOON).await?;
 
         for planted in &planted[..3] {
             ensure!(planted.fired() == 2, "{planted}");

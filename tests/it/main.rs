@@ -1,4 +1,4 @@
-//! The integration tests: one binary, a module a subject.
+//! The integration tests: one binary, one module per subject.
 
 mod agents;
 mod api_claim;

@@ -1,18 +1,19 @@
-//! What others have written: what cannot be read stops its own node only, and what stands is never given away.
+//! What others have written: what cannot be read stops its own node only, and what a CiliumNode carries is
+//! never given away.
 
 use anyhow::{Result, ensure};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::scene::{
-    PROMPT, SOON, cilium_node, join, join_one, nodes, versions, wait_claims_stand, wait_ready, wait_status,
+    PROMPT, SOON, cilium_node, join, join_one, nodes, versions, wait_claims_carried, wait_ready, wait_status,
 };
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, dry_run};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::under_oracle;
 
-/// What an administrator, an old agent or another writer may have left on a CiliumNode, and how it is mended.
+/// What an administrator, an old agent or another writer may have left on a CiliumNode, and how it is fixed.
 fn oddities() -> Vec<(&'static str, Value, Value)> {
     vec![
         ("no-address", json!({"pool": {"not-an-ip": {}}}), json!({"pool": {"not-an-ip": null}})),
@@ -22,7 +23,7 @@ fn oddities() -> Vec<(&'static str, Value, Value)> {
     ]
 }
 
-/// Trap 8.
+/// One malformed object does not stop the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_malformed_cilium_node_stops_that_node_only() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -47,28 +48,28 @@ async fn a_malformed_cilium_node_stops_that_node_only() -> Result<()> {
         }
         let after = versions(rig, &[Kind::CiliumNode]).await?;
         ensure!(before.is_subset(&after), "a malformed CiliumNode was written");
-        // What the odd prefix can be taken to mean is nobody else's: of eight blocks the second is left out.
+        // Nobody else gets what the odd prefix may mean: of eight blocks the second is left out.
         let given: Vec<_> = agents.iter().flat_map(|agent| rig.cluster.claims_of(agent.name())).collect();
         ensure!(given.iter().all(|claim| claim.cidr != "10.1.0.32/27"), "{given:?}");
 
-        for (name, _, mended) in oddities() {
-            rig.cluster.patch(Kind::CiliumNode, name, json!({"spec": {"ipam": mended}})).await?;
+        for (name, _, fixed) in oddities() {
+            rig.cluster.patch(Kind::CiliumNode, name, json!({"spec": {"ipam": fixed}})).await?;
             rig.cluster
                 .wait_published(name, "a block", SOON, |seen| {
                     seen.pod_cidrs.len() == 1 && seen.pool.len() == 30
                 })
                 .await?;
         }
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, agents))
     })
     .await
 }
 
-/// Traps 1 and 21 too: a pool of which all but two of 4096 blocks are others' already serves from the rest, at once
-/// and after a restart.
+/// Foreign owners are known before anything is given away, and a pool that is nearly full is no slower: where others
+/// have all but two of 4096 blocks, the two are given at once and after a restart.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_stands_without_a_claim_is_never_given_away() -> Result<()> {
+async fn what_is_carried_without_a_claim_is_never_given_away() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         // All of the pool but its last 64 addresses, on nodes that no pool selects.
         let foreign = [
@@ -104,7 +105,7 @@ async fn what_stands_without_a_claim_is_never_given_away() -> Result<()> {
         }
         let after = versions(rig, &[Kind::CiliumNode]).await?;
         ensure!(before.is_subset(&after), "a CiliumNode was written that no pool selects");
-        // One more finds the pool full, and nothing of anybody's is given to it.
+        // One more node finds the pool full, and gets nothing that anybody else has.
         rig.excuse("late");
         rig.cluster.create_node(&NodeSpec::new("late").label("zone", "a")).await?;
         rig.cluster.create(&cilium_node("late", &json!({"pools": {}})), Kind::CiliumNode).await?;

@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::scene::{SOON, cilium_node, join, nodes, versions, wait_claims_stand, wait_ready};
+use crate::scene::{SOON, cilium_node, join, nodes, versions, wait_claims_carried, wait_ready};
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, dry_run};
 use crate::support::families::Families;
@@ -135,7 +135,7 @@ async fn an_administrator_may_vouch_for_cilium() -> Result<()> {
         let controller = Controller::start_ready(&rig.control_plane, &vouched).await?;
         let agents = join(rig, &nodes("n", 2)).await?;
         wait_ready(rig, &agents).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         // The ending asks a controller without these flags.
         create_config_for_both(rig).await?;
         Ok((controller, agents))

@@ -1,5 +1,5 @@
 //! One node whose writes hang or fail for ever delays no other node, and is not asked after in a hot loop
-//! (traps 12 and 15 of other systems: writes under one lock, and work that freezes on one stuck object).
+//! (other systems write under one lock, or freeze on one stuck object).
 
 use std::time::{Duration, Instant};
 
@@ -50,13 +50,13 @@ async fn stuck_write_of_one_node_delays_no_other() -> Result<()> {
         fleet.fill(&names, 11);
         fleet.wait_blocks(&names, 2, SOON).await?;
         fleet.leave(&names[..5]).await?;
-        let rests = async || {
+        let all_cool = async || {
             Ok(names[..5].iter().all(|name| {
                 let claims = rig.cluster.claims_of(name);
                 !claims.is_empty() && claims.iter().all(|claim| claim.state == "Cooling")
             }))
         };
-        rig.cluster.wait_until("the blocks of five lost nodes to rest", SOON, rests).await?;
+        rig.cluster.wait_until("the blocks of five lost nodes to cool", SOON, all_cool).await?;
 
         ensure!(stuck.fired() == 1, "{stuck}");
         ensure!(slow.fired() >= 2 * names.len(), "{slow}");

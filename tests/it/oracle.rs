@@ -51,9 +51,9 @@ async fn every_rule_is_found_when_it_is_broken() -> Result<()> {
     bench.expect("published on another node", &[("cidr-without-claim", "10.4.0.16/28")]).await?;
     bench.serve("d3", "10.4.0.32/28", &["10.4.0.33"]).await?;
     bench.state("10.4.0.32/28", "Releasing").await?;
-    bench.expect("still standing while it is being released", &[]).await?;
+    bench.expect("still carried while it is being released", &[]).await?;
     bench.state("10.4.0.32/28", "Cooling").await?;
-    bench.expect("still standing while it cools", &[("cidr-without-claim", "10.4.0.32/28")]).await?;
+    bench.expect("still carried while it cools", &[("cidr-without-claim", "10.4.0.32/28")]).await?;
 
     bench.serve("e1", "10.5.0.0/28", &["10.5.0.1"]).await?;
     bench.unclaim("10.5.0.0/28").await?;
@@ -131,7 +131,7 @@ async fn events_lost_to_a_compaction_are_found() -> Result<()> {
     bench.serve("n1", "10.1.0.0/28", &["10.1.0.1"]).await?;
     bench.control_plane.compact_behind_oracle().await?;
     bench.expect("compacted before it was read", &[("compacted", "")]).await?;
-    // The oracle goes on from a snapshot, and has not forgotten what stands.
+    // The oracle goes on from a snapshot, and has not forgotten what CiliumNodes carry.
     bench.publish("n2", json!({"podCIDRs": ["10.1.0.0/28"]})).await?;
     let overlap = [("cidr-without-claim", "10.1.0.0/28"), ("overlapping-podcidrs", "10.1.0.0/28")];
     bench.expect("an overlap after the loss", &overlap).await
@@ -283,10 +283,9 @@ impl Bench {
     async fn serve(&self, node: &str, cidr: &str, addresses: &[&str]) -> Result<()> {
         self.claim(cidr, node, "Held").await?;
         let there = Kind::CiliumNode.api(&self.client).get_opt(node).await?;
-        let standing =
-            there.map(|object| object.data["spec"]["ipam"]["podCIDRs"].clone()).unwrap_or_default();
+        let carried = there.map(|object| object.data["spec"]["ipam"]["podCIDRs"].clone()).unwrap_or_default();
         let cidrs: Vec<Value> =
-            standing.as_array().into_iter().flatten().cloned().chain([cidr.into()]).collect();
+            carried.as_array().into_iter().flatten().cloned().chain([cidr.into()]).collect();
         let mut pool = json!({});
         for address in addresses {
             pool[address] = json!({});

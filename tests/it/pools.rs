@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::chronicle::{delete_node, in_another_second, wait_all, wait_gone};
 use crate::scene::{
-    PROMPT, SOON, fill, join, join_one, nodes, pool_status, versions, wait_claims_stand, wait_n_claims,
+    PROMPT, SOON, fill, join, join_one, nodes, pool_status, versions, wait_claims_carried, wait_n_claims,
     wait_ready, wait_status, wait_use_written,
 };
 use crate::support::agent::Agent;
@@ -53,13 +53,13 @@ async fn assert_nothing_moves(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
-/// Trap 5: the same edit seen by the running controller and found by the next at its start, then a grant: nothing that
-/// is held is given twice or taken off.
+/// An edit of a pool forgets no holder: the running controller sees it, the next one finds it at its start, and then a
+/// grant follows: nothing that is held is given twice or taken off.
 #[tokio::test(flavor = "multi_thread")]
 async fn shrinking_cordoning_and_draining_take_no_block_off_its_node() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         let first = json!({"cidr": "10.1.0.0/26"});
-        // Two blocks a node: who is filled up takes none of those that the last node is to get.
+        // Two blocks per node: a node that is filled up takes none of those that the last node is to get.
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/26", "10.2.0.0/24"]);
         rig.cluster.create_pool(&pool.with("perNode", json!({"maxBlocks": 2}))).await?;
         let mut controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -90,21 +90,21 @@ async fn shrinking_cordoning_and_draining_take_no_block_off_its_node() -> Result
         }
         fill(rig, &agent, "n", 2).await?;
         ensure!(blocks(rig, "n") == ["10.1.0.0/28", "10.1.0.16/28"], "{:?}", blocks(rig, "n"));
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
 
         let pool =
             rig.cluster.patch_pool("p", json!({"ipv4": {"cidrs": [first, {"cidr": "10.2.0.0/24"}]}})).await?;
         wait_seen(rig, &pool).await?;
         let last = join_one(rig, NodeSpec::new("last")).await?;
         ensure!(blocks(rig, "last") == ["10.1.0.32/28"], "{:?}", blocks(rig, "last"));
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, agent, others, last))
     })
     .await
 }
 
-/// Trap 28: an address in use never leaves a published pool because somebody edits what pools offer. What a block
-/// offers is fixed when it is claimed, also for a CiliumNode that is made again.
+/// An address in use never leaves a published pool because somebody edits what pools offer. What a block offers is
+/// fixed when it is claimed, also for a CiliumNode that is recreated.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_pool_offers_is_edited_for_blocks_to_come_only() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -113,7 +113,7 @@ async fn what_a_pool_offers_is_edited_for_blocks_to_come_only() -> Result<()> {
         let mut agent = Agent::Fake(join_one(rig, NodeSpec::new("n")).await?);
         fill(rig, &agent, "n", 1).await?;
         rig.cluster.wait_published("n", "a second block", SOON, |seen| seen.pool.len() == 28).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         wait_use_written(rig, &agent, "n").await?;
         let before = rig.cluster.published("n").context("its CiliumNode")?;
 
@@ -140,16 +140,16 @@ async fn what_a_pool_offers_is_edited_for_blocks_to_come_only() -> Result<()> {
         rig.cluster.delete(Kind::CiliumNode, "n").await?;
         wait_gone(rig, Kind::CiliumNode, "n").await?;
         agent.touch_node().await?;
-        rig.cluster.wait_published("n", "what stood", SOON, |seen| seen.pool == before.pool).await?;
+        rig.cluster.wait_published("n", "what it carried", SOON, |seen| seen.pool == before.pool).await?;
         let started = agent.restart(SOON).await?;
         ensure!(started.lost.is_empty(), "{:?}", started.lost);
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, agent, newcomer))
     })
     .await
 }
 
-/// Trap 18: an edit never rewrites what is published.
+/// An edit of a pool never rewrites what is published.
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -160,7 +160,7 @@ async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Re
         let agent = Agent::Fake(join_one(rig, NodeSpec::new("n").label("zone", "a")).await?);
         fill(rig, &agent, "n", 2).await?;
         rig.cluster.wait_published("n", "a third block", SOON, |seen| seen.pod_cidrs.len() == 3).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         wait_use_written(rig, &agent, "n").await?;
         let held = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
 
@@ -178,7 +178,7 @@ async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Re
         rig.cluster.patch_pool("q", json!({"priority": 1})).await?;
         rig.cluster.wait_published("n", "a fourth block", SOON, |seen| seen.pod_cidrs.len() == 4).await?;
         ensure!(blocks(rig, "n")[3].starts_with("10.2."), "{:?}", blocks(rig, "n"));
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
 
         // No pool selects the node any more, and then one that has nothing of what it holds.
         wait_use_written(rig, &agent, "n").await?;
@@ -198,14 +198,14 @@ async fn limits_priority_and_selector_are_edited_for_blocks_to_come_only() -> Re
         );
         fill(rig, &agent, "n", 5).await?;
         ensure!(blocks(rig, "n")[4].starts_with("10.3."), "{:?}", blocks(rig, "n"));
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, agent))
     })
     .await
 }
 
-/// Trap 17: a pool that is deleted goes when its last block is free, and not before; nothing is taken off for that.
-/// Nodes that wait for it wait on.
+/// The finalizer of a deleted pool goes when the last of its blocks is free, and not before; nothing is taken off for
+/// that. Nodes that wait for the pool wait on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deleted_pool_goes_with_its_last_block() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -220,9 +220,9 @@ async fn a_deleted_pool_goes_with_its_last_block() -> Result<()> {
         wait_status(rig, "p", "that it is deleted", |status| condition(status, "Ready") == "False Deleting")
             .await?;
         agent.allocate("ns/pod")?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
 
-        // Its block rests, and it stays as long as that.
+        // Its block cools, and the pool stays as long as that.
         let name = agent.name().to_owned();
         agent.power_off().await;
         delete_node(rig, &name).await?;
@@ -230,7 +230,7 @@ async fn a_deleted_pool_goes_with_its_last_block() -> Result<()> {
         rig.cluster
             .patch_pool("p", json!({"reuseAfterNodeLoss": "1s"}))
             .await
-            .context("while its block rests")?;
+            .context("while its block cools")?;
         wait_gone(rig, Kind::Pool, "p").await?;
         wait_n_claims(rig, 0).await?;
         ensure!(blocks(rig, "waiting").is_empty(), "{:?}", blocks(rig, "waiting"));
@@ -238,22 +238,22 @@ async fn a_deleted_pool_goes_with_its_last_block() -> Result<()> {
         // A pool of that name, with other blocks, is another pool.
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(29, &["10.1.0.0/28"])).await?;
         wait_ready(rig, &waiting).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, waiting.pop()))
     })
     .await
 }
 
-/// Trap 17: where no controller runs, a pool is got rid of by removing its finalizer by hand. Its blocks stay claimed
-/// and stay where they are, and pools made later, also with blocks of another size, go round them.
+/// No finalizer is stuck for ever: where no controller runs, an administrator removes that of a pool by hand. Its
+/// blocks stay claimed and stay where they are, and pools made later, also with blocks of another size, go round them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_made_again_with_another_block_size_goes_round_what_is_held() -> Result<()> {
+async fn a_pool_recreated_with_another_block_size_goes_round_what_is_held() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let agents = join(rig, &nodes("n", 3)).await?;
         wait_ready(rig, &agents).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         controller.sigkill().await?;
         let held = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
 
@@ -270,7 +270,7 @@ async fn a_pool_made_again_with_another_block_size_goes_round_what_is_held() -> 
             newcomers.push(join_one(rig, NodeSpec::new(name)).await?);
             // Where one block is not enough for a start, there is another beside it.
             ensure!(blocks(rig, name).contains(&expected.to_owned()), "{size}: {:?}", blocks(rig, name));
-            wait_claims_stand(rig).await?;
+            wait_claims_carried(rig).await?;
             controller.sigkill().await?;
         }
         ensure!(
@@ -278,7 +278,7 @@ async fn a_pool_made_again_with_another_block_size_goes_round_what_is_held() -> 
             "what was held changed"
         );
 
-        // The old blocks rest and are freed by the times of the pool that has their name now.
+        // The old blocks cool and are freed by the times of the pool that has their name now.
         rig.cluster.patch_pool("p", json!({"reuseAfterNodeLoss": "1s"})).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         for agent in agents {
@@ -287,14 +287,14 @@ async fn a_pool_made_again_with_another_block_size_goes_round_what_is_held() -> 
             delete_node(rig, &name).await?;
             wait_all(rig, &name, 0, "gone").await?;
         }
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, newcomers))
     })
     .await
 }
 
 /// Of two pools that overlap the older keeps what both declare, whatever the sizes of their blocks; the newcomer says
-/// so and serves from the rest. When the older is gone, the newcomer has it all.
+/// so and serves from what remains. When the older is gone, the newcomer has it all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_gets_nothing_that_an_older_one_declares() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -337,7 +337,7 @@ async fn a_pool_gets_nothing_that_an_older_one_declares() -> Result<()> {
         ensure!(condition(&pool_status(rig, "whole"), "Ready") == "False Empty");
         rig.cluster.patch_pool("part", json!({"ipv4": {"cidrs": [{"cidr": "10.1.0.64/26"}]}})).await?;
         wait_ready(rig, &waiting).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, agents, waiting))
     })
     .await

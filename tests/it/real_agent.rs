@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
 use serde_json::json;
 
-use crate::scene::{PROMPT, SOON, ask, wait_claims_stand};
+use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
 use crate::support::agent::{Addresses, Agent, Make, plain};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
@@ -91,7 +91,7 @@ async fn fills_up(families: Families) -> Result<()> {
         let third = blocks(rig, families, 3).await?;
         let pod = ask(rig, &agent, "ns/last").await?;
         ensure!(lies_in(pod, &third) && !lies_in(pod, &second), "{pod:?} and {second:?}");
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, agent))
     })
     .await
@@ -105,7 +105,7 @@ async fn blocks(rig: &Rig, families: Families, count: usize) -> Result<BTreeSet<
             && seen.pool.len() == BLOCK * seen.pod_cidrs.len()
             && seen.pod_cidrs.len() == count * families.each().count()
     };
-    let seen = rig.cluster.wait_published("n", &format!("{count} blocks a family"), SOON, complete).await?;
+    let seen = rig.cluster.wait_published("n", &format!("{count} blocks per family"), SOON, complete).await?;
     seen.pod_cidrs.iter().map(|cidr| cidr.parse().with_context(|| cidr.clone())).collect()
 }
 

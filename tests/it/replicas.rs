@@ -1,5 +1,5 @@
 //! Two controllers at work without any election, one of them with old views of each kind in turn: they get into each
-//! other's way, and never make two nodes hold one address (trap 26: a stale replica publishes again what was withdrawn
+//! other's way, and never make two nodes hold one address (a stale replica could publish again what was withdrawn
 //! and given away).
 
 use std::time::Duration;
@@ -82,7 +82,7 @@ async fn two_replicas_without_election_never_share_an_address() -> Result<()> {
             drop(held);
         }
         fleet.wait_one_more_pod_each(SOON).await?;
-        fleet.wait_all_rested(SOON).await?;
+        fleet.wait_all_cooled(SOON).await?;
 
         let (one, other) = (ahead.passing(), behind.passing());
         let create_conflicts = one.create_conflicts + other.create_conflicts;
@@ -121,7 +121,7 @@ async fn replicas_that_disagree_about_a_node_do_not_fight() -> Result<()> {
         ensure!(leaving.iter().all(|name| rig.cluster.published(name).is_none()), "they came back");
         drop(held);
 
-        fleet.wait_all_rested(SOON).await?;
+        fleet.wait_all_cooled(SOON).await?;
         first.assert_calm(10).await?;
         second.assert_calm(10).await?;
         Ok([first, second])
@@ -129,8 +129,8 @@ async fn replicas_that_disagree_about_a_node_do_not_fight() -> Result<()> {
     .await
 }
 
-/// A pool is made again with another block size, and one replica has not heard: their claims overlap, and are told
-/// apart by no name.
+/// A pool is recreated with another block size, and one replica has not heard: their claims overlap, and no name keeps
+/// them apart.
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_that_see_different_pools_never_publish_overlapping_blocks() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -155,7 +155,7 @@ async fn replicas_that_see_different_pools_never_publish_overlapping_blocks() ->
         tokio::time::sleep_until(until).await;
         drop(held);
         fleet.wait_one_more_pod_each(SOON).await?;
-        fleet.wait_all_rested(SOON).await?;
+        fleet.wait_all_cooled(SOON).await?;
         first.assert_calm(MOST_WRITES).await?;
         second.assert_calm(MOST_WRITES).await?;
         Ok([first, second])
@@ -176,7 +176,7 @@ impl Replica {
         Ok(Self { controller, proxy })
     }
 
-    /// It has lived all the time, and has written no object again and again.
+    /// It has run all the time, and has written no object again and again.
     async fn assert_calm(&mut self, most_writes: usize) -> Result<()> {
         self.controller.wait_ready().await?;
         for kind in [Kind::Block, Kind::CiliumNode] {

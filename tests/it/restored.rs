@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
-use crate::scene::{PROMPT, SOON, fill, join_one, wait_claims_stand};
+use crate::scene::{PROMPT, SOON, fill, join_one, wait_claims_carried};
 use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
@@ -51,7 +51,7 @@ async fn a_restored_store_ends_the_controller_and_no_address_in_use_is_given_aga
         ensure!(rig.cluster.claims_of("n").len() == 1, "{:?}", rig.cluster.claims_of("n"));
         ensure!(rig.cluster.published("n").is_some_and(|seen| seen.pod_cidrs == ["10.1.0.0/28"]), "restored");
 
-        // The agent writes what it uses, with the addresses of which no claim tells any more.
+        // The agent writes what it uses, also the addresses that no claim names any more.
         let pods = agent.held().await?;
         let (_, ended) = pods.iter().find(|(_, owner)| owner.starts_with("ns/")).context("a pod")?;
         agent.release(ended).await?;
@@ -82,7 +82,7 @@ async fn a_restored_store_ends_the_controller_and_no_address_in_use_is_given_aga
             held.keys().all(|address| offered.contains_key(&address.to_string())),
             "{held:?} of {offered:?}"
         );
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, agent, newcomer))
     })
     .await

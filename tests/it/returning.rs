@@ -1,5 +1,5 @@
-//! Nodes that come back, and Nodes and CiliumNodes that are made anew under a running agent: all blocks again, at once,
-//! before a pod can be lost.
+//! Nodes that come back, and Nodes and CiliumNodes that are recreated under a running agent: they get all blocks again,
+//! at once, before a pod can be lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
 
 use crate::chronicle::{Chronicle, delete_node, uid, wait_all, wait_claims, wait_gone};
-use crate::scene::{PROMPT, SOON, fill, join_one, versions, wait_claims_stand, wait_use_written};
+use crate::scene::{PROMPT, SOON, fill, join_one, versions, wait_claims_carried, wait_use_written};
 use crate::support::agent::{Agent, Make};
 use crate::support::control_plane::{Collect, Options};
 use crate::support::controller::Controller;
@@ -21,7 +21,7 @@ use crate::support::views::Published;
 /// Not `PROMPT`: a node that returns is not served yet, so nothing may slow its first patch, nor need a second.
 const SLOW: &[&str] = &["--min-write-interval", "1h"];
 
-/// A node with three blocks, every address of which is some pod's.
+/// A node with three blocks, every address of which a pod uses.
 async fn full_node(rig: &Rig, name: &str) -> Result<(Agent, Vec<String>)> {
     let agent = Agent::Fake(join_one(rig, NodeSpec::new(name)).await?);
     fill(rig, &agent, name, 3).await?;
@@ -36,7 +36,7 @@ fn pool() -> PoolSpec {
 
 /// An agent restores all pods that have an address in the first version of the pool that it accepts, and takes the
 /// network of the others. So that version must have all.
-fn stood_at_once(chronicle: &Chronicle, node: &str, blocks: &[String]) -> Result<()> {
+fn carried_at_once(chronicle: &Chronicle, node: &str, blocks: &[String]) -> Result<()> {
     let story = chronicle.of_cilium_node(node);
     let end = story.iter().rposition(|words| words == "gone").context("it was never gone")?;
     ensure!(story[end + 1..] == [String::new(), blocks.join(" ")], "{story:?}");
@@ -44,7 +44,7 @@ fn stood_at_once(chronicle: &Chronicle, node: &str, blocks: &[String]) -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_returns_while_its_blocks_rest_gets_all_of_them_in_one_patch() -> Result<()> {
+async fn a_node_that_returns_while_its_blocks_cool_gets_all_of_them_in_one_patch() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&pool()).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -62,8 +62,8 @@ async fn a_node_that_returns_while_its_blocks_rest_gets_all_of_them_in_one_patch
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         agent.start()?;
         agent.wait_ready(SOON).await?;
-        stood_at_once(&chronicle, "n", &blocks)?;
-        wait_claims_stand(rig).await?;
+        carried_at_once(&chronicle, "n", &blocks)?;
+        wait_claims_carried(rig).await?;
         for block in &blocks {
             let story = chronicle.of_block(block);
             ensure!(story == ["n Releasing NodeGone", "n Cooling NodeGone", "n Held"], "{block}: {story:?}");
@@ -75,7 +75,7 @@ async fn a_node_that_returns_while_its_blocks_rest_gets_all_of_them_in_one_patch
 
 /// The server lets no finalizer be added to the claim any more, so it can't be kept, and the node must not wait for it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_whose_resting_claim_is_being_deleted_returns_to_another_block() -> Result<()> {
+async fn a_node_whose_cooling_claim_is_being_deleted_returns_to_another_block() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/27"])).await?;
         let chronicle = Chronicle::start(rig);
@@ -85,10 +85,10 @@ async fn a_node_whose_resting_claim_is_being_deleted_returns_to_another_block() 
         agent.stop().await?;
         delete_node(rig, "n").await?;
         wait_all(rig, "n", 1, "Cooling").await?;
-        let resting = claim_name(&first[0]);
+        let cooling = claim_name(&first[0]);
         let theirs = json!({"metadata": {"finalizers": ["example.com/audit"]}});
-        rig.cluster.patch(Kind::Block, &resting, theirs).await?;
-        rig.cluster.delete(Kind::Block, &resting).await?;
+        rig.cluster.patch(Kind::Block, &cooling, theirs).await?;
+        rig.cluster.delete(Kind::Block, &cooling).await?;
 
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         agent.start()?;
@@ -96,12 +96,12 @@ async fn a_node_whose_resting_claim_is_being_deleted_returns_to_another_block() 
         let second = rig.cluster.published("n").context("its CiliumNode")?.pod_cidrs;
         ensure!(second.len() == 1 && second != first, "{second:?} after {first:?}");
 
-        rig.cluster.patch(Kind::Block, &resting, json!({"metadata": {"finalizers": null}})).await?;
-        wait_gone(rig, Kind::Block, &resting).await?;
+        rig.cluster.patch(Kind::Block, &cooling, json!({"metadata": {"finalizers": null}})).await?;
+        wait_gone(rig, Kind::Block, &cooling).await?;
         let story = chronicle.of_block(&first[0]);
         let expected = ["n Held", "n Releasing NodeGone", "n Cooling NodeGone", "gone"];
         ensure!(story == expected, "{story:?}");
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, agent))
     })
     .await
@@ -133,7 +133,7 @@ async fn a_node_returns_from_releasing_as_from_cooling() -> Result<()> {
         agent.wait_ready(SOON).await?;
         let story = chronicle.of_cilium_node("n");
         ensure!(story == [String::new(), blocks.join(" ")], "{story:?}");
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         for block in &blocks {
             let finalizers = rig.cluster.read(Kind::Block, &claim_name(block)).await?.metadata.finalizers;
             ensure!(finalizers.as_ref().is_some_and(|all| all.len() == 1), "{block}: {finalizers:?}");
@@ -143,26 +143,26 @@ async fn a_node_returns_from_releasing_as_from_cooling() -> Result<()> {
     .await
 }
 
-/// A Node is deleted and made again, as `kubeadm reset` and an impatient administrator do, while its agent and its pods
-/// go on. The new Node is another one, and the claims are made out to it.
+/// A Node is deleted and recreated, as `kubeadm reset` and an impatient administrator do, while its agent and its pods
+/// go on. The new Node is another object, and the claims are rewritten for its uid.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_made_again_under_a_running_agent_keeps_its_blocks() -> Result<()> {
+async fn a_node_recreated_under_a_running_agent_keeps_its_blocks() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&pool()).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let (agent, blocks) = full_node(rig, "n").await?;
         let chronicle = Chronicle::start(rig);
 
-        // The agent is faster than the garbage collector: it makes the CiliumNode the new Node's.
+        // The agent is faster than the garbage collector: it makes the new Node the owner of the CiliumNode.
         rig.control_plane.collect_garbage(Collect::Off).await?;
         rig.cluster.delete_node("n").await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         owned_by_the_node(rig, "n").await?;
         rig.control_plane.collect_garbage(Collect::On).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         ensure!(chronicle.of_cilium_node("n") == [blocks.join(" ")], "{:?}", chronicle.of_cilium_node("n"));
 
-        // The garbage collector is faster: the CiliumNode goes, and the agent makes it again without addresses.
+        // The garbage collector is faster: the CiliumNode goes, and the agent recreates it without addresses.
         rig.cluster.delete(Kind::CiliumNode, "n").await?;
         wait_gone(rig, Kind::CiliumNode, "n").await?;
         rig.control_plane.collect_garbage(Collect::Off).await?;
@@ -171,7 +171,7 @@ async fn a_node_made_again_under_a_running_agent_keeps_its_blocks() -> Result<()
         owned_by_the_node(rig, "n").await?;
         rig.control_plane.collect_garbage(Collect::On).await?;
         rig.cluster.wait_published("n", "all blocks", SOON, |seen| seen.pod_cidrs == blocks).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         ensure!(agent.held().await?.len() == 3 * 14, "{:?}", agent.held().await?);
         Ok((controller, agent))
     })
@@ -191,16 +191,16 @@ async fn owned_by_the_node(rig: &Rig, node: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ciliumnode_made_again_shows_what_the_last_one_did_fake() -> Result<()> {
-    a_ciliumnode_made_again_shows_what_the_last_one_did(Make::Fake, Families::Dual).await
+async fn a_recreated_ciliumnode_shows_what_the_last_one_did_fake() -> Result<()> {
+    a_recreated_ciliumnode_shows_what_the_last_one_did(Make::Fake, Families::Dual).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ciliumnode_made_again_shows_what_the_last_one_did_real() -> Result<()> {
-    a_ciliumnode_made_again_shows_what_the_last_one_did(Make::Real, Families::V4).await
+async fn a_recreated_ciliumnode_shows_what_the_last_one_did_real() -> Result<()> {
+    a_recreated_ciliumnode_shows_what_the_last_one_did(Make::Real, Families::V4).await
 }
 
-async fn a_ciliumnode_made_again_shows_what_the_last_one_did(make: Make, families: Families) -> Result<()> {
+async fn a_recreated_ciliumnode_shows_what_the_last_one_did(make: Make, families: Families) -> Result<()> {
     under_oracle(Options::of(families), async |rig| {
         // Blocks of both families offer 16 addresses, so that both can be full at a time.
         let pool = pool().ipv6(124, &["fd00:1::/64"]).with("allowFirstLastIPs", true);
@@ -213,9 +213,9 @@ async fn a_ciliumnode_made_again_shows_what_the_last_one_did(make: Make, familie
         let n_families = families.each().count();
         fill(rig, &agent, "n", 2 * n_families).await?;
         // Full, it gets the last that it may have, as soon as its agent has written that.
-        wait_claims(rig, "n", "three claims a family", |claims| claims.len() == 3 * n_families).await?;
+        wait_claims(rig, "n", "three claims per family", |claims| claims.len() == 3 * n_families).await?;
         wait_use_written(rig, &agent, "n").await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         let before = rig.cluster.published("n").context("its CiliumNode")?;
         let claims = versions(rig, &[Kind::Block]).await?;
 
@@ -238,16 +238,16 @@ async fn a_ciliumnode_made_again_shows_what_the_last_one_did(make: Make, familie
 /// An agent writes what it uses at its next change, and on a full node nothing can change: use stays unknown for ever,
 /// and the node would never grow, if the agent were not asked.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_node_whose_ciliumnode_was_made_again_is_asked_and_grows_fake() -> Result<()> {
-    a_full_node_whose_ciliumnode_was_made_again_is_asked_and_grows(Make::Fake).await
+async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows_fake() -> Result<()> {
+    a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows(Make::Fake).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_node_whose_ciliumnode_was_made_again_is_asked_and_grows_real() -> Result<()> {
-    a_full_node_whose_ciliumnode_was_made_again_is_asked_and_grows(Make::Real).await
+async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows_real() -> Result<()> {
+    a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows(Make::Real).await
 }
 
-async fn a_full_node_whose_ciliumnode_was_made_again_is_asked_and_grows(make: Make) -> Result<()> {
+async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows(make: Make) -> Result<()> {
     /// The controller gives a starting agent 30 s to speak unasked.
     const ASKED: Duration = Duration::from_secs(90);
     under_oracle(Options::default(), async |rig| {
@@ -280,7 +280,7 @@ async fn a_full_node_whose_ciliumnode_was_made_again_is_asked_and_grows(make: Ma
         rig.cluster.wait_published("n", "no question", SOON, |seen| seen.release.is_empty()).await?;
         let more = agent.allocate_many("ns/more-", 10).await?;
         ensure!(more.error.is_none(), "{more:?}");
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         Ok((controller, agent))
     })
     .await

@@ -20,7 +20,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// Flags for tests in which nodes grow: growth is not slowed, because no agent here loses by a conflict.
 pub(crate) const PROMPT: &[&str] = &["--min-write-interval", "0s"];
 
-/// The pause with which kubelet's stand-in asks again for a pod that got no address. Nothing tells it when to.
+/// The pause with which kubelet's stand-in asks again for a pod that got no address. No event tells it when to.
 pub(crate) const KUBELET_PAUSE: Duration = Duration::from_millis(50);
 
 /// More pods than any node here has room for.
@@ -111,11 +111,11 @@ pub(crate) async fn wait_use_written(rig: &Rig, agent: &Agent, node: &str) -> Re
     rig.cluster.wait_published(node, "all use", SOON, |seen| seen.n_used() == held).await.map(drop)
 }
 
-/// Returns when every claim is Held by an existing node and stands on its CiliumNode, and nothing stands unclaimed:
-/// none left over, none lost.
-pub(crate) async fn wait_claims_stand(rig: &Rig) -> Result<()> {
+/// Returns when every claim is Held by an existing node whose CiliumNode carries it, and no CiliumNode carries anything
+/// else: none left over, none lost.
+pub(crate) async fn wait_claims_carried(rig: &Rig) -> Result<()> {
     rig.cluster
-        .wait_until("every claim, and nothing else, to stand on its CiliumNode", SOON, async || {
+        .wait_until("every claim, and nothing else, to be on its CiliumNode", SOON, async || {
             let nodes = rig.cluster.objects(Kind::Node);
             let uids: BTreeSet<(String, String)> = nodes
                 .iter()
@@ -128,7 +128,7 @@ pub(crate) async fn wait_claims_stand(rig: &Rig) -> Result<()> {
                 rig.cluster.objects(Kind::Block).iter().map(|block| Claim::of(block)).collect();
             let claimed: BTreeSet<(String, String)> =
                 claims.iter().map(|claim| (claim.node.clone(), claim.cidr.clone())).collect();
-            let standing: BTreeSet<(String, String)> = uids
+            let carried: BTreeSet<(String, String)> = uids
                 .iter()
                 .flat_map(|(node, _)| {
                     let cidrs = rig.cluster.published(node).unwrap_or_default().pod_cidrs;
@@ -138,7 +138,7 @@ pub(crate) async fn wait_claims_stand(rig: &Rig) -> Result<()> {
             let sound = |claim: &Claim| {
                 claim.state == "Held" && uids.contains(&(claim.node.clone(), claim.node_uid.clone()))
             };
-            Ok(claims.iter().all(sound) && claimed == standing)
+            Ok(claims.iter().all(sound) && claimed == carried)
         })
         .await
 }

@@ -47,7 +47,7 @@ async fn servers_killed_and_restarted_lose_nothing() -> Result<()> {
             fleet.wait_gone(&leaving, SOON).await?;
         }
         fleet.wait_one_more_pod_each(SOON).await?;
-        fleet.wait_all_rested(SOON).await?;
+        fleet.wait_all_cooled(SOON).await?;
         // It went through all of it in one life.
         controller.wait_ready().await?;
         Ok(controller)

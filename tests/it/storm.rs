@@ -76,7 +76,7 @@ async fn storm_leaves_every_address_with_one_node() -> Result<()> {
         ensure!(has_met_all(&planted), "something of this never happened in {:?}", began.elapsed());
         drop(planted);
         fleet.wait_one_more_pod_each(SOON).await?;
-        fleet.wait_all_rested(SOON).await?;
+        fleet.wait_all_cooled(SOON).await?;
         Ok(([first, second, third], proxies))
     })
     .await

@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::json;
 
-use crate::scene::{PROMPT, SOON, fill, join, nodes, wait_claims_stand, wait_ready};
+use crate::scene::{PROMPT, SOON, fill, join, nodes, wait_claims_carried, wait_ready};
 use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
@@ -33,7 +33,7 @@ async fn uninstalling_takes_no_address_from_a_pod_and_the_way_back_changes_none(
         // One node has grown: it has more to lose.
         let mut agents: Vec<Agent> = agents.into_iter().map(Agent::Fake).collect();
         fill(rig, &agents[0], "n0", 2).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         let held = holdings(&agents).await?;
 
         // 1. Scale the controller to zero.
@@ -42,7 +42,7 @@ async fn uninstalling_takes_no_address_from_a_pod_and_the_way_back_changes_none(
         let before = allocatable(rig).await?;
         ensure!(before.len() == 3, "{before:?}");
 
-        // The oracle is right that claims go while they stand: that is what uninstalling means.
+        // The oracle is right that claims go while CiliumNodes carry their blocks: that is what uninstalling means.
         rig.control_plane.allow("claim-deleted-while-carried", None, None).await?;
         // 3. and 4. Remove the finalizers, and delete the objects.
         for kind in [Kind::Block, Kind::Pool] {
@@ -63,7 +63,7 @@ async fn uninstalling_takes_no_address_from_a_pod_and_the_way_back_changes_none(
         restore(rig, definitions).await?;
         rig.cluster.create_pool(&pool).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
-        wait_claims_stand(rig).await?;
+        wait_claims_carried(rig).await?;
         let after = allocatable(rig).await?;
         ensure!(after == before, "before: {before:?}\nafter: {after:?}");
         ensure!(holdings(&agents).await? == held, "addresses were lost on the way back");

@@ -53,17 +53,16 @@ impl Stage<'_> {
         self.part("the answer is cleaned up").await
     }
 
-    /// A CiliumNode that is made again under a running agent says nothing of use until a pod comes or goes.
+    /// A CiliumNode that is recreated under a running agent says nothing about use until a pod comes or goes.
     async fn a_new_object_is_silent(&mut self, agent: &Agent) -> Result<()> {
-        let standing =
-            self.rig.cluster.read(Kind::CiliumNode, &self.name).await?.data["spec"]["ipam"].clone();
+        let carried = self.rig.cluster.read(Kind::CiliumNode, &self.name).await?.data["spec"]["ipam"].clone();
         self.rig.cluster.delete(Kind::CiliumNode, &self.name).await?;
         let gone = async || Ok(self.rig.cluster.published(&self.name).is_none());
         self.rig.cluster.wait_until("the end of the CiliumNode", SOON, gone).await?;
         agent.touch_node().await?;
         self.wait("a new CiliumNode", |_| true).await?;
-        self.patch(json!({"spec": {"ipam": standing}})).await?;
-        self.part("the CiliumNode is made again").await?;
+        self.patch(json!({"spec": {"ipam": carried}})).await?;
+        self.part("the CiliumNode is recreated").await?;
 
         self.ask_until(agent, "ns/d", |_| true).await?;
         self.wait("use", |seen| has(seen, "ns/d") && has(seen, "ns/a [restored]")).await?;
@@ -133,19 +132,19 @@ impl Stage<'_> {
             published.pool.into_keys().find(|address| !used.contains_key(address)).context("none is free")?;
         // Fenced, so that no pod gets it meanwhile.
         self.patch(json!({"spec": {"ipam": {"pool": {&free: {"owner": "nodeipam.io/fenced"}}}}})).await?;
-        self.ping().await?;
+        self.probe().await?;
         self.part("an address is fenced").await?;
 
         // The agent has just written its status, so it does not again for one update rate.
         self.mark(&free, "marked-for-release").await?;
         self.patch(json!({"metadata": {"annotations": {"example.com/touched": "yes"}}})).await?;
-        // The next write is of this, and not of the answer.
+        // The next write contains this, and not the answer.
         agent.allocate("ns/b").await?;
         self.wait("an answer", |seen| {
             seen.release.get(&free).is_some_and(|state| state == "ready-for-release")
         })
         .await?;
-        self.part("the first answer is lost, the next write brings it again").await
+        self.part("the first answer is lost, the next write repeats it").await
     }
 
     async fn mark(&self, address: &str, state: &str) -> Result<()> {

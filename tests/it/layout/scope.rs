@@ -55,7 +55,7 @@ impl Scopes {
         &self.0[module].file
     }
 
-    /// What a path leads to that is written in a module. An empty first part stands for a leading `::`.
+    /// What a path leads to that is written in a module. An empty first part means a leading `::`.
     pub(super) fn resolve(&self, from: &ModulePath, written: &[String]) -> Target {
         self.follow(from, written, &[], MAX_STEPS)
     }

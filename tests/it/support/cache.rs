@@ -1,7 +1,7 @@
 //! The shared watch cache: the newest seen version of every object of the four kinds, and news of every change.
 //!
-//! One list and watch a kind serves the whole test process: every wait, and every imitated agent. The cache is late as
-//! every watch is; what must be true at one moment is read from the server instead. It outlives restarts of the API
+//! One list and watch per kind serves the whole test process: every wait, and every imitated agent. The cache is late
+//! as every watch is; what must be true at one moment is read from the server instead. It outlives restarts of the API
 //! server, and never forgets an object before a complete list has shown it to be gone.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::alarm::Bell;
 use super::objects::Kind;
 
-/// The pause before a list or watch that failed is tried again. It stands for client-go's back-off, which starts at
+/// The pause before a list or watch that failed is tried again. It replaces client-go's back-off, which starts at
 /// 800 ms; a test that restarts the API server has no use for the growth.
 const RETRY: Duration = Duration::from_millis(200);
 

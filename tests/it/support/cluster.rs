@@ -32,7 +32,7 @@ pub(crate) struct Cluster {
     families: Families,
     cache: Arc<Cache>,
     next_node: AtomicU32,
-    /// A Node that is made again gets the addresses that it had.
+    /// A Node that is recreated gets the addresses that it had.
     node_indices: Mutex<BTreeMap<String, u32>>,
 }
 
@@ -138,7 +138,7 @@ impl Cluster {
         &self.cache
     }
 
-    /// What stands on the CiliumNode, if there is one.
+    /// What the CiliumNode carries, if there is one.
     pub(crate) fn published(&self, node: &str) -> Option<Published> {
         self.object(Kind::CiliumNode, node).map(|object| Published::of(&object))
     }

@@ -187,7 +187,7 @@ impl ControlPlane {
     }
 
     /// Puts the last copy in the place of the store. Both servers start again, and the oracle begins anew with what
-    /// stands then.
+    /// the store holds then.
     pub(crate) async fn restore(&self) -> Result<()> {
         self.peer.ask(json!({"cmd": "restore"}), START_TIMEOUT).await.map(drop)
     }
@@ -198,7 +198,7 @@ impl ControlPlane {
         serde_json::from_value(answer).context("the oracle's report")
     }
 
-    /// Announces a violation that the test causes on purpose. `None` stands for any.
+    /// Announces a violation that the test causes on purpose. `None` means any.
     pub(crate) async fn allow(&self, rule: &str, node: Option<&str>, cidr: Option<&str>) -> Result<()> {
         let command =
             json!({"cmd": "allow", "rule": rule, "node": node.unwrap_or(""), "cidr": cidr.unwrap_or("")});

@@ -81,21 +81,25 @@ impl<'a> Fleet<'a> {
         self.rig.cluster.wait_until(&what, deadline, have).await
     }
 
-    /// Waits until nothing is left half done: every claim stands on its CiliumNode, or rests.
+    /// Waits until nothing is left half done: every claim is on its CiliumNode, or cools.
     pub(crate) async fn wait_nothing_leaks(&self, deadline: Duration) -> Result<()> {
         let settled = async || Ok(self.unsettled().is_empty());
-        let waited = self.rig.cluster.wait_until("every claim to stand or to rest", deadline, settled).await;
-        waited.with_context(|| format!("neither standing nor at rest: {:?}", self.unsettled()))
+        let waited = self
+            .rig
+            .cluster
+            .wait_until("every claim to be on its CiliumNode or to cool", deadline, settled)
+            .await;
+        waited.with_context(|| format!("neither on a CiliumNode nor cooling: {:?}", self.unsettled()))
     }
 
-    /// As [`Fleet::wait_nothing_leaks`], and every block of a node that went is free again: whatever rests would
+    /// As [`Fleet::wait_nothing_leaks`], and every block of a node that went is free again: whatever cools would
     /// otherwise be due at some time after the end of the test.
-    pub(crate) async fn wait_all_rested(&self, deadline: Duration) -> Result<()> {
+    pub(crate) async fn wait_all_cooled(&self, deadline: Duration) -> Result<()> {
         self.wait_nothing_leaks(deadline).await?;
-        let standing = async || {
+        let all_held = async || {
             Ok(self.rig.cluster.objects(Kind::Block).iter().all(|block| Claim::of(block).state == "Held"))
         };
-        self.rig.cluster.wait_until("blocks of lost nodes to be free again", deadline, standing).await?;
+        self.rig.cluster.wait_until("blocks of lost nodes to be free again", deadline, all_held).await?;
         self.wait_nothing_leaks(deadline).await
     }
 

@@ -1,9 +1,9 @@
 //! The harness: everything that a test or the demo needs around the product, and none of the product's own code.
 //!
 //! A real control plane in a process of its own with an oracle inside, the product's binary as a child, Cilium's agents
-//! (imitated by the thousand, or Cilium's own code, one process each), and one watch cache on which every wait stands.
-//! The harness never decides whether the product is right: the oracle, the holdings of the agents and the final look at
-//! the whole cluster do, and whatever one of them finds is raised as an [`alarm::Alarm`] that ends every wait.
+//! (imitated by the thousand, or Cilium's own code, one process each), and one watch cache on which every wait is
+//! based. The harness never decides whether the product is right: the oracle, the holdings of the agents and the final
+//! look at the whole cluster do, and whatever one of them finds is raised as an [`alarm::Alarm`] that ends every wait.
 
 #![allow(
     dead_code,

@@ -150,7 +150,7 @@ pub(crate) fn claim(cidr: &str, pool: &str, node: &str, node_uid: &str, state: &
     Kind::Block.object(&claim_name(cidr), json!({"spec": spec}))
 }
 
-/// The claim as a controller makes it for this CiliumNode, of a block that has never stood anywhere.
+/// The claim as a controller makes it for this CiliumNode, of a block that no CiliumNode has ever carried.
 pub(crate) fn created_for(mut claim: DynamicObject, cilium_node_uid: &str) -> DynamicObject {
     claim.data["spec"]["createdForCiliumNodeUID"] = cilium_node_uid.into();
     claim

@@ -66,7 +66,7 @@ pub(crate) struct Passing {
     pub(crate) writes: BTreeMap<(Kind, String), usize>,
     /// The CiliumNodes that are being patched, and how many such patches each has.
     patching: BTreeMap<String, usize>,
-    /// The most CiliumNodes that were being patched at one time.
+    /// The maximum number of CiliumNodes that were being patched concurrently.
     pub(crate) most_patched: usize,
 }
 
@@ -305,7 +305,7 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>) {
     // Small answers would wait for one another otherwise.
     let _ = stream.set_nodelay(true);
     let service = service_fn(|request| Arc::clone(&shared).handle(request));
-    // An error is how a connection is cut, and what becomes of one whose client is gone.
+    // An error is how a connection is cut, and what a connection ends with whose client is gone.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 

@@ -33,7 +33,7 @@ const DISCOVERY_BACKOFF: Duration = Duration::from_millis(500);
 /// that was missed.
 const STATUS_RETRY: Duration = Duration::from_millis(20);
 
-/// One imitated agent. Dropping it stops the process that it stands for; its pods go on holding their addresses.
+/// One imitated agent. Dropping it stops the process that it imitates; its pods go on holding their addresses.
 pub(crate) struct FakeAgent {
     inner: Arc<Inner>,
     life: JoinSet<()>,

@@ -1,5 +1,5 @@
-//! Where agents come from: one client and one list and watch a kind for all imitations of a test, and the way to start
-//! Cilium's own.
+//! Where agents come from: one client and one list and watch per kind for all imitations of a test, and the way to
+//! start Cilium's own.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -30,7 +30,7 @@ pub(crate) struct Settings {
     pub(crate) health: bool,
     /// Whether Cilium's ingress has addresses.
     pub(crate) ingress: bool,
-    /// The least time between two writes of `status.ipam.used`. Cilium's default is 15 s, and 1 s is the harness's.
+    /// The minimum time between two writes of `status.ipam.used`. Cilium's default is 15 s, and 1 s is the harness's.
     pub(crate) update_rate: Duration,
     /// Imitations only: how often a starting agent looks for its pool. Cilium's agent does so each 5 s; `None` is at
     /// each change, which spares a test the wait and a cluster nothing.
@@ -65,7 +65,7 @@ impl Settings {
     }
 }
 
-/// At most one address a family.
+/// At most one address per family.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Addresses {
     pub(crate) ipv4: Option<IpAddr>,
@@ -103,7 +103,7 @@ pub(crate) struct Started {
     pub(crate) lost: BTreeMap<String, String>,
 }
 
-/// What came of a request for many addresses.
+/// The outcome of a request for many addresses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filled {
     /// Owner and addresses, in the order of the request.
