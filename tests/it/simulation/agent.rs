@@ -80,7 +80,7 @@ impl Agent {
         }
     }
 
-    /// Whether its CiliumNode waits for a word of it.
+    /// Whether its CiliumNode waits for an answer of the agent.
     pub(super) fn is_awaited(store: &Store, name: &NodeName) -> bool {
         store.cilium_node(name).is_some_and(|seen| {
             seen.crd.used.is_none() && !seen.crd.pool.is_empty()

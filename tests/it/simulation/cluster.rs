@@ -32,7 +32,7 @@ mod rest;
 const N_NODES: u8 = 6;
 /// The pools of a script.
 const N_POOLS: u8 = 4;
-/// How long a machine whose Node is gone goes on with its addresses. Blocks rest longer, whatever the clocks say.
+/// How long a machine whose Node is gone goes on with its addresses. Blocks cool longer, whatever the clocks say.
 const LAST_BREATH: Duration = Duration::from_secs(30);
 
 /// How a cluster is to be.
@@ -54,7 +54,7 @@ pub(super) enum Pace {
     Wild,
 }
 
-/// Something that happens. Numbers stand for one of however many there are.
+/// Something that happens. A number chooses one of however many there are.
 #[derive(Debug, Clone)]
 pub(super) enum Step {
     NodeJoins {
@@ -102,7 +102,7 @@ pub(super) enum Step {
     PoolIsDeleted {
         pool: u8,
     },
-    /// Removed with its finalizer while nodes hold its blocks, and made again.
+    /// Removed with its finalizer while nodes hold its blocks, and recreated.
     PoolIsReplaced {
         pool: u8,
         shape: Shape,
@@ -197,7 +197,7 @@ fn one_of(number: u8, of: usize) -> Option<usize> {
 impl Cluster {
     pub(super) fn new(setting: Setting) -> Self {
         let settings = Crd { families: setting.families.clone(), infrastructure: vec!["router", "health"] };
-        // Wall clocks are wrong by up to an hour: no rule rests on them.
+        // Wall clocks are wrong by up to an hour: no rule depends on them.
         let skews = [0, 1, -1].map(SignedDuration::from_hours);
         let replicas =
             (0..setting.n_replicas).map(|number| Replica::new(settings.clone(), skews[number % 3])).collect();
@@ -429,7 +429,7 @@ impl Cluster {
     }
 
     /// What has lost its claim and its CiliumNode is known to nobody; and a claim that somebody deletes by hand goes
-    /// when its node has gone, and does not rest.
+    /// when its node has gone, and does not cool.
     fn forget_orphans(&mut self) {
         let orphans = self.excuses.orphans.iter();
         let unknown = orphans.filter(|(node, _)| self.store.cilium_node(node).is_none()).cloned();

@@ -77,15 +77,15 @@ fn claim(uid: &str, revision: u64, state: ClaimState) -> Claim {
     }
 }
 
-/// The watches of two kinds are not in step: a block may be seen to stand before its claim is seen.
+/// The watches of two kinds are not in step: a block may be seen on a CiliumNode before its claim is seen.
 #[test]
-fn what_a_claim_covers_does_not_stand_beside_it_while_the_ciliumnode_is_away() {
+fn what_a_claim_covers_has_no_second_occupant_while_the_ciliumnode_is_away() {
     let mut world = empty_world();
     shows(&mut world, node(1));
-    let mut standing = cilium_node("n", "cilium-node", Vec::new());
-    standing.revision = Revision::of(3);
-    standing.crd.pod_cidrs.push(block());
-    shows(&mut world, Object::CiliumNode(standing));
+    let mut carrier = cilium_node("n", "cilium-node", Vec::new());
+    carrier.revision = Revision::of(3);
+    carrier.crd.pod_cidrs.push(block());
+    shows(&mut world, Object::CiliumNode(carrier));
     let gone = Observation::Deleted {
         kind: Kind::CiliumNode,
         name: "n".to_owned(),
@@ -101,10 +101,10 @@ fn what_a_claim_covers_does_not_stand_beside_it_while_the_ciliumnode_is_away() {
 
 /// Two replicas that saw different pools may claim a block and a part of it, both for one node.
 #[test]
-fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_does_not_stand_goes() {
+fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_is_not_carried_goes() {
     let whole = block();
     let part: Cidr = "10.0.0.4/30".parse().expect("it is a prefix");
-    for (standing, going) in [(whole, part), (part, whole)] {
+    for (carried, going) in [(whole, part), (part, whole)] {
         let mut world = empty_world();
         shows(&mut world, node(1));
         let of = |cidr: Cidr, revision| {
@@ -115,8 +115,8 @@ fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_does_not_stand_goes() {
         shows(&mut world, Object::Claim(of(whole, 3)));
         let mut seen = cilium_node("n", "cilium-node", Vec::new());
         seen.revision = Revision::of(4);
-        seen.crd.pod_cidrs.push(standing);
-        seen.crd.pool.insert_cidr(standing);
+        seen.crd.pod_cidrs.push(carried);
+        seen.crd.pool.insert_cidr(carried);
         seen.crd.used = Some(AddressSet::new());
         shows(&mut world, Object::CiliumNode(seen.clone()));
 
@@ -159,10 +159,10 @@ fn moves(world: &World) -> Vec<String> {
     plan::node(world, &"n".into(), POLICY, NOW).requests().iter().map(ToString::to_string).collect()
 }
 
-/// The store may stand still: a read that finds no CiliumNode as of the very revision at which the claim went is later
+/// The store may be idle: a read that finds no CiliumNode as of the very revision at which the claim went is later
 /// than every publication of it.
 #[test]
-fn a_claim_that_vanished_last_of_all_is_settled_by_one_read() {
+fn a_claim_lost_last_of_all_is_settled_by_one_read() {
     let mut world = empty_world();
     shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Held)));
     let name = block_name(block());
@@ -179,7 +179,7 @@ fn a_claim_that_vanished_last_of_all_is_settled_by_one_read() {
     assert!(moves(&world).is_empty());
     assert!(!world.ledger().is_taken(block()));
 
-    // Of a node that is gone nothing is kept, nor what the read found.
+    // Nothing is kept of a node that is gone, nor what the read found.
     assert_eq!(world.next_node().map(NodeName::as_str), Some("n"));
     assert_eq!(world.check(), []);
     world.begin(&plan::node(&world, &"n".into(), POLICY, NOW), NOW);
@@ -237,7 +237,7 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
     world.finish(done(request_of(&due), Seen::Nothing), now);
     assert!(matches!(plan::pool(&world, &"p".into(), now), PoolPlan::Write(_)), "one success ends the wait");
 
-    // Whoever makes it again is not to blame, and an answer that comes late leaves nothing behind.
+    // Whoever recreates it is not to blame, and an answer that comes late leaves nothing behind.
     let name = "p".to_owned();
     world.observe(Observation::Deleted { kind: Kind::Pool, name, revision: AnyRevision::of(Kind::Pool, 9) });
     world.finish(Outcome { request: request_of(&due), answer: refused(None), seen: Seen::Nothing }, now);
@@ -282,7 +282,7 @@ fn a_list_that_is_older_than_what_was_known_before_it_tells_of_a_restored_store(
     assert_eq!(world.contradiction(), restored.contradiction());
 }
 
-/// A list tells only between which revisions it was taken. It may be later than an answer that comes after it.
+/// A list tells only between which revisions it was taken. It may be newer than an answer that comes after it.
 #[test]
 fn a_late_answer_does_not_bring_a_ciliumnode_back_that_a_list_has_not() {
     let mut world = empty_world();
@@ -318,7 +318,7 @@ fn a_late_answer_about_a_claim_that_a_list_has_not_is_settled_by_a_read() {
 }
 
 /// A replica that has not heard of a claim may ask for its block. Until that is answered it leaves the claim alone: one
-/// write an object is in flight.
+/// write per object is in flight.
 #[test]
 fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
     let mut world = empty_world();

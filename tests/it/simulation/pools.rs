@@ -1,4 +1,4 @@
-//! Pools in a universe so small that they keep meeting each other: 256 addresses a family, in quarters.
+//! Pools in a universe so small that they keep meeting each other: 256 addresses per family, in quarters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use proptest::prelude::*;
 /// The label that pools select by.
 pub(super) const LABEL: &str = "zone";
 
-/// Where nodes are and what pools select; the last one is never a node's.
+/// Where nodes are and what pools select; no node is ever in the last one.
 pub(super) const ZONES: [&str; 3] = ["a", "b", "nowhere"];
 
 /// What a pool of a script looks like.

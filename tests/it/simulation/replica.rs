@@ -283,7 +283,7 @@ impl Replica {
         }
     }
 
-    /// Nobody knows what became of a write: its request is late, or its answer lost. Returns the request if it has not
+    /// Nobody knows the outcome of a write: its request is late, or its answer lost. Returns the request if it has not
     /// reached the server yet, which it still may.
     pub(super) fn lose(&mut self, flight: usize) -> Option<(String, Option<Write>)> {
         let Flight { request, stage } = self.in_flight.get_mut(flight)?;
@@ -369,7 +369,7 @@ pub(super) fn arrive(write: &Write, store: &mut Store) {
     }
 }
 
-/// The consistent read that tells what became of a write.
+/// The consistent read that tells the outcome of a write.
 fn settle(request: &Request, store: &Store) -> Seen {
     let absent = Seen::Absent(store.revision());
     if let Request::Read(Read::Node(node, as_of)) = request {

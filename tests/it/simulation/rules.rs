@@ -20,10 +20,10 @@ use super::store::Store;
 /// What an agent needs in each family before it can start.
 const MINIMUM: u128 = 4;
 
-/// What somebody else did, and is therefore no fault of ours.
+/// What somebody else caused, and is therefore no breach of ours.
 #[derive(Debug, Default)]
 pub(super) struct Excuses {
-    /// Blocks whose claim was removed by force while they stood there.
+    /// Blocks whose claim was removed by force: their node may carry them without one.
     pub(super) orphans: BTreeSet<(NodeName, Cidr)>,
     /// Blocks of which no object says any more that pods use them, because somebody removed what said it.
     pub(super) forgotten: BTreeSet<(NodeName, Cidr)>,
@@ -75,18 +75,18 @@ pub(super) fn safety(
     Ok(())
 }
 
-/// Rule 3: what stands on a CiliumNode has its claim, and one that has left it stands nowhere.
+/// Rule 3: what a CiliumNode carries has a claim for that node, and no CiliumNode carries a block that is cooling.
 fn has_claim(store: &Store, node: &NodeName, cidr: Cidr, excuses: &Excuses) -> Result<(), String> {
     if excuses.orphans.contains(&(node.clone(), cidr)) {
         return Ok(());
     }
     match store.claim(cidr) {
-        None => Err(format!("{cidr} stands on {node} without a claim")),
+        None => Err(format!("{cidr} is on {node} without a claim")),
         Some(claim) if claim.node != *node => {
-            Err(format!("{cidr} stands on {node}, and its claim is for {}", claim.node))
+            Err(format!("{cidr} is on {node}, and its claim is for {}", claim.node))
         }
         Some(claim) if matches!(claim.state, ClaimState::Cooling(_)) => {
-            Err(format!("{cidr} stands on {node}, and its claim is cooling"))
+            Err(format!("{cidr} is on {node}, and its claim is cooling"))
         }
         Some(_) => Ok(()),
     }
@@ -151,8 +151,8 @@ pub(super) fn settled(store: &Store, families: &BTreeSet<Family>, excuses: &Excu
     Ok(())
 }
 
-/// Whether something is wrong with the node that is reported, and mended by nobody yet: blocks without a claim, of it
-/// or in the way of its own.
+/// Whether something is wrong with the node that is reported and that nobody has fixed yet: it has blocks without a
+/// claim, or such blocks overlap what it has.
 fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
     excuses.orphans.iter().any(|(of, _)| *of == node.name)
         || store
@@ -162,10 +162,10 @@ fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
 }
 
 fn is_published(seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
-    let standing: BTreeSet<Cidr> = seen.crd.pod_cidrs.iter().copied().collect();
+    let carried: BTreeSet<Cidr> = seen.crd.pod_cidrs.iter().copied().collect();
     let claimed: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
-    if standing != claimed {
-        return Err(format!("{} has {standing:?} and claims {claimed:?}", seen.name));
+    if carried != claimed {
+        return Err(format!("{} has {carried:?} and claims {claimed:?}", seen.name));
     }
     let mut offered = AddressSet::new();
     for claim in claims {

@@ -1,5 +1,5 @@
 //! The API server as far as the controller can tell: objects of four kinds under one revision counter, creation that
-//! fails where the name exists, patches that carry uid and version, consistent lists, and a history a kind.
+//! fails where the name exists, patches that carry uid and version, consistent lists, and a history per kind.
 //!
 //! Knows no rule of the product. A [`Defect`] makes it break one of its own, so that the rules can be seen to notice.
 
@@ -294,7 +294,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Makes a later version of a CiliumNode.
+    /// Writes a CiliumNode only to get a later version of it.
     pub(super) fn bump_version(&mut self, bump: &BumpVersion) -> Result<CiliumNode, Conflict> {
         let mut touched = self.carried_cilium_node(&bump.node, &bump.uid, bump.revision.into())?.clone();
         // The annotation names a revision that no version before could name.

@@ -1,5 +1,4 @@
-//! What a cluster comes to when nothing disturbs it any more: it rests, stays at rest, and every world is what its
-//! objects say.
+//! A cluster that nothing disturbs any more: it comes to rest, stays at rest, and every world is what its objects say.
 
 use std::time::Duration;
 
@@ -21,15 +20,16 @@ use crate::simulation::agent::Agent;
 use crate::simulation::replica::{POLICY, Replica, arrive};
 use crate::simulation::rules;
 
-/// In how many rounds of decisions, writes and news one replica that nothing disturbs writes anything but statuses.
+/// The maximum number of rounds (decisions, writes and news) in which one undisturbed replica writes more than
+/// statuses.
 const MOST_ROUNDS_ALONE: usize = 4;
 /// The same for several, which get into each other's way, and after faults, which leave reads behind.
 const MOST_ROUNDS: usize = 20;
-/// The most rounds of any kind: blocks may rest one after the other.
+/// The maximum number of rounds of any kind: blocks may cool one after the other.
 const MOST_ROUNDS_IN_ALL: usize = 100;
 /// How many rounds in a row have nothing to do at rest: what a plan waits for is due in the second.
 const QUIET_ROUNDS: usize = 2;
-/// The time between two such rounds: more than any wait of a plan, but for blocks that rest.
+/// The time between two such rounds: more than any wait of a plan, but for blocks that cool.
 const ROUND: Duration = Duration::from_secs(40);
 
 impl Cluster {
@@ -48,7 +48,7 @@ impl Cluster {
                     n_quiet = 0;
                 }
                 Round::Reads => n_quiet = 0,
-                // What comes after it was waited for: a block that has rested begins another chain.
+                // What comes after it was waited for: a block that has cooled begins another chain.
                 Round::Statuses if !self.memories_differ() => (n_busy, n_quiet) = (0, 0),
                 Round::Statuses | Round::Quiet => (n_busy, n_quiet) = (0, n_quiet + 1),
             }
@@ -119,12 +119,12 @@ impl Cluster {
     /// Whether one replica keeps taken what others never saw: then they do not agree on how much is free, and as they
     /// all write here, which only the leader does in a real cluster, each corrects the statuses of the others.
     fn memories_differ(&self) -> bool {
-        self.replicas.iter().filter_map(Replica::world).any(stands_in_memory)
+        self.replicas.iter().filter_map(Replica::world).any(remembers_what_no_object_says)
     }
 
     /// A replica that looks at everything again finds nothing to do.
     fn stays_at_rest(&mut self, number: usize) -> Result<(), String> {
-        // Statuses are looked at once a second.
+        // Statuses are looked at once per second.
         self.pass(Duration::from_secs(2));
         if let Some(world) = self.replicas[number].world_mut() {
             world.mark_all();
@@ -202,10 +202,10 @@ enum Round {
     Busy,
 }
 
-/// Whether a world keeps taken what no object says any more: what it saw on a CiliumNode that is away while its Node is
-/// there, and that no claim covers, or a block of a Node that is there whose claim it saw vanish. Which world has seen
-/// it depends on when it began, and on the order of news.
-fn stands_in_memory(world: &World) -> bool {
+/// Whether a world keeps taken what no object says any more: what an absent CiliumNode of an existing Node carried and
+/// no claim covers, or the block of a lost claim of an existing Node. Which world has seen it depends on when the world
+/// began, and on the order of news.
+fn remembers_what_no_object_says(world: &World) -> bool {
     world.nodes().any(|node| {
         let is_away = world.cilium_node(&node.name).is_none();
         is_away && world.ledger().carried(&node.name).is_some()
@@ -216,7 +216,7 @@ fn stands_in_memory(world: &World) -> bool {
 /// Where two worlds that were told the same differ: objects, what is taken, what is free, what is chosen, and what
 /// would be decided.
 fn same_worlds(one: &World, other: &World) -> Result<(), String> {
-    if stands_in_memory(one) || stands_in_memory(other) {
+    if remembers_what_no_object_says(one) || remembers_what_no_object_says(other) {
         return Ok(());
     }
     let same = |what: &str, same: bool| if same { Ok(()) } else { Err(what.to_owned()) };
@@ -231,7 +231,7 @@ fn same_worlds(one: &World, other: &World) -> Result<(), String> {
         return Err(format!("taken is {:?} and {:?}", taken(one), taken(other)));
     }
     same("the ledger", one.ledger() == other.ledger())?;
-    // Late, so that whatever one of them waits for is due; the wall clock stands before every `since`.
+    // Late, so that whatever one of them waits for is due; the wall clock is before every `since`.
     let now = Now { uptime: Duration::from_secs(36_000_000), wall: Timestamp::UNIX_EPOCH };
     let (mut one, mut other) = (one.clone(), other.clone());
     let names: Vec<NodeName> = one.nodes().map(|node| node.name.clone()).collect();
