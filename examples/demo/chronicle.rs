@@ -84,7 +84,7 @@ impl Pages {
             }
             (None, "Held") => format!("{node} gets a block: {cidr} of {pool}"),
             (Some("Cooling" | "Releasing"), "Held") => format!("{node} gets {cidr} back"),
-            (Some("Held" | "Releasing"), "Cooling") => format!("{cidr} of {node} rests"),
+            (Some("Held" | "Releasing"), "Cooling") => format!("{cidr} of {node} cools"),
             _ => return,
         };
         self.tell(line);

@@ -132,7 +132,7 @@ async fn play(
     screen: &mut Screen,
 ) -> Result<()> {
     stage.play(scene, &script.members, screen).await?;
-    if args.once { Ok(()) } else { stage.rest(scene, LOOK, screen).await }
+    if args.once { Ok(()) } else { stage.linger(scene, LOOK, screen).await }
 }
 
 /// The table and the checks, from a fresh look at the API.

@@ -57,8 +57,8 @@ pub(crate) enum Goal {
     Hold { nodes: usize, blocks: usize },
     /// So many nodes exist.
     Nodes(usize),
-    /// So many blocks of lost nodes rest before anyone else may get them.
-    Resting(usize),
+    /// So many blocks of lost nodes are cooling before anyone else may get them.
+    Cooling(usize),
     /// The status of every pool agrees with the blocks and the CiliumNodes.
     StatusAgrees,
 }
@@ -106,7 +106,7 @@ impl Goal {
                 vec![count(&format!("nodes with {blocks}"), holding, *nodes)]
             }
             Self::Nodes(goal) => vec![count("nodes", state.nodes.len(), *goal)],
-            Self::Resting(goal) => vec![count("blocks resting", state.n_claims("Cooling"), *goal)],
+            Self::Cooling(goal) => vec![count("blocks cooling", state.n_claims("Cooling"), *goal)],
             Self::StatusAgrees => vec![
                 count("pools up to date", state.n_pools_up_to_date(), state.pools.len()),
                 count("addresses in use, by the pools", state.n_used_by_pools(), state.n_used()),

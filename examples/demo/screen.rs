@@ -129,7 +129,7 @@ impl Screen {
         let _ = writeln!(moment, "        {}\n\n{}\n", joined(view.counts), table::pools(view.state));
         let _ = writeln!(
             moment,
-            "{} nodes, {} served; {} blocks held, {} resting; {} addresses in use\n",
+            "{} nodes, {} served; {} blocks held, {} cooling; {} addresses in use\n",
             view.state.nodes.len(),
             view.state.n_served(),
             view.state.n_claims("Held"),
@@ -154,7 +154,7 @@ impl Screen {
     fn draw(&self, moment: &str, lists: &[(&str, &[String])]) {
         let Some(kept) = &self.picture else { return };
         let (width, height) = self.size();
-        // A last line that scrolls would move what stands above.
+        // A last line that scrolls would move what is above it.
         let height = height.saturating_sub(1);
         let latest = kept.back().map_or(0, |text| text.lines().count());
         let room = height.saturating_sub(latest + moment.lines().count() + lists.len());
@@ -177,7 +177,7 @@ impl Screen {
         let mut frame = String::from("\x1b[H");
         let lines = above.into_iter().flat_map(|text| text.lines()).chain(below.iter().map(String::as_str));
         for line in lines.take(height) {
-            // One that wraps would move what stands above too.
+            // One that wraps would move what is above it too.
             let _ = writeln!(frame, "{}\x1b[K", line.chars().take(width).collect::<String>());
         }
         frame.push_str("\x1b[J");

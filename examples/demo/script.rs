@@ -31,13 +31,13 @@ pub(crate) const USED_ABOVE: usize = 80;
 /// The other threshold: fewer free addresses than that.
 pub(crate) const FREE_BELOW: usize = 8;
 
-/// Pods a node: few, many within one block, many for one block, and many for two.
+/// Pods per node: few, many within one block, many for one block, and many for two.
 const LOW: usize = 6;
 const WITHIN_ONE: usize = 16;
 const BEYOND_ONE: usize = 24;
 const BEYOND_TWO: usize = 50;
 
-/// Blocks a node when all scenes have been played.
+/// Blocks per node when all scenes have been played.
 pub(crate) const BLOCKS_AT_END: usize = 3;
 
 /// A node that joins, and what runs on it.
@@ -114,7 +114,7 @@ impl Script {
             },
             load_scene(
                 &format!(
-                    "Load rises to {WITHIN_ONE} pods a node, {} of 30 addresses with the agent's own: one block is enough.",
+                    "Load rises to {WITHIN_ONE} pods per node, {} of 30 addresses with the agent's own: one block is enough.",
                     WITHIN_ONE + OWN
                 ),
                 Action::Load(WITHIN_ONE),
@@ -123,7 +123,7 @@ impl Script {
             ),
             load_scene(
                 &format!(
-                    "Load rises to {BEYOND_ONE} pods a node, {} of 30: above the threshold ({USED_ABOVE} % used, or fewer \
+                    "Load rises to {BEYOND_ONE} pods per node, {} of 30: above the threshold ({USED_ABOVE} % used, or fewer \
                      than {FREE_BELOW} free), so each gets a second block. {SPILLING} has only {a_blocks} for {a} nodes: \
                      when it is full, {SPARE} goes on.",
                     BEYOND_ONE + OWN
@@ -135,7 +135,7 @@ impl Script {
         ];
         scenes.extend(mishaps(n_nodes, n_imitated / 6));
         scenes.push(Scene {
-            title: "What the pools say comes to agree with what stands on the nodes.".to_owned(),
+            title: "The status of the pools comes to agree with what the nodes carry.".to_owned(),
             action: Action::Watch,
             until: vec![Goal::StatusAgrees],
         });
@@ -162,14 +162,14 @@ impl Script {
 fn mishaps(n_nodes: usize, n_lost: usize) -> Vec<Scene> {
     vec![
         load_scene(
-            "The controller is killed (SIGKILL). Agents and pods go on with what stands on their CiliumNodes.",
+            "The controller is killed (SIGKILL). Agents and pods go on with what their CiliumNodes carry.",
             Action::KillController,
             n_nodes,
             (BEYOND_ONE, 2),
         ),
         load_scene(
             &format!(
-                "Load rises to {BEYOND_TWO} pods a node: above the threshold again, and nobody hands out blocks."
+                "Load rises to {BEYOND_TWO} pods per node: above the threshold again, and nobody hands out blocks."
             ),
             Action::Load(BEYOND_TWO),
             n_nodes,
@@ -183,10 +183,10 @@ fn mishaps(n_nodes: usize, n_lost: usize) -> Vec<Scene> {
         ),
         Scene {
             title: format!(
-                "{n_lost} machines are lost, and their nodes deleted. Their blocks rest: nobody else gets them yet."
+                "{n_lost} machines are lost, and their nodes deleted. Their blocks cool: nobody else gets them yet."
             ),
             action: Action::LoseNodes(n_lost),
-            until: vec![Goal::Nodes(n_nodes - n_lost), Goal::Resting(BLOCKS_AT_END * n_lost)],
+            until: vec![Goal::Nodes(n_nodes - n_lost), Goal::Cooling(BLOCKS_AT_END * n_lost)],
         },
         Scene {
             title: format!(
@@ -195,7 +195,7 @@ fn mishaps(n_nodes: usize, n_lost: usize) -> Vec<Scene> {
             action: Action::ReturnNodes(n_lost),
             until: vec![
                 Goal::Served(n_nodes),
-                Goal::Resting(0),
+                Goal::Cooling(0),
                 Goal::Hold { nodes: n_nodes, blocks: BLOCKS_AT_END },
             ],
         },
@@ -206,7 +206,7 @@ fn mishaps(n_nodes: usize, n_lost: usize) -> Vec<Scene> {
             (BEYOND_TWO, BLOCKS_AT_END),
         ),
         load_scene(
-            &format!("Load falls to {BEYOND_ONE} pods a node. Blocks stay where they are."),
+            &format!("Load falls to {BEYOND_ONE} pods per node. Blocks stay where they are."),
             Action::Load(BEYOND_ONE),
             n_nodes,
             (BEYOND_ONE, BLOCKS_AT_END),
@@ -217,7 +217,7 @@ fn mishaps(n_nodes: usize, n_lost: usize) -> Vec<Scene> {
 /// The load goes down and up. Blocks stay where they are.
 fn encore(n_nodes: usize) -> Vec<Scene> {
     let load = |verb: &str, n_pods| {
-        let title = format!("Load {verb} to {n_pods} pods a node; three blocks are enough.");
+        let title = format!("Load {verb} to {n_pods} pods per node; three blocks are enough.");
         load_scene(&title, Action::Load(n_pods), n_nodes, (n_pods, BLOCKS_AT_END))
     };
     vec![load("falls", LOW), load("rises", BEYOND_ONE), load("rises", BEYOND_TWO), load("falls", BEYOND_ONE)]
@@ -252,6 +252,6 @@ fn pool(name: &str, zone: &str, priority: i32, base: &str, blocks: usize) -> Poo
         .ipv4(BLOCK_SIZE, &[&format!("{base}/{length}")])
         .with("priority", priority)
         .with("expand", json!({"usedAbove": USED_ABOVE, "freeBelow": FREE_BELOW}))
-        // The load falls only for show: what is lent to a node stays there.
+        // The load falls only for show: what a node got stays there.
         .with("reclaim", json!({"mode": "Disabled"}))
 }

@@ -25,10 +25,10 @@ use crate::table;
 /// How long a scene may take with few nodes; they take seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What each node adds to it: some writes of the API server, of which it does a hundred a second on a busy machine.
+/// What each node adds to it: some writes of the API server, which does a hundred per second on a busy machine.
 const PATIENCE_PER_NODE: Duration = Duration::from_millis(200);
 
-/// The least time between two looks: hundreds of agents make news faster than anyone can read.
+/// The minimum time between two looks: hundreds of agents make news faster than anyone can read.
 const BREATH: Duration = Duration::from_millis(100);
 
 /// Everything that runs.
@@ -122,8 +122,8 @@ impl Stage {
         }
     }
 
-    /// Lets a person look at the result, which goes on living.
-    pub(crate) async fn rest(&self, scene: &Scene, pause: Duration, screen: &mut Screen) -> Result<()> {
+    /// Lets a person look at the result while everything goes on.
+    pub(crate) async fn linger(&self, scene: &Scene, pause: Duration, screen: &mut Screen) -> Result<()> {
         let mut news = self.rig.cluster.bell.listen();
         let mut looking = async || -> Result<()> {
             loop {

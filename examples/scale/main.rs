@@ -23,7 +23,7 @@ use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
 use crate::support::views::Published;
 
-/// How many requests make the cluster at one time.
+/// The maximum number of concurrent requests that create the cluster.
 const PARALLEL: usize = 16;
 
 /// For everything that is waited for.
@@ -41,36 +41,36 @@ struct Args {
     write_delay: Duration,
 }
 
-/// What one run came to.
+/// The result of one run.
 struct Measured {
     ready: Duration,
     served: Duration,
     ready_again: Duration,
     peak_memory: String,
-    microseconds_a_decision: f64,
+    microseconds_per_decision: f64,
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
     let names: Vec<String> = (0..args.nodes).map(|number| format!("node-{number:05}")).collect();
-    println!("{} nodes, one block each: two writes a node", names.len());
-    println!("| writes | ready | all served | nodes a second | ready again | peak memory | a decision |");
+    println!("{} nodes, one block each: two writes per node", names.len());
+    println!("| writes | ready | all served | nodes per second | ready again | peak memory | per decision |");
     println!("|---|---|---|---|---|---|---|");
     let prompt = run(&names, Duration::ZERO).await?;
     print("prompt", &prompt, names.len());
     let delayed = run(&names, args.write_delay).await?;
     print(&format!("{:?} late", args.write_delay), &delayed, names.len());
     let kept = prompt.served.as_secs_f64() / delayed.served.as_secs_f64();
-    println!("with late writes {:.0} % of the nodes a second are served", kept * 100.0);
+    println!("with late writes {:.0} % as many nodes per second are served", kept * 100.0);
     Ok(())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "thousands")]
 fn print(writes: &str, measured: &Measured, nodes: usize) {
-    let Measured { ready, served, ready_again, peak_memory, microseconds_a_decision } = measured;
+    let Measured { ready, served, ready_again, peak_memory, microseconds_per_decision } = measured;
     println!(
-        "| {writes} | {:.1} s | {:.1} s | {:.0} | {:.1} s | {peak_memory} | {microseconds_a_decision:.0} us |",
+        "| {writes} | {:.1} s | {:.1} s | {:.0} | {:.1} s | {peak_memory} | {microseconds_per_decision:.0} us |",
         ready.as_secs_f64(),
         served.as_secs_f64(),
         nodes as f64 / served.as_secs_f64(),
@@ -117,7 +117,7 @@ async fn run(names: &[String], delay: Duration) -> Result<Measured> {
     cluster.wait_until("all nodes to be served", PATIENCE, async || Ok(n_served() == names.len())).await?;
     let all_served = began.elapsed();
     let peak_memory = peak_memory(&controller)?;
-    let microseconds_a_decision = decision(&controller).await?;
+    let microseconds_per_decision = decision(&controller).await?;
     controller.sigkill().await?;
 
     let began = Instant::now();
@@ -125,10 +125,10 @@ async fn run(names: &[String], delay: Duration) -> Result<Measured> {
     let ready_again = began.elapsed();
     controller.sigkill().await?;
     control_plane.assert_clean().await?;
-    Ok(Measured { ready, served: all_served, ready_again, peak_memory, microseconds_a_decision })
+    Ok(Measured { ready, served: all_served, ready_again, peak_memory, microseconds_per_decision })
 }
 
-/// The most memory that the process ever held, as the kernel counts it.
+/// The maximum memory that the process ever held, as the kernel counts it.
 fn peak_memory(controller: &Controller) -> Result<String> {
     let pid = controller.pid().context("it has ended")?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
