@@ -1,17 +1,17 @@
-# Everything that this project does is one of these. `make help` lists them.
+# Every task of this project is a target here. `make help` lists them.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-# One that is installed already serves as well.
+# A cargo-deny that is installed already is used.
 CARGO_DENY := $(or $(shell command -v cargo-deny),build/tools/bin/cargo-deny)
 KUBERNETES_VERSION := v1.35.4
 CARGO_DENY_VERSION := 0.20
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Each test on a real API server keeps about one core busy.
 TEST_THREADS ?= 2
-# What of tests/it needs no server, by parts of names: `make check` runs it, and `make test-it` the rest.
+# The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
 SERVERLESS := cli_validate:: docs:: events:: install::image:: layout:: simulation::
 export CARGO_TERM_COLOR ?= auto
 
@@ -23,7 +23,7 @@ CONTAINER ?= docker
 TIMEOUT ?= 180s
 
 .PHONY: help
-help: ## Say what there is to make
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: check
@@ -87,7 +87,7 @@ build/bin/agent-1.20:
 	cd tests/agent/v1.20 && go build -v -o ../../../build/bin/agent-1.20 .
 
 .PHONY: deny
-deny: $(CARGO_DENY) ## Check licences, bans and sources of all dependencies, and advisories where they can be had
+deny: $(CARGO_DENY) ## Check licences, bans and sources of all dependencies, and advisories where they can be fetched
 	$(CARGO_DENY) --locked check licenses bans sources
 	@if $(CARGO_DENY) fetch db >/dev/null 2>&1; then $(CARGO_DENY) --locked check advisories; \
 	else echo 'advisories: NOT CHECKED, because the advisory database cannot be reached from here'; fi
@@ -102,7 +102,7 @@ scale: tools ## Measure how fast many nodes are served on a real API server. NOD
 	cargo run --locked --release --example scale -- $(if $(NODES),--nodes $(NODES))
 
 .PHONY: generate
-generate: ## Write crds/ anew from the types
+generate: ## Regenerate crds/ from the types
 	cargo run --locked --quiet -- crd --out crds
 
 NAMESPACE := kube-system
@@ -139,8 +139,8 @@ uninstall: has-kubectl ## Remove the controller; no pod loses its address. CRDs,
 	@# Its last writes still need its rights.
 	$(KUBECTL) -n $(NAMESPACE) wait --for=delete --timeout=60s pod -l app.kubernetes.io/name=$(NAME)
 	$(KUBECTL) delete --ignore-not-found -f manifests/rbac.yaml
-	@echo 'The controller is gone. CiliumNodes are as they were: pods keep their addresses, and agents go on handing out'
-	@echo 'what stands there, but no node gets more.'
+	@echo 'The controller is gone. CiliumNodes are as they were: pods keep their addresses, and agents go on handing'
+	@echo 'out the addresses of their CiliumNodes, but no node gets another block.'
 ifeq ($(PURGE),1)
 	scripts/purge '$(KUBECTL)'
 else
@@ -166,7 +166,7 @@ image: ## Build the container image. IMAGE= is its name, CONTAINER=podman builds
 
 .PHONY: static
 static: ## Run the build steps of the image without a daemon, unoptimised, and check that the binary is static
-	@# In a copy of what .dockerignore lets through, so that nothing is missing there that lies here.
+	@# In a copy of what .dockerignore lets through, so that a file which the image would lack is missing here too.
 	rm -rf build/context
 	mkdir -p build/context
 	sed -n 's/^!//p' .dockerignore | xargs cp --archive --target-directory=build/context

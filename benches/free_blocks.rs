@@ -89,7 +89,8 @@ impl Fill {
     }
 }
 
-/// The free blocks of one pool alone. Nothing is kept of what takes the others, so the pool can be of any size.
+/// The free blocks of one pool alone. Nothing is kept about the occupants of the others, so the pool can be of any
+/// size.
 fn free_blocks(criterion: &mut Criterion) {
     let sizes = [("2^4", 4, 9), ("2^16", 16, (1 << 16) / 100), ("2^24", 24, (1 << 24) / 100)];
     for (size, bits, n_free) in sizes {
