@@ -424,8 +424,8 @@ impl fmt::Display for Write {
                 match &update.change {
                     ClaimChange::Hold(_) => write!(f, "hold {cidr} for node {node} again"),
                     ClaimChange::Release(reason) => write!(f, "release {cidr} of node {node} ({reason})"),
-                    ClaimChange::Cool => write!(f, "let {cidr} of node {node} rest"),
-                    ClaimChange::Delete => write!(f, "free {cidr}, which was node {node}'s"),
+                    ClaimChange::Cool => write!(f, "cool {cidr} of node {node}"),
+                    ClaimChange::Delete => write!(f, "free {cidr} of node {node}"),
                 }
             }
             Self::BumpVersion(bump) => write!(f, "make a later version of ciliumnode {}", bump.node),

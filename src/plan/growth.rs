@@ -89,7 +89,7 @@ impl<'a> Subject<'a> {
             Kind::Node,
             self.node.name.as_str(),
             format!(
-                "its {family} blocks are nearly full, and no pool that can be read selects it: it gets no more"
+                "its {family} blocks are nearly full, and no pool that can be read selects it: it gets no more blocks"
             ),
         ))
     }

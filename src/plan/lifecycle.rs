@@ -56,7 +56,7 @@ pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, n
 fn being_deleted(claim: &Claim) -> Finding {
     let message = if claim.is_going() {
         format!(
-            "it is deleted, and only finalizers of others keep it ({}); its block is nobody else's until they let it go",
+            "it is being deleted, and only finalizers of others keep it ({}); no other node gets its block until they are removed",
             claim.finalizers.join(", ")
         )
     } else {
@@ -121,8 +121,8 @@ fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> boo
                 Kind::Claim,
                 &block_name(claim.cidr),
                 format!(
-                    "it stands on node {}, and {} of node {} stands there too: neither is moved or written; one has to be drained by hand",
-                    claim.node, other.cidr, other.node
+                    "the CiliumNode of node {} carries it, and that of node {} carries {}, which overlaps it: neither is moved or written; one has to be drained by hand",
+                    claim.node, other.node, other.cidr
                 ),
             ));
         }

@@ -64,7 +64,7 @@ fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan
             carrier.kind(),
             name.as_str(),
             format!(
-                "{} is `{}`, which is no canonical address or prefix; the node is not written until it is fixed",
+                "{} is `{}`, which is not a canonical address or prefix; the CiliumNode is not written until it is fixed",
                 malformed.field, malformed.value
             ),
         ));

@@ -1,12 +1,12 @@
-//! Decisions as text: a small cluster in, what is to be done for one node out.
+//! Tests of decisions as text: a small cluster goes in, and what to do for one node comes out.
 
 mod growth;
 mod leaving;
+mod lost_claims;
 mod made_up;
 mod overlap;
 mod publication;
 mod reasons;
-mod vanishing;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -42,9 +42,9 @@ const LISTED: u64 = 100;
 /// A cluster in lines:
 /// `pool NAME CIDR BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [zone=Z] [maxBlocks=N] [maxAddresses=N] [@REVISION]`,
 /// `node NAME UID [zone=Z] [made-up=CIDR] [@REVISION]`,
-/// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (CIDRs stand with all their addresses in
-/// the pool; claims are made for one that is not recreated),
-/// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=ANOTHERS]`.
+/// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (all addresses of the CIDRs are in the
+/// pool; claims are created for a CiliumNode that is not `recreated`),
+/// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN]`.
 struct Cluster {
     world: World,
     now: Now,
@@ -56,13 +56,13 @@ impl Cluster {
         Self::running(&[Family::V4], text)
     }
 
-    /// One whose agents run these families.
+    /// A cluster whose agents run these families.
     fn running(families: &[Family], text: &str) -> Self {
         let families = families.iter().copied().collect();
         Self::served_by(Publisher::Crd(Crd { families, infrastructure: vec!["router"] }), text)
     }
 
-    /// One of another mode.
+    /// A cluster in the mode of this publisher.
     fn served_by(publisher: Publisher, text: &str) -> Self {
         let mut listings: BTreeMap<Kind, Vec<Object>> = BTreeMap::new();
         for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -88,7 +88,7 @@ impl Cluster {
         }
     }
 
-    /// Something changes.
+    /// A watch shows the object in this line.
     fn observe(&mut self, line: &str) {
         self.world.observe(Observation::Applied(Box::new(object(line))));
         assert_eq!(self.world.check(), []);
@@ -128,7 +128,7 @@ impl Cluster {
         }
     }
 
-    /// The nodes that are decided for, until nobody is due; what is decided counts as under way.
+    /// Decides for every node that is due, until none is left, and returns them; what is decided is then in flight.
     fn drain(&mut self) -> Vec<String> {
         let mut decided = Vec::new();
         while let Some(node) = self.world.next_node().cloned() {
@@ -139,7 +139,7 @@ impl Cluster {
         decided
     }
 
-    /// What would be done for a node, and is then under way.
+    /// Checks the plan of a node; its requests are then in flight.
     #[track_caller]
     fn expect(&mut self, name: &str, expected: &str) {
         let plan = self.plan(name);
@@ -148,7 +148,7 @@ impl Cluster {
         self.begin(&plan);
     }
 
-    /// The request about `target` that is in flight ends, and its answer shows this.
+    /// The request about `target` that is in flight ends, and its answer shows `seen`.
     #[track_caller]
     fn settle(&mut self, target: &Target, seen: Seen) {
         let place = self.in_flight.iter().position(|request| request.target() == *target);
@@ -156,12 +156,12 @@ impl Cluster {
         self.finish(request, seen);
     }
 
-    /// A request ends, and its answer shows this.
+    /// A request ends, and its answer shows `seen`.
     fn finish(&mut self, request: Request, seen: Seen) {
         self.world.finish(Outcome { request, answer: Answer::Done, seen }, self.now);
     }
 
-    /// A decision is carried out from now on.
+    /// The requests of the plan are sent.
     fn begin(&mut self, plan: &NodePlan) {
         self.world.begin(plan, self.now);
         self.in_flight.extend(plan.requests().iter().cloned());
@@ -216,7 +216,7 @@ fn zone(words: &[&str]) -> Option<String> {
     words.iter().find_map(|word| word.strip_prefix("zone=")).map(ToOwned::to_owned)
 }
 
-/// The number behind `key=`, or this.
+/// The number behind `key`, or the default.
 fn number(words: &[&str], key: &str, default: u32) -> u32 {
     words.iter().find_map(|word| word.strip_prefix(key)).map_or(default, |number| number.parse().unwrap())
 }

@@ -264,7 +264,7 @@ impl Metrics {
         registry.register("writes", "Writes and single reads, by kind and outcome", self.writes.clone());
         registry.register_with_unit(
             "write_duration",
-            "How long writes and single reads took, until what became of them was known",
+            "How long writes and single reads took, until their outcome was known",
             Unit::Seconds,
             self.write_duration.clone(),
         );
@@ -275,7 +275,7 @@ impl Metrics {
         );
         registry.register(
             "writes_in_flight_limit",
-            "The most writes and single reads at one time, as --max-parallel-writes says",
+            "The maximum number of concurrent writes and single reads, as --max-parallel-writes sets it",
             self.writes_in_flight_limit.clone(),
         );
         registry.register("inputs", "Inputs that the loop has taken in", self.inputs.clone());
@@ -301,7 +301,7 @@ impl Metrics {
             "Differences that the last of these comparisons found; anything but 0 is a defect of this program",
             self.self_check_differences.clone(),
         );
-        registry.register("events", "Kubernetes events, by what became of them", self.events.clone());
+        registry.register("events", "Kubernetes events, by reason and outcome", self.events.clone());
         registry.register_collector(Box::new(World(self.snapshot.subscribe())));
         registry
     }
@@ -429,7 +429,7 @@ impl Collector for World {
             unreadable,
         )?;
         let findings = snapshot.findings.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
-        gauges(&mut encoder, "findings", "Findings that stand", findings)
+        gauges(&mut encoder, "findings", "Current findings", findings)
     }
 }
 

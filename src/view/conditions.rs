@@ -69,7 +69,7 @@ fn overlapping(overlaps: &[Overlap]) -> Told {
         Some(overlap) => (
             ConditionReason::OverlapsOlderPool,
             format!(
-                "{} overlaps {} of pool {}, which is older and keeps it; {} overlaps in all",
+                "{} overlaps {} of pool {}, which is older and keeps its addresses; {} overlaps in total",
                 overlap.mine,
                 overlap.theirs,
                 overlap.older,

@@ -1,10 +1,10 @@
-//! What a node asks for, and what it gets from which pool.
+//! Tests of growth: what a node asks for, and what it gets from which pool.
 
 use super::*;
 
 #[test]
 fn a_first_set_that_cannot_be_completed_is_given_back() {
-    // A block of two addresses starts no agent, and the pool has no other.
+    // An agent can't start with two addresses, and the pool has no other block.
     let mut cluster =
         Cluster::of("pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40");
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
@@ -27,7 +27,8 @@ fn one_change_of_use_alone_leads_to_growth() {
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
 }
 
-/// Trap 18: nothing is taken off, nothing is given out, and what is the pool's stays the pool's.
+/// Other controllers rewrite a whole pool when its spec is wrong. Here nothing is taken off, nothing is given out, and
+/// the pool keeps its ranges.
 #[test]
 fn a_pool_that_turns_invalid_loses_nothing_to_a_younger_one() {
     let text = |pool: &str| {
@@ -57,7 +58,7 @@ fn a_pool_that_turns_invalid_takes_nothing_from_an_older_one() {
 }
 
 #[test]
-fn a_lost_claim_in_the_range_of_an_invalid_pool_is_made_again_when_that_can_be_read() {
+fn a_lost_claim_in_the_range_of_an_invalid_pool_is_recreated_when_that_can_be_read() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/27 28 invalid\npool q 10.0.0.0/27 28 younger\nnode a 1\nciliumnode a @50 10.0.0.0/28",
     );
@@ -67,8 +68,8 @@ fn a_lost_claim_in_the_range_of_an_invalid_pool_is_made_again_when_that_can_be_r
 }
 
 #[test]
-fn a_block_rests_until_its_pool_can_be_read_or_goes() {
-    for mended in ["pool p 10.0.0.0/27 28 @110", "pool p 10.0.0.0/27 28 invalid deleting @110"] {
+fn a_block_cools_until_its_pool_can_be_read_or_is_deleted() {
+    for changed in ["pool p 10.0.0.0/27 28 @110", "pool p 10.0.0.0/27 28 invalid deleting @110"] {
         let mut cluster =
             Cluster::of("pool p 10.0.0.0/27 28 invalid\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
         cluster.pass(1_000_000);
@@ -76,15 +77,15 @@ fn a_block_rests_until_its_pool_can_be_read_or_goes() {
         cluster.pass(30);
         cluster.expect("a", "waits: it has no Node");
         cluster.drain();
-        cluster.observe(mended);
-        assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")), "{mended}");
-        cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+        cluster.observe(changed);
+        assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")), "{changed}");
+        cluster.expect("a", "free 10.0.0.0/28 of node a");
     }
 }
 
 #[test]
 fn a_node_does_not_call_itself_at_its_limit_while_a_block_that_fits_may_become_free() {
-    // Of the blocks that are free none fits, and those that would fit are all taken.
+    // None of the free blocks fits, and the blocks that would fit are all taken.
     let mut cluster = Cluster::of(
         "pool large 10.1.0.0/16 22\npool small 10.0.0.0/28 29\nnode a 1\nnode b 1\n\
          ciliumnode a @50 10.0.0.0/29 used=8\nclaim 10.0.0.0/29 a 1 Held @40\n\

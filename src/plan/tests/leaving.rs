@@ -1,10 +1,10 @@
-//! Nodes that leave and return, and blocks that rest.
+//! Tests of nodes that leave and return, and of blocks that cool.
 
 use super::*;
 
 #[test]
 fn a_node_that_is_only_being_deleted_keeps_everything() {
-    // Trap 2.
+    // Other IPAM controllers release the blocks when `deletionTimestamp` appears, while the machine still runs its pods.
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 1 deleting\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
     );
@@ -14,7 +14,7 @@ fn a_node_that_is_only_being_deleted_keeps_everything() {
 }
 
 #[test]
-fn a_lost_node_leaves_by_proof_and_rest() {
+fn a_lost_node_gives_up_its_block_by_proof_and_cooling() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Held @40");
     cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
     let Object::Claim(moved) = object("claim 10.0.0.0/28 a 1 Releasing/NodeGone @110") else {
@@ -24,43 +24,43 @@ fn a_lost_node_leaves_by_proof_and_rest() {
     // The list of CiliumNodes is from before the move.
     cluster.expect("a", "read whether ciliumnode a exists");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Absent(Revision::of(111)));
-    cluster.expect("a", "let 10.0.0.0/28 of node a rest");
+    cluster.expect("a", "cool 10.0.0.0/28 of node a");
     cluster.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @120");
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(3599);
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(1);
-    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
 }
 
 #[test]
-fn rest_is_seen_by_this_process_too() {
-    // Another's clock, far behind, has written `since`.
+fn cooling_is_seen_by_this_process_too() {
+    // A process with a clock far behind has written `since`.
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
     cluster.now.wall = Timestamp::from_second(1_000_000).unwrap();
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(29);
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(1);
-    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
 }
 
 #[test]
-fn a_rest_that_began_in_the_future_is_no_longer_than_what_this_process_sees() {
+fn cooling_that_began_in_the_future_is_no_longer_than_what_this_process_sees() {
     const YEAR: u64 = 365 * 24 * 3600;
-    let Object::Claim(mut resting) = object("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110") else {
+    let Object::Claim(mut cooling) = object("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110") else {
         unreachable!()
     };
-    resting.since = Timestamp::default() + Duration::from_secs(YEAR);
+    cooling.since = Timestamp::default() + Duration::from_secs(YEAR);
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
-    cluster.world.observe(Observation::Applied(Box::new(Object::Claim(resting))));
+    cluster.world.observe(Observation::Applied(Box::new(Object::Claim(cooling))));
     cluster.expect("a", "waits: it has no Node");
     assert_eq!(cluster.world.next_wake(), Some(cluster.now.uptime + Duration::from_secs(3600)));
     cluster.pass(3599);
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(1);
-    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
 }
 
 #[test]
@@ -82,13 +82,13 @@ fn an_unused_claim_that_only_anothers_finalizer_keeps_is_deleted_once() {
     let claim = "claim 10.0.0.0/28 a 1 Releasing/Unused @40";
     let cluster =
         |claim: &str| Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{claim}"));
-    cluster(claim).expect("a", "free 10.0.0.0/28, which was node a's");
-    // Somebody deletes it by hand, and ours keeps it.
+    cluster(claim).expect("a", "free 10.0.0.0/28 of node a");
+    // Somebody deletes it by hand, and our finalizer keeps it.
     cluster(&format!("{claim} deleting"))
-        .expect("a", "free 10.0.0.0/28, which was node a's; finding: ClaimBeingDeleted");
+        .expect("a", "free 10.0.0.0/28 of node a; finding: ClaimBeingDeleted");
     let mut kept = cluster(&format!("{claim} deleting finalizer=theirs"));
     kept.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
-    // It counts for nothing any more, also not as in use on a CiliumNode that is gone.
+    // Such a claim no longer counts as a block of the node, nor as in use on a CiliumNode that is gone.
     let mut kept = cluster(&format!("{claim} deleting finalizer=theirs"));
     kept.observe("ciliumnode a @110 recreated");
     kept.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
@@ -96,19 +96,19 @@ fn an_unused_claim_that_only_anothers_finalizer_keeps_is_deleted_once() {
 
 /// The server lets no finalizer be added to an object that is being deleted.
 #[test]
-fn a_node_that_returns_is_served_though_its_resting_claim_is_being_deleted() {
+fn a_node_that_returns_is_served_though_its_cooling_claim_is_being_deleted() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
          claim 10.0.0.0/28 a 1 Cooling/NodeGone @40 deleting finalizer=theirs",
     );
     cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
-    // Where ours is there still, it keeps the claim.
+    // If our finalizer is still there, it keeps the claim.
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
          claim 10.0.0.0/28 a 1 Cooling/NodeGone @40 deleting",
     );
     cluster.expect("a", "hold 10.0.0.0/28 for node a again; finding: ClaimBeingDeleted");
-    // What is not proven to be off the node is the node's, whatever becomes of the claim.
+    // A block that is not proven to be off the node still belongs to it, even if its claim will soon be gone.
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 2\nciliumnode a @50\n\
          claim 10.0.0.0/28 a 1 Releasing/NodeGone @40 deleting finalizer=theirs",
@@ -116,13 +116,13 @@ fn a_node_that_returns_is_served_though_its_resting_claim_is_being_deleted() {
     cluster.expect("a", "hold 10.0.0.0/28 for node a again; finding: ClaimBeingDeleted");
 }
 
-/// What a read of the Node finds, now that its claims are known as of this revision.
+/// The answer to a read of a Node whose claims are known as of this revision.
 fn found(presence: Presence, as_of: u64) -> Seen {
     Seen::Node { as_of: Revision::of(as_of), read_at: Revision::of(u64::MAX), presence }
 }
 
 #[test]
-fn an_answer_about_a_node_that_the_watch_has_overtaken_does_not_stand() {
+fn an_answer_about_a_node_that_the_watch_has_overtaken_does_not_count() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
     );
@@ -131,7 +131,7 @@ fn an_answer_about_a_node_that_the_watch_has_overtaken_does_not_stand() {
     cluster.expect("a", "nothing");
     cluster.observe("node a 3 @130");
     cluster.expect("a", "read whether node a exists");
-    // It was read just before, and the watch was faster.
+    // The read shows the Node before the last one, and its answer came after the watch had shown that one.
     let before = Presence::Is("2".into());
     let seen = Seen::Node { as_of: Revision::of(110), read_at: Revision::of(125), presence: before };
     cluster.settle(&Target::Node("a".into()), seen);
@@ -164,7 +164,7 @@ fn a_replica_that_has_not_heard_of_a_node_does_not_release_its_claims() {
     cluster.expect("a", "read whether node a exists");
     cluster.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
     cluster.expect("a", "waits: it has no Node");
-    // It comes and goes at last.
+    // At last the watch shows the Node, and then its deletion.
     cluster.observe("node a 1");
     cluster.delete(Kind::Node, "a", 111);
     cluster.expect("a", "read whether node a exists");

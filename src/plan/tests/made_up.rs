@@ -1,5 +1,5 @@
-//! The seam fits another mode: one block per family as a label of the Node, which only the agent takes off. The same
-//! planner, the same claims and rules; what differs is behind the publisher.
+//! Tests that the seam fits another mode: one block per family as a label of the Node, which only the agent removes.
+//! Planner, claims and rules are the same; what differs is behind the publisher.
 
 use super::*;
 use crate::publisher::made_up::MadeUp;
@@ -30,7 +30,7 @@ fn a_node_gets_one_block_on_its_own_object_and_never_a_second() {
 #[test]
 fn what_a_node_carries_is_taken_also_without_a_claim() {
     let mut cluster = cluster("pool p 10.0.0.0/27 28\nnode a 1 made-up=10.0.0.0/28\nnode b 2");
-    // Its claim is lost, and comes back before anything else.
+    // Its claim is lost, and is recreated before anything else.
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
     cluster.expect("b", "claim 10.0.0.16/28 of pool p for node b");
     assert_eq!(cluster.world.check(), []);
@@ -40,7 +40,7 @@ fn what_a_node_carries_is_taken_also_without_a_claim() {
 #[test]
 fn a_block_that_the_agent_took_off_cools_without_a_write_on_the_node() {
     let mut cluster = cluster("node a 1 @7\nclaim 10.0.0.0/28 a 1 Releasing/Reclaimed @40");
-    cluster.expect("a", "let 10.0.0.0/28 of node a rest");
+    cluster.expect("a", "cool 10.0.0.0/28 of node a");
 }
 
 #[test]

@@ -1,28 +1,28 @@
-//! Claims that overlap, and blocks that may be in use.
+//! Tests of claims that overlap, and of blocks that may be in use.
 
 use super::*;
 
 #[test]
-fn of_two_claims_of_one_node_that_overlap_the_one_that_stands_stays() {
-    for (standing, other) in [("10.0.0.0/26", "10.0.0.16/28"), ("10.0.0.16/28", "10.0.0.0/26")] {
+fn of_two_claims_of_one_node_that_overlap_the_one_that_is_carried_stays() {
+    for (carried, other) in [("10.0.0.0/26", "10.0.0.16/28"), ("10.0.0.16/28", "10.0.0.0/26")] {
         let cluster = |state| {
             Cluster::of(&format!(
                 "pool p 10.0.0.0/24 28
                  node n nu
-                 ciliumnode n @60 {standing}
-                 claim {standing} n nu Held @40
+                 ciliumnode n @60 {carried}
+                 claim {carried} n nu Held @40
                  claim {other} n nu {state} @50"
             ))
         };
         cluster("Held").expect("n", &format!("release {other} of node n (Unused)"));
-        // Nothing of its own stands there as of a version later than the move.
-        cluster("Releasing/Unused").expect("n", &format!("free {other}, which was node n's"));
+        // A version of the CiliumNode later than the move carries nothing of the other claim itself.
+        cluster("Releasing/Unused").expect("n", &format!("free {other} of node n"));
     }
 }
 
 #[test]
-fn of_two_claims_that_overlap_the_one_that_stands_stays() {
-    // Safety rule 2, with a pool made again with another block size.
+fn of_two_claims_that_overlap_the_one_that_is_carried_stays() {
+    // Safety rule 2, with a pool recreated with another block size.
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 27\nnode a 1\nnode b 1\n\
          ciliumnode a @50 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @40\n\
@@ -32,15 +32,15 @@ fn of_two_claims_that_overlap_the_one_that_stands_stays() {
     cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
     cluster.settle(&Target::Claim("10.0.0.0/27".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.0/27 b 1 Releasing/Unused @110");
-    // The proof that it never stood is a version later than the move.
+    // The proof that it was never carried is a version of the CiliumNode later than the move.
     cluster.expect("b", "make a later version of ciliumnode b");
     cluster.settle(&Target::CiliumNode("b".into()), Seen::Nothing);
     cluster.observe("ciliumnode b @112");
-    cluster.expect("b", "free 10.0.0.0/27, which was node b's");
+    cluster.expect("b", "free 10.0.0.0/27 of node b");
 }
 
 #[test]
-fn an_unused_claim_that_is_found_standing_is_held_again() {
+fn an_unused_claim_that_is_found_carried_is_held_again() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40",
     );
@@ -48,8 +48,8 @@ fn an_unused_claim_that_is_found_standing_is_held_again() {
 }
 
 #[test]
-fn a_claim_that_may_have_stood_on_an_earlier_ciliumnode_is_never_called_unused() {
-    // Its first set can't be completed, for the pool has no more and a block of two starts no agent.
+fn a_claim_that_an_earlier_ciliumnode_may_have_carried_is_never_called_unused() {
+    // Its first set can't be completed: the pool has no more blocks, and an agent can't start with two addresses.
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/31 a 1 Held @40",
     );
@@ -59,26 +59,26 @@ fn a_claim_that_may_have_stood_on_an_earlier_ciliumnode_is_never_called_unused()
 }
 
 #[test]
-fn a_claim_that_may_have_stood_on_an_earlier_ciliumnode_gives_way_to_none() {
+fn a_claim_that_an_earlier_ciliumnode_may_have_carried_gives_way_to_none() {
     let overlap = |of_a: &str, of_b: &str| {
         Cluster::of(&format!(
             "pool p 10.0.0.0/26 27\nnode a 1\nnode b 1\n{of_a}\nclaim 10.0.0.16/28 a 1 Held @40\n\
              {of_b}\nclaim 10.0.0.0/27 b 1 Held @45"
         ))
     };
-    // By its name it would have to. Until it is published, its node has nothing.
+    // By its name the claim of a would have to give way. Until it is published, its node has nothing.
     let mut cluster = overlap("ciliumnode a @50 recreated", "ciliumnode b @51");
     cluster.expect("a", "claim 10.0.0.32/27 of pool p for node a; finding: Overlap");
     cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
-    // A CiliumNode that is away tells no more than a young one.
+    // A CiliumNode that does not exist proves no more than a recreated one.
     let mut cluster = overlap("", "ciliumnode b @51");
     cluster.expect("a", "waits: it has no CiliumNode");
     cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
-    // Where either may be in use none moves.
+    // If both may be in use, neither moves.
     let mut cluster = overlap("ciliumnode a @50 recreated", "ciliumnode b @51 recreated");
     cluster.expect("a", "claim 10.0.0.32/27 of pool p for node a; finding: Overlap");
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block; finding: Overlap");
-    // A replica that had not seen it standing has begun to give it back.
+    // A replica that had not seen it carried has begun to give it back.
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40",
     );
@@ -86,8 +86,8 @@ fn a_claim_that_may_have_stood_on_an_earlier_ciliumnode_gives_way_to_none() {
 }
 
 #[test]
-fn a_block_on_which_another_node_has_anything_standing_is_nobodys() {
-    // Safety rule 6: a foreign address in the pool's first block, without any claim.
+fn a_block_of_which_another_node_carries_anything_is_given_to_nobody() {
+    // Safety rule 6: CiliumNode x carries an address in the pool's first block, which has no claim.
     let mut cluster =
         Cluster::of("pool p 10.0.0.0/27 28\nnode a 1\nciliumnode a @50\nciliumnode x @51 10.0.0.3/32");
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
@@ -95,7 +95,7 @@ fn a_block_on_which_another_node_has_anything_standing_is_nobodys() {
 
 #[test]
 fn who_was_overlapped_looks_again_when_the_other_is_gone() {
-    // By a claim.
+    // The other is a claim.
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 27\nnode a 1\nciliumnode a @50 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @40\n\
          claim 10.0.0.0/27 gone 1 Cooling/NodeGone @45",
@@ -103,7 +103,7 @@ fn who_was_overlapped_looks_again_when_the_other_is_gone() {
     cluster.drain();
     cluster.delete(Kind::Claim, "10.0.0.0-27", 110);
     assert_eq!(cluster.drain(), ["a", "gone"]);
-    // By what stands on another node.
+    // The other is what another CiliumNode carries.
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 27\nnode a 1\nciliumnode a @50 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @40\n\
          ciliumnode gone @51 10.0.0.0/27",

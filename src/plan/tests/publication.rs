@@ -1,4 +1,4 @@
-//! When blocks are published, and when an agent is asked.
+//! Tests of publication: when blocks are published, and when an agent is asked what it uses.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn a_fresh_node_gets_a_claim_first_and_its_publication_when_the_claim_is_shown()
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
     cluster.expect("a", "waits: a request for it is not answered yet");
-    // The answer alone says nothing of claims that overlap (safety rule 2).
+    // The answer alone says nothing about claims that overlap (safety rule 2).
     let Object::Claim(created) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
     let key = Target::Claim(created.cidr);
     cluster.settle(&key, Seen::Claim(Box::new(created)));
@@ -38,7 +38,7 @@ fn a_claim_that_the_read_does_not_find_is_not_published() {
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
 }
 
-/// Its last address is an IPv4 one, and its first is not.
+/// The last address of `::/80` is IPv4-mapped, and its first is not.
 #[test]
 fn a_foreign_range_that_ends_with_ipv4_is_told_apart_from_what_is_published() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @40");
@@ -48,8 +48,9 @@ fn a_foreign_range_that_ends_with_ipv4_is_told_apart_from_what_is_published() {
     cluster.world.observe(Observation::Applied(Box::new(Object::CiliumNode(seen))));
     let plan = cluster.plan("a");
     assert_eq!(rendered(&plan), "publish [] and 1 addresses on ciliumnode a");
-    let told = block_event::of(&cluster.world, plan.requests()[0].as_write().unwrap()).expect("it is a step");
-    assert_eq!(listed(&told.blocks), "10.0.0.0/28");
+    let event =
+        block_event::of(&cluster.world, plan.requests()[0].as_write().unwrap()).expect("it is a step");
+    assert_eq!(listed(&event.blocks), "10.0.0.0/28");
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     cluster.expect("a", "clear the answered question on ciliumnode a");
 }
 
-/// Patches of a served CiliumNode make its agent fail that writes it too.
+/// An agent writes its CiliumNode too, and a conflict with a patch of ours can kill it.
 #[test]
 fn a_question_and_a_publication_keep_the_interval_between_writes() {
     let mut cluster = Cluster::of(
@@ -77,7 +78,7 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     );
     cluster.expect("a", "nothing");
     cluster.pass(29);
-    // Somebody has taken an address off, and it is put back.
+    // Somebody has removed an address, and the controller puts it back.
     let Object::CiliumNode(mut seen) = object("ciliumnode a @60 10.0.0.0/28 used=unknown") else {
         unreachable!()
     };
@@ -91,7 +92,7 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     cluster.pass(1);
     cluster.expect("a", "ask the agent of node a what it uses");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
-    // The answer asks for more: that is claimed at once, and the mark goes before it is published.
+    // The answer asks for more: a block is claimed at once, and the mark is removed before the block is published.
     cluster.observe("ciliumnode a @111 10.0.0.0/28 used=15 ping=answered");
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
     cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);

@@ -1,9 +1,9 @@
-//! Every reason for which a pool gives a node nothing.
+//! Tests of every reason for which a pool gives a node nothing.
 
 use super::*;
 use crate::plan::explain;
 
-/// The reasons for node `a` in this cluster, a line each, and what it waits for.
+/// Checks the reasons for node `a` in this cluster, one per line, and what it waits for.
 #[track_caller]
 fn check(families: &[Family], text: &str, expected: &str) {
     let cluster = Cluster::running(families, text);
@@ -16,7 +16,7 @@ fn check(families: &[Family], text: &str, expected: &str) {
     });
     assert_eq!(lines.join("\n"), expected);
     let unasked = NodePlan { refusals: Vec::new(), ..plan };
-    assert_eq!(cluster.plan("a"), unasked, "who does not ask gets the same plan without the reasons");
+    assert_eq!(cluster.plan("a"), unasked, "without being asked for reasons the planner makes the same plan");
 }
 
 #[test]

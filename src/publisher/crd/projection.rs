@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ciliumnode_made_again_shows_what_the_one_before_did() {
+    fn a_recreated_ciliumnode_shows_what_the_one_before_did() {
         let before = FormerCrd {
             pod_cidrs: vec!["10.0.0.4/30".parse().unwrap(), "10.0.0.0/30".parse().unwrap()],
             owners: [("10.0.0.6".parse().unwrap(), "router".to_owned())].into(),

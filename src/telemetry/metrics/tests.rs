@@ -1,4 +1,4 @@
-//! What `/metrics` serves, as text.
+//! Tests of the text that `/metrics` serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,8 +27,8 @@ fn object<W: Wire>(json: &str) -> Object {
     serde_json::from_str::<Watched<W>>(json).unwrap().into_object()
 }
 
-/// A pool of two families; a node of which one block stands and uses more than its pool has; a claim in a range
-/// that the pool does not have; and an object that can't be read.
+/// A pool of two families; a node whose CiliumNode carries one block and uses an address that its pool lacks; a claim
+/// in a range that the pool does not have; and an object that can't be read.
 pub(crate) fn world() -> crate::world::World {
     let held = r#""state":"Held""#;
     let cooling = r#""state":"Cooling","reason":"NodeGone""#;
@@ -83,7 +83,7 @@ fn text() -> String {
     metrics.text()
 }
 
-/// Everything that is served, by name.
+/// Every metric that is served, by name.
 pub(crate) fn described() -> BTreeMap<String, Described> {
     let text = text();
     let mut described: BTreeMap<String, Described> = BTreeMap::new();

@@ -128,7 +128,7 @@ fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_is_not_carried_goes() {
 
         seen.revision = Revision::of(6);
         shows(&mut world, Object::CiliumNode(seen));
-        assert_eq!(moves(&world), [format!("free {going}, which was node n's")]);
+        assert_eq!(moves(&world), [format!("free {going} of node n")]);
     }
 }
 

@@ -1,9 +1,9 @@
-//! Claims that vanish, and answers that come late.
+//! Tests of lost claims, which are deleted without us, and of answers that come late.
 
 use super::*;
 
 #[test]
-fn a_claim_that_vanished_is_made_again_for_the_same_node_and_for_nobody_else() {
+fn a_lost_claim_is_recreated_for_the_same_node_and_for_nobody_else() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\n\
          ciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
@@ -14,7 +14,7 @@ fn a_claim_that_vanished_is_made_again_for_the_same_node_and_for_nobody_else() {
 }
 
 #[test]
-fn a_claim_that_vanished_while_its_ciliumnode_was_away_is_still_the_nodes() {
+fn a_claim_that_is_lost_while_its_ciliumnode_is_away_still_belongs_to_its_node() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/28 a 1 Held @40",
     );
@@ -24,13 +24,13 @@ fn a_claim_that_vanished_while_its_ciliumnode_was_away_is_still_the_nodes() {
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     let plan = cluster.plan("a");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
-    // The agent may be using it, and this CiliumNode, for which it was not made, does not show it.
+    // The agent may be using the block. This CiliumNode does not show that: the claim was not created for it.
     let [Request::Write(Write::CreateClaim(again))] = plan.requests() else { panic!("{plan:?}") };
     assert_eq!(again.created_for, Some("cn-a".into()));
 }
 
 #[test]
-fn a_first_claim_names_the_ciliumnode_that_it_is_made_for() {
+fn a_first_claim_names_the_ciliumnode_that_it_is_created_for() {
     let cluster = Cluster::of("pool p 10.0.0.0/28 28\nnode a 1\nciliumnode a @50");
     let plan = cluster.plan("a");
     let [Request::Write(Write::CreateClaim(first))] = plan.requests() else { panic!("{plan:?}") };
@@ -38,11 +38,11 @@ fn a_first_claim_names_the_ciliumnode_that_it_is_made_for() {
 }
 
 #[test]
-fn a_claim_that_vanished_with_its_node_is_free_when_a_later_version_shows_nothing() {
+fn a_claim_that_is_lost_with_its_node_is_free_when_a_later_version_shows_nothing() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/28 28\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40",
     );
-    // A list does not have it: nobody saw in what state it went.
+    // A list does not show it: nobody saw in which state it was deleted.
     cluster.world.observe(Observation::Listed(Listing {
         kind: Kind::Claim,
         at_least: AnyRevision::of(Kind::Claim, 120),
@@ -65,7 +65,7 @@ fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(30);
     let deletion = cluster.plan("a").requests()[0].clone();
-    cluster.expect("a", "free 10.0.0.0/28, which was node a's");
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
     // The watch is faster than the answer.
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
@@ -80,14 +80,14 @@ fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
 }
 
 #[test]
-fn nothing_is_published_while_a_claim_that_vanished_is_not_made_again() {
+fn nothing_is_published_while_a_lost_claim_is_not_recreated() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 10.0.0.16/28\n\
          claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41",
     );
     cluster.delete(Kind::CiliumNode, "a", 109);
     cluster.delete(Kind::Claim, "10.0.0.16-28", 110);
-    // The agent that made it anew restores the pods of both blocks as soon as it finds any address.
+    // The agent that recreated it restores the pods of both blocks as soon as it finds any address.
     cluster.observe("ciliumnode a @120 recreated");
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
     cluster.expect("a", "waits: a request for it is not answered yet");
@@ -97,16 +97,16 @@ fn nothing_is_published_while_a_claim_that_vanished_is_not_made_again() {
 }
 
 #[test]
-fn a_claim_that_was_given_back_and_is_made_again_can_be_given_back_again() {
+fn a_claim_that_was_given_back_and_is_recreated_can_be_given_back_again() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Releasing/Unused @40",
     );
-    cluster.expect("a", "free 10.0.0.0/31, which was node a's");
-    // Its deletion has no answer, and the read after it does not say in what state it went.
+    cluster.expect("a", "free 10.0.0.0/31 of node a");
+    // Its deletion has no answer, and the read after it does not say in which state it was deleted.
     let key = Target::Claim("10.0.0.0/31".parse().unwrap());
     cluster.settle(&key, Seen::Absent(Revision::of(110)));
     let plan = cluster.plan("a");
     let [Request::Write(Write::CreateClaim(again))] = plan.requests() else { panic!("{plan:?}") };
-    // It has never stood on another CiliumNode, and that has not changed.
+    // No other CiliumNode has ever carried it, and that has not changed.
     assert_eq!(again.created_for, Some("cn-a".into()));
 }
