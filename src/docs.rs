@@ -1,5 +1,6 @@
-//! A test: `docs/operations.md`, and the table of states in `docs/invariants.md`, say what the program says. Names,
-//! defaults and moves are compared in both directions, so that the documents and the code can't disagree.
+//! Tests that `docs/operations.md`, and the table of states in `docs/invariants.md`, say what the program says.
+//!
+//! Names, defaults and moves are compared in both directions, so that the documents and the code can't disagree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +29,7 @@ fn rows(heading: &str, column: &str) -> BTreeMap<String, Vec<String>> {
         let cells: Vec<String> = row.split(" | ").map(str::to_owned).collect();
         if let Some(name) = cells[0].strip_prefix('`').and_then(|cell| cell.strip_suffix('`')) {
             if is_wanted {
-                assert!(rows.insert(name.to_owned(), cells.clone()).is_none(), "{name} stands twice");
+                assert!(rows.insert(name.to_owned(), cells.clone()).is_none(), "{name} has two rows");
             }
         } else {
             is_wanted = cells[0] == column;
@@ -136,8 +137,7 @@ fn every_metric_has_an_entry_with_its_type_labels_and_values() {
     }
 }
 
-/// The moves between two states, whatever their reasons: the reasons with which they leave the first, and those with
-/// which they come to the second.
+/// The reasons of all moves from one state to another: those of the state before, and those that the move adds.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Reasons {
     before: BTreeSet<String>,
@@ -146,13 +146,13 @@ struct Reasons {
 
 type Moves = BTreeMap<(String, String), Reasons>;
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn code(text: &str) -> impl Iterator<Item = String> + '_ {
     text.split('`').skip(1).step_by(2).map(str::to_owned)
 }
 
-/// The moves of the table `| state | on the CiliumNode | goes to | when |` in `docs/invariants.md`. Each goes to states
-/// in backticks, perhaps with `/` and a reason, or is a deletion; reasons of the state before are named in the last cell.
+/// The moves of the table `| state | on the CiliumNode | goes to | when |` in `docs/invariants.md`. Each row goes to
+/// states in backticks, perhaps with `/` and a reason, or is a deletion. The last cell names the reasons before.
 fn documented_moves() -> Moves {
     let is_reason = |name: &String| {
         [Reason::Reclaimed, Reason::NodeGone, Reason::Unused].iter().any(|reason| reason.as_str() == name)
@@ -178,7 +178,7 @@ fn documented_moves() -> Moves {
     moves
 }
 
-/// A move without a reason in the document is made whatever the reason.
+/// A move that the document gives no reason for is made with any reason.
 #[test]
 fn the_table_of_states_is_that_of_the_program() {
     let mut made = Moves::new();
@@ -190,7 +190,7 @@ fn the_table_of_states_is_that_of_the_program() {
             };
             let reasons = made.entry((from.name().to_owned(), to.to_owned())).or_default();
             reasons.before.extend(from.reason().map(|reason| reason.to_string()));
-            // One that is kept is no news.
+            // A reason that the claim already had is not added by the move.
             reasons.after.extend(after.filter(|_| from.reason().is_none()).map(|reason| reason.to_string()));
         }
     }

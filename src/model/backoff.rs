@@ -1,20 +1,20 @@
-//! How long to wait after failures in a row: the one schedule of waits that everything follows that tries again.
+//! How long to wait after failures in a row: the one schedule of waits for everything that is tried again.
 //!
-//! A value without state or clock. Who tries again counts the failures, and says where its numbers come from.
+//! A value without state or clock. The caller counts the failures, and says where its numbers come from.
 
 use std::time::Duration;
 
-/// Waits that double with each failure in a row, up to a longest one.
+/// Waits that double with each failure in a row, up to a maximum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
     /// The wait after the first failure.
     pub first: Duration,
-    /// The wait that no other exceeds.
+    /// The maximum wait.
     pub longest: Duration,
 }
 
 impl Backoff {
-    /// The wait after so many failures in a row; none where nothing has failed.
+    /// The wait after this many failures in a row; zero if nothing has failed.
     #[must_use]
     pub fn wait(self, n_failures: u32) -> Duration {
         match n_failures {

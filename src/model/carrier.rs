@@ -1,6 +1,6 @@
 //! The object that carries a node's blocks, whatever Cilium's mode, and what a write changes on it.
 //!
-//! What its contents mean is the business of `publisher`; what they look like as JSON is that of `wire`.
+//! What its contents mean is known to `publisher`, and what they look like as JSON is known to `wire`.
 
 use super::crd::{CrdChange, FormerCrd};
 use super::kind::Kind;
@@ -9,7 +9,7 @@ use super::node::{CiliumNode, Malformed, Node};
 use super::revision::AnyRevision;
 use crate::net::cidr::Cidr;
 
-/// The object that carries a node's blocks, in the version that is known.
+/// The object that carries a node's blocks, in the newest version that is known.
 #[derive(Debug, Clone, Copy)]
 pub enum Carrier<'a> {
     /// A CiliumNode.
@@ -28,7 +28,7 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// Its name, which is that of the node.
+    /// Its name, which is also the name of the node.
     #[must_use]
     pub fn name(self) -> &'a NodeName {
         match self {
@@ -37,7 +37,7 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// Its uid: one that is recreated under the same name is another.
+    /// Its uid. An object that is recreated under the same name has another one.
     #[must_use]
     pub fn uid(self) -> &'a Uid {
         match self {
@@ -46,8 +46,8 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// Whether it is a CiliumNode that somebody deletes: what is written on it now goes with it. A Node that is being
-    /// deleted is written on, because it keeps everything until it is gone.
+    /// Whether it is a CiliumNode that is being deleted: anything written to it now is deleted with it. A Node that is
+    /// being deleted is still written to, because it keeps everything until it is gone.
     #[must_use]
     pub fn is_going(self) -> bool {
         match self {
@@ -56,7 +56,7 @@ impl<'a> Carrier<'a> {
         }
     }
 
-    /// The texts in it that could not be read.
+    /// The texts on it that could not be read.
     #[must_use]
     pub fn malformed(self) -> &'a [Malformed] {
         match self {
@@ -75,7 +75,7 @@ impl<'a> Carrier<'a> {
     }
 }
 
-/// What is remembered of a carrier that is gone, for the one after it.
+/// What is remembered of a carrier that was deleted, for the one that replaces it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FormerCarrier {
     /// A CiliumNode of the crd mode.

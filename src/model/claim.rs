@@ -1,6 +1,6 @@
 //! A claim: the record that one node holds one block. A block is held if and only if its claim exists.
 //!
-//! Made from a NodeIPBlock by `crate::wire::block`. What the block offers is fixed here when it is claimed.
+//! Made from a NodeIPBlock by `crate::wire::block`. The claim fixes which addresses of the block are offered.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,39 +25,40 @@ pub struct Claim {
     pub node_uid: Uid,
     /// The addresses in it that are not offered.
     pub withheld: AddressSet,
-    /// Where it is in its life.
+    /// Its state.
     pub state: ClaimState,
     /// When that state began.
     pub since: Timestamp,
-    /// The CiliumNode that was there when the block was claimed; `None` where the block may have stood on one before.
+    /// The CiliumNode that existed when the block was claimed; `None` if an earlier one may have carried
+    /// the block.
     pub created_for: Option<Uid>,
     /// The claim object itself.
     pub uid: Uid,
     /// The version that was read.
     pub revision: Revision,
-    /// When the object was created; decides the order of CIDRs on the node.
+    /// When the object was created; it decides the order of the CIDRs on the CiliumNode.
     pub created: Timestamp,
-    /// Whether somebody deletes the object. As long as our finalizer keeps it, it counts as before.
+    /// Whether the object is being deleted. As long as our finalizer keeps it, it counts as before.
     pub deleting: bool,
-    /// Its finalizers, ours ([`Claim::FINALIZER`]) and those of others.
+    /// All of its finalizers: ours ([`Claim::FINALIZER`]) and those of others.
     pub finalizers: Vec<String>,
 }
 
-/// Where a claim is in its life (`docs/invariants.md`, The states of a claim), with what belongs to that.
+/// The state of a claim (`docs/invariants.md`, The states of a claim), with the data that belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClaimState {
     /// Published on the node's CiliumNode, or about to be.
     Held,
-    /// Published, every entry fenced, on the CiliumNode of this uid.
+    /// Published on the CiliumNode of this uid; its agent gives none of the addresses to new pods.
     Draining(Uid),
-    /// Being taken off, for this reason; nobody may publish it any more.
+    /// Being taken off the node, for this reason; nobody may publish it any more.
     Releasing(Reason),
-    /// Off; cooling before another node may get it. The reason is that of the release.
+    /// Off the node, and cooling before another node may get it. The reason is that of the release.
     Cooling(Reason),
 }
 
 impl ClaimState {
-    /// As the API writes it.
+    /// The name that the API uses.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -68,7 +69,7 @@ impl ClaimState {
         }
     }
 
-    /// Why the claim left its node, where it has.
+    /// Why the claim left its node, if it did.
     #[must_use]
     pub const fn reason(&self) -> Option<Reason> {
         match self {
@@ -103,10 +104,11 @@ impl fmt::Display for Reason {
 }
 
 impl Claim {
-    /// The finalizer that keeps a claim which somebody deletes by hand (safety rule 1).
+    /// The finalizer that keeps a claim when somebody deletes it by hand (safety rule 1).
     pub const FINALIZER: &str = "nodeipam.io/claim";
 
-    /// Whether it is deleted and none of ours keeps it: it goes as soon as others let it, and can't be kept.
+    /// Whether it is being deleted and no longer has our finalizer: it is gone as soon as others remove theirs, and we
+    /// can't keep it.
     #[must_use]
     pub fn is_going(&self) -> bool {
         self.deleting && !self.finalizers.iter().any(|finalizer| finalizer == Self::FINALIZER)
@@ -182,7 +184,7 @@ mod tests {
 
     fn any_block() -> impl Strategy<Value = Cidr> {
         let (v4, v6) = ((any::<[u8; 4]>(), 0u8..=32), (any::<[u8; 16]>(), 0u8..=128));
-        // What is IPv4-mapped is IPv4, and may have fewer bits than the prefix length.
+        // An IPv4-mapped address is IPv4, and may have fewer bits than the prefix length.
         prop_oneof![
             v4.prop_map(|(member, length)| Cidr::containing(member.into(), length).unwrap()),
             v6.prop_filter_map("IPv4-mapped", |(member, length)| Cidr::containing(member.into(), length)),

@@ -1,6 +1,6 @@
 //! What a CiliumNode shows in Cilium's crd mode, and what a write changes there.
 //!
-//! Read by `wire`, understood by `publisher`, and named by nobody else (`tests/it/layout.rs`).
+//! `wire` reads and writes it, `publisher` interprets it, and no other room names it (`tests/it/layout.rs`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ pub struct CrdFields {
     pub pool: AddressSet,
     /// The entries of the pool that have an `owner`.
     pub owners: BTreeMap<IpAddr, String>,
-    /// `spec.ipam.min-allocate`; not ours, but it can hang an agent.
+    /// `spec.ipam.min-allocate`. We don't write it, but it can hang an agent.
     pub min_allocate: u32,
     /// The keys of `status.ipam.used`; `None` where it is null, which says nothing about use.
     pub used: Option<AddressSet>,
@@ -28,19 +28,19 @@ pub struct CrdFields {
 /// Where an address is in the release handshake (`docs/cilium.md`, Release handshake).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReleaseMark {
-    /// Asked for; the agent has not answered.
+    /// The release is requested; the agent has not answered.
     Marked,
-    /// The agent will not hand it out any more.
+    /// The agent consents: it will not give the address to a pod any more.
     Ready,
-    /// The agent keeps it.
+    /// The agent refuses, and keeps the address.
     DoNotRelease,
-    /// Taken; the agent is to forget it.
+    /// The address is released; the agent has to remove the mark.
     Released,
-    /// Something that Cilium does not know.
+    /// A value that Cilium does not know.
     Unknown,
 }
 
-/// What is remembered of a CiliumNode that is gone, for the one after it.
+/// What is remembered of a CiliumNode that was deleted, for the one that replaces it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormerCrd {
     /// Its podCIDRs, in their order.
@@ -49,14 +49,14 @@ pub struct FormerCrd {
     pub owners: BTreeMap<IpAddr, String>,
 }
 
-/// What a write changes in these fields.
+/// What a write changes in the fields of [`CrdFields`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CrdChange {
-    /// Blocks and addresses that become allocatable.
+    /// Add blocks and addresses, which the agent can then allocate.
     Blocks {
-        /// `podCIDRs` as it shall be; a list is replaced as a whole.
+        /// The whole new `podCIDRs`, because a patch replaces a list as a whole.
         pod_cidrs: Vec<Cidr>,
-        /// The new entries of `pool`, with the owner for whom an address is kept.
+        /// The new entries of `pool`, each with the owner that the address is kept for, if any.
         entries: BTreeMap<IpAddr, Option<&'static str>>,
     },
     /// Release marks that are set or removed.
@@ -73,7 +73,7 @@ pub enum MarkChange {
 }
 
 impl CrdChange {
-    /// Whether an object shows what this was to bring about, where it added the blocks `added`.
+    /// Whether an object shows that this change, which adds the blocks `added`, was applied.
     #[must_use]
     pub fn is_shown_by(&self, fields: &CrdFields, added: &[Cidr]) -> bool {
         match self {

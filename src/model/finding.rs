@@ -21,23 +21,23 @@ pub struct Finding {
 stable_names! {
     /// The stable names of findings.
     pub enum FindingKind {
-        /// An object exists and can't be read; what it holds is treated as taken.
+        /// An object can't be read; the addresses in it are treated as taken.
         UnreadableObject,
         /// A CiliumNode has an address or prefix that can't be read.
         MalformedCiliumNode,
         /// A CiliumNode asks for more addresses at start than it offers.
         MinAllocate,
-        /// A claim overlaps something else, and is not published.
+        /// A claim overlaps something else, and nothing more of it is published.
         Overlap,
-        /// Two claims that overlap both stand on their CiliumNodes.
+        /// Two claims overlap, and both are carried by the CiliumNodes of their nodes.
         BothCarried,
-        /// Somebody deletes a claim that a node has.
+        /// Somebody deletes a claim that belongs to a node.
         ClaimBeingDeleted,
         /// A node asks for more than its first pool allows it.
         NodeAtLimit,
         /// A node is nearly full, and no pool selects it.
         NoPool,
-        /// The controller's own bookkeeping is not what its objects say.
+        /// The controller's own bookkeeping disagrees with the objects that it knows.
         BrokenInvariant,
     }
 }

@@ -1,4 +1,4 @@
-//! Newtypes for the words that the core passes around, so that no two of them can be swapped.
+//! Newtypes for names and uids, so that no two of them can be confused.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ macro_rules! name {
 }
 
 name! {
-    /// The name of a Node, and of its CiliumNode.
+    /// The name of a Node, which is also the name of its CiliumNode.
     NodeName
 }
 name! {
@@ -52,6 +52,6 @@ name! {
     PoolName
 }
 name! {
-    /// The uid of any object: who it is, where the name says only what it is called.
+    /// The uid of an object. An object that is recreated under the same name has another uid.
     Uid
 }

@@ -1,6 +1,6 @@
 //! Nodes and CiliumNodes as the world keeps them: only what decisions need.
 //!
-//! Made from the wire by `crate::wire`. Text that could not be read is kept beside what could, never dropped.
+//! Made by `crate::wire`. Text that could not be read is never dropped: it is kept beside the text that could.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use super::revision::{Core, Revision};
 pub struct Node {
     /// Its name.
     pub name: NodeName,
-    /// Its uid; a Node re-created under the same name is another one.
+    /// Its uid; a Node that is recreated under the same name has another one.
     pub uid: Uid,
     /// The version that was read, of the store of Nodes.
     pub revision: Revision<Core>,
@@ -35,12 +35,12 @@ pub struct NodeAddress {
     pub address: IpAddr,
 }
 
-/// A CiliumNode: what the agent of a node published, and what it may hand out.
+/// A CiliumNode: what the agent of a node reports, and which addresses it may give to pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CiliumNode {
-    /// Its name, that of the Node.
+    /// Its name, which is also the name of the Node.
     pub name: NodeName,
-    /// Its uid; changes when it is deleted and created again.
+    /// Its uid; a CiliumNode that is recreated has another one.
     pub uid: Uid,
     /// The version that was read. Every write carries it.
     pub revision: Revision,
@@ -48,13 +48,13 @@ pub struct CiliumNode {
     pub deleting: bool,
     /// `spec.addresses`.
     pub addresses: Vec<IpAddr>,
-    /// What it shows in the crd mode of Cilium; known to `publisher` and `wire`.
+    /// What it shows in the crd mode of Cilium. Only `publisher` and `wire` look into it.
     pub crd: CrdFields,
-    /// Where in the object a text stands that could not be read, with that text.
+    /// The texts on it that could not be read.
     pub malformed: Vec<Malformed>,
 }
 
-/// A text in an object of somebody else's that could not be read.
+/// A text that could not be read, on an object that others write.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Malformed {
     /// The field, such as `spec.ipam.podCIDRs[1]`.

@@ -1,7 +1,7 @@
 //! What the world is told: objects as watches and lists show them.
 //!
-//! A closed vocabulary. Whatever cannot be read is a value too ([`Unreadable`]), so that it can be taken into
-//! account and reported, and never stops the rest.
+//! A closed vocabulary. An object that can't be read is a value too ([`Unreadable`]), so that it is taken into account
+//! and reported, and never stops the others.
 
 use std::collections::BTreeMap;
 
@@ -21,15 +21,15 @@ use crate::model::status::PoolStatus;
 pub struct Unreadable {
     /// Its name.
     pub name: String,
-    /// The version that was tried, where even that could be read.
+    /// The version of the object, if even that could be read.
     pub revision: Option<AnyRevision>,
     /// Why.
     pub reason: String,
-    /// Every address and prefix that could be found in it; they are treated as taken.
+    /// Every address and prefix that was found in it. They are treated as taken.
     pub addresses: AddressSet,
 }
 
-/// A NodeIPPool: what it declares, if that could be read, and the status that it shows.
+/// A NodeIPPool: its declaration, if that could be read, and the status that it shows.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolObject {
     /// Its name.
@@ -38,22 +38,22 @@ pub struct PoolObject {
     pub uid: Uid,
     /// The version that was read.
     pub revision: Revision,
-    /// Whether somebody deletes it.
+    /// Whether it is being deleted.
     pub deleting: bool,
-    /// Its finalizers, ours and those of others.
+    /// All of its finalizers: ours and those of others.
     pub finalizers: Vec<String>,
-    /// What it declares, where that can be read.
+    /// Its declaration, or why that can't be read.
     pub pool: Result<Pool, InvalidPool>,
-    /// The generation of what it declares.
+    /// The generation of its declaration.
     pub generation: i64,
-    /// The status as it stands.
+    /// The status that it shows.
     pub status: PoolStatus,
     /// When each of its conditions last changed.
     pub transitions: BTreeMap<String, Timestamp>,
 }
 
 impl PoolObject {
-    /// What concerns other pools and the nodes: what it declares, or what is kept of that.
+    /// What concerns nodes and other pools: the declaration, or the ranges that are reserved if it can't be read.
     pub fn declaration(&self) -> Result<&Pool, &Reservation> {
         self.pool.as_ref().map_err(|invalid| &invalid.reserved)
     }
@@ -64,7 +64,7 @@ impl PoolObject {
 pub struct InvalidPool {
     /// Why.
     pub findings: Vec<String>,
-    /// What is kept from younger pools all the same.
+    /// The ranges that younger pools don't get all the same.
     pub reserved: Reservation,
 }
 
@@ -79,7 +79,7 @@ pub enum Object {
     Pool(PoolObject),
     /// A claim.
     Claim(Claim),
-    /// One of these that could not be read.
+    /// An object of this kind that could not be read.
     Unreadable(Kind, Unreadable),
 }
 
@@ -96,7 +96,7 @@ impl Object {
         }
     }
 
-    /// Its name as an object.
+    /// The name of the object.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
@@ -108,7 +108,7 @@ impl Object {
         }
     }
 
-    /// The version of it that was read, where that could be read.
+    /// The version that was read, if it could be read.
     #[must_use]
     pub fn revision(&self) -> Option<AnyRevision> {
         match self {
@@ -121,10 +121,10 @@ impl Object {
     }
 }
 
-/// A consistent read has shown an object at an earlier version than was known before the read was asked for: the store
-/// was restored from a backup (safety rule 8), and nothing that is known is true any more.
+/// A consistent read has shown an object at an earlier version than was known before the read was sent: the store was
+/// restored from a backup (safety rule 8), and nothing that is known can be trusted any more.
 ///
-/// This is how a restore shows whose revisions do not go back, as etcd recommends it for Kubernetes
+/// This finds a restore in which revisions do not go back, as etcd recommends it for Kubernetes
 /// (`etcdutl snapshot restore --bump-revision`).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -139,7 +139,7 @@ pub struct Contradiction {
     pub name: String,
     /// The version in the answer.
     pub shown: AnyRevision,
-    /// A revision that the store had reached before it was asked.
+    /// A revision that the store had reached before the read was sent.
     pub as_of: AnyRevision,
     /// The version that was known.
     pub known: AnyRevision,
@@ -150,7 +150,7 @@ pub struct Contradiction {
 pub struct Listing {
     /// The kind.
     pub kind: Kind,
-    /// A revision that the store had reached before the list was asked for: the list is not older.
+    /// A revision that the store had reached before the list was requested: the list is not older.
     pub at_least: AnyRevision,
     /// A revision that the store had reached after the list was answered: the list is not newer.
     pub at_most: AnyRevision,
@@ -158,14 +158,14 @@ pub struct Listing {
     pub objects: Vec<Object>,
 }
 
-/// What a watch has to say.
+/// What a watch or list shows.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Observation {
-    /// All objects of a kind, in place of what was known of it.
+    /// All objects of a kind. They replace what was known of that kind.
     Listed(Listing),
     /// An object exists in this version.
     Applied(Box<Object>),
-    /// An object is gone, as of this revision.
+    /// An object was deleted.
     Deleted {
         /// Its kind.
         kind: Kind,

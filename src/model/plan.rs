@@ -1,4 +1,4 @@
-//! Plans as values: what to do for one node or one pool, and why nothing is done where nothing is.
+//! Plans as values: what to do for one node or one pool, and why, if nothing is done.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::names::{NodeName, PoolName};
 use super::request::{Request, Write};
 use crate::net::cidr::{Cidr, Family};
 
-/// What a node asks for and does not get.
+/// What a node asks for and can't get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unmet {
     /// No pool of the node has a free block of the family.
@@ -38,55 +38,55 @@ pub struct NodePlan {
     pub node: NodeName,
     /// What to do.
     pub verdict: Verdict,
-    /// What it asks for and does not get now.
+    /// What it asks for and can't get now.
     pub unmet: BTreeSet<Unmet>,
     /// Why pools gave nothing; empty unless somebody asked for reasons.
     pub refusals: Vec<Refusal>,
-    /// What was seen to be wrong.
+    /// What is wrong.
     pub findings: Vec<Finding>,
-    /// When to look again although nothing changes.
+    /// When to decide again even if nothing changes.
     pub wake: Option<Duration>,
-    /// Its claims that are cooling; from now on this process has seen them cool.
+    /// Its claims that are cooling. This process counts the time that it has seen them cool from its first such plan.
     pub cooling: Vec<Cidr>,
     /// Whether its first set of blocks is incomplete and nothing can be done about it.
     pub incomplete: bool,
-    /// Whether blocks of ours are published while its agent says nothing of their use.
+    /// Whether blocks of ours are published, and its agent does not say which addresses it uses.
     pub use_unknown: bool,
 }
 
-/// What a plan comes to.
+/// The result of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Send these, at least one. What else the node waits for shows when they are answered.
+    /// Send these requests; there is at least one. What the node waits for next is decided when they are answered.
     Act(Vec<Request>),
-    /// Nothing can be done before this.
+    /// Nothing can be done until this happens.
     Wait(Wait),
-    /// The node has everything it asks for, as far as its limits allow.
+    /// The node has everything that it asks for, as far as its limits allow.
     AtRest,
 }
 
 /// What a node waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wait {
-    /// That the controller may write.
+    /// The controller may write.
     Mode,
-    /// That its object of this kind can be read.
+    /// Its object of this kind can be read.
     Readable(Kind),
-    /// That its object of this kind exists.
+    /// Its object of this kind exists.
     Existence(Kind),
-    /// That its CiliumNode, which is being deleted, is gone.
+    /// Its CiliumNode, which is being deleted, is gone.
     Deletion,
-    /// That its CiliumNode has no malformed address any more.
+    /// Its CiliumNode has no malformed address any more.
     Correction,
-    /// An answer, or a watch that shows what an answer told.
+    /// A request is answered, or a watch shows what an answer has shown.
     Answer,
-    /// The end of the pause after requests that were not applied.
+    /// The pause after requests that were not applied ends.
     Pause,
-    /// The end of the interval between two patches of its CiliumNode.
+    /// The interval between two patches of its CiliumNode ends.
     Interval,
-    /// A free block.
+    /// A block becomes free.
     Capacity,
-    /// The rest of its first set of blocks, for a while.
+    /// The missing blocks of its first set. After a while it gives back those that it has.
     Completion,
 }
 
@@ -112,7 +112,7 @@ impl fmt::Display for Wait {
 pub struct Refusal {
     /// The pool.
     pub pool: PoolName,
-    /// The family that was asked for; `None` where the pool was not asked for any.
+    /// The family that was asked for; `None` if the pool was not asked at all.
     pub family: Option<Family>,
     /// Why.
     pub reason: WhyNot,
@@ -133,11 +133,11 @@ pub enum WhyNot {
     Cordoned,
     /// No block fits into its ranges, or all are excluded.
     Empty,
-    /// This pool, which is older or can't be read, keeps its ranges.
+    /// This other pool, which is older or can't be read, keeps its ranges.
     Reserved(PoolName),
     /// Every block is taken.
     Full,
-    /// Blocks are free, but every address in them is a node's own or an answer about them is to come.
+    /// Blocks are free, but each has only addresses of nodes themselves, or a request about it is in flight.
     Unusable,
     /// The node holds as many blocks as its first pool allows.
     BlockLimit(u32),
@@ -180,7 +180,7 @@ impl fmt::Display for Refusal {
 }
 
 impl NodePlan {
-    /// What to send; nothing where the node waits or is at rest.
+    /// The requests to send; none if the node waits or has everything.
     #[must_use]
     pub fn requests(&self) -> &[Request] {
         match &self.verdict {
@@ -189,7 +189,7 @@ impl NodePlan {
         }
     }
 
-    /// What to send, by value.
+    /// The requests to send, by value.
     #[must_use]
     pub fn into_requests(self) -> Vec<Request> {
         match self.verdict {
@@ -198,7 +198,7 @@ impl NodePlan {
         }
     }
 
-    /// Whether everything about the node was looked at, so that its findings are all there are.
+    /// Whether everything about the node was looked at, so that its findings are complete.
     #[must_use]
     pub fn saw_everything(&self) -> bool {
         match self.verdict {
@@ -224,11 +224,12 @@ impl NodePlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
 pub enum PoolPlan {
-    /// There is nothing to look at now.
+    /// It was not looked at: the pool is unknown, the controller may not write, or a request about the pool is in
+    /// flight.
     Unchanged,
-    /// It was looked at, and says what is the case.
+    /// It was looked at, and its status is right.
     UpToDate,
-    /// It was looked at just now, or its writes fail; look again at that time.
+    /// It was looked at a moment ago, or its writes fail; look again at this time.
     Later(Duration),
     /// Write this.
     Write(Write),

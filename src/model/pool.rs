@@ -1,7 +1,7 @@
-//! A pool as the core sees it: parsed, checked, in units.
+//! A pool: a declared set of ranges, and the rules by which nodes get blocks of it.
 //!
-//! Made from a NodeIPPool by `crate::wire::pool`; knows nothing of the wire. A `Pool` that exists is valid by itself;
-//! what depends on other pools (overlap) is decided by the ledger. Of one that can't be read a [`Reservation`] remains.
+//! Made from a NodeIPPool by `crate::wire::pool`, which parses and checks it, so a `Pool` is always valid by itself.
+//! What depends on other pools (overlap) is decided by the ledger. A pool that can't be read leaves a [`Reservation`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub const MAX_ADDRESSES_PER_NODE: u32 = 4096;
 
 /// How long a reclaimed block cools where its pool says nothing.
 pub const DEFAULT_REUSE_AFTER: Duration = Duration::from_secs(5 * 60);
-/// The same for the blocks of a node that was lost: such a machine may still run, and its pods still send.
+/// The same for the blocks of a lost node: its machine may still run, and its pods may still send.
 pub const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60);
 
 /// A declared set of ranges and the rules by which nodes get blocks of it.
@@ -26,13 +26,13 @@ pub const DEFAULT_REUSE_AFTER_NODE_LOSS: Duration = Duration::from_secs(60 * 60)
 pub struct Pool {
     /// Its name.
     pub name: PoolName,
-    /// Its uid: a pool deleted and made again under the same name is another pool.
+    /// Its uid: a pool that is recreated under the same name is another pool.
     pub uid: Uid,
-    /// When it was created: of two pools that overlap the older keeps the range.
+    /// When it was created. If two pools overlap, the older one keeps the range.
     pub created: Timestamp,
-    /// Whether somebody deletes it: it gives out no more blocks, and goes when its last block is gone.
+    /// Whether it is being deleted: it gives out no more blocks, and is gone when its last block is free.
     pub deleting: bool,
-    /// Higher is asked first.
+    /// Pools with a higher priority are asked first.
     pub priority: i32,
     /// Which nodes may take from it; empty selects every node.
     pub selector: Selector,
@@ -40,19 +40,19 @@ pub struct Pool {
     pub families: BTreeMap<Family, Ranges>,
     /// Whether first and last address of an IPv4 block are offered.
     pub first_last: FirstLast,
-    /// What one node may hold; counts only for nodes whose first pool this is.
+    /// What one node may hold; applies only to nodes whose first pool this is.
     pub per_node: PerNode,
-    /// When a node gets more; counts only for nodes whose first pool this is.
+    /// When a node gets more; applies only to nodes whose first pool this is.
     pub expand: Expand,
     /// When blocks of this pool are taken back.
     pub reclaim: Reclaim,
-    /// How long a reclaimed block rests.
+    /// How long a reclaimed block cools.
     pub reuse_after: Duration,
-    /// How long a block rests whose node went away.
+    /// How long the block of a lost node cools.
     pub reuse_after_node_loss: Duration,
 }
 
-/// What remains of a pool that can't be read: it gives out nothing, and no younger pool gets what it declares.
+/// What is kept of a pool that can't be read: it gives out nothing, and no younger pool gets its ranges.
 ///
 /// It follows from the object alone, so that a process that has just started reserves the same
 /// (`docs/decisions/0014-an-invalid-pool-keeps-its-ranges.md`).
@@ -64,18 +64,18 @@ pub struct Reservation {
     pub uid: Uid,
     /// When it was created.
     pub created: Timestamp,
-    /// Those of its ranges that can be read; unlike those of a valid pool they may overlap each other.
+    /// Those of its ranges that can be read. They may overlap each other, unlike the ranges of a valid pool.
     pub cidrs: BTreeSet<Cidr>,
 }
 
 /// What a pool offers in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranges {
-    /// Prefix length of one block, in the terms of the family.
+    /// The prefix length of one block: up to 32 for IPv4, up to 128 for IPv6.
     pub block_prefix: u8,
     /// The declared CIDRs; they do not overlap each other.
     pub cidrs: BTreeMap<Cidr, RangeState>,
-    /// Prefixes of which no address is ever offered.
+    /// Prefixes whose addresses are never offered.
     pub exclude: Vec<Cidr>,
 }
 
@@ -86,14 +86,14 @@ pub enum RangeState {
     Active,
     /// No new blocks; held ones stay.
     Cordoned,
-    /// No new blocks, and held ones are taken back as they empty.
+    /// No new blocks, and held ones are taken back when no pod uses them any more.
     Draining,
 }
 
 /// Whether first and last address of an IPv4 block are offered (Cilium's `allowFirstLastIPs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FirstLast {
-    /// They are not; `/31` and `/32` offer all the same.
+    /// They are not, except in `/31` and `/32`, which offer all addresses.
     Withheld,
     /// They are.
     Offered,
@@ -102,11 +102,11 @@ pub enum FirstLast {
 /// What one node may hold, per family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PerNode {
-    /// The fewest blocks of the first grant.
+    /// The minimum number of blocks of the first grant.
     pub initial_blocks: u32,
-    /// The most blocks.
+    /// The maximum number of blocks.
     pub max_blocks: u32,
-    /// The most offered addresses, at most [`MAX_ADDRESSES_PER_NODE`].
+    /// The maximum number of offered addresses, at most [`MAX_ADDRESSES_PER_NODE`].
     pub max_addresses: u32,
 }
 
@@ -115,12 +115,12 @@ impl PerNode {
     pub const DEFAULT: Self = Self { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 };
 }
 
-/// When a node gets more: either one triggers.
+/// When a node gets more: as soon as one of the two thresholds is crossed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expand {
-    /// Use above so many percent of the published addresses.
+    /// More than this percentage of the published addresses is used.
     pub used_above: u32,
-    /// Fewer free addresses than that.
+    /// Fewer addresses than this are free.
     pub free_below: u32,
 }
 
@@ -134,9 +134,9 @@ impl Expand {
 pub struct Reclaim {
     /// Whether at all.
     pub mode: ReclaimMode,
-    /// Only while use without the block stays below so many percent.
+    /// A block is taken back only if less than this percentage would be used without it.
     pub used_below: u32,
-    /// Seen so for this long, twice.
+    /// How long that must have been so; it is checked twice.
     pub after: Duration,
 }
 
@@ -153,13 +153,13 @@ pub enum ReclaimMode {
     Enabled,
     /// It reports what it would take back.
     DryRun,
-    /// It does not look.
+    /// It does not look for blocks to take back.
     Disabled,
 }
 
 impl Pool {
-    /// How many addresses a block of the family offers that lies clear of exclusions and of nodes; 0 where the pool has
-    /// none of the family.
+    /// The maximum number of addresses that a block of the family offers: one without exclusions and addresses of nodes
+    /// in it. 0 if the pool has no ranges of the family.
     #[must_use]
     pub fn most_offered(&self, family: Family) -> u128 {
         let Some(ranges) = self.families.get(&family) else { return 0 };
@@ -172,10 +172,10 @@ impl Pool {
         family == Family::V4 && self.first_last == FirstLast::Withheld && size > 2
     }
 
-    /// The addresses of `block` that this pool does not offer: exclusions, first and last address, and whatever of
-    /// `node_addresses` lies in it.
+    /// The addresses of `block` that this pool does not offer: exclusions, first and last address, and those of
+    /// `node_addresses` that lie in it.
     ///
-    /// Fixed in the claim when it is made; later edits of the pool apply to new blocks only.
+    /// They are fixed in the claim when it is created; later edits of the pool apply to new blocks only.
     #[must_use]
     pub fn withheld(&self, block: Cidr, node_addresses: &AddressSet) -> AddressSet {
         let mut withheld = AddressSet::new();

@@ -1,4 +1,4 @@
-//! Revisions, each of its own store: only those of one store compare.
+//! Revisions of objects, each typed by its store: only revisions of one store can be compared.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,11 +6,11 @@ use std::num::NonZeroU64;
 
 use super::kind::Kind;
 
-/// A store whose revisions compare with each other (KEP-5504), and with no other's.
+/// A store whose revisions can be compared with each other (KEP-5504), and with those of no other store.
 pub trait Store:
     fmt::Debug + Clone + Copy + PartialEq + Eq + PartialOrd + Ord + Send + Sync + 'static
 {
-    /// A revision of this store, where it may be of any.
+    /// The revision as one of this store; `None` if it is of another.
     fn of_any(revision: AnyRevision) -> Option<Revision<Self>>;
 
     /// The revision as one of any store.
@@ -26,7 +26,7 @@ pub enum Custom {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Core {}
 
-/// A revision of one store. Never zero, which is the revision of nothing.
+/// A revision of one store. It is never zero, because no object has revision zero.
 ///
 /// ```
 /// use cilium_node_ipam::model::revision::{Core, Custom, Revision};
@@ -43,23 +43,23 @@ pub struct Revision<S = Custom> {
 }
 
 impl<S> Revision<S> {
-    /// The revision of this number.
+    /// The revision with this number.
     #[must_use]
     pub const fn new(number: NonZeroU64) -> Self {
         Self { number, store: PhantomData }
     }
 
-    /// The revision of this number, for literals.
+    /// The revision with this number, for literals.
     ///
     /// # Panics
     ///
-    /// Where it is zero.
+    /// If the number is zero.
     #[must_use]
     pub const fn of(number: u64) -> Self {
         Self::new(NonZeroU64::new(number).expect("a revision is not zero"))
     }
 
-    /// Reads a `metadata.resourceVersion`; `None` when it is no positive integer.
+    /// Reads a `metadata.resourceVersion`; `None` if it is not a positive integer.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         text.parse().ok().map(Self::new)
@@ -78,8 +78,8 @@ impl<S> fmt::Display for Revision<S> {
     }
 }
 
-/// A revision of the store that a kind lives in, for what is said of every kind alike. Those of two stores neither
-/// equal nor precede each other.
+/// A revision together with its store, for code that treats all kinds alike. Two revisions of different stores are
+/// neither equal nor ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AnyRevision {
     /// Of the store of custom resources.
@@ -102,13 +102,13 @@ impl AnyRevision {
     ///
     /// # Panics
     ///
-    /// Where the number is zero.
+    /// If the number is zero.
     #[must_use]
     pub const fn of(kind: Kind, number: u64) -> Self {
         Self::new(kind, NonZeroU64::new(number).expect("a revision is not zero"))
     }
 
-    /// It, where it is of this store.
+    /// The revision as one of this store; `None` if it is of another.
     #[must_use]
     pub fn within<S: Store>(self) -> Option<Revision<S>> {
         S::of_any(self)

@@ -1,10 +1,10 @@
-//! Names that people and their alerts rely on: an enum, the name of each variant, and the list of all of them.
+//! A macro for enums whose variants have names that people and their alerts rely on.
 //!
-//! A name that is published once is kept. `docs/operations.md` has an entry for each; a test compares.
+//! A name that was published once is kept. `docs/operations.md` has an entry for each, and a test compares the two.
 
-/// Makes an enum with a stable name for each variant: its own, or the text behind `=>`.
+/// Makes an enum with a stable name for each variant: the name of the variant, or the text after `=>`.
 ///
-/// A macro of ours and not `strum` 0.28, whose `VariantArray` and `IntoStaticStr` would do the same: that is two more
+/// `strum` 0.28 with `VariantArray` and `IntoStaticStr` would do the same. It was not chosen because it would add two
 /// crates for these thirty lines.
 macro_rules! stable_names {
     (@name $variant:ident) => { stringify!($variant) };
@@ -19,7 +19,7 @@ macro_rules! stable_names {
         }
 
         impl $enum {
-            /// Every one of them.
+            /// Every variant.
             $vis const ALL: [Self; [$(Self::$variant),+].len()] = [$(Self::$variant),+];
 
             /// The stable name.

@@ -1,6 +1,6 @@
-//! The status of a pool as a value, and how it follows from the world.
+//! The status of a pool as a value.
 //!
-//! Deterministic: no time stands in it, so an unchanged world writes nothing.
+//! It has no times in it, so an unchanged world leads to an equal status, and nothing is written.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,25 +8,25 @@ use std::collections::BTreeMap;
 use crate::model::stable_names;
 use crate::net::cidr::Family;
 
-/// Where counts end: the largest integer that every JSON reader holds exactly (RFC 8259 section 6).
+/// The largest count that is shown: the largest integer that every JSON reader holds exactly (RFC 8259 section 6).
 pub const MAX_COUNT: u64 = (1 << 53) - 1;
 
-/// A count as it is shown.
+/// A count as it is shown: at most [`MAX_COUNT`].
 #[must_use]
 pub fn capped_count(count: u128) -> u64 {
     u64::try_from(count).unwrap_or(MAX_COUNT).min(MAX_COUNT)
 }
 
-/// What is shown of a pool.
+/// The status of a pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolStatus {
-    /// The generation of the pool that it describes.
+    /// The generation of the pool that this status describes.
     pub observed_generation: i64,
-    /// The conditions, by type.
+    /// Its conditions, by type.
     pub conditions: BTreeMap<ConditionType, Condition>,
-    /// The nodes that it selects.
+    /// The nodes that the pool selects.
     pub nodes: NodeCounts,
-    /// What it offers, by family.
+    /// The blocks and addresses of the pool, by family.
     pub families: BTreeMap<Family, FamilyCounts>,
 }
 
@@ -55,17 +55,17 @@ stable_names! {
         Deleting,
         /// No block fits into its ranges.
         Empty,
-        /// Nothing of it is declared by an older pool.
+        /// No older pool declares any of its addresses.
         NoOverlap,
-        /// Something of it is declared by an older pool.
+        /// An older pool declares some of its addresses.
         OverlapsOlderPool,
         /// Every family has a free block.
         FreeBlocks,
-        /// A family has none.
+        /// A family has no free block.
         NoFreeBlocks,
-        /// Everything that it asks for is done.
+        /// This version does everything that the pool asks for.
         NoLimit,
-        /// Something that it asks for is not.
+        /// This version does not do everything that the pool asks for.
         NotYetImplemented,
     }
 }
@@ -82,7 +82,7 @@ impl ConditionReason {
         }
     }
 
-    /// Whether the condition holds for this reason.
+    /// Whether the condition holds if it has this reason.
     #[must_use]
     pub const fn holds(self) -> bool {
         match self {
@@ -97,12 +97,14 @@ impl ConditionReason {
     }
 }
 
-/// A condition without its time, which the API layer keeps from the last real transition.
+/// A condition without its time of transition, which is kept beside the status ([`PoolObject::transitions`]).
+///
+/// [`PoolObject::transitions`]: crate::model::observation::PoolObject::transitions
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     /// Whether it holds.
     pub holds: bool,
-    /// A stable reason name.
+    /// The name of its reason.
     pub reason: Cow<'static, str>,
     /// A sentence for a person.
     pub message: String,
@@ -113,29 +115,29 @@ pub struct Condition {
 pub struct NodeCounts {
     /// Nodes that the selector matches.
     pub selected: u64,
-    /// Those of them that have blocks published, and wait for no more.
+    /// Of these, nodes that have published blocks and do not wait for more.
     pub served: u64,
-    /// Those of them that ask for a block that no pool of theirs can give.
+    /// Of these, nodes that ask for a block that none of their pools can give.
     pub waiting: u64,
 }
 
-/// Blocks and addresses of one family of a pool. Counts end at [`MAX_COUNT`].
+/// Blocks and addresses of one family of a pool. No count is above [`MAX_COUNT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FamilyCounts {
-    /// All blocks that it can cut.
+    /// All blocks that can be cut from its ranges.
     pub blocks: u64,
     /// Blocks held by nodes.
     pub held: u64,
     /// Blocks being taken back.
     pub draining: u64,
-    /// Blocks that rest.
+    /// Blocks that are cooling.
     pub cooling: u64,
     /// Blocks that a node could get now.
     pub free: u64,
-    /// Addresses that stand on CiliumNodes.
+    /// Addresses that CiliumNodes carry.
     pub published: u64,
     /// Of these, addresses in use.
     pub used: u64,
-    /// Addresses offered to no node yet, and published ones that are not used.
+    /// Addresses in free blocks, and published addresses that are not used.
     pub addresses_free: u64,
 }

@@ -1,10 +1,10 @@
-//! The time of a decision, given from outside: nothing below `wire` reads a clock.
+//! The time of a decision. It is passed in from outside, because no room below `wire` reads a clock.
 
 use std::time::Duration;
 
 pub use jiff::Timestamp;
 
-/// The time of a decision, given from outside.
+/// The time of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
     /// Since the process began; for intervals.

@@ -1,7 +1,7 @@
 //! The table of the states of a claim: which state may follow which, and which of these moves this version makes.
 //!
-//! The one source of that table. The rule that the API server enforces is generated from it (`wire/block.rs`), and tests
-//! compare it with the moves that plans make and with `docs/invariants.md`, The states of a claim.
+//! It is the one source of that table. The rule that the API server enforces is generated from it (`wire/block.rs`), and
+//! tests compare it with the moves that plans make and with `docs/invariants.md`, The states of a claim.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::model::request::ClaimChange;
 use Reason::{NodeGone, Reclaimed, Unused};
 use State::{Cooling, Draining, Held, Releasing};
 
-/// A state with its reason, without what else belongs to it: a row of the table.
+/// A state with its reason, but without its other data: a row of the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// See [`ClaimState::Held`].
@@ -69,19 +69,19 @@ impl State {
     pub const fn moves(self) -> &'static [Move] {
         use Move::{Delete, To};
         match self {
-            // To itself with the uid of the Node that came back.
+            // A move to Held itself records the uid of a Node that was recreated.
             Held => &[To(Held), To(Releasing(NodeGone)), To(Releasing(Unused))],
-            // Another version began it.
+            // This version never begins to drain a claim; another version did.
             Draining => &[To(Held), To(Releasing(NodeGone))],
             Releasing(Reclaimed) => &[To(Held), To(Cooling(Reclaimed))],
             Releasing(NodeGone) => &[To(Held), To(Cooling(NodeGone))],
-            // Nobody ever had an address of an unused block, so it does not cool.
+            // No pod ever had an address of an unused block, so the block does not cool.
             Releasing(Unused) | Cooling(NodeGone) => &[To(Held), Delete],
             Cooling(Reclaimed | Unused) => &[Delete],
         }
     }
 
-    /// Where a change leads from here; `None` where it means nothing.
+    /// Where a change leads from here; `None` if it is impossible from this state.
     #[must_use]
     pub const fn after(self, change: &ClaimChange) -> Option<Move> {
         match (change, self) {
@@ -104,7 +104,7 @@ impl State {
         }
     }
 
-    /// Why a claim in this state left its node, where it has.
+    /// Why a claim in this state left its node, if it did.
     #[must_use]
     pub const fn reason(self) -> Option<Reason> {
         match self {
