@@ -161,7 +161,7 @@ impl Pool {
     /// The maximum number of addresses that a block of the family offers: one without exclusions and addresses of nodes
     /// in it. 0 if the pool has no ranges of the family.
     #[must_use]
-    pub fn most_offered(&self, family: Family) -> u128 {
+    pub fn max_offered(&self, family: Family) -> u128 {
         let Some(ranges) = self.families.get(&family) else { return 0 };
         let size = 1u128 << family.bits().saturating_sub(ranges.block_prefix).min(127);
         if self.withholds_ends(family, size) { size - 2 } else { size }

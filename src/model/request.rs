@@ -1,6 +1,7 @@
-//! Requests as values: what the plan decides and the controller carries out without a decision of its own.
+//! Requests to the API server as values, with their outcomes.
 //!
-//! Each carries the versions that it was decided on (safety rule 4).
+//! A plan decides them, and the controller sends them without a decision of its own. Each carries the versions of the
+//! objects that it was decided on (safety rule 4).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,10 +19,10 @@ use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
-/// A request to the API server. It has one [`Target`], and its outcome carries it.
+/// A request to the API server. It has one [`Target`], and its [`Outcome`] contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// Finds something out and changes nothing.
+    /// Changes nothing.
     Read(Read),
     /// Changes an object.
     Write(Write),
@@ -30,13 +31,13 @@ pub enum Request {
 /// A consistent read. It is repeated until it is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Read {
-    /// All claims of a node, to know them at a later revision (safety rule 4).
+    /// All claims of a node, to know them as of a later revision (safety rule 4).
     ClaimsOf(NodeName),
-    /// One claim that an answer has shown and no watch has, of this node.
+    /// One claim of this node that an answer has shown, but no watch yet.
     Claim(Cidr, NodeName),
     /// Whether a CiliumNode exists.
     CiliumNode(NodeName),
-    /// Whether a Node exists, now that its claims are known as of this revision.
+    /// Whether a Node exists. Its claims were known as of this revision when the read was decided.
     Node(NodeName, Revision),
 }
 
@@ -49,11 +50,11 @@ pub enum Write {
     Publish(Publication),
     /// Change the state of a claim, or delete it.
     UpdateClaim(ClaimUpdate),
-    /// Make a later version of a CiliumNode without changing what it says (safety rule 3).
+    /// Write a later version of a CiliumNode without a change of its content (safety rule 3).
     BumpVersion(BumpVersion),
-    /// Ask an agent what it uses.
+    /// Ask an agent which addresses it uses, or clear the answered question.
     UsageProbe(UsageProbe),
-    /// Create a CiliumNode before its agent does.
+    /// Create a CiliumNode before its agent creates it.
     CreateCiliumNode(NewCiliumNode),
     /// Write the status of a pool.
     PoolStatus(PoolStatusWrite),
@@ -73,12 +74,12 @@ impl From<Write> for Request {
     }
 }
 
-/// A claim that moves. Carries uid and version, so that only the first of several replicas moves it.
+/// A change of the state of a claim. It carries uid and version, so that only the first of several replicas succeeds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimUpdate {
     /// The block.
     pub cidr: Cidr,
-    /// The node that has it.
+    /// The node that the claim belongs to.
     pub node: NodeName,
     /// The uid of the version that it was decided on.
     pub uid: Uid,
@@ -86,15 +87,15 @@ pub struct ClaimUpdate {
     pub revision: Revision,
     /// The finalizers of that version.
     pub finalizers: Vec<String>,
-    /// Whether somebody deletes that version: the server lets no finalizer be added to it any more.
+    /// Whether that version is being deleted: the API server does not let finalizers be added to it any more.
     pub deleting: bool,
-    /// What happens.
+    /// The change.
     pub change: ClaimChange,
     /// The time of the decision.
     pub since: Timestamp,
 }
 
-/// How a claim moves.
+/// A change of the state of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimChange {
     /// To Held, for the Node object of this uid.
@@ -103,11 +104,11 @@ pub enum ClaimChange {
     Release(Reason),
     /// To Cooling: it is off its node.
     Cool,
-    /// Gone: the block is free.
+    /// The claim is deleted, and the block is free.
     Delete,
 }
 
-/// A later version of a CiliumNode.
+/// A write of a later version of a CiliumNode without a change of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BumpVersion {
     /// The node.
@@ -120,7 +121,7 @@ pub struct BumpVersion {
     pub later_than: Revision,
 }
 
-/// A question to an agent (`docs/cilium.md`, Ping), or its end.
+/// A question to an agent which addresses it uses, or the end of that question (`docs/cilium.md`, Ping).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageProbe {
     /// The node.
@@ -129,7 +130,7 @@ pub struct UsageProbe {
     pub uid: Uid,
     /// That version.
     pub revision: AnyRevision,
-    /// Whether it is asked or cleared.
+    /// Whether the question is asked or cleared.
     pub step: ProbeStep,
     /// The change.
     pub change: CarrierChange,
@@ -157,7 +158,7 @@ pub struct NewCiliumNode {
     pub addresses: Vec<NodeAddress>,
 }
 
-/// The finalizers of a pool as they shall be.
+/// A write of the finalizers of a pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolFinalizersWrite {
     /// The pool.
@@ -166,7 +167,7 @@ pub struct PoolFinalizersWrite {
     pub uid: Uid,
     /// The version that it was decided on.
     pub revision: Revision,
-    /// All of them.
+    /// All finalizers after the write.
     pub finalizers: Vec<String>,
 }
 
@@ -181,24 +182,24 @@ pub struct NewClaim {
     pub node: NodeName,
     /// The uid of that Node.
     pub node_uid: Uid,
-    /// What it does not offer.
+    /// The addresses of the block that are not offered.
     pub withheld: AddressSet,
-    /// The CiliumNode that it is made for; `None` where the block may have stood on one before.
+    /// The CiliumNode that it is created for; `None` if an earlier one may have carried the block.
     pub created_for: Option<Uid>,
     /// The time of the decision.
     pub since: Timestamp,
 }
 
 impl NewClaim {
-    /// Whether `found` is the claim that this creates, although another request may have created it: the same node,
-    /// the same Node object.
+    /// Whether `found` is such a claim as this creates: for the same node, and for the same Node object. Another
+    /// request may have created it.
     #[must_use]
     pub fn is_made_as(&self, found: &Claim) -> bool {
         found.node == self.node && found.node_uid == self.node_uid
     }
 }
 
-/// One difference to one version of one carrier: blocks and addresses that become allocatable.
+/// Blocks and addresses that are added to one version of one carrier, so that its agent can allocate them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Publication {
     /// The node.
@@ -209,9 +210,9 @@ pub struct Publication {
     pub revision: AnyRevision,
     /// The blocks that are new on it.
     pub added: Vec<Cidr>,
-    /// Blocks that were on it already and lacked addresses.
+    /// Blocks that were on it already, but lacked addresses.
     pub completed: Vec<Cidr>,
-    /// How many addresses the node can use more than before.
+    /// How many more addresses the node can use than before.
     pub n_addresses: usize,
     /// The change.
     pub change: CarrierChange,
@@ -339,7 +340,7 @@ impl Write {
         }
     }
 
-    /// Whether what was found shows what this write was to bring about. For a write without an answer: it may have been
+    /// Whether `found` shows that this write was applied. This is for a write without an answer, which may have been
     /// applied all the same.
     #[must_use]
     fn took_effect_in(&self, found: &Seen) -> bool {
@@ -374,8 +375,8 @@ impl Write {
         }
     }
 
-    /// Whether what was found shows that this write was accepted and comes about later: a deletion that the finalizer
-    /// of somebody else holds up.
+    /// Whether `found` shows that this write was accepted but is not complete yet: a deletion that somebody else's
+    /// finalizer delays.
     #[must_use]
     fn is_held_up(&self, found: &Seen) -> bool {
         matches!((self, found), (Self::UpdateClaim(update), Seen::Claim(_)) if update.change == ClaimChange::Delete)
@@ -442,14 +443,14 @@ impl fmt::Display for Write {
     }
 }
 
-/// How a request ended. Never a guess: what was unknown has been settled by reading.
+/// How a request ended. It is never a guess: if the answer was lost, the object was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The request.
     pub request: Request,
     /// How the server answered.
     pub answer: Answer,
-    /// The object as the answer, or the read that settled it, shows it.
+    /// The object as the answer, or the read after a lost answer, shows it.
     pub seen: Seen,
 }
 
@@ -462,7 +463,7 @@ impl Outcome {
         };
         match &self.answer {
             Answer::Done => !write.is_held_up(&self.seen),
-            // Only the answer was lost.
+            // Only the answer may have been lost.
             Answer::Unknown(_) => write.took_effect_in(&self.seen),
             Answer::Conflict(_) | Answer::Refused(..) => false,
         }
@@ -472,13 +473,13 @@ impl Outcome {
 /// How the server answered a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// It was applied; a read was answered.
+    /// The write was applied, or the read was answered.
     Done,
-    /// The object is not as it was when the write was decided.
+    /// The object has changed since the write was decided.
     Conflict(String),
-    /// The server refused it, and said why. Asked to wait, for so long.
+    /// The server refused it for this reason, and may have asked to wait for this long.
     Refused(String, Option<Duration>),
-    /// No answer that says whether it was applied; the object was read since.
+    /// No answer said whether it was applied; the object was read after that.
     Unknown(String),
 }
 
@@ -493,11 +494,11 @@ pub enum Seen {
     CiliumNode(Box<CiliumNode>),
     /// A pool.
     Pool(Box<PoolObject>),
-    /// The object of this uid has been deleted by us.
+    /// We have deleted the object with this uid.
     Deleted(Uid),
     /// The object does not exist, as of this revision.
     Absent(Revision),
-    /// A Node, at some time after its claims were known as of a revision.
+    /// The result of a read of a Node, which was sent when its claims were known as of a revision.
     Node {
         /// That revision.
         as_of: Revision,
@@ -517,13 +518,13 @@ pub enum Seen {
     Unreadable(String),
 }
 
-/// What a read of a Node finds.
+/// Whether a Node exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence {
-    /// There is none.
+    /// It does not.
     Gone,
-    /// There is this one.
+    /// It does, with this uid.
     Is(Uid),
-    /// There is one that can't be read.
+    /// It does, but can't be read.
     Unreadable,
 }

@@ -1,7 +1,7 @@
 //! The table of the states of a claim: which state may follow which, and which of these moves this version makes.
 //!
-//! It is the one source of that table. The rule that the API server enforces is generated from it (`wire/block.rs`), and
-//! tests compare it with the moves that plans make and with `docs/invariants.md`, The states of a claim.
+//! It is the one source of that table. The rule that the API server enforces is generated from it (`wire/block.rs`).
+//! Tests compare it with the moves that plans make and with `docs/invariants.md`, The states of a claim.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A plan in the making: what the parts of the planner add to, and how it becomes one verdict.
+//! A plan that is being made: the parts of the planner add to it, and at the end it becomes one verdict.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use crate::model::plan::{NodePlan, Refusal, Unmet, Verdict, Wait, WhyNot};
 use crate::model::request::Request;
 use crate::net::cidr::{Cidr, Family};
 
-/// Whether somebody wants to know why pools gave nothing. It costs a value for each pool that is asked, so the loop does
-/// not.
+/// Whether the plan tells why pools gave nothing. That costs one value per pool that is asked, so the loop does without
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Detail {
-    /// The verdict alone.
+    /// Only the verdict.
     Verdict,
-    /// The reasons too.
+    /// The verdict and the reasons.
     Reasons,
 }
 
-/// A plan in the making.
+/// A plan that is being made.
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) node: NodeName,
@@ -52,17 +52,17 @@ impl Draft {
         }
     }
 
-    /// Looks again at `at`, or earlier where that was said before.
+    /// Decides again at `at`, or earlier if an earlier time was given before.
     pub(super) fn wake_at(&mut self, at: Duration) {
         self.wake = Some(self.wake.map_or(at, |before| before.min(at)));
     }
 
-    /// Where nothing else is to be done, it waits for this.
+    /// The node waits for this, unless there is something to send.
     pub(super) fn wait_for(&mut self, wait: Wait) {
         self.wait = Some(wait);
     }
 
-    /// Notes why a pool gives nothing, where somebody wants to know.
+    /// Notes why a pool gives nothing, if reasons were asked for.
     pub(super) fn refuse(
         &mut self,
         pool: &PoolName,
@@ -78,13 +78,13 @@ impl Draft {
         }
     }
 
-    /// The plan, which waits for this where there is nothing to send.
+    /// The finished plan, which waits for this unless there is something to send.
     pub(super) fn waiting_for(mut self, wait: Wait) -> NodePlan {
         self.wait_for(wait);
         self.finish()
     }
 
-    /// The plan.
+    /// The finished plan.
     pub(super) fn finish(self) -> NodePlan {
         let wants_capacity = self.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_)));
         let verdict = if !self.requests.is_empty() {

@@ -1,14 +1,16 @@
-//! What the carrier of a node tells of one of its claims: whether the block is on it, is used, or may be.
+//! What the carrier of a node shows about one of its claims: whether the block is carried, and whether it may be in
+//! use.
 //!
-//! What is there by another claim of the same node is that one's: two replicas that see pools of different block sizes
-//! may claim a block and a part of it for one node, and only one of the two is published (safety rule 2).
+//! Addresses that are on the carrier because of another claim of the same node do not count. Two replicas that see
+//! pools of different block sizes may claim a block and a part of it for one node, and only one of the two is published
+//! (safety rule 2).
 
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState};
 use crate::net::addresses::AddressSet;
 use crate::world::World;
 
-/// Whether anything of the block is on the carrier of the claim's node.
+/// Whether the carrier of the claim's node carries any address of the block.
 pub(super) fn is_carried(world: &World, claim: &Claim) -> bool {
     let Some(carrier) = world.carrier(&claim.node) else {
         return false;
@@ -23,11 +25,12 @@ fn is_used(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
     !without_other_claims(world, world.reader().used_in(carrier, claim.cidr), claim, carrier).is_empty()
 }
 
-/// Whether the block of a claim may be in use on its node: it is on its carrier, or it may have been on one that is
-/// gone (safety rules 3 and 6).
+/// Whether the block of a claim may be in use on its node: the carrier carries it, or an earlier carrier may have
+/// (safety rules 3 and 6).
 ///
-/// An agent whose CiliumNode is deleted goes on with the addresses that it had, and the one that it creates then shows
-/// none. So only the CiliumNode for which the claim was made can tell. (Times can't: each API server stamps its own.)
+/// An agent whose CiliumNode is deleted goes on with the addresses that it had, and the CiliumNode that it then creates
+/// shows none of them. So only the CiliumNode that the claim was created for can prove that the block is not in use.
+/// (Times can't prove it, because each API server has its own clock.)
 pub(super) fn may_be_in_use(world: &World, claim: &Claim) -> bool {
     world.carrier(&claim.node).is_none_or(|carrier| {
         matches!(claim.state, ClaimState::Draining(_))
@@ -37,7 +40,7 @@ pub(super) fn may_be_in_use(world: &World, claim: &Claim) -> bool {
     })
 }
 
-/// `addresses` without those that are there by another claim of the same node.
+/// `addresses` without those of other carried claims of the same node.
 fn without_other_claims(
     world: &World,
     mut addresses: AddressSet,

@@ -1,4 +1,5 @@
-//! Which blocks a node should claim: the fewest that end both thresholds of its first pool, within its limits.
+//! Which blocks a node should claim: the fewest with which it meets both thresholds of its first pool, within its
+//! limits.
 
 use super::draft::Draft;
 use super::reasons;
@@ -17,11 +18,12 @@ use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Holding, Phase};
 use crate::publisher::demand::Demand;
 
-/// How many free blocks of one pool are looked at for one claim before the pool counts as full. Blocks are refused
-/// only where every address in them is a node's own, which happens to a handful of /31 and /32.
-const MOST_REFUSALS: usize = 1024;
+/// How many free blocks of one pool are looked at for one claim before the pool counts as full. A block is skipped only
+/// if all addresses in it belong to nodes themselves, which happens to a handful of /31 and /32, or if a request about
+/// it is in flight.
+const MAX_CANDIDATES: usize = 1024;
 
-/// Blocks that the plan has chosen in one family, beside what the node holds.
+/// The blocks of one family: those that the node holds, and those that the plan has chosen.
 struct Growth<'a> {
     family: Family,
     blocks: Vec<Cidr>,
@@ -31,8 +33,8 @@ struct Growth<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// Claims for what the node lacks. A first grant covers every family or is not made at all, so that no node
-    /// holds half of one while another waits for it.
+    /// Claims what the node lacks. A first grant covers every family, or nothing is claimed, so that no node holds half
+    /// of a grant while another node waits for that half.
     pub(super) fn grow(&self, draft: &mut Draft, now: Now) {
         let Some(first) = self.world.pools_of(&self.node.name).next() else {
             draft.findings.extend(self.full_without_pool());
@@ -77,7 +79,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// A node that no pool selects keeps what it has, and gets no more.
+    /// The finding about a nearly full node that no pool selects: it keeps what it has, and gets no more.
     fn full_without_pool(&self) -> Option<Finding> {
         let family = self.publisher.families_of(self.carrier).iter().find(|family| {
             let held = self.offering().find(|claim| claim.cidr.family() == **family);
@@ -94,18 +96,18 @@ impl<'a> Subject<'a> {
         ))
     }
 
-    /// The claim of a block that stands nowhere.
+    /// Claims a block that nothing carries.
     fn claim(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Request {
         self.create_claim(cidr, pool, withheld, Some(self.carrier.uid().clone()), now)
     }
 
-    /// The claim of a block that stands and has none: nobody knows where else it has stood.
+    /// Claims a block that this CiliumNode carries without a claim. Which other CiliumNodes have carried it is unknown.
     fn claim_of_carried(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Request {
         self.create_claim(cidr, pool, withheld, None, now)
     }
 
-    /// The claim of a block that had one before: all that was fixed in that stays as it was.
-    fn claim_again(&self, lost: &Claim, now: Now) -> Request {
+    /// Recreates a lost claim with everything that was fixed in it.
+    fn recreate(&self, lost: &Claim, now: Now) -> Request {
         let (withheld, created_for) = (lost.withheld.clone(), lost.created_for.clone());
         self.create_claim(lost.cidr, &lost.pool, withheld, created_for, now)
     }
@@ -130,21 +132,21 @@ impl<'a> Subject<'a> {
         Write::CreateClaim(new).into()
     }
 
-    /// Claims that are lost, because somebody removed their finalizer and deleted them: those that this process saw
-    /// vanish, and those whose blocks stand on this CiliumNode, with addresses in its pool. They are the node's, and
-    /// nobody else can have them.
+    /// Recreates lost claims, which somebody deleted after removing their finalizer. These are the claims that this
+    /// process knew before they were lost, or else the blocks that this CiliumNode carries without a claim, with
+    /// addresses in its pool. The blocks belong to the node, and no other node can get them.
     pub(super) fn recreate_lost_claims(&self, now: Now) -> Vec<Request> {
-        let vanished: Vec<Request> = self
+        let known: Vec<Request> = self
             .world
             .lost_claims_of(&self.node.name)
-            .filter_map(|vanished| vanished.claim.as_ref())
+            .filter_map(|lost| lost.claim.as_ref())
             .filter(|claim| self.world.claim(claim.cidr).is_none())
-            .map(|claim| self.claim_again(claim, now))
+            .map(|claim| self.recreate(claim, now))
             .collect();
-        if !vanished.is_empty() {
-            return vanished;
+        if !known.is_empty() {
+            return known;
         }
-        let is_lost = |cidr: Cidr| {
+        let has_no_claim = |cidr: Cidr| {
             self.world.claim(cidr).is_none()
                 && self.world.ledger().overlapping(cidr).all(
                     |(_, occupant)| matches!(occupant, Occupant::Carried(holder) if *holder == self.node.name),
@@ -152,7 +154,7 @@ impl<'a> Subject<'a> {
         };
         let blocks = self.publisher.blocks(self.carrier).into_iter();
         blocks
-            .filter(|cidr| is_lost(*cidr))
+            .filter(|cidr| has_no_claim(*cidr))
             .filter_map(|cidr| {
                 let pool = self.world.pool_of_block(cidr)?;
                 let withheld = self.publisher.withheld_in(self.carrier, cidr);
@@ -191,7 +193,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The next block: from the first of the node's pools that has one.
+    /// Picks the next block, from the first of the node's pools that has one.
     fn pick(
         &self,
         draft: &mut Draft,
@@ -205,15 +207,15 @@ impl<'a> Subject<'a> {
                 draft.refuse(&pool.name, Some(family), || WhyNot::NoSuchFamily);
                 continue;
             };
-            let mut candidates = free.candidates(&growth.blocks).take(MOST_REFUSALS).peekable();
+            let mut candidates = free.candidates(&growth.blocks).take(MAX_CANDIDATES).peekable();
             let has_candidate = candidates.peek().is_some();
-            if !has_candidate && growth.demand.capacity.saturating_add(pool.most_offered(family)) <= limit {
+            if !has_candidate && growth.demand.capacity.saturating_add(pool.max_offered(family)) <= limit {
                 exhausted = true;
             }
             let mut fits = true;
             for cidr in candidates {
                 if self.world.is_in_flight(&Target::Claim(cidr)) {
-                    // An answer about the block that was there before is still to come.
+                    // A request about an earlier claim of this block is not answered yet.
                     continue;
                 }
                 let withheld = pool.withheld(cidr, &self.world.node_addresses_in(cidr));
@@ -242,7 +244,7 @@ impl<'a> Subject<'a> {
         Err(if at_limit { Unmet::AtLimit(family) } else { Unmet::NoCapacity(family) })
     }
 
-    /// Use of what the node holds in a family.
+    /// How many addresses the node has in a family, and how many of them it uses.
     fn demand(&self, family: Family) -> Demand {
         let blocks = self.offering().filter(|claim| claim.cidr.family() == family);
         self.publisher.demand(self.carrier, family, blocks)

@@ -1,12 +1,12 @@
-//! The states of a node's claims: when one moves, and the proof that it needs first.
+//! The states of a node's claims: when a claim moves to another state, and which proof it needs first.
 //!
-//! Which moves there are is said by [`crate::model::transitions`], and when each is made by `docs/invariants.md`, The
-//! states of a claim.
+//! [`crate::model::transitions`] lists the moves, and `docs/invariants.md`, The states of a claim, says when each is
+//! made.
 //!
-//! A replica with a stale view may begin any of these; each carries uid and version of the claim, so only the first
-//! one wins, and the proof of absence is always later than the move (safety rule 3). From the move on nobody publishes
-//! the block: a patch that carries a version later than the move needs a view of the claim that is as late
-//! (safety rule 4), and one that carries an earlier version fails, because a later one exists.
+//! A replica with a stale view may begin any move. Each move carries uid and version of the claim, so only the first
+//! one succeeds, and the proof of absence is always later than the move (safety rule 3). After the move nobody
+//! publishes the block. A patch that carries a version of the CiliumNode later than the move needs a view of the claim
+//! that is as late (safety rule 4). A patch that carries an earlier version fails, because a later one exists.
 
 use std::time::Duration;
 
@@ -23,19 +23,20 @@ use crate::publisher::Publisher;
 use crate::publisher::answer::{Absence, Removal};
 use crate::world::{KnownClaim, World};
 
-/// A node whose first set of blocks stays incomplete for so long gives back what it has, so that two nodes never
-/// wait for each other.
+/// How long the first set of blocks of a node may be incomplete. Then the node gives back what it has, so that two
+/// nodes never wait for each other.
 const INCOMPLETE_FOR: Duration = Duration::from_secs(30);
-/// How long this process must have seen a block rest, where the pool does not say less: `since` is another's clock.
+/// How long this process must have seen a block cool, unless its pool says less: the `since` of the claim may be from
+/// the clock of another process.
 const SEEN_COOLING: Duration = Duration::from_secs(30);
 
-/// Moves of the claims of `draft.node` that are due.
+/// Adds the moves of the claims of `draft.node` that are due.
 pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, now: Now) {
     let name = draft.node.clone();
-    // What a vanished claim of a lost node left behind is known only from a version of its CiliumNode that is later
-    // than that. A living node gets such a claim back (`growth`).
+    // Whether the CiliumNode of a node that is gone still carries the block of a lost claim is known only from a
+    // version later than the loss. If the Node exists, such a claim is recreated (`growth`).
     if world.node(&name).is_none()
-        && let Some(latest) = world.lost_claims_of(&name).map(|vanished| vanished.at).max()
+        && let Some(latest) = world.lost_claims_of(&name).map(|lost| lost.at).max()
     {
         draft.requests.extend(publisher.later_version(&name, world.carrier(&name), latest));
     }
@@ -80,7 +81,7 @@ fn advance_held(world: &World, draft: &mut Draft, claim: &Claim, now: Now) {
                 draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
             }
         }
-        // Its CiliumNode still stands: the agent may still use what is on it.
+        // Its CiliumNode still exists, so its agent may still use what that carries.
         (None, Some(_)) => {}
         (Some(_), _) => {
             if yields_to_overlapping(world, draft, claim) {
@@ -90,9 +91,9 @@ fn advance_held(world: &World, draft: &mut Draft, claim: &Claim, now: Now) {
     }
 }
 
-/// Whether the Node of a claim exists, as far as that is known well enough to move the claim for it. Where it is not, a
-/// read comes first: a replica that has not heard of a Node's end, or of its return, would otherwise undo at once what
-/// one does that has, and the two would go on for as long.
+/// Whether the Node of a claim exists; `None` if that is not known well enough to move the claim. Then a read comes
+/// first. Otherwise a replica whose watch has not shown that a Node is gone or has returned would undo the move of a
+/// replica whose watch has, and the two would go on like that until both watches agree.
 fn presence(world: &World, draft: &mut Draft, claim: &Claim) -> Option<Presence> {
     let known = world.presence(claim);
     if known.is_none() {
@@ -106,16 +107,15 @@ fn presence(world: &World, draft: &mut Draft, claim: &Claim) -> Option<Presence>
     known
 }
 
-/// Of two claims that overlap the one that can't be in use gives way; of two of which neither can be, the one with the
-/// larger name; where both may be none moves (safety rule 2).
+/// Whether a claim gives way to one that overlaps it (safety rule 2). If only one of the two may be in use, the other
+/// gives way. If neither may be, the one with the larger name gives way. If both may be, none moves.
 fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> bool {
-    let stands = is_carried(world, claim);
+    let carried = is_carried(world, claim);
     for other in world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
         let Some(other) = world.claim(other).map(|known| &known.claim) else {
             continue;
         };
-        let other_stands = is_carried(world, other);
-        if stands && other_stands && other.node != claim.node {
+        if carried && is_carried(world, other) && other.node != claim.node {
             draft.findings.push(Finding::new(
                 FindingKind::BothCarried,
                 Kind::Claim,
@@ -126,9 +126,9 @@ fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> boo
                 ),
             ));
         }
-        let goes_by_itself = other.state == ClaimState::Releasing(Reason::Unused);
+        let other_is_given_back = other.state == ClaimState::Releasing(Reason::Unused);
         let gives_way = !may_be_in_use(world, claim)
-            && !goes_by_itself
+            && !other_is_given_back
             && (may_be_in_use(world, other)
                 || !other.is_published_state()
                 || block_name(claim.cidr) > block_name(other.cidr));
@@ -148,7 +148,7 @@ fn advance_releasing(
     now: Now,
 ) {
     if claim.is_going() && reason == Reason::Unused {
-        // It is deleted already, on the proof that it is off the node, and somebody else's finalizer keeps it.
+        // It was deleted, on the proof that the block is off the node, and only a foreign finalizer still keeps it.
         return;
     }
     let node = world.node(&claim.node);
@@ -160,7 +160,7 @@ fn advance_releasing(
             Some(Presence::Gone) => None,
             Some(Presence::Is(_) | Presence::Unreadable) | None => return,
         },
-        // Whoever began to give it back had not seen it standing.
+        // The replica that began to give it back had not seen that it is carried.
         (Reason::Unused, Some(node)) => Some(node).filter(|_| may_be_in_use(world, claim)),
         (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| is_carried(world, claim)),
     };
@@ -179,7 +179,7 @@ fn advance_releasing(
                 draft.requests.push(request);
             }
         }
-        // The CiliumNode of a Node that is gone: its own removal is the proof to come.
+        // The Node is gone, and its CiliumNode carries the block. The deletion of the CiliumNode will be the proof.
         Absence::NotYet => {}
     }
 }
@@ -196,8 +196,8 @@ fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
 
 fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reason, now: Now) {
     if claim.is_going() {
-        // It is deleted already, and somebody else's finalizer keeps it. A node that returns is given other blocks:
-        // this one would be held by a claim that nothing keeps.
+        // It is being deleted, and only a foreign finalizer keeps it. A node that returns gets other blocks, because no
+        // finalizer of ours would keep this claim.
         return;
     }
     if let (Reason::NodeGone, Some(node)) = (reason, world.node(&claim.node)) {
@@ -212,14 +212,15 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
         }
     }
     draft.cooling.push(claim.cidr);
-    let Some(rest) = cooling_time_of(world, claim, reason) else {
+    let Some(cooling_time) = cooling_time_of(world, claim, reason) else {
         return;
     };
     let seen = world.cooling_since(claim.cidr).unwrap_or(now.uptime);
-    let rested = Duration::try_from(now.wall.duration_since(claim.since)).unwrap_or_default();
-    // A `since` in the future is a clock that was wrong: no block rests for longer than this process sees it rest.
-    let by_clock = (now.uptime + rest.saturating_sub(rested)).min(seen + rest);
-    let due = by_clock.max(seen + rest.min(SEEN_COOLING));
+    let cooled = Duration::try_from(now.wall.duration_since(claim.since)).unwrap_or_default();
+    // A `since` in the future comes from a wrong clock. So a block never cools for longer than its cooling time after
+    // this process has first seen it cool.
+    let by_clock = (now.uptime + cooling_time.saturating_sub(cooled)).min(seen + cooling_time);
+    let due = by_clock.max(seen + cooling_time.min(SEEN_COOLING));
     if due <= now.uptime {
         draft.requests.push(update(claim, now, ClaimChange::Delete));
     } else {
@@ -227,8 +228,9 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     }
 }
 
-/// How long a block has to rest, by its own pool; `None` until that can be read again. One that is being deleted is not
-/// waited for: it would stay until somebody mends what nobody wants any more. Without a pool the defaults count.
+/// How long a block has to cool, as its own pool says; `None` while that pool can't be read. A pool that can't be read
+/// and is being deleted is not waited for, because somebody would have to fix it only so that it can go. Without a pool
+/// that can be read the defaults count.
 fn cooling_time_of(world: &World, claim: &Claim, reason: Reason) -> Option<Duration> {
     let pool = world.pool(&claim.pool);
     if pool.is_none() && world.pool_object(&claim.pool).is_some_and(|object| !object.deleting) {
@@ -255,7 +257,7 @@ fn update(claim: &Claim, now: Now, change: ClaimChange) -> Request {
 }
 
 impl Subject<'_> {
-    /// A node that can't start with what it holds, and can't get more, gives it back after a while.
+    /// A node whose agent can't start with what the node holds, and that can't get more, gives it back after a while.
     pub(super) fn give_back(&self, draft: &mut Draft, now: Now) {
         let held: Vec<&Claim> = self.held().filter(|claim| !may_be_in_use(self.world, claim)).collect();
         if held.is_empty() {

@@ -1,14 +1,14 @@
-//! What to do next, as data: claims to create or to move, blocks to publish, reads to make first, statuses to write.
+//! The decisions, as data: claims to create or to move, blocks to publish, reads to send first, statuses to write.
 //!
-//! Pure, total and deterministic: it takes the world and the time, fails on nothing, and reports what it saw. One
-//! node at a time, because each decision enters the world before the next is made (`World::begin`), so the cost of
-//! a decision does not grow with the cluster (`docs/decisions/0002-one-node-at-a-time.md`).
+//! Pure, total and deterministic: a plan takes the world and the time, never fails, and reports what is wrong. It is
+//! for one node at a time, because each decision enters the world before the next is made (`World::begin`). So the cost
+//! of a decision does not grow with the cluster (`docs/decisions/0002-one-node-at-a-time.md`).
 //!
-//! - [`node`]: the order in which the parts decide, and the verdict.
+//! - [`node`]: the plan for one node: the order in which the parts decide, and the verdict.
 //! - [`lifecycle`]: the states of a node's claims, safety rules 1 to 3.
 //! - [`publication`]: when blocks are published, safety rules 3 to 5; `publishable`: which may be.
 //! - [`growth`]: which blocks to claim.
-//! - [`pool`]: the object of a pool.
+//! - [`pool`]: status and finalizers of a pool.
 
 mod draft;
 mod evidence;

@@ -1,4 +1,4 @@
-//! What to do for one node: asks the parts of the planner in their order, and comes to one verdict.
+//! What to do for one node: asks the parts of the planner in their order, and returns one plan.
 
 use super::draft::{Detail, Draft};
 use super::policy::{CiliumNodeOrigin, Policy};
@@ -18,7 +18,7 @@ pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePla
     decide(world, Draft::new(name, Detail::Verdict), policy, now)
 }
 
-/// The same, with the reason of every pool that gives the node nothing, whether or not it was asked.
+/// The same plan, with the reason of every pool that gives the node nothing, whether or not it was asked.
 pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
     let mut draft = Draft::new(name, Detail::Reasons);
     reasons::of_pools_not_asked(world, name, &mut draft);
@@ -75,7 +75,7 @@ fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan
     draft.finish()
 }
 
-/// The CiliumNode that the agent would create, where the controller is to create it.
+/// The CiliumNode to create; `None` if the controller does not create it.
 fn cilium_node_for(world: &World, node: &Node, policy: Policy) -> Option<NewCiliumNode> {
     let wanted = policy.cilium_nodes == CiliumNodeOrigin::Controller
         && world.pools_of(&node.name).next().is_some()
@@ -89,8 +89,8 @@ fn cilium_node_for(world: &World, node: &Node, policy: Policy) -> Option<NewCili
 }
 
 impl Subject<'_> {
-    /// A node that has nothing published gets what it holds first, so that a node that returns finds all its blocks
-    /// at once and waits for nothing; otherwise growth comes first, so that one patch publishes all of it.
+    /// If nothing of a node is published, what it holds is published first, so that a node that returns gets all its
+    /// blocks at once and does not wait for more. Otherwise growth comes first, so that one patch publishes all of it.
     fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) {
         if self.is_served() {
             draft.findings.extend(self.publisher.finding(self.carrier));
@@ -101,8 +101,8 @@ impl Subject<'_> {
             return;
         }
         let publishable = self.publishable(&mut draft.findings);
-        // What the node has is known only when these are its claims again; and an agent that finds a part of its blocks
-        // restores a part of its pods.
+        // What the node has is known only when its lost claims are recreated, and an agent that finds only a part of
+        // its blocks restores only a part of its pods.
         draft.requests = self.recreate_lost_claims(now);
         if !draft.requests.is_empty() {
             return;

@@ -1,11 +1,11 @@
-//! What a plan is told of the controller's own settings.
+//! The settings of the controller that decisions depend on.
 
 use std::time::Duration;
 
-/// The policies of a plan that are the controller's and not a pool's.
+/// The settings of the controller that decisions depend on; the others are those of the pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// The shortest time between two patches of one served CiliumNode, but for one that proves a block absent.
+    /// The minimum time between two patches of one served CiliumNode, except those that prove a block absent.
     /// Conflicts kill agents (`docs/cilium.md`, Who else writes).
     pub min_write_interval: Duration,
     /// Who creates a CiliumNode.

@@ -1,5 +1,4 @@
-//! The object of a pool: its status as it follows from the world, and the finalizer that keeps it while a block of it
-//! exists.
+//! What to write to a pool: its status, and the finalizer that keeps it while one of its blocks exists.
 
 use std::time::Duration;
 
@@ -11,20 +10,20 @@ use crate::model::time::Now;
 use crate::view::conditions::status;
 use crate::world::World;
 
-/// The shortest time between two looks at one pool's status, and so between two writes of it: it changes with every
-/// pod, and counting is a pass over the cluster.
+/// The minimum time between two computations of one pool's status, and so between two writes of it: it changes with
+/// every pod, and counting is a pass over the cluster.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The finalizer that keeps a pool until its last block is gone.
+/// The finalizer that keeps a pool until its last block is free.
 pub const FINALIZER: &str = "nodeipam.io/pool";
 
-/// What to do about the object of `name` now.
+/// What to write to the pool `name` now.
 pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     let Some(object) = world.pool_object(name) else {
         return PoolPlan::Unchanged;
     };
     if world.publisher().is_none() || world.is_in_flight(&Target::Pool(name.clone())) {
-        // The mode, or the answer, puts the pool on the agenda again.
+        // A change of the mode, or the answer, puts the pool on the agenda again.
         return PoolPlan::Unchanged;
     }
     if let Some(until) = world.pool_pause(name).later_than(now) {
@@ -65,8 +64,8 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     }))
 }
 
-/// The finalizers that the pool should have, where it has others. Ours is set as soon as the pool is seen, and
-/// goes when the pool is deleted and its last block is gone.
+/// The finalizers that the pool should have; `None` if it has them. Ours is added as soon as the pool is seen, and
+/// removed when the pool is being deleted and its last block is free.
 fn finalizers(world: &World, object: &PoolObject) -> Option<Vec<String>> {
     let has_ours = object.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
     if !object.deleting && !has_ours {

@@ -1,4 +1,4 @@
-//! What may stand on a CiliumNode, when it is written there, and how its agent is asked what it uses.
+//! When blocks are written onto a CiliumNode, and when its agent is asked which addresses it uses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::net::cidr::Family;
 use crate::publisher::answer::ProbeState;
 use crate::world::KnownClaim;
 
-/// How long an agent may say nothing of its use before it is asked. A starting agent writes it within two of its
+/// How long an agent may not say which addresses it uses before it is asked. A starting agent says it within two of its
 /// update periods of 15 s (`docs/cilium.md`, Use).
 const SILENCE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 
 impl<'a> Subject<'a> {
-    /// The claims that may stand on the CiliumNode; findings tell about the others.
+    /// The claims that the CiliumNode may carry. Findings tell which of the others overlap something.
     pub(super) fn publishable(&self, findings: &mut Vec<Finding>) -> Vec<&'a KnownClaim> {
         let mut publishable = Vec::new();
         for known in self.world.claims_of(&self.node.name) {
@@ -40,11 +40,11 @@ impl<'a> Subject<'a> {
         publishable
     }
 
-    /// The patch that shows `publishable`, or the read that has to come first (safety rule 4).
+    /// Adds the patch that publishes these claims, or the read that has to come first (safety rule 4).
     pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&KnownClaim], policy: Policy, now: Now) {
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
-        let before = self.world.former_carrier(&self.node.name);
-        let Some(publication) = self.publisher.publication(self.carrier, &claims, before) else {
+        let former = self.world.former_carrier(&self.node.name);
+        let Some(publication) = self.publisher.publication(self.carrier, &claims, former) else {
             return;
         };
         if self.is_too_soon(draft, policy, now) {
@@ -59,9 +59,10 @@ impl<'a> Subject<'a> {
         });
     }
 
-    /// Whether the CiliumNode was patched so shortly before that the next patch has to wait; then it waits.
+    /// Whether the last patch of the CiliumNode was too recent for another one; then the plan waits.
     ///
-    /// Also where nothing of ours stands any more: somebody takes it off, and is not to be fought at once.
+    /// This also counts if the CiliumNode carries nothing of ours any more: whoever removes our blocks there should not
+    /// make us write them again at once.
     fn is_too_soon(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         let last = self.serving().and_then(|serving| serving.last_patch);
         let next = last.map(|last| last + policy.min_write_interval).filter(|next| *next > now.uptime);
@@ -72,8 +73,8 @@ impl<'a> Subject<'a> {
         next.is_some()
     }
 
-    /// Whether an agent that finds these can start: it leaves its wait as soon as there are addresses of any family,
-    /// and fails when one that it runs has none.
+    /// Whether an agent that finds these claims can start. It stops waiting as soon as there are addresses of any
+    /// family, and fails if one of its families has none.
     pub(super) fn can_start_with(&self, claims: &[&KnownClaim]) -> bool {
         let mut offered: BTreeMap<Family, u128> = BTreeMap::new();
         for known in claims {
@@ -83,10 +84,10 @@ impl<'a> Subject<'a> {
         self.publisher.can_start_with(self.carrier, &offered)
     }
 
-    /// Asks an agent that has said nothing of its use for long, and clears the question when it is answered.
+    /// Asks an agent that has not said for long which addresses it uses, and clears the question when it is answered.
     ///
-    /// Without it a full node whose CiliumNode was recreated would never grow: its agent writes its use at the next
-    /// change only, and nothing can change (`docs/cilium.md`, Ping).
+    /// Without this a full node whose CiliumNode was recreated would never grow: its agent writes its use only when
+    /// that changes, and on a full node nothing can change (`docs/cilium.md`, Ping).
     pub(super) fn ask_for_use(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let probe = match self.publisher.probe(self.carrier) {
             ProbeState::Answered(clear) => clear,

@@ -1,4 +1,4 @@
-//! Which claims may be on the carrier of their node.
+//! Which claims may be published on the carrier of their node.
 
 use crate::ledger::Occupant;
 use crate::model::claim::ClaimState;
@@ -9,18 +9,19 @@ use crate::world::{KnownClaim, World};
 /// Why a claim may not be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotPublishable {
-    /// It is on its way off the node, or known from an answer only.
+    /// It is not held, or only an answer has shown it.
     State,
-    /// It was made for a Node object of the same name that is gone.
+    /// It is held for an earlier Node object of the same name.
     OtherNodeObject,
-    /// Something else that stands or is claimed overlaps it.
+    /// This range overlaps it, with this occupant.
     Overlaps(Cidr, String),
 }
 
-/// Whether the claim may stand on the CiliumNode of `node`: it is held, for this very Node object, shown by a watch
-/// or list, and nothing overlaps it (safety rules 2, 3 and 6).
+/// Whether the claim may be published on the CiliumNode of `node`: it is held for this very Node object, a watch or
+/// list has shown it, and nothing else overlaps it (safety rules 2, 3 and 6).
 ///
-/// Freshness (safety rule 4) is a matter of the version that a patch carries, and is checked where it is made.
+/// Whether it is known as of a late enough revision (safety rule 4) depends on the version of the CiliumNode that a
+/// patch carries, and is checked where the patch is decided.
 pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(), NotPublishable> {
     let claim = &known.claim;
     if claim.state != ClaimState::Held || !known.shown {

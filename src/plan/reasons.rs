@@ -1,4 +1,4 @@
-//! Why a pool gives a node nothing. Computed only where somebody asks.
+//! Why a pool gives a node nothing. This is computed only if reasons are asked for.
 
 use kube_core::SelectorExt;
 
@@ -10,7 +10,7 @@ use crate::model::pool::{Pool, RangeState};
 use crate::net::cidr::Family;
 use crate::world::World;
 
-/// Notes why each pool is not asked at all: it can't be read, or does not select the node.
+/// Notes each pool that is not asked at all, because it can't be read or does not select the node.
 pub(super) fn of_pools_not_asked(world: &World, node: &NodeName, draft: &mut Draft) {
     let Some(node) = world.node(node) else {
         return;

@@ -1,4 +1,4 @@
-//! One node that has a carrier, with all that a decision about it looks at.
+//! One node that has a carrier, with everything that a decision about it needs.
 
 use super::evidence;
 use super::publishable::may_publish;
@@ -8,7 +8,7 @@ use crate::model::node::Node;
 use crate::publisher::Publisher;
 use crate::world::{Serving, World};
 
-/// One node that has a carrier, with all that a decision about it looks at.
+/// One node that has a carrier, with everything that a decision about it needs.
 pub(super) struct Subject<'a> {
     pub(super) world: &'a World,
     pub(super) node: &'a Node,
@@ -29,8 +29,8 @@ impl<'a> Subject<'a> {
             .filter(|claim| claim.is_published_state())
     }
 
-    /// Those of them that the agent has, or will have as soon as it is told. One that something overlaps is no
-    /// capacity.
+    /// Of these, the claims that are on the carrier or may be published there. A claim that overlaps something, and is
+    /// not carried, gives the node no addresses.
     pub(super) fn offering(&self) -> impl Iterator<Item = &'a Claim> {
         self.world
             .claims_of(&self.node.name)
@@ -42,7 +42,7 @@ impl<'a> Subject<'a> {
             .filter(|claim| claim.is_published_state())
     }
 
-    /// Whether the carrier has any block of ours: the first grant is over.
+    /// Whether the carrier has a block of ours, so that the first grant is over.
     pub(super) fn is_served(&self) -> bool {
         self.world.is_served(&self.node.name)
     }

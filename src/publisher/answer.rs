@@ -1,4 +1,4 @@
-//! What a publisher is asked with and answers, in every mode alike.
+//! The questions to a publisher and its answers, which are the same for every mode.
 
 use super::demand::Demand;
 use crate::model::carrier::Carrier;
@@ -9,9 +9,9 @@ use crate::model::revision::Revision;
 /// What is known of a block that is being taken off a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Removal<'a> {
-    /// The claim of the block, in Releasing.
+    /// The claim of the block; its state is Releasing.
     pub claim: &'a Claim,
-    /// The carrier of its node, where there is one.
+    /// The carrier of its node, if there is one.
     pub carrier: Option<Carrier<'a>>,
     /// Whether the carrier has anything of the block.
     pub is_carried: bool,
@@ -21,10 +21,10 @@ pub struct Removal<'a> {
     pub presence: Option<&'a Presence>,
 }
 
-/// Whether a block is known to be off its node, later than its claim's move to Releasing.
+/// Whether a block is known to be off its node as of a time after its claim moved to Releasing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Absence {
-    /// It is.
+    /// It is known to be off.
     Proven,
     /// This request may prove it.
     Provable(Request),
@@ -32,35 +32,35 @@ pub enum Absence {
     NotYet,
 }
 
-/// What an agent has been asked of its use, and what may be asked.
+/// Whether an agent was asked which addresses it uses, and the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProbeState {
-    /// It may be asked by this.
+    /// It was not asked; this asks it.
     Askable(UsageProbe),
     /// It was asked and has not answered.
     Asked,
-    /// It has answered; this removes the question.
+    /// It was asked and has answered; this removes the question.
     Answered(UsageProbe),
-    /// There is nothing to ask in this mode.
+    /// In this mode agents are not asked.
     None,
 }
 
-/// What a node holds of one family, for the question whether that is enough.
+/// What a node holds of one family: the question is whether that is enough.
 #[derive(Debug, Clone, Copy)]
 pub struct Holding {
     /// How many blocks.
     pub n_blocks: usize,
     /// Its addresses, and how many of them are used.
     pub demand: Demand,
-    /// Whether the carrier has blocks of ours: the first grant is over.
+    /// Whether the first grant is over.
     pub phase: Phase,
 }
 
 /// Whether the first grant of a node is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing of ours is carried yet.
+    /// It is not: the carrier has no block of ours yet.
     FirstGrant,
-    /// Something is.
+    /// It is: the carrier has a block of ours.
     Served,
 }

@@ -1,16 +1,16 @@
-//! How much of its addresses a node uses, and whether the two thresholds of a pool's `expand` ask for more.
+//! How many of its addresses a node uses, and whether the two thresholds of a pool's `expand` ask for more.
 
 use crate::model::pool::Expand;
 
-/// Use of the addresses that a node has in one family.
+/// How many addresses of one family a node has, and how many of them it uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Demand {
     /// Offered addresses, published or about to be.
     pub capacity: u128,
     /// Of these, addresses in use.
     pub used: u128,
-    /// Of these, addresses that are not used and that no new pod can get: fenced, in a release handshake, or kept
-    /// for an owner.
+    /// Of these, addresses that are not used and that no new pod can get: they are in a release handshake, or kept for
+    /// an owner.
     pub unavailable: u128,
 }
 
@@ -29,7 +29,7 @@ impl Demand {
             && self.free() >= u128::from(expand.free_below)
     }
 
-    /// The same use with `addresses` more.
+    /// The same use of `addresses` more addresses.
     #[must_use]
     pub const fn grown_by(mut self, addresses: u128) -> Self {
         self.capacity = self.capacity.saturating_add(addresses);

@@ -1,8 +1,8 @@
-//! A mode that does not exist, for the unit tests: it shows that the seam fits another one than crd.
+//! A publisher for a mode that does not exist. It shows in the unit tests that the seam fits other modes than crd.
 //!
-//! One block per family, for the life of the node, as the value of a label of the Node. Its agent takes the block off
-//! by removing the label; we never do. The Node may live in another store than the claims, so its uid is the proof, and
-//! no revision.
+//! A Node has one block per family, for its whole life, as the value of a label. Its agent takes the block off by
+//! removing the label; we never do. The Node may be in another store than the claims, so a proof of absence compares
+//! uids, and not revisions.
 
 #![allow(
     clippy::unused_self,
@@ -25,7 +25,7 @@ use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
-/// The label.
+/// The label that has the block as its value.
 pub(crate) const LABEL: &str = "made-up";
 
 /// The made-up mode.

@@ -1,9 +1,9 @@
-//! What one mode of Cilium demands of the object that carries a node's blocks, and nothing else does.
+//! Everything that is true of only one mode of Cilium: how a node's blocks are carried to its agent.
 //!
-//! [`Publisher`] is the seam: one closed enum, a variant per mode. It answers for one node, from values: which object
-//! carries the blocks, what of it is carried, how much the node needs, what may be added, when its agent can start,
-//! what proves that a block is off. It knows no world and no other node, and decides nothing that is the same in every
-//! mode. The facts are in `docs/cilium.md`.
+//! [`Publisher`] is the seam: one closed enum with one variant per mode. It answers questions about one node, from
+//! values: which object carries the blocks, what that object carries, how much the node needs, what may be added, when
+//! the agent can start, and what proves that a block is off the node. It knows neither the world nor other nodes, and
+//! decides nothing that is the same in every mode. The facts are in `docs/cilium.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -34,9 +34,9 @@ use demand::Demand;
 /// Whether the controller may write at all, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
-    /// It may not, for this reason.
+    /// It may not write, for this reason.
     Passive(String),
-    /// Cilium runs in a mode that is served, by this publisher.
+    /// It may write, because Cilium runs in a mode that this publisher serves.
     Active(Publisher),
 }
 
@@ -45,7 +45,7 @@ pub enum Mode {
 pub enum Publisher {
     /// `ipam: crd`.
     Crd(Crd),
-    /// A mode that does not exist, with which the unit tests show that the seam fits another one.
+    /// A mode that does not exist. The unit tests show with it that the seam fits other modes.
     #[cfg(test)]
     MadeUp(made_up::MadeUp),
 }
@@ -74,7 +74,7 @@ impl Publisher {
         by_mode!(self, mode => mode.carrier_kind())
     }
 
-    /// The families that the agents run; each needs addresses before an agent can start.
+    /// The families that the agents run. An agent needs addresses of each before it can start.
     #[must_use]
     pub fn families(&self) -> &BTreeSet<Family> {
         by_mode!(self, mode => mode.families())
@@ -86,13 +86,14 @@ impl Publisher {
         by_mode!(self, mode => mode.carries(carrier, cidr))
     }
 
-    /// What of `cidr` the carrier offers to its agent, in any form.
+    /// The addresses of `cidr` that the carrier offers to its agent in any form. A listed block that overlaps `cidr`
+    /// counts as a whole.
     #[must_use]
     pub fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
         by_mode!(self, mode => mode.offered_in(carrier, cidr))
     }
 
-    /// How many addresses of `cidr` the agent can hand out, one by one.
+    /// How many addresses of `cidr` the agent can give to pods.
     #[must_use]
     pub fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
         by_mode!(self, mode => mode.n_published_in(carrier, cidr))
@@ -142,7 +143,7 @@ impl Publisher {
         by_mode!(self, mode => mode.minimum_for_start(carrier, family))
     }
 
-    /// How much of the blocks of one family a node uses. Use that is not known counts as none.
+    /// How many addresses of these blocks of one family the node uses. If its use is not known, it counts as zero.
     #[must_use]
     pub fn demand<'a>(
         &self,
@@ -159,8 +160,8 @@ impl Publisher {
         by_mode!(self, mode => mode.is_enough(carrier, family, holding, first))
     }
 
-    /// What has to be added to the carrier so that it shows every one of `claims`; `None` when it does, or when nothing
-    /// may be added. `former` is what the carrier before this one showed, where this process saw it.
+    /// What has to be added to the carrier so that it shows all of `claims`; `None` if it already does, or if nothing
+    /// may be added. `former` is what the carrier before this one showed, if this process saw it.
     #[must_use]
     pub fn publication(
         &self,
@@ -183,8 +184,8 @@ impl Publisher {
         by_mode!(self, mode => mode.absence(removal))
     }
 
-    /// The request after which a version of the carrier later than `later_than` is known, or that there is none; `None`
-    /// where such a version has to come by itself.
+    /// The request that shows either a version of the carrier later than `later_than` or that there is no carrier;
+    /// `None` if we can't cause such a version, and have to wait for it.
     #[must_use]
     pub fn later_version(
         &self,
@@ -201,19 +202,19 @@ impl Publisher {
         }
     }
 
-    /// Whether the agent says what it uses.
+    /// Whether the agent says which addresses it uses.
     #[must_use]
     pub fn use_is_known(&self, carrier: Carrier<'_>) -> bool {
         by_mode!(self, mode => mode.use_is_known(carrier))
     }
 
-    /// Where the question to an agent for its use has come to.
+    /// Whether the agent was asked which addresses it uses, and the next step.
     #[must_use]
     pub fn probe(&self, carrier: Carrier<'_>) -> ProbeState {
         by_mode!(self, mode => mode.probe(carrier))
     }
 
-    /// Something about the carrier of a served node that is not ours to change, and that will harm its agent.
+    /// Something on the carrier of a served node that we may not change, and that will harm its agent.
     #[must_use]
     pub fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
         by_mode!(self, mode => mode.finding(carrier))
@@ -226,13 +227,14 @@ impl fmt::Display for Publisher {
     }
 }
 
-/// Every address that a CiliumNode carries, in whatever mode it was written: safety rule 6 takes all of them.
+/// Every address that a CiliumNode carries, whatever mode it was written in. All of them count as taken (safety rule
+/// 6).
 #[must_use]
 pub fn carried_by_cilium_node(cilium_node: &CiliumNode) -> AddressSet {
     crd::carried(&cilium_node.crd)
 }
 
-/// Every address that a Node carries, in whatever mode it was written.
+/// Every address that a Node carries, whatever mode it was written in.
 #[must_use]
 #[cfg_attr(
     not(test),
@@ -245,7 +247,7 @@ pub fn carried_by_node(node: &Node) -> AddressSet {
     AddressSet::new()
 }
 
-/// What is kept of a CiliumNode that is gone: the agent of a living Node goes on with it.
+/// What is remembered of a CiliumNode that was deleted: if the Node still exists, its agent goes on with those blocks.
 #[must_use]
 pub fn remember(gone: CiliumNode) -> Option<FormerCarrier> {
     crd::remember(gone.crd).map(FormerCarrier::Crd)

@@ -1,7 +1,7 @@
-//! What Cilium's own configuration says: whether the controller may write at all, and for which families.
+//! Cilium's own configuration: whether the controller may write at all, and for which families.
 //!
-//! Reads the keys of the `cilium-config` ConfigMap. A key that is absent has the value that the agent gives it
-//! (`docs/cilium.md`, Configuration).
+//! It is read from the `cilium-config` ConfigMap. A key that is absent has the default of the agent (`docs/cilium.md`,
+//! Configuration).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,13 +36,13 @@ pub fn from_config(config: &BTreeMap<String, String>) -> Mode {
     Mode::Active(Publisher::Crd(Crd { families, infrastructure }))
 }
 
-/// The publisher for agents that run these families, for an administrator who vouches for them.
+/// The publisher if an administrator says that Cilium runs in crd mode with these families.
 #[must_use]
 pub fn assumed(families: BTreeSet<Family>) -> Publisher {
     Publisher::Crd(Crd { families, infrastructure: vec!["router", "health"] })
 }
 
-/// What the agent takes for a key that is absent.
+/// The agent's default for a key that is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Default {
     On,
@@ -52,7 +52,7 @@ enum Default {
 fn is_on(config: &BTreeMap<String, String>, key: &str, default: Default) -> bool {
     match config.get(key).map(|value| value.trim().to_ascii_lowercase()) {
         None => default == Default::On,
-        // The spellings that Go's strconv.ParseBool takes for true.
+        // The values that Go's strconv.ParseBool reads as true.
         Some(value) => matches!(value.as_str(), "true" | "t" | "1"),
     }
 }

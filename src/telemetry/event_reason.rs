@@ -5,11 +5,11 @@ use crate::model::stable_names;
 stable_names! {
     /// The reasons of events.
     pub enum EventReason {
-        /// Blocks stand on the CiliumNode of the Node; its agent may use them.
+        /// The CiliumNode of the Node carries new blocks, and its agent may use them.
         BlocksPublished,
-        /// The Node came back, and the blocks that it had are held for it again.
+        /// The Node came back, and its blocks are held for it again.
         BlocksReturned,
-        /// The Node could not be given enough to start, and what it got went back to the pool.
+        /// The Node could not get enough addresses for its agent to start, and gave back the blocks that it had got.
         BlocksGivenBack,
         /// No pool of the Node has a free block.
         NoCapacity,
@@ -17,9 +17,9 @@ stable_names! {
         NodeAtLimit,
         /// The Node is nearly full, and no pool selects it.
         NoPool,
-        /// A block of the Node overlaps something else, and is not published.
+        /// A block of the Node overlaps something else, and nothing more of it is published.
         Overlap,
-        /// A block of the Node and an overlapping one of another Node both stand.
+        /// A block of the Node and a block of another Node overlap, and both are carried.
         BothCarried,
         /// Somebody deletes a claim of the Node.
         ClaimBeingDeleted,
@@ -38,7 +38,7 @@ stable_names! {
     }
 }
 
-/// Whether an event tells of something good.
+/// The type of an event, as Kubernetes calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Normal,
@@ -64,7 +64,7 @@ impl EventReason {
         }
     }
 
-    /// As the API of events writes its tone.
+    /// The name of its tone in the API of events.
     #[cfg(test)]
     pub(crate) fn tone_name(self) -> &'static str {
         match self.tone() {
@@ -73,7 +73,7 @@ impl EventReason {
         }
     }
 
-    /// What the controller was doing, as the API of events asks.
+    /// The action of the controller, which the API of events requires.
     pub(crate) fn action(self) -> &'static str {
         match self {
             Self::BlocksPublished => "Publish",
@@ -93,11 +93,11 @@ impl EventReason {
 stable_names! {
     /// The outcome of an event.
     pub enum EventFate {
-        /// The API server has it.
+        /// The API server has created it.
         Created => "created",
-        /// One of the same reason on the same object was created less than five minutes ago.
+        /// An event of the same reason on the same object was created less than five minutes ago.
         HeldBack => "held_back",
-        /// Too many waited.
+        /// Too many events were waiting to be sent.
         Dropped => "dropped",
         /// The API server refused it or did not answer.
         Failed => "failed",

@@ -1,5 +1,7 @@
-//! Whether the loop turns: it beats at each turn and at least every [`INTERVAL`], and `/livez` fails when it has not
-//! for [`LONGEST_SILENCE`].
+//! Whether the loop is still running, for `/livez`.
+//!
+//! The loop beats at each turn and at least every [`INTERVAL`]. `/livez` fails after [`LONGEST_SILENCE`] without a
+//! beat.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +10,8 @@ use std::time::{Duration, Instant};
 /// How often the loop beats when it has nothing else to do.
 pub const INTERVAL: Duration = Duration::from_secs(10);
 
-/// After how long without a beat the process counts as stuck. The loop waits for nothing but its inputs and its
-/// timers, and requests run in tasks of their own: six missed beats are a defect.
+/// How long the loop may be without a beat before the process counts as stuck. The loop waits only for its inputs and
+/// its timers, and requests run in tasks of their own, so six missed beats are a defect.
 pub const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 
 /// The heartbeat of the loop.
@@ -21,18 +23,18 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// A heart that has just beaten.
+    /// A heartbeat whose last beat is now.
     #[must_use]
     pub fn start() -> Self {
         Self { began: Instant::now(), last: Arc::default() }
     }
 
-    /// The loop has turned.
+    /// Says that the loop is running.
     pub fn beat(&self) {
         self.last.store(self.now(), Ordering::Relaxed);
     }
 
-    /// How long ago the last beat was.
+    /// The time since the last beat.
     #[must_use]
     pub fn silence(&self) -> Duration {
         Duration::from_millis(self.now().saturating_sub(self.last.load(Ordering::Relaxed)))
@@ -43,7 +45,7 @@ impl Heartbeat {
     }
 }
 
-/// Why the process should be started anew, after this much silence.
+/// An error that says why the process should be restarted, if the silence is too long.
 pub fn verdict(silence: Duration) -> Result<(), String> {
     if silence <= LONGEST_SILENCE {
         return Ok(());

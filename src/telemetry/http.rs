@@ -1,4 +1,4 @@
-//! `/livez`, `/readyz` and `/metrics`.
+//! The HTTP endpoints `/livez`, `/readyz` and `/metrics`.
 
 use std::net::SocketAddr;
 
@@ -34,12 +34,12 @@ pub async fn serve(
     Ok(())
 }
 
-/// 200 while the loop turns; 503 with the reason when it is stuck and the process should be started anew.
+/// 200 while the loop is running; 503 with the reason if it is stuck and the process should be restarted.
 async fn livez(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
     answer(heartbeat::verdict(telemetry.heartbeat.silence()))
 }
 
-/// 200 when the controller serves; 503 with the reason when it does not, or may not.
+/// 200 if the controller serves; 503 with the reason if it does not serve yet, or may not.
 async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
     answer(match telemetry.readiness() {
         Readiness::Ready => Ok(()),

@@ -7,12 +7,12 @@ use tracing_subscriber::EnvFilter;
 pub enum Format {
     /// For people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// What is logged where nothing else is asked for. kube logs every 5xx as an error and whole bodies that it can't read
-/// as warnings; both come to us as errors, and are reported where they matter.
+/// What is logged by default. kube logs every 5xx as an error, and whole bodies that it can't read as warnings. We get
+/// both as errors too, and report them where they matter.
 const DEFAULT_FILTER: &str = "info,kube_client=off,kube_runtime=error";
 
 /// Starts logging. `RUST_LOG` overrides what is logged.

@@ -1,7 +1,7 @@
-//! `/metrics`: counters that the controller feeds, and the last snapshot of the world.
+//! The content of `/metrics`: counters that the controller feeds, and the last snapshot of the world.
 //!
 //! Names begin with `cilium_node_ipam_` and are stable; `docs/operations.md` has an entry for each. Labels are pools,
-//! families and names that this program knows: never nodes, so that the number of series is that of the pools.
+//! families and names that this program defines, and never nodes, so the number of series grows only with the pools.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,13 +64,13 @@ stable_names! {
 }
 
 stable_names! {
-    /// What an input is.
+    /// The kind of an input.
     pub enum InputKind {
         /// A list of a kind.
         Listed => "listed",
         /// An object that appeared or changed.
         Applied => "applied",
-        /// An object that is gone.
+        /// An object that was deleted.
         Deleted => "deleted",
         /// Cilium's configuration.
         Mode => "mode",
@@ -88,7 +88,7 @@ stable_names! {
         UpdateClaim => "move_claim",
         /// Blocks are written onto a CiliumNode.
         Publish => "publish",
-        /// A later version of a CiliumNode is made.
+        /// A later version of a CiliumNode is written, without a change of its content.
         BumpVersion => "touch",
         /// An agent is asked what it uses.
         UsageProbe => "ping",
@@ -123,12 +123,14 @@ stable_names! {
     }
 }
 
-/// From 1 ms, below which no API server answers, to half a minute, beyond the time-out of a request.
+/// Buckets from 1 ms, because no API server answers faster, to half a minute, which is more than the time-out of a
+/// request.
 fn of_requests() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 16))
 }
 
-/// From 10 µs, a decision without a change, to beyond the 100 ms in which a loop is noticed to stand.
+/// Buckets from 10 µs, which a decision without a change takes, to more than 100 ms, when a stop of the loop is
+/// noticed.
 fn of_decisions() -> Histogram {
     Histogram::new(exponential_buckets(0.000_01, 4.0, 9))
 }
@@ -169,20 +171,20 @@ impl Metrics {
         }
     }
 
-    /// A write of this kind has begun. Ends with the value that it returns.
+    /// A write begins. It is in flight until the returned value is dropped.
     pub fn write_begins(&self) -> InFlight {
         self.writes_in_flight.inc();
         InFlight(self.writes_in_flight.clone())
     }
 
-    /// A write has come to its end.
+    /// A write of this kind has ended.
     pub fn write_ended(&self, kind: RequestKind, answer: &Answer, took: Duration) {
         let outcome = OutcomeKind::from(answer);
         self.writes.get_or_create(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]).inc();
         self.write_duration.get_or_create(&[("kind", kind.as_str())]).observe(took.as_secs_f64());
     }
 
-    /// No more writes than this at one time.
+    /// Sets the maximum number of concurrent writes that is shown.
     pub fn set_write_limit(&self, limit: usize) {
         self.writes_in_flight_limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
     }
@@ -197,7 +199,7 @@ impl Metrics {
         self.decision_duration.get_or_create(&[("kind", decision.as_str())]).observe(took.as_secs_f64());
     }
 
-    /// A kind has been listed anew.
+    /// A kind has been listed.
     pub fn listed(&self, kind: Kind) {
         self.watch_lists.get_or_create(&[("kind", kind.as_str())]).inc();
     }
@@ -207,13 +209,13 @@ impl Metrics {
         self.watch_errors.get_or_create(&[("kind", kind.as_str())]).inc();
     }
 
-    /// The self-check has found so many differences.
+    /// The self-check has found this many differences.
     pub fn checked(&self, differences: usize) {
         self.self_checks.inc();
         self.self_check_differences.set(i64::try_from(differences).unwrap_or(i64::MAX));
     }
 
-    /// What became of an event.
+    /// An event of this reason had this outcome.
     pub fn event(&self, reason: EventReason, fate: EventFate) {
         self.events.get_or_create(&[("reason", reason.as_str()), ("outcome", fate.as_str())]).inc();
     }
@@ -228,7 +230,7 @@ impl Metrics {
         self.snapshot.send_replace(Arc::new(snapshot));
     }
 
-    /// Every series of names that this program knows is there from the start, so that a rate never misses its first.
+    /// Creates every series whose labels are known from the start, so that a rate does not miss the first increase.
     fn begin_at_zero(&self) {
         for kind in RequestKind::ALL {
             drop(self.write_duration.get_or_create(&[("kind", kind.as_str())]));
@@ -350,7 +352,7 @@ impl From<&Answer> for OutcomeKind {
     }
 }
 
-/// The last snapshot, encoded when it is asked for; so the series of a pool that is gone go with it.
+/// The last snapshot. It is encoded when `/metrics` is read, so the series of a pool are gone when the pool is.
 #[derive(Debug)]
 struct World(watch::Receiver<Arc<Snapshot>>);
 
@@ -433,7 +435,7 @@ impl Collector for World {
     }
 }
 
-/// One gauge with all its series; nothing, where there is none.
+/// Encodes one gauge with all its series; nothing if it has none.
 fn gauges<'a, const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
@@ -447,7 +449,7 @@ where
     if series.peek().is_none() {
         return Ok(());
     }
-    // The registry puts the prefix before it, but no period behind it as it does with others.
+    // The registry adds the prefix to the name, but no period to the help text as it does for its own metrics.
     let mut metric = encoder.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
     for (labels, value) in series {
         ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;

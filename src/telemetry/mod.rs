@@ -1,4 +1,4 @@
-//! What the process says of itself: logs, metrics, and the HTTP endpoints.
+//! What the process tells about itself: logs, metrics, and the HTTP endpoints.
 
 pub mod event_reason;
 pub mod heartbeat;
@@ -16,7 +16,7 @@ use readiness::Readiness;
 /// What the controller feeds, and the HTTP endpoints show.
 #[derive(Debug, Clone)]
 pub struct Telemetry {
-    /// Whether the loop turns.
+    /// Whether the loop is still running.
     pub heartbeat: Heartbeat,
     /// What is measured.
     pub metrics: Metrics,
@@ -24,7 +24,7 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Of a process that starts.
+    /// The telemetry of a process that starts.
     #[must_use]
     pub fn start() -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Telemetry {
         }
     }
 
-    /// Whether the controller serves, from now on.
+    /// Sets whether the controller serves.
     pub fn set_readiness(&self, readiness: Readiness) {
         self.metrics.set_readiness(&readiness);
         self.readiness.send_replace(readiness);

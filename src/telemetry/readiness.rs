@@ -1,10 +1,10 @@
-//! Whether the controller serves, for those who ask from outside.
+//! Whether the controller serves, as `/readyz` shows it.
 
-/// Whether the controller serves, for those who ask from outside.
+/// Whether the controller serves, as `/readyz` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
-    /// It does not yet, or may not, for this reason.
+    /// It does not serve yet, or may not, for this reason.
     NotReady(String),
-    /// It does.
+    /// It serves.
     Ready,
 }

@@ -1,6 +1,6 @@
-//! What a write does, in words: the log line that follows when it is done.
+//! What a write does to blocks, and why: the content of the log line that follows when the write is done.
 //!
-//! Pure. Told at the decision, because the world that the write was decided on knows why.
+//! Pure. It is computed when the write is decided, because the world at that time shows why.
 
 use std::fmt;
 
@@ -20,11 +20,11 @@ pub struct BlockEvent {
     pub cause: Cause,
     /// The node.
     pub node: NodeName,
-    /// The pools of the blocks, each once.
+    /// The pools of the blocks, without repetition.
     pub pools: Vec<PoolName>,
     /// The blocks.
     pub blocks: Vec<Cidr>,
-    /// How many addresses the node can use more than before.
+    /// How many more addresses the node can use than before.
     pub n_addresses: usize,
 }
 
@@ -33,15 +33,15 @@ stable_names! {
     pub enum Step {
         /// A claim was created.
         Claimed,
-        /// The block stands on the CiliumNode.
+        /// The block was written onto the CiliumNode.
         Published,
-        /// The claim is the node's again.
+        /// The claim is held for its node again.
         Held,
-        /// The block is being taken off.
+        /// The block is being taken off its node.
         Releasing,
-        /// The block is off its node, and rests.
+        /// The block is off its node, and cools.
         Cooling,
-        /// The claim is gone, and the block free.
+        /// The claim was deleted, and the block is free.
         Freed,
     }
 }
@@ -51,11 +51,11 @@ stable_names! {
     pub enum Cause {
         /// The node has nothing published.
         FirstGrant,
-        /// The node's use asks for more.
+        /// The node uses so many addresses that it needs more.
         Growth,
-        /// The block stands on the node's CiliumNode, but had no claim that says so.
+        /// The node's CiliumNode carries the block, but no claim said so.
         Carried,
-        /// A published block lacks addresses in the pool of the CiliumNode.
+        /// A published block lacked addresses in the pool of the CiliumNode.
         MissingEntries,
         /// The Node came back.
         NodeReturned,
@@ -65,7 +65,7 @@ stable_names! {
         Reclaimed,
         /// It was never published.
         Unused,
-        /// It has rested.
+        /// It has cooled for long enough.
         Cooled,
     }
 }
@@ -80,7 +80,7 @@ impl From<Reason> for Cause {
     }
 }
 
-/// What `write` does, where it is a step in the life of a block.
+/// The event of `write`; `None` if it is not a step in the life of a block.
 #[must_use]
 pub fn of(world: &World, write: &Write) -> Option<BlockEvent> {
     match write {
@@ -100,7 +100,7 @@ fn of_claim(world: &World, claim: &NewClaim) -> BlockEvent {
         world.carrier(&claim.node).is_some_and(|carrier| world.reader().carries(carrier, claim.cidr));
     BlockEvent {
         step: Step::Claimed,
-        cause: if is_carried { Cause::Carried } else { grant(world, &claim.node) },
+        cause: if is_carried { Cause::Carried } else { cause_of_grant(world, &claim.node) },
         node: claim.node.clone(),
         pools: vec![claim.pool.clone()],
         blocks: vec![claim.cidr],
@@ -110,16 +110,16 @@ fn of_claim(world: &World, claim: &NewClaim) -> BlockEvent {
 
 fn of_publication(world: &World, publication: &Publication) -> BlockEvent {
     let (cause, blocks) = if publication.added.is_empty() {
-        let ours = publication.completed.iter().filter(|cidr| world.claim(**cidr).is_some());
-        (Cause::MissingEntries, ours.copied().collect())
+        let claimed = publication.completed.iter().filter(|cidr| world.claim(**cidr).is_some());
+        (Cause::MissingEntries, claimed.copied().collect())
     } else {
-        (grant(world, &publication.node), publication.added.clone())
+        (cause_of_grant(world, &publication.node), publication.added.clone())
     };
     BlockEvent {
         step: Step::Published,
         cause,
         node: publication.node.clone(),
-        pools: pools(world, &blocks),
+        pools: pools_of(world, &blocks),
         blocks,
         n_addresses: publication.n_addresses,
     }
@@ -127,17 +127,17 @@ fn of_publication(world: &World, publication: &Publication) -> BlockEvent {
 
 fn of_update(world: &World, update: &ClaimUpdate) -> BlockEvent {
     let claim = world.claim(update.cidr).map(|known| &known.claim);
-    let reason = claim.and_then(|claim| claim.state.reason());
+    let state_reason = claim.and_then(|claim| claim.state.reason());
     let (step, cause) = match &update.change {
         ClaimChange::Hold(_) => (
             Step::Held,
-            match reason {
+            match state_reason {
                 Some(Reason::Unused | Reason::Reclaimed) => Cause::Carried,
                 Some(Reason::NodeGone) | None => Cause::NodeReturned,
             },
         ),
         ClaimChange::Release(reason) => (Step::Releasing, Cause::from(*reason)),
-        ClaimChange::Cool => (Step::Cooling, reason.map_or(Cause::NodeGone, Cause::from)),
+        ClaimChange::Cool => (Step::Cooling, state_reason.map_or(Cause::NodeGone, Cause::from)),
         ClaimChange::Delete => (
             Step::Freed,
             if claim.is_some_and(|claim| matches!(claim.state, ClaimState::Cooling(_))) {
@@ -151,18 +151,18 @@ fn of_update(world: &World, update: &ClaimUpdate) -> BlockEvent {
         step,
         cause,
         node: update.node.clone(),
-        pools: pools(world, &[update.cidr]),
+        pools: pools_of(world, &[update.cidr]),
         blocks: vec![update.cidr],
         n_addresses: 0,
     }
 }
 
-/// Why a node gets something: it has nothing, or not enough.
-fn grant(world: &World, node: &NodeName) -> Cause {
+/// Why a node gets a block: it has none, or too few addresses.
+fn cause_of_grant(world: &World, node: &NodeName) -> Cause {
     if world.is_served(node) { Cause::Growth } else { Cause::FirstGrant }
 }
 
-fn pools(world: &World, blocks: &[Cidr]) -> Vec<PoolName> {
+fn pools_of(world: &World, blocks: &[Cidr]) -> Vec<PoolName> {
     let mut pools: Vec<PoolName> =
         blocks.iter().filter_map(|cidr| world.claim(*cidr)).map(|known| known.claim.pool.clone()).collect();
     pools.sort();
@@ -170,7 +170,7 @@ fn pools(world: &World, blocks: &[Cidr]) -> Vec<PoolName> {
     pools
 }
 
-/// A list with commas between, as logs and notes show it.
+/// The items separated by commas, as logs and event notes show them.
 #[must_use]
 pub fn listed<T: fmt::Display>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<String>>().join(",")

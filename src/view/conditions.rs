@@ -28,7 +28,7 @@ pub(super) fn conditions(
     object: &PoolObject,
     tally: &Tally,
 ) -> BTreeMap<ConditionType, Condition> {
-    let told = match &object.pool {
+    let explained = match &object.pool {
         Err(invalid) => vec![(ConditionReason::Invalid, invalid.findings.join("; "))],
         Ok(pool) => vec![
             ready(pool, &tally.families),
@@ -37,7 +37,8 @@ pub(super) fn conditions(
             limited(pool),
         ],
     };
-    told.into_iter()
+    explained
+        .into_iter()
         .map(|(reason, message)| {
             let message = message.chars().take(MAX_MESSAGE).collect();
             let condition = Condition { holds: reason.holds(), reason: reason.as_str().into(), message };
@@ -46,14 +47,14 @@ pub(super) fn conditions(
         .collect()
 }
 
-/// The most characters in the message of a condition, as the API allows (metav1.Condition). An invalid pool may have
-/// findings without end.
+/// The maximum number of characters in the message of a condition that the API allows (metav1.Condition). The findings
+/// of an invalid pool may be longer.
 const MAX_MESSAGE: usize = 32_768;
 
-/// A reason, and a sentence for a person.
-type Told = (ConditionReason, String);
+/// The reason of a condition, and a sentence for a person.
+type Explained = (ConditionReason, String);
 
-fn ready(pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Told {
+fn ready(pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Explained {
     if pool.deleting {
         (ConditionReason::Deleting, "the pool is being deleted and gives out no blocks".to_owned())
     } else if families.values().all(|counts| counts.blocks == 0) {
@@ -63,7 +64,7 @@ fn ready(pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Told {
     }
 }
 
-fn overlapping(overlaps: &[Overlap]) -> Told {
+fn overlapping(overlaps: &[Overlap]) -> Explained {
     match overlaps.first() {
         None => (ConditionReason::NoOverlap, "no older pool declares any of these addresses".to_owned()),
         Some(overlap) => (
@@ -79,7 +80,7 @@ fn overlapping(overlaps: &[Overlap]) -> Told {
     }
 }
 
-fn exhausted(families: &BTreeMap<Family, FamilyCounts>, nodes: NodeCounts) -> Told {
+fn exhausted(families: &BTreeMap<Family, FamilyCounts>, nodes: NodeCounts) -> Explained {
     let full: Vec<String> = families
         .iter()
         .filter(|(_, counts)| counts.free == 0)
@@ -92,8 +93,8 @@ fn exhausted(families: &BTreeMap<Family, FamilyCounts>, nodes: NodeCounts) -> To
     }
 }
 
-/// What the API already offers and this version does not do yet.
-fn limited(pool: &Pool) -> Told {
+/// Whether the pool asks for something that the API offers and this version does not do yet.
+fn limited(pool: &Pool) -> Explained {
     let draining = pool
         .families
         .values()

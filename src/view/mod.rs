@@ -1,4 +1,6 @@
-//! What is told of the world: counts, conditions, snapshots and block events. Derived from it, and never decided on.
+//! What is told about the world: counts, conditions, snapshots and block events.
+//!
+//! All of it is derived from the world, and no decision about a node depends on it.
 
 pub mod block_event;
 pub mod conditions;

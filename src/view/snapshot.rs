@@ -1,6 +1,6 @@
 //! The state of the world in numbers, as metrics show it.
 //!
-//! Pure; names pools, and never a node: the number of series must not grow with the cluster.
+//! Pure. It names pools but never nodes, because the number of series must not grow with the cluster.
 
 use std::collections::BTreeMap;
 
@@ -15,15 +15,15 @@ use crate::world::World;
 /// The state of the world in numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Snapshot {
-    /// Each pool.
+    /// The pools, by name.
     pub pools: BTreeMap<PoolName, PoolSnapshot>,
     /// Nodes, by how they are served.
     pub nodes: BTreeMap<NodeState, u64>,
     /// Objects that are known, by kind.
     pub objects: BTreeMap<Kind, u64>,
-    /// Objects that exist and can't be read, by kind.
+    /// Objects that exist but can't be read, by kind.
     pub unreadable: BTreeMap<Kind, u64>,
-    /// Findings, by kind.
+    /// Current findings, by kind.
     pub findings: BTreeMap<FindingKind, u64>,
 }
 
@@ -36,7 +36,7 @@ pub struct PoolSnapshot {
     pub conditions: BTreeMap<ConditionType, bool>,
 }
 
-/// Counts everything once. `findings` are those that stand.
+/// Counts everything once. `findings` are the kinds of the current findings.
 #[must_use]
 pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> Snapshot {
     let mut snapshot = Snapshot::default();

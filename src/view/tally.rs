@@ -1,7 +1,7 @@
-//! Counts of pools: blocks and addresses by what became of them, and nodes by how they are served.
+//! Counts per pool: blocks and addresses by their state, and nodes by how they are served.
 //!
-//! The status of a pool and the metrics show the same counts. Keeps one invariant: a part is never more than its
-//! whole, whatever lies on the objects; where an object says more, the whole grows or the part ends.
+//! The status of a pool and the metrics show the same counts. One invariant holds whatever the objects say: a part is
+//! never more than its whole. If an object says more, either the whole is raised or the part is capped.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::model::status::{FamilyCounts, NodeCounts, capped_count};
 use crate::net::cidr::Family;
 use crate::world::{Serving, World};
 
-/// What is counted of one pool.
+/// The counts of one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tally {
     /// The nodes that it selects.
@@ -22,7 +22,7 @@ pub struct Tally {
 }
 
 stable_names! {
-    /// How a node is served, as counts tell it.
+    /// How a node is served: each node counts once.
     pub enum NodeState {
         /// No pool selects it.
         Unselected => "unselected",
@@ -30,7 +30,7 @@ stable_names! {
         Waiting => "waiting",
         /// A block of ours is carried by its CiliumNode.
         Served => "served",
-        /// None is yet: it has no CiliumNode, or its first grant is under way.
+        /// A pool selects it, but its CiliumNode carries no block of ours yet, or does not exist.
         Pending => "pending",
     }
 }
@@ -61,7 +61,7 @@ pub fn of(world: &World, name: &PoolName) -> Tally {
     for known in world.claims().filter(|known| known.claim.pool == *name) {
         tally.add_claim(world, &known.claim);
     }
-    tally.close(world, name);
+    tally.finish(world, name);
     tally
 }
 
@@ -84,12 +84,13 @@ pub fn of_all(world: &World) -> BTreeMap<PoolName, Tally> {
         }
     }
     for (name, tally) in &mut tallies {
-        tally.close(world, name);
+        tally.finish(world, name);
     }
     tallies
 }
 
 impl Tally {
+    /// Blocks as the ledger counts them; nodes and claims are added one by one.
     fn start(world: &World, name: &PoolName) -> Self {
         let families = world.pool(name).into_iter().flat_map(|pool| pool.families.keys()).map(|family| {
             let (blocks, free) = world
@@ -125,19 +126,20 @@ impl Tally {
         let published = capped_count(world.reader().n_published_in(carrier, claim.cidr));
         let used = capped_count(world.reader().n_used_in(carrier, claim.cidr));
         counts.published += published;
-        // An address that left the pool may be in use still.
+        // An address that is no longer published may still be in use.
         counts.used += used.min(published);
     }
 
-    fn close(&mut self, world: &World, name: &PoolName) {
+    /// Computes what depends on all claims of the pool.
+    fn finish(&mut self, world: &World, name: &PoolName) {
         let Some(pool) = world.pool(name) else {
             return;
         };
         for (family, counts) in &mut self.families {
             let claimed = counts.held + counts.draining + counts.cooling;
-            // A block that the pool does not cut any more may be held still.
+            // A block that can no longer be cut from the pool may still be claimed.
             counts.blocks = counts.blocks.max(capped_count(u128::from(claimed) + u128::from(counts.free)));
-            let unpublished = u128::from(counts.free).saturating_mul(pool.most_offered(*family));
+            let unpublished = u128::from(counts.free).saturating_mul(pool.max_offered(*family));
             let unused = counts.published.saturating_sub(counts.used);
             counts.addresses_free = capped_count(unpublished.saturating_add(u128::from(unused)));
         }

@@ -1,5 +1,5 @@
-//! `ipam: crd`: blocks are carried by a CiliumNode as `spec.ipam.podCIDRs` and, address by address, as
-//! `spec.ipam.pool`; an address leaves by a handshake with the agent.
+//! The publisher for `ipam: crd`: a CiliumNode carries blocks in `spec.ipam.podCIDRs`, and each of their addresses in
+//! `spec.ipam.pool`. An address leaves by a handshake with the agent.
 
 #![allow(
     clippy::unused_self,
@@ -29,19 +29,20 @@ mod projection;
 
 use handshake::in_handshake;
 
-/// What an agent needs before it can start, in each family: router, health, ingress and one pod
+/// How many addresses of each family an agent needs before it can start: for router, health, ingress and one pod
 /// (`docs/cilium.md`, Start of an agent).
 const MINIMUM_FOR_START: u128 = 4;
 
-/// The address that a usage probe marks: one that is in no pool (`docs/cilium.md`, Ping).
+/// The address that a usage probe marks. It is in no pool (`docs/cilium.md`, Ping).
 pub const PROBE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// The crd mode, with what `cilium-config` says of it.
+/// The crd mode, with its settings from `cilium-config`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Crd {
     /// The families that the agents run.
     pub families: BTreeSet<Family>,
-    /// The owners under which an agent takes addresses for itself, in the order in which they are pinned.
+    /// The owners for which an agent needs addresses itself, in the order in which they get addresses of the primary
+    /// block.
     pub infrastructure: Vec<&'static str>,
 }
 
@@ -51,7 +52,7 @@ impl fmt::Display for Crd {
     }
 }
 
-/// The fields of a carrier; `None` where it is no CiliumNode, which this mode never uses.
+/// The fields of a carrier; `None` if it is not a CiliumNode, which does not happen in this mode.
 fn fields(carrier: Carrier<'_>) -> Option<&CrdFields> {
     cilium_node(carrier).map(|cilium_node| &cilium_node.crd)
 }
@@ -155,7 +156,7 @@ impl Crd {
         }
         let has_primary = fields.pod_cidrs.iter().any(|cidr| cidr.family() == family);
         if !has_primary {
-            // They will be kept in the primary block, as soon as there is one.
+            // As soon as there is a primary block, these addresses are kept in it.
             kept += self.infrastructure.len();
         }
         demand.unavailable = kept as u128;
@@ -184,7 +185,7 @@ impl Crd {
         projection::difference(cilium_node(carrier)?, claims, &self.infrastructure, former)
     }
 
-    /// Claims and CiliumNodes share one store, so their revisions compare.
+    /// Claims and CiliumNodes are in one store, so their revisions can be compared.
     pub(super) fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
         carrier.revision().within().is_some_and(|revision| known_at >= revision)
     }
@@ -243,7 +244,7 @@ impl Crd {
         }
     }
 
-    /// A `min-allocate` above what is offered hangs the next start of the agent. It is not ours to change
+    /// If `min-allocate` is more than what is offered, the next start of the agent hangs. We do not change it
     /// (`docs/cilium.md`, Start of an agent).
     pub(super) fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
         let fields = fields(carrier)?;
@@ -259,11 +260,11 @@ impl Crd {
     }
 }
 
-/// Every address that is there in any way.
+/// Every address that is in any of these fields.
 pub(super) fn carried(fields: &CrdFields) -> AddressSet {
     let mut carried: AddressSet = fields.pod_cidrs.iter().copied().collect();
     carried.extend_with(&fields.pool);
-    // A mark on an address that is no node's, as that of a probe is, takes nothing.
+    // The mark of a probe is on an address that no node can have, so nothing is taken by it.
     for address in fields.marks.keys().filter(|address| !address.is_unspecified()) {
         carried.insert(*address);
     }
@@ -273,7 +274,7 @@ pub(super) fn carried(fields: &CrdFields) -> AddressSet {
     carried
 }
 
-/// What is kept of the fields of a CiliumNode that is gone.
+/// What is remembered of the fields of a CiliumNode that was deleted.
 pub(super) fn remember(gone: CrdFields) -> Option<FormerCrd> {
     (!gone.pod_cidrs.is_empty()).then_some(FormerCrd { pod_cidrs: gone.pod_cidrs, owners: gone.owners })
 }

@@ -1,8 +1,8 @@
-//! The projection of a node's claims onto its CiliumNode (safety rule 5).
+//! The projection of a node's claims onto its CiliumNode: what a patch has to add (safety rule 5).
 //!
-//! Computed at any time, by anyone, as the difference to one version of the CiliumNode. It only ever adds: an
-//! address leaves `pool` through the release handshake alone. Knows no policy: which claims may be published is
-//! decided in `crate::plan`.
+//! It is the difference to one version of the CiliumNode, so every replica can compute it at any time. It only ever
+//! adds: an address leaves `pool` only through the release handshake. Which claims may be published is decided in
+//! `crate::plan`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,14 +17,14 @@ use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
-/// What has to be added to `cilium_node` so that it shows every one of `claims`; `None` when it does.
+/// What has to be added to `cilium_node` so that it shows all of `claims`; `None` if it already does.
 ///
-/// `former` is what the CiliumNode former this one showed, where this process saw it: then its agent has the addresses
-/// and the order of that one, and finds both again.
+/// `former` is what the CiliumNode before this one showed, if this process saw it. The agent still uses the addresses
+/// and the order of that one, so the new one gets both again.
 ///
-/// `podCIDRs` keeps its order and grows at the end, because the first of each family is the primary one to the
-/// datapath. A family that had none gets its primary block now: its lowest addresses are kept for the agent's
-/// own use, so that these never land in a block that is to leave (`docs/cilium.md`, Owners).
+/// `podCIDRs` keeps its order and grows at the end, because the datapath takes the first CIDR of each family as the
+/// primary one. A family without a CIDR gets its primary block now. The lowest addresses of that block are kept for the
+/// agent itself, so that they are never in a block that leaves the node later (`docs/cilium.md`, Owners).
 #[must_use]
 pub(super) fn difference(
     cilium_node: &CiliumNode,
@@ -48,7 +48,8 @@ pub(super) fn difference(
     for family in Family::ALL {
         let has_primary = fields.pod_cidrs.iter().any(|cidr| cidr.family() == family);
         let primary = ordered.iter().find(|claim| claim.cidr.family() == family);
-        // A claim that was not made for this CiliumNode may have stood on one former, and its addresses be in use.
+        // If the claim was not created for this CiliumNode, an earlier one may have carried its block, and the
+        // addresses may be in use.
         if let (false, Some(primary)) = (has_primary, primary)
             && primary.created_for.as_ref() == Some(&cilium_node.uid)
             && former.is_none()
@@ -76,15 +77,15 @@ pub(super) fn difference(
     })
 }
 
-/// The order in which claims are appended: the oldest first, so that it can be found again from the objects when
-/// the CiliumNode has been lost.
+/// The order in which claims are appended: first those of the former CiliumNode in its order, then the oldest. So the
+/// order can be restored from the claims alone if the CiliumNode was lost.
 fn publishing_order(claim: &Claim, former: Option<&FormerCrd>) -> (usize, Timestamp, Cidr) {
     let place = former.and_then(|former| former.pod_cidrs.iter().position(|cidr| *cidr == claim.cidr));
     (place.unwrap_or(usize::MAX), claim.created, claim.cidr)
 }
 
-/// Addresses that the claim offers and the pool lacks. One in a release handshake is left alone: as long as its
-/// entry stands the agent would not hand it out anyway (`docs/cilium.md`, Release handshake).
+/// The addresses that the claim offers and `pool` lacks. An address in a release handshake is not added: as long as its
+/// mark is there, the agent would not give it to a pod anyway (`docs/cilium.md`, Release handshake).
 fn missing_entries(fields: &CrdFields, claim: &Claim) -> AddressSet {
     let mut missing = claim.offered();
     for (first, last) in fields.pool.runs_within(claim.cidr.first(), claim.cidr.last()) {
@@ -96,9 +97,9 @@ fn missing_entries(fields: &CrdFields, claim: &Claim) -> AddressSet {
     missing
 }
 
-/// Gives the lowest new entries of the primary block an owner each. Only entries that are written now are kept: an
-/// address that stood in the pool former may be in use, and the agent gives an owned address to its owner without
-/// looking.
+/// Gives an owner to each of the lowest new entries of the primary block. Only entries that are written now get an
+/// owner: an address that was in `pool` before may be in use, and the agent gives an owned address to its owner without
+/// checking that.
 fn keep_for_infrastructure(
     primary: Cidr,
     infrastructure: &[&'static str],
@@ -156,9 +157,9 @@ mod tests {
         check_after(None, cilium_node, claims, expected);
     }
 
-    fn check_after(before: Option<&FormerCrd>, cilium_node: &CiliumNode, claims: &[Claim], expected: &str) {
+    fn check_after(former: Option<&FormerCrd>, cilium_node: &CiliumNode, claims: &[Claim], expected: &str) {
         let claims: Vec<&Claim> = claims.iter().collect();
-        let shown = difference(cilium_node, &claims, &["router", "health"], before).map_or(
+        let shown = difference(cilium_node, &claims, &["router", "health"], former).map_or(
             "nothing".to_owned(),
             |publication| {
                 let CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries }) = publication.change else {
@@ -224,12 +225,12 @@ mod tests {
 
     #[test]
     fn a_recreated_ciliumnode_shows_what_the_one_before_did() {
-        let before = FormerCrd {
+        let former = FormerCrd {
             pod_cidrs: vec!["10.0.0.4/30".parse().unwrap(), "10.0.0.0/30".parse().unwrap()],
             owners: [("10.0.0.6".parse().unwrap(), "router".to_owned())].into(),
         };
         check_after(
-            Some(&before),
+            Some(&former),
             &cilium_node(&[], &[]),
             &[claim("10.0.0.0/30", 0), claim("10.0.0.4/30", 0)],
             "10.0.0.4/30 10.0.0.0/30 | 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.5 10.0.0.6=router 10.0.0.7",
