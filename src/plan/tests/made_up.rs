@@ -58,7 +58,7 @@ fn a_block_of_a_node_that_is_gone_cools_after_one_read() {
     cluster.expect("a", "read whether node a exists");
     let gone = Seen::Node { as_of: Revision::of(140), read_at: Revision::of(900), presence: Presence::Gone };
     cluster.settle(&Target::Node("a".into()), gone);
-    cluster.expect("a", "let 10.0.0.0/28 of node a rest");
+    cluster.expect("a", "cool 10.0.0.0/28 of node a");
 }
 
 #[test]
