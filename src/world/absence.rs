@@ -140,7 +140,7 @@ impl World {
         self.claims.remove(&cidr);
         self.cooling.remove(&cidr);
         self.disown(&node, cidr);
-        // Whatever of it still stands on the CiliumNode is entered before the claim goes.
+        // Whatever of it is still on the CiliumNode is entered before the claim goes.
         self.update_carried(&node);
         self.release(cidr, &Occupant::Claim);
         self.settle_lost_claims(&node);
@@ -225,7 +225,7 @@ impl World {
     }
 }
 
-/// Whether a claim in this state may go without leaving anything behind: after its rest, or never published.
+/// Whether a claim in this state may go without leaving anything behind: after its cooling, or never published.
 fn may_be_deleted(claim: &Claim) -> bool {
     match claim.state {
         ClaimState::Cooling(_) | ClaimState::Releasing(Reason::Unused) => true,

@@ -1,7 +1,7 @@
 //! How the world takes in what it is told: observations of watches and lists, and outcomes of writes.
 //!
 //! Keeps two invariants. Nothing older replaces anything newer, whatever the order of arrival. And nothing that
-//! stands anywhere is ever free in between: the new occupant is entered before the old one goes.
+//! is held or published anywhere is ever free in between: the new occupant is entered before the old one goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -304,7 +304,7 @@ impl World {
         }
         let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed });
         self.take(cidr, Occupant::Claim);
-        // What had vanished is there again, and whoever has it now is known.
+        // What had gone is there again, and whoever has it now is known.
         let lost: Vec<Revision> =
             self.lost_claims.iter().filter(|((_, lost), _)| *lost == cidr).map(|(_, lost)| lost.at).collect();
         if !lost.is_empty() {
@@ -505,7 +505,7 @@ impl World {
     }
 }
 
-/// What nodes and their blocks depend on of a pool. Blocks of one that can't be read rest until it is mended, or
+/// What nodes and their blocks depend on of a pool. Blocks of one that can't be read cool down until it is corrected, or
 /// deleted.
 fn what_counts(pool: &PoolObject) -> (Result<&Pool, &Reservation>, bool) {
     (pool.declaration(), pool.deleting)

@@ -1,4 +1,4 @@
-//! The start: everything that stands is taken before anything is decided (safety rule 6).
+//! The start: everything that exists is taken before anything is decided (safety rule 6).
 //!
 //! A [`World`] comes from [`Gathering::complete`] only, and that needs a list of every kind and a word on Cilium's
 //! mode. Nothing plans on a `Gathering`.

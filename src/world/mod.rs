@@ -3,7 +3,7 @@
 //! Pure. It is told what watches, lists and answers show ([`Observation`](crate::model::observation::Observation),
 //! [`Outcome`](crate::model::request::Outcome)) and what has been decided ([`World::begin`]); it decides nothing itself.
 //! It cannot be made from less than a list of each kind ([`gather::Gathering`]), so nothing is decided before everything
-//! that stands is taken (safety rule 6).
+//! that exists is taken (safety rule 6).
 //!
 //! Ownership is looked up by CIDR and claim, never through the labels that a node has at the moment.
 
@@ -133,9 +133,9 @@ pub struct World {
     listed: BTreeMap<Kind, AnyRevision>,
     /// The claims up to this revision were known before the Nodes were listed.
     nodes_listed_after: Option<Revision>,
-    /// Since when this process has seen blocks rest.
+    /// Since when this process has seen blocks cool down.
     cooling: BTreeMap<Cidr, Duration>,
-    /// Claims that vanished improperly, by their node.
+    /// Claims that went without their protocol, by their node.
     lost_claims: BTreeMap<(LostHolder, Cidr), LostClaim>,
     ledger: Ledger,
     /// The addresses of nodes themselves, by where they were found.
@@ -300,7 +300,7 @@ impl World {
         self.nodes.get(node).map_or(Presence::Gone, |node| Presence::Is(node.uid.clone()))
     }
 
-    /// The claims of a node that vanished improperly.
+    /// The claims of a node that went without their protocol.
     pub fn lost_claims_of(&self, node: &NodeName) -> impl Iterator<Item = &LostClaim> {
         let is_of_node = move |holder: &LostHolder| matches!(holder, LostHolder::Node(of) if of == node);
         self.lost_claims.iter().filter(move |((holder, _), _)| is_of_node(holder)).map(|(_, lost)| lost)
@@ -312,7 +312,7 @@ impl World {
         self.remembered.get(node)?.former_carrier.as_ref()
     }
 
-    /// Since when this process has seen a block rest.
+    /// Since when this process has seen a block cool down.
     #[must_use]
     pub fn cooling_since(&self, cidr: Cidr) -> Option<Duration> {
         self.cooling.get(&cidr).copied()
