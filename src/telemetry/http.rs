@@ -1,6 +1,12 @@
 //! The HTTP endpoints `/livez`, `/readyz` and `/metrics`.
+//!
+//! Clients cost the process little, whatever they do: [`MAX_CONNECTIONS`] bounds what they hold open, [`HEADER_LIMIT`]
+//! how long one may take to ask, and [`STOP_LIMIT`] how long the end of the process waits for them.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::pin::pin;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -8,20 +14,41 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
-use tokio::net::TcpListener;
+use axum::serve::Listener;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, error};
 
 use super::readiness::Readiness;
 use super::{Telemetry, heartbeat, metrics};
+
+/// How many connections are open at a time; one more closes the oldest. Kubelet opens one per probe, each Prometheus
+/// keeps one, and a person needs a few: about ten. This leaves room for several times that, and is a small part of the
+/// 1024 descriptors that a process usually may have.
+const MAX_CONNECTIONS: usize = 64;
+
+/// How long a client may take to send the header of a request, and how long a connection may stay idle. Clients send a
+/// header in one packet, and have given up by then: kubelet after the 3 s or 5 s of the manifests, Prometheus after its
+/// default of 10 s.
+const HEADER_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long the server, once stopped, waits for answers that it has begun. They come from memory, in milliseconds, and
+/// the rest is the way to the client. It is short beside the 30 s that the kubelet grants to the process, which also
+/// has to finish its writes.
+const STOP_LIMIT: Duration = Duration::from_secs(1);
 
 /// Binds the address to serve on.
 pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-/// Serves until told to stop.
+/// Serves until told to stop, and then for at most [`STOP_LIMIT`].
 pub async fn serve(
-    listener: TcpListener,
+    mut listener: TcpListener,
     telemetry: Telemetry,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -30,8 +57,89 @@ pub async fn serve(
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .with_state(telemetry);
-    axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await?;
+    let mut connections = Connections::default();
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(end) = connections.tasks.join_next() => tell(end),
+            // Unlike that of `TcpListener`, this `accept` deals with errors: it logs them, and waits while there are
+            // no descriptors.
+            (stream, peer) = Listener::accept(&mut listener) => {
+                connections.open(stream, peer, routes.clone(), stop.clone());
+            }
+        }
+    }
+    drop(listener);
+    connections.finish().await;
     Ok(())
+}
+
+/// The connections that are open.
+#[derive(Default)]
+struct Connections {
+    /// Not `controller::tasks`: that room is above this one, and has no way to abort a single task.
+    tasks: JoinSet<()>,
+    /// The oldest first.
+    by_age: VecDeque<AbortHandle>,
+}
+
+impl Connections {
+    fn open(&mut self, stream: TcpStream, peer: SocketAddr, routes: Router, stop: CancellationToken) {
+        self.by_age.retain(|connection| !connection.is_finished());
+        // Waiting for room instead would let clients that send nothing keep a liveness probe waiting.
+        if self.by_age.len() >= MAX_CONNECTIONS
+            && let Some(oldest) = self.by_age.pop_front()
+        {
+            debug!("closing the oldest connection, because {MAX_CONNECTIONS} are open");
+            oldest.abort();
+        }
+        let span = tracing::debug_span!("http connection", %peer);
+        self.by_age.push_back(self.tasks.spawn(converse(stream, routes, stop).instrument(span)));
+    }
+
+    /// Waits until all have ended, and ends those that have not within [`STOP_LIMIT`].
+    async fn finish(mut self) {
+        let ended = async {
+            while let Some(end) = self.tasks.join_next().await {
+                tell(end);
+            }
+        };
+        if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
+            debug!(open = self.tasks.len(), "closing connections that do not end");
+            self.tasks.shutdown().await;
+        }
+    }
+}
+
+/// Answers the requests of one connection until it ends. Once stopped, it finishes the request in progress.
+async fn converse(stream: TcpStream, routes: Router, stop: CancellationToken) {
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_LIMIT)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes))
+    );
+    let end = tokio::select! {
+        biased;
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+        end = connection.as_mut() => end,
+    };
+    if let Err(error) = end {
+        debug!(%error, "the connection failed");
+    }
+}
+
+/// Logs the end of a connection if it is a defect; one that was closed to make room is none.
+fn tell(end: Result<(), JoinError>) {
+    if let Err(error) = end
+        && error.is_panic()
+    {
+        error!(%error, "an HTTP connection panicked");
+    }
 }
 
 /// 200 while the loop is running; 503 with the reason if it is stuck and the process should be restarted.
@@ -55,5 +163,100 @@ fn answer(verdict: Result<(), String>) -> (StatusCode, String) {
     match verdict {
         Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::task::JoinSet;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn half_sent_requests_do_not_hold_up_the_end() {
+        let mut server = Server::start().await;
+        let _half_sent = [server.send_half().await, server.send_half().await];
+        // Connections are accepted in order: with this answer the server has the two above.
+        let _idle = server.probe().await;
+
+        server.stop.cancel();
+
+        let end = timeout(STOP_LIMIT * 2, server.tasks.join_next()).await;
+        end.expect("the server ends").expect("there is a server").expect("no panic").expect("no error");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_half_sent_request_is_closed_after_its_time() {
+        let server = Server::start().await;
+        let mut half_sent = server.send_half().await;
+
+        timeout(HEADER_LIMIT * 2, closed(&mut half_sent)).await.expect("the server closes it");
+    }
+
+    // The clock is not paused: with nothing else to do it would jump to the time-out of the half-sent requests.
+    #[tokio::test]
+    async fn a_probe_over_the_bound_takes_the_place_of_the_oldest_connection() {
+        let server = Server::start().await;
+        let mut half_sent = Vec::new();
+        for _ in 0..MAX_CONNECTIONS {
+            half_sent.push(server.send_half().await);
+        }
+
+        let before_they_time_out = HEADER_LIMIT / 2;
+        timeout(before_they_time_out, server.probe()).await.expect("/livez answers at once");
+
+        let oldest = closed(&mut half_sent[0]);
+        timeout(before_they_time_out, oldest).await.expect("the oldest is closed");
+        let mut byte = [0];
+        let next = half_sent[1].try_read(&mut byte).map_err(|error| error.kind());
+        assert_eq!(next, Err(std::io::ErrorKind::WouldBlock), "the others stay open");
+    }
+
+    struct Server {
+        address: SocketAddr,
+        stop: CancellationToken,
+        tasks: JoinSet<anyhow::Result<()>>,
+    }
+
+    impl Server {
+        async fn start() -> Self {
+            let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let stop = CancellationToken::new();
+            let mut tasks = JoinSet::new();
+            tasks.spawn(serve(listener, Telemetry::start(), stop.clone()));
+            Self { address, stop, tasks }
+        }
+
+        /// A connection with half a request line.
+        async fn send_half(&self) -> TcpStream {
+            let mut connection = TcpStream::connect(self.address).await.unwrap();
+            connection.write_all(b"GET /li").await.unwrap();
+            connection
+        }
+
+        /// A connection on which /livez has answered.
+        async fn probe(&self) -> TcpStream {
+            let mut connection = TcpStream::connect(self.address).await.unwrap();
+            connection.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"\r\n\r\nok\n") {
+                let n_bytes = connection.read_buf(&mut answer).await.unwrap();
+                assert_ne!(n_bytes, 0, "closed after {:?}", String::from_utf8_lossy(&answer));
+            }
+            connection
+        }
+    }
+
+    /// Waits until the server has closed the connection. It resets it if it had not read all that was sent.
+    async fn closed(connection: &mut TcpStream) {
+        let mut rest = Vec::new();
+        match connection.read_to_end(&mut rest).await {
+            Ok(_) => {}
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+        }
     }
 }
