@@ -505,8 +505,8 @@ impl World {
     }
 }
 
-/// What nodes and their blocks depend on of a pool. Blocks of one that can't be read cool down until it is corrected, or
-/// deleted.
+/// What nodes and their blocks depend on of a pool. Blocks of one that can't be read cool down until it is
+/// corrected or deleted.
 fn what_counts(pool: &PoolObject) -> (Result<&Pool, &Reservation>, bool) {
     (pool.declaration(), pool.deleting)
 }
