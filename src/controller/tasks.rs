@@ -1,4 +1,4 @@
-//! The only place that spawns: every task has a name, and its end is seen.
+//! The only place that spawns what lives as long as the process: every task has a name, and its end is seen.
 
 use std::future::Future;
 
