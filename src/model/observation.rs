@@ -23,9 +23,9 @@ pub struct Unreadable {
     pub name: String,
     /// The version of the object, if even that could be read.
     pub revision: Option<AnyRevision>,
-    /// Why.
+    /// Why, and which ranges in it are too wide to be taken.
     pub reason: String,
-    /// Every address and prefix that was found in it. They are treated as taken.
+    /// Every address and prefix that was found in it, except those that are too wide. They are treated as taken.
     pub addresses: AddressSet,
 }
 

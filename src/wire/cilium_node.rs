@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
-use super::watched::{Meta, Wire};
+use super::watched::{Meta, Wire, can_be_of_a_node};
 use crate::model::carrier::CarrierChange;
 use crate::model::crd::{CrdChange, CrdFields, MarkChange, ReleaseMark};
 use crate::model::kind::Kind;
@@ -22,10 +22,6 @@ use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageProbe}
 use crate::model::revision::{AnyRevision, Custom, Revision};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
-
-/// The shortest prefix that can be the range of a node. A shorter one is a mistake, and would occupy every pool of the
-/// cluster.
-const SHORTEST_POD_CIDR: u8 = 8;
 
 /// CiliumNodes.
 #[derive(Debug, Clone)]
@@ -54,7 +50,7 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
     let mut pod_cidrs = Vec::new();
     for (index, text) in ipam.pod_cidrs.unwrap_or_default().into_iter().enumerate() {
         // A text in odd form occupies the range that it means, and is reported as well.
-        let meant = Cidr::parse_lenient(&text).filter(|cidr| cidr.prefix_len() >= SHORTEST_POD_CIDR);
+        let meant = Cidr::parse_lenient(&text).filter(|cidr| can_be_of_a_node(*cidr));
         pod_cidrs.extend(meant);
         if meant.is_none() || text.parse::<Cidr>().is_err() {
             malformed.push(Malformed { field: format!("spec.ipam.podCIDRs[{index}]"), value: text });
@@ -391,6 +387,19 @@ mod tests {
         assert_eq!(format!("{:?}", crate::publisher::carried_by_cilium_node(&node)), "{10.0.0.0/27}");
         assert_eq!(format!("{:?}", node.crd.owners), r#"{10.0.0.1: "router"}"#);
         assert_eq!(format!("{:?}", node.crd.marks), "{10.0.0.3: Released}");
+    }
+
+    /// On the number line it has all of IPv4 in it, so it would occupy every IPv4 pool.
+    #[test]
+    fn an_ipv6_range_around_all_of_ipv4_is_malformed_and_takes_nothing() {
+        let object = read::<CiliumNodes>(
+            r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},
+                "spec":{"ipam":{"podCIDRs":["::/64","0.0.0.0/0","10.0.0.0/8"]}}}"#,
+        );
+        let Object::CiliumNode(node) = object else { panic!("{object:?}") };
+        assert_eq!(format!("{:?}", node.crd.pod_cidrs), "[10.0.0.0/8]");
+        let malformed: Vec<&str> = node.malformed.iter().map(|found| found.value.as_str()).collect();
+        assert_eq!(malformed, ["::/64", "0.0.0.0/0"]);
     }
 
     #[test]

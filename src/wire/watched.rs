@@ -6,8 +6,9 @@
 //! fails on valid JSON.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -20,7 +21,21 @@ use crate::model::observation::{Object, Unreadable};
 use crate::model::revision::{Revision, Store};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
+
+/// The shortest prefix that a node can have, as a pod CIDR or as a block. No private range in use is larger than a /8:
+/// `10.0.0.0/8` (RFC 1918) and `fd00::/8` (RFC 4193). Blocks are far smaller (`LARGEST_IPV4_BLOCK`).
+const SHORTEST_OF_A_NODE: u8 = 8;
+
+/// Whether a range that an object names can be that of a node. A wider one is a mistake, and would occupy every pool of
+/// the cluster.
+///
+/// So would an IPv6 range around the IPv4-mapped addresses, such as `::/64`: on the number line it has all of IPv4 in
+/// it. No pool can have IPv6 addresses of that range.
+pub(super) fn can_be_of_a_node(range: Cidr) -> bool {
+    let has_all_of_ipv4 = range.family() == Family::V6 && range.contains(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    range.prefix_len() >= SHORTEST_OF_A_NODE && !has_all_of_ipv4
+}
 
 /// The part of an object's metadata that is always read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -119,13 +134,14 @@ impl<'de, W: Wire> Deserialize<'de> for Watched<W> {
             Err(error) => (Meta::default(), Err(error.to_string())),
         };
         let object = object.unwrap_or_else(|reason| {
+            let named = every_address_in(json);
             Object::Unreadable(
                 W::KIND,
                 Unreadable {
                     name: meta.name.clone(),
                     revision: meta.revision::<W::Store>().map(Into::into),
-                    reason,
-                    addresses: every_address_in(json),
+                    reason: named.added_to(reason),
+                    addresses: named.taken,
                 },
             )
         });
@@ -168,36 +184,60 @@ impl<W: Wire> Resource for Watched<W> {
     }
 }
 
+/// What an object that can't be read names.
+#[derive(Default)]
+struct Named {
+    /// The addresses, and the ranges that can be those of a node.
+    taken: AddressSet,
+    /// The ranges that can't.
+    too_wide: BTreeSet<Cidr>,
+}
+
+impl Named {
+    fn insert(&mut self, text: &str) {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            self.taken.insert(address);
+        } else if let Some(range) = Cidr::parse_lenient(text) {
+            if can_be_of_a_node(range) {
+                self.taken.insert_cidr(range);
+            } else {
+                self.too_wide.insert(range);
+            }
+        }
+    }
+
+    /// Why the object can't be read, and which of its ranges are not taken.
+    fn added_to(&self, reason: String) -> String {
+        if self.too_wide.is_empty() {
+            return reason;
+        }
+        let ranges: Vec<String> = self.too_wide.iter().map(ToString::to_string).collect();
+        format!("{reason}; too wide for any node, so not treated as taken: {}", ranges.join(" "))
+    }
+}
+
 /// Every address and prefix anywhere in an object that can't be read, except in its metadata.
-fn every_address_in(json: &str) -> AddressSet {
-    let mut found = AddressSet::new();
+fn every_address_in(json: &str) -> Named {
+    let mut named = Named::default();
     let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(json) else {
-        return found;
+        return named;
     };
     let mut open: Vec<&Value> =
         fields.iter().filter(|(key, _)| *key != "metadata").map(|(_, value)| value).collect();
     while let Some(value) = open.pop() {
         match value {
-            Value::String(text) => take_text(text, &mut found),
+            Value::String(text) => named.insert(text),
             Value::Array(items) => open.extend(items),
             Value::Object(fields) => {
                 for (key, value) in fields {
-                    take_text(key, &mut found);
+                    named.insert(key);
                     open.push(value);
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
     }
-    found
-}
-
-fn take_text(text: &str, found: &mut AddressSet) {
-    if let Ok(address) = text.parse::<IpAddr>() {
-        found.insert(address);
-    } else if let Some(cidr) = Cidr::parse_lenient(text) {
-        found.insert_cidr(cidr);
-    }
+    named
 }
 
 #[cfg(test)]
@@ -240,6 +280,24 @@ pub(super) mod tests {
         );
         assert_eq!(format!("{:?}", unreadable.addresses), "{10.0.0.0/27, 10.0.9.1/32, 10.0.9.9/32}");
         assert_eq!(unreadable.reason, "refused");
+    }
+
+    #[test]
+    fn a_range_too_wide_for_a_node_takes_nothing_and_is_named() {
+        let object = read::<Refused>(
+            r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},
+                "spec":{"podCIDRs":["0.0.0.0/0","::/0","10.0.0.0/7","fd00::/7","::ffff:0.0.0.0/97","::/80"],
+                        "narrower":["10.0.0.0/8","fd00::/8","192.0.2.0/24","::1:0:0:0/80"],"pool":{"11.0.0.1":{}}}}"#,
+        );
+        let Object::Unreadable(_, unreadable) = object else { panic!("{object:?}") };
+        assert_eq!(
+            format!("{:?}", unreadable.addresses),
+            "{10.0.0.0/8, 11.0.0.1/32, 192.0.2.0/24, ::1:0:0:0/80, fd00::/8}"
+        );
+        assert_eq!(
+            unreadable.reason,
+            "refused; too wide for any node, so not treated as taken: ::/0 ::/80 0.0.0.0/0 0.0.0.0/1 10.0.0.0/7 fc00::/7"
+        );
     }
 
     #[test]
