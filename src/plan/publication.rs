@@ -17,8 +17,8 @@ use crate::net::cidr::Family;
 use crate::publisher::answer::ProbeState;
 use crate::world::KnownClaim;
 
-/// How long an agent may not say which addresses it uses before it is asked. A starting agent says it within two of its
-/// update periods of 15 s (`docs/cilium.md`, Use).
+/// How long an agent may not say which addresses it uses before it is asked, and how long before it is asked again.
+/// A starting agent says it within two of its update periods of 15 s (`docs/cilium.md`, Use).
 const SILENCE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 
 impl<'a> Subject<'a> {
@@ -92,8 +92,12 @@ impl<'a> Subject<'a> {
         let probe = match self.publisher.probe(self.carrier) {
             ProbeState::Answered(clear) => clear,
             ProbeState::Askable(ask) if draft.use_unknown => {
-                let since =
-                    self.serving().and_then(|serving| serving.use_unknown_since).unwrap_or(now.uptime);
+                let serving = self.serving();
+                let silent_since =
+                    serving.and_then(|serving| serving.use_unknown_since).unwrap_or(now.uptime);
+                let last_probe = serving.and_then(|serving| serving.last_probe);
+                // An agent may answer, and its use be absent all the same.
+                let since = last_probe.map_or(silent_since, |last| last.max(silent_since));
                 if since + SILENCE_BEFORE_PROBE > now.uptime {
                     draft.wake_at(since + SILENCE_BEFORE_PROBE);
                     return;

@@ -17,7 +17,7 @@ use crate::model::names::{NodeName, PoolName};
 use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, Listing, Object, Observation, PoolObject, Unreadable};
 use crate::model::pool::{Pool, Reservation};
-use crate::model::request::{Answer, Outcome, Request, Seen, Target};
+use crate::model::request::{Answer, Outcome, ProbeStep, Request, Seen, Target, UsageProbe, Write};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::time::Now;
 use crate::net::addresses::AddressSet;
@@ -57,6 +57,13 @@ impl World {
         let Outcome { request, answer, seen } = outcome;
         let (target, node) = (request.target(), request.node().cloned());
         self.in_flight.remove(&target);
+        let is_refused_question = matches!(
+            (&request, &answer),
+            (
+                Request::Write(Write::UsageProbe(UsageProbe { step: ProbeStep::Ask, .. })),
+                Answer::Conflict(_) | Answer::Refused(..)
+            )
+        );
         let failed = (answer != Answer::Done).then(|| Cause::of(&answer, &seen));
         match seen {
             Seen::Claim(claim) => self.observe_claim(*claim, Source::Answer(None)),
@@ -110,6 +117,9 @@ impl World {
         }
         if let Some(node) = node {
             let serving = &mut self.remember_of(&node).serving;
+            if is_refused_question {
+                serving.last_probe = None;
+            }
             match failed {
                 Some(cause) => serving.pause.lengthen(cause, now),
                 None if !is_read => serving.pause.end(),

@@ -82,6 +82,8 @@ pub struct Serving {
     pub incomplete_since: Option<Duration>,
     /// Since when its agent has said nothing of the use of published blocks.
     pub use_unknown_since: Option<Duration>,
+    /// When its agent was last asked for that use, unless the server refused the write.
+    pub last_probe: Option<Duration>,
     /// What it asks for and no pool can give.
     pub unmet: BTreeSet<Unmet>,
 }

@@ -12,7 +12,7 @@ use crate::ledger::Occupant;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::NodePlan;
 use crate::model::plan::PoolPlan;
-use crate::model::request::{BumpVersion, Publication, Read, Request, Target, UsageProbe, Write};
+use crate::model::request::{BumpVersion, ProbeStep, Publication, Read, Request, Target, UsageProbe, Write};
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 
@@ -139,10 +139,16 @@ impl World {
             Write::CreateClaim(claim) => {
                 self.take(claim.cidr, Occupant::Pending);
             }
-            Write::Publish(Publication { node, .. })
-            | Write::BumpVersion(BumpVersion { node, .. })
-            | Write::UsageProbe(UsageProbe { node, .. }) => {
+            Write::Publish(Publication { node, .. }) | Write::BumpVersion(BumpVersion { node, .. }) => {
                 self.remember_of(node).serving.last_patch = Some(now.uptime);
+            }
+            Write::UsageProbe(UsageProbe { node, step, .. }) => {
+                let serving = &mut self.remember_of(node).serving;
+                serving.last_patch = Some(now.uptime);
+                match step {
+                    ProbeStep::Ask => serving.last_probe = Some(now.uptime),
+                    ProbeStep::Clear => {}
+                }
             }
             Write::UpdateClaim(_)
             | Write::CreateCiliumNode(_)

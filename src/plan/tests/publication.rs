@@ -70,6 +70,73 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     cluster.expect("a", "clear the answered question on ciliumnode a");
 }
 
+/// It writes its whole use with the answer, but somebody may take that off again.
+#[test]
+fn an_agent_that_answers_and_shows_no_use_is_asked_every_thirty_seconds() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    let mut asked_at = Vec::new();
+    for second in 0..=120 {
+        let plan = cluster.plan("a");
+        cluster.begin(&plan);
+        let mark = match rendered(&plan).as_str() {
+            "ask the agent of node a what it uses" => {
+                asked_at.push(second);
+                Some("ping=answered")
+            }
+            "clear the answered question on ciliumnode a" => Some(""),
+            _ => None,
+        };
+        if let Some(mark) = mark {
+            cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+            cluster.observe(&format!("ciliumnode a @{} 10.0.0.0/28 used=unknown {mark}", 110 + second));
+        }
+        cluster.pass(1);
+    }
+    assert_eq!(asked_at, [30, 60, 90, 120]);
+}
+
+#[test]
+fn an_agent_that_falls_silent_again_is_given_the_whole_time() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.expect("a", "nothing");
+    cluster.pass(30);
+    cluster.expect("a", "ask the agent of node a what it uses");
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.observe("ciliumnode a @110 10.0.0.0/28 used=1");
+    cluster.expect("a", "nothing");
+    cluster.pass(100);
+    cluster.observe("ciliumnode a @111 10.0.0.0/28 used=unknown");
+    cluster.expect("a", "nothing");
+    cluster.pass(29);
+    cluster.expect("a", "nothing");
+    cluster.pass(1);
+    cluster.expect("a", "ask the agent of node a what it uses");
+}
+
+/// Its agent has not heard it.
+#[test]
+fn a_question_that_was_refused_is_repeated_without_the_wait() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.expect("a", "nothing");
+    cluster.pass(30);
+    cluster.expect("a", "ask the agent of node a what it uses");
+    let request = cluster.in_flight.remove(0);
+    let Object::CiliumNode(read) = object("ciliumnode a @110 10.0.0.0/28 used=unknown") else {
+        unreachable!()
+    };
+    let seen = Seen::CiliumNode(Box::new(read));
+    let answer = Answer::Conflict("the CiliumNode has changed".to_owned());
+    cluster.world.finish(Outcome { request, answer, seen }, cluster.now);
+    cluster.pass(2);
+    cluster.expect("a", "ask the agent of node a what it uses");
+}
+
 /// An agent writes its CiliumNode too, and a conflict with a patch of ours can kill it.
 #[test]
 fn a_question_and_a_publication_keep_the_interval_between_writes() {
