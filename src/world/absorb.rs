@@ -52,7 +52,7 @@ impl World {
         }
     }
 
-    /// Takes in what became of a write.
+    /// Takes in the outcome of a request.
     pub fn finish(&mut self, outcome: Outcome, now: Now) {
         let Outcome { request, answer, seen } = outcome;
         let (target, node) = (request.target(), request.node().cloned());
