@@ -15,7 +15,7 @@ use cilium_node_ipam::model::pool::{
 };
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::addresses::AddressSet;
-use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 /// A pool of one range, cut into blocks of one address, so that 2^24 of them fit into a /8.
@@ -73,12 +73,10 @@ impl Fill {
         let mut random = Random { state: 42, bits };
         for _ in 0..n_free {
             let place = range.first() + u128::from(random.next());
-            claimed.remove_run(place, place);
+            claimed.remove(address(place));
         }
         let mut free = AddressSet::from_iter([range]);
-        for (first, last) in claimed.runs() {
-            free.remove_run(first, last);
-        }
+        free.remove_all(&claimed);
         Self { range, claimed, free }
     }
 

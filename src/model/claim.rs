@@ -118,9 +118,7 @@ impl Claim {
     #[must_use]
     pub fn offered(&self) -> AddressSet {
         let mut offered = AddressSet::from_iter([self.cidr]);
-        for (first, last) in self.withheld.runs() {
-            offered.remove_run(first, last);
-        }
+        offered.remove_all(&self.withheld);
         offered
     }
 

@@ -190,9 +190,7 @@ impl Pool {
             withheld.insert(block.first_address());
             withheld.insert(block.last_address());
         }
-        for (first, last) in node_addresses.runs_within(block.first(), block.last()) {
-            withheld.insert_run(first, last);
-        }
+        withheld.extend_with(&node_addresses.within(block));
         withheld
     }
 }

@@ -61,30 +61,26 @@ impl AddressSet {
         self.positions.len()
     }
 
-    /// Its runs, as first and last position of each, in order.
-    #[must_use]
-    pub fn runs(&self) -> impl DoubleEndedIterator<Item = (u128, u128)> + '_ {
-        self.positions.runs()
-    }
-
-    /// The runs that share an address with `first..=last`, cut to it, in order.
-    pub fn runs_within(&self, first: u128, last: u128) -> impl Iterator<Item = (u128, u128)> + '_ {
-        self.positions.runs_within(first, last)
-    }
-
     /// Its addresses in numeric order.
     pub fn iter(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        self.runs().flat_map(|(first, last)| (first..=last).map(address))
+        self.positions.runs().flat_map(|(first, last)| (first..=last).map(address))
     }
 
     /// Its addresses within `cidr`, in numeric order.
     pub fn iter_in(&self, cidr: Cidr) -> impl Iterator<Item = IpAddr> + '_ {
-        self.runs_within(cidr.first(), cidr.last()).flat_map(|(first, last)| (first..=last).map(address))
+        let runs = self.positions.runs_within(cidr.first(), cidr.last());
+        runs.flat_map(|(first, last)| (first..=last).map(address))
+    }
+
+    /// The part of it that lies in `cidr`.
+    #[must_use]
+    pub fn within(&self, cidr: Cidr) -> Self {
+        Self { positions: self.positions.within(cidr.first(), cidr.last()) }
     }
 
     /// The fewest prefixes that together are the set.
     pub fn cidrs(&self) -> impl Iterator<Item = Cidr> + '_ {
-        self.runs().flat_map(|(first, last)| Cidr::cover_of(first, last))
+        self.positions.runs().flat_map(|(first, last)| Cidr::cover_of(first, last))
     }
 
     /// Whether the address is in it.
@@ -102,7 +98,7 @@ impl AddressSet {
     /// Whether it shares an address with `cidr`.
     #[must_use]
     pub fn intersects(&self, cidr: Cidr) -> bool {
-        self.runs_within(cidr.first(), cidr.last()).next().is_some()
+        self.positions.runs_within(cidr.first(), cidr.last()).next().is_some()
     }
 
     /// Whether all of `cidr` is in it.
@@ -118,12 +114,7 @@ impl AddressSet {
 
     /// Adds all of `cidr`.
     pub fn insert_cidr(&mut self, cidr: Cidr) {
-        self.insert_run(cidr.first(), cidr.last());
-    }
-
-    /// Adds the addresses at the positions from `first` to `last`.
-    pub fn insert_run(&mut self, first: u128, last: u128) {
-        self.positions.insert_run(first, last);
+        self.positions.insert_run(cidr.first(), cidr.last());
     }
 
     /// Removes one address.
@@ -133,17 +124,17 @@ impl AddressSet {
 
     /// Removes all of `cidr`.
     pub fn remove_cidr(&mut self, cidr: Cidr) {
-        self.remove_run(cidr.first(), cidr.last());
-    }
-
-    /// Removes the addresses at the positions from `first` to `last`.
-    pub fn remove_run(&mut self, first: u128, last: u128) {
-        self.positions.remove_run(first, last);
+        self.positions.remove_run(cidr.first(), cidr.last());
     }
 
     /// Adds every address of `other`.
     pub fn extend_with(&mut self, other: &Self) {
         self.positions.extend_with(&other.positions);
+    }
+
+    /// Removes every address of `other`.
+    pub fn remove_all(&mut self, other: &Self) {
+        self.positions.remove_all(&other.positions);
     }
 }
 

@@ -78,6 +78,12 @@ impl RunSet {
         self.runs.range(from..=last).map(move |(start, end)| ((*start).max(first), (*end).min(last)))
     }
 
+    /// Its members from `first` to `last`.
+    #[must_use]
+    pub fn within(&self, first: u128, last: u128) -> Self {
+        Self { runs: self.runs_within(first, last).collect() }
+    }
+
     /// Adds the numbers from `first` to `last`.
     pub fn insert_run(&mut self, first: u128, last: u128) {
         debug_assert!(first <= last, "a run has a first number that is not behind its last");
@@ -119,6 +125,13 @@ impl RunSet {
     pub fn extend_with(&mut self, other: &Self) {
         for (first, last) in other.runs() {
             self.insert_run(first, last);
+        }
+    }
+
+    /// Removes every member of `other`.
+    pub fn remove_all(&mut self, other: &Self) {
+        for (first, last) in other.runs() {
+            self.remove_run(first, last);
         }
     }
 

@@ -354,8 +354,8 @@ pub fn drop_finalizer_patch(update: &ClaimUpdate) -> Option<Value> {
 /// `withheld`, cut to the block, as few prefixes as possible; single addresses are written without a length.
 fn withheld_text(cidr: Cidr, withheld: &AddressSet) -> Vec<String> {
     withheld
-        .runs_within(cidr.first(), cidr.last())
-        .flat_map(|(first, last)| Cidr::cover_of(first, last))
+        .within(cidr)
+        .cidrs()
         .map(|piece| if piece.size() == 1 { piece.first_address().to_string() } else { piece.to_string() })
         .collect()
 }

@@ -392,9 +392,7 @@ impl World {
             // While the CiliumNode is away and the Node is not, its agent goes on with the addresses that it had.
             None if self.nodes.contains_key(node) => {
                 let mut carried = self.ledger.carried(node).cloned().unwrap_or_default();
-                for (first, last) in gone.runs() {
-                    carried.remove_run(first, last);
-                }
+                carried.remove_all(gone);
                 carried.extend_with(&self.carried(node));
                 self.without_claims(node, carried)
             }

@@ -83,9 +83,7 @@ impl Crd {
         };
         let mut offered: AddressSet =
             fields.pod_cidrs.iter().copied().filter(|listed| listed.overlaps(cidr)).collect();
-        for (first, last) in fields.pool.runs_within(cidr.first(), cidr.last()) {
-            offered.insert_run(first, last);
-        }
+        offered.extend_with(&fields.pool.within(cidr));
         offered
     }
 
@@ -100,11 +98,7 @@ impl Crd {
 
     pub(super) fn used_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
         let used = fields(carrier).and_then(|fields| fields.used.as_ref());
-        let mut within = AddressSet::new();
-        for (first, last) in used.into_iter().flat_map(|used| used.runs_within(cidr.first(), cidr.last())) {
-            within.insert_run(first, last);
-        }
-        within
+        used.map(|used| used.within(cidr)).unwrap_or_default()
     }
 
     pub(super) fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
@@ -116,9 +110,8 @@ impl Crd {
 
     pub(super) fn withheld_in(&self, carrier: Carrier<'_>, block: Cidr) -> AddressSet {
         let mut withheld = AddressSet::from_iter([block]);
-        let pool = fields(carrier).map(|fields| &fields.pool);
-        for (first, last) in pool.into_iter().flat_map(|pool| pool.runs_within(block.first(), block.last())) {
-            withheld.remove_run(first, last);
+        if let Some(fields) = fields(carrier) {
+            withheld.remove_all(&fields.pool.within(block));
         }
         withheld
     }

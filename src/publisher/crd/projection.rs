@@ -88,9 +88,7 @@ fn publishing_order(claim: &Claim, former: Option<&FormerCrd>) -> (usize, Timest
 /// mark is there, the agent would not give it to a pod anyway (`docs/cilium.md`, Release handshake).
 fn missing_entries(fields: &CrdFields, claim: &Claim) -> AddressSet {
     let mut missing = claim.offered();
-    for (first, last) in fields.pool.runs_within(claim.cidr.first(), claim.cidr.last()) {
-        missing.remove_run(first, last);
-    }
+    missing.remove_all(&fields.pool.within(claim.cidr));
     for address in in_handshake(fields, claim.cidr) {
         missing.remove(address);
     }
