@@ -95,6 +95,23 @@ pub struct ClaimUpdate {
     pub since: Timestamp,
 }
 
+impl ClaimUpdate {
+    /// A change that is decided on this version of the claim, at this time.
+    #[must_use]
+    pub fn of(claim: &Claim, change: ClaimChange, since: Timestamp) -> Self {
+        Self {
+            cidr: claim.cidr,
+            node: claim.node.clone(),
+            uid: claim.uid.clone(),
+            revision: claim.revision,
+            finalizers: claim.finalizers.clone(),
+            deleting: claim.deleting,
+            change,
+            since,
+        }
+    }
+}
+
 /// A change of the state of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimChange {

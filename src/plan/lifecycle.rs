@@ -244,16 +244,7 @@ fn cooling_time_of(world: &World, claim: &Claim, reason: Reason) -> Option<Durat
 }
 
 fn update(claim: &Claim, now: Now, change: ClaimChange) -> Request {
-    Request::Write(Write::UpdateClaim(ClaimUpdate {
-        cidr: claim.cidr,
-        node: claim.node.clone(),
-        uid: claim.uid.clone(),
-        revision: claim.revision,
-        finalizers: claim.finalizers.clone(),
-        deleting: claim.deleting,
-        change,
-        since: now.wall,
-    }))
+    Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into()
 }
 
 impl Subject<'_> {

@@ -137,17 +137,7 @@ fn done(request: Request, seen: Seen) -> Outcome {
 }
 
 fn update(claim: &Claim, change: ClaimChange) -> Request {
-    let update = ClaimUpdate {
-        cidr: claim.cidr,
-        node: claim.node.clone(),
-        uid: claim.uid.clone(),
-        revision: claim.revision,
-        finalizers: claim.finalizers.clone(),
-        deleting: claim.deleting,
-        change,
-        since: Timestamp::UNIX_EPOCH,
-    };
-    Write::UpdateClaim(update).into()
+    Write::UpdateClaim(ClaimUpdate::of(claim, change, Timestamp::UNIX_EPOCH)).into()
 }
 
 fn request_of(plan: &PoolPlan) -> Request {
