@@ -23,13 +23,13 @@ impl World {
         self.pool_pauses.get(pool).copied().unwrap_or_default()
     }
 
-    /// Whether a write for this node or about a claim of its is under way, or such a claim is known from an answer
+    /// Whether a write for this node or about one of its claims is under way, or such a claim is known from an answer
     /// only.
     ///
     /// The write may be another node's: a claim that has not been heard of may be in the way of one that is being made.
     #[must_use]
     pub fn is_busy(&self, node: &NodeName) -> bool {
-        self.in_flight.values().any(|sent| sent.node.as_ref() == Some(node))
+        self.has_in_flight(node)
             || self
                 .claims_of(node)
                 .any(|known| !known.shown || self.is_in_flight(&Target::Claim(known.claim.cidr)))
@@ -181,8 +181,8 @@ impl World {
         }
     }
 
-    /// What is remembered of a node. Whoever adds something calls [`Self::forget_if_gone`] where nothing of the node may be
-    /// left.
+    /// What is remembered of a node. Whoever adds something calls [`Self::forget_if_gone`] where nothing of the node may
+    /// be left.
     pub(super) fn remember_of(&mut self, node: &NodeName) -> &mut Remembered {
         self.remembered.entry(node.clone()).or_default()
     }
@@ -201,7 +201,12 @@ impl World {
             && !self.cilium_nodes.contains_key(node)
             && !self.claims_of.contains_key(node)
             && self.lost_claims_of(node).next().is_none()
-            && !self.in_flight.values().any(|sent| sent.node.as_ref() == Some(node))
+            && !self.has_in_flight(node)
+    }
+
+    /// Whether a request on behalf of this node is under way.
+    fn has_in_flight(&self, node: &NodeName) -> bool {
+        self.in_flight.values().any(|sent| sent.node.as_ref() == Some(node))
     }
 
     /// Puts the pools on the agenda whose status may show this node or its claims.
@@ -216,8 +221,8 @@ impl World {
         }
     }
 
-    /// Puts the pools on the agenda whose ranges hold an address of `cidr`: blocks of other pools, and whatever is published,
-    /// may lie there too and count for how much is free.
+    /// Puts the pools on the agenda whose ranges hold an address of `cidr`: blocks of other pools, and whatever is
+    /// published, may lie there too and count for how much is free.
     pub(super) fn mark_pools_over(&mut self, cidr: Cidr) {
         for pool in self.ledger.pools_over(cidr) {
             self.agenda.mark_pool(pool);
