@@ -2,6 +2,20 @@
 
 use super::*;
 
+/// Node a is served, and its agent does not say which addresses it uses.
+fn with_silent_agent() -> Cluster {
+    Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
+    )
+}
+
+/// The agent of node a is silent for so long that it is asked.
+fn ask(cluster: &mut Cluster) {
+    cluster.expect("a", "nothing");
+    cluster.pass(30);
+    cluster.expect("a", "ask the agent of node a what it uses");
+}
+
 #[test]
 fn a_fresh_node_gets_a_claim_first_and_its_publication_when_the_claim_is_shown() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
@@ -55,12 +69,8 @@ fn a_foreign_range_that_ends_with_ipv4_is_told_apart_from_what_is_published() {
 
 #[test]
 fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
-    );
-    cluster.expect("a", "nothing");
-    cluster.pass(30);
-    cluster.expect("a", "ask the agent of node a what it uses");
+    let mut cluster = with_silent_agent();
+    ask(&mut cluster);
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
     cluster.expect("a", "nothing");
@@ -73,9 +83,7 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
 /// It writes its whole use with the answer, but somebody may take that off again.
 #[test]
 fn an_agent_that_answers_and_shows_no_use_is_asked_every_thirty_seconds() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
-    );
+    let mut cluster = with_silent_agent();
     let mut asked_at = Vec::new();
     for second in 0..=120 {
         let plan = cluster.plan("a");
@@ -99,12 +107,8 @@ fn an_agent_that_answers_and_shows_no_use_is_asked_every_thirty_seconds() {
 
 #[test]
 fn an_agent_that_falls_silent_again_is_given_the_whole_time() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
-    );
-    cluster.expect("a", "nothing");
-    cluster.pass(30);
-    cluster.expect("a", "ask the agent of node a what it uses");
+    let mut cluster = with_silent_agent();
+    ask(&mut cluster);
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=1");
     cluster.expect("a", "nothing");
@@ -120,12 +124,8 @@ fn an_agent_that_falls_silent_again_is_given_the_whole_time() {
 /// Its agent has not heard it.
 #[test]
 fn a_question_that_was_refused_is_repeated_without_the_wait() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
-    );
-    cluster.expect("a", "nothing");
-    cluster.pass(30);
-    cluster.expect("a", "ask the agent of node a what it uses");
+    let mut cluster = with_silent_agent();
+    ask(&mut cluster);
     let request = cluster.in_flight.remove(0);
     let Object::CiliumNode(read) = object("ciliumnode a @110 10.0.0.0/28 used=unknown") else {
         unreachable!()
@@ -140,9 +140,7 @@ fn a_question_that_was_refused_is_repeated_without_the_wait() {
 /// An agent writes its CiliumNode too, and a conflict with a patch of ours can kill it.
 #[test]
 fn a_question_and_a_publication_keep_the_interval_between_writes() {
-    let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
-    );
+    let mut cluster = with_silent_agent();
     cluster.expect("a", "nothing");
     cluster.pass(29);
     // Somebody has removed an address, and the controller puts it back.
