@@ -1,9 +1,8 @@
 //! Where Cilium does not run in `ipam: crd`, nothing is written, and `/readyz` says why.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -16,9 +15,6 @@ use crate::support::families::Families;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
-/// The pause between two looks at `/readyz`. The process has no channel to this one, so it has to be asked.
-const PROBE_PAUSE: Duration = Duration::from_millis(25);
-
 /// A pool, and a node that would be served at once if it were allowed.
 async fn tempt(rig: &Rig) -> Result<BTreeSet<(Kind, String, String)>> {
     rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
@@ -29,19 +25,14 @@ async fn tempt(rig: &Rig) -> Result<BTreeSet<(Kind, String, String)>> {
 
 /// Returns when `/readyz` answers 503 with a reason that has `part` in it.
 async fn wait_refusal(rig: &Rig, controller: &Controller, part: &str) -> Result<()> {
-    let limit = tokio::time::Instant::now() + SOON;
-    loop {
-        rig.control_plane.alarm.check()?;
-        // Before it listens there is no answer, and before its lists are complete there is another reason.
-        let answer = controller.get("/readyz").await;
-        match &answer {
-            Ok((503, reason)) if reason.contains(part) => return Ok(()),
-            Ok((200, _)) => anyhow::bail!("it is ready, and should not be for {part:?}"),
-            _ => {}
-        }
-        ensure!(tokio::time::Instant::now() < limit, "/readyz does not say {part:?}: {answer:?}");
-        tokio::time::sleep(PROBE_PAUSE).await;
-    }
+    // Before it listens there is no answer, and before its lists are complete there is another reason.
+    let says_so = |answer: &Result<(u16, String)>| match answer {
+        Ok((503, reason)) => Ok(reason.contains(part)),
+        Ok((200, _)) => bail!("it is ready, and should not be for {part:?}"),
+        _ => Ok(false),
+    };
+    let what = format!("/readyz to say {part:?}");
+    rig.control_plane.alarm.over(controller.wait_answer("/readyz", &what, SOON, says_so)).await
 }
 
 fn configs(rig: &Rig) -> Api<ConfigMap> {
@@ -111,17 +102,10 @@ async fn another_mode_of_cilium_is_left_alone_until_it_changes() -> Result<()> {
 
 /// Returns when a controller that was ready says that it is not any more.
 async fn wait_not_ready(rig: &Rig, controller: &Controller) -> Result<()> {
-    let limit = tokio::time::Instant::now() + SOON;
-    loop {
-        rig.control_plane.alarm.check()?;
-        // A busy machine may refuse a connection, which says nothing.
-        let answer = controller.get("/readyz").await;
-        if answer.as_ref().is_ok_and(|(code, _)| *code != 200) {
-            return Ok(());
-        }
-        ensure!(tokio::time::Instant::now() < limit, "it is still ready: {answer:?}");
-        tokio::time::sleep(PROBE_PAUSE).await;
-    }
+    // A busy machine may refuse a connection, which says nothing.
+    let refuses = |answer: &Result<(u16, String)>| Ok(answer.as_ref().is_ok_and(|(code, _)| *code != 200));
+    let waits = controller.wait_answer("/readyz", "it to be ready no more", SOON, refuses);
+    rig.control_plane.alarm.over(waits).await
 }
 
 /// Where `cilium-config` can't be had, an administrator vouches for what it would say.

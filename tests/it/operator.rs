@@ -2,12 +2,14 @@
 //! server.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::pin::pin;
+use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use futures::TryStreamExt as _;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
-use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::json;
 
 use crate::scene::{SOON, join, nodes, wait_ready, wait_status};
@@ -15,9 +17,6 @@ use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::PoolSpec;
 use crate::support::rig::{Rig, under_oracle};
-
-/// The pause between two looks at what the process or the API of events says; nothing tells when it changes.
-const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_that_fills_and_grows_is_told_in_every_way() -> Result<()> {
@@ -105,40 +104,39 @@ fn value(text: &str, series: &str) -> Result<f64> {
 }
 
 async fn wait_metrics(rig: &Rig, controller: &Controller, wanted: &[&str]) -> Result<()> {
-    let limit = Instant::now() + SOON;
-    loop {
-        rig.control_plane.alarm.check()?;
-        let (code, text) = controller.get("/metrics").await?;
-        ensure!(code == 200 && text.ends_with("# EOF\n"), "{code}: {text}");
+    let says_all = |answer: &Result<(u16, String)>| {
+        let (code, text) = answer.as_ref().map_err(|error| anyhow!("no answer of /metrics: {error:#}"))?;
+        ensure!(*code == 200 && text.ends_with("# EOF\n"), "{code}: {text}");
         let shown: BTreeSet<&str> = text.lines().collect();
-        let missing: Vec<&&str> = wanted.iter().filter(|line| !shown.contains(**line)).collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        ensure!(Instant::now() < limit, "/metrics never said {missing:?}:\n{text}");
-        tokio::time::sleep(LOOK_PAUSE).await;
-    }
+        Ok(wanted.iter().all(|line| shown.contains(*line)))
+    };
+    let what = format!("/metrics to say all of {wanted:#?}");
+    rig.control_plane.alarm.over(controller.wait_answer("/metrics", &what, SOON, says_all)).await
 }
 
 /// Returns when there are events of these kinds, reasons and types.
 pub(crate) async fn wait_events(rig: &Rig, wanted: &[(&str, &str, &str)]) -> Result<()> {
     let api: Api<Event> = Api::namespaced(rig.cluster.client.clone(), "default");
-    let limit = Instant::now() + SOON;
-    loop {
-        rig.control_plane.alarm.check()?;
-        let events = api.list(&ListParams::default()).await?.items;
-        let shown: BTreeSet<(&str, &str, &str)> = events
-            .iter()
-            .filter(|event| event.reporting_controller.as_deref() == Some("cilium-node-ipam"))
-            .filter_map(|event| {
-                let kind = event.regarding.as_ref()?.kind.as_deref()?;
-                Some((kind, event.reason.as_deref()?, event.type_.as_deref()?))
-            })
-            .collect();
-        if wanted.iter().all(|event| shown.contains(event)) {
-            return Ok(());
+    let mut missing: BTreeSet<_> = wanted.iter().collect();
+    let come = async {
+        // Lists first, and goes on from there.
+        let mut events = pin!(watcher(api, watcher::Config::default()).applied_objects());
+        while let Some(event) = events.try_next().await? {
+            let regarding = event.regarding.as_ref().and_then(|regarding| regarding.kind.as_deref());
+            if event.reporting_controller.as_deref() != Some("cilium-node-ipam") {
+                continue;
+            }
+            let found = (regarding, event.reason.as_deref(), event.type_.as_deref());
+            missing.retain(|(kind, reason, of_type)| found != (Some(*kind), Some(*reason), Some(*of_type)));
+            if missing.is_empty() {
+                return Ok(());
+            }
         }
-        ensure!(Instant::now() < limit, "{wanted:?} are not among {shown:?}");
-        tokio::time::sleep(LOOK_PAUSE).await;
+        bail!("the watch of events ended")
+    };
+    let outcome = tokio::time::timeout(SOON, rig.control_plane.alarm.over(come)).await;
+    match outcome {
+        Ok(outcome) => outcome,
+        Err(_) => bail!("waited {SOON:?} in vain for the events {missing:?}"),
     }
 }

@@ -8,7 +8,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -20,7 +20,7 @@ use super::{signals, tails};
 /// From start to `/readyz`: the lists of a large cluster lie in it, on a machine that is busy with other tests.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The pause between two looks at `/readyz`. The process has no channel to this one, so it has to be asked.
+/// The pause between two looks at its HTTP server or its log. The process has no channel to this one, so it has to be asked.
 const PROBE_PAUSE: Duration = Duration::from_millis(25);
 
 /// From SIGTERM to the end: writes in flight are waited for.
@@ -109,6 +109,29 @@ impl Controller {
     /// The status code and body of a GET of its HTTP server.
     pub(crate) async fn get(&self, path: &str) -> Result<(u16, String)> {
         get(&self.address_file, path).await
+    }
+
+    /// Returns when `look` accepts the answer to a GET of `path`, which is an error as long as nobody listens. An error of
+    /// `look` ends it. `what` is what is waited for.
+    pub(crate) async fn wait_answer(
+        &self,
+        path: &str,
+        what: &str,
+        deadline: Duration,
+        mut look: impl FnMut(&Result<(u16, String)>) -> Result<bool>,
+    ) -> Result<()> {
+        let limit = tokio::time::Instant::now() + deadline;
+        loop {
+            let answer = self.get(path).await;
+            if look(&answer)? {
+                return Ok(());
+            }
+            ensure!(
+                tokio::time::Instant::now() < limit,
+                "waited {deadline:?} in vain for {what}: {answer:?}"
+            );
+            tokio::time::sleep(PROBE_PAUSE).await;
+        }
     }
 
     /// Returns how it ended by itself.
