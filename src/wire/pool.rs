@@ -89,7 +89,7 @@ pub struct Pools;
 pub struct NodeIPPoolSpec {
     /// Of several pools that select a node, the one with the highest priority is asked first; ties are broken by name.
     #[serde(default)]
-    #[schemars(range(min = -1_000_000_000, max = 1_000_000_000))]
+    #[schemars(range(min = -rules::MAX_PRIORITY, max = rules::MAX_PRIORITY))]
     pub priority: i32,
 
     /// Which nodes may take from the pool. Absent or empty selects every node.
@@ -199,12 +199,12 @@ pub enum Operator {
 pub struct PerNode {
     /// The minimum number of blocks of the first grant.
     #[serde(default = "defaults::initial_blocks")]
-    #[schemars(range(min = 1, max = 4096))]
+    #[schemars(range(min = 1, max = rules::MAX_BLOCKS_PER_NODE))]
     pub initial_blocks: i32,
 
     /// The maximum number of blocks.
     #[serde(default = "defaults::max_blocks")]
-    #[schemars(range(min = 1, max = 4096))]
+    #[schemars(range(min = 1, max = rules::MAX_BLOCKS_PER_NODE))]
     pub max_blocks: i32,
 
     /// The maximum number of offered addresses. Every agent of the cluster receives each change of each node's list.

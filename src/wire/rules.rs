@@ -77,6 +77,10 @@ pub const TRANSITION: &str = "must follow the table of states: Held to Draining 
 pub const LARGEST_IPV4_BLOCK: u8 = 22;
 /// The prefix length of the largest IPv6 block.
 pub const LARGEST_IPV6_BLOCK: u8 = 118;
+/// The highest priority; the lowest is its negative.
+pub const MAX_PRIORITY: i32 = 1_000_000_000;
+/// Blocks of one family that a pool may allow a node.
+pub const MAX_BLOCKS_PER_NODE: u32 = 4096;
 /// The maximum number of CIDRs in one family of a pool; a pairwise rule over more exceeds the server's cost budget.
 pub const MAX_CIDRS: u32 = 64;
 /// The maximum number of exclusions in one family of a pool.

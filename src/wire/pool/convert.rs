@@ -66,7 +66,7 @@ impl Reader {
         if spec.ipv4.is_none() && spec.ipv6.is_none() {
             self.missing("spec", rules::ONE_FAMILY);
         }
-        let priority = self.number("spec.priority", spec.priority, -1_000_000_000, 1_000_000_000);
+        let priority = self.number("spec.priority", spec.priority, -rules::MAX_PRIORITY, rules::MAX_PRIORITY);
         let per_node = self.per_node(&spec.per_node);
         let expand = Expand {
             used_above: self.count("spec.expand.usedAbove", spec.expand.used_above, 1, 100),
@@ -106,8 +106,13 @@ impl Reader {
 
     fn per_node(&mut self, wire: &super::PerNode) -> PerNode {
         let per_node = PerNode {
-            initial_blocks: self.count("spec.perNode.initialBlocks", wire.initial_blocks, 1, 4096),
-            max_blocks: self.count("spec.perNode.maxBlocks", wire.max_blocks, 1, 4096),
+            initial_blocks: self.count(
+                "spec.perNode.initialBlocks",
+                wire.initial_blocks,
+                1,
+                rules::MAX_BLOCKS_PER_NODE,
+            ),
+            max_blocks: self.count("spec.perNode.maxBlocks", wire.max_blocks, 1, rules::MAX_BLOCKS_PER_NODE),
             max_addresses: self.count(
                 "spec.perNode.maxAddresses",
                 wire.max_addresses,
