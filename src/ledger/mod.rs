@@ -16,6 +16,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::pool::{Pool, Reservation};
 use crate::model::revision::Revision;
@@ -43,6 +44,12 @@ pub enum Occupant {
 }
 
 impl Occupant {
+    /// The object of this kind and name, which can't be read.
+    #[must_use]
+    pub fn unreadable(kind: Kind, name: &str) -> Self {
+        Self::Unreadable(format!("{} {name}", kind.as_str()))
+    }
+
     /// Whether it is a claim, so that a node holds the block and its buddy is that node's next block.
     fn is_claim(&self) -> bool {
         match self {

@@ -433,17 +433,15 @@ impl World {
 
     fn observe_unreadable(&mut self, kind: Kind, unreadable: Unreadable) {
         let name = unreadable.name.clone();
-        let occupant = Occupant::Unreadable(format!("{} {name}", kind.as_str()));
-        let addresses = unreadable.addresses.clone();
-        for cidr in addresses.cidrs() {
-            self.take(cidr, occupant.clone());
+        let occupant = Occupant::unreadable(kind, &name);
+        let taken: BTreeSet<Cidr> = unreadable.addresses.cidrs().collect();
+        for cidr in &taken {
+            self.take(*cidr, occupant.clone());
         }
         // What was known of the object stays known and taken, but nothing is decided on it: the plan asks.
         if let Some(before) = self.unreadable.insert((kind, name.clone()), unreadable) {
-            for cidr in before.addresses.cidrs() {
-                if !addresses.cidrs().any(|kept| kept == cidr) {
-                    self.release(cidr, &occupant);
-                }
+            for cidr in before.addresses.cidrs().filter(|cidr| !taken.contains(cidr)) {
+                self.release(cidr, &occupant);
             }
         }
         self.mark_subject(kind, &name);
@@ -451,7 +449,7 @@ impl World {
 
     pub(super) fn forget_unreadable(&mut self, kind: Kind, name: &str) {
         if let Some(before) = self.unreadable.remove(&(kind, name.to_owned())) {
-            let occupant = Occupant::Unreadable(format!("{} {name}", kind.as_str()));
+            let occupant = Occupant::unreadable(kind, name);
             for cidr in before.addresses.cidrs() {
                 self.release(cidr, &occupant);
             }

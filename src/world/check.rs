@@ -119,7 +119,7 @@ impl World {
         occupants.extend(self.in_flight.values().filter_map(|sent| Some((sent.creates?, Occupant::Pending))));
         occupants.extend(self.lost_claims.values().map(|lost| (lost.cidr, Occupant::LostClaim(lost.at))));
         for ((kind, name), unreadable) in &self.unreadable {
-            let occupant = Occupant::Unreadable(format!("{} {name}", kind.as_str()));
+            let occupant = Occupant::unreadable(*kind, name);
             occupants.extend(unreadable.addresses.cidrs().map(|cidr| (cidr, occupant.clone())));
         }
         for node in self.nodes.keys().chain(self.cilium_nodes.keys()) {

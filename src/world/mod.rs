@@ -425,14 +425,14 @@ impl World {
         self.agenda.mark_node(turn, node);
     }
 
-    /// Enters a occupant; the pools over it have another number of free blocks.
+    /// Enters an occupant; the pools over it have another number of free blocks.
     fn take(&mut self, cidr: Cidr, occupant: Occupant) {
         if self.ledger.take(cidr, occupant) {
             self.mark_pools_over(cidr);
         }
     }
 
-    /// Removes a occupant.
+    /// Removes an occupant.
     fn release(&mut self, cidr: Cidr, occupant: &Occupant) {
         if self.ledger.release(cidr, occupant) {
             self.mark_pools_over(cidr);
