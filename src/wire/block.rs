@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::mirror::mirror;
+use super::precondition::bound_to;
 use super::watched::{Meta, Wire};
 use super::{GROUP, InvalidObject, VERSION, rules, schema};
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -325,14 +326,8 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
         ClaimChange::Cool => json!({ "state": BlockState::Cooling, "since": since }),
         ClaimChange::Delete => return None,
     };
-    Some(json!({
-        "metadata": {
-            "uid": update.uid.as_str(),
-            "resourceVersion": update.revision.to_string(),
-            "finalizers": finalizers,
-        },
-        "spec": spec,
-    }))
+    let patch = json!({ "metadata": { "finalizers": finalizers }, "spec": spec });
+    Some(bound_to(&update.uid, update.revision, patch))
 }
 
 /// The patch that drops our finalizer before a deletion; `None` where it has been dropped.
@@ -340,15 +335,8 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
 pub fn drop_finalizer_patch(update: &ClaimUpdate) -> Option<Value> {
     let others: Vec<&String> =
         update.finalizers.iter().filter(|finalizer| *finalizer != Claim::FINALIZER).collect();
-    (others.len() < update.finalizers.len()).then(|| {
-        json!({
-            "metadata": {
-                "uid": update.uid.as_str(),
-                "resourceVersion": update.revision.to_string(),
-                "finalizers": others,
-            },
-        })
-    })
+    (others.len() < update.finalizers.len())
+        .then(|| bound_to(&update.uid, update.revision, json!({ "metadata": { "finalizers": others } })))
 }
 
 /// `withheld`, cut to the block, as few prefixes as possible; single addresses are written without a length.

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
+use super::precondition::bound_to;
 use super::watched::{Meta, Wire, can_be_of_a_node};
 use crate::model::carrier::CarrierChange;
 use crate::model::crd::{CrdChange, CrdFields, MarkChange, ReleaseMark};
@@ -123,7 +124,7 @@ pub fn usage_probe_patch(probe: &UsageProbe) -> Value {
 
 /// A change of a carrier as a merge patch that carries uid and version.
 fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Value {
-    let mut patch = match change {
+    let patch = match change {
         CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries }) => {
             let pod_cidrs: Vec<String> = pod_cidrs.iter().map(ToString::to_string).collect();
             let pool: Map<String, Value> = entries
@@ -151,21 +152,14 @@ fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Val
         #[cfg(test)]
         CarrierChange::MadeUp(cidr) => json!({ "metadata": { "labels": { "made-up": cidr.to_string() } } }),
     };
-    patch["metadata"]["uid"] = json!(uid.as_str());
-    patch["metadata"]["resourceVersion"] = json!(revision.to_string());
-    patch
+    bound_to(uid, revision, patch)
 }
 
 /// A change without meaning, which makes a later version of the CiliumNode.
 #[must_use]
 pub fn bump_version_patch(bump: &BumpVersion) -> Value {
-    json!({
-        "metadata": {
-            "uid": bump.uid.as_str(),
-            "resourceVersion": bump.revision.to_string(),
-            "annotations": { "nodeipam.io/later-than": bump.later_than.to_string() },
-        },
-    })
+    let later_than = json!({ "nodeipam.io/later-than": bump.later_than.to_string() });
+    bound_to(&bump.uid, bump.revision, json!({ "metadata": { "annotations": later_than } }))
 }
 
 /// A CiliumNode as its agent would create it: owned by the Node, with its labels and addresses

@@ -13,6 +13,7 @@ mod labels;
 mod mirror;
 pub mod node;
 pub mod pool;
+mod precondition;
 pub mod rules;
 mod schema;
 mod structural;

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::mirror::mirror;
+use super::precondition::bound_to;
 use super::{rules, schema};
 use crate::model::pool as domain;
 use crate::model::request::PoolFinalizersWrite;
@@ -288,13 +289,7 @@ impl Default for Reclaim {
 /// The finalizers as a merge patch, carrying uid and version.
 #[must_use]
 pub fn finalizers_patch(write: &PoolFinalizersWrite) -> Value {
-    json!({
-        "metadata": {
-            "uid": write.uid.as_str(),
-            "resourceVersion": write.revision.to_string(),
-            "finalizers": write.finalizers,
-        },
-    })
+    bound_to(&write.uid, write.revision, json!({ "metadata": { "finalizers": write.finalizers } }))
 }
 
 /// The defaults of the model as the API writes them: they are in the schema, and are read where the schema wrote none.

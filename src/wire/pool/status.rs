@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::model::request::PoolStatusWrite;
 use crate::model::status::{self as domain, ConditionType};
 use crate::net::cidr::Family;
+use crate::wire::precondition::bound_to;
 use crate::wire::{MAX_COUNT, schema};
 
 /// What the controller says of a pool.
@@ -221,10 +222,7 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
             free: by_family(&status.families, |counts| counts.addresses_free.to_string()),
         }),
     };
-    let mut patch = json!({
-        "metadata": { "uid": write.uid.as_str(), "resourceVersion": write.revision.to_string() },
-        "status": wire,
-    });
+    let mut patch = bound_to(&write.uid, write.revision, json!({ "status": wire }));
     // What a merge patch does not name stays: the counts of a family that the pool no longer has would never go
     // away, and the status would be written again for ever.
     for family in Family::ALL.iter().filter(|family| !status.families.contains_key(family)) {
