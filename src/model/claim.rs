@@ -104,7 +104,8 @@ impl fmt::Display for Reason {
 }
 
 impl Claim {
-    /// The finalizer that keeps a claim when somebody deletes it by hand (safety rule 1).
+    /// The finalizer that keeps a claim when somebody deletes it by hand (safety rule 1). It goes with the last write
+    /// only, when the block is free.
     pub const FINALIZER: &str = "nodeipam.io/claim";
 
     /// Whether it is being deleted and no longer has our finalizer: it is gone as soon as others remove theirs, and we

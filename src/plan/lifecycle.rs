@@ -19,6 +19,7 @@ use crate::model::kind::Kind;
 use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS};
 use crate::model::request::{ClaimChange, ClaimUpdate, Presence, Read, Request, Write};
 use crate::model::time::Now;
+use crate::net::cidr::Cidr;
 use crate::publisher::Publisher;
 use crate::publisher::answer::{Absence, Removal};
 use crate::world::{KnownClaim, World};
@@ -43,15 +44,21 @@ pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, n
     let claims: Vec<&KnownClaim> = world.claims_of(&name).collect();
     for known in claims {
         let claim = &known.claim;
-        if claim.deleting {
-            draft.findings.push(being_deleted(claim));
-        }
         match claim.state {
             ClaimState::Held | ClaimState::Draining(_) => advance_held(world, draft, claim, now),
             ClaimState::Releasing(reason) => advance_releasing(world, publisher, draft, claim, reason, now),
             ClaimState::Cooling(reason) => advance_cooling(world, draft, claim, reason, now),
         }
+        // One that has cooled is deleted by us.
+        let is_expected = draft.requests.iter().any(|request| is_deletion_of(request, claim.cidr));
+        if claim.deleting && !is_expected {
+            draft.findings.push(being_deleted(claim));
+        }
     }
+}
+
+fn is_deletion_of(request: &Request, cidr: Cidr) -> bool {
+    matches!(request, Request::Write(Write::UpdateClaim(update)) if update.cidr == cidr && update.change == ClaimChange::Delete)
 }
 
 fn being_deleted(claim: &Claim) -> Finding {
@@ -60,9 +67,12 @@ fn being_deleted(claim: &Claim) -> Finding {
             "it is being deleted, and only finalizers of others keep it ({}); no other node gets its block until they are removed",
             claim.finalizers.join(", ")
         )
+    } else if matches!(claim.state, ClaimState::Cooling(_)) {
+        "somebody deletes it while its block is cooling; its finalizer keeps it until the block has cooled"
+            .to_owned()
     } else {
         format!(
-            "somebody deletes it while node {} has it; its finalizer keeps it until the node is gone",
+            "somebody deletes it while node {} has it; its finalizer keeps it until the node is gone and the block has cooled",
             claim.node
         )
     };

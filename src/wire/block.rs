@@ -295,32 +295,25 @@ pub fn new_claim(claim: &NewClaim) -> NodeIPBlock {
 
 /// A move of a claim as a merge patch; `None` for a deletion, which needs no patch.
 ///
-/// Carries uid and version. The write to Cooling drops our finalizer, and a return to Held restores it (safety rule 1).
-/// It is not restored to a claim that is being deleted: the server would refuse that write every time.
+/// Carries uid and version. Every move keeps our finalizer, and restores it where it is missing (safety rule 1): an
+/// earlier version removed it with the move to Cooling. It is not restored to a claim that is being deleted: the server
+/// would refuse that write every time.
 #[must_use]
 pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
-    let mut finalizers: Vec<&str> = update
-        .finalizers
-        .iter()
-        .map(String::as_str)
-        .filter(|finalizer| *finalizer != Claim::FINALIZER)
-        .collect();
+    let mut finalizers: Vec<&str> = update.finalizers.iter().map(String::as_str).collect();
+    if !finalizers.contains(&Claim::FINALIZER) && !update.deleting {
+        finalizers.push(Claim::FINALIZER);
+    }
     let since = update.since;
-    let had_ours = update.finalizers.iter().any(|finalizer| finalizer == Claim::FINALIZER);
-    let ours = (had_ours || !update.deleting).then_some(Claim::FINALIZER);
     let spec = match &update.change {
-        ClaimChange::Hold(node_uid) => {
-            finalizers.extend(ours);
-            json!({
-                "state": BlockState::Held,
-                "since": since,
-                "nodeUID": node_uid.as_str(),
-                "reason": null,
-                "ciliumNodeUID": null,
-            })
-        }
+        ClaimChange::Hold(node_uid) => json!({
+            "state": BlockState::Held,
+            "since": since,
+            "nodeUID": node_uid.as_str(),
+            "reason": null,
+            "ciliumNodeUID": null,
+        }),
         ClaimChange::Release(reason) => {
-            finalizers.extend(ours);
             json!({ "state": BlockState::Releasing, "since": since, "reason": reason.as_str() })
         }
         ClaimChange::Cool => json!({ "state": BlockState::Cooling, "since": since }),
@@ -412,11 +405,13 @@ mod tests {
         let both = format!("theirs {ours}");
         assert_eq!(finalizers(hold(), false, &["theirs"]), both);
         assert_eq!(finalizers(hold(), true, &["theirs"]), "theirs");
-        assert_eq!(finalizers(hold(), true, &[ours, "theirs"]), both);
+        assert_eq!(finalizers(hold(), true, &[ours, "theirs"]), format!("{ours} theirs"));
         let release = || ClaimChange::Release(Reason::NodeGone);
         assert_eq!(finalizers(release(), true, &["theirs"]), "theirs");
         assert_eq!(finalizers(release(), true, &[ours]), ours);
-        assert_eq!(finalizers(ClaimChange::Cool, true, &[ours, "theirs"]), "theirs");
+        // Cooling needs it as much: without it, `kubectl delete` would free a block that a lost machine may still use.
+        assert_eq!(finalizers(ClaimChange::Cool, true, &[ours, "theirs"]), format!("{ours} theirs"));
+        assert_eq!(finalizers(ClaimChange::Cool, false, &[]), ours);
     }
 
     #[test]

@@ -65,13 +65,13 @@ async fn a_new_claim_is_accepted_found_and_read_back() -> anyhow::Result<()> {
     let claim = Claim::try_from(&api.get("10.0.0.32-27").await?)?;
     assert!(claim.deleting);
 
-    // The last write of its life drops the finalizer and brings it into the state in which it may go.
-    let patch = |spec, finalizers: &[&str]| {
-        Patch::Merge(json!({"metadata": {"finalizers": finalizers}, "spec": spec}))
-    };
-    let releasing = json!({"state": "Releasing", "reason": "NodeGone"});
-    api.patch("10.0.0.32-27", &PatchParams::default(), &patch(releasing, &[Claim::FINALIZER])).await?;
-    api.patch("10.0.0.32-27", &PatchParams::default(), &patch(json!({"state": "Cooling"}), &[])).await?;
+    // Its finalizer keeps it through its states, and the last write of its life removes that.
+    for spec in [json!({"state": "Releasing", "reason": "NodeGone"}), json!({"state": "Cooling"})] {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": [Claim::FINALIZER]}, "spec": spec}));
+        api.patch("10.0.0.32-27", &PatchParams::default(), &patch).await?;
+    }
+    let last = Patch::Merge(json!({"metadata": {"finalizers": []}}));
+    api.patch("10.0.0.32-27", &PatchParams::default(), &last).await?;
     assert!(api.get_opt("10.0.0.32-27").await?.is_none());
     Ok(())
 }

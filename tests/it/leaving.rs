@@ -151,12 +151,13 @@ async fn nodes_that_left_while_no_controller_ran_are_noticed_at_the_start() -> R
     .await
 }
 
-/// A claim that somebody deletes stays, by its finalizer, as long as its node has the block; then it goes without
-/// cooling, because it can't be kept any longer.
+/// A claim that somebody deletes stays, by its finalizer, as long as its node has the block and then until it has cooled:
+/// a machine whose Node is gone may still run its pods.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_claim_deleted_by_hand_stays_until_its_node_is_gone() -> Result<()> {
+async fn a_claim_deleted_by_hand_stays_until_its_node_is_gone_and_it_has_cooled() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/28"])).await?;
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/28"]).with("reuseAfterNodeLoss", "1s");
+        rig.cluster.create_pool(&pool).await?;
         let chronicle = Chronicle::start(rig);
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let agent = join_one(rig, NodeSpec::new("n")).await?;
@@ -176,7 +177,7 @@ async fn a_claim_deleted_by_hand_stays_until_its_node_is_gone() -> Result<()> {
         rig.cluster.delete_node("n").await?;
         wait_ready(rig, &waiting).await?;
         let story = chronicle.of_block("10.1.0.0/28");
-        let expected = ["n Held", "n Releasing NodeGone", "gone", "waiting Held"];
+        let expected = ["n Held", "n Releasing NodeGone", "n Cooling NodeGone", "gone", "waiting Held"];
         ensure!(story == expected, "{story:?}");
         Ok((controller, waiting))
     })

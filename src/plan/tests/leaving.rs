@@ -63,6 +63,18 @@ fn cooling_that_began_in_the_future_is_no_longer_than_what_this_process_sees() {
     cluster.expect("a", "free 10.0.0.0/28 of node a");
 }
 
+/// `kubectl delete` ends no cooling: the machine may only be partitioned, and return with its pods.
+#[test]
+fn a_cooling_claim_that_somebody_deletes_cools_to_its_end() {
+    let mut cluster =
+        Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40 deleting");
+    cluster.expect("a", "finding: ClaimBeingDeleted; waits: it has no Node");
+    cluster.pass(3599);
+    cluster.expect("a", "finding: ClaimBeingDeleted; waits: it has no Node");
+    cluster.pass(1);
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
+}
+
 #[test]
 fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
     let mut cluster = Cluster::of(
@@ -84,8 +96,7 @@ fn an_unused_claim_that_only_anothers_finalizer_keeps_is_deleted_once() {
         |claim: &str| Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{claim}"));
     cluster(claim).expect("a", "free 10.0.0.0/28 of node a");
     // Somebody deletes it by hand, and our finalizer keeps it.
-    cluster(&format!("{claim} deleting"))
-        .expect("a", "free 10.0.0.0/28 of node a; finding: ClaimBeingDeleted");
+    cluster(&format!("{claim} deleting")).expect("a", "free 10.0.0.0/28 of node a");
     let mut kept = cluster(&format!("{claim} deleting finalizer=theirs"));
     kept.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
     // Such a claim no longer counts as a block of the node, nor as in use on a CiliumNode that is gone.

@@ -428,14 +428,10 @@ impl Cluster {
         }
     }
 
-    /// What has lost its claim and its CiliumNode is known to nobody; and a claim that somebody deletes by hand goes
-    /// when its node has gone, and does not cool.
+    /// What has lost its claim and its CiliumNode is known to nobody.
     fn forget_orphans(&mut self) {
         let orphans = self.excuses.orphans.iter();
-        let unknown = orphans.filter(|(node, _)| self.store.cilium_node(node).is_none()).cloned();
-        let deleted =
-            self.store.claims().filter(|claim| claim.deleting && self.lost.contains_key(&claim.node));
-        let forgotten = unknown.chain(deleted.map(|claim| (claim.node.clone(), claim.cidr)));
+        let forgotten = orphans.filter(|(node, _)| self.store.cilium_node(node).is_none()).cloned();
         self.excuses.forgotten.extend(forgotten.collect::<Vec<_>>());
     }
 

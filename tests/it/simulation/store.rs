@@ -199,31 +199,25 @@ impl Store {
     /// request of its own.
     pub(super) fn update_claim(&mut self, update: &ClaimUpdate) -> Result<Option<Claim>, Conflict> {
         let mut moved = self.carried_claim(update)?;
-        let keeps = match &update.change {
+        match &update.change {
             ClaimChange::Hold(node_uid) => {
                 moved.node_uid = node_uid.clone();
                 moved.state = ClaimState::Held;
-                true
             }
-            ClaimChange::Release(reason) => {
-                moved.state = ClaimState::Releasing(*reason);
-                true
-            }
+            ClaimChange::Release(reason) => moved.state = ClaimState::Releasing(*reason),
             ClaimChange::Cool => {
                 let reason =
                     moved.state.reason().ok_or_else(|| Conflict("it is not being released".to_owned()))?;
                 moved.state = ClaimState::Cooling(reason);
-                false
             }
             ClaimChange::Delete => {
                 self.drop_finalizer(update)?;
                 self.remove(Kind::Claim, &block_name(update.cidr));
                 return Ok(None);
             }
-        };
+        }
         moved.since = update.since;
-        moved.finalizers.retain(|finalizer| finalizer != Claim::FINALIZER);
-        if keeps {
+        if !moved.deleting && !moved.finalizers.iter().any(|finalizer| finalizer == Claim::FINALIZER) {
             moved.finalizers.push(Claim::FINALIZER.to_owned());
         }
         Ok(Some(self.put_or_finish(moved)))
