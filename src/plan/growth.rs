@@ -3,17 +3,14 @@
 
 use super::draft::Draft;
 use super::reasons;
+use super::recreation::create_claim;
 use super::subject::Subject;
-use crate::ledger::Occupant;
-use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::names::{PoolName, Uid};
 use crate::model::plan::{Unmet, WhyNot};
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
-use crate::model::request::{NewClaim, Request, Target, Write};
+use crate::model::request::Target;
 use crate::model::time::Now;
-use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Holding, Phase};
 use crate::publisher::demand::Demand;
@@ -74,7 +71,9 @@ impl<'a> Subject<'a> {
             }
             draft.requests.extend(growth.picked.iter().map(|(cidr, pool)| {
                 let withheld = pool.withheld(*cidr, &self.world.node_addresses_in(*cidr));
-                self.claim(*cidr, &pool.name, withheld, now)
+                // Nothing carries it.
+                let created_for = Some(self.carrier.uid().clone());
+                create_claim(self.node, *cidr, &pool.name, withheld, created_for, now)
             }));
         }
     }
@@ -94,73 +93,6 @@ impl<'a> Subject<'a> {
                 "its {family} blocks are nearly full, and no pool that can be read selects it: it gets no more blocks"
             ),
         ))
-    }
-
-    /// Claims a block that nothing carries.
-    fn claim(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Request {
-        self.create_claim(cidr, pool, withheld, Some(self.carrier.uid().clone()), now)
-    }
-
-    /// Claims a block that this CiliumNode carries without a claim. Which other CiliumNodes have carried it is unknown.
-    fn claim_of_carried(&self, cidr: Cidr, pool: &PoolName, withheld: AddressSet, now: Now) -> Request {
-        self.create_claim(cidr, pool, withheld, None, now)
-    }
-
-    /// Recreates a lost claim with everything that was fixed in it.
-    fn recreate(&self, lost: &Claim, now: Now) -> Request {
-        let (withheld, created_for) = (lost.withheld.clone(), lost.created_for.clone());
-        self.create_claim(lost.cidr, &lost.pool, withheld, created_for, now)
-    }
-
-    fn create_claim(
-        &self,
-        cidr: Cidr,
-        pool: &PoolName,
-        withheld: AddressSet,
-        created_for: Option<Uid>,
-        now: Now,
-    ) -> Request {
-        let new = NewClaim {
-            cidr,
-            pool: pool.clone(),
-            node: self.node.name.clone(),
-            node_uid: self.node.uid.clone(),
-            withheld,
-            created_for,
-            since: now.wall,
-        };
-        Write::CreateClaim(new).into()
-    }
-
-    /// Recreates lost claims, which somebody deleted after removing their finalizer. These are the claims that this
-    /// process knew before they were lost, or else the blocks that this CiliumNode carries without a claim, with
-    /// addresses in its pool. The blocks belong to the node, and no other node can get them.
-    pub(super) fn recreate_lost_claims(&self, now: Now) -> Vec<Request> {
-        let known: Vec<Request> = self
-            .world
-            .lost_claims_of(&self.node.name)
-            .filter_map(|lost| lost.claim.as_ref())
-            .filter(|claim| self.world.claim(claim.cidr).is_none())
-            .map(|claim| self.recreate(claim, now))
-            .collect();
-        if !known.is_empty() {
-            return known;
-        }
-        let has_no_claim = |cidr: Cidr| {
-            self.world.claim(cidr).is_none()
-                && self.world.ledger().overlapping(cidr).all(
-                    |(_, occupant)| matches!(occupant, Occupant::Carried(holder) if *holder == self.node.name),
-                )
-        };
-        let blocks = self.publisher.blocks(self.carrier).into_iter();
-        blocks
-            .filter(|cidr| has_no_claim(*cidr))
-            .filter_map(|cidr| {
-                let pool = self.world.pool_of_block(cidr)?;
-                let withheld = self.publisher.withheld_in(self.carrier, cidr);
-                Some(self.claim_of_carried(cidr, &pool.name, withheld, now))
-            })
-            .collect()
     }
 
     fn grow_family(&self, draft: &mut Draft, family: Family, first: &Pool, phase: Phase) -> Growth<'a> {

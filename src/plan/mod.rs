@@ -20,6 +20,7 @@ pub mod pool;
 pub mod publication;
 pub mod publishable;
 mod reasons;
+mod recreation;
 mod subject;
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use super::draft::{Detail, Draft};
 use super::policy::{CiliumNodeOrigin, Policy};
 use super::subject::Subject;
-use super::{lifecycle, reasons};
+use super::{lifecycle, reasons, recreation};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
@@ -49,6 +49,12 @@ fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan
     let Some(node) = world.node(&name) else {
         return draft.waiting_for(Wait::Existence(Kind::Node));
     };
+    // What the node has is known only when its lost claims are recreated, and an agent that finds only a part of its
+    // blocks restores only a part of its pods.
+    draft.requests = recreation::of_lost_claims(world, node, now);
+    if !draft.requests.is_empty() {
+        return draft.finish();
+    }
     let Some(carrier) = world.carrier(&name) else {
         draft
             .requests
@@ -101,9 +107,8 @@ impl Subject<'_> {
             return;
         }
         let publishable = self.publishable(&mut draft.findings);
-        // What the node has is known only when its lost claims are recreated, and an agent that finds only a part of
-        // its blocks restores only a part of its pods.
-        draft.requests = self.recreate_lost_claims(now);
+        // The same holds for blocks that are carried without a claim.
+        draft.requests = self.claim_carried_blocks(now);
         if !draft.requests.is_empty() {
             return;
         }

@@ -1,0 +1,73 @@
+//! Claims that are created again for the node that has their block: those that were lost, and those of blocks that its
+//! CiliumNode carries without a claim.
+//!
+//! Somebody deleted such a claim after removing its finalizer. The block belongs to the node, and no other node can get
+//! it.
+
+use super::subject::Subject;
+use crate::ledger::Occupant;
+use crate::model::claim::Claim;
+use crate::model::names::{PoolName, Uid};
+use crate::model::node::Node;
+use crate::model::request::{NewClaim, Request, Write};
+use crate::model::time::Now;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
+use crate::world::World;
+
+/// A new claim of a block for a node. `created_for` is the CiliumNode that exists, if no earlier one can have carried
+/// the block.
+pub(super) fn create_claim(
+    node: &Node,
+    cidr: Cidr,
+    pool: &PoolName,
+    withheld: AddressSet,
+    created_for: Option<Uid>,
+    now: Now,
+) -> Request {
+    let new = NewClaim {
+        cidr,
+        pool: pool.clone(),
+        node: node.name.clone(),
+        node_uid: node.uid.clone(),
+        withheld,
+        created_for,
+        since: now.wall,
+    };
+    Write::CreateClaim(new).into()
+}
+
+/// Recreates the claims that this process knew before they were lost, with everything that was fixed in them.
+///
+/// This does not wait for a CiliumNode: only this process knows of such a claim, and after its end the block would be
+/// free, while the agent goes on with it.
+pub(super) fn of_lost_claims(world: &World, node: &Node, now: Now) -> Vec<Request> {
+    let lost = world.lost_claims_of(&node.name).filter_map(|lost| lost.claim.as_ref());
+    lost.filter(|claim| world.claim(claim.cidr).is_none()).map(|claim| recreate(node, claim, now)).collect()
+}
+
+fn recreate(node: &Node, lost: &Claim, now: Now) -> Request {
+    create_claim(node, lost.cidr, &lost.pool, lost.withheld.clone(), lost.created_for.clone(), now)
+}
+
+impl Subject<'_> {
+    /// Claims the blocks that the carrier carries without a claim, with addresses in its pool. Which other CiliumNodes
+    /// have carried them is unknown.
+    pub(super) fn claim_carried_blocks(&self, now: Now) -> Vec<Request> {
+        let has_no_claim = |cidr: Cidr| {
+            self.world.claim(cidr).is_none()
+                && self.world.ledger().overlapping(cidr).all(
+                    |(_, occupant)| matches!(occupant, Occupant::Carried(holder) if *holder == self.node.name),
+                )
+        };
+        let blocks = self.publisher.blocks(self.carrier).into_iter();
+        blocks
+            .filter(|cidr| has_no_claim(*cidr))
+            .filter_map(|cidr| {
+                let pool = self.world.pool_of_block(cidr)?;
+                let withheld = self.publisher.withheld_in(self.carrier, cidr);
+                Some(create_claim(self.node, cidr, &pool.name, withheld, None, now))
+            })
+            .collect()
+    }
+}
