@@ -32,7 +32,9 @@ impl Proposal {
             let plan = plan::explain(&world, &node, policy, now);
             world.begin(&plan, now);
             match plan.verdict {
-                Verdict::Wait(Wait::Capacity | Wait::Completion | Wait::Correction | Wait::Readable(_)) => {
+                Verdict::Wait(
+                    Wait::Capacity | Wait::WholeSet | Wait::Completion | Wait::Correction | Wait::Readable(_),
+                ) => {
                     proposal.waiting.push(plan);
                 }
                 Verdict::Act(requests) => proposal.requests.extend(requests),

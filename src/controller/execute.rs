@@ -300,14 +300,15 @@ impl Executor {
         let params = ListParams::default().fields(&format!("spec.node={node}"));
         let (revision, claims) =
             self.until_read(|| self.clients.list::<Claims>(&params, &self.timeline)).await?;
-        let claims = claims
-            .into_iter()
-            .filter_map(|object| match object {
-                Object::Claim(claim) => Some(claim),
-                Object::Node(_) | Object::CiliumNode(_) | Object::Pool(_) | Object::Unreadable(..) => None,
-            })
-            .collect();
-        Ok(Seen::ClaimsOf { revision, claims })
+        let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+        for object in claims {
+            match object {
+                Object::Claim(claim) => readable.push(claim),
+                Object::Unreadable(_, object) => unreadable.push(object),
+                Object::Node(_) | Object::CiliumNode(_) | Object::Pool(_) => {}
+            }
+        }
+        Ok(Seen::ClaimsOf { revision, claims: readable, unreadable })
     }
 
     async fn read_cilium_node(&self, node: &NodeName) -> anyhow::Result<Seen> {

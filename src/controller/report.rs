@@ -272,6 +272,7 @@ fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::MalformedCiliumNode => Some(EventReason::MalformedCiliumNode),
         FindingKind::MinAllocate => Some(EventReason::MinAllocate),
         FindingKind::Overlap => Some(EventReason::Overlap),
+        FindingKind::HeldBack => Some(EventReason::HeldBack),
         FindingKind::BothCarried => Some(EventReason::BothCarried),
         FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
         FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),

@@ -29,6 +29,8 @@ stable_names! {
         MinAllocate,
         /// A claim overlaps something else, and nothing more of it is published.
         Overlap,
+        /// Nothing is published for a node, because a claim that its agent may be using can't be.
+        HeldBack,
         /// Two claims overlap, and both are carried by the CiliumNodes of their nodes.
         BothCarried,
         /// Somebody deletes a claim that belongs to a node.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::model::claim::{Claim, block_name};
 use crate::model::kind::Kind;
-use crate::model::names::{PoolName, Uid};
+use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::pool::{Pool, Reservation};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::time::Timestamp;
@@ -23,6 +23,8 @@ pub struct Unreadable {
     pub name: String,
     /// The version of the object, if even that could be read.
     pub revision: Option<AnyRevision>,
+    /// The node that a claim names, if that could be read.
+    pub node: Option<NodeName>,
     /// Why, and which ranges in it are too wide to be taken.
     pub reason: String,
     /// Every address and prefix that was found in it, except those that are too wide. They are treated as taken.

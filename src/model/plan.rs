@@ -86,6 +86,8 @@ pub enum Wait {
     Interval,
     /// A block becomes free.
     Capacity,
+    /// All blocks that its agent may be using can be published.
+    WholeSet,
     /// The missing blocks of its first set. After a while it gives back those that it has.
     Completion,
 }
@@ -102,6 +104,7 @@ impl fmt::Display for Wait {
             Self::Pause => f.write_str("requests for it were not applied, and the next is sent later"),
             Self::Interval => f.write_str("its CiliumNode was patched a moment ago"),
             Self::Capacity => f.write_str("no pool that selects it has a free block"),
+            Self::WholeSet => f.write_str("a block that its agent may be using can't be published"),
             Self::Completion => f.write_str("its first set of blocks is incomplete"),
         }
     }
@@ -209,6 +212,7 @@ impl NodePlan {
                 | Wait::Deletion
                 | Wait::Correction
                 | Wait::Capacity
+                | Wait::WholeSet
                 | Wait::Completion => true,
                 Wait::Mode | Wait::Answer | Wait::Pause | Wait::Interval => false,
             },

@@ -12,7 +12,7 @@ use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::node::{CiliumNode, NodeAddress};
-use crate::model::observation::PoolObject;
+use crate::model::observation::{PoolObject, Unreadable};
 use crate::model::revision::{AnyRevision, Core, Revision};
 use crate::model::status::{ConditionType, PoolStatus};
 use crate::model::time::Timestamp;
@@ -530,6 +530,8 @@ pub enum Seen {
         revision: Revision,
         /// The claims.
         claims: Vec<Claim>,
+        /// Those that could not be read.
+        unreadable: Vec<Unreadable>,
     },
     /// The object exists, but could not be read.
     Unreadable(String),

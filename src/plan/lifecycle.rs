@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::draft::Draft;
 use super::evidence::{is_carried, may_be_in_use};
 use super::subject::Subject;
+use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
@@ -93,12 +94,24 @@ fn advance_held(world: &World, draft: &mut Draft, claim: &Claim, now: Now) {
         }
         // Its CiliumNode still exists, so its agent may still use what that carries.
         (None, Some(_)) => {}
+        (Some(node), Some(carrier)) if is_drain_over(world, claim, carrier) => {
+            draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+        }
         (Some(_), _) => {
             if yields_to_overlapping(world, draft, claim) {
                 draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
             }
         }
     }
+}
+
+/// Whether a claim drains of which a later version of the carrier shows nothing, or shows another carrier: what it was
+/// to be taken off is gone, and its agent may go on with it.
+fn is_drain_over(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
+    let ClaimState::Draining(uid) = &claim.state else {
+        return false;
+    };
+    carrier.revision().within() > Some(claim.revision) && (carrier.uid() != uid || !is_carried(world, claim))
 }
 
 /// Whether the Node of a claim exists; `None` if that is not known well enough to move the claim. Then a read comes

@@ -24,6 +24,7 @@ mod recreation;
 mod subject;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 pub use node::{explain, node};
 pub use policy::{CiliumNodeOrigin, Policy};

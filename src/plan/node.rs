@@ -112,6 +112,9 @@ impl Subject<'_> {
         if !draft.requests.is_empty() {
             return;
         }
+        if !self.is_served() && self.is_held_back(draft) {
+            return;
+        }
         if !self.is_served() && self.can_start_with(&publishable) {
             self.publish(draft, &publishable, policy, now);
             return;

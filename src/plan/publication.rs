@@ -52,7 +52,13 @@ impl<'a> Subject<'a> {
         }
         let is_fresh =
             |known: &&KnownClaim| self.publisher.is_fresh(self.world.known_at(known), self.carrier);
-        draft.requests.push(if publishable.iter().all(is_fresh) {
+        // On a carrier that shows nothing of ours, also a claim that has not been heard of may be in use.
+        let is_whole = self.is_served()
+            || self
+                .world
+                .claims_known_as_of(&self.node.name)
+                .is_some_and(|known| self.publisher.is_fresh(known, self.carrier));
+        draft.requests.push(if is_whole && publishable.iter().all(is_fresh) {
             Write::Publish(publication).into()
         } else {
             Read::ClaimsOf(self.node.name.clone()).into()

@@ -7,22 +7,25 @@ mod made_up;
 mod overlap;
 mod publication;
 mod reasons;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{CiliumNodeOrigin, Policy, node};
-use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::crd::{CrdFields, ReleaseMark};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::{CiliumNode, Node};
-use crate::model::observation::{InvalidPool, Listing, Object, Observation, PoolObject};
+use crate::model::observation::{InvalidPool, Listing, Object, Observation, PoolObject, Unreadable};
 use crate::model::plan::{NodePlan, Verdict, Wait};
 use crate::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
-use crate::model::request::{Answer, Outcome, Presence, Request, Seen, Target, Write};
+use crate::model::request::{
+    Answer, ClaimChange, ClaimUpdate, Outcome, Presence, Request, Seen, Target, Write,
+};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::status::PoolStatus;
 use crate::model::time::{Now, Timestamp};
@@ -44,7 +47,8 @@ const LISTED: u64 = 100;
 /// `node NAME UID [zone=Z] [made-up=CIDR] [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (all addresses of the CIDRs are in the
 /// pool; claims are created for a CiliumNode that is not `recreated`),
-/// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN]`.
+/// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN]`,
+/// `unreadable CIDR NODE @REVISION` (the claim of that block).
 struct Cluster {
     world: World,
     now: Now,
@@ -202,6 +206,17 @@ fn object(line: &str) -> Object {
         }),
         "ciliumnode" => cilium_node(&words),
         "claim" => claim(&words),
+        "unreadable" => {
+            let cidr: Cidr = words[1].parse().unwrap();
+            let unreadable = Unreadable {
+                name: block_name(cidr),
+                revision: Some(revision(&words).into()),
+                node: Some(words[2].into()),
+                reason: "of no known form".to_owned(),
+                addresses: [cidr].into_iter().collect(),
+            };
+            Object::Unreadable(Kind::Claim, unreadable)
+        }
         other => panic!("no object: {other}"),
     }
 }
@@ -303,6 +318,7 @@ fn cilium_node(words: &[&str]) -> Object {
 fn claim(words: &[&str]) -> Object {
     let state = match words[4] {
         "Held" => ClaimState::Held,
+        "Draining" => ClaimState::Draining(format!("cn-{}", words[2]).into()),
         "Releasing/NodeGone" => ClaimState::Releasing(Reason::NodeGone),
         "Releasing/Reclaimed" => ClaimState::Releasing(Reason::Reclaimed),
         "Releasing/Unused" => ClaimState::Releasing(Reason::Unused),

@@ -19,6 +19,8 @@ stable_names! {
         NoPool,
         /// A block of the Node overlaps something else, and nothing more of it is published.
         Overlap,
+        /// Nothing is published for the Node, because a block that its agent may be using can't be.
+        HeldBack,
         /// A block of the Node and a block of another Node overlap, and both are carried.
         BothCarried,
         /// Somebody deletes a claim of the Node.
@@ -54,6 +56,7 @@ impl EventReason {
             | Self::NodeAtLimit
             | Self::NoPool
             | Self::Overlap
+            | Self::HeldBack
             | Self::BothCarried
             | Self::ClaimBeingDeleted
             | Self::MalformedCiliumNode
@@ -81,6 +84,7 @@ impl EventReason {
             Self::BlocksGivenBack => "Release",
             Self::NoCapacity | Self::NodeAtLimit | Self::NoPool => "Claim",
             Self::Overlap
+            | Self::HeldBack
             | Self::BothCarried
             | Self::ClaimBeingDeleted
             | Self::MalformedCiliumNode

@@ -22,6 +22,7 @@ use super::watched::{Meta, Wire};
 use super::{GROUP, InvalidObject, VERSION, rules, schema};
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::kind::Kind;
+use crate::model::names::NodeName;
 use crate::model::observation::Object;
 use crate::model::request::{ClaimChange, ClaimUpdate, NewClaim};
 use crate::model::revision::{Custom, Revision};
@@ -41,6 +42,11 @@ impl Wire for Claims {
     const VERSION: &'static str = VERSION;
     const PLURAL: &'static str = "nodeipblocks";
     type Store = Custom;
+
+    fn node_named_in(object: &Value) -> Option<NodeName> {
+        let name = object.pointer("/spec/node")?.as_str()?;
+        (!name.is_empty()).then(|| name.into())
+    }
 
     fn read(json: &str, _: &Meta, _: Revision<Custom>) -> Result<Object, String> {
         let block: NodeIPBlock = serde_json::from_str(json).map_err(|error| error.to_string())?;
@@ -360,6 +366,7 @@ mod tests {
         );
         let Object::Unreadable(Kind::Claim, unreadable) = object else { panic!("{object:?}") };
         assert_eq!(format!("{:?}", unreadable.addresses), "{fd00::/64}");
+        assert_eq!(unreadable.node, Some("n".into()));
         assert!(unreadable.reason.contains("at most 1024 addresses"), "{}", unreadable.reason);
     }
 

@@ -17,6 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::model::kind::Kind;
+use crate::model::names::NodeName;
 use crate::model::observation::{Object, Unreadable};
 use crate::model::revision::{Revision, Store};
 use crate::model::time::Timestamp;
@@ -88,6 +89,12 @@ pub trait Wire: std::fmt::Debug + Clone + Send + Sync + 'static {
     /// The store that objects of the kind live in.
     type Store: Store;
 
+    /// The node that an object which can't be read belongs to, if it names one.
+    #[must_use]
+    fn node_named_in(_object: &Value) -> Option<NodeName> {
+        None
+    }
+
     /// Reads one object, in this version.
     fn read(json: &str, meta: &Meta, revision: Revision<Self::Store>) -> Result<Object, String>;
 }
@@ -134,12 +141,14 @@ impl<'de, W: Wire> Deserialize<'de> for Watched<W> {
             Err(error) => (Meta::default(), Err(error.to_string())),
         };
         let object = object.unwrap_or_else(|reason| {
-            let named = every_address_in(json);
+            let object = serde_json::from_str::<Value>(json).unwrap_or_default();
+            let named = every_address_in(&object);
             Object::Unreadable(
                 W::KIND,
                 Unreadable {
                     name: meta.name.clone(),
                     revision: meta.revision::<W::Store>().map(Into::into),
+                    node: W::node_named_in(&object),
                     reason: named.added_to(reason),
                     addresses: named.taken,
                 },
@@ -217,9 +226,9 @@ impl Named {
 }
 
 /// Every address and prefix anywhere in an object that can't be read, except in its metadata.
-fn every_address_in(json: &str) -> Named {
+fn every_address_in(object: &Value) -> Named {
     let mut named = Named::default();
-    let Ok(Value::Object(fields)) = serde_json::from_str::<Value>(json) else {
+    let Value::Object(fields) = object else {
         return named;
     };
     let mut open: Vec<&Value> =

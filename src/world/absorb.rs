@@ -94,9 +94,9 @@ impl World {
                     self.remember_of(&node).presence = Some((as_of, presence));
                 }
             }
-            Seen::ClaimsOf { revision, claims } => {
+            Seen::ClaimsOf { revision, claims, unreadable } => {
                 if let Some(node) = &node {
-                    self.observe_claims_of(node, revision, claims);
+                    self.observe_claims_of(node, revision, claims, unreadable);
                 }
             }
         }
@@ -439,12 +439,22 @@ impl World {
             self.take(*cidr, occupant.clone());
         }
         // What was known of the object stays known and taken, but nothing is decided on it: the plan asks.
+        let holder = unreadable.node.clone();
         if let Some(before) = self.unreadable.insert((kind, name.clone()), unreadable) {
+            self.mark_if_there(before.node.as_ref());
             for cidr in before.addresses.cidrs().filter(|cidr| !taken.contains(cidr)) {
                 self.release(cidr, &occupant);
             }
         }
+        self.mark_if_there(holder.as_ref());
         self.mark_subject(kind, &name);
+    }
+
+    /// A node that a claim names which can't be read.
+    fn mark_if_there(&mut self, node: Option<&NodeName>) {
+        if let Some(node) = node.filter(|node| !self.is_gone(node)) {
+            self.mark(node);
+        }
     }
 
     pub(super) fn forget_unreadable(&mut self, kind: Kind, name: &str) {
@@ -453,6 +463,7 @@ impl World {
             for cidr in before.addresses.cidrs() {
                 self.release(cidr, &occupant);
             }
+            self.mark_if_there(before.node.as_ref());
             self.mark_subject(kind, name);
             self.wake_waiting();
         }
@@ -471,8 +482,21 @@ impl World {
     }
 
     /// All claims of a node as of one revision, by a consistent read.
-    fn observe_claims_of(&mut self, node: &NodeName, revision: Revision, claims: Vec<Claim>) {
-        let found: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
+    fn observe_claims_of(
+        &mut self,
+        node: &NodeName,
+        revision: Revision,
+        claims: Vec<Claim>,
+        unreadable: Vec<Unreadable>,
+    ) {
+        let mut found: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
+        found.extend(unreadable.iter().filter_map(|unreadable| block_named(&unreadable.name)));
+        for unreadable in unreadable {
+            // The watch of claims will show it, unless it has shown a later version.
+            if unreadable.revision > self.positions.get(&Kind::Claim).copied() {
+                self.observe_unreadable(Kind::Claim, unreadable);
+            }
+        }
         for claim in claims {
             self.compare(Kind::Claim, &block_name(claim.cidr), claim.revision.into(), revision.into());
             self.observe_claim(claim, Source::Answer(Some(revision)));
@@ -482,6 +506,8 @@ impl World {
         for cidr in missing {
             self.observe_claim_deletion(cidr, revision, Departure::Inferred);
         }
+        let remembered = self.remember_of(node);
+        remembered.claims_read = remembered.claims_read.max(Some(revision));
     }
 
     pub(super) fn set_own_addresses(

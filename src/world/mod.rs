@@ -105,6 +105,8 @@ struct Remembered {
     presence: Option<(Revision, Presence)>,
     /// The latest revision at which a consistent read did not find its CiliumNode.
     absent_as_of: Option<Revision>,
+    /// The latest revision at which all of its claims were read.
+    claims_read: Option<Revision>,
     /// What its last carrier showed, which is gone while the Node lives.
     former_carrier: Option<FormerCarrier>,
 }
@@ -378,6 +380,24 @@ impl World {
     #[must_use]
     pub fn unreadable(&self, kind: Kind, name: &str) -> Option<&Unreadable> {
         self.unreadable.get(&(kind, name.to_owned()))
+    }
+
+    /// The claims that could not be read and name this node. Costs a pass over the claims that could not be read.
+    pub fn unreadable_claims_of(&self, node: &NodeName) -> impl Iterator<Item = &Unreadable> {
+        self.unreadable
+            .range((Kind::Claim, String::new())..)
+            .take_while(|((kind, _), _)| *kind == Kind::Claim)
+            .map(|(_, unreadable)| unreadable)
+            .filter(move |unreadable| unreadable.node.as_ref() == Some(node))
+    }
+
+    /// A revision as of which every claim of a node is known.
+    #[must_use]
+    pub fn claims_known_as_of(&self, node: &NodeName) -> Option<Revision> {
+        self.remembered
+            .get(node)
+            .and_then(|remembered| remembered.claims_read)
+            .max(self.position(Kind::Claim))
     }
 
     /// All objects that could not be read.

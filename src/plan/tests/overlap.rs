@@ -68,7 +68,8 @@ fn a_claim_that_an_earlier_ciliumnode_may_have_carried_gives_way_to_none() {
     };
     // By its name the claim of a would have to give way. Until it is published, its node has nothing.
     let mut cluster = overlap("ciliumnode a @50 recreated", "ciliumnode b @51");
-    cluster.expect("a", "claim 10.0.0.32/27 of pool p for node a; finding: Overlap");
+    let waits = "waits: a block that its agent may be using can't be published";
+    cluster.expect("a", &format!("finding: Overlap; finding: HeldBack; {waits}"));
     cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
     // A CiliumNode that does not exist proves no more than a recreated one.
     let mut cluster = overlap("", "ciliumnode b @51");
@@ -76,8 +77,8 @@ fn a_claim_that_an_earlier_ciliumnode_may_have_carried_gives_way_to_none() {
     cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
     // If both may be in use, neither moves.
     let mut cluster = overlap("ciliumnode a @50 recreated", "ciliumnode b @51 recreated");
-    cluster.expect("a", "claim 10.0.0.32/27 of pool p for node a; finding: Overlap");
-    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block; finding: Overlap");
+    cluster.expect("a", &format!("finding: Overlap; finding: HeldBack; {waits}"));
+    cluster.expect("b", &format!("finding: Overlap; finding: HeldBack; {waits}"));
     // A replica that had not seen it carried has begun to give it back.
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40",

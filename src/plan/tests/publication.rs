@@ -37,7 +37,7 @@ fn a_patch_waits_until_the_claim_is_known_as_late_as_the_version_it_carries() {
     cluster.observe("ciliumnode a @150");
     cluster.expect("a", "read the claims of node a");
     let Object::Claim(held) = object("claim 10.0.0.0/28 a 1 Held @60") else { unreachable!() };
-    let seen = Seen::ClaimsOf { revision: Revision::of(160), claims: vec![held] };
+    let seen = Seen::ClaimsOf { revision: Revision::of(160), claims: vec![held], unreadable: Vec::new() };
     cluster.settle(&Target::ClaimsOf("a".into()), seen);
     cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a");
 }
@@ -47,7 +47,7 @@ fn a_claim_that_the_read_does_not_find_is_not_published() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @60");
     cluster.observe("ciliumnode a @150");
     cluster.expect("a", "read the claims of node a");
-    let seen = Seen::ClaimsOf { revision: Revision::of(160), claims: Vec::new() };
+    let seen = Seen::ClaimsOf { revision: Revision::of(160), claims: Vec::new(), unreadable: Vec::new() };
     cluster.settle(&Target::ClaimsOf("a".into()), seen);
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
 }

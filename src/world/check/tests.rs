@@ -102,6 +102,7 @@ fn sound() -> World {
         malformed: Vec::new(),
     };
     let unreadable = Unreadable {
+        node: None,
         name: "odd".into(),
         revision: Some(AnyRevision::of(Kind::Claim, 2)),
         reason: "odd".into(),

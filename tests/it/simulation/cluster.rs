@@ -517,7 +517,7 @@ impl Cluster {
         act(self);
         match (before, self.store.cilium_node(name)) {
             (Some(before), Some(after)) if before.revision != after.revision => {
-                rules::transition(&self.store, &before, after, self.agents.get(name))
+                rules::transition(&self.store, &before, after, self.agents.get(name), &self.excuses)
             }
             _ => Ok(()),
         }

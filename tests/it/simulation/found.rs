@@ -267,7 +267,7 @@ fn a_list_that_is_older_than_what_was_known_before_it_tells_of_a_restored_store(
 
     // A read of the claims of one node tells the same.
     let claims = vec![claim("claim", 100, ClaimState::Cooling(Reason::Reclaimed))];
-    let seen = Seen::ClaimsOf { revision: Revision::of(1000), claims };
+    let seen = Seen::ClaimsOf { revision: Revision::of(1000), claims, unreadable: Vec::new() };
     world.finish(done(Read::ClaimsOf("n".into()).into(), seen), NOW);
     assert_eq!(world.contradiction(), restored.contradiction());
 }

@@ -385,6 +385,7 @@ fn settle(request: &Request, store: &Store) -> Seen {
             store.cilium_node(&node).map_or(absent, |seen| Seen::CiliumNode(Box::new(seen.clone())))
         }
         Target::ClaimsOf(node) => Seen::ClaimsOf {
+            unreadable: Vec::new(),
             revision: store.revision(),
             claims: store.claims().filter(|claim| claim.node == node).cloned().collect(),
         },

@@ -100,11 +100,18 @@ pub(super) fn transition(
     before: &CiliumNode,
     after: &CiliumNode,
     agent: Option<&Agent>,
+    excuses: &Excuses,
 ) -> Result<(), String> {
     let node = &after.name;
+    // No object told the writer that the node had it.
+    let is_orphan = |address| excuses.orphans.iter().any(|(of, cidr)| of == node && cidr.contains(address));
     for address in agent.into_iter().flat_map(|agent| &agent.held) {
         let is_claimed = store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
-        if before.crd.pod_cidrs.is_empty() && is_claimed && !after.crd.pool.contains(*address) {
+        if before.crd.pod_cidrs.is_empty()
+            && is_claimed
+            && !is_orphan(*address)
+            && !after.crd.pool.contains(*address)
+        {
             return Err(format!("{node} gets a part of its blocks back, and a pod has {address} of another"));
         }
         if before.crd.pool.contains(*address) && !after.crd.pool.contains(*address) {

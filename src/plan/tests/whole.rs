@@ -1,0 +1,104 @@
+//! Tests of the rule that a carrier which shows nothing of ours gets all blocks that may be in use, or none.
+
+use super::*;
+
+const TWO_CLAIMS: &str = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 recreated\n\
+     claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41";
+
+const BOTH: &str = "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a";
+
+const NEITHER: &str = "finding: HeldBack; waits: a block that its agent may be using can't be published";
+
+fn said(cluster: &Cluster) -> String {
+    let plan = cluster.plan("a");
+    plan.findings.into_iter().find(|finding| finding.kind.as_str() == "HeldBack").unwrap().message
+}
+
+#[test]
+fn nothing_is_published_while_one_claim_cannot_be_read() {
+    let mut cluster = Cluster::of(TWO_CLAIMS);
+    cluster.observe("unreadable 10.0.0.16/28 a @110");
+    assert_eq!(
+        said(&cluster),
+        "nothing is published on its CiliumNode, because its agent may be using a block that can't be: \
+         10.0.0.16-28 can't be read (of no known form)"
+    );
+    cluster.drain();
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @120");
+    cluster.expect("a", BOTH);
+}
+
+#[test]
+fn an_unreadable_claim_that_was_never_known_holds_its_node_back_too() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 recreated\n\
+         claim 10.0.0.0/28 a 1 Held @40\nunreadable 10.0.0.16/28 a @41",
+    );
+    assert_eq!(cluster.drain(), ["a"]);
+    cluster.expect("a", NEITHER);
+    // Its end and its correction are news for the node that it names.
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @120");
+    assert!(cluster.world.next_node().is_some());
+    cluster.expect("a", BOTH);
+}
+
+#[test]
+fn nothing_is_published_while_one_claim_that_may_be_in_use_is_overlapped() {
+    let mut cluster = Cluster::of(TWO_CLAIMS);
+    cluster.observe("ciliumnode x @110 10.0.0.20/32");
+    cluster.expect("a", &format!("finding: Overlap; {NEITHER}"));
+    cluster.delete(Kind::CiliumNode, "x", 111);
+    cluster.expect("a", BOTH);
+}
+
+#[test]
+fn a_claim_that_cannot_be_in_use_holds_nothing_back() {
+    // Both were made for this CiliumNode, which has carried neither.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41",
+    );
+    cluster.observe("ciliumnode x @110 10.0.0.20/32");
+    cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a; finding: Overlap");
+}
+
+/// Another replica claimed and published a second block; this one has not heard of it.
+#[test]
+fn the_claims_of_a_node_are_known_as_of_the_version_that_is_patched() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.delete(Kind::CiliumNode, "a", 119);
+    cluster.observe("ciliumnode a @120 recreated");
+    // The version of the claim is later than that of the CiliumNode, but the watch of claims is not.
+    let Object::Claim(held) = object("claim 10.0.0.0/28 a 1 Held @130") else { unreachable!() };
+    let update = Write::UpdateClaim(ClaimUpdate::of(&held, ClaimChange::Hold("1".into()), cluster.now.wall));
+    cluster.finish(update.into(), Seen::Claim(Box::new(held.clone())));
+    cluster.expect("a", "read the claims of node a");
+    let Object::Claim(second) = object("claim 10.0.0.16/28 a 1 Held @112") else { unreachable!() };
+    let Object::Unreadable(_, third) = object("unreadable 10.0.0.32/28 a @113") else { unreachable!() };
+    let (revision, claims) = (Revision::of(131), vec![held, second]);
+    cluster
+        .settle(&Target::ClaimsOf("a".into()), Seen::ClaimsOf { revision, claims, unreadable: vec![third] });
+    assert_eq!(cluster.world.check(), []);
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @112");
+    cluster.expect("a", NEITHER);
+    cluster.observe("claim 10.0.0.32/28 a 1 Held @132");
+    cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28 10.0.0.32/28] and 48 addresses on ciliumnode a");
+}
+
+#[test]
+fn a_drain_ends_when_its_ciliumnode_is_gone() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 10.0.0.16/28\n\
+         claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Draining @40",
+    );
+    cluster.expect("a", "nothing");
+    cluster.delete(Kind::CiliumNode, "a", 110);
+    cluster.expect("a", "waits: it has no CiliumNode");
+    cluster.observe("ciliumnode a @120 recreated");
+    cluster.expect("a", "hold 10.0.0.16/28 for node a again");
+    cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @130");
+    cluster.expect("a", BOTH);
+}
