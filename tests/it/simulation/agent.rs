@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use cilium_node_ipam::model::crd::{CrdFields, ReleaseMark};
+use cilium_node_ipam::model::crd::ReleaseMark;
+use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
-use cilium_node_ipam::model::node::CiliumNode;
-use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::revision::Revision;
+use cilium_node_ipam::model::request::NewCiliumNode;
 use cilium_node_ipam::net::addresses::AddressSet;
+use cilium_node_ipam::wire::cilium_node::new_cilium_node;
+use serde_json::{Map, Value, json};
 
 use super::store::Store;
 
@@ -30,12 +31,14 @@ impl Agent {
     /// Creates the CiliumNode where there is none.
     pub(super) fn start(store: &mut Store, name: &NodeName) {
         let Some(node) = store.node(name) else { return };
-        if store.cilium_node(name).is_some() {
-            return;
-        }
-        let addresses = node.addresses.iter().map(|address| address.address).collect();
-        let uid = store.new_uid();
-        store.put(Object::CiliumNode(cilium_node(name.as_str(), uid.as_str(), addresses)));
+        let new = NewCiliumNode {
+            node: name.clone(),
+            node_uid: node.uid.clone(),
+            labels: node.labels.clone(),
+            addresses: node.addresses.clone(),
+        };
+        // It takes the one that is there.
+        drop(store.create(Kind::CiliumNode, new_cilium_node(&new)));
     }
 
     /// Sees the present version of its CiliumNode. While there is none it goes on with what it had.
@@ -69,15 +72,20 @@ impl Agent {
 
     /// Writes `used`, and refuses to release what it was asked to.
     pub(super) fn report(&self, store: &mut Store, name: &NodeName) {
-        let Some(seen) = store.cilium_node(name) else { return };
-        let mut written = seen.clone();
-        written.crd.used = Some(self.held.iter().copied().collect());
-        for mark in written.crd.marks.values_mut().filter(|mark| **mark == ReleaseMark::Marked) {
-            *mark = ReleaseMark::DoNotRelease;
+        if store.cilium_node(name).is_none() {
+            return;
         }
-        if written != *seen {
-            store.put(Object::CiliumNode(written));
-        }
+        store.edit(Kind::CiliumNode, name.as_str(), |json| {
+            let used: Map<String, Value> =
+                self.held.iter().map(|address| (address.to_string(), json!({}))).collect();
+            let ipam = &mut json["status"]["ipam"];
+            ipam["used"] = Value::Object(used);
+            for mark in ipam["release-ips"].as_object_mut().into_iter().flat_map(Map::values_mut) {
+                if *mark == json!("marked-for-release") {
+                    *mark = json!("do-not-release");
+                }
+            }
+        });
     }
 
     /// Whether its CiliumNode waits for an answer of the agent.
@@ -86,18 +94,5 @@ impl Agent {
             seen.crd.used.is_none() && !seen.crd.pool.is_empty()
                 || seen.crd.marks.values().any(|mark| *mark == ReleaseMark::Marked)
         })
-    }
-}
-
-/// A CiliumNode as its agent creates it.
-pub(super) fn cilium_node(name: &str, uid: &str, addresses: Vec<IpAddr>) -> CiliumNode {
-    CiliumNode {
-        name: name.into(),
-        uid: uid.into(),
-        revision: Revision::of(1),
-        deleting: false,
-        addresses,
-        crd: CrdFields::default(),
-        malformed: Vec::new(),
     }
 }

@@ -9,20 +9,19 @@ use std::time::Duration;
 use cilium_node_ipam::model::claim::block_name;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
-use cilium_node_ipam::model::node::{CiliumNode, Node, NodeAddress};
-use cilium_node_ipam::model::observation::{Object, PoolObject};
+use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::model::request::{Request, Write};
-use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::world::World;
 
 use k8s_openapi::jiff::SignedDuration;
+use serde_json::{Value, json};
 
 use super::agent::Agent;
 use super::pools::{LABEL, Shape, ZONES, place};
-use super::replica::{Replica, arrive};
+use super::replica::{Replica, Stray};
 use super::rules::{self, Excuses};
 use super::store::{Defect, Store};
 
@@ -176,7 +175,7 @@ pub(super) struct Cluster {
     /// Machines whose Node is gone, and since when.
     lost: BTreeMap<NodeName, Duration>,
     replicas: Vec<Replica>,
-    strays: Vec<Write>,
+    strays: Vec<Stray>,
     excuses: Excuses,
     /// What happened, for a person; kept only when somebody will read it.
     pub(super) trace: Option<Vec<String>>,
@@ -242,17 +241,18 @@ impl Cluster {
         match step {
             Step::NodeJoins { node, zone, own_address } => self.node_joins(*node, *zone, *own_address),
             Step::NodeIsRelabelled { node, zone } => {
-                if let Some(found) = self.store.node(&node_name(*node)) {
-                    let labels = labels(*zone);
-                    let relabelled = Node { labels, ..found.clone() };
-                    self.store.put(Object::Node(relabelled));
-                }
+                let labels = labels(*zone);
+                self.store
+                    .edit(Kind::Node, node_name(*node).as_str(), |json| json["metadata"]["labels"] = labels);
             }
             Step::NodeIsBeingDeleted { node } => {
-                if let Some(found) = self.store.node(&node_name(*node)).filter(|node| !node.deleting) {
-                    let deleting = Node { deleting: true, ..found.clone() };
-                    self.store.put(Object::Node(deleting));
-                }
+                // Somebody's finalizer keeps it.
+                let at = in_seconds(wall(self.clock)).to_string();
+                self.store.edit(Kind::Node, node_name(*node).as_str(), |json| {
+                    if json["metadata"]["deletionTimestamp"].is_null() {
+                        json["metadata"]["deletionTimestamp"] = json!(at);
+                    }
+                });
             }
             Step::NodeIsDeleted { node } => {
                 let name = node_name(*node);
@@ -288,12 +288,11 @@ impl Cluster {
             }
             Step::PoolIsMade { pool, shape } => self.pool_is_made(*pool, shape),
             Step::PoolIsEdited { pool, shape } => {
-                if let Some(Object::Pool(found)) = self.store.object(Kind::Pool, pool_name(*pool).as_str()) {
-                    let edited = shape.edited(found);
-                    self.store.put(Object::Pool(edited));
-                }
+                self.store.edit(Kind::Pool, pool_name(*pool).as_str(), |json| shape.edit(json));
             }
-            Step::PoolIsDeleted { pool } => self.pool_is_deleted(*pool),
+            Step::PoolIsDeleted { pool } => {
+                drop(self.store.delete(Kind::Pool, pool_name(*pool).as_str(), None));
+            }
             Step::PoolIsReplaced { pool, shape } => {
                 if self.store.remove(Kind::Pool, pool_name(*pool).as_str()) {
                     self.pool_is_made(*pool, shape);
@@ -301,16 +300,16 @@ impl Cluster {
             }
             Step::ClaimIsDeleted { claim } => {
                 if let Some((_, cidr)) = self.some_claim(*claim) {
-                    self.store.delete_claim(cidr);
+                    drop(self.store.delete(Kind::Claim, &block_name(cidr), None));
                 }
             }
             Step::ClaimIsRemoved { claim } => self.claim_is_removed(*claim),
             Step::TimePasses { seconds } => self.pass(Duration::from_secs(u64::from(*seconds))),
             Step::StrayArrives { stray } => {
                 if let Some(stray) = one_of(*stray, self.strays.len()) {
-                    let write = self.strays.swap_remove(stray);
-                    self.say(|| format!("    `{write}` arrives late"));
-                    self.judged(&write.clone().into(), |cluster| arrive(&write, &mut cluster.store))?;
+                    let stray = self.strays.swap_remove(stray);
+                    self.say(|| format!("    `{}` arrives late", stray.write));
+                    self.arrives(&stray)?;
                 }
             }
             Step::Rest => self.rest()?,
@@ -389,43 +388,24 @@ impl Cluster {
             vec![std::net::Ipv4Addr::new(192, 168, 0, node % N_NODES).into()];
         // A node whose own address lies where pods' addresses are.
         addresses.extend(own_address.map(|at| place(Family::V4, at)));
-        let kind = || "InternalIP".to_owned();
-        let addresses = addresses.into_iter().map(|address| NodeAddress { kind: kind(), address }).collect();
-        let uid = self.store.new_uid();
-        let labels = labels(zone);
+        let addresses: Vec<Value> = addresses
+            .iter()
+            .map(|address| json!({ "type": "InternalIP", "address": address.to_string() }))
+            .collect();
         self.lost.remove(&name);
-        self.store.put(Object::Node(Node {
-            name,
-            uid,
-            revision: Revision::of(1),
-            deleting: false,
-            labels,
-            addresses,
-        }));
+        let made = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": { "name": name.as_str(), "labels": labels(zone) },
+            "status": { "addresses": addresses },
+        });
+        drop(self.store.create(Kind::Node, made));
     }
 
     fn pool_is_made(&mut self, pool: u8, shape: &Shape) {
-        let name = pool_name(pool);
-        if self.store.object(Kind::Pool, name.as_str()).is_none() {
-            let uid = self.store.new_uid();
-            let families = self.setting.families.iter().copied();
-            let made = shape.made(&name, uid, in_seconds(wall(self.clock)), families);
-            self.store.put(Object::Pool(made));
-        }
-    }
-
-    fn pool_is_deleted(&mut self, pool: u8) {
-        let name = pool_name(pool);
-        let Some(Object::Pool(found)) = self.store.object(Kind::Pool, name.as_str()) else { return };
-        if found.finalizers.is_empty() {
-            self.store.remove(Kind::Pool, name.as_str());
-        } else if !found.deleting {
-            let mut deleting = PoolObject { deleting: true, ..found.clone() };
-            if let Ok(pool) = &mut deleting.pool {
-                pool.deleting = true;
-            }
-            self.store.put(Object::Pool(deleting));
-        }
+        let made = shape.made(pool_name(pool).as_str(), &self.setting.families);
+        // There may be one already.
+        drop(self.store.create(Kind::Pool, made));
     }
 
     /// What has lost its claim and its CiliumNode is known to nobody.
@@ -506,6 +486,11 @@ impl Cluster {
         Ok(())
     }
 
+    /// A request that nobody waits for any more reaches the server.
+    fn arrives(&mut self, stray: &Stray) -> Result<(), String> {
+        self.judged(&stray.write.clone().into(), |cluster| stray.arrive(&mut cluster.store))
+    }
+
     /// Does something about `request`, and judges what it makes of the CiliumNode.
     fn judged(&mut self, request: &Request, act: impl FnOnce(&mut Self)) -> Result<(), String> {
         let Request::Write(Write::Publish(publication)) = request else {
@@ -525,6 +510,9 @@ impl Cluster {
 
     /// Looks at everything that must hold at any time, and at the world of the replica that was touched.
     fn look(&self, touched: Option<usize>) -> Result<(), String> {
+        if let Some(objection) = self.store.objections().first() {
+            return Err(objection.clone());
+        }
         rules::safety(&self.store, &self.agents, &self.excuses)?;
         if let Some(number) = touched {
             self.look_at(number)?;
@@ -544,6 +532,6 @@ impl Cluster {
     }
 }
 
-fn labels(zone: u8) -> BTreeMap<String, String> {
-    [(LABEL.to_owned(), ZONES[usize::from(zone) % 2].to_owned())].into()
+fn labels(zone: u8) -> Value {
+    json!({ LABEL: ZONES[usize::from(zone) % 2] })
 }

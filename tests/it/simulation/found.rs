@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use cilium_node_ipam::ledger::Occupant;
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
+use cilium_node_ipam::model::crd::CrdFields;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
-use cilium_node_ipam::model::node::Node;
-use cilium_node_ipam::model::observation::{Listing, Object, Observation};
+use cilium_node_ipam::model::node::{CiliumNode, Node};
+use cilium_node_ipam::model::observation::{Listing, Object, Observation, PoolObject};
 use cilium_node_ipam::model::plan::PoolPlan;
 use cilium_node_ipam::model::plan::{Verdict, Wait};
 use cilium_node_ipam::model::request::{
@@ -22,10 +23,11 @@ use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
+use serde_json::json;
 
-use super::agent::cilium_node;
 use super::pools::Shape;
 use super::replica::POLICY;
+use super::store::read;
 
 const NOW: Now = Now { uptime: Duration::ZERO, wall: Timestamp::UNIX_EPOCH };
 
@@ -59,6 +61,18 @@ fn node(revision: u64) -> Object {
     })
 }
 
+fn cilium_node(name: &str, uid: &str) -> CiliumNode {
+    CiliumNode {
+        name: name.into(),
+        uid: uid.into(),
+        revision: Revision::of(1),
+        deleting: false,
+        addresses: Vec::new(),
+        crd: CrdFields::default(),
+        malformed: Vec::new(),
+    }
+}
+
 fn claim(uid: &str, revision: u64, state: ClaimState) -> Claim {
     Claim {
         cidr: block(),
@@ -82,7 +96,7 @@ fn claim(uid: &str, revision: u64, state: ClaimState) -> Claim {
 fn what_a_claim_covers_has_no_second_occupant_while_the_ciliumnode_is_away() {
     let mut world = empty_world();
     shows(&mut world, node(1));
-    let mut carrier = cilium_node("n", "cilium-node", Vec::new());
+    let mut carrier = cilium_node("n", "cilium-node");
     carrier.revision = Revision::of(3);
     carrier.crd.pod_cidrs.push(block());
     shows(&mut world, Object::CiliumNode(carrier));
@@ -113,7 +127,7 @@ fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_is_not_carried_goes() {
         };
         shows(&mut world, Object::Claim(of(part, 2)));
         shows(&mut world, Object::Claim(of(whole, 3)));
-        let mut seen = cilium_node("n", "cilium-node", Vec::new());
+        let mut seen = cilium_node("n", "cilium-node");
         seen.revision = Revision::of(4);
         seen.crd.pod_cidrs.push(carried);
         seen.crd.pool.insert_cidr(carried);
@@ -130,6 +144,16 @@ fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_is_not_carried_goes() {
         shows(&mut world, Object::CiliumNode(seen));
         assert_eq!(moves(&world), [format!("free {going} of node n")]);
     }
+}
+
+/// A pool of the whole universe, without a finalizer.
+fn pool(name: &str) -> PoolObject {
+    let mut json = Shape::whole().made(name, &[Family::V4].into());
+    json["metadata"]["uid"] = json!("pool");
+    json["metadata"]["resourceVersion"] = json!("1");
+    json["metadata"]["creationTimestamp"] = json!("1970-01-01T00:00:00Z");
+    let Object::Pool(pool) = read(Kind::Pool, &json) else { unreachable!("it is a pool") };
+    pool
 }
 
 fn done(request: Request, seen: Seen) -> Outcome {
@@ -180,10 +204,7 @@ fn a_claim_lost_last_of_all_is_settled_by_one_read() {
 #[test]
 fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
     let mut world = empty_world();
-    let mut pool =
-        Shape::whole().made(&"over".into(), "pool".into(), Timestamp::UNIX_EPOCH, [Family::V4].into_iter());
-    pool.revision = Revision::of(1);
-    shows(&mut world, Object::Pool(pool));
+    shows(&mut world, Object::Pool(pool("over")));
     shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Cooling(Reason::Reclaimed))));
     world.begin_status(&"over".into(), &PoolPlan::Unchanged, NOW);
     world.begin_status(&"p".into(), &PoolPlan::Unchanged, NOW);
@@ -203,11 +224,7 @@ fn a_pool_is_looked_at_again_when_a_block_of_another_pool_leaves_its_range() {
 #[test]
 fn a_pool_whose_writes_fail_waits_longer_after_each() {
     let mut world = empty_world();
-    let mut pool =
-        Shape::whole().made(&"p".into(), "pool".into(), Timestamp::UNIX_EPOCH, [Family::V4].into_iter());
-    pool.revision = Revision::of(1);
-    pool.finalizers.clear();
-    shows(&mut world, Object::Pool(pool));
+    shows(&mut world, Object::Pool(pool("p")));
     let mut now = NOW;
     let refused = |asked| Answer::Refused("a webhook denied the request".to_owned(), asked);
     let moved = || Answer::Conflict("the object has been modified".to_owned());
@@ -278,7 +295,7 @@ fn a_late_answer_does_not_bring_a_ciliumnode_back_that_a_list_has_not() {
     let mut world = empty_world();
     lists_nothing(&mut world, Kind::CiliumNode, 2, 10);
 
-    let mut patched = cilium_node("n", "cilium-node", Vec::new());
+    let mut patched = cilium_node("n", "cilium-node");
     patched.revision = Revision::of(5);
     let bump = BumpVersion {
         node: "n".into(),
@@ -312,13 +329,10 @@ fn a_late_answer_about_a_claim_that_a_list_has_not_is_settled_by_a_read() {
 #[test]
 fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
     let mut world = empty_world();
-    let mut pool =
-        Shape::whole().made(&"p".into(), "pool".into(), Timestamp::UNIX_EPOCH, [Family::V4].into_iter());
-    pool.revision = Revision::of(1);
-    shows(&mut world, Object::Pool(pool));
+    shows(&mut world, Object::Pool(pool("p")));
     let Object::Node(asking) = node(2) else { unreachable!("it is a Node") };
     shows(&mut world, Object::Node(Node { name: "asking".into(), ..asking }));
-    shows(&mut world, Object::CiliumNode(cilium_node("asking", "cilium-node", Vec::new())));
+    shows(&mut world, Object::CiliumNode(cilium_node("asking", "cilium-node")));
     let asks = plan::node(&world, &"asking".into(), POLICY, NOW);
     assert_eq!(asks.requests().iter().map(Request::target).collect::<Vec<_>>(), [Target::Claim(block())]);
     world.begin(&asks, NOW);

@@ -18,6 +18,7 @@ mod cluster;
 mod found;
 mod pools;
 mod replica;
+mod requests;
 mod rules;
 mod script;
 mod store;
@@ -111,7 +112,7 @@ fn holds(setting: &Setting, scripts: &impl Strategy<Value = Vec<Step>>, n_cases:
 
 #[test]
 fn one_replica_that_nothing_disturbs_serves_whoever_can_be_served() {
-    holds(&setting(1, Pace::Calm, &[Family::V4]), &script::calm(60), 40);
+    holds(&setting(1, Pace::Calm, &[Family::V4]), &script::calm(60), 20);
 }
 
 #[test]
@@ -121,17 +122,17 @@ fn one_replica_serves_both_families_or_none() {
 
 #[test]
 fn one_replica_survives_lost_answers_late_news_and_restarts() {
-    holds(&setting(1, Pace::Wild, &[Family::V4]), &script::wild(300), 40);
+    holds(&setting(1, Pace::Wild, &[Family::V4]), &script::wild(300), 20);
 }
 
 #[test]
 fn two_replicas_never_make_two_nodes_hold_one_address() {
-    holds(&setting(2, Pace::Wild, &[Family::V4]), &script::wild(400), 40);
+    holds(&setting(2, Pace::Wild, &[Family::V4]), &script::wild(400), 20);
 }
 
 #[test]
 fn three_replicas_never_make_two_nodes_hold_one_address() {
-    holds(&setting(3, Pace::Wild, &Family::ALL), &script::wild(500), 20);
+    holds(&setting(3, Pace::Wild, &Family::ALL), &script::wild(500), 10);
 }
 
 /// What force takes away is excused (see `Excuses`): once its claim was removed, a node may carry a block without one and
@@ -139,7 +140,7 @@ fn three_replicas_never_make_two_nodes_hold_one_address() {
 /// so, two CiliumNodes never offer one address.
 #[test]
 fn pools_replaced_and_claims_removed_by_force_are_survived() {
-    holds(&setting(3, Pace::Wild, &[Family::V4]), &script::forced(400), 40);
+    holds(&setting(3, Pace::Wild, &[Family::V4]), &script::forced(400), 20);
 }
 
 /// Replicas choose alike, so two of them ask for one block for two nodes only where each knows one of the nodes. That

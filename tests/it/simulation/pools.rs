@@ -1,20 +1,11 @@
 //! Pools in a universe so small that they keep meeting each other: 256 addresses per family, in quarters.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use cilium_node_ipam::model::names::{PoolName, Uid};
-use cilium_node_ipam::model::observation::PoolObject;
-use cilium_node_ipam::model::pool::{
-    Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode,
-};
-use cilium_node_ipam::model::revision::Revision;
-use cilium_node_ipam::model::status::PoolStatus;
-use cilium_node_ipam::model::time::Timestamp;
+use cilium_node_ipam::model::pool::{Expand, FirstLast, PerNode, RangeState};
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube_core::Selector;
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 /// The label that pools select by.
 pub(super) const LABEL: &str = "zone";
@@ -107,74 +98,66 @@ impl Shape {
     }
 
     /// A new pool of this shape, in these families.
-    pub(super) fn made(
-        &self,
-        name: &PoolName,
-        uid: Uid,
-        created: Timestamp,
-        families: impl Iterator<Item = Family>,
-    ) -> PoolObject {
-        let families =
-            families.map(|family| (family, self.ranges(family, family.bits() - self.bits))).collect();
-        let pool = Pool {
-            name: name.clone(),
-            uid: uid.clone(),
-            created,
-            deleting: false,
-            priority: self.priority,
-            selector: self.selector(),
-            families,
-            first_last: self.first_last,
-            per_node: self.per_node,
-            expand: self.expand,
-            reclaim: Reclaim { mode: ReclaimMode::Enabled, used_below: 40, after: Duration::from_secs(10) },
-            reuse_after: Duration::from_secs(20),
-            reuse_after_node_loss: Duration::from_secs(60),
-        };
-        PoolObject {
-            name: name.clone(),
-            uid,
-            revision: Revision::of(1),
-            pool: Ok(pool),
-            deleting: false,
-            finalizers: Vec::new(),
-            generation: 1,
-            status: PoolStatus::default(),
-            transitions: BTreeMap::new(),
+    pub(super) fn made(&self, name: &str, families: &BTreeSet<Family>) -> Value {
+        let mut spec = json!({
+            "reclaim": { "mode": "Enabled", "usedBelow": 40, "after": "10s" },
+            "reuseAfter": "20s",
+            "reuseAfterNodeLoss": "60s",
+        });
+        self.declare(&mut spec);
+        for family in families {
+            let size = family.bits() - self.bits;
+            spec[family.to_string()] = self.ranges(*family, &size.into());
         }
+        json!({
+            "apiVersion": "nodeipam.io/v1alpha1",
+            "kind": "NodeIPPool",
+            "metadata": { "name": name },
+            "spec": spec,
+        })
     }
 
-    /// The pool `before` edited to this shape. Block sizes and families can't be.
-    pub(super) fn edited(&self, before: &PoolObject) -> PoolObject {
-        let mut after = before.clone();
-        if let Ok(pool) = &mut after.pool {
-            for (family, ranges) in &mut pool.families {
-                *ranges = self.ranges(*family, ranges.block_prefix);
+    /// Edits a pool to this shape. Block sizes and families can't be.
+    pub(super) fn edit(&self, pool: &mut Value) {
+        let spec = &mut pool["spec"];
+        self.declare(spec);
+        for family in Family::ALL {
+            if let Some(ranges) = spec.get_mut(family.to_string()) {
+                *ranges = self.ranges(family, &ranges["blockSize"].clone());
             }
-            pool.selector = self.selector();
-            pool.priority = self.priority;
-            pool.first_last = self.first_last;
-            pool.per_node = self.per_node;
-            pool.expand = self.expand;
-            after.generation += 1;
         }
-        after
     }
 
-    fn ranges(&self, family: Family, block_prefix: u8) -> Ranges {
+    /// Writes what can be edited, but for the ranges.
+    fn declare(&self, spec: &mut Value) {
+        spec["priority"] = json!(self.priority);
+        spec["nodeSelector"] =
+            self.zone.map_or(json!({}), |zone| json!({ "matchLabels": { LABEL: ZONES[usize::from(zone)] } }));
+        spec["allowFirstLastIPs"] = json!(self.first_last == FirstLast::Offered);
+        let PerNode { initial_blocks, max_blocks, max_addresses } = self.per_node;
+        spec["perNode"] = json!({
+            "initialBlocks": initial_blocks,
+            "maxBlocks": max_blocks,
+            "maxAddresses": max_addresses,
+        });
+        let Expand { used_above, free_below } = self.expand;
+        spec["expand"] = json!({ "usedAbove": used_above, "freeBelow": free_below });
+    }
+
+    fn ranges(&self, family: Family, block_size: &Value) -> Value {
         let quarters = self.quarters.iter().zip([0, 64, 128, 192]);
         let within = |at: u8, bits: u8| Cidr::containing(place(family, at), family.bits() - bits);
-        Ranges {
-            block_prefix,
-            cidrs: quarters.filter_map(|(state, at)| Some((within(at, 6)?, (*state)?))).collect(),
-            exclude: self.exclude.into_iter().filter_map(|(at, bits)| within(at, bits)).collect(),
-        }
-    }
-
-    fn selector(&self) -> Selector {
-        let Some(zone) = self.zone else { return Selector::default() };
-        let labels = [(LABEL.to_owned(), ZONES[usize::from(zone)].to_owned())];
-        let selector = LabelSelector { match_labels: Some(labels.into()), match_expressions: None };
-        selector.try_into().expect("a label and a value make a selector")
+        let range = |(state, at): (&Option<RangeState>, u8)| {
+            let state = match (*state)? {
+                RangeState::Active => "Active",
+                RangeState::Cordoned => "Cordoned",
+                RangeState::Draining => "Draining",
+            };
+            Some(json!({ "cidr": within(at, 6)?.to_string(), "state": state }))
+        };
+        let cidrs: Vec<Value> = quarters.filter_map(range).collect();
+        let exclude: Vec<String> =
+            self.exclude.into_iter().filter_map(|(at, bits)| Some(within(at, bits)?.to_string())).collect();
+        json!({ "blockSize": block_size, "cidrs": cidrs, "exclude": exclude })
     }
 }

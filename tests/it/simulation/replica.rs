@@ -10,9 +10,7 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::{Listing, Object, Observation};
 use cilium_node_ipam::model::plan::{PoolPlan, Verdict};
-use cilium_node_ipam::model::request::{
-    Answer, ClaimChange, Outcome, Presence, Read, Request, Seen, Target, Write,
-};
+use cilium_node_ipam::model::request::{Answer, Outcome, Request, Seen, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
@@ -23,7 +21,8 @@ use cilium_node_ipam::world::gather::Gathering;
 
 use k8s_openapi::jiff::SignedDuration;
 
-use super::store::{Conflict, Store};
+use super::requests::{Stage, is_ours, serve, settle};
+use super::store::Store;
 
 /// The policy of all replicas.
 pub(super) const POLICY: Policy =
@@ -56,14 +55,30 @@ pub(super) struct Flight {
     stage: Stage,
 }
 
+impl Flight {
+    /// The request that it still is to the server, if nobody waits for its answer any more.
+    fn into_stray(self) -> Option<Stray> {
+        match (self.stage, self.request) {
+            (stage @ (Stage::Sent | Stage::Unfinalized(_)), Request::Write(write)) => {
+                Some(Stray { write, stage })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A request whose sender has given it up, and that may reach the server all the same.
 #[derive(Debug)]
-enum Stage {
-    /// The request has not reached the server.
-    Sent,
-    /// The server has done it; the answer is on its way.
-    Answered(Answer, Seen),
-    /// It did not end in success: the object has to be read.
-    MustRead(Answer),
+pub(super) struct Stray {
+    pub(super) write: Write,
+    stage: Stage,
+}
+
+impl Stray {
+    /// It reaches the server. Its sender does not go on with what was to come after it.
+    pub(super) fn arrive(&self, store: &mut Store) {
+        drop(serve(&self.write.clone().into(), &self.stage, store));
+    }
 }
 
 /// One controller process.
@@ -97,7 +112,7 @@ impl Replica {
     }
 
     /// The process ends and starts again from lists. Returns the requests that may still reach the server.
-    pub(super) fn restart(&mut self, clock: Duration, revision: Revision) -> Vec<Write> {
+    pub(super) fn restart(&mut self, clock: Duration, revision: Revision) -> Vec<Stray> {
         let mut gathering = Gathering::default();
         gathering.set_mode(Mode::Active(Publisher::Crd(self.settings.clone())));
         self.process = Process::Gathering(gathering);
@@ -106,11 +121,7 @@ impl Replica {
         self.feeds.extend([Kind::Node, Kind::CiliumNode].map(|kind| (kind, Feed::Off)));
         self.born = clock;
         self.patched.clear();
-        let sent = |flight: Flight| match (flight.stage, flight.request) {
-            (Stage::Sent, Request::Write(write)) => Some(write),
-            _ => None,
-        };
-        std::mem::take(&mut self.in_flight).into_iter().filter_map(sent).collect()
+        std::mem::take(&mut self.in_flight).into_iter().filter_map(Flight::into_stray).collect()
     }
 
     pub(super) fn world(&self) -> Option<&World> {
@@ -165,13 +176,13 @@ impl Replica {
                 Some(told)
             }
             Feed::Following(cursor) => {
-                let (at, observation) = store.event_after(kind, cursor)?.clone();
+                let event = store.event_after(kind, cursor)?;
+                let (at, name) = (event.at, &event.name);
                 *feed = Feed::Following(at);
+                let observation = event.observation(kind);
                 let told = match &observation {
-                    Observation::Applied(object) => {
-                        format!("sees {} {} at {at}", kind.as_str(), object.name())
-                    }
-                    Observation::Deleted { name, .. } => format!("sees {} {name} go at {at}", kind.as_str()),
+                    Observation::Applied(_) => format!("sees {} {name} at {at}", kind.as_str()),
+                    Observation::Deleted { .. } => format!("sees {} {name} go at {at}", kind.as_str()),
                     Observation::Listed(_) => String::new(),
                 };
                 self.observe(observation);
@@ -262,9 +273,12 @@ impl Replica {
     pub(super) fn proceed(&mut self, flight: usize, store: &mut Store, clock: Duration) -> Option<String> {
         let Flight { request, stage } = self.in_flight.get_mut(flight)?;
         match stage {
-            Stage::Sent => {
-                let said = format!("`{request}` arrives");
-                *stage = serve(request, store);
+            Stage::Sent | Stage::Unfinalized(_) => {
+                let said = match stage {
+                    Stage::Unfinalized(_) => format!("the deletion of `{request}` arrives"),
+                    _ => format!("`{request}` arrives"),
+                };
+                *stage = serve(request, stage, store);
                 Some(said)
             }
             Stage::MustRead(answer) => {
@@ -285,13 +299,13 @@ impl Replica {
 
     /// Nobody knows the outcome of a write: its request is late, or its answer lost. Returns the request if it has not
     /// reached the server yet, which it still may.
-    pub(super) fn lose(&mut self, flight: usize) -> Option<(String, Option<Write>)> {
+    pub(super) fn lose(&mut self, flight: usize) -> Option<(String, Option<Stray>)> {
         let Flight { request, stage } = self.in_flight.get_mut(flight)?;
         let said = format!("`{request}` is not answered");
+        let unknown = Stage::MustRead(Answer::Unknown("lost".to_owned()));
+        let stage = std::mem::replace(stage, unknown);
         // A read is repeated until it is answered.
-        let stray = request.as_write().filter(|_| matches!(stage, Stage::Sent)).cloned();
-        *stage = Stage::MustRead(Answer::Unknown("lost".to_owned()));
-        Some((said, stray))
+        Some((said, Flight { request: request.clone(), stage }.into_stray()))
     }
 
     /// The server refuses a write that has not been done yet, as one that is overloaded does.
@@ -319,85 +333,4 @@ fn shown(requests: &[Request]) -> String {
         return "nothing".to_owned();
     }
     requests.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// What the server does with a request that reaches it.
-fn serve(request: &Request, store: &mut Store) -> Stage {
-    let Request::Write(write) = request else {
-        return Stage::Answered(Answer::Done, settle(request, store));
-    };
-    let answer = match write {
-        Write::CreateClaim(new) => store.create_claim(new).map(|claim| Seen::Claim(Box::new(claim))),
-        Write::Publish(publication) => {
-            store.publish(publication).map(|patched| Seen::CiliumNode(Box::new(patched)))
-        }
-        Write::UpdateClaim(update) => store.update_claim(update).map(|claim| {
-            claim.map_or(Seen::Deleted(update.uid.clone()), |claim| Seen::Claim(Box::new(claim)))
-        }),
-        Write::BumpVersion(bump) => {
-            store.bump_version(bump).map(|touched| Seen::CiliumNode(Box::new(touched)))
-        }
-        Write::UsageProbe(probe) => {
-            store.probe_usage(probe).map(|patched| Seen::CiliumNode(Box::new(patched)))
-        }
-        Write::CreateCiliumNode(new) => {
-            // The replicas leave it to the agents.
-            Err(Conflict(format!("nobody asked for ciliumnode {}", new.node)))
-        }
-        Write::PoolStatus(status) => store.patch_pool_status(status).map(|pool| Seen::Pool(Box::new(pool))),
-        Write::PoolFinalizers(finalizers) => store
-            .patch_pool_finalizers(finalizers)
-            .map(|pool| pool.map_or(Seen::Nothing, |pool| Seen::Pool(Box::new(pool)))),
-    };
-    match answer {
-        Ok(seen) => Stage::Answered(Answer::Done, seen),
-        Err(moved) if matches!(write, Write::PoolStatus(_) | Write::PoolFinalizers(_)) => {
-            Stage::Answered(Answer::Conflict(moved.0), Seen::Nothing)
-        }
-        Err(moved) => Stage::MustRead(Answer::Conflict(moved.0)),
-    }
-}
-
-/// A request that nobody waits for any more reaches the server.
-pub(super) fn arrive(write: &Write, store: &mut Store) {
-    match write {
-        // Its sender gave up between the two requests that a deletion is.
-        Write::UpdateClaim(update) if update.change == ClaimChange::Delete => {
-            let _ = store.drop_finalizer(update);
-        }
-        _ => drop(serve(&write.clone().into(), store)),
-    }
-}
-
-/// The consistent read that tells the outcome of a write.
-fn settle(request: &Request, store: &Store) -> Seen {
-    let absent = Seen::Absent(store.revision());
-    if let Request::Read(Read::Node(node, as_of)) = request {
-        let presence = match store.object(Kind::Node, node.as_str()) {
-            Some(Object::Node(found)) => Presence::Is(found.uid.clone()),
-            _ => Presence::Gone,
-        };
-        return Seen::Node { as_of: *as_of, read_at: Revision::of(store.revision().number()), presence };
-    }
-    match request.target() {
-        Target::Claim(cidr) => store.claim(cidr).map_or(absent, |claim| Seen::Claim(Box::new(claim.clone()))),
-        Target::CiliumNode(node) => {
-            store.cilium_node(&node).map_or(absent, |seen| Seen::CiliumNode(Box::new(seen.clone())))
-        }
-        Target::ClaimsOf(node) => Seen::ClaimsOf {
-            unreadable: Vec::new(),
-            revision: store.revision(),
-            claims: store.claims().filter(|claim| claim.node == node).cloned().collect(),
-        },
-        Target::Pool(_) | Target::Node(_) => Seen::Nothing,
-    }
-}
-
-/// Whether a read shows that what was asked for is the case, whoever did it.
-fn is_ours(request: &Request, seen: &Seen) -> bool {
-    match (request, seen) {
-        (Request::Write(Write::CreateClaim(new)), Seen::Claim(found)) => new.is_made_as(found),
-        (Request::Read(_), _) => true,
-        _ => false,
-    }
 }

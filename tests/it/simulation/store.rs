@@ -1,26 +1,29 @@
-//! The API server as far as the controller can tell: objects of four kinds under one revision counter, creation that
-//! fails where the name exists, patches that carry uid and version, consistent lists, and a history per kind.
+//! The API server as far as the controller can tell: JSON objects of four kinds under one revision counter, creation
+//! that fails where the name exists, merge patches and deletions with preconditions, finalizers, consistent lists, and a
+//! history per kind.
 //!
-//! Knows no rule of the product. A [`Defect`] makes it break one of its own, so that the rules can be seen to notice.
+//! What it shows is what `wire` reads from the JSON, once per version. Knows no rule of the product but those that the
+//! definitions of its kinds let the server enforce. A [`Defect`] makes it break one of its own, so that the rules can be
+//! seen to notice.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
-use cilium_node_ipam::model::carrier::CarrierChange;
-use cilium_node_ipam::model::claim::{Claim, ClaimState, block_name};
-use cilium_node_ipam::model::crd::{CrdChange, MarkChange, ReleaseMark};
+use cilium_node_ipam::model::claim::{Claim, block_name};
 use cilium_node_ipam::model::kind::Kind;
-use cilium_node_ipam::model::names::{NodeName, PoolName, Uid};
+use cilium_node_ipam::model::names::{NodeName, Uid};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::observation::{Object, Observation, PoolObject};
-use cilium_node_ipam::model::request::{
-    BumpVersion, ClaimChange, ClaimUpdate, NewClaim, PoolFinalizersWrite, PoolStatusWrite, Publication,
-    UsageProbe,
-};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::Cidr;
+use cilium_node_ipam::wire::watched::{Watched, Wire};
+use cilium_node_ipam::wire::{CiliumNodes, Claims, Nodes, Pools};
+use serde_json::{Map, Value, json};
 
 use super::cluster::in_seconds;
+
+mod admission;
 
 /// A promise that the server breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,9 +34,57 @@ pub(super) enum Defect {
     VersionsAreIgnored,
 }
 
-/// The request is about an object that is not as it was: 404 or 409.
+/// Why the server does not do what it is asked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Conflict(pub(super) String);
+pub(super) enum Refusal {
+    /// The object is not as it was: 404, 409, or 422 about the uid.
+    Conflict(String),
+    /// The object would break a rule of its definition: 422.
+    Invalid(String),
+}
+
+/// Which part of an object a patch is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Object,
+    Status,
+}
+
+/// The version that a deletion is bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Precondition {
+    pub(super) uid: Uid,
+    pub(super) revision: Revision,
+}
+
+/// One version of an object: its JSON, and what the controller reads from it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Stored {
+    pub(super) json: Value,
+    pub(super) object: Object,
+}
+
+/// Something that a watch tells.
+#[derive(Debug)]
+pub(super) struct Event {
+    pub(super) at: Revision,
+    pub(super) name: String,
+    /// The new version; `None` where the object went.
+    stored: Option<Rc<Stored>>,
+}
+
+impl Event {
+    pub(super) fn observation(&self, kind: Kind) -> Observation {
+        match &self.stored {
+            Some(stored) => Observation::Applied(Box::new(stored.object.clone())),
+            None => Observation::Deleted {
+                kind,
+                name: self.name.clone(),
+                revision: AnyRevision::of(kind, self.at.number()),
+            },
+        }
+    }
+}
 
 /// The API server and what it stores.
 #[derive(Debug, Default)]
@@ -43,8 +94,10 @@ pub(super) struct Store {
     defect: Option<Defect>,
     revision: u64,
     n_uids: u64,
-    objects: BTreeMap<(Kind, String), Object>,
-    history: BTreeMap<Kind, Vec<(Revision, Observation)>>,
+    objects: BTreeMap<(Kind, String), Rc<Stored>>,
+    history: BTreeMap<Kind, Vec<Event>>,
+    /// What the server had to refuse although nobody may ask for it.
+    objections: Vec<String>,
 }
 
 impl Store {
@@ -57,20 +110,23 @@ impl Store {
         Revision::of(self.revision)
     }
 
-    /// A uid that nothing had before.
-    pub(super) fn new_uid(&mut self) -> Uid {
-        self.n_uids += 1;
-        format!("uid-{}", self.n_uids).into()
+    /// Notes a request that the server refuses whatever the versions are. The plan knows the rules, and sends none.
+    pub(super) fn object_to(&mut self, request: String) {
+        self.objections.push(request);
+    }
+
+    pub(super) fn objections(&self) -> &[String] {
+        &self.objections
     }
 
     /// What the watch of `kind` says first after `cursor`.
-    pub(super) fn event_after(&self, kind: Kind, cursor: Revision) -> Option<&(Revision, Observation)> {
+    pub(super) fn event_after(&self, kind: Kind, cursor: Revision) -> Option<&Event> {
         let history = self.history.get(&kind)?;
-        history.get(history.partition_point(|(at, _)| *at <= cursor))
+        history.get(history.partition_point(|event| event.at <= cursor))
     }
 
     /// Everything that happened to a kind.
-    pub(super) fn history(&self, kind: Kind) -> &[(Revision, Observation)] {
+    pub(super) fn history(&self, kind: Kind) -> &[Event] {
         self.history.get(&kind).map_or(&[], Vec::as_slice)
     }
 
@@ -80,46 +136,20 @@ impl Store {
     }
 
     fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Object> {
-        self.objects.iter().filter(move |((of, _), _)| *of == kind).map(|(_, object)| object)
+        let from = (kind, String::new());
+        self.objects
+            .range(from..)
+            .take_while(move |((of, _), _)| *of == kind)
+            .map(|(_, stored)| &stored.object)
     }
 
     pub(super) fn object(&self, kind: Kind, name: &str) -> Option<&Object> {
+        self.stored(kind, name).map(|stored| &stored.object)
+    }
+
+    /// The present version of an object.
+    pub(super) fn stored(&self, kind: Kind, name: &str) -> Option<&Rc<Stored>> {
         self.objects.get(&(kind, name.to_owned()))
-    }
-
-    /// Stores an object, with its new revision in it.
-    pub(super) fn put(&mut self, mut object: Object) -> Revision {
-        self.revision += 1;
-        let revision = self.revision();
-        match &mut object {
-            Object::Node(node) => node.revision = Revision::of(self.revision),
-            Object::CiliumNode(cilium_node) => cilium_node.revision = revision,
-            Object::Pool(pool) => pool.revision = revision,
-            Object::Claim(claim) => claim.revision = revision,
-            Object::Unreadable(kind, unreadable) => {
-                unreadable.revision = Some(AnyRevision::of(*kind, self.revision));
-            }
-        }
-        let kind = object.kind();
-        self.objects.insert((kind, object.name()), object.clone());
-        self.history.entry(kind).or_default().push((revision, Observation::Applied(Box::new(object))));
-        revision
-    }
-
-    /// Removes an object; `false` when there was none.
-    pub(super) fn remove(&mut self, kind: Kind, name: &str) -> bool {
-        if self.objects.remove(&(kind, name.to_owned())).is_none() {
-            return false;
-        }
-        self.revision += 1;
-        let revision = self.revision();
-        let gone = Observation::Deleted {
-            kind,
-            name: name.to_owned(),
-            revision: AnyRevision::of(kind, self.revision),
-        };
-        self.history.entry(kind).or_default().push((revision, gone));
-        true
     }
 
     pub(super) fn node(&self, name: &NodeName) -> Option<&Node> {
@@ -171,202 +201,206 @@ impl Store {
         })
     }
 
-    /// Creates a claim, whose name is its lock.
-    pub(super) fn create_claim(&mut self, new: &NewClaim) -> Result<Claim, Conflict> {
-        if self.claim(new.cidr).is_some() && self.defect != Some(Defect::NamesAreNotUnique) {
-            return Err(Conflict("the name exists".to_owned()));
-        }
-        let mut claim = Claim {
-            cidr: new.cidr,
-            pool: new.pool.clone(),
-            node: new.node.clone(),
-            node_uid: new.node_uid.clone(),
-            withheld: new.withheld.clone(),
-            state: ClaimState::Held,
-            since: new.since,
-            created_for: new.created_for.clone(),
-            uid: self.new_uid(),
-            revision: Revision::of(1),
-            created: in_seconds(self.wall),
-            deleting: false,
-            finalizers: vec![Claim::FINALIZER.to_owned()],
-        };
-        claim.revision = self.put(Object::Claim(claim.clone()));
-        Ok(claim)
+    /// Stores a version of an object, with its new revision in it.
+    fn put(&mut self, kind: Kind, name: &str, mut json: Value) -> Rc<Stored> {
+        self.revision += 1;
+        json["metadata"]["resourceVersion"] = json!(self.revision.to_string());
+        let stored = Rc::new(Stored { object: read(kind, &json), json });
+        self.objects.insert((kind, name.to_owned()), Rc::clone(&stored));
+        self.tell(kind, name, Some(Rc::clone(&stored)));
+        stored
     }
 
-    /// Moves a claim, or deletes it: then there is nothing to answer with. A deletion drops our finalizer first, in a
-    /// request of its own.
-    pub(super) fn update_claim(&mut self, update: &ClaimUpdate) -> Result<Option<Claim>, Conflict> {
-        let mut moved = self.carried_claim(update)?;
-        match &update.change {
-            ClaimChange::Hold(node_uid) => {
-                moved.node_uid = node_uid.clone();
-                moved.state = ClaimState::Held;
-            }
-            ClaimChange::Release(reason) => moved.state = ClaimState::Releasing(*reason),
-            ClaimChange::Cool => {
-                let reason =
-                    moved.state.reason().ok_or_else(|| Conflict("it is not being released".to_owned()))?;
-                moved.state = ClaimState::Cooling(reason);
-            }
-            ClaimChange::Delete => {
-                self.drop_finalizer(update)?;
-                self.remove(Kind::Claim, &block_name(update.cidr));
-                return Ok(None);
-            }
-        }
-        moved.since = update.since;
-        if !moved.deleting && !moved.finalizers.iter().any(|finalizer| finalizer == Claim::FINALIZER) {
-            moved.finalizers.push(Claim::FINALIZER.to_owned());
-        }
-        Ok(Some(self.put_or_finish(moved)))
+    fn tell(&mut self, kind: Kind, name: &str, stored: Option<Rc<Stored>>) {
+        let event = Event { at: self.revision(), name: name.to_owned(), stored };
+        self.history.entry(kind).or_default().push(event);
     }
 
-    /// The first half of a deletion.
-    pub(super) fn drop_finalizer(&mut self, update: &ClaimUpdate) -> Result<(), Conflict> {
-        let mut moved = self.carried_claim(update)?;
-        let n_finalizers = moved.finalizers.len();
-        moved.finalizers.retain(|finalizer| finalizer != Claim::FINALIZER);
-        if moved.finalizers.len() < n_finalizers {
-            self.put_or_finish(moved);
+    /// Removes an object with all its finalizers; `false` when there was none.
+    pub(super) fn remove(&mut self, kind: Kind, name: &str) -> bool {
+        if self.objects.remove(&(kind, name.to_owned())).is_none() {
+            return false;
         }
-        Ok(())
+        self.revision += 1;
+        self.tell(kind, name, None);
+        true
     }
 
-    fn carried_claim(&self, update: &ClaimUpdate) -> Result<Claim, Conflict> {
-        let found = self.claim(update.cidr).ok_or_else(|| Conflict("it does not exist".to_owned()))?;
-        if found.uid != update.uid
-            || found.revision != update.revision && self.defect != Some(Defect::VersionsAreIgnored)
-        {
-            return Err(Conflict("it is another version".to_owned()));
+    /// Creates an object under a name that is free.
+    pub(super) fn create(&mut self, kind: Kind, mut json: Value) -> Result<Rc<Stored>, Refusal> {
+        let name = json["metadata"]["name"].as_str().expect("whoever creates an object names it").to_owned();
+        let ignores_names = kind == Kind::Claim && self.defect == Some(Defect::NamesAreNotUnique);
+        if self.stored(kind, &name).is_some() && !ignores_names {
+            return Err(Refusal::Conflict("the name exists".to_owned()));
         }
-        Ok(found.clone())
+        self.n_uids += 1;
+        json["metadata"]["uid"] = json!(format!("uid-{}", self.n_uids));
+        json["metadata"]["creationTimestamp"] = json!(in_seconds(self.wall).to_string());
+        json["metadata"]["generation"] = json!(1);
+        Ok(self.put(kind, &name, json))
     }
 
+    /// Applies a merge patch to one part of an object. One that changes nothing makes no new version.
+    ///
     /// An object that somebody deletes goes with its last finalizer; the server answers with the object that was asked
     /// for, in the version before.
-    fn put_or_finish(&mut self, mut claim: Claim) -> Claim {
-        if claim.deleting && claim.finalizers.is_empty() {
-            self.remove(Kind::Claim, &block_name(claim.cidr));
-        } else {
-            claim.revision = self.put(Object::Claim(claim.clone()));
-        }
-        claim
-    }
-
-    /// Somebody deletes a claim by hand.
-    pub(super) fn delete_claim(&mut self, cidr: Cidr) {
-        if let Some(mut claim) = self.claim(cidr).filter(|claim| !claim.deleting).cloned() {
-            claim.deleting = true;
-            self.put_or_finish(claim);
-        }
-    }
-
-    /// Patches a CiliumNode. One that changes nothing makes no new version.
-    pub(super) fn publish(&mut self, publication: &Publication) -> Result<CiliumNode, Conflict> {
-        let found = self.carried_cilium_node(&publication.node, &publication.uid, publication.revision)?;
-        let mut patched = found.clone();
-        apply(&publication.change, &mut patched);
-        if patched != *found {
-            patched.revision = self.put(Object::CiliumNode(patched.clone()));
-        }
-        Ok(patched)
-    }
-
-    fn carried_cilium_node(
-        &self,
-        node: &NodeName,
-        uid: &Uid,
-        revision: AnyRevision,
-    ) -> Result<&CiliumNode, Conflict> {
-        let found = self.cilium_node(node).ok_or_else(|| Conflict("it does not exist".to_owned()))?;
-        let is_carried = found.uid == *uid && AnyRevision::from(found.revision) == revision;
-        if !is_carried && self.defect != Some(Defect::VersionsAreIgnored) {
-            return Err(Conflict("it is another version".to_owned()));
-        }
-        Ok(found)
-    }
-
-    /// Writes a CiliumNode only to get a later version of it.
-    pub(super) fn bump_version(&mut self, bump: &BumpVersion) -> Result<CiliumNode, Conflict> {
-        let mut touched = self.carried_cilium_node(&bump.node, &bump.uid, bump.revision.into())?.clone();
-        // The annotation names a revision that no version before could name.
-        touched.revision = self.put(Object::CiliumNode(touched.clone()));
-        Ok(touched)
-    }
-
-    /// Sets or removes the mark that makes an agent answer.
-    pub(super) fn probe_usage(&mut self, probe: &UsageProbe) -> Result<CiliumNode, Conflict> {
-        let found = self.carried_cilium_node(&probe.node, &probe.uid, probe.revision)?;
-        let mut patched = found.clone();
-        apply(&probe.change, &mut patched);
-        if patched != *found {
-            patched.revision = self.put(Object::CiliumNode(patched.clone()));
-        }
-        Ok(patched)
-    }
-
-    /// Writes the finalizers of a pool; `None` where it goes with the last one.
-    pub(super) fn patch_pool_finalizers(
+    pub(super) fn patch(
         &mut self,
-        write: &PoolFinalizersWrite,
-    ) -> Result<Option<PoolObject>, Conflict> {
-        let mut patched = self.carried_pool(&write.pool, &write.uid, write.revision)?.clone();
-        patched.finalizers.clone_from(&write.finalizers);
-        if patched.deleting && patched.finalizers.is_empty() {
-            self.remove(Kind::Pool, write.pool.as_str());
+        kind: Kind,
+        name: &str,
+        part: Part,
+        patch: &Value,
+    ) -> Result<Rc<Stored>, Refusal> {
+        let found = Rc::clone(self.stored(kind, name).ok_or_else(absent)?);
+        let mut patched = found.json.clone();
+        merge(&mut patched, patch);
+        if self.defect != Some(Defect::VersionsAreIgnored) {
+            let differs = |field: &str| patched["metadata"][field] != found.json["metadata"][field];
+            if differs("resourceVersion") {
+                return Err(Refusal::Conflict("it is another version".to_owned()));
+            }
+            // A patch of the status leaves the metadata alone before anything is compared.
+            if part == Part::Object && differs("uid") {
+                return Err(Refusal::Conflict("it is another object".to_owned()));
+            }
+        }
+        let patched = match part {
+            Part::Object => with_part_of(patched, &found.json, "status"),
+            Part::Status => with_part_of(found.json.clone(), &patched, "status"),
+        };
+        self.update(kind, name, &found, patched)
+    }
+
+    /// Stores what an object has become, if the rules of its kind allow that.
+    fn update(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        found: &Rc<Stored>,
+        mut after: Value,
+    ) -> Result<Rc<Stored>, Refusal> {
+        for kept in ["resourceVersion", "uid", "creationTimestamp", "deletionTimestamp", "generation"] {
+            copy(&mut after["metadata"], &found.json["metadata"], kept);
+        }
+        if let Some(metadata) = after["metadata"].as_object_mut() {
+            // Who wrote which field is not kept here, and removing it is no change.
+            metadata.remove("managedFields");
+        }
+        if after == found.json {
+            return Ok(Rc::clone(found));
+        }
+        let after_read = read(kind, &after);
+        admission::admit(&found.object, &after_read, &found.json, &after).map_err(Refusal::Invalid)?;
+        if after["metadata"]["deletionTimestamp"].is_string() && !has_finalizers(&after) {
+            self.remove(kind, name);
+            return Ok(Rc::new(Stored { json: after, object: after_read }));
+        }
+        if after["spec"] != found.json["spec"] {
+            let generation = after["metadata"]["generation"].as_u64().unwrap_or_default();
+            after["metadata"]["generation"] = json!(generation + 1);
+        }
+        Ok(self.put(kind, name, after))
+    }
+
+    /// Deletes an object; one with finalizers stays, marked, and is returned.
+    pub(super) fn delete(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        precondition: Option<&Precondition>,
+    ) -> Result<Option<Rc<Stored>>, Refusal> {
+        let found = Rc::clone(self.stored(kind, name).ok_or_else(absent)?);
+        let metadata = &found.json["metadata"];
+        if let Some(Precondition { uid, revision }) = precondition
+            && self.defect != Some(Defect::VersionsAreIgnored)
+            && (metadata["uid"] != uid.as_str()
+                || metadata["resourceVersion"] != revision.to_string().as_str())
+        {
+            return Err(Refusal::Conflict("it is another version".to_owned()));
+        }
+        if !has_finalizers(&found.json) {
+            self.remove(kind, name);
             return Ok(None);
         }
-        patched.revision = self.put(Object::Pool(patched.clone()));
-        Ok(Some(patched))
+        if metadata["deletionTimestamp"].is_string() {
+            return Ok(Some(found));
+        }
+        let mut marked = found.json.clone();
+        marked["metadata"]["deletionTimestamp"] = json!(in_seconds(self.wall).to_string());
+        Ok(Some(self.put(kind, name, marked)))
     }
 
-    fn carried_pool(&self, pool: &PoolName, uid: &Uid, revision: Revision) -> Result<&PoolObject, Conflict> {
-        let Some(Object::Pool(found)) = self.object(Kind::Pool, pool.as_str()) else {
-            return Err(Conflict("it does not exist".to_owned()));
-        };
-        if found.uid != *uid || found.revision != revision {
-            return Err(Conflict("it is another version".to_owned()));
+    /// Somebody else writes an object; `false` where that changes nothing.
+    ///
+    /// The rules of the kind do not bind it: whoever stored the object may have had another version of the definition.
+    pub(super) fn edit(&mut self, kind: Kind, name: &str, edit: impl FnOnce(&mut Value)) -> bool {
+        let Some(found) = self.stored(kind, name).cloned() else { return false };
+        let mut after = found.json.clone();
+        edit(&mut after);
+        if after == found.json {
+            return false;
         }
-        Ok(found)
-    }
-
-    /// Patches the status of a pool.
-    pub(super) fn patch_pool_status(&mut self, write: &PoolStatusWrite) -> Result<PoolObject, Conflict> {
-        let found = self.carried_pool(&write.pool, &write.uid, write.revision)?;
-        let mut patched = found.clone();
-        patched.status = write.status.clone();
-        patched.transitions =
-            write.transitions.iter().map(|(kind, at)| (kind.as_str().to_owned(), *at)).collect();
-        if patched != *found {
-            patched.revision = self.put(Object::Pool(patched.clone()));
+        if after["spec"] != found.json["spec"] {
+            let generation = after["metadata"]["generation"].as_u64().unwrap_or_default();
+            after["metadata"]["generation"] = json!(generation + 1);
         }
-        Ok(patched)
+        self.put(kind, name, after);
+        true
     }
 }
 
-/// What a patch of a CiliumNode does to it.
-fn apply(change: &CarrierChange, patched: &mut CiliumNode) {
-    let CarrierChange::Crd(change) = change;
-    let fields = &mut patched.crd;
-    match change {
-        CrdChange::Blocks { pod_cidrs, entries } => {
-            fields.pod_cidrs.clone_from(pod_cidrs);
-            for (address, owner) in entries {
-                fields.pool.insert(*address);
-                if let Some(owner) = owner {
-                    fields.owners.insert(*address, (*owner).to_owned());
-                }
-            }
-        }
-        CrdChange::Marks(marks) => {
-            for (address, mark) in marks {
-                match mark {
-                    MarkChange::Ask => drop(fields.marks.insert(*address, ReleaseMark::Marked)),
-                    MarkChange::Remove => drop(fields.marks.remove(address)),
-                }
-            }
+fn absent() -> Refusal {
+    Refusal::Conflict("it does not exist".to_owned())
+}
+
+/// What the controller reads from an object.
+pub(super) fn read(kind: Kind, json: &Value) -> Object {
+    fn as_kind<W: Wire>(json: &Value) -> Object {
+        let watched: Watched<W> =
+            serde_json::from_str(&json.to_string()).expect("reading never fails on JSON");
+        watched.into_object()
+    }
+    match kind {
+        Kind::Node => as_kind::<Nodes>(json),
+        Kind::CiliumNode => as_kind::<CiliumNodes>(json),
+        Kind::Pool => as_kind::<Pools>(json),
+        Kind::Claim => as_kind::<Claims>(json),
+    }
+}
+
+/// A merge patch (RFC 7386).
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Value::Object(fields) = target else { return };
+    for (field, change) in changes {
+        if change.is_null() {
+            fields.remove(field);
+        } else {
+            merge(fields.entry(field.clone()).or_insert(Value::Null), change);
         }
     }
+}
+
+/// `json` with one of its fields as another object has it.
+fn with_part_of(mut json: Value, other: &Value, part: &str) -> Value {
+    copy(&mut json, other, part);
+    json
+}
+
+fn copy(into: &mut Value, from: &Value, field: &str) {
+    let Some(fields) = into.as_object_mut() else { return };
+    match from.get(field) {
+        Some(value) => drop(fields.insert(field.to_owned(), value.clone())),
+        None => drop(fields.remove(field)),
+    }
+}
+
+fn has_finalizers(json: &Value) -> bool {
+    json["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
 }

@@ -15,10 +15,10 @@ use cilium_node_ipam::view::conditions;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
+use super::super::agent::Agent;
+use super::super::replica::{POLICY, Replica};
+use super::super::rules;
 use super::{Cluster, Pace};
-use crate::simulation::agent::Agent;
-use crate::simulation::replica::{POLICY, Replica, arrive};
-use crate::simulation::rules;
 
 /// The maximum number of rounds (decisions, writes and news) in which one undisturbed replica writes more than
 /// statuses.
@@ -34,11 +34,11 @@ const ROUND: Duration = Duration::from_secs(40);
 
 impl Cluster {
     /// Lets everything that is under way come to its end, round by round, and looks closer then.
-    pub(in crate::simulation) fn rest(&mut self) -> Result<(), String> {
+    pub(in super::super) fn rest(&mut self) -> Result<(), String> {
         let alone = self.setting.pace == Pace::Calm && self.setting.n_replicas == 1;
         let most = if alone { MOST_ROUNDS_ALONE } else { MOST_ROUNDS };
-        for write in std::mem::take(&mut self.strays) {
-            self.judged(&write.clone().into(), |cluster| arrive(&write, &mut cluster.store))?;
+        for stray in std::mem::take(&mut self.strays) {
+            self.arrives(&stray)?;
         }
         let (mut n_rounds, mut n_busy, mut n_quiet) = (0, 0, 0);
         while n_quiet < QUIET_ROUNDS {
@@ -154,7 +154,7 @@ impl Cluster {
     }
 
     /// Worlds that are told the same, each kind in its order but the kinds mixed differently, decide alike.
-    pub(in crate::simulation) fn any_order_decides_alike(&self, turns: &[u8]) -> Result<(), String> {
+    pub(in super::super) fn any_order_decides_alike(&self, turns: &[u8]) -> Result<(), String> {
         let settings =
             Crd { families: self.setting.families.clone(), infrastructure: vec!["router", "health"] };
         let straight = self.world_told(settings.clone(), &[0]);
@@ -176,12 +176,13 @@ impl Cluster {
         }
         let mut world = gathering.complete().expect("every kind was listed");
         let mut open: Vec<_> =
-            Kind::AS_LISTED.into_iter().map(|kind| self.store.history(kind).iter()).collect();
+            Kind::AS_LISTED.into_iter().map(|kind| (kind, self.store.history(kind).iter())).collect();
         let mut turns = turns.iter().cycle();
         while !open.is_empty() {
             let turn = usize::from(turns.next().copied().unwrap_or_default()) % open.len();
-            match open[turn].next() {
-                Some((_, observation)) => world.observe(observation.clone()),
+            let (kind, events) = &mut open[turn];
+            match events.next() {
+                Some(event) => world.observe(event.observation(*kind)),
                 None => drop(open.remove(turn)),
             }
         }

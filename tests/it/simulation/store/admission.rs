@@ -1,0 +1,45 @@
+//! What the definition of a NodeIPBlock lets the API server refuse, and what it refuses for every kind.
+//!
+//! The rules themselves are tested on a real API server (`tests/it/api_claim.rs`, `tests/it/api_table.rs`). Here they are
+//! evaluated on what was read, because the CEL of the definition takes a thousand times as long.
+
+use cilium_node_ipam::model::claim::Claim;
+use cilium_node_ipam::model::observation::Object;
+use cilium_node_ipam::model::transitions::State;
+use serde_json::Value;
+
+/// Whether an object may be written as `after` when it is as `before`; the rule that it breaks otherwise.
+pub(super) fn admit(before: &Object, after: &Object, old: &Value, new: &Value) -> Result<(), String> {
+    let finalizers = |json: &Value| json["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+    if new["metadata"]["deletionTimestamp"].is_string() {
+        let kept = finalizers(old);
+        if let Some(added) = finalizers(new).iter().find(|finalizer| !kept.contains(finalizer)) {
+            return Err(format!(
+                "no new finalizer ({added}) can be added to an object that is being deleted"
+            ));
+        }
+    }
+    match (before, after) {
+        (Object::Claim(before), Object::Claim(after)) => admit_claim(before, after),
+        (Object::Claim(_), Object::Unreadable(_, unreadable)) => Err(unreadable.reason.clone()),
+        _ => Ok(()),
+    }
+}
+
+fn admit_claim(before: &Claim, after: &Claim) -> Result<(), String> {
+    let fixed = |claim: &Claim| {
+        let Claim { cidr, pool, node, withheld, created_for, .. } = claim;
+        (*cidr, pool.clone(), node.clone(), withheld.clone(), created_for.clone())
+    };
+    if fixed(before) != fixed(after) {
+        return Err("cidr, pool, node, withheld and createdForCiliumNodeUID are immutable".to_owned());
+    }
+    let (from, to) = (State::from(&before.state), State::from(&after.state));
+    if !from.may_follow().contains(&to) {
+        return Err(format!("{from} can't become {to}"));
+    }
+    if before.node_uid != after.node_uid && to != State::Held {
+        return Err(format!("nodeUID changes with {to}"));
+    }
+    Ok(())
+}
