@@ -19,6 +19,7 @@ use crate::model::observation::Observation;
 use crate::model::plan::{NodePlan, Unmet};
 use crate::model::request::{PoolStatusWrite, Request, Write};
 use crate::model::status::{ConditionReason, ConditionType, PoolStatus};
+use crate::model::time::Now;
 use crate::publisher::Mode;
 use crate::telemetry::Telemetry;
 use crate::telemetry::event_reason::EventReason;
@@ -32,6 +33,8 @@ use crate::world::check::Inconsistency;
 /// The shortest time between two snapshots. A scrape comes every 15 s or so, and each snapshot is a pass over all
 /// claims and nodes, as each look at the status of a pool is.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
+/// When the next snapshot is due at the latest, as long as writes have no effect.
+const IN_VAIN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reports what the loop does.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ pub(super) struct Reporter {
     findings: BTreeMap<NodeName, BTreeSet<Finding>>,
     /// Findings about objects that can't be read.
     unreadable: BTreeSet<Finding>,
+    /// Findings about writes without effect.
+    in_vain: BTreeSet<Finding>,
     /// How many differences the self-check found.
     n_differences: usize,
     /// When the next snapshot is due, if something changed since the last.
@@ -63,6 +68,7 @@ impl Reporter {
             events,
             findings: BTreeMap::new(),
             unreadable: BTreeSet::new(),
+            in_vain: BTreeSet::new(),
             n_differences: 0,
             due: None,
             last_snapshot: None,
@@ -89,25 +95,28 @@ impl Reporter {
 
     /// Something changed that a snapshot shows.
     fn changed(&mut self) {
-        if self.due.is_none() {
-            let now = Instant::now();
-            self.due = Some(self.last_snapshot.map_or(now, |last| now.max(last + SNAPSHOT_INTERVAL)));
-        }
+        let now = Instant::now();
+        let soon = self.last_snapshot.map_or(now, |last| now.max(last + SNAPSHOT_INTERVAL));
+        self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
     }
 
     /// Publishes a snapshot if one is due.
-    pub(super) fn show_if_due(&mut self, world: &World) {
+    pub(super) fn show_if_due(&mut self, world: &World, now: Now) {
         if self.due.is_some_and(|due| due <= Instant::now()) {
-            self.show(world);
+            self.show(world, now);
         }
     }
 
-    /// Publishes a snapshot of the world, and reports what can't be read.
-    pub(super) fn show(&mut self, world: &World) {
-        self.due = None;
-        self.last_snapshot = Some(Instant::now());
+    /// Publishes a snapshot of the world, and reports what can't be read and what is written without effect.
+    pub(super) fn show(&mut self, world: &World, now: Now) {
+        let shown_at = Instant::now();
+        self.last_snapshot = Some(shown_at);
         self.look_at_unreadable(world);
-        let seen = self.findings.values().flatten().chain(&self.unreadable).map(|finding| finding.kind);
+        self.look_at_writes(world, now);
+        // A write that is not repeated any more ends its finding by time alone.
+        self.due = (!self.in_vain.is_empty()).then_some(shown_at + IN_VAIN_INTERVAL);
+        let unreadable_or_in_vain = self.unreadable.iter().chain(&self.in_vain);
+        let seen = self.findings.values().flatten().chain(unreadable_or_in_vain).map(|finding| finding.kind);
         let broken = std::iter::repeat_n(FindingKind::BrokenInvariant, self.n_differences);
         let snapshot = snapshot(world, seen.chain(broken));
         self.telemetry.metrics.publish(snapshot);
@@ -209,6 +218,25 @@ impl Reporter {
         self.unreadable = found;
     }
 
+    fn look_at_writes(&mut self, world: &World, now: Now) {
+        let found: BTreeSet<Finding> = world
+            .written_in_vain(now)
+            .map(|(target, write)| {
+                let (kind, name) = target.object();
+                let message = format!(
+                    "the API server accepts `{write}` each time, and the object does not keep it: a mutating webhook \
+                     or another writer undoes it (kubectl get mutatingwebhookconfigurations); it is repeated with \
+                     pauses that grow to 30s"
+                );
+                Finding::new(FindingKind::WriteWithoutEffect, kind, &name, message)
+            })
+            .collect();
+        for finding in found.difference(&self.in_vain) {
+            log(finding);
+        }
+        self.in_vain = found;
+    }
+
     /// What to tell when `request` is done; a read is not told of.
     pub(super) fn announcement(world: &World, request: &Request) -> Announcement {
         let Request::Write(write) = request else {
@@ -224,14 +252,14 @@ impl Reporter {
     }
 
     /// The self-check has found these differences. With any of them the process ends, so they are shown at once.
-    pub(super) fn checked(&mut self, world: &World, differences: &[Inconsistency]) {
+    pub(super) fn checked(&mut self, world: &World, differences: &[Inconsistency], now: Now) {
         self.telemetry.metrics.checked(differences.len());
         for difference in differences {
             error!(finding = FindingKind::BrokenInvariant.as_str(), "{difference}");
         }
         if !differences.is_empty() {
             self.n_differences = differences.len();
-            self.show(world);
+            self.show(world, now);
         }
     }
 }
@@ -277,7 +305,9 @@ fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
         FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),
         FindingKind::NoPool => Some(EventReason::NoPool),
-        FindingKind::UnreadableObject | FindingKind::BrokenInvariant => None,
+        FindingKind::UnreadableObject | FindingKind::WriteWithoutEffect | FindingKind::BrokenInvariant => {
+            None
+        }
     }
 }
 

@@ -125,7 +125,7 @@ impl Loop {
     ) -> anyhow::Result<()> {
         self.check()?;
         self.reporter.readiness(&self.world);
-        self.reporter.show(&self.world);
+        self.reporter.show(&self.world, self.clock.now());
         self.turn(inputs, tasks, stop).await
     }
 
@@ -146,7 +146,7 @@ impl Loop {
                 return Err(contradiction.clone().into());
             }
             self.decide();
-            self.reporter.show_if_due(&self.world);
+            self.reporter.show_if_due(&self.world, self.clock.now());
             let snapshot_due = self.reporter.due();
             let wake = self.world.next_wake().map(|at| at.saturating_sub(self.clock.now().uptime));
             tokio::select! {
@@ -179,7 +179,7 @@ impl Loop {
     /// Compares the world with what its objects say.
     fn check(&mut self) -> Result<(), BrokenInvariant> {
         let differences = self.world.check();
-        self.reporter.checked(&self.world, &differences);
+        self.reporter.checked(&self.world, &differences, self.clock.now());
         BrokenInvariant::of(differences)
     }
 
@@ -249,7 +249,7 @@ impl Loop {
                 let in_flight = metrics.write_begins();
                 let began = Instant::now();
                 let outcome = executor.carry_out(request).await?;
-                metrics.write_ended(kind, &outcome.answer, began.elapsed());
+                metrics.write_ended(kind, &outcome, began.elapsed());
                 drop((in_flight, slot));
                 if outcome.took_effect() {
                     announcement.tell(&events);

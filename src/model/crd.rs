@@ -82,7 +82,10 @@ impl CrdChange {
                     && entries.keys().all(|address| fields.pool.contains(*address))
             }
             // The agent answers a mark by changing it.
-            Self::Marks(_) => false,
+            Self::Marks(marks) => marks.iter().all(|(address, change)| match change {
+                MarkChange::Ask => fields.marks.contains_key(address),
+                MarkChange::Remove => !fields.marks.contains_key(address),
+            }),
         }
     }
 }

@@ -39,6 +39,8 @@ stable_names! {
         NodeAtLimit,
         /// A node is nearly full, and no pool selects it.
         NoPool,
+        /// The server accepts a write to an object again and again, and it has no effect, or none that lasts.
+        WriteWithoutEffect,
         /// The controller's own bookkeeping disagrees with the objects that it knows.
         BrokenInvariant,
     }

@@ -55,6 +55,15 @@ pub struct PoolObject {
 }
 
 impl PoolObject {
+    /// The finalizer that keeps a pool until its last block is free.
+    pub const FINALIZER: &str = "nodeipam.io/pool";
+
+    /// Whether it has our finalizer.
+    #[must_use]
+    pub fn has_finalizer(&self) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == Self::FINALIZER)
+    }
+
     /// What concerns nodes and other pools: the declaration, or the ranges that are reserved if it can't be read.
     pub fn declaration(&self) -> Result<&Pool, &Reservation> {
         self.pool.as_ref().map_err(|invalid| &invalid.reserved)

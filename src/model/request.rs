@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::carrier::CarrierChange;
-use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::node::{CiliumNode, NodeAddress};
@@ -266,6 +266,17 @@ pub enum Target {
 }
 
 impl Target {
+    /// The kind and the name of the object; those of the node for what is only read.
+    #[must_use]
+    pub fn object(&self) -> (Kind, String) {
+        match self {
+            Self::Claim(cidr) => (Kind::Claim, block_name(*cidr)),
+            Self::CiliumNode(node) => (Kind::CiliumNode, node.to_string()),
+            Self::ClaimsOf(node) | Self::Node(node) => (Kind::Node, node.to_string()),
+            Self::Pool(pool) => (Kind::Pool, pool.to_string()),
+        }
+    }
+
     /// The carrier of this node that a change is for.
     fn carrier(change: &CarrierChange, node: &NodeName) -> Self {
         match change.carrier_kind() {
@@ -392,6 +403,51 @@ impl Write {
         }
     }
 
+    /// Whether `found` shows what this write was to bring about, in a later version than the one that it was decided on.
+    /// This is for what the server shows with the answer that it accepted the write, which a mutating webhook may have
+    /// undone on the way. Where nobody can tell, it was applied.
+    #[must_use]
+    fn is_applied_in(&self, found: &Seen) -> bool {
+        match (self, found) {
+            (_, Seen::Nothing | Seen::Unreadable(_)) | (Self::CreateCiliumNode(_), Seen::CiliumNode(_)) => {
+                true
+            }
+            (Self::UpdateClaim(update), Seen::Deleted(_)) => update.change == ClaimChange::Delete,
+            (Self::UpdateClaim(update), Seen::Claim(found)) if update.change == ClaimChange::Delete => {
+                found.revision > update.revision && found.is_going()
+            }
+            (Self::UpdateClaim(update), Seen::Claim(later)) => {
+                later.revision > update.revision && self.took_effect_in(found)
+            }
+            (Self::Publish(publication), Seen::CiliumNode(later)) => {
+                AnyRevision::from(later.revision) > publication.revision && self.took_effect_in(found)
+            }
+            (Self::BumpVersion(bump), Seen::CiliumNode(later)) => later.revision > bump.revision,
+            (Self::UsageProbe(probe), Seen::CiliumNode(later)) => {
+                AnyRevision::from(later.revision) > probe.revision && probe.change.is_shown_by(later, &[])
+            }
+            (Self::PoolStatus(write), Seen::Pool(later)) => {
+                later.revision > write.revision && later.status == write.status
+            }
+            (Self::PoolFinalizers(write), Seen::Pool(later)) => {
+                later.revision > write.revision
+                    && later.has_finalizer()
+                        == write.finalizers.iter().any(|name| name == PoolObject::FINALIZER)
+            }
+            (
+                Self::CreateClaim(_)
+                | Self::UpdateClaim(_)
+                | Self::Publish(_)
+                | Self::BumpVersion(_)
+                | Self::UsageProbe(_)
+                | Self::CreateCiliumNode(_)
+                | Self::PoolStatus(_)
+                | Self::PoolFinalizers(_),
+                _,
+            ) => self.took_effect_in(found),
+        }
+    }
+
     /// Whether `found` shows that this write was accepted but is not complete yet: a deletion that somebody else's
     /// finalizer delays.
     #[must_use]
@@ -479,12 +535,32 @@ impl Outcome {
             return false;
         };
         match &self.answer {
-            Answer::Done => !write.is_held_up(&self.seen),
+            Answer::Done => write.is_applied_in(&self.seen) && !write.is_held_up(&self.seen),
             // Only the answer may have been lost.
             Answer::Unknown(_) => write.took_effect_in(&self.seen),
             Answer::Conflict(_) | Answer::Refused(..) => false,
         }
     }
+
+    /// Whether what the server accepted is there.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match (&self.answer, &self.request) {
+            (Answer::Done, Request::Write(write)) if !write.is_applied_in(&self.seen) => Effect::Missing,
+            (Answer::Done | Answer::Conflict(_) | Answer::Refused(..) | Answer::Unknown(_), _) => {
+                Effect::Shown
+            }
+        }
+    }
+}
+
+/// Whether what the server accepted is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It is, or the server accepted nothing.
+    Shown,
+    /// The object does not show it: a mutating webhook may have undone it.
+    Missing,
 }
 
 /// How the server answered a write.

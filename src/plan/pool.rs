@@ -14,9 +14,6 @@ use crate::world::World;
 /// every pod, and counting is a pass over the cluster.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The finalizer that keeps a pool until its last block is free.
-pub const FINALIZER: &str = "nodeipam.io/pool";
-
 /// What to write to the pool `name` now.
 pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     let Some(object) = world.pool_object(name) else {
@@ -67,13 +64,14 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
 /// The finalizers that the pool should have; `None` if it has them. Ours is added as soon as the pool is seen, and
 /// removed when the pool is being deleted and its last block is free.
 fn finalizers(world: &World, object: &PoolObject) -> Option<Vec<String>> {
-    let has_ours = object.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
+    let has_ours = object.has_finalizer();
     if !object.deleting && !has_ours {
         let mut finalizers = object.finalizers.clone();
-        finalizers.push(FINALIZER.to_owned());
+        finalizers.push(PoolObject::FINALIZER.to_owned());
         return Some(finalizers);
     }
     let in_use = || world.claims().any(|known| known.claim.pool == object.name);
-    (object.deleting && has_ours && !in_use())
-        .then(|| object.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).cloned().collect())
+    (object.deleting && has_ours && !in_use()).then(|| {
+        object.finalizers.iter().filter(|finalizer| *finalizer != PoolObject::FINALIZER).cloned().collect()
+    })
 }

@@ -4,6 +4,7 @@ mod growth;
 mod leaving;
 mod lost_claims;
 mod made_up;
+mod no_effect;
 mod overlap;
 mod publication;
 mod reasons;

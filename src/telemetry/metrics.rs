@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use super::event_reason::{EventFate, EventReason};
 use super::readiness::Readiness;
 use crate::model::kind::Kind;
-use crate::model::request::{Answer, Read, Request, Write};
+use crate::model::request::{Answer, Effect, Outcome, Read, Request, Write};
 use crate::model::stable_names;
 use crate::view::snapshot::Snapshot;
 
@@ -114,6 +114,8 @@ stable_names! {
     enum OutcomeKind {
         /// It was applied or answered.
         Done => "done",
+        /// The server accepted it, and the object does not show it.
+        NoEffect => "no_effect",
         /// Somebody wrote first.
         Conflict => "moved",
         /// The server refused it.
@@ -178,8 +180,8 @@ impl Metrics {
     }
 
     /// A write of this kind has ended.
-    pub fn write_ended(&self, kind: RequestKind, answer: &Answer, took: Duration) {
-        let outcome = OutcomeKind::from(answer);
+    pub fn write_ended(&self, kind: RequestKind, outcome: &Outcome, took: Duration) {
+        let outcome = OutcomeKind::from(outcome);
         self.writes.get_or_create(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]).inc();
         self.write_duration.get_or_create(&[("kind", kind.as_str())]).observe(took.as_secs_f64());
     }
@@ -341,10 +343,13 @@ impl From<&Request> for RequestKind {
     }
 }
 
-impl From<&Answer> for OutcomeKind {
-    fn from(answer: &Answer) -> Self {
-        match answer {
-            Answer::Done => Self::Done,
+impl From<&Outcome> for OutcomeKind {
+    fn from(outcome: &Outcome) -> Self {
+        match outcome.answer {
+            Answer::Done => match outcome.effect() {
+                Effect::Shown => Self::Done,
+                Effect::Missing => Self::NoEffect,
+            },
             Answer::Conflict(_) => Self::Conflict,
             Answer::Refused(..) => Self::Refused,
             Answer::Unknown(_) => Self::Unknown,

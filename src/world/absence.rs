@@ -123,7 +123,7 @@ impl World {
         }
         if self.pools.remove(name).is_some() {
             self.agenda.forget_pool(name);
-            self.pool_pauses.remove(name);
+            self.pool_writes.remove(name);
             self.pools_changed();
         }
     }

@@ -9,7 +9,7 @@ use kube_core::SelectorExt;
 
 use super::absence::Departure;
 use super::pause::Cause;
-use super::{KnownClaim, World, readable, reservations};
+use super::{KnownClaim, Remembered, World, readable, reservations};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, block_name, block_named};
 use crate::model::kind::Kind;
@@ -54,6 +54,7 @@ impl World {
 
     /// Takes in the outcome of a request.
     pub fn finish(&mut self, outcome: Outcome, now: Now) {
+        let effect = outcome.effect();
         let Outcome { request, answer, seen } = outcome;
         let (target, node) = (request.target(), request.node().cloned());
         self.in_flight.remove(&target);
@@ -116,28 +117,28 @@ impl World {
             }
         }
         if let Some(node) = node {
-            let serving = &mut self.remember_of(&node).serving;
+            let Remembered { serving, writes, .. } = self.remember_of(&node);
             if is_refused_question {
                 serving.last_probe = None;
             }
-            match failed {
-                Some(cause) => serving.pause.lengthen(cause, now),
-                None if !is_read => serving.pause.end(),
+            match (failed, &request) {
+                (Some(cause), _) => serving.pause.lengthen(cause, now),
+                (None, Request::Write(write)) => writes.accepted(write, effect, &mut serving.pause, now),
                 // What it found the world knows to be overtaken. The watch is about to tell.
-                None if taught_nothing => serving.pause.lengthen(Cause::Nothing, now),
-                None => {}
+                (None, Request::Read(_)) if taught_nothing => serving.pause.lengthen(Cause::Nothing, now),
+                (None, Request::Read(_)) => {}
             }
             self.mark(&node);
             self.forget_if_gone(&node);
         }
         if let Target::Pool(pool) = target {
-            match failed {
-                // An answer about a pool that is gone leaves nothing behind.
-                Some(cause) if self.pools.contains_key(&pool) => {
-                    self.pool_pauses.entry(pool.clone()).or_default().lengthen(cause, now);
-                }
-                Some(_) | None => {
-                    self.pool_pauses.remove(&pool);
+            // An answer about a pool that is gone leaves nothing behind.
+            if self.pools.contains_key(&pool) {
+                let (pause, writes) = self.pool_writes.entry(pool.clone()).or_default();
+                match (failed, &request) {
+                    (Some(cause), _) => pause.lengthen(cause, now),
+                    (None, Request::Write(write)) => writes.accepted(write, effect, pause, now),
+                    (None, Request::Read(_)) => {}
                 }
             }
             self.agenda.mark_pool(&pool);

@@ -191,7 +191,7 @@ impl World {
         found.extend(memories.into_iter().map(|(node, what)| Inconsistency::Remembered(node.clone(), what)));
 
         let mut of_pools: BTreeSet<(&PoolName, Memory)> = BTreeSet::new();
-        of_pools.extend(self.pool_pauses.keys().map(|pool| (pool, Memory::Pause)));
+        of_pools.extend(self.pool_writes.keys().map(|pool| (pool, Memory::Pause)));
         of_pools.extend(self.agenda.pools_to_wake().map(|pool| (pool, Memory::Wake)));
         of_pools.extend(self.agenda.pools_looked_at().map(|pool| (pool, Memory::StatusLook)));
         of_pools.retain(|(pool, _)| !self.pools.contains_key(*pool));

@@ -81,7 +81,7 @@ impl Gathering {
             node_addresses: BTreeMap::new(),
             selection: BTreeMap::new(),
             remembered: BTreeMap::new(),
-            pool_pauses: BTreeMap::new(),
+            pool_writes: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             agenda: Agenda::default(),
             contradiction: None,

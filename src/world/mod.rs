@@ -12,6 +12,7 @@ pub mod gather;
 mod absence;
 mod absorb;
 mod agenda;
+mod applied;
 pub mod check;
 mod pause;
 mod progress;
@@ -36,6 +37,7 @@ use crate::model::observation::{Contradiction, PoolObject, Unreadable};
 use crate::model::request::{Presence, Target};
 use crate::publisher::{Mode, Publisher};
 use agenda::Agenda;
+use applied::Writes;
 use pause::Pause;
 
 /// A claim and how well it is known.
@@ -101,6 +103,8 @@ impl Serving {
 struct Remembered {
     /// How it is being served.
     serving: Serving,
+    /// What was last written to its objects.
+    writes: Writes,
     /// What a read of its Node found since the watch said something of it, and as of which revision of its claims.
     presence: Option<(Revision, Presence)>,
     /// The latest revision at which a consistent read did not find its CiliumNode.
@@ -150,8 +154,8 @@ pub struct World {
     selection: BTreeMap<NodeName, Vec<PoolName>>,
     /// What is remembered of each node beside its objects; goes with the last of them.
     remembered: BTreeMap<NodeName, Remembered>,
-    /// How long pools wait whose writes are not applied.
-    pool_pauses: BTreeMap<PoolName, Pause>,
+    /// How long each pool waits because its writes are not applied, and what was last written to it.
+    pool_writes: BTreeMap<PoolName, (Pause, Writes)>,
     in_flight: BTreeMap<Target, Sent>,
     agenda: Agenda,
     contradiction: Option<Contradiction>,

@@ -1,4 +1,4 @@
-//! How long a node or a pool waits whose writes are not applied.
+//! How long a node or a pool waits whose writes are not applied, or bring about nothing that lasts.
 //!
 //! Knows no objects and no reasons: its owner tells it the outcome of each write. Keeps one invariant: of writes that
 //! fail in a row none but the second is sent at once, and the waits between the others grow.
@@ -11,7 +11,9 @@ use crate::model::time::Now;
 
 /// The waits from the second failure in a row on. The first is tried again at once where the object has been read
 /// since, because a conflict is news; where it has not, the same write would fail again.
-const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: Duration::from_secs(30) };
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(250), longest: LONGEST };
+/// The longest wait.
+pub(super) const LONGEST: Duration = Duration::from_secs(30);
 
 /// The failures in a row of one node or pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,9 +29,16 @@ impl Pause {
         self.until.filter(|until| *until > now.uptime)
     }
 
-    /// A write was applied.
+    /// A write was applied, and had an effect.
     pub(super) fn end(&mut self) {
         *self = Self::default();
+    }
+
+    /// A write was applied, and it is one of so many in a row that had no effect, or none that lasted: as after so many
+    /// that were not applied and taught nothing.
+    pub(super) fn lengthen_in_vain(&mut self, n_in_vain: u32, now: Now) {
+        self.failures = self.failures.max(n_in_vain.saturating_sub(1));
+        self.lengthen(Cause::Nothing, now);
     }
 
     /// A write was not applied.

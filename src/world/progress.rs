@@ -20,7 +20,14 @@ impl World {
     /// How long a pool waits because its writes are not applied.
     #[must_use]
     pub fn pool_pause(&self, pool: &PoolName) -> Pause {
-        self.pool_pauses.get(pool).copied().unwrap_or_default()
+        self.pool_writes.get(pool).map(|(pause, _)| *pause).unwrap_or_default()
+    }
+
+    /// The objects that do not keep what the server lets us write to them, each with the write, in a line for a person.
+    pub fn written_in_vain(&self, now: Now) -> impl Iterator<Item = (&Target, &str)> {
+        let of_nodes = self.remembered.values().map(|remembered| &remembered.writes);
+        let of_pools = self.pool_writes.values().map(|(_, writes)| writes);
+        of_nodes.chain(of_pools).flat_map(move |writes| writes.in_vain(now))
     }
 
     /// Whether a write for this node or about one of its claims is under way, or such a claim is known from an answer

@@ -72,7 +72,9 @@ fn the_claims_of_a_node_are_known_as_of_the_version_that_is_patched() {
     cluster.observe("ciliumnode a @120 recreated");
     // The version of the claim is later than that of the CiliumNode, but the watch of claims is not.
     let Object::Claim(held) = object("claim 10.0.0.0/28 a 1 Held @130") else { unreachable!() };
-    let update = Write::UpdateClaim(ClaimUpdate::of(&held, ClaimChange::Hold("1".into()), cluster.now.wall));
+    let before = Claim { revision: Revision::of(40), ..held.clone() };
+    let update =
+        Write::UpdateClaim(ClaimUpdate::of(&before, ClaimChange::Hold("1".into()), cluster.now.wall));
     cluster.finish(update.into(), Seen::Claim(Box::new(held.clone())));
     cluster.expect("a", "read the claims of node a");
     let Object::Claim(second) = object("claim 10.0.0.16/28 a 1 Held @112") else { unreachable!() };

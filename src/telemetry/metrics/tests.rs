@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::model::finding::FindingKind;
 use crate::model::observation::{Listing, Object, Observation};
+use crate::model::request::Seen;
 use crate::model::revision::AnyRevision;
 use crate::publisher::crd::Crd;
 use crate::publisher::{Mode, Publisher};
@@ -206,11 +207,8 @@ fn writes_are_counted_by_kind_and_outcome() {
     let node = || Request::Read(Read::CiliumNode("node-7".into()));
     let in_flight = metrics.write_begins();
     assert!(metrics.text().contains("cilium_node_ipam_writes_in_flight 1\n"));
-    metrics.write_ended(
-        RequestKind::from(&node()),
-        &Answer::Unknown(String::new()),
-        Duration::from_millis(3),
-    );
+    let outcome = Outcome { request: node(), answer: Answer::Unknown(String::new()), seen: Seen::Nothing };
+    metrics.write_ended(RequestKind::from(&node()), &outcome, Duration::from_millis(3));
     drop(in_flight);
     let text = metrics.text();
     for line in [

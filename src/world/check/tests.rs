@@ -231,7 +231,7 @@ fn every_memory_goes_with_what_it_is_about() {
     let of_pool = |what: &str| format!("{what} is remembered of pool gone, which is gone");
     check(
         |world| {
-            world.pool_pauses.insert("gone".into(), crate::world::pause::Pause::default());
+            world.pool_writes.insert("gone".into(), Default::default());
         },
         &of_pool("a pause"),
     );

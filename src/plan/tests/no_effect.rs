@@ -1,0 +1,300 @@
+//! Tests of writes that the server accepts without effect, as where a mutating webhook undoes them: each kind of write
+//! is repeated ever more seldom.
+
+use super::*;
+use crate::model::plan::PoolPlan;
+use crate::model::request::Read;
+use crate::plan::pool;
+
+/// How often a write may be sent in a minute: at once, and after each of the growing waits.
+const PER_MINUTE: usize = 10;
+
+/// A server that undoes what is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Server {
+    /// The object stays at its version.
+    KeepsTheVersion,
+    /// The object gets a later version, for something else that is written with it.
+    MovesTheVersion,
+}
+
+impl Server {
+    fn revision(self, before: u64, n_writes: usize) -> u64 {
+        match self {
+            Self::KeepsTheVersion => before,
+            Self::MovesTheVersion => 200 + n_writes as u64,
+        }
+    }
+}
+
+/// The writes for node a within a minute, each answered with what the line of `answer` shows; `None` is an object that
+/// does not exist.
+fn written(
+    cluster: &mut Cluster,
+    origin: CiliumNodeOrigin,
+    answer: impl Fn(&Write, usize) -> Option<String>,
+) -> Vec<String> {
+    let end = cluster.now.uptime + Duration::from_secs(60);
+    let policy = Policy { min_write_interval: Duration::ZERO, cilium_nodes: origin };
+    let mut written = Vec::new();
+    while cluster.now.uptime < end && written.len() < 1000 {
+        let plan = node(&cluster.world, &NodeName::from("a"), policy, cluster.now);
+        cluster.check_moves(&plan);
+        cluster.world.begin(&plan, cluster.now);
+        let requests = plan.into_requests();
+        if requests.is_empty() {
+            let wake = cluster.world.next_wake().unwrap_or(end).max(cluster.now.uptime);
+            cluster.now.uptime = wake;
+            cluster.world.advance(cluster.now);
+        }
+        for request in requests {
+            let write = match &request {
+                Request::Write(write) => write.clone(),
+                // What is known of claims has to be as late as the CiliumNode is.
+                Request::Read(Read::ClaimsOf(_)) => {
+                    let claims = claims_of_a(cluster, 1000 + written.len() as u64);
+                    cluster.finish(request, claims);
+                    continue;
+                }
+                Request::Read(read) => panic!("{read}"),
+            };
+            written.push(write.to_string());
+            let seen = match answer(&write, written.len()).map(|line| object(&line)) {
+                Some(Object::Claim(claim)) => Seen::Claim(Box::new(claim)),
+                Some(Object::CiliumNode(cilium_node)) => Seen::CiliumNode(Box::new(cilium_node)),
+                Some(other) => panic!("{other:?}"),
+                None => Seen::Absent(Revision::of(200 + written.len() as u64)),
+            };
+            cluster.finish(request, seen);
+            assert_eq!(cluster.world.check(), []);
+        }
+    }
+    written
+}
+
+/// A read of the claims of node a at this revision finds those that are known.
+fn claims_of_a(cluster: &Cluster, revision: u64) -> Seen {
+    let claims = cluster.world.claims_of(&"a".into()).map(|known| known.claim.clone()).collect();
+    Seen::ClaimsOf { revision: Revision::of(revision), claims, unreadable: Vec::new() }
+}
+
+#[track_caller]
+fn check_paced(written: &[String], expected: &str) {
+    assert!(written.len() > 1, "it is not repeated: {written:?}");
+    assert!(written.iter().all(|write| write == expected), "{written:?}");
+    assert!(written.len() <= PER_MINUTE, "{expected}: {} times in a minute", written.len());
+}
+
+/// A write for node a of this cluster is answered with `answer`, where `{}` stands for the version.
+#[track_caller]
+fn check(cluster: &str, before: u64, answer: &str, expected: &str) {
+    for server in [Server::KeepsTheVersion, Server::MovesTheVersion] {
+        let answer = |_: &Write, n_writes: usize| {
+            Some(answer.replace("{}", &server.revision(before, n_writes).to_string()))
+        };
+        check_paced(&written(&mut Cluster::of(cluster), CiliumNodeOrigin::Agent, answer), expected);
+    }
+}
+
+#[test]
+fn a_publication_that_is_undone() {
+    check(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40",
+        50,
+        "ciliumnode a @{}",
+        "publish [10.0.0.0/28] and 16 addresses on ciliumnode a",
+    );
+}
+
+#[test]
+fn a_move_of_a_claim_that_is_undone() {
+    let claims = [
+        ("node a 2", "claim 10.0.0.0/28 a 1 Held", "hold 10.0.0.0/28 for node a again"),
+        ("", "claim 10.0.0.0/28 a 1 Held", "release 10.0.0.0/28 of node a (NodeGone)"),
+        ("", "claim 10.0.0.0/28 a 1 Releasing/NodeGone", "cool 10.0.0.0/28 of node a"),
+    ];
+    for (node, claim, expected) in claims {
+        // Reads of what is later than the lists would be in the way.
+        let cluster = format!("pool p 10.0.0.0/26 28\n{node}\n{claim} @40");
+        let answer = |_: &Write, _| Some(format!("{claim} @40"));
+        check_paced(&written(&mut Cluster::of(&cluster), CiliumNodeOrigin::Agent, answer), expected);
+    }
+}
+
+/// Our finalizer comes back with every patch, so the claim stays.
+#[test]
+fn a_deletion_of_a_claim_that_is_undone() {
+    let cooling = "claim 10.0.0.0/28 a 1 Cooling/NodeGone";
+    for deleting in ["", " deleting"] {
+        let mut cluster = Cluster::of(&format!("pool p 10.0.0.0/26 28\n{cooling} @40"));
+        cluster.expect("a", "waits: it has no Node");
+        cluster.pass(3600);
+        let answer = |_: &Write, _| Some(format!("{cooling} @40{deleting}"));
+        check_paced(&written(&mut cluster, CiliumNodeOrigin::Agent, answer), "free 10.0.0.0/28 of node a");
+    }
+}
+
+/// Somebody else's finalizer delays a deletion, which is not repeated.
+#[test]
+fn a_deletion_that_others_delay_is_no_failure() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
+    cluster.expect("a", "waits: it has no Node");
+    cluster.pass(3600);
+    let answer = |_: &Write, _| {
+        Some("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110 deleting finalizer=example.com/x".to_owned())
+    };
+    assert_eq!(written(&mut cluster, CiliumNodeOrigin::Agent, answer), ["free 10.0.0.0/28 of node a"]);
+}
+
+#[test]
+fn a_claim_that_is_made_for_another_node() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/16 28\nnode a 1\nciliumnode a @50");
+    let answer = |write: &Write, n_writes| {
+        let Write::CreateClaim(new) = write else { panic!("{write}") };
+        Some(format!("claim {} b 1 Held @{}", new.cidr, 200 + n_writes))
+    };
+    let written = written(&mut cluster, CiliumNodeOrigin::Agent, answer);
+    assert!((2..=PER_MINUTE).contains(&written.len()), "{} times in a minute", written.len());
+}
+
+#[test]
+fn a_later_version_that_is_not_written() {
+    let cluster =
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Releasing/Unused @60";
+    let answer = |_: &Write, _| Some("ciliumnode a @50".to_owned());
+    check_paced(
+        &written(&mut Cluster::of(cluster), CiliumNodeOrigin::Agent, answer),
+        "make a later version of ciliumnode a",
+    );
+}
+
+#[test]
+fn a_question_that_is_not_cleared() {
+    check(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 ping=answered\nclaim 10.0.0.0/28 a 1 Held @40",
+        50,
+        "ciliumnode a @{} 10.0.0.0/28 ping=answered",
+        "clear the answered question on ciliumnode a",
+    );
+}
+
+#[test]
+fn a_ciliumnode_that_is_gone_as_soon_as_it_is_created() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1");
+    check_paced(&written(&mut cluster, CiliumNodeOrigin::Controller, |_, _| None), "create ciliumnode a");
+}
+
+/// The writes of pool p within a minute, each answered with what `undo` makes of the pool.
+fn written_to_pool(cluster: &mut Cluster, undo: impl Fn(&mut PoolObject, &Write, u64)) -> Vec<String> {
+    let end = cluster.now.uptime + Duration::from_secs(60);
+    let mut written = Vec::new();
+    while cluster.now.uptime < end && written.len() < 1000 {
+        let plan = pool(&cluster.world, &"p".into(), cluster.now);
+        cluster.world.begin_status(&"p".into(), &plan, cluster.now);
+        match plan {
+            PoolPlan::Write(write) => {
+                written.push(write.to_string());
+                let mut seen = cluster.world.pool_object(&"p".into()).unwrap().clone();
+                undo(&mut seen, &write, 200 + written.len() as u64);
+                cluster.finish(write.into(), Seen::Pool(Box::new(seen)));
+                assert_eq!(cluster.world.check(), []);
+            }
+            PoolPlan::Later(at) => cluster.now.uptime = at,
+            PoolPlan::Unchanged | PoolPlan::UpToDate => break,
+        }
+    }
+    written
+}
+
+#[test]
+fn a_finalizer_of_a_pool_that_is_taken_off_again() {
+    for server in [Server::KeepsTheVersion, Server::MovesTheVersion] {
+        let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
+        let written = written_to_pool(&mut cluster, |seen, _, revision| {
+            if server == Server::MovesTheVersion {
+                seen.revision = Revision::of(revision);
+            }
+        });
+        check_paced(&written, "set the finalizers of pool p to [nodeipam.io/pool]");
+    }
+}
+
+#[test]
+fn a_status_of_a_pool_that_is_not_kept() {
+    for server in [Server::KeepsTheVersion, Server::MovesTheVersion] {
+        let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
+        let written = written_to_pool(&mut cluster, |seen, write, revision| match write {
+            Write::PoolFinalizers(write) => {
+                (seen.revision, seen.finalizers) = (Revision::of(150), write.finalizers.clone());
+            }
+            _ if server == Server::MovesTheVersion => seen.revision = Revision::of(revision),
+            _ => {}
+        });
+        check_paced(&written[1..], "write the status of pool p");
+    }
+}
+
+/// A webhook, or another controller, takes the blocks off whenever they have been written.
+#[test]
+fn a_publication_that_is_undone_by_a_later_write() {
+    let text = "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40";
+    let mut cluster = Cluster::of(text);
+    let policy = Policy { min_write_interval: Duration::from_secs(2), cilium_nodes: CiliumNodeOrigin::Agent };
+    let mut n_written = 0;
+    for second in 0..60 {
+        let plan = node(&cluster.world, &NodeName::from("a"), policy, cluster.now);
+        cluster.world.begin(&plan, cluster.now);
+        for request in plan.into_requests() {
+            // What is known of claims has to be as late as the CiliumNode is.
+            if let Request::Read(Read::ClaimsOf(_)) = &request {
+                let claims = claims_of_a(&cluster, 1000 + 10 * second);
+                cluster.finish(request, claims);
+                continue;
+            }
+            n_written += 1;
+            let shown = format!("ciliumnode a @{} 10.0.0.0/28", 205 + 10 * second);
+            let Object::CiliumNode(seen) = object(&shown) else { unreachable!() };
+            cluster.finish(request, Seen::CiliumNode(Box::new(seen)));
+            cluster.observe(&format!("ciliumnode a @{}", 206 + 10 * second));
+        }
+        cluster.pass(1);
+    }
+    assert!((3..=PER_MINUTE).contains(&n_written), "{n_written} times in a minute");
+}
+
+#[test]
+fn a_write_without_effect_is_told_of_until_it_is_a_minute_ago() {
+    let text = "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40";
+    let mut cluster = Cluster::of(text);
+    let told = |cluster: &Cluster| -> Vec<String> {
+        let in_vain = cluster.world.written_in_vain(cluster.now);
+        in_vain
+            .map(|(target, write)| format!("{} {}: {write}", target.object().0.as_str(), target.object().1))
+            .collect()
+    };
+    assert_eq!(told(&cluster), [""; 0]);
+    let answer = |_: &Write, _| Some("ciliumnode a @50".to_owned());
+    let n_written = written(&mut cluster, CiliumNodeOrigin::Agent, answer).len();
+    assert!(n_written > 1);
+    let expected = ["CiliumNode a: publish [10.0.0.0/28] and 16 addresses on ciliumnode a"];
+    assert_eq!(told(&cluster), expected);
+    // Nothing undoes it any more.
+    cluster.observe("ciliumnode a @2000 10.0.0.0/28");
+    cluster.pass(60);
+    cluster.expect("a", "nothing");
+    assert_eq!(told(&cluster), [""; 0]);
+}
+
+/// One repetition is chance, and the first write that says something else ends the pause.
+#[test]
+fn what_is_written_once_more_and_then_lasts_is_not_told_of() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Held @40");
+    cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
+    let key = Target::Claim("10.0.0.0/28".parse().unwrap());
+    let Object::Claim(kept) = object("claim 10.0.0.0/28 a 1 Held @40") else { unreachable!() };
+    cluster.settle(&key, Seen::Claim(Box::new(kept)));
+    cluster.expect("a", "waits: requests for it were not applied, and the next is sent later");
+    assert_eq!(cluster.world.written_in_vain(cluster.now).count(), 0);
+    cluster.now.uptime += Duration::from_millis(250);
+    cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
+}

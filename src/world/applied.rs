@@ -1,0 +1,135 @@
+//! Writes that were applied and did not last: what was last written to each object, and how often in a row the same.
+//!
+//! The server may accept a write, and a mutating webhook undo all of it or a part of it on the way; or another writer
+//! undoes it later. Then the plan asks for the same write again, as it has to, and the answer is never a refusal. Keeps
+//! one invariant: a write that was applied is not repeated without a pause, whatever undoes it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::pause::{LONGEST, Pause};
+use crate::model::names::{NodeName, Uid};
+use crate::model::request::{
+    ClaimChange, Effect, PoolFinalizersWrite, PoolStatusWrite, ProbeStep, Publication, Target, Write,
+};
+use crate::model::revision::Revision;
+use crate::model::status::PoolStatus;
+use crate::model::time::Now;
+use crate::net::cidr::Cidr;
+
+/// How long after a write the same write counts as its repetition. The pauses between repetitions grow to the half of
+/// it, so that a repetition is never taken for a first write.
+const REMEMBERED_FOR: Duration = LONGEST.saturating_mul(2);
+
+/// How many writes in a row without lasting effect are reported. One may be chance: somebody else wrote in between.
+const REPORTED_FROM: u32 = 2;
+
+/// What a write says, without the version and the time of its decision: two writes that say the same would bring about
+/// the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Content {
+    Claim {
+        node: NodeName,
+        node_uid: Uid,
+    },
+    Change {
+        uid: Uid,
+        change: ClaimChange,
+    },
+    /// Instead of the change itself, which names every address.
+    Blocks {
+        uid: Uid,
+        added: Vec<Cidr>,
+        completed: Vec<Cidr>,
+        n_addresses: usize,
+    },
+    Version {
+        uid: Uid,
+        later_than: Revision,
+    },
+    Probe {
+        uid: Uid,
+        step: ProbeStep,
+    },
+    CiliumNode {
+        node_uid: Uid,
+    },
+    Status(Box<PoolStatus>),
+    Finalizers(Vec<String>),
+}
+
+impl Content {
+    fn of(write: &Write) -> Self {
+        match write {
+            Write::CreateClaim(new) => Self::Claim { node: new.node.clone(), node_uid: new.node_uid.clone() },
+            Write::UpdateClaim(update) => {
+                Self::Change { uid: update.uid.clone(), change: update.change.clone() }
+            }
+            Write::Publish(Publication { uid, added, completed, n_addresses, .. }) => Self::Blocks {
+                uid: uid.clone(),
+                added: added.clone(),
+                completed: completed.clone(),
+                n_addresses: *n_addresses,
+            },
+            Write::BumpVersion(bump) => Self::Version { uid: bump.uid.clone(), later_than: bump.later_than },
+            Write::UsageProbe(probe) => Self::Probe { uid: probe.uid.clone(), step: probe.step },
+            Write::CreateCiliumNode(new) => Self::CiliumNode { node_uid: new.node_uid.clone() },
+            Write::PoolStatus(PoolStatusWrite { status, .. }) => Self::Status(Box::new(status.clone())),
+            Write::PoolFinalizers(PoolFinalizersWrite { finalizers, .. }) => {
+                Self::Finalizers(finalizers.clone())
+            }
+        }
+    }
+}
+
+/// The last write to one object that the server accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Applied {
+    content: Content,
+    /// The write, for a person.
+    line: String,
+    at: Duration,
+    /// How many of the last writes, all with this content, had no effect or none that lasted.
+    n_in_vain: u32,
+}
+
+impl Applied {
+    fn is_remembered(&self, now: Now) -> bool {
+        self.at + REMEMBERED_FOR > now.uptime
+    }
+}
+
+/// How the writes about one node or pool fare.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Writes {
+    by_target: BTreeMap<Target, Applied>,
+}
+
+impl Writes {
+    /// Takes in that the server accepted a write: `pause` ends, or grows if it brought about nothing that lasts.
+    pub(super) fn accepted(&mut self, write: &Write, effect: Effect, pause: &mut Pause, now: Now) {
+        self.by_target.retain(|_, applied| applied.is_remembered(now));
+        let content = Content::of(write);
+        let before = self.by_target.get(&write.target()).filter(|applied| applied.content == content);
+        let n_in_vain = match (before, effect) {
+            (Some(applied), Effect::Shown | Effect::Missing) => applied.n_in_vain.saturating_add(1),
+            (None, Effect::Missing) => 1,
+            (None, Effect::Shown) => 0,
+        };
+        if n_in_vain == 0 {
+            pause.end();
+        } else {
+            pause.lengthen_in_vain(n_in_vain, now);
+        }
+        let applied = Applied { content, line: write.to_string(), at: now.uptime, n_in_vain };
+        self.by_target.insert(write.target(), applied);
+    }
+
+    /// The objects that do not keep what is written to them, each with the write, in a line for a person.
+    pub(super) fn in_vain(&self, now: Now) -> impl Iterator<Item = (&Target, &str)> {
+        self.by_target
+            .iter()
+            .filter(move |(_, applied)| applied.n_in_vain >= REPORTED_FROM && applied.is_remembered(now))
+            .map(|(target, applied)| (target, applied.line.as_str()))
+    }
+}
