@@ -100,7 +100,6 @@ impl<'a> Subject<'a> {
             self.held().map(|claim| claim.cidr).filter(|cidr| cidr.family() == family).collect();
         let mut growth =
             Growth { family, blocks, demand: self.demand(family), picked: Vec::new(), unmet: None };
-        let max_addresses = first.per_node.max_addresses.min(MAX_ADDRESSES_PER_NODE);
         loop {
             let holding = Holding { n_blocks: growth.blocks.len(), demand: growth.demand, phase };
             if self.publisher.is_enough(self.carrier, family, holding, first) {
@@ -111,7 +110,7 @@ impl<'a> Subject<'a> {
                 draft.refuse(&first.name, Some(family), || WhyNot::BlockLimit(first.per_node.max_blocks));
                 return growth;
             }
-            match self.pick(draft, &growth, max_addresses) {
+            match self.pick(draft, &growth, first, phase) {
                 Ok((cidr, pool, offered)) => {
                     growth.blocks.push(cidr);
                     growth.picked.push((cidr, pool));
@@ -130,50 +129,66 @@ impl<'a> Subject<'a> {
         &self,
         draft: &mut Draft,
         growth: &Growth<'_>,
-        max_addresses: u32,
+        first: &Pool,
+        phase: Phase,
     ) -> Result<(Cidr, &'a Pool, u128), Unmet> {
-        let (mut too_large, mut exhausted) = (false, false);
-        let (family, limit) = (growth.family, u128::from(max_addresses));
+        let (mut too_large, mut fits) = (false, false);
+        let family = growth.family;
+        let max_addresses = max_addresses(first);
         for pool in self.world.pools_of(&self.node.name) {
             let Some(free) = self.world.ledger().free_blocks(&pool.name, family) else {
                 draft.refuse(&pool.name, Some(family), || WhyNot::NoSuchFamily);
                 continue;
             };
-            let mut candidates = free.candidates(&growth.blocks).take(MAX_CANDIDATES).peekable();
-            let has_candidate = candidates.peek().is_some();
-            if !has_candidate && growth.demand.capacity.saturating_add(pool.max_offered(family)) <= limit {
-                exhausted = true;
+            // A whole block counts, whatever is withheld of the next one: so a node is at its limit or not whatever the
+            // others take and release.
+            if growth.demand.capacity.saturating_add(pool.max_offered(family)) > u128::from(max_addresses) {
+                too_large = true;
+                draft.refuse(&pool.name, Some(family), || WhyNot::AddressLimit(max_addresses));
+                continue;
             }
-            let mut fits = true;
-            for cidr in candidates {
+            fits = true;
+            let mut has_candidate = false;
+            for cidr in free.candidates(&growth.blocks).take(MAX_CANDIDATES) {
+                has_candidate = true;
                 if self.world.is_in_flight(&Target::Claim(cidr)) {
                     // A request about an earlier claim of this block is not answered yet.
                     continue;
                 }
                 let withheld = pool.withheld(cidr, &self.world.node_addresses_in(cidr));
                 let offered = cidr.size() - withheld.count_in(cidr);
-                if offered == 0 {
-                    continue;
+                let wastes_the_grant =
+                    phase == Phase::FirstGrant && self.is_too_poor(growth, first, pool, offered);
+                if offered > 0 && !wastes_the_grant {
+                    return Ok((cidr, pool, offered));
                 }
-                if growth.demand.capacity.saturating_add(offered) > limit {
-                    fits = false;
-                    break;
-                }
-                return Ok((cidr, pool, offered));
             }
-            too_large |= !fits;
             draft.refuse(&pool.name, Some(family), || {
-                if !fits {
-                    WhyNot::AddressLimit(max_addresses)
-                } else if has_candidate {
+                if has_candidate {
                     WhyNot::Unusable
                 } else {
                     reasons::of_no_free_block(self.world, pool, family)
                 }
             });
         }
-        let at_limit = too_large && !exhausted;
+        let at_limit = too_large && !fits;
         Err(if at_limit { Unmet::AtLimit(family) } else { Unmet::NoCapacity(family) })
+    }
+
+    /// Whether a block that offers so many addresses uses up the limits of a first grant before an agent can start,
+    /// while a whole block of the pool would not.
+    fn is_too_poor(&self, growth: &Growth<'_>, first: &Pool, pool: &Pool, offered: u128) -> bool {
+        let minimum = self.publisher.minimum_for_start(self.carrier, growth.family);
+        let pools = self.world.pools_of(&self.node.name);
+        let largest = pools.map(|pool| pool.max_offered(growth.family)).max().unwrap_or_default();
+        let can_start_with = |offered: u128| {
+            let capacity = growth.demand.capacity.saturating_add(offered);
+            let room = u128::from(max_addresses(first)).saturating_sub(capacity);
+            let n_more = (first.per_node.max_blocks as usize).saturating_sub(growth.blocks.len() + 1);
+            let n_more = room.checked_div(largest).unwrap_or_default().min(n_more as u128);
+            capacity.saturating_add(n_more.saturating_mul(largest)) >= minimum
+        };
+        !can_start_with(offered) && can_start_with(pool.max_offered(growth.family))
     }
 
     /// How many addresses the node has in a family, and how many of them it uses.
@@ -181,4 +196,9 @@ impl<'a> Subject<'a> {
         let blocks = self.offering().filter(|claim| claim.cidr.family() == family);
         self.publisher.demand(self.carrier, family, blocks)
     }
+}
+
+/// How many addresses of one family a node may have whose first pool this is.
+fn max_addresses(first: &Pool) -> u32 {
+    first.per_node.max_addresses.min(MAX_ADDRESSES_PER_NODE)
 }

@@ -8,17 +8,19 @@ mod no_effect;
 mod overlap;
 mod publication;
 mod reasons;
+mod wakeups;
 mod whole;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{CiliumNodeOrigin, Policy, node};
-use crate::model::claim::{Claim, ClaimState, Reason, block_name};
+use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::crd::{CrdFields, ReleaseMark};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
-use crate::model::node::{CiliumNode, Node};
+use crate::model::node::{CiliumNode, Malformed, Node, NodeAddress};
 use crate::model::observation::{InvalidPool, Listing, Object, Observation, PoolObject, Unreadable};
 use crate::model::plan::{NodePlan, Verdict, Wait};
 use crate::model::pool::{
@@ -45,11 +47,13 @@ const LISTED: u64 = 100;
 
 /// A cluster in lines:
 /// `pool NAME CIDR BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [zone=Z] [maxBlocks=N] [maxAddresses=N] [@REVISION]`,
-/// `node NAME UID [zone=Z] [made-up=CIDR] [@REVISION]`,
-/// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated]` (all addresses of the CIDRs are in the
-/// pool; claims are created for a CiliumNode that is not `recreated`),
+/// `node NAME UID [zone=Z] [made-up=CIDR] [own=CIDR] [deleting] [@REVISION]`,
+/// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]` (all
+/// addresses of the CIDRs are in the pool, and those of `own` are the node's; claims are created for a CiliumNode that
+/// is not `recreated`),
 /// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN]`,
-/// `unreadable CIDR NODE @REVISION` (the claim of that block).
+/// `unreadable KIND NAME [CIDR…] [of=NODE] @REVISION`.
+#[derive(Clone)]
 struct Cluster {
     world: World,
     now: Now,
@@ -203,21 +207,14 @@ fn object(line: &str) -> Object {
                     Some((key.to_owned(), value.to_owned()))
                 })
                 .collect(),
-            addresses: Vec::new(),
+            addresses: own(&words)
+                .into_iter()
+                .map(|address| NodeAddress { kind: "InternalIP".to_owned(), address })
+                .collect(),
         }),
+        "unreadable" => unreadable(&words),
         "ciliumnode" => cilium_node(&words),
         "claim" => claim(&words),
-        "unreadable" => {
-            let cidr: Cidr = words[1].parse().unwrap();
-            let unreadable = Unreadable {
-                name: block_name(cidr),
-                revision: Some(revision(&words).into()),
-                node: Some(words[2].into()),
-                reason: "of no known form".to_owned(),
-                addresses: [cidr].into_iter().collect(),
-            };
-            Object::Unreadable(Kind::Claim, unreadable)
-        }
         other => panic!("no object: {other}"),
     }
 }
@@ -225,6 +222,25 @@ fn object(line: &str) -> Object {
 fn revision(words: &[&str]) -> Revision {
     let found = words.iter().find_map(|word| word.strip_prefix('@'));
     Revision::of(found.expect("an object has a revision").parse().unwrap())
+}
+
+/// The addresses of `own=`.
+fn own(words: &[&str]) -> Vec<IpAddr> {
+    let cidr = words.iter().find_map(|word| word.strip_prefix("own="));
+    let cidr: Option<Cidr> = cidr.map(|cidr| cidr.parse().unwrap());
+    cidr.into_iter().flat_map(|cidr| AddressSet::from_iter([cidr]).iter().collect::<Vec<_>>()).collect()
+}
+
+fn unreadable(words: &[&str]) -> Object {
+    let kind = Kind::ALL.into_iter().find(|kind| kind.as_str() == words[1]).expect("a kind");
+    let unreadable = Unreadable {
+        name: words[2].to_owned(),
+        revision: Some(AnyRevision::of(kind, revision(words).number())),
+        node: words.iter().find_map(|word| word.strip_prefix("of=")).map(Into::into),
+        reason: "odd".to_owned(),
+        addresses: words.iter().filter_map(|word| word.parse::<Cidr>().ok()).collect(),
+    };
+    Object::Unreadable(kind, unreadable)
 }
 
 /// The value of `zone=`.
@@ -309,10 +325,14 @@ fn cilium_node(words: &[&str]) -> Object {
         name: words[1].into(),
         uid: format!("cn-{}{}", words[1], if words.contains(&"recreated") { "-again" } else { "" }).into(),
         revision: revision(words),
-        deleting: false,
-        addresses: Vec::new(),
+        deleting: words.contains(&"deleting"),
+        addresses: own(words),
         crd: CrdFields { pod_cidrs, pool, used, marks, ..CrdFields::default() },
-        malformed: Vec::new(),
+        malformed: if words.contains(&"malformed") {
+            vec![Malformed { field: "spec.ipam.podCIDRs[9]".to_owned(), value: "odd".to_owned() }]
+        } else {
+            Vec::new()
+        },
     })
 }
 

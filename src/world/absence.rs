@@ -90,7 +90,7 @@ impl World {
         self.selection.remove(name);
         self.set_own_addresses(Kind::Node, name, Vec::new());
         self.update_carried(name);
-        self.mark(name);
+        self.node_changed(name);
         self.forget_if_gone(name);
     }
 
@@ -103,7 +103,7 @@ impl World {
         }
         self.set_own_addresses(Kind::CiliumNode, name, Vec::new());
         self.update_carried(name);
-        self.mark(name);
+        self.node_changed(name);
         self.forget_if_gone(name);
     }
 
@@ -144,10 +144,9 @@ impl World {
         self.update_carried(&node);
         self.release(cidr, &Occupant::Claim);
         self.settle_lost_claims(&node);
-        self.mark(&node);
+        self.node_changed(&node);
         self.forget_if_gone(&node);
         self.agenda.mark_pool(&pool);
-        self.wake_waiting();
     }
 
     /// A read of ours found nothing under this key.
@@ -174,6 +173,21 @@ impl World {
         let before = self.lost_claims.insert((holder, cidr), LostClaim { cidr, at, claim });
         if let Some(before) = before.filter(|before| before.at != at) {
             self.release(cidr, &Occupant::LostClaim(before.at));
+        }
+    }
+
+    /// The claim of this block is there again, and whoever has it now is known.
+    pub(super) fn find_lost_claims(&mut self, cidr: Cidr) {
+        let found = self.lost_claims.iter().filter(|((_, lost), _)| *lost == cidr);
+        let found: Vec<(LostHolder, Revision)> =
+            found.map(|((holder, _), lost)| (holder.clone(), lost.at)).collect();
+        for (holder, at) in found {
+            self.lost_claims.remove(&(holder.clone(), cidr));
+            self.release(cidr, &Occupant::LostClaim(at));
+            if let LostHolder::Node(node) = holder {
+                self.mark(&node);
+                self.forget_if_gone(&node);
+            }
         }
     }
 
@@ -215,12 +229,9 @@ impl World {
             self.lost_claims.remove(&(holder.clone(), *cidr));
             self.release(*cidr, &Occupant::LostClaim(*lost_at));
         }
-        if !settled.is_empty() {
-            if let LostHolder::Node(node) = holder {
-                self.mark(node);
-                self.forget_if_gone(node);
-            }
-            self.wake_waiting();
+        if let (LostHolder::Node(node), false) = (holder, settled.is_empty()) {
+            self.mark(node);
+            self.forget_if_gone(node);
         }
     }
 }

@@ -4,6 +4,7 @@
 //! is held or published anywhere is ever free in between: the new occupant is entered before the old one goes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use kube_core::SelectorExt;
 
@@ -108,9 +109,8 @@ impl World {
         if let Target::Claim(cidr) = target {
             // The claim, where there is one, is entered by now.
             self.release(cidr, &Occupant::Pending);
-            if !self.ledger.is_taken(cidr) {
-                self.wake_waiting();
-            }
+            // It may be given out again, now that no request about it is in flight.
+            self.addresses_released(cidr);
             // The claim of another node may have been found in the way, and that node waited for the answer.
             if let Some(holder) = self.claims.get(&cidr).map(|known| known.claim.node.clone()) {
                 self.mark(&holder);
@@ -240,8 +240,7 @@ impl World {
         if before != carried {
             self.update_carried_without(&name, &before);
         }
-        self.mark(&name);
-        self.mark_pools_of(&name);
+        self.node_changed(&name);
     }
 
     /// The pools that select a node with these labels, in the order in which it asks them.
@@ -277,7 +276,7 @@ impl World {
         }
         self.update_carried(&name);
         self.settle_lost_claims(&name);
-        self.mark(&name);
+        self.node_changed(&name);
     }
 
     fn observe_claim(&mut self, claim: Claim, source: Source) {
@@ -309,49 +308,28 @@ impl World {
         };
         let confirmed = same.map_or(confirmed, |known| known.confirmed.max(confirmed));
         let shown = source == Source::Watch || same.is_some_and(|known| known.shown);
-        let (node, pool) = (claim.node.clone(), claim.pool.clone());
+        let node = claim.node.clone();
         if !matches!(claim.state, ClaimState::Cooling(_)) {
             self.cooling.remove(&cidr);
         }
         let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed });
+        let before_pool = before.as_ref().map(|before| before.claim.pool.clone());
         self.take(cidr, Occupant::Claim);
-        // What had gone is there again, and whoever has it now is known.
-        let lost: Vec<Revision> =
-            self.lost_claims.iter().filter(|((_, lost), _)| *lost == cidr).map(|(_, lost)| lost.at).collect();
-        if !lost.is_empty() {
-            self.lost_claims.retain(|(_, lost), _| *lost != cidr);
-            for at in lost {
-                self.release(cidr, &Occupant::LostClaim(at));
-            }
-        }
+        self.find_lost_claims(cidr);
         if let Some(before) = before
             && before.claim.node != node
         {
             self.disown(&before.claim.node, cidr);
             self.update_carried(&before.claim.node);
-            self.mark(&before.claim.node);
+            self.node_changed(&before.claim.node);
             self.forget_if_gone(&before.claim.node);
         }
         if self.claims_of.entry(node.clone()).or_default().insert(cidr) {
             self.update_carried(&node);
         }
-        self.mark(&node);
-        self.agenda.mark_pool(&pool);
-        self.mark_holders_of_overlapping(cidr);
-    }
-
-    /// What overlaps a claim keeps it from being published (safety rules 2 and 6), so its holder looks again when that
-    /// comes or goes.
-    pub(super) fn mark_holders_of_overlapping(&mut self, cidr: Cidr) {
-        let holders: Vec<NodeName> = self
-            .ledger
-            .overlapping_claims(cidr)
-            .filter(|other| *other != cidr)
-            .filter_map(|other| self.claims.get(&other))
-            .map(|known| known.claim.node.clone())
-            .collect();
-        for node in holders {
-            self.mark(&node);
+        self.node_changed(&node);
+        if let Some(before) = before_pool {
+            self.agenda.mark_pool(&before);
         }
     }
 
@@ -406,10 +384,8 @@ impl World {
         let changed: Vec<Cidr> = before.into_iter().chain([&carried]).flat_map(AddressSet::cidrs).collect();
         self.ledger.set_carried(node, carried);
         for cidr in changed {
-            self.mark_pools_over(cidr);
-            self.mark_holders_of_overlapping(cidr);
+            self.addresses_released(cidr);
         }
-        self.wake_waiting();
     }
 
     fn observe_pool(&mut self, pool: PoolObject) {
@@ -466,7 +442,6 @@ impl World {
             }
             self.mark_if_there(before.node.as_ref());
             self.mark_subject(kind, name);
-            self.wake_waiting();
         }
     }
 
@@ -511,16 +486,12 @@ impl World {
         remembered.claims_read = remembered.claims_read.max(Some(revision));
     }
 
-    pub(super) fn set_own_addresses(
-        &mut self,
-        kind: Kind,
-        name: &NodeName,
-        addresses: Vec<std::net::IpAddr>,
-    ) {
+    pub(super) fn set_own_addresses(&mut self, kind: Kind, name: &NodeName, addresses: Vec<IpAddr>) {
         let key = (kind, name.clone());
         if self.own_addresses.get(&key).is_none_or(Vec::is_empty) && addresses.is_empty() {
             return;
         }
+        let mut changed: BTreeSet<IpAddr> = addresses.iter().copied().collect();
         for address in &addresses {
             *self.node_addresses.entry(*address).or_default() += 1;
         }
@@ -531,9 +502,16 @@ impl World {
                     self.node_addresses.remove(&address);
                 }
             }
+            if !changed.remove(&address) {
+                changed.insert(address);
+            }
         }
         if self.own_addresses.get(&key).is_some_and(Vec::is_empty) {
             self.own_addresses.remove(&key);
+        }
+        // No block may be given out of which nodes have every address themselves.
+        for address in changed {
+            self.addresses_released(Cidr::single(address));
         }
     }
 }

@@ -14,6 +14,7 @@ mod absorb;
 mod agenda;
 mod applied;
 pub mod check;
+mod dependents;
 mod pause;
 mod progress;
 
@@ -449,18 +450,17 @@ impl World {
         self.agenda.mark_node(turn, node);
     }
 
-    /// Enters an occupant; the pools over it have another number of free blocks.
+    /// Enters an occupant.
     fn take(&mut self, cidr: Cidr, occupant: Occupant) {
         if self.ledger.take(cidr, occupant) {
-            self.mark_pools_over(cidr);
+            self.addresses_taken(cidr);
         }
     }
 
     /// Removes an occupant.
     fn release(&mut self, cidr: Cidr, occupant: &Occupant) {
         if self.ledger.release(cidr, occupant) {
-            self.mark_pools_over(cidr);
-            self.mark_holders_of_overlapping(cidr);
+            self.addresses_released(cidr);
         }
     }
 }

@@ -14,7 +14,6 @@ use crate::model::plan::NodePlan;
 use crate::model::plan::PoolPlan;
 use crate::model::request::{BumpVersion, ProbeStep, Publication, Read, Request, Target, UsageProbe, Write};
 use crate::model::time::Now;
-use crate::net::cidr::Cidr;
 
 impl World {
     /// How long a pool waits because its writes are not applied.
@@ -75,19 +74,6 @@ impl World {
     /// Time has passed: what waited for it is due.
     pub fn advance(&mut self, now: Now) {
         self.agenda.advance(now.uptime);
-    }
-
-    /// Puts every node and pool on the agenda.
-    pub fn mark_all(&mut self) {
-        // Claims outlive their Node, and a CiliumNode may have none yet.
-        let nodes: BTreeSet<NodeName> =
-            self.nodes.keys().chain(self.claims_of.keys()).chain(self.cilium_nodes.keys()).cloned().collect();
-        for node in nodes {
-            self.mark(&node);
-        }
-        for pool in self.pools.keys() {
-            self.agenda.mark_pool(pool);
-        }
     }
 
     /// A decision for a node has been made and is being carried out.
@@ -214,38 +200,5 @@ impl World {
     /// Whether a request on behalf of this node is under way.
     fn has_in_flight(&self, node: &NodeName) -> bool {
         self.in_flight.values().any(|sent| sent.node.as_ref() == Some(node))
-    }
-
-    /// Puts the pools on the agenda whose status may show this node or its claims.
-    pub(super) fn mark_pools_of(&mut self, node: &NodeName) {
-        for pool in self.selection.get(node).into_iter().flatten() {
-            self.agenda.mark_pool(pool);
-        }
-        for cidr in self.claims_of.get(node).into_iter().flatten() {
-            if let Some(known) = self.claims.get(cidr) {
-                self.agenda.mark_pool(&known.claim.pool);
-            }
-        }
-    }
-
-    /// Puts the pools on the agenda whose ranges hold an address of `cidr`: blocks of other pools, and whatever is
-    /// published, may lie there too and count for how much is free.
-    pub(super) fn mark_pools_over(&mut self, cidr: Cidr) {
-        for pool in self.ledger.pools_over(cidr) {
-            self.agenda.mark_pool(pool);
-        }
-    }
-
-    /// Capacity may have appeared: whoever waits for it is served at once. A node at its limit waits for none.
-    pub(super) fn wake_waiting(&mut self) {
-        let waiting: Vec<NodeName> = self
-            .remembered
-            .iter()
-            .filter(|(_, remembered)| remembered.serving.waits_for_capacity())
-            .map(|(node, _)| node.clone())
-            .collect();
-        for node in waiting {
-            self.mark(&node);
-        }
     }
 }

@@ -98,6 +98,30 @@ fn a_node_does_not_call_itself_at_its_limit_while_a_block_that_fits_may_become_f
 }
 
 #[test]
+fn a_first_grant_is_not_used_up_by_a_block_that_is_too_poor() {
+    // The first free block has an address of the node itself, and an agent can't start with three.
+    for limit in ["maxBlocks=1", "maxAddresses=5"] {
+        let mut cluster = Cluster::of(&format!(
+            "pool p 10.0.0.0/28 30 {limit}\nnode a 1 own=10.0.0.0/32\nciliumnode a @50"
+        ));
+        cluster.expect("a", "claim 10.0.0.8/30 of pool p for node a");
+    }
+}
+
+#[test]
+fn a_node_is_at_its_limit_whatever_is_withheld_of_the_next_block() {
+    // Of the first free block only two addresses are left, and then the node would have six.
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 30 maxAddresses=7\nnode a 1\nnode b 1 own=10.0.0.4/31\n\
+         ciliumnode a @50 10.0.0.0/30 used=4\nclaim 10.0.0.0/30 a 1 Held @40",
+    );
+    cluster.expect(
+        "a",
+        "unmet: the node holds as many ipv4 blocks or addresses as its first pool allows; finding: NodeAtLimit",
+    );
+}
+
+#[test]
 fn a_full_node_that_no_pool_selects_says_so() {
     let holding = |used: u32| {
         Cluster::of(&format!(

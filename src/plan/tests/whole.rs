@@ -17,11 +17,11 @@ fn said(cluster: &Cluster) -> String {
 #[test]
 fn nothing_is_published_while_one_claim_cannot_be_read() {
     let mut cluster = Cluster::of(TWO_CLAIMS);
-    cluster.observe("unreadable 10.0.0.16/28 a @110");
+    cluster.observe("unreadable NodeIPBlock 10.0.0.16-28 10.0.0.16/28 of=a @110");
     assert_eq!(
         said(&cluster),
         "nothing is published on its CiliumNode, because its agent may be using a block that can't be: \
-         10.0.0.16-28 can't be read (of no known form)"
+         10.0.0.16-28 can't be read (odd)"
     );
     cluster.drain();
     cluster.observe("claim 10.0.0.16/28 a 1 Held @120");
@@ -32,7 +32,7 @@ fn nothing_is_published_while_one_claim_cannot_be_read() {
 fn an_unreadable_claim_that_was_never_known_holds_its_node_back_too() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 recreated\n\
-         claim 10.0.0.0/28 a 1 Held @40\nunreadable 10.0.0.16/28 a @41",
+         claim 10.0.0.0/28 a 1 Held @40\nunreadable NodeIPBlock 10.0.0.16-28 10.0.0.16/28 of=a @41",
     );
     assert_eq!(cluster.drain(), ["a"]);
     cluster.expect("a", NEITHER);
@@ -78,7 +78,10 @@ fn the_claims_of_a_node_are_known_as_of_the_version_that_is_patched() {
     cluster.finish(update.into(), Seen::Claim(Box::new(held.clone())));
     cluster.expect("a", "read the claims of node a");
     let Object::Claim(second) = object("claim 10.0.0.16/28 a 1 Held @112") else { unreachable!() };
-    let Object::Unreadable(_, third) = object("unreadable 10.0.0.32/28 a @113") else { unreachable!() };
+    let Object::Unreadable(_, third) = object("unreadable NodeIPBlock 10.0.0.32-28 10.0.0.32/28 of=a @113")
+    else {
+        unreachable!()
+    };
     let (revision, claims) = (Revision::of(131), vec![held, second]);
     cluster
         .settle(&Target::ClaimsOf("a".into()), Seen::ClaimsOf { revision, claims, unreadable: vec![third] });

@@ -1,0 +1,339 @@
+//! No wake-up is lost: whenever a decision would come out differently, the node or pool is put on the agenda.
+//!
+//! Nothing here names what a decision depends on. Every object is changed in turn, in worlds in which nodes wait for
+//! every kind of thing, and in random ones. After each change the loop decides for whom it finds on the agenda. Then
+//! every plan is computed again, also those of nodes that were not on it: each must be the one that was decided last.
+
+mod worlds;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::names::PoolName;
+use crate::model::plan::PoolPlan;
+use crate::model::request::{ClaimChange, Read};
+use crate::plan::pool;
+use worlds::{BLOCKS, NODES, WORLDS, all_lines, cilium_node_lines, claim_lines, node_lines, pool_lines};
+
+/// Something that happens to a cluster.
+#[derive(Debug, Clone)]
+enum Change {
+    /// A watch shows the object in this line, at the next revision.
+    Shown(String),
+    /// A watch shows that the object of this line is deleted.
+    Deleted(String),
+    /// A list of this kind has everything but this object, as numbered among those that are known.
+    NotListed(Kind, usize),
+    /// Cilium runs these families; with none of them nothing may be written.
+    Mode(&'static [Family]),
+    /// One of the requests in flight ends: the server did what it asks for, or the same without telling, or refused.
+    Ends(usize, End),
+    /// Time passes.
+    Passes(u64),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Applied,
+    Silent,
+    Conflict,
+}
+
+impl Change {
+    /// The change in these words.
+    fn named(text: &str) -> Self {
+        match text.split_once(' ') {
+            Some(("delete", line)) => Self::Deleted(line.to_owned()),
+            Some(("wait", seconds)) => Self::Passes(seconds.parse().unwrap()),
+            _ if text == "passive" => Self::Mode(&[]),
+            _ if text == "dual-stack" => Self::Mode(&[Family::V4, Family::V6]),
+            _ => panic!("no change: {text}"),
+        }
+    }
+}
+
+/// A cluster in which everything that was on the agenda has been decided.
+#[derive(Clone)]
+struct Settled {
+    cluster: Cluster,
+    revision: u64,
+    decided: BTreeMap<NodeName, NodePlan>,
+}
+
+impl Settled {
+    /// The cluster in these lines, to which these changes have happened.
+    fn of(text: &str, changes: &[Change]) -> Self {
+        let mut settled = Self { cluster: Cluster::of(text), revision: LISTED, decided: BTreeMap::new() };
+        settled.settle();
+        for change in changes {
+            settled.apply(change);
+            settled.settle();
+        }
+        settled
+    }
+
+    /// A change happens, and everything that is on the agenda then is decided. Returns what was not on it and should
+    /// have been.
+    fn lost_after(&mut self, change: &Change) -> Vec<String> {
+        self.apply(change);
+        self.settle();
+        let mut lost = self.lost();
+        // The status of a pool is looked at once per second.
+        self.cluster.pass(2);
+        self.settle();
+        lost.extend(self.lost());
+        lost.extend(self.lost_pools());
+        lost
+    }
+
+    fn next_revision(&mut self) -> u64 {
+        self.revision += 1;
+        self.revision
+    }
+
+    fn apply(&mut self, change: &Change) {
+        let revision = self.next_revision();
+        match change {
+            Change::Shown(line) => self.cluster.observe(&format!("{line} @{revision}")),
+            Change::Deleted(line) => {
+                let object = object(&format!("{line} @{revision}"));
+                self.cluster.delete(object.kind(), &object.name(), revision);
+            }
+            Change::NotListed(kind, omitted) => self.relist(*kind, *omitted, revision),
+            Change::Mode(families) => self.cluster.world.set_mode(if families.is_empty() {
+                Mode::Passive("of a test".to_owned())
+            } else {
+                let families = families.iter().copied().collect();
+                Mode::Active(Publisher::Crd(Crd { families, infrastructure: Vec::new() }))
+            }),
+            Change::Ends(place, end) => self.end(*place, *end, revision),
+            Change::Passes(seconds) => self.cluster.pass(*seconds),
+        }
+        assert_eq!(self.cluster.world.check(), []);
+    }
+
+    fn relist(&mut self, kind: Kind, omitted: usize, revision: u64) {
+        let world = &self.cluster.world;
+        let mut objects: Vec<Object> = match kind {
+            Kind::Node => world.nodes().cloned().map(Object::Node).collect(),
+            Kind::CiliumNode => NODES
+                .iter()
+                .filter_map(|name| world.cilium_node(&NodeName::from(*name)).cloned().map(Object::CiliumNode))
+                .collect(),
+            Kind::Pool => world.pool_objects().cloned().map(Object::Pool).collect(),
+            Kind::Claim => world.claims().map(|known| Object::Claim(known.claim.clone())).collect(),
+        };
+        let unreadable = world.all_unreadable().filter(|(of, _)| *of == kind);
+        let unreadable: Vec<Object> =
+            unreadable.map(|(kind, unreadable)| Object::Unreadable(kind, unreadable.clone())).collect();
+        objects.retain(|object| !unreadable.iter().any(|other| other.name() == object.name()));
+        objects.extend(unreadable);
+        if !objects.is_empty() {
+            objects.remove(omitted % objects.len());
+        }
+        let at = AnyRevision::of(kind, revision);
+        self.cluster.world.observe(Observation::Listed(Listing { kind, at_least: at, at_most: at, objects }));
+    }
+
+    /// The request at this place among those in flight ends.
+    fn end(&mut self, place: usize, end: End, revision: u64) {
+        if self.cluster.in_flight.is_empty() {
+            return;
+        }
+        let request = self.cluster.in_flight.remove(place % self.cluster.in_flight.len());
+        let (answer, seen) = match end {
+            End::Applied => (Answer::Done, self.answer(&request, revision)),
+            End::Silent => (Answer::Done, Seen::Nothing),
+            End::Conflict => (Answer::Conflict("of a test".to_owned()), Seen::Nothing),
+        };
+        self.cluster.world.finish(Outcome { request, answer, seen }, self.cluster.now);
+    }
+
+    /// What the server answers that has just the objects that the world knows.
+    fn answer(&self, request: &Request, revision: u64) -> Seen {
+        let world = &self.cluster.world;
+        let revision = Revision::of(revision);
+        match request {
+            Request::Read(Read::ClaimsOf(node)) => Seen::ClaimsOf {
+                unreadable: Vec::new(),
+                revision,
+                claims: world.claims_of(node).map(|known| known.claim.clone()).collect(),
+            },
+            Request::Read(Read::Claim(cidr, _)) => world
+                .claim(*cidr)
+                .map_or(Seen::Absent(revision), |known| Seen::Claim(Box::new(known.claim.clone()))),
+            Request::Read(Read::CiliumNode(node)) => world
+                .cilium_node(node)
+                .map_or(Seen::Absent(revision), |found| Seen::CiliumNode(Box::new(found.clone()))),
+            Request::Read(Read::Node(node, as_of)) => Seen::Node {
+                as_of: *as_of,
+                read_at: Revision::of(revision.number()),
+                presence: world.node(node).map_or(Presence::Gone, |node| Presence::Is(node.uid.clone())),
+            },
+            Request::Write(Write::CreateClaim(new)) => {
+                let line = format!("claim {} {} {} Held @{}", new.cidr, new.node, new.node_uid, revision);
+                let Object::Claim(created) = object(&line) else { unreachable!() };
+                Seen::Claim(Box::new(Claim {
+                    pool: new.pool.clone(),
+                    created_for: new.created_for.clone(),
+                    ..created
+                }))
+            }
+            Request::Write(Write::UpdateClaim(update)) if update.change == ClaimChange::Delete => {
+                Seen::Deleted(update.uid.clone())
+            }
+            Request::Write(_) => Seen::Nothing,
+        }
+    }
+
+    /// Decides for whoever is on the agenda, until nobody is.
+    fn settle(&mut self) {
+        let cluster = &mut self.cluster;
+        loop {
+            let reads = cluster.world.unconfirmed();
+            cluster.world.begin_confirming(&reads, cluster.now);
+            cluster.in_flight.extend(reads.into_iter().map(Request::Read));
+            if let Some(node) = cluster.world.next_node().cloned() {
+                let plan = cluster.plan(node.as_str());
+                cluster.begin(&plan);
+                let decided = cluster.plan(node.as_str());
+                self.decided.insert(node, decided);
+            } else if let Some(name) = cluster.world.next_pool().cloned() {
+                let plan = pool(&cluster.world, &name, cluster.now);
+                cluster.world.begin_status(&name, &plan, cluster.now);
+                if let PoolPlan::Write(write) = plan {
+                    self.revision += 1;
+                    let written = written(&cluster.world, &name, &write, self.revision);
+                    let seen = Seen::Pool(Box::new(written));
+                    cluster
+                        .world
+                        .finish(Outcome { request: write.into(), answer: Answer::Done, seen }, cluster.now);
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// The nodes about which something else would be decided now than was decided last.
+    fn lost(&self) -> Vec<String> {
+        let compared = NODES.iter().filter(|name| self.exists(&NodeName::from(**name))).filter_map(|name| {
+            let now = self.cluster.plan(name);
+            let told = |plan: &NodePlan| {
+                let mut text: Vec<String> = plan.requests().iter().map(ToString::to_string).collect();
+                text.extend(
+                    plan.findings.iter().map(|finding| format!("{}: {}", finding.name, finding.message)),
+                );
+                format!("{:?}; {}", plan.verdict, text.join("; "))
+            };
+            let is_new = match self.decided.get(&now.node) {
+                Some(before) => (&before.verdict, &before.findings) != (&now.verdict, &now.findings),
+                None => !now.requests().is_empty(),
+            };
+            is_new.then(|| {
+                let before = self.decided.get(&now.node).map(told);
+                format!("node {name} was `{}` and would be `{}`", before.unwrap_or_default(), told(&now))
+            })
+        });
+        compared.collect()
+    }
+
+    /// Whether anything is left of a node.
+    fn exists(&self, name: &NodeName) -> bool {
+        let world = &self.cluster.world;
+        let is_unreadable = |kind| world.unreadable(kind, name.as_str()).is_some();
+        world.node(name).is_some()
+            || world.cilium_node(name).is_some()
+            || world.claims_of(name).next().is_some()
+            || world.lost_claims_of(name).next().is_some()
+            || [Kind::Node, Kind::CiliumNode].into_iter().any(is_unreadable)
+    }
+
+    /// The pools whose objects do not show what they should.
+    fn lost_pools(&self) -> Vec<String> {
+        let later = Now { uptime: self.cluster.now.uptime + Duration::from_secs(10), ..self.cluster.now };
+        let pools = self.cluster.world.pool_objects().map(|object| &object.name);
+        pools
+            .filter_map(|name| match pool(&self.cluster.world, name, later) {
+                PoolPlan::Write(write) => Some(format!("pool {name} lacks {write:?}")),
+                PoolPlan::Unchanged | PoolPlan::UpToDate | PoolPlan::Later(_) => None,
+            })
+            .collect()
+    }
+}
+
+/// The pool after this write.
+fn written(world: &World, name: &PoolName, write: &Write, revision: u64) -> PoolObject {
+    let mut object = world.pool_object(name).expect("it is written").clone();
+    object.revision = Revision::of(revision);
+    match write {
+        Write::PoolStatus(write) => object.status = write.status.clone(),
+        Write::PoolFinalizers(write) => object.finalizers.clone_from(&write.finalizers),
+        other => panic!("no write of a pool: {other}"),
+    }
+    object
+}
+
+/// Every change of one object.
+fn single_changes() -> Vec<Change> {
+    let mut changes: Vec<Change> = all_lines().into_iter().map(Change::Shown).collect();
+    for name in NODES {
+        changes.push(Change::Deleted(format!("node {name} 1")));
+        changes.push(Change::Deleted(format!("ciliumnode {name}")));
+    }
+    changes.extend(BLOCKS.map(|cidr| Change::Deleted(format!("claim {cidr} a 1 Held"))));
+    changes.extend(["p", "q"].map(|name| Change::Deleted(format!("pool {name} 10.0.0.0/28 30"))));
+    for kind in Kind::ALL {
+        changes.extend((0..3).map(|omitted| Change::NotListed(kind, omitted)));
+    }
+    changes.extend([&[][..], &[Family::V4], &[Family::V4, Family::V6]].map(Change::Mode));
+    for place in 0..2 {
+        changes.extend([End::Applied, End::Silent, End::Conflict].map(|end| Change::Ends(place, end)));
+    }
+    changes.extend([1, 40, 7200].map(Change::Passes));
+    changes
+}
+
+#[test]
+fn every_change_of_one_object_wakes_whoever_decides_differently_then() {
+    let mut lost = Vec::new();
+    for (what, text, before) in WORLDS {
+        let before: Vec<Change> = before.iter().copied().map(Change::named).collect();
+        let settled = Settled::of(text, &before);
+        assert_eq!(settled.lost(), [""; 0], "one who waits for {what}");
+        for change in single_changes() {
+            let mut settled = settled.clone();
+            let found = settled.lost_after(&change);
+            lost.extend(found.into_iter().map(|lost| format!("one waits for {what}, {change:?}: {lost}")));
+        }
+    }
+    assert!(lost.is_empty(), "{} wake-ups are lost:\n{}", lost.len(), lost.join("\n"));
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let shown = |lines: Vec<String>| prop::sample::select(lines).prop_map(Change::Shown);
+    prop_oneof![
+        4 => shown(node_lines()),
+        6 => shown(cilium_node_lines()),
+        6 => shown(claim_lines()),
+        3 => shown(pool_lines()),
+        4 => prop::sample::select(all_lines()).prop_map(Change::Deleted),
+        2 => (prop::sample::select(Kind::ALL.to_vec()), 0..8usize).prop_map(|(kind, omitted)| Change::NotListed(kind, omitted)),
+        1 => prop::sample::select(vec![&[][..], &[Family::V4], &[Family::V4, Family::V6]]).prop_map(Change::Mode),
+        4 => (0..8usize, prop::sample::select(vec![End::Applied, End::Silent, End::Conflict]))
+            .prop_map(|(place, end)| Change::Ends(place, end)),
+        2 => prop::sample::select(vec![1u64, 40, 7200]).prop_map(Change::Passes),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_change_wakes_whoever_decides_differently_then(changes in prop::collection::vec(change(), 1..24)) {
+        let mut settled = Settled::of("", &[]);
+        for change in &changes {
+            prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
+        }
+    }
+}

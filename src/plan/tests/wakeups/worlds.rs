@@ -1,0 +1,245 @@
+//! The worlds of the tests of wake-ups, and the versions that objects may have in them.
+
+/// The names of the nodes in these worlds.
+pub(super) const NODES: [&str; 3] = ["a", "b", "c"];
+
+/// Worlds in which somebody waits: for what, the objects, and what has happened to them.
+pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
+    (
+        "capacity",
+        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode a @50 10.0.0.0/30\nciliumnode b @51\n\
+                  claim 10.0.0.0/30 a 1 Held @40",
+        &[],
+    ),
+    (
+        "capacity, of two pools",
+        "pool p 10.0.0.0/30 30\npool q 10.0.0.8/30 30 younger\nnode a 1\nnode b 1\nnode c 1\n\
+                  ciliumnode a @50 10.0.0.0/30\nciliumnode b @51\nciliumnode c @52 10.0.0.8/30 used=4\n\
+                  claim 10.0.0.0/30 a 1 Held @40\nclaim 10.0.0.8/30 c 1 Held @41",
+        &[],
+    ),
+    (
+        "a block that is not all of node addresses",
+        "pool p 10.0.0.0/30 30\nnode a 1 own=10.0.0.0/30\nnode b 1\nciliumnode b @51",
+        &[],
+    ),
+    (
+        "an end of an overlap of two that are carried",
+        "pool p 10.0.0.0/28 30\nnode a 1\nnode b 1\nciliumnode a @50 10.0.0.0/29\nciliumnode b @51 10.0.0.4/30\n\
+                  claim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
+        &[],
+    ),
+    (
+        "an end of an overlap of two that may be in use",
+        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 recreated\nciliumnode b @51 recreated\n\
+                  claim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
+        &[],
+    ),
+    (
+        "an end of an overlap of two without CiliumNodes",
+        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nclaim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/30 b 1 Held @41",
+        &[],
+    ),
+    (
+        "an end of an overlap of three",
+        "pool p 10.0.0.0/29 30\nnode a 1\nnode b 1\nciliumnode a @50 10.0.0.4/30\nciliumnode b @51 recreated\n\
+                  claim 10.0.0.0/29 a 1 Held @40\nclaim 10.0.0.4/31 b 1 Held @41\nclaim 10.0.0.4/30 a 1 Held @42",
+        &[],
+    ),
+    (
+        "another node that carries its block",
+        "pool p 10.0.0.0/28 30\nnode a 1\nnode b 1\nciliumnode a @50\nciliumnode b @51 10.0.0.0/30\n\
+                  claim 10.0.0.0/30 a 1 Held @40",
+        &[],
+    ),
+    (
+        "an unreadable object over its claim",
+        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/30 a 1 Held @40\n\
+                  unreadable NodeIPBlock 10.0.0.4-30 10.0.0.0/29 @41",
+        &[],
+    ),
+    (
+        "an unreadable object over what it carries without a claim",
+        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50 10.0.0.0/30\nunreadable Node c 10.0.0.0/30 @41",
+        &[],
+    ),
+    (
+        "an unreadable object that takes all that is free",
+        "pool p 10.0.0.0/29 30\nnode a 1\nciliumnode a @50\n\
+                  unreadable NodeIPBlock 10.0.0.8-30 10.0.0.0/30 10.0.0.4/30 @41",
+        &[],
+    ),
+    ("its own CiliumNode", "pool p 10.0.0.0/28 30\nnode a 1\nunreadable CiliumNode a 10.0.0.4/30 @41", &[]),
+    (
+        "the correction of its CiliumNode",
+        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50 10.0.0.0/30 malformed\nclaim 10.0.0.0/30 a 1 Held @40",
+        &[],
+    ),
+    (
+        "the end of its CiliumNode",
+        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50 10.0.0.0/30 deleting\nclaim 10.0.0.0/30 a 1 Held @40",
+        &[],
+    ),
+    ("the other family", "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50", &["dual-stack"]),
+    (
+        "a mode",
+        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40",
+        &["passive"],
+    ),
+    (
+        "a mode, with a lost claim",
+        "pool p 10.0.0.0/28 30\nciliumnode a @50 10.0.0.0/30\nclaim 10.0.0.0/30 a 1 Held @40\n\
+                  claim 10.0.0.4/30 b 1 Held @40",
+        &["passive", "delete claim 10.0.0.0/30 a 1 Held", "delete claim 10.0.0.4/30 b 1 Held"],
+    ),
+    (
+        "its CiliumNode, with a lost claim",
+        "pool p 10.0.0.0/30 30\nnode a 1\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/30 a 1 Held @40",
+        &["delete claim 10.0.0.0/30 a 1 Held"],
+    ),
+    (
+        "a lost claim that could not be read",
+        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50\nunreadable NodeIPBlock 10.0.0.0-30 10.0.0.0/30 @60",
+        &["delete unreadable NodeIPBlock 10.0.0.0-30"],
+    ),
+    (
+        "the end of cooling",
+        "pool p 10.0.0.0/30 30\nnode b 1\nciliumnode b @51\nclaim 10.0.0.0/30 a 1 Cooling/NodeGone @40",
+        &[],
+    ),
+    (
+        "its pool, while it cools",
+        "pool p 10.0.0.0/30 30 invalid\nclaim 10.0.0.0/30 a 1 Cooling/NodeGone @40",
+        &["wait 1000000", "wait 30"],
+    ),
+    (
+        "a CiliumNode that outlives its Node",
+        "pool p 10.0.0.0/30 30\nnode b 1\nciliumnode b @52\nciliumnode a @51 10.0.0.0/30\n\
+                  claim 10.0.0.0/30 a 1 Releasing/NodeGone @40",
+        &[],
+    ),
+    (
+        "nothing, at its limit of addresses",
+        "pool p 10.0.0.0/28 30 maxAddresses=5\nnode a 1\nnode b 1 own=10.0.0.8/32\nciliumnode b @52\n\
+                  ciliumnode a @51 10.0.0.0/30 used=4\nclaim 10.0.0.0/30 a 1 Held @40",
+        &[],
+    ),
+    (
+        "nothing, at its limit of blocks",
+        "pool p 10.0.0.0/28 30 maxBlocks=1\nnode a 1\nciliumnode a @51 10.0.0.0/30 used=4\n\
+                  claim 10.0.0.0/30 a 1 Held @40",
+        &[],
+    ),
+    (
+        "the rest of a first set",
+        "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40",
+        &[],
+    ),
+    (
+        "a pool",
+        "pool p 10.0.0.0/28 30 zone=x\nnode a 1\nciliumnode a @50 10.0.0.0/30 used=4\n\
+                  claim 10.0.0.0/30 a 1 Held @40",
+        &[],
+    ),
+    (
+        "what its agent uses",
+        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50 10.0.0.0/30 used=unknown\n\
+                  claim 10.0.0.0/30 a 1 Held @40",
+        &[],
+    ),
+];
+
+/// The CIDRs of claims, and of what CiliumNodes carry.
+pub(super) const BLOCKS: [&str; 6] =
+    ["10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30", "10.0.0.0/29", "10.0.0.4/31"];
+
+/// Every version that a Node may have in these worlds.
+pub(super) fn node_lines() -> Vec<String> {
+    let mut lines = Vec::new();
+    for name in NODES {
+        for rest in [
+            "1",
+            "2",
+            "1 zone=x",
+            "1 deleting",
+            "1 own=10.0.0.0/30",
+            "1 own=10.0.0.8/29",
+            "1 own=10.0.0.4/32",
+        ] {
+            lines.push(format!("node {name} {rest}"));
+        }
+        lines.push(format!("unreadable Node {name} 10.0.0.8/30"));
+        lines.push(format!("unreadable Node {name}"));
+    }
+    lines
+}
+
+pub(super) fn cilium_node_lines() -> Vec<String> {
+    let carried =
+        ["", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.0/30 10.0.0.4/30", "10.0.0.0/29", "10.0.0.12/32"];
+    let rest = ["", "used=4", "used=unknown", "recreated", "deleting", "malformed", "own=10.0.0.0/30"];
+    let mut lines = Vec::new();
+    for name in NODES {
+        for carried in carried {
+            for rest in rest {
+                lines.push(format!("ciliumnode {name} {carried} {rest}"));
+            }
+        }
+        lines.push(format!("unreadable CiliumNode {name} 10.0.0.4/30"));
+        lines.push(format!("unreadable CiliumNode {name} 10.0.0.0/30 10.0.0.8/30"));
+        lines.push(format!("unreadable CiliumNode {name}"));
+    }
+    lines
+}
+
+pub(super) fn claim_lines() -> Vec<String> {
+    let mut lines = Vec::new();
+    for cidr in BLOCKS {
+        for node in NODES {
+            for state in [
+                "1 Held",
+                "2 Held",
+                "1 Held deleting",
+                "1 Releasing/NodeGone",
+                "1 Releasing/Reclaimed",
+                "1 Releasing/Unused",
+                "1 Cooling/NodeGone",
+                "1 Cooling/NodeGone deleting finalizer=other",
+            ] {
+                lines.push(format!("claim {cidr} {node} {state}"));
+            }
+        }
+        let name = cidr.replace('/', "-");
+        lines.push(format!("unreadable NodeIPBlock {name} {cidr}"));
+        lines.push(format!("unreadable NodeIPBlock {name}"));
+    }
+    lines
+}
+
+pub(super) fn pool_lines() -> Vec<String> {
+    [
+        "p 10.0.0.0/28 30",
+        "p 10.0.0.0/28 30 zone=x",
+        "p 10.0.0.0/28 30 cordoned",
+        "p 10.0.0.0/28 30 deleting",
+        "p 10.0.0.0/28 30 invalid",
+        "p 10.0.0.0/28 30 invalid deleting",
+        "p 10.0.0.0/28 29",
+        "p 10.0.0.0/30 30",
+        "p 10.0.0.0/28 31 maxAddresses=5",
+        "p 10.0.0.0/28 30 maxBlocks=1",
+        "p 10.0.0.0/28 30 maxAddresses=5",
+        "q 10.0.0.8/29 30 younger",
+        "q 10.0.0.8/29 30",
+        "q 10.0.0.8/29 30 younger invalid",
+        "q 10.1.0.0/30 30",
+        "q 10.1.0.0/29 31",
+        "q fd00::/126 126",
+    ]
+    .map(|rest| format!("pool {rest}"))
+    .to_vec()
+}
+
+pub(super) fn all_lines() -> Vec<String> {
+    [node_lines(), cilium_node_lines(), claim_lines(), pool_lines()].concat()
+}

@@ -1,0 +1,131 @@
+//! Who decides again when something changes.
+//!
+//! A decision about a node depends on its own objects, on who takes addresses of its blocks, on what the nodes of
+//! overlapping claims carry, and on what its pools can give. Whoever changes one of these says only what changed; who
+//! has to look again is derived here, and nowhere else. `crate::plan` has a test that changes every object in turn and
+//! compares.
+
+use std::collections::BTreeSet;
+
+use super::{LostHolder, World};
+use crate::ledger::Occupant;
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, PoolName};
+use crate::net::cidr::Cidr;
+
+impl World {
+    /// An object of a node or one of its claims is another than before. The nodes of claims that overlap its claims look
+    /// at its carrier too: of two such claims the one that may be in use stays (safety rule 2).
+    pub(super) fn node_changed(&mut self, node: &NodeName) {
+        self.mark(node);
+        self.mark_pools_of(node);
+        let claims: Vec<Cidr> = self.claims_of.get(node).into_iter().flatten().copied().collect();
+        for cidr in claims {
+            self.mark_occupants(cidr);
+        }
+    }
+
+    /// Somebody takes addresses of `cidr` who did not before.
+    pub(super) fn addresses_taken(&mut self, cidr: Cidr) {
+        self.mark_pools_over(cidr);
+        self.mark_occupants(cidr);
+    }
+
+    /// Somebody takes addresses of `cidr` no more, or something else ended that kept its blocks from being given out.
+    pub(super) fn addresses_released(&mut self, cidr: Cidr) {
+        self.addresses_taken(cidr);
+        self.wake_waiting(cidr);
+    }
+
+    /// The nodes that take addresses of `cidr` themselves: what others take there keeps them from publishing, and from
+    /// recreating a claim (safety rules 2 and 6).
+    fn mark_occupants(&mut self, cidr: Cidr) {
+        let mut nodes = BTreeSet::new();
+        for (range, occupant) in self.ledger.overlapping(cidr) {
+            match occupant {
+                Occupant::Claim => {
+                    nodes.extend(self.claims.get(&range).map(|known| known.claim.node.clone()));
+                }
+                Occupant::Carried(node) => {
+                    nodes.insert(node.clone());
+                }
+                Occupant::LostClaim(_) => nodes.extend(self.holders_of_lost(range).cloned()),
+                // A node whose request is in flight looks again when that ends. What can't be read belongs to nobody.
+                Occupant::Pending | Occupant::Unreadable(_) => {}
+            }
+        }
+        for node in nodes {
+            self.mark(&node);
+        }
+    }
+
+    /// The nodes whose lost claims take exactly this range.
+    fn holders_of_lost(&self, cidr: Cidr) -> impl Iterator<Item = &NodeName> {
+        self.lost_claims.keys().filter(move |(_, lost)| *lost == cidr).filter_map(
+            |(holder, _)| match holder {
+                LostHolder::Node(node) => Some(node),
+                LostHolder::Unknown => None,
+            },
+        )
+    }
+
+    /// Puts the pools on the agenda whose status may show this node or its claims.
+    pub(super) fn mark_pools_of(&mut self, node: &NodeName) {
+        for pool in self.selection.get(node).into_iter().flatten() {
+            self.agenda.mark_pool(pool);
+        }
+        for cidr in self.claims_of.get(node).into_iter().flatten() {
+            if let Some(known) = self.claims.get(cidr) {
+                self.agenda.mark_pool(&known.claim.pool);
+            }
+        }
+    }
+
+    /// Puts the pools on the agenda whose ranges hold an address of `cidr`: blocks of other pools, and whatever is
+    /// published, may lie there too and count for how much is free.
+    fn mark_pools_over(&mut self, cidr: Cidr) {
+        for pool in self.ledger.pools_over(cidr) {
+            self.agenda.mark_pool(pool);
+        }
+    }
+
+    /// A block may be free now that shares an address with `cidr`: whoever waits for one of these pools is served at
+    /// once. A node at its limit waits for none.
+    fn wake_waiting(&mut self, cidr: Cidr) {
+        let pools: BTreeSet<&PoolName> = self.ledger.pools_over(cidr).collect();
+        let waits =
+            |node: &NodeName| self.selection.get(node).into_iter().flatten().any(|pool| pools.contains(pool));
+        let waiting: Vec<NodeName> = self
+            .remembered
+            .iter()
+            .filter(|(node, remembered)| remembered.serving.waits_for_capacity() && waits(node))
+            .map(|(node, _)| node.clone())
+            .collect();
+        for node in waiting {
+            self.mark(&node);
+        }
+    }
+
+    /// Puts every node and pool on the agenda.
+    pub fn mark_all(&mut self) {
+        // Claims outlive their Node, and a CiliumNode may have none yet. Of a node may be left what can't be read, or
+        // nothing but a claim that was lost.
+        let unreadable = self.unreadable.keys().filter_map(|(kind, name)| match kind {
+            Kind::Node | Kind::CiliumNode => Some(NodeName::from(name.as_str())),
+            Kind::Pool | Kind::Claim => None,
+        });
+        let lost = self.lost_claims.keys().filter_map(|(holder, _)| match holder {
+            LostHolder::Node(node) => Some(node),
+            LostHolder::Unknown => None,
+        });
+        let known =
+            self.nodes.keys().chain(self.cilium_nodes.keys()).chain(self.claims_of.keys()).chain(lost);
+        let nodes: BTreeSet<NodeName> = known.cloned().chain(unreadable).collect();
+        for node in nodes {
+            self.mark(&node);
+        }
+        for pool in self.pools.keys() {
+            self.agenda.mark_pool(pool);
+        }
+    }
+}
