@@ -115,6 +115,17 @@ impl Claim {
         self.deleting && !self.finalizers.iter().any(|finalizer| finalizer == Self::FINALIZER)
     }
 
+    /// Whether it may be deleted in this state without leaving anything behind: after its cooling, or never published.
+    #[must_use]
+    pub fn may_be_deleted(&self) -> bool {
+        match self.state {
+            ClaimState::Cooling(_) | ClaimState::Releasing(Reason::Unused) => true,
+            ClaimState::Held
+            | ClaimState::Draining(_)
+            | ClaimState::Releasing(Reason::NodeGone | Reason::Reclaimed) => false,
+        }
+    }
+
     /// The addresses that it offers.
     #[must_use]
     pub fn offered(&self) -> AddressSet {

@@ -117,6 +117,9 @@ impl ClaimUpdate {
 pub enum ClaimChange {
     /// To Held, for the Node object of this uid.
     Hold(Uid),
+    /// Still Held, and recorded as created for the CiliumNode of this uid: the one that it was created for is gone, and
+    /// never carried it.
+    CreatedFor(Uid),
     /// To Releasing: from now on nobody may publish it.
     Release(Reason),
     /// To Cooling: it is off its node.
@@ -380,6 +383,7 @@ impl Write {
                         ClaimChange::Hold(node_uid) => {
                             found.state == ClaimState::Held && found.node_uid == *node_uid
                         }
+                        ClaimChange::CreatedFor(uid) => found.created_for.as_ref() == Some(uid),
                         ClaimChange::Release(reason) => found.state == ClaimState::Releasing(*reason),
                         ClaimChange::Cool => matches!(found.state, ClaimState::Cooling(_)),
                         ClaimChange::Delete => false,
@@ -497,6 +501,9 @@ impl fmt::Display for Write {
                 let (cidr, node) = (update.cidr, &update.node);
                 match &update.change {
                     ClaimChange::Hold(_) => write!(f, "hold {cidr} for node {node} again"),
+                    ClaimChange::CreatedFor(_) => {
+                        write!(f, "note that no earlier ciliumnode of node {node} carried {cidr}")
+                    }
                     ClaimChange::Release(reason) => write!(f, "release {cidr} of node {node} ({reason})"),
                     ClaimChange::Cool => write!(f, "cool {cidr} of node {node}"),
                     ClaimChange::Delete => write!(f, "free {cidr} of node {node}"),

@@ -69,7 +69,7 @@ impl State {
     pub const fn moves(self) -> &'static [Move] {
         use Move::{Delete, To};
         match self {
-            // A move to Held itself records the uid of a Node that was recreated.
+            // A move to Held itself records the uid of a Node or of a CiliumNode that was recreated.
             Held => &[To(Held), To(Releasing(NodeGone)), To(Releasing(Unused))],
             // This version never begins to drain a claim; another version did.
             Draining => &[To(Held), To(Releasing(NodeGone))],
@@ -85,10 +85,11 @@ impl State {
     #[must_use]
     pub const fn after(self, change: &ClaimChange) -> Option<Move> {
         match (change, self) {
-            (ClaimChange::Hold(_), _) => Some(Move::To(Held)),
+            (ClaimChange::Hold(_), _) | (ClaimChange::CreatedFor(_), Held) => Some(Move::To(Held)),
             (ClaimChange::Release(reason), _) => Some(Move::To(Releasing(*reason))),
             (ClaimChange::Cool, Releasing(reason) | Cooling(reason)) => Some(Move::To(Cooling(reason))),
-            (ClaimChange::Cool, Held | Draining) => None,
+            (ClaimChange::Cool, Held | Draining)
+            | (ClaimChange::CreatedFor(_), Draining | Releasing(_) | Cooling(_)) => None,
             (ClaimChange::Delete, _) => Some(Move::Delete),
         }
     }

@@ -25,6 +25,12 @@ fn is_used(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
     !without_other_claims(world, world.reader().used_in(carrier, claim.cidr), claim, carrier).is_empty()
 }
 
+/// Whether the present carrier shows anything of the block: it carries it, or its agent uses an address of it.
+pub(super) fn is_carried_or_used(world: &World, claim: &Claim) -> bool {
+    is_carried(world, claim)
+        || world.carrier(&claim.node).is_some_and(|carrier| is_used(world, claim, carrier))
+}
+
 /// Whether the block of a claim may be in use on its node: the carrier carries it, or an earlier carrier may have
 /// (safety rules 3 and 6).
 ///
@@ -35,8 +41,7 @@ pub(super) fn may_be_in_use(world: &World, claim: &Claim) -> bool {
     world.carrier(&claim.node).is_none_or(|carrier| {
         matches!(claim.state, ClaimState::Draining(_))
             || claim.created_for.as_ref() != Some(carrier.uid())
-            || is_carried(world, claim)
-            || is_used(world, claim, carrier)
+            || is_carried_or_used(world, claim)
     })
 }
 

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::draft::Draft;
-use super::evidence::{is_carried, may_be_in_use};
+use super::evidence::{self, is_carried, may_be_in_use};
 use super::subject::Subject;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -36,10 +36,10 @@ const SEEN_COOLING: Duration = Duration::from_secs(30);
 pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, now: Now) {
     let name = draft.node.clone();
     // Whether the CiliumNode of a node that is gone still carries the block of a lost claim is known only from a
-    // version later than the loss. If the Node exists, such a claim is recreated (`growth`).
-    if world.node(&name).is_none()
-        && let Some(latest) = world.lost_claims_of(&name).map(|lost| lost.at).max()
-    {
+    // version later than the loss. If the Node exists, such a claim is recreated (`recreation`).
+    let lives = world.node(&name).is_some();
+    let to_settle = world.lost_claims_of(&name).filter(|lost| !lives || lost.was_on_its_way_out());
+    if let Some(latest) = to_settle.map(|lost| lost.at).max() {
         draft.requests.extend(publisher.later_version(&name, world.carrier(&name), latest));
     }
     let claims: Vec<&KnownClaim> = world.claims_of(&name).collect();
@@ -97,12 +97,27 @@ fn advance_held(world: &World, draft: &mut Draft, claim: &Claim, now: Now) {
         (Some(node), Some(carrier)) if is_drain_over(world, claim, carrier) => {
             draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
         }
+        (Some(_), Some(carrier)) if is_of_ended_without(world, claim, carrier) => {
+            let created_for = ClaimChange::CreatedFor(carrier.uid().clone());
+            draft.requests.push(update(claim, now, created_for));
+        }
         (Some(_), _) => {
             if yields_to_overlapping(world, draft, claim) {
                 draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
             }
         }
     }
+}
+
+/// Whether a claim was created for the CiliumNode before this one, which never carried it. Only the processes that saw
+/// that one end know it, so it is recorded in the claim: what decides has to be the same for all. Otherwise the block
+/// would count as possibly in use for as long as its node lives, and of two such claims that overlap neither gave way.
+fn is_of_ended_without(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
+    claim.state == ClaimState::Held
+        && claim.created_for.as_ref().is_some_and(|created_for| {
+            created_for != carrier.uid() && world.ended_without(&claim.node, created_for, claim.cidr)
+        })
+        && !evidence::is_carried_or_used(world, claim)
 }
 
 /// Whether a claim drains of which a later version of the carrier shows nothing, or shows another carrier: what it was

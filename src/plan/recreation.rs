@@ -37,12 +37,14 @@ pub(super) fn create_claim(
     Write::CreateClaim(new).into()
 }
 
-/// Recreates the claims that this process knew before they were lost, with everything that was fixed in them.
+/// Recreates the claims that this process knew before they were lost, with everything that was fixed in them. One that
+/// was on its way out is not recreated: most likely another replica has deleted it, and did so on a proof.
 ///
 /// This does not wait for a CiliumNode: only this process knows of such a claim, and after its end the block would be
 /// free, while the agent goes on with it.
 pub(super) fn of_lost_claims(world: &World, node: &Node, now: Now) -> Vec<Request> {
-    let lost = world.lost_claims_of(&node.name).filter_map(|lost| lost.claim.as_ref());
+    let lost = world.lost_claims_of(&node.name).filter(|lost| !lost.was_on_its_way_out());
+    let lost = lost.filter_map(|lost| lost.claim.as_ref());
     lost.filter(|claim| world.claim(claim.cidr).is_none()).map(|claim| recreate(node, claim, now)).collect()
 }
 

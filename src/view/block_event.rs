@@ -86,7 +86,7 @@ pub fn of(world: &World, write: &Write) -> Option<BlockEvent> {
     match write {
         Write::CreateClaim(claim) => Some(of_claim(world, claim)),
         Write::Publish(publication) => Some(of_publication(world, publication)),
-        Write::UpdateClaim(update) => Some(of_update(world, update)),
+        Write::UpdateClaim(update) => of_update(world, update),
         Write::BumpVersion(_)
         | Write::UsageProbe(_)
         | Write::CreateCiliumNode(_)
@@ -125,7 +125,7 @@ fn of_publication(world: &World, publication: &Publication) -> BlockEvent {
     }
 }
 
-fn of_update(world: &World, update: &ClaimUpdate) -> BlockEvent {
+fn of_update(world: &World, update: &ClaimUpdate) -> Option<BlockEvent> {
     let claim = world.claim(update.cidr).map(|known| &known.claim);
     let state_reason = claim.and_then(|claim| claim.state.reason());
     let (step, cause) = match &update.change {
@@ -136,6 +136,7 @@ fn of_update(world: &World, update: &ClaimUpdate) -> BlockEvent {
                 Some(Reason::NodeGone) | None => Cause::NodeReturned,
             },
         ),
+        ClaimChange::CreatedFor(_) => return None,
         ClaimChange::Release(reason) => (Step::Releasing, Cause::from(*reason)),
         ClaimChange::Cool => (Step::Cooling, state_reason.map_or(Cause::NodeGone, Cause::from)),
         ClaimChange::Delete => (
@@ -147,14 +148,14 @@ fn of_update(world: &World, update: &ClaimUpdate) -> BlockEvent {
             },
         ),
     };
-    BlockEvent {
+    Some(BlockEvent {
         step,
         cause,
         node: update.node.clone(),
         pools: pools_of(world, &[update.cidr]),
         blocks: vec![update.cidr],
         n_addresses: 0,
-    }
+    })
 }
 
 /// Why a node gets a block: it has none, or too few addresses.

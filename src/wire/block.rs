@@ -127,11 +127,15 @@ fn name_rule() -> String {
     )
     .message(rules::CILIUM_NODE_UID_FIXED)
     .field_path(".ciliumNodeUID"),
+    validation = Rule::new("has(self.createdForCiliumNodeUID) == has(oldSelf.createdForCiliumNodeUID)")
+        .message(rules::CREATED_FOR_KEPT)
+        .field_path(".createdForCiliumNodeUID"),
     validation = Rule::new(
-        "has(self.createdForCiliumNodeUID) == has(oldSelf.createdForCiliumNodeUID) && \
-         (!has(self.createdForCiliumNodeUID) || self.createdForCiliumNodeUID == oldSelf.createdForCiliumNodeUID)"
+        "!has(self.createdForCiliumNodeUID) || !has(oldSelf.createdForCiliumNodeUID) || \
+         self.createdForCiliumNodeUID == oldSelf.createdForCiliumNodeUID || \
+         (self.state == 'Held' && oldSelf.state == 'Held')"
     )
-    .message(rules::IMMUTABLE)
+    .message(rules::CREATED_FOR_WITH_HELD)
     .field_path(".createdForCiliumNodeUID"),
     validation = Rule::new("self.nodeUID == oldSelf.nodeUID || self.state == 'Held'")
         .message(rules::NODE_UID_WITH_HELD)
@@ -183,8 +187,8 @@ pub struct NodeIPBlockSpec {
     #[schemars(schema_with = "schema::uid")]
     pub cilium_node_uid: Option<String>,
 
-    /// The uid of the CiliumNode that was there when the block was claimed. Absent where the
-    /// block may have been carried by another one before.
+    /// The uid of the CiliumNode that was there when the block was claimed, or of a later one where those before it are
+    /// known not to have carried the block. Absent where another one may have carried it.
     #[serde(default, rename = "createdForCiliumNodeUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::uid")]
     pub created_for_cilium_node_uid: Option<String>,
@@ -319,6 +323,8 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
             "reason": null,
             "ciliumNodeUID": null,
         }),
+        // The state goes on.
+        ClaimChange::CreatedFor(uid) => json!({ "createdForCiliumNodeUID": uid.as_str() }),
         ClaimChange::Release(reason) => {
             json!({ "state": BlockState::Releasing, "since": since, "reason": reason.as_str() })
         }

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{LostClaim, LostHolder, World};
+use super::{LostClaim, LostHolder, SeenEnd, World};
 use crate::ledger::Occupant;
-use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::claim::Claim;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::node::CiliumNode;
@@ -59,7 +59,7 @@ impl World {
         match kind {
             // Nodes are of the other store.
             Kind::Node => {}
-            Kind::CiliumNode => self.observe_cilium_node_deletion(&NodeName::from(name), revision),
+            Kind::CiliumNode => self.observe_cilium_node_deletion(&NodeName::from(name), revision, how),
             Kind::Pool => self.observe_pool_deletion(&PoolName::from(name), revision),
             Kind::Claim => {
                 if let Some(cidr) = self.claim_named(name).map(|known| known.claim.cidr) {
@@ -81,7 +81,7 @@ impl World {
         self.mark_pools_of(name);
         self.nodes.remove(name);
         if let Some(remembered) = self.remembered.get_mut(name) {
-            (remembered.presence, remembered.former_carrier) = (None, None);
+            (remembered.presence, remembered.former_carrier, remembered.last_seen_end) = (None, None, None);
         }
         self.settle_lost_claims(name);
         if let Some(remembered) = self.remembered.get_mut(name) {
@@ -94,12 +94,12 @@ impl World {
         self.forget_if_gone(name);
     }
 
-    fn observe_cilium_node_deletion(&mut self, name: &NodeName, revision: Revision) {
+    fn observe_cilium_node_deletion(&mut self, name: &NodeName, revision: Revision, how: Departure) {
         if self.cilium_nodes.get(name).is_some_and(|known| known.revision > revision) {
             return;
         }
         if let Some(before) = self.cilium_nodes.remove(name) {
-            self.remember(before);
+            self.remember(before, how);
         }
         self.set_own_addresses(Kind::CiliumNode, name, Vec::new());
         self.update_carried(name);
@@ -108,12 +108,35 @@ impl World {
     }
 
     /// Keeps what a CiliumNode showed that is gone: the agent of a living Node goes on with it.
-    pub(super) fn remember(&mut self, gone: CiliumNode) {
+    pub(super) fn remember(&mut self, gone: CiliumNode, how: Departure) {
         let name = gone.name.clone();
-        if self.nodes.contains_key(&name)
-            && let Some(former) = publisher::remember(gone)
-        {
-            self.remember_of(&name).former_carrier = Some(former);
+        if !self.nodes.contains_key(&name) {
+            return;
+        }
+        let is_last_version = how == Departure::Seen
+            && gone.malformed.is_empty()
+            && self.unreadable(Kind::CiliumNode, name.as_str()).is_none();
+        let end = is_last_version
+            .then(|| SeenEnd { uid: gone.uid.clone(), carried: publisher::carried_by_cilium_node(&gone) });
+        let former = publisher::remember(gone);
+        let remembered = self.remember_of(&name);
+        remembered.last_seen_end = end;
+        remembered.former_carrier = former.or_else(|| remembered.former_carrier.take());
+    }
+
+    /// A CiliumNode may have come and gone unseen since the last end that was seen.
+    pub(super) fn forget_seen_end(&mut self, node: &NodeName) {
+        if let Some(remembered) = self.remembered.get_mut(node) {
+            remembered.last_seen_end = None;
+        }
+    }
+
+    /// A list of CiliumNodes begins: it does not tell what came and went before it.
+    pub(super) fn forget_seen_ends(&mut self) {
+        for (node, remembered) in &mut self.remembered {
+            if !self.cilium_nodes.contains_key(node) {
+                remembered.last_seen_end = None;
+            }
         }
     }
 
@@ -134,7 +157,7 @@ impl World {
         };
         let (node, pool) = (known.claim.node.clone(), known.claim.pool.clone());
         let claim = known.claim.clone();
-        if how == Departure::Inferred || !may_be_deleted(&claim) {
+        if how == Departure::Inferred || !claim.may_be_deleted() {
             self.lose_claim(LostHolder::Node(node.clone()), cidr, revision, Some(claim));
         }
         self.claims.remove(&cidr);
@@ -191,14 +214,12 @@ impl World {
         }
     }
 
-    /// The lost claims of a node that is gone are settled, where they can be.
+    /// The lost claims of a node are settled, where they can be.
     pub(super) fn settle_lost_claims(&mut self, node: &NodeName) {
-        if !self.nodes.contains_key(node) {
-            self.settle_lost_claims_of(&LostHolder::Node(node.clone()));
-        }
+        self.settle_lost_claims_of(&LostHolder::Node(node.clone()));
     }
 
-    /// The lost claims of nodes that are gone are settled, where the watch of CiliumNodes has come far enough.
+    /// All lost claims are settled, where the watch of CiliumNodes has come far enough.
     pub(super) fn settle_all_lost_claims(&mut self) {
         let holders: BTreeSet<LostHolder> =
             self.lost_claims.keys().map(|(holder, _)| holder.clone()).collect();
@@ -212,7 +233,8 @@ impl World {
 
     /// A lost claim leaves nothing behind but what its node's CiliumNode is seen to carry, once that has a version later
     /// than the loss, or is known not to exist. To have read the version from before the loss is not enough: a replica
-    /// that has not heard may still patch that one.
+    /// that has not heard may still patch that one. For a node that lives, a claim is recreated instead, unless it was
+    /// on its way out.
     fn settle_lost_claims_of(&mut self, holder: &LostHolder) {
         let known_as_of = |lost: &LostClaim| match holder {
             LostHolder::Node(node) => match self.cilium_nodes.get(node) {
@@ -222,9 +244,12 @@ impl World {
             // Of any node: nothing but the whole watch can tell.
             LostHolder::Unknown => self.position(Kind::CiliumNode) >= Some(lost.at),
         };
-        let of_holder = self.lost_claims.iter().filter(|((of, _), _)| of == holder);
-        let settled: Vec<(Cidr, Revision)> =
-            of_holder.filter(|(_, lost)| known_as_of(lost)).map(|(_, lost)| (lost.cidr, lost.at)).collect();
+        let lives = matches!(holder, LostHolder::Node(node) if self.nodes.contains_key(node));
+        let of_holder = self.lost_claims.iter().filter(|((of, _), _)| of == holder).map(|(_, lost)| lost);
+        let settled: Vec<(Cidr, Revision)> = of_holder
+            .filter(|lost| (!lives || lost.was_on_its_way_out()) && known_as_of(lost))
+            .map(|lost| (lost.cidr, lost.at))
+            .collect();
         for (cidr, lost_at) in &settled {
             self.lost_claims.remove(&(holder.clone(), *cidr));
             self.release(*cidr, &Occupant::LostClaim(*lost_at));
@@ -233,15 +258,5 @@ impl World {
             self.mark(node);
             self.forget_if_gone(node);
         }
-    }
-}
-
-/// Whether a claim in this state may go without leaving anything behind: after its cooling, or never published.
-fn may_be_deleted(claim: &Claim) -> bool {
-    match claim.state {
-        ClaimState::Cooling(_) | ClaimState::Releasing(Reason::Unused) => true,
-        ClaimState::Held
-        | ClaimState::Draining(_)
-        | ClaimState::Releasing(Reason::NodeGone | Reason::Reclaimed) => false,
     }
 }

@@ -153,6 +153,9 @@ impl World {
     fn observe_listing(&mut self, listing: Listing) {
         let Listing { kind, at_least, at_most, objects } = listing;
         let listed: BTreeSet<String> = objects.iter().map(Object::name).collect();
+        if kind == Kind::CiliumNode {
+            self.forget_seen_ends();
+        }
         for object in objects {
             if let (Some(shown), false) = (object.revision(), matches!(object, Object::Unreadable(..))) {
                 self.compare(kind, &object.name(), shown, at_least);
@@ -266,10 +269,11 @@ impl World {
         }
         self.set_own_addresses(Kind::CiliumNode, &name, cilium_node.addresses.clone());
         let uid = cilium_node.uid.clone();
-        if let Some(before) = self.cilium_nodes.insert(name.clone(), cilium_node)
-            && before.uid != uid
-        {
-            self.remember(before);
+        match self.cilium_nodes.insert(name.clone(), cilium_node) {
+            Some(before) if before.uid != uid => self.remember(before, Departure::Inferred),
+            // The watch is behind this answer, and will not tell of others that came before it.
+            None if source != Source::Watch => self.forget_seen_end(&name),
+            Some(_) | None => {}
         }
         if let Some(remembered) = self.remembered.get_mut(&name) {
             remembered.absent_as_of = None;
@@ -410,6 +414,9 @@ impl World {
 
     fn observe_unreadable(&mut self, kind: Kind, unreadable: Unreadable) {
         let name = unreadable.name.clone();
+        if kind == Kind::CiliumNode {
+            self.forget_seen_end(&NodeName::from(name.as_str()));
+        }
         let occupant = Occupant::unreadable(kind, &name);
         let taken: BTreeSet<Cidr> = unreadable.addresses.cidrs().collect();
         for cidr in &taken {

@@ -53,8 +53,8 @@ pub struct KnownClaim {
     pub confirmed: Option<Revision>,
 }
 
-/// A claim that went in any way but by its states. Its block stays taken: for a node that lives the claim is made
-/// again, and for one that is gone its CiliumNode has to be known as of later than that (safety rule 6).
+/// A claim that went in any way but by its states. Its block stays taken. For a node that lives the claim is recreated,
+/// unless it was on its way out; otherwise its CiliumNode has to be known as of later than that (safety rule 6).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostClaim {
     /// The block, or the range that an unreadable claim seemed to take.
@@ -63,6 +63,15 @@ pub struct LostClaim {
     pub at: Revision,
     /// The claim as it was known; `None` where it could not be read.
     pub claim: Option<Claim>,
+}
+
+impl LostClaim {
+    /// Whether the claim was last known in a state in which it may be deleted. Then its end was probably in order, and
+    /// only a later version of the CiliumNode is missing that shows it. It is not recreated.
+    #[must_use]
+    pub fn was_on_its_way_out(&self) -> bool {
+        self.claim.as_ref().is_some_and(Claim::may_be_deleted)
+    }
 }
 
 /// Whose a lost claim was.
@@ -110,10 +119,20 @@ struct Remembered {
     presence: Option<(Revision, Presence)>,
     /// The latest revision at which a consistent read did not find its CiliumNode.
     absent_as_of: Option<Revision>,
+    /// The last version of its CiliumNode before the present one, where this process saw every version and the end.
+    last_seen_end: Option<SeenEnd>,
     /// The latest revision at which all of its claims were read.
     claims_read: Option<Revision>,
     /// What its last carrier showed, which is gone while the Node lives.
     former_carrier: Option<FormerCarrier>,
+}
+
+/// The last version of a CiliumNode, which was seen to be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SeenEnd {
+    uid: Uid,
+    /// Every address that it carried.
+    carried: AddressSet,
 }
 
 /// What is kept of a request in flight.
@@ -319,6 +338,17 @@ impl World {
     #[must_use]
     pub fn former_carrier(&self, node: &NodeName) -> Option<&FormerCarrier> {
         self.remembered.get(node)?.former_carrier.as_ref()
+    }
+
+    /// Whether the CiliumNode of this uid came right before the one that exists now, and its last version carried nothing
+    /// of a block, nor showed an address of it in use. No patch can be on its way to it any more. So its agent, which
+    /// uses only what it finds there, does not have the block.
+    #[must_use]
+    pub fn ended_without(&self, node: &NodeName, uid: &Uid, cidr: Cidr) -> bool {
+        self.remembered
+            .get(node)
+            .and_then(|remembered| remembered.last_seen_end.as_ref())
+            .is_some_and(|end| end.uid == *uid && end.carried.within(cidr).is_empty())
     }
 
     /// Since when this process has seen a block cool down.

@@ -95,17 +95,33 @@ fn nothing_is_published_while_a_lost_claim_is_not_recreated() {
     cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
 }
 
+/// Another replica has deleted it meanwhile, on the same proof. To recreate it would take a block that nobody needs.
 #[test]
-fn a_claim_that_was_given_back_and_is_recreated_can_be_given_back_again() {
+fn a_claim_that_was_on_its_way_out_is_not_recreated() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Releasing/Unused @40",
+        "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Releasing/Unused @40",
     );
-    cluster.expect("a", "free 10.0.0.0/31 of node a");
-    // Its deletion has no answer, and the read after it does not say in which state it was deleted.
-    let key = Target::Claim("10.0.0.0/31".parse().unwrap());
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
+    // The read after a conflict does not say in which state it was deleted.
+    let key = Target::Claim("10.0.0.0/28".parse().unwrap());
     cluster.settle(&key, Seen::Absent(Revision::of(110)));
-    let plan = cluster.plan("a");
-    let [Request::Write(Write::CreateClaim(again))] = plan.requests() else { panic!("{plan:?}") };
-    // No other CiliumNode has ever carried it, and that has not changed.
-    assert_eq!(again.created_for, Some("cn-a".into()));
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.observe("ciliumnode a @112");
+    cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+}
+
+/// It was not on its way out after all: the CiliumNode carries it.
+#[test]
+fn a_lost_claim_that_was_on_its_way_out_and_is_carried_is_recreated() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40",
+    );
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
+    let key = Target::Claim("10.0.0.0/28".parse().unwrap());
+    cluster.settle(&key, Seen::Absent(Revision::of(110)));
+    cluster.observe("ciliumnode a @112 10.0.0.0/28");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
 }

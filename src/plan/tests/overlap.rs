@@ -113,3 +113,76 @@ fn who_was_overlapped_looks_again_when_the_other_is_gone() {
     cluster.delete(Kind::CiliumNode, "gone", 110);
     assert!(cluster.drain().contains(&"a".to_owned()));
 }
+
+/// A list of CiliumNodes shows these.
+fn list_cilium_nodes(cluster: &mut Cluster, revision: u64, lines: &[&str]) {
+    cluster.world.observe(Observation::Listed(Listing {
+        kind: Kind::CiliumNode,
+        at_least: AnyRevision::of(Kind::CiliumNode, revision),
+        at_most: AnyRevision::of(Kind::CiliumNode, revision),
+        objects: lines.iter().map(|line| object(line)).collect(),
+    }));
+    assert_eq!(cluster.world.check(), []);
+}
+
+/// Both blocks were claimed for a CiliumNode that was deleted before anything was published on it. It is recreated in the
+/// way that `recreate` tells.
+fn claimed_for_a_deleted_one(first: &str, recreate: impl FnOnce(&mut Cluster)) -> String {
+    let mut cluster = Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\n{first}"));
+    recreate(&mut cluster);
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @105");
+    cluster.observe("claim 10.0.0.0/29 a 1 Held @106");
+    let plan = cluster.plan("a");
+    rendered(&plan)
+}
+
+#[test]
+fn a_claim_for_a_ciliumnode_that_was_seen_to_end_without_it_is_not_in_use() {
+    let noted = claimed_for_a_deleted_one("ciliumnode a @50", |cluster| {
+        cluster.delete(Kind::CiliumNode, "a", 110);
+        cluster.observe("ciliumnode a @120 recreated");
+    });
+    assert_eq!(
+        noted,
+        "note that no earlier ciliumnode of node a carried 10.0.0.0/28; \
+         note that no earlier ciliumnode of node a carried 10.0.0.0/29"
+    );
+}
+
+#[test]
+fn a_claim_for_a_ciliumnode_whose_end_was_not_seen_may_be_in_use() {
+    const KEPT: &str = "finding: Overlap; finding: Overlap; finding: HeldBack; \
+                        waits: a block that its agent may be using can't be published";
+    // It carried an address of both.
+    let carried = claimed_for_a_deleted_one("ciliumnode a @50 10.0.0.3/32", |cluster| {
+        cluster.delete(Kind::CiliumNode, "a", 110);
+        cluster.observe("ciliumnode a @120 recreated");
+    });
+    assert_eq!(carried, KEPT);
+    // A list shows another one in its place.
+    let listed = claimed_for_a_deleted_one("ciliumnode a @50", |cluster| {
+        list_cilium_nodes(cluster, 120, &["ciliumnode a @119 recreated"]);
+    });
+    assert_eq!(listed, KEPT);
+    // Between its end and the list, another one may have come and gone.
+    let between = claimed_for_a_deleted_one("ciliumnode a @50", |cluster| {
+        cluster.delete(Kind::CiliumNode, "a", 110);
+        list_cilium_nodes(cluster, 120, &["ciliumnode a @119 recreated"]);
+    });
+    assert_eq!(between, KEPT);
+    // Its last version, or one after it, could not be read.
+    for unreadable in [109, 111] {
+        let unknown = claimed_for_a_deleted_one("ciliumnode a @50", |cluster| {
+            if unreadable < 110 {
+                cluster.observe(&format!("unreadable CiliumNode a @{unreadable}"));
+            }
+            cluster.delete(Kind::CiliumNode, "a", 110);
+            if unreadable > 110 {
+                cluster.observe(&format!("unreadable CiliumNode a @{unreadable}"));
+                cluster.delete(Kind::CiliumNode, "a", 112);
+            }
+            cluster.observe("ciliumnode a @120 recreated");
+        });
+        assert_eq!(unknown, KEPT, "{unreadable}");
+    }
+}

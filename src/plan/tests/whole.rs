@@ -66,7 +66,8 @@ fn a_claim_that_cannot_be_in_use_holds_nothing_back() {
 #[test]
 fn the_claims_of_a_node_are_known_as_of_the_version_that_is_patched() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 10.0.0.16/28 10.0.0.32/28\n\
+         claim 10.0.0.0/28 a 1 Held @40",
     );
     cluster.delete(Kind::CiliumNode, "a", 119);
     cluster.observe("ciliumnode a @120 recreated");

@@ -29,12 +29,17 @@ pub(super) fn admit(before: &Object, after: &Object, old: &Value, new: &Value) -
 fn admit_claim(before: &Claim, after: &Claim) -> Result<(), String> {
     let fixed = |claim: &Claim| {
         let Claim { cidr, pool, node, withheld, created_for, .. } = claim;
-        (*cidr, pool.clone(), node.clone(), withheld.clone(), created_for.clone())
+        (*cidr, pool.clone(), node.clone(), withheld.clone(), created_for.is_some())
     };
     if fixed(before) != fixed(after) {
-        return Err("cidr, pool, node, withheld and createdForCiliumNodeUID are immutable".to_owned());
+        return Err(
+            "cidr, pool, node and withheld are immutable, and createdForCiliumNodeUID stays there".to_owned()
+        );
     }
     let (from, to) = (State::from(&before.state), State::from(&after.state));
+    if before.created_for != after.created_for && (from, to) != (State::Held, State::Held) {
+        return Err(format!("createdForCiliumNodeUID changes from {from} to {to}"));
+    }
     if !from.may_follow().contains(&to) {
         return Err(format!("{from} can't become {to}"));
     }
