@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::controller::client::Clients;
+use crate::controller::contact::Contact;
 use crate::controller::dry_run;
 use crate::controller::gather::{self, GatherOptions};
 use crate::controller::mode::ModeSource;
@@ -120,17 +121,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn start(args: Args) -> anyhow::Result<()> {
     let config = config(args.kubeconfig.as_ref()).await?;
     info!(version = env!("CARGO_PKG_VERSION"), server = %config.cluster_url, "starting");
-    let clients = Clients::new(&config, args.request_timeout).context("can't create a client")?;
+    let telemetry = Telemetry::start();
+    let contact = Contact::new(telemetry.standing.clone());
+    let clients = Clients::new(&config, args.request_timeout, contact).context("can't create a client")?;
     if args.dry_run {
         let options = GatherOptions { mode: mode(&args), time_limit: gather::TIME_LIMIT };
         return dry_run::run(&clients, &options, policy(&args)).await;
     }
-    serve(args, clients).await
+    serve(args, clients, telemetry).await
 }
 
-async fn serve(args: Args, clients: Clients) -> anyhow::Result<()> {
+async fn serve(args: Args, clients: Clients, telemetry: Telemetry) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
-    let telemetry = Telemetry::start();
     let listener =
         http::bind(args.listen).await.with_context(|| format!("can't listen on {}", args.listen))?;
     let address = listener.local_addr()?;

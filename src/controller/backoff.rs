@@ -1,30 +1,78 @@
 //! How long reads and watches wait after failures in a row, so that a server in trouble is not asked more often.
 //!
 //! Counts the failures of one read or watch. Knows no requests: its owner says when one failed and when one succeeded.
+//! A wait ends early when the server answers somebody again, but never twice in a row: what fails then too waits in
+//! full, because its trouble is its own.
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+use super::contact::Contact;
 use crate::model::backoff::Backoff;
 
 /// A lost connection is usually back at once, and a server that restarts is away for tens of seconds.
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(20) };
+/// The waits of what fails again although the server answers others. A server that starts serves its kinds one after
+/// another, within seconds.
+const AFTER_RETURN: Backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(20) };
+/// Two watches of one kind that expire within this time mean that something is wrong. A watch starts at the revision
+/// of its list, and etcd keeps revisions for 5 m by default.
+const EXPIRY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The failures in a row of one read or watch.
 #[derive(Debug, Default)]
 pub(super) struct Retries {
     n_failures: u32,
+    /// How often a wait ended early since the last success.
+    n_returns: u32,
+    /// Whether the last wait ended early.
+    was_woken: bool,
+    /// How many watches in a row expired within [`EXPIRY_INTERVAL`] of each other, and when the last did.
+    expired: Option<(u32, Instant)>,
+}
+
+/// A wait before the next try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Rest {
+    /// How long it is.
+    pub(super) wait: Duration,
+    ends_early: bool,
 }
 
 impl Retries {
     /// It succeeded: the next wait is the first one again.
     pub(super) fn reset(&mut self) {
-        self.n_failures = 0;
+        (self.n_failures, self.n_returns, self.was_woken) = (0, 0, false);
     }
 
     /// It failed: how long to wait before the next try, which is no less than what the server asks for.
-    pub(super) fn next_wait(&mut self, asked: Option<Duration>) -> Duration {
+    pub(super) fn failed(&mut self, asked: Option<Duration>) -> Rest {
         self.n_failures = self.n_failures.saturating_add(1);
-        BACKOFF.wait(self.n_failures).max(asked.unwrap_or_default())
+        let was_woken = std::mem::take(&mut self.was_woken);
+        let wait = if was_woken { AFTER_RETURN.wait(self.n_returns) } else { BACKOFF.wait(self.n_failures) };
+        Rest { wait: wait.max(asked.unwrap_or_default()), ends_early: !was_woken && asked.is_none() }
+    }
+
+    /// A watch has expired (410), which is news: the next list begins at once, unless the last has hardly begun.
+    pub(super) fn expired(&mut self) -> Rest {
+        let now = Instant::now();
+        let before = self.expired.filter(|(_, at)| now.saturating_duration_since(*at) < EXPIRY_INTERVAL);
+        let n_before = before.map_or(0, |(n_expired, _)| n_expired);
+        self.expired = Some((n_before.saturating_add(1), now));
+        Rest { wait: BACKOFF.wait(n_before), ends_early: false }
+    }
+
+    /// Waits, at most until the server answers again.
+    pub(super) async fn rest(&mut self, rest: Rest, contact: &Contact) {
+        if !rest.ends_early {
+            tokio::time::sleep(rest.wait).await;
+            return;
+        }
+        if tokio::time::timeout(rest.wait, contact.returns()).await.is_ok() {
+            self.was_woken = true;
+            self.n_returns = self.n_returns.saturating_add(1);
+        }
     }
 }
 
@@ -36,13 +84,76 @@ mod tests {
     fn a_success_starts_again_and_the_server_may_ask_for_more() {
         let mut retries = Retries::default();
         let mut check = |asked: Option<u64>, expected: u64| {
-            let wait = retries.next_wait(asked.map(Duration::from_millis));
-            assert_eq!(wait, Duration::from_millis(expected));
+            let rest = retries.failed(asked.map(Duration::from_millis));
+            assert_eq!(rest.wait, Duration::from_millis(expected));
         };
         check(None, 200);
         check(Some(300), 400);
         check(Some(5_000), 5_000);
         retries.reset();
-        assert_eq!(retries.next_wait(None), BACKOFF.first);
+        assert_eq!(retries.failed(None).wait, BACKOFF.first);
+    }
+
+    /// How often something fails within ten minutes if each failure is followed by an answer to somebody else.
+    async fn n_failures(asked: Option<Duration>) -> usize {
+        let (contact, mut retries) = (Contact::default(), Retries::default());
+        let began = Instant::now();
+        let mut n_failures = 0;
+        while began.elapsed() < Duration::from_secs(600) {
+            n_failures += 1;
+            let rest = retries.failed(asked);
+            contact.lose();
+            tokio::join!(retries.rest(rest, &contact), async {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                contact.answered();
+            });
+        }
+        n_failures
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_when_the_server_answers_again() {
+        let (contact, mut retries) = (Contact::default(), Retries::default());
+        for _ in 0..10 {
+            let _ = retries.failed(None);
+        }
+        let rest = retries.failed(None);
+        assert_eq!(rest.wait, BACKOFF.longest);
+        contact.lose();
+        let began = Instant::now();
+        tokio::join!(retries.rest(rest, &contact), async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            contact.answered();
+        });
+        assert_eq!(began.elapsed(), Duration::from_secs(3));
+        // It is not answered itself: soon again, and not before its time.
+        let rest = retries.failed(None);
+        assert_eq!(rest, Rest { wait: Duration::from_secs(1), ends_early: false });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_while_others_are_answered_waits_ever_longer() {
+        let n_failures = n_failures(None).await;
+        assert!((40..80).contains(&n_failures), "{n_failures} times in ten minutes");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_the_server_asks_for_does_not_end_early() {
+        assert_eq!(n_failures(Some(Duration::from_secs(30))).await, 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_expiry_of_a_watch_is_no_failure_and_those_right_after_it_are() {
+        let mut retries = Retries::default();
+        let mut check = |expected: u64| {
+            let rest = retries.expired();
+            assert_eq!(rest.wait, Duration::from_millis(expected));
+            retries.reset();
+        };
+        check(0);
+        check(200);
+        check(400);
+        tokio::time::advance(EXPIRY_INTERVAL).await;
+        check(0);
     }
 }

@@ -4,13 +4,15 @@
 use std::future::Future;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use kube::api::{Api, ListParams};
 use kube::client::ClientBuilder;
-use kube::core::ObjectList;
+use kube::core::{ObjectList, Status};
 use kube::{Client, Config};
 use tower::timeout::TimeoutLayer;
 use tower::util::MapResponseLayer;
 
+use super::contact::{Contact, Observe};
 use super::retry_after;
 use super::timeline::{StoreRewound, Timeline};
 use crate::model::observation::{Listing, Object};
@@ -38,6 +40,8 @@ pub struct Clients {
     pub writes: Client,
     /// The time limit of one request.
     pub timeout: Duration,
+    /// The contact with the server, which sees every request of both.
+    pub contact: Contact,
 }
 
 /// Why a read failed.
@@ -61,7 +65,13 @@ impl ReadError {
     /// The wait that the server asks for.
     #[must_use]
     pub fn asked_wait(&self) -> Option<Duration> {
-        if let Self::Kube(error) = self { retry_after::asked_by(error) } else { None }
+        self.answer().and_then(retry_after::asked_for)
+    }
+
+    /// What the server answered, if it did.
+    #[must_use]
+    pub fn answer(&self) -> Option<&Status> {
+        if let Self::Kube(kube::Error::Api(status)) = self { Some(status) } else { None }
     }
 
     /// Whether the same request would get the same answer again until somebody changes the cluster or the credentials:
@@ -82,16 +92,18 @@ impl Clients {
     /// kube waits without limit for the answer to a list and for the start of a watch; only a watch that has started
     /// has a limit. So the client for reads limits the wait for the head of each answer, and how long the connection
     /// may be silent while the rest arrives.
-    pub fn new(config: &Config, timeout: Duration) -> Result<Self, kube::Error> {
+    pub fn new(config: &Config, timeout: Duration, contact: Contact) -> Result<Self, kube::Error> {
         let mut reads = config.clone();
         reads.default_retry = false;
         let writes = reads.clone();
         reads.read_timeout = Some(Duration::from_secs(WATCH_SECONDS.into()) + SILENCE_MARGIN);
         let readable = MapResponseLayer::new(retry_after::with_status);
         let limit = TimeoutLayer::new(timeout);
-        let reads = ClientBuilder::try_from(reads)?.with_layer(&readable).with_layer(&limit).build();
-        let writes = ClientBuilder::try_from(writes)?.with_layer(&readable).build();
-        Ok(Self { reads, writes, timeout })
+        let seen = Observe(contact.clone());
+        let reads = ClientBuilder::try_from(reads)?.with_layer(&readable).with_layer(&limit);
+        let reads = reads.with_layer(&seen).build();
+        let writes = ClientBuilder::try_from(writes)?.with_layer(&readable).with_layer(&seen).build();
+        Ok(Self { reads, writes, timeout, contact })
     }
 
     /// A consistent list of a selection of one kind: the revision of the list, and the objects.
@@ -156,8 +168,20 @@ impl Clients {
         &self,
         read: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, ReadError> {
-        let answer = tokio::time::timeout(self.timeout, read).await;
-        Ok(answer.map_err(|_| ReadError::TimedOut(self.timeout))??)
+        self.limited(read).await.map_err(ReadError::TimedOut)?.map_err(ReadError::Kube)
+    }
+
+    /// The end of one request, or the time limit if there is none by then.
+    pub(super) fn limited<T>(
+        &self,
+        request: impl Future<Output = T>,
+    ) -> impl Future<Output = Result<T, Duration>> {
+        tokio::time::timeout(self.timeout, request).map(|end| {
+            end.map_err(|_| {
+                self.contact.lose();
+                self.timeout
+            })
+        })
     }
 }
 
@@ -168,12 +192,16 @@ pub(super) mod tests {
     use http::{Request, Response};
     use kube::client::Body;
     use serde_json::{Value, json};
+    use tower::Layer as _;
 
     use super::*;
     use crate::wire::{Claims, Nodes};
 
     /// What was asked of a server of a test: for each request its path behind the API group, and its query.
     pub(in super::super) type Asked = Arc<Mutex<Vec<String>>>;
+
+    /// The code of a server that does not answer, as a watch on which nothing happens.
+    pub(in super::super) const NO_ANSWER: u16 = 0;
 
     /// Clients of a server that answers a request, given as path and query, with a status code and a body.
     pub(in super::super) fn answered_by(
@@ -186,11 +214,19 @@ pub(super) mod tests {
             // `/api/v1/nodes?limit=1` is noted as `nodes?limit=1`.
             noted.lock().unwrap().push(target.rsplit('/').next().unwrap().to_owned());
             let (code, body) = answer(&target);
-            let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-            std::future::ready(Ok::<_, std::convert::Infallible>(response.unwrap()))
+            let response =
+                Response::builder().status(code.max(100)).body(Body::from(body.to_string().into_bytes()));
+            async move {
+                if code == NO_ANSWER {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, std::convert::Infallible>(response.unwrap())
+            }
         });
-        let client = Client::new(service, "default");
-        (Clients { reads: client.clone(), writes: client, timeout: Duration::from_secs(10) }, asked)
+        let contact = Contact::default();
+        let client = Client::new(Observe(contact.clone()).layer(service), "default");
+        let timeout = Duration::from_secs(10);
+        (Clients { reads: client.clone(), writes: client, timeout, contact }, asked)
     }
 
     /// A list at this revision with objects of these names.

@@ -35,19 +35,24 @@ pub enum Subject {
     Node(NodeName, Uid),
     /// A pool of this uid.
     Pool(PoolName, Uid),
+    /// The `ClusterRole` of the controller, under the name that the manifests give it.
+    ClusterRole,
 }
 
 impl Subject {
     fn reference(&self) -> ObjectReference {
         let (kind, api_version, name, uid) = match self {
-            Self::Node(name, uid) => ("Node", "v1".to_owned(), name.as_str(), uid),
-            Self::Pool(name, uid) => ("NodeIPPool", format!("{GROUP}/{VERSION}"), name.as_str(), uid),
+            Self::Node(name, uid) => ("Node", "v1".to_owned(), name.as_str(), Some(uid)),
+            Self::Pool(name, uid) => ("NodeIPPool", format!("{GROUP}/{VERSION}"), name.as_str(), Some(uid)),
+            Self::ClusterRole => {
+                ("ClusterRole", "rbac.authorization.k8s.io/v1".to_owned(), FIELD_MANAGER, None)
+            }
         };
         ObjectReference {
             kind: Some(kind.to_owned()),
             api_version: Some(api_version),
             name: Some(name.to_owned()),
-            uid: Some(uid.as_str().to_owned()),
+            uid: uid.map(|uid| uid.as_str().to_owned()),
             ..ObjectReference::default()
         }
     }
@@ -105,7 +110,7 @@ impl Events {
 
 impl Waiting {
     /// The next event, or `None` when no sender is left.
-    async fn next(&mut self) -> Option<Event> {
+    pub(super) async fn next(&mut self) -> Option<Event> {
         tokio::select! {
             biased;
             Some(warning) = self.warnings.recv() => Some(warning),

@@ -343,9 +343,9 @@ impl Executor {
                 Ok(found) => return Ok(found),
                 Err(ReadError::StoreRewound(error)) => return Err(error.into()),
                 Err(error) => {
-                    let wait = retries.next_wait(error.asked_wait());
-                    warn!(%error, retry_in = ?wait, "read failed");
-                    tokio::time::sleep(wait).await;
+                    let rest = retries.failed(error.asked_wait());
+                    warn!(%error, retry_in = ?rest.wait, "read failed");
+                    retries.rest(rest, &self.clients.contact).await;
                 }
             }
         }
@@ -353,9 +353,10 @@ impl Executor {
 
     /// Sends one request, once.
     async fn attempt<T>(&self, request: impl Future<Output = Result<T, kube::Error>>) -> Attempt<T> {
-        let timeout = self.clients.timeout;
-        match tokio::time::timeout(timeout, request).await {
-            Err(_) => Attempt::Unknown(format!("no answer within {}", humantime::format_duration(timeout))),
+        match self.clients.limited(request).await {
+            Err(timeout) => {
+                Attempt::Unknown(format!("no answer within {}", humantime::format_duration(timeout)))
+            }
             Ok(Ok(applied)) => Attempt::Applied(applied),
             Ok(Err(kube::Error::Api(status))) => classify(&status),
             Ok(Err(error)) => Attempt::Unknown(error.to_string()),

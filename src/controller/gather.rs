@@ -120,12 +120,12 @@ impl Lister<'_> {
             if error.is_final() {
                 return Err(error).with_context(|| format!("can't {action}"));
             }
-            let wait = retries.next_wait(error.asked_wait());
-            if Instant::now() + wait >= deadline {
+            let rest = retries.failed(error.asked_wait());
+            if Instant::now() + rest.wait >= deadline {
                 return Err(error).with_context(|| format!("can't {action} within {limit}"));
             }
-            warn!(%error, retry_in = ?wait, "can't {action} yet");
-            tokio::time::sleep(wait).await;
+            warn!(%error, retry_in = ?rest.wait, "can't {action} yet");
+            retries.rest(rest, &self.clients.contact).await;
         }
     }
 }

@@ -12,8 +12,8 @@ use super::client::{Clients, ReadError, WATCH_SECONDS};
 use super::input::Input;
 use super::watch::{Watches, next_event};
 use crate::publisher::Mode;
-
 use crate::publisher::settings::from_config;
+use crate::telemetry::standing;
 
 /// The name of Cilium's ConfigMap.
 pub(super) const CONFIG_MAP: &str = "cilium-config";
@@ -45,10 +45,13 @@ async fn follow_for_ever(watches: Watches, namespace: String) -> anyhow::Result<
     let api: Api<ConfigMap> = Api::namespaced(watches.clients.reads.clone(), &namespace);
     let config =
         watcher::Config::default().fields(&format!("metadata.name={CONFIG_MAP}")).timeout(WATCH_SECONDS);
-    let mut events = watcher(api, config).boxed();
+    watches.clients.contact.standing.begins_to_follow(standing::CONFIG_MAP);
+    let begin = || watcher(api.clone(), config.clone()).boxed();
+    let mut events = begin();
     let mut retries = Retries::default();
     let mut found = None;
-    while let Some(event) = next_event(&mut events, &mut retries, "cilium-config").await {
+    while let Some(event) = next_event(&watches, begin, &mut events, &mut retries, standing::CONFIG_MAP).await
+    {
         match event {
             Event::Init => {
                 found = None;

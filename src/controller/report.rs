@@ -11,13 +11,14 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::events::{Event, Events, Subject};
+use super::forbidden;
 use super::input::Input;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::observation::Observation;
 use crate::model::plan::{NodePlan, Unmet};
-use crate::model::request::{PoolStatusWrite, Request, Write};
+use crate::model::request::{Answer, Outcome, PoolStatusWrite, Request, Target, Write};
 use crate::model::status::{ConditionReason, ConditionType, PoolStatus};
 use crate::model::time::Now;
 use crate::publisher::Mode;
@@ -131,6 +132,25 @@ impl Reporter {
             Input::Finished(_) => InputKind::Finished,
         });
         self.changed();
+    }
+
+    /// A request has ended, and has not entered `world` yet.
+    pub(super) fn finished(&self, world: &World, outcome: &Outcome) {
+        let (Request::Write(write), Answer::Refused(..)) = (&outcome.request, &outcome.answer) else {
+            return;
+        };
+        let subject = match (write.target(), write.node()) {
+            (Target::Pool(pool), _) => {
+                world.pool_object(&pool).map(|object| Subject::Pool(pool, object.uid.clone()))
+            }
+            (_, Some(node)) => world.node_uid(node).map(|uid| Subject::Node(node.clone(), uid.clone())),
+            (_, None) => None,
+        };
+        let event =
+            subject.and_then(|subject| forbidden::event_of_write(&self.telemetry.standing, write, subject));
+        if let Some(event) = event {
+            self.events.tell(event);
+        }
     }
 
     pub(super) fn readiness(&self, world: &World) {

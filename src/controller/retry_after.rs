@@ -22,11 +22,6 @@ pub(super) fn asked_for(status: &Status) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds.into()).min(LONGEST_WAIT))
 }
 
-/// The wait that an error asks for.
-pub(super) fn asked_by(error: &kube::Error) -> Option<Duration> {
-    if let kube::Error::Api(status) = error { asked_for(status) } else { None }
-}
-
 /// Turns a 429 with `Retry-After` and without a `Status` into one with a `Status`; leaves everything else alone.
 ///
 /// The code says that the request was not carried out. A header with a date is left alone: the API server sends none.
@@ -78,7 +73,6 @@ mod tests {
         let status: Status = serde_json::from_str(&body).unwrap();
         assert_eq!((code, status.code, status.reason.as_str()), (429, 429, "TooManyRequests"));
         assert_eq!(asked_for(&status), Some(Duration::from_secs(7)));
-        assert_eq!(asked_by(&kube::Error::Api(Box::new(status))), Some(Duration::from_secs(7)));
     }
 
     #[tokio::test]

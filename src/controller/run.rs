@@ -60,14 +60,18 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     let (sender, mut inputs) = mpsc::channel(CAPACITY);
     let timeline = Arc::new(Timeline::default());
+    let (events, told) = Events::channel(telemetry.metrics.clone());
     let watches = Watches {
         clients: clients.clone(),
         timeline: timeline.clone(),
         inputs: sender.clone(),
         metrics: telemetry.metrics.clone(),
+        events: events.clone(),
         stop: stop.clone(),
     };
     let mut tasks = Tasks::default();
+    let (client, timeout, metrics) = (clients.writes.clone(), clients.timeout, telemetry.metrics.clone());
+    tasks.spawn("events", events::record(client, timeout, told, metrics));
     match &options.mode {
         ModeSource::Assumed(mode) => sender.send(Input::Mode(mode.clone())).await?,
         ModeSource::ConfigMapIn(namespace) => {
@@ -81,9 +85,6 @@ pub async fn run(
     let Some(world) = gather(&mut inputs, &mut tasks, &watches, &telemetry).await? else {
         return Ok(());
     };
-    let (events, told) = Events::channel(telemetry.metrics.clone());
-    let (client, timeout, metrics) = (clients.writes.clone(), clients.timeout, telemetry.metrics.clone());
-    tasks.spawn("events", events::record(client, timeout, told, metrics));
     telemetry.metrics.set_write_limit(options.max_parallel_writes);
     let executor = Executor { clients, timeline, managed_fields: options.managed_fields };
     let mut serving = Loop {
@@ -201,7 +202,10 @@ impl Loop {
                 self.world.set_mode(mode);
                 self.reporter.readiness(&self.world);
             }
-            Input::Finished(outcome) => self.world.finish(*outcome, self.clock.now()),
+            Input::Finished(outcome) => {
+                self.reporter.finished(&self.world, &outcome);
+                self.world.finish(*outcome, self.clock.now());
+            }
         }
     }
 
@@ -266,6 +270,7 @@ impl Loop {
 mod tests {
     use kube::Config;
 
+    use super::super::contact::Contact;
     use super::*;
     use crate::plan::CiliumNodeOrigin;
     use crate::publisher::Mode;
@@ -279,7 +284,7 @@ mod tests {
     fn serving(telemetry: &Telemetry) -> (Loop, mpsc::Receiver<Input>) {
         let (sender, inputs) = mpsc::channel(CAPACITY);
         let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
-        let clients = Clients::new(&nowhere, Duration::from_secs(10)).unwrap();
+        let clients = Clients::new(&nowhere, Duration::from_secs(10), Contact::default()).unwrap();
         let options = Options {
             mode: ModeSource::ConfigMapIn(String::new()),
             policy: Policy { min_write_interval: Duration::ZERO, cilium_nodes: CiliumNodeOrigin::Agent },

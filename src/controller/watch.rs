@@ -7,14 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
+use http::StatusCode;
 use kube::api::Api;
+use kube::core::Status;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::backoff::Retries;
+use super::backoff::{Rest, Retries};
 use super::client::{Clients, PAGE_SIZE, ReadError, WATCH_SECONDS};
+use super::contact::Contact;
+use super::events::Events;
+use super::forbidden;
 use super::input::Input;
 use super::retry_after;
 use super::timeline::Timeline;
@@ -22,6 +27,12 @@ use crate::model::observation::{Listing, Object, Observation};
 use crate::model::revision::Revision;
 use crate::telemetry::metrics::Metrics;
 use crate::wire::watched::{Watched, Wire};
+
+/// How often it is checked whether the store went back.
+const GUARD_INTERVAL: Duration = Duration::from_secs(60);
+/// The pause between two probes of a server that does not answer. All others wait for as long as their back-off says,
+/// so this alone bounds how late its return is noticed, at the cost of one small list.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the watches share.
 #[derive(Clone)]
@@ -34,6 +45,8 @@ pub struct Watches {
     pub inputs: mpsc::Sender<Input>,
     /// Where lists and errors are counted.
     pub metrics: Metrics,
+    /// Where it is told that the server forbids to list or watch.
+    pub events: Events,
     /// Ends the watch.
     pub stop: CancellationToken,
 }
@@ -48,7 +61,7 @@ impl Watches {
     async fn follow_for_ever<W: Wire>(self) -> anyhow::Result<()> {
         let api: Api<Watched<W>> = Api::all(self.clients.reads.clone());
         let config = watcher::Config::default().page_size(PAGE_SIZE).timeout(WATCH_SECONDS);
-        let mut events = watcher(api, config).boxed();
+        let mut events = watcher(api.clone(), config.clone()).boxed();
         let mut retries = Retries::default();
         let mut listed: Vec<Object> = Vec::new();
         let mut at_least = None;
@@ -93,11 +106,18 @@ impl Watches {
                     };
                     Observation::Deleted { kind: W::KIND, name: object.name(), revision }
                 }
+                Err(error) if has_expired(&error) => {
+                    let rest = self.expired(W::KIND.as_str(), &error, &mut retries);
+                    retries.rest(rest, &self.clients.contact).await;
+                    // By itself the stream lists again only where a watch that had begun expires.
+                    events = watcher(api.clone(), config.clone()).boxed();
+                    continue;
+                }
                 Err(error) => {
-                    let wait = retries.next_wait(asked_by(&error));
                     self.metrics.watch_failed(W::KIND);
-                    warn!(kind = W::KIND.as_str(), %error, retry_in = ?wait, "watch failed");
-                    tokio::time::sleep(wait).await;
+                    let rest =
+                        self.failed(W::KIND.as_str(), "watch failed", &error, answer(&error), &mut retries);
+                    retries.rest(rest, &self.clients.contact).await;
                     if !W::GROUP.is_empty() {
                         // A store is restored while its servers are down, and a watch that continues afterwards may
                         // be silent.
@@ -122,24 +142,63 @@ impl Watches {
                 Ok(revision) => return Ok(revision),
                 Err(ReadError::StoreRewound(error)) => return Err(error.into()),
                 Err(error) => {
-                    let wait = retries.next_wait(error.asked_wait());
                     self.metrics.watch_failed(W::KIND);
-                    warn!(kind = W::KIND.as_str(), %error, retry_in = ?wait, "list failed");
-                    tokio::time::sleep(wait).await;
+                    let rest =
+                        self.failed(W::KIND.as_str(), "list failed", &error, error.answer(), &mut retries);
+                    retries.rest(rest, &self.clients.contact).await;
                 }
             }
         }
     }
 
+    /// A watch or list of a kind has failed, with this answer if the server gave one: how long to wait.
+    fn failed(
+        &self,
+        kind: &'static str,
+        what: &str,
+        error: &dyn std::fmt::Display,
+        answer: Option<&Status>,
+        retries: &mut Retries,
+    ) -> Rest {
+        let Contact { standing, .. } = &self.clients.contact;
+        if answer.is_none() {
+            // A watch that is cut has been answered before.
+            self.clients.contact.lose();
+        }
+        let rest = retries.failed(answer.and_then(retry_after::asked_for));
+        // kube's errors show a whole `Status`.
+        let error = answer
+            .map_or_else(|| error.to_string(), |status| format!("{} ({})", status.message, status.code));
+        let not_followed_for = standing.lapsed(kind, error.clone());
+        warn!(kind, error, retry_in = ?rest.wait, ?not_followed_for, "{what}");
+        if let Some(event) = forbidden::event_of_reads(standing) {
+            self.events.tell(event);
+        }
+        rest
+    }
+
+    /// A watch has expired, as after an outage: how long to wait before the next list.
+    fn expired(&self, kind: &'static str, error: &watcher::Error, retries: &mut Retries) -> Rest {
+        let rest = retries.expired();
+        let not_followed_for = self.clients.contact.standing.lapsed(kind, error.to_string());
+        info!(kind, %error, list_in = ?rest.wait, ?not_followed_for, "the watch has expired");
+        rest
+    }
+
     /// Checks once per minute whether the store went back (safety rule 8). The watches may not notice: a watch from a
     /// revision that the store no longer knows is silent.
+    ///
+    /// While the server does not answer it asks more often, and its first answer ends the back-off of all others.
     pub async fn guard_timeline<W: Wire>(self) -> anyhow::Result<()> {
         let stop = self.stop.clone();
         let guard = async {
-            let mut interval = tokio::time::interval(Duration::from_secs(60));
-            interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let contact = &self.clients.contact;
             loop {
-                interval.tick().await;
+                tokio::select! {
+                    biased;
+                    () = tokio::time::sleep(GUARD_INTERVAL) => {}
+                    () = async { contact.is_lost().await; tokio::time::sleep(PROBE_INTERVAL).await } => {}
+                }
                 if let Err(ReadError::StoreRewound(error)) = self.clients.revision::<W>(&self.timeline).await
                 {
                     return Err(error.into());
@@ -150,19 +209,34 @@ impl Watches {
     }
 }
 
-/// The wait that the server asks for in the answer to a list or to the start of a watch.
-fn asked_by(error: &watcher::Error) -> Option<Duration> {
+/// What the server answered to a list or to a watch, if it did.
+fn answer(error: &watcher::Error) -> Option<&Status> {
     match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => retry_after::asked_by(error),
-        watcher::Error::WatchError(status) => retry_after::asked_for(status),
-        watcher::Error::NoResourceVersion => None,
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => Some(status),
+        watcher::Error::InitialListFailed(_)
+        | watcher::Error::WatchStartFailed(_)
+        | watcher::Error::WatchFailed(_)
+        | watcher::Error::NoResourceVersion => None,
     }
 }
 
-/// The next event of a watch; waits longer after each failure in a row. For kinds that are not part of the world.
-pub(super) async fn next_event<K, S>(events: &mut S, retries: &mut Retries, what: &str) -> Option<Event<K>>
+/// Whether the server no longer has the revision that was asked for. That is news: what happened since is listed.
+fn has_expired(error: &watcher::Error) -> bool {
+    answer(error).is_some_and(|status| status.code == StatusCode::GONE.as_u16())
+}
+
+/// The next event of a watch of a kind that is not part of the world; waits longer after each failure in a row. The
+/// watch is begun by `begin`, and begun anew when it has expired.
+pub(super) async fn next_event<K, S>(
+    watches: &Watches,
+    begin: impl Fn() -> S,
+    events: &mut S,
+    retries: &mut Retries,
+    kind: &'static str,
+) -> Option<Event<K>>
 where
     S: futures::Stream<Item = Result<Event<K>, watcher::Error>> + Unpin,
 {
@@ -176,10 +250,17 @@ where
                 return event;
             }
             Err(error) => {
-                let wait = retries.next_wait(asked_by(&error));
-                warn!(%error, retry_in = ?wait, "watch of {what} failed");
-                tokio::time::sleep(wait).await;
+                let rest = if has_expired(&error) {
+                    *events = begin();
+                    watches.expired(kind, &error, retries)
+                } else {
+                    watches.failed(kind, "watch failed", &error, answer(&error), retries)
+                };
+                retries.rest(rest, &watches.clients.contact).await;
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,6 +37,10 @@ stable_names! {
         Overlapping,
         /// The pool can't be read.
         InvalidPool,
+        /// The API server forbids what the controller writes for the Node or to the pool.
+        WriteForbidden,
+        /// The API server forbids the controller to list or watch a kind.
+        ReadForbidden,
     }
 }
 
@@ -63,7 +67,9 @@ impl EventReason {
             | Self::MinAllocate
             | Self::Exhausted
             | Self::Overlapping
-            | Self::InvalidPool => Tone::Warning,
+            | Self::InvalidPool
+            | Self::WriteForbidden
+            | Self::ReadForbidden => Tone::Warning,
         }
     }
 
@@ -90,6 +96,8 @@ impl EventReason {
             | Self::MalformedCiliumNode
             | Self::MinAllocate => "Plan",
             Self::Exhausted | Self::CapacityReturned | Self::Overlapping | Self::InvalidPool => "Report",
+            Self::WriteForbidden => "Write",
+            Self::ReadForbidden => "Watch",
         }
     }
 }

@@ -147,16 +147,22 @@ async fn livez(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
     answer(heartbeat::verdict(telemetry.heartbeat.silence()))
 }
 
-/// 200 if the controller serves; 503 with the reason if it does not serve yet, or may not.
+/// 200 if the controller serves; 503 with the reason if it does not serve yet, or may not. Then a line for each kind
+/// that is not followed, and for each request that the server forbids.
 async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
-    answer(match telemetry.readiness() {
+    let (code, mut text) = answer(match telemetry.readiness() {
         Readiness::Ready => Ok(()),
         Readiness::NotReady(why) => Err(why),
-    })
+    });
+    for line in telemetry.standing.lines() {
+        text.push_str(&line);
+        text.push('\n');
+    }
+    (code, text)
 }
 
 async fn metrics(State(telemetry): State<Telemetry>) -> impl IntoResponse {
-    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], telemetry.metrics.text())
+    ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], telemetry.metrics_text())
 }
 
 fn answer(verdict: Result<(), String>) -> (StatusCode, String) {
@@ -194,6 +200,35 @@ mod tests {
         let mut half_sent = server.send_half().await;
 
         timeout(HEADER_LIMIT * 2, closed(&mut half_sent)).await.expect("the server closes it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readyz_names_what_is_not_followed_and_fails_after_a_minute_of_it() {
+        let telemetry = Telemetry::start();
+        let readyz = || async { super::readyz(State(telemetry.clone())).await };
+        telemetry.set_readiness(Readiness::Ready);
+        for (kind, _) in telemetry.standing.lapses() {
+            telemetry.standing.follows(kind);
+        }
+        assert_eq!(readyz().await, (StatusCode::OK, "ok\n".to_owned()));
+        telemetry.standing.lapsed("Node", "no route to host".to_owned());
+        tokio::time::advance(Duration::from_secs(41)).await;
+        let text = "ok\nNode has not been followed for 41 s: no route to host\n".to_owned();
+        assert_eq!(readyz().await, (StatusCode::OK, text));
+        tokio::time::advance(Duration::from_secs(20)).await;
+        let (code, text) = readyz().await;
+        assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(text.starts_with("not followed for more than 60 s: Node\nNode has not been"), "{text}");
+        let metrics = telemetry.metrics_text();
+        for line in [
+            "ready 0",
+            "watch_lapse_seconds{kind=\"Node\"} 61.0",
+            "watch_lapse_seconds{kind=\"NodeIPPool\"} 0.0",
+        ] {
+            assert!(metrics.contains(&format!("cilium_node_ipam_{line}\n")), "{line} is not in\n{metrics}");
+        }
+        telemetry.standing.follows("Node");
+        assert_eq!(readyz().await, (StatusCode::OK, "ok\n".to_owned()));
     }
 
     // The clock is not paused: with nothing else to do it would jump to the time-out of the half-sent requests.

@@ -4,6 +4,7 @@
 //! families and names that this program defines, and never nodes, so the number of series grows only with the pools.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 
 use super::event_reason::{EventFate, EventReason};
 use super::readiness::Readiness;
+use super::standing::CONFIG_MAP;
 use crate::model::kind::Kind;
 use crate::model::request::{Answer, Effect, Outcome, Read, Request, Write};
 use crate::model::stable_names;
@@ -45,6 +47,7 @@ pub struct Metrics {
     decision_duration: Series<Labels<1>, Histogram, fn() -> Histogram>,
     watch_lists: Series<Labels<1>, Counter>,
     watch_errors: Series<Labels<1>, Counter>,
+    watch_lapse: Series<Labels<1>, Gauge<f64, AtomicU64>>,
     self_checks: Counter,
     self_check_differences: Gauge,
     events: Series<Labels<2>, Counter>,
@@ -148,6 +151,7 @@ impl Default for Metrics {
             decision_duration: Series::new_with_constructor(of_decisions),
             watch_lists: Series::default(),
             watch_errors: Series::default(),
+            watch_lapse: Series::default(),
             self_checks: Counter::default(),
             self_check_differences: Gauge::default(),
             events: Series::default(),
@@ -211,6 +215,15 @@ impl Metrics {
         self.watch_errors.get_or_create(&[("kind", kind.as_str())]).inc();
     }
 
+    /// For how long kinds have not been followed; all others are.
+    pub fn set_lapses(&self, lapses: &[(&'static str, Duration)]) {
+        for followed in Kind::ALL.iter().map(|kind| kind.as_str()).chain([CONFIG_MAP]) {
+            let lapse = lapses.iter().find(|(kind, _)| *kind == followed).map(|(_, lapse)| *lapse);
+            let seconds = lapse.unwrap_or_default().as_secs_f64();
+            self.watch_lapse.get_or_create(&[("kind", followed)]).set(seconds);
+        }
+    }
+
     /// The self-check has found this many differences.
     pub fn checked(&self, differences: usize) {
         self.self_checks.inc();
@@ -250,6 +263,7 @@ impl Metrics {
             drop(self.watch_lists.get_or_create(&[("kind", kind.as_str())]));
             drop(self.watch_errors.get_or_create(&[("kind", kind.as_str())]));
         }
+        self.set_lapses(&[]);
         for reason in EventReason::ALL {
             for fate in EventFate::ALL {
                 drop(self.events.get_or_create(&[("reason", reason.as_str()), ("outcome", fate.as_str())]));
@@ -295,6 +309,12 @@ impl Metrics {
             self.watch_lists.clone(),
         );
         registry.register("watch_errors", "Failures of watches and lists", self.watch_errors.clone());
+        registry.register_with_unit(
+            "watch_lapse",
+            "For how long a kind has not been followed; 0 while it is",
+            Unit::Seconds,
+            self.watch_lapse.clone(),
+        );
         registry.register(
             "self_checks",
             "Comparisons of the bookkeeping with the objects",

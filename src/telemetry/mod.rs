@@ -6,12 +6,14 @@ pub mod http;
 pub mod logs;
 pub mod metrics;
 pub mod readiness;
+pub mod standing;
 
 use tokio::sync::watch;
 
 use heartbeat::Heartbeat;
 use metrics::Metrics;
 use readiness::Readiness;
+use standing::Standing;
 
 /// What the controller feeds, and the HTTP endpoints show.
 #[derive(Debug, Clone)]
@@ -20,6 +22,8 @@ pub struct Telemetry {
     pub heartbeat: Heartbeat,
     /// What is measured.
     pub metrics: Metrics,
+    /// How the process stands with the API server.
+    pub standing: Standing,
     readiness: watch::Sender<Readiness>,
 }
 
@@ -30,19 +34,32 @@ impl Telemetry {
         Self {
             heartbeat: Heartbeat::start(),
             metrics: Metrics::default(),
+            standing: Standing::default(),
             readiness: watch::Sender::new(Readiness::NotReady("starting".to_owned())),
         }
     }
 
-    /// Sets whether the controller serves.
+    /// Sets whether the controller serves, as far as the loop knows.
     pub fn set_readiness(&self, readiness: Readiness) {
-        self.metrics.set_readiness(&readiness);
         self.readiness.send_replace(readiness);
     }
 
     /// Whether the controller serves.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        self.readiness.borrow().clone()
+        match self.readiness.borrow().clone() {
+            Readiness::Ready => {
+                self.standing.verdict().map_or_else(Readiness::NotReady, |()| Readiness::Ready)
+            }
+            Readiness::NotReady(why) => Readiness::NotReady(why),
+        }
+    }
+
+    /// The content of `/metrics`.
+    #[must_use]
+    pub fn metrics_text(&self) -> String {
+        self.metrics.set_readiness(&self.readiness());
+        self.metrics.set_lapses(&self.standing.lapses());
+        self.metrics.text()
     }
 }

@@ -27,6 +27,7 @@ mod mode;
 mod one_bad_node;
 mod operator;
 mod oracle;
+mod outage;
 mod pools;
 mod real_agent;
 mod replicas;

@@ -1,0 +1,265 @@
+//! The contact with the API server, as every request shows it: whether the server answers, which watches it has
+//! accepted, and what it forbids.
+//!
+//! One layer around both clients notes how each request ended. Whoever waits in back-off learns here that the server
+//! answers again. Keeps one invariant: only a success after a failure wakes, so a server that answers most requests
+//! wakes nobody all the time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::{Method, Request, Response, StatusCode, Uri};
+use kube::client::Body;
+use tokio::sync::watch;
+use tower::{Layer, Service};
+use tracing::info;
+
+use crate::telemetry::standing::{CONFIG_MAP, Right, Standing};
+use crate::wire::watched::Wire;
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
+
+/// The contact with the API server. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Contact {
+    /// What `/readyz` tells of it.
+    pub standing: Standing,
+    link: watch::Sender<Link>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Link {
+    /// Whether the last request failed without an answer, or with one that says that the server is in trouble.
+    is_lost: bool,
+    /// How often the server answered after that.
+    n_returns: u64,
+}
+
+impl Contact {
+    /// The contact of a process that tells of it by `standing`.
+    #[must_use]
+    pub fn new(standing: Standing) -> Self {
+        Self { standing, link: watch::Sender::default() }
+    }
+
+    /// A request got no answer, or one that says that the server is in trouble.
+    pub(super) fn lose(&self) {
+        self.link.send_if_modified(|link| !std::mem::replace(&mut link.is_lost, true));
+    }
+
+    /// The server has carried out a request.
+    pub(super) fn answered(&self) {
+        self.link.send_if_modified(|link| {
+            let returns = std::mem::take(&mut link.is_lost);
+            link.n_returns += u64::from(returns);
+            returns
+        });
+    }
+
+    /// Waits until the server answers again after a failure. Cancel-safe.
+    pub(super) async fn returns(&self) {
+        let mut link = self.link.subscribe();
+        let before = link.borrow_and_update().n_returns;
+        // The sender is as old as `self`.
+        let _ = link.wait_for(|link| link.n_returns > before).await;
+    }
+
+    /// Waits until a request has failed and none has succeeded since. Cancel-safe.
+    pub(super) async fn is_lost(&self) {
+        let _ = self.link.subscribe().wait_for(|link| link.is_lost).await;
+    }
+
+    /// Takes in how a request ended: the code of the answer, if there was one.
+    fn note(&self, asked: &Right, answer: Option<StatusCode>) {
+        match answer {
+            Some(code) if code.is_success() => {
+                self.answered();
+                self.standing.allow(asked);
+                if asked.verb == WATCH
+                    && let Some(kind) = kind_named(&asked.resource)
+                    && let Some(lapse) = self.standing.follows(kind)
+                {
+                    info!(kind, after = ?lapse, "the watch follows");
+                }
+            }
+            Some(StatusCode::FORBIDDEN) => self.standing.forbid(asked.clone()),
+            // 429 comes with a wait of its own, and the other refusals say nothing about the server.
+            Some(code) if !code.is_server_error() => {}
+            Some(_) | None => self.lose(),
+        }
+    }
+}
+
+const WATCH: &str = "watch";
+
+/// The kind of the objects at this resource, if it is one that is followed.
+fn kind_named(resource: &str) -> Option<&'static str> {
+    let kinds = [
+        (Nodes::PLURAL, Nodes::KIND.as_str()),
+        (CiliumNodes::PLURAL, CiliumNodes::KIND.as_str()),
+        (Pools::PLURAL, Pools::KIND.as_str()),
+        (Claims::PLURAL, Claims::KIND.as_str()),
+        ("configmaps", CONFIG_MAP),
+    ];
+    kinds.into_iter().find(|(plural, _)| *plural == resource).map(|(_, kind)| kind)
+}
+
+/// The right that a request needs, by its path: `/api/VERSION/…` or `/apis/GROUP/VERSION/…`, then perhaps
+/// `namespaces/NAME`, then the resource, and perhaps the name of an object and a subresource.
+fn right_for(method: &Method, uri: &Uri) -> Right {
+    let mut segments = uri.path().split('/').filter(|segment| !segment.is_empty());
+    let group = match segments.next() {
+        Some("apis") => segments.next().unwrap_or_default(),
+        Some(_) | None => "",
+    };
+    let mut segments = segments.skip(1).peekable();
+    let namespace = segments.next_if_eq(&"namespaces").and_then(|_| segments.next()).map(str::to_owned);
+    let resource = segments.next().unwrap_or_default();
+    let name = segments.next();
+    let resource = match segments.next() {
+        Some(subresource) => format!("{resource}/{subresource}"),
+        None => resource.to_owned(),
+    };
+    let is_watch = || uri.query().is_some_and(|query| query.split('&').any(|part| part == "watch=true"));
+    let verb = match *method {
+        Method::POST => "create",
+        Method::PATCH => "patch",
+        Method::PUT => "update",
+        Method::DELETE => "delete",
+        _ if is_watch() => WATCH,
+        _ if name.is_some() => "get",
+        _ => "list",
+    };
+    Right { verb, group: group.to_owned(), resource, namespace }
+}
+
+/// Lets a contact see every request of a client and how it ended.
+#[derive(Debug, Clone)]
+pub(super) struct Observe(pub(super) Contact);
+
+impl<S> Layer<S> for Observe {
+    type Service = Observed<S>;
+
+    fn layer(&self, inner: S) -> Observed<S> {
+        Observed { inner, contact: self.0.clone() }
+    }
+}
+
+/// A client whose requests are seen.
+#[derive(Debug, Clone)]
+pub(super) struct Observed<S> {
+    inner: S,
+    contact: Contact,
+}
+
+impl<S, B> Service<Request<Body>> for Observed<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let asked = right_for(request.method(), request.uri());
+        let contact = self.contact.clone();
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await;
+            contact.note(&asked, answer.as_ref().ok().map(Response::status));
+            answer
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_path_tells_the_right_that_it_needs() {
+        let check = |method: Method, path: &str, expected: &str| {
+            let right = right_for(&method, &path.parse().unwrap());
+            assert_eq!(right.to_string(), expected, "{path}");
+        };
+        check(Method::GET, "http://server:6443/api/v1/nodes?limit=1", "list nodes");
+        check(Method::GET, "/api/v1/nodes?watch=true&resourceVersion=5", "watch nodes");
+        check(Method::GET, "/apis/cilium.io/v2/ciliumnodes?&limit=100", "list ciliumnodes of cilium.io");
+        let status = "/apis/cilium.io/v2/ciliumnodes/a/status?fieldManager=x";
+        check(Method::PATCH, status, "patch ciliumnodes/status of cilium.io");
+        let block = "/apis/nodeipam.io/v1alpha1/nodeipblocks/10.0.0.0-28";
+        check(Method::DELETE, block, "delete nodeipblocks of nodeipam.io");
+        let config = "/api/v1/namespaces/kube-system/configmaps?fieldSelector=metadata.name%3Dx";
+        check(Method::GET, config, "list configmaps in namespace kube-system");
+        let event = "/apis/events.k8s.io/v1/namespaces/default/events";
+        check(Method::POST, event, "create events of events.k8s.io in namespace default");
+        check(Method::GET, "/api/v1/nodes/a", "get nodes");
+    }
+
+    fn list() -> Right {
+        right_for(&Method::GET, &"/api/v1/nodes".parse().unwrap())
+    }
+
+    /// Whether somebody who waits for the return is woken by answers with these codes; 0 is none.
+    fn is_woken(before: &[u16], answers: &[u16]) -> bool {
+        let contact = Contact::default();
+        let note = |codes: &[u16]| {
+            for code in codes {
+                contact.note(&list(), StatusCode::from_u16(*code).ok());
+            }
+        };
+        note(before);
+        let mut returns = std::pin::pin!(contact.returns());
+        assert!(returns.as_mut().now_or_never().is_none());
+        note(answers);
+        returns.now_or_never().is_some()
+    }
+
+    #[test]
+    fn only_a_success_after_a_failure_wakes() {
+        for (before, answers, woken) in [
+            (&[200][..], &[200, 201][..], false),
+            (&[0], &[200], true),
+            (&[503], &[201], true),
+            (&[200], &[500, 200], true),
+            (&[0], &[403, 404, 409, 410, 422, 429, 503], false),
+            (&[403, 404, 410, 429], &[200], false),
+            (&[0, 200], &[200], false),
+        ] {
+            assert_eq!(is_woken(before, answers), woken, "{before:?} {answers:?}");
+        }
+    }
+
+    #[test]
+    fn an_accepted_watch_is_followed_and_a_list_is_not() {
+        let contact = Contact::default();
+        let ask =
+            |path: &str| contact.note(&right_for(&Method::GET, &path.parse().unwrap()), Some(StatusCode::OK));
+        let lapses = || contact.standing.lapses().into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
+        assert_eq!(lapses(), ["CiliumNode", "Node", "NodeIPBlock", "NodeIPPool"]);
+        ask("/api/v1/nodes");
+        assert_eq!(lapses().len(), 4);
+        ask("/api/v1/nodes?watch=true");
+        assert_eq!(lapses(), ["CiliumNode", "NodeIPBlock", "NodeIPPool"]);
+    }
+
+    #[test]
+    fn a_refusal_is_forgotten_when_a_request_of_its_kind_succeeds() {
+        let contact = Contact::default();
+        contact.note(&list(), Some(StatusCode::FORBIDDEN));
+        let watch = Right { verb: WATCH, ..list() };
+        contact.note(&watch, Some(StatusCode::OK));
+        assert_eq!(contact.standing.forbidden(Duration::ZERO), [list()]);
+        contact.note(&list(), Some(StatusCode::OK));
+        assert_eq!(contact.standing.forbidden(Duration::ZERO), []);
+    }
+}

@@ -1,0 +1,101 @@
+//! Events about requests that the API server forbids (403), for who can grant the right.
+//!
+//! A server that starts forbids everything until it has read its roles, so an event says only what has been forbidden
+//! for [`TOLD_FROM`]; `/readyz` says it at once.
+
+use std::time::Duration;
+
+use super::events::{Event, Subject};
+use crate::model::request::Write;
+use crate::telemetry::event_reason::EventReason;
+use crate::telemetry::standing::{OR_ADMISSION, Right, Standing};
+use crate::wire::watched::Wire;
+use crate::wire::{CiliumNodes, Claims, Pools};
+
+/// For how long something must have been forbidden before an event says so.
+const TOLD_FROM: Duration = Duration::from_secs(10);
+
+/// The event about a write of this subject that was refused, if the server forbids such writes.
+pub(super) fn event_of_write(standing: &Standing, write: &Write, subject: Subject) -> Option<Event> {
+    let note = note(standing, |right| rights_for(write).contains(right))?;
+    Some(Event { subject, reason: EventReason::WriteForbidden, note })
+}
+
+/// The event about lists and watches, if the server forbids any.
+pub(super) fn event_of_reads(standing: &Standing) -> Option<Event> {
+    let note = note(standing, |right| matches!(right.verb, "list" | "watch"))?;
+    Some(Event { subject: Subject::ClusterRole, reason: EventReason::ReadForbidden, note })
+}
+
+fn note(standing: &Standing, concerns: impl Fn(&Right) -> bool) -> Option<String> {
+    let forbidden: Vec<Right> = standing.forbidden(TOLD_FROM).into_iter().filter(concerns).collect();
+    let lines: Vec<String> = forbidden
+        .iter()
+        .map(|right| format!("the controller may not {right}: {}", right.way_out()))
+        .collect();
+    (!lines.is_empty()).then(|| format!("{}; {OR_ADMISSION}", lines.join("; ")))
+}
+
+/// The rights that a write needs.
+fn rights_for(write: &Write) -> Vec<Right> {
+    let right = |verb, group: &str, resource: &str| Right {
+        verb,
+        group: group.to_owned(),
+        resource: resource.to_owned(),
+        namespace: None,
+    };
+    let claims = |verb| right(verb, Claims::GROUP, Claims::PLURAL);
+    let cilium_nodes = |verb| right(verb, CiliumNodes::GROUP, CiliumNodes::PLURAL);
+    let status = |group, plural| right("patch", group, &format!("{plural}/status"));
+    match write {
+        Write::CreateClaim(_) => vec![claims("create")],
+        // A deletion may take off the finalizer first.
+        Write::UpdateClaim(_) => vec![claims("patch"), claims("delete")],
+        Write::Publish(_) | Write::BumpVersion(_) => vec![cilium_nodes("patch")],
+        Write::UsageProbe(_) => vec![status(CiliumNodes::GROUP, CiliumNodes::PLURAL)],
+        Write::CreateCiliumNode(_) => vec![cilium_nodes("create")],
+        Write::PoolStatus(_) => vec![status(Pools::GROUP, Pools::PLURAL)],
+        Write::PoolFinalizers(_) => vec![right("patch", Pools::GROUP, Pools::PLURAL)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::request::NewCiliumNode;
+
+    fn right(verb: &'static str, resource: &str) -> Right {
+        let (group, resource) = (CiliumNodes::GROUP.to_owned(), resource.to_owned());
+        Right { verb, group, resource, namespace: None }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_forbidden_for_ten_seconds_is_told_on_its_object() {
+        let standing = Standing::default();
+        let write = Write::CreateCiliumNode(NewCiliumNode {
+            node: "a".into(),
+            node_uid: "u".into(),
+            labels: [].into(),
+            addresses: Vec::new(),
+        });
+        let subject = || Subject::Node("a".into(), "u".into());
+        standing.forbid(right("create", "ciliumnodes"));
+        standing.forbid(right("watch", "ciliumnodes"));
+        assert_eq!(event_of_write(&standing, &write, subject()), None, "a server that starts");
+        assert_eq!(event_of_reads(&standing), None);
+        tokio::time::advance(TOLD_FROM).await;
+        let told = event_of_write(&standing, &write, subject()).expect("it is told");
+        assert_eq!((told.subject, told.reason), (subject(), EventReason::WriteForbidden));
+        assert!(
+            told.note.starts_with("the controller may not create ciliumnodes of cilium.io: "),
+            "{}",
+            told.note
+        );
+        assert!(!told.note.contains("watch"), "{}", told.note);
+        let told = event_of_reads(&standing).expect("it is told");
+        assert_eq!((told.subject, told.reason), (Subject::ClusterRole, EventReason::ReadForbidden));
+        assert!(told.note.contains("may not watch ciliumnodes of cilium.io: "), "{}", told.note);
+        standing.allow(&right("create", "ciliumnodes"));
+        assert_eq!(event_of_write(&standing, &write, subject()), None);
+    }
+}

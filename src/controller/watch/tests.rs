@@ -1,0 +1,163 @@
+//! Tests of watches against a server that expires, fails and forbids, in a time that is advanced.
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::super::client::tests::{Asked, NO_ANSWER, answered_by, list, refusal};
+use super::super::events::{Event, Subject, Waiting};
+use super::*;
+use crate::model::kind::Kind;
+use crate::telemetry::event_reason::EventReason;
+use crate::wire::{Claims, Nodes};
+
+/// Watches of a server that answers so.
+struct Rig {
+    watches: Watches,
+    inputs: mpsc::Receiver<Input>,
+    told: Waiting,
+    asked: Asked,
+    began: Instant,
+}
+
+impl Rig {
+    /// A server that answers a request so, given its path and query and the time since the start.
+    fn of(answer: impl Fn(&str, Duration) -> (u16, Value) + Send + Sync + 'static) -> Self {
+        let began = Instant::now();
+        let (clients, asked) = answered_by(move |target| answer(target, began.elapsed()));
+        let (sender, inputs) = mpsc::channel(100);
+        let metrics = Metrics::default();
+        let (events, told) = Events::channel(metrics.clone());
+        let watches = Watches {
+            clients,
+            timeline: Arc::new(Timeline::default()),
+            inputs: sender,
+            metrics,
+            events,
+            stop: CancellationToken::new(),
+        };
+        Self { watches, inputs, told, asked, began }
+    }
+
+    /// Follows the Nodes for this time, and returns when each list of them arrived.
+    async fn lists_within(&mut self, limit: Duration) -> Vec<Duration> {
+        let watches = self.watches.clone();
+        let mut lists = Vec::new();
+        let taking_in = async {
+            while let Some(input) = self.inputs.recv().await {
+                if matches!(&input, Input::Observed(Observation::Listed(listing)) if listing.kind == Kind::Node)
+                {
+                    lists.push(self.began.elapsed());
+                }
+            }
+            Ok(())
+        };
+        tokio::select! {
+            end = Box::pin(watches.clone().follow::<Nodes>()) => panic!("{end:?}"),
+            end = Box::pin(watches.guard_timeline::<Claims>()) => panic!("{end:?}"),
+            end = taking_in => { let end: anyhow::Result<()> = end; panic!("{end:?}") }
+            () = tokio::time::sleep(limit) => {}
+        }
+        lists
+    }
+
+    fn n_lists_asked_for(&self) -> usize {
+        self.asked.lock().unwrap().iter().filter(|path| path.starts_with("nodes?&limit=100")).count()
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.watches.clients.contact.standing.lines()
+    }
+}
+
+fn is_watch(target: &str) -> bool {
+    target.contains("watch=true")
+}
+
+/// The event with which a watch ends whose revision the server no longer has.
+fn expiry() -> (u16, Value) {
+    (200, json!({"type": "ERROR", "object": refusal(410).1}))
+}
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_watch_is_news_and_lists_again_at_once() {
+    for expired in [expiry(), refusal(410)] {
+        let is_first = std::sync::atomic::AtomicBool::new(true);
+        let mut rig = Rig::of(move |target, _| match target {
+            _ if !is_watch(target) => (200, list(7, &[], "")),
+            _ if is_first.swap(false, std::sync::atomic::Ordering::SeqCst) => expired.clone(),
+            _ => (NO_ANSWER, Value::Null),
+        });
+        let lists = rig.lists_within(seconds(5)).await;
+        assert_eq!(lists, [Duration::ZERO; 2]);
+        let text = rig.watches.metrics.text();
+        assert!(text.contains("watch_errors_total{kind=\"Node\"} 0"), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_expires_right_after_each_list_lists_ever_more_seldom() {
+    let mut rig = Rig::of(|target, _| if is_watch(target) { expiry() } else { (200, list(7, &[], "")) });
+    let n_lists = rig.lists_within(seconds(60)).await.len();
+    assert!((5..=12).contains(&n_lists), "{n_lists} in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_back_off_ends_when_the_server_answers_again() {
+    const OUTAGE: Duration = Duration::from_secs(26);
+    let mut rig = Rig::of(|target, time| match target {
+        _ if time < OUTAGE => refusal(503),
+        _ if is_watch(target) => (NO_ANSWER, Value::Null),
+        _ => (200, list(7, &[], "")),
+    });
+    let lists = rig.lists_within(OUTAGE * 2).await;
+    let [listed] = lists[..] else { panic!("{lists:?}") };
+    assert!(listed <= OUTAGE + PROBE_INTERVAL, "after {listed:?}");
+    // Growing waits, and one probe per second.
+    let n_asked = rig.asked.lock().unwrap().len();
+    assert!(n_asked < 70, "asked {n_asked} times");
+}
+
+/// It answers the probes of all others.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_alone_fails_is_asked_ever_more_seldom() {
+    let mut rig =
+        Rig::of(
+            |target, _| {
+                if target.contains("/nodes?&limit=100") { refusal(500) } else { (200, list(7, &[], "")) }
+            },
+        );
+    assert!(rig.lists_within(seconds(600)).await.is_empty());
+    let n_lists = rig.n_lists_asked_for();
+    assert!((30..100).contains(&n_lists), "{n_lists} in ten minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_forbidden_is_told_until_it_is_allowed() {
+    let is_first = std::sync::atomic::AtomicBool::new(true);
+    let bookmark =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"resourceVersion": "8", "annotations": {}}});
+    let mut rig = Rig::of(move |target, time| match target {
+        _ if is_watch(target) && is_first.swap(false, std::sync::atomic::Ordering::SeqCst) => {
+            (200, json!({"type": "BOOKMARK", "object": bookmark}))
+        }
+        _ if is_watch(target) => (NO_ANSWER, Value::Null),
+        _ if target.contains("/nodes?") && time < seconds(45) => refusal(403),
+        _ => (200, list(7, &[], "")),
+    });
+    assert!(rig.lists_within(seconds(40)).await.is_empty());
+    let [lapse, forbidden] = &rig.lines()[..] else { panic!("{:?}", rig.lines()) };
+    assert_eq!(lapse, "Node has not been followed for 40 s: refused with 403 (403)");
+    let rule = "{apiGroups: [\"\"], resources: [\"nodes\"], verbs: [\"list\"]}";
+    assert!(forbidden.starts_with("may not list nodes (403) since 40 s: "), "{forbidden}");
+    assert!(forbidden.contains(rule), "{forbidden}");
+    let Some(Event { subject, reason, note }) = rig.told.next().await else { panic!("no event") };
+    assert_eq!((subject, reason), (Subject::ClusterRole, EventReason::ReadForbidden));
+    assert!(note.starts_with("the controller may not list nodes: ") && note.contains(rule), "{note}");
+
+    assert_eq!(rig.lists_within(seconds(60)).await.len(), 1);
+    assert_eq!(rig.lines(), [""; 0]);
+}

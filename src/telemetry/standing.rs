@@ -1,0 +1,249 @@
+//! How the process stands with the API server: which kinds it does not follow at the moment, and which requests the
+//! server forbids it.
+//!
+//! Knows no requests and no back-off: whoever sends them says how they ended. `/readyz` and `/metrics` show it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::model::kind::Kind;
+
+/// How long a kind may not be followed before the controller counts as not ready. An API server that restarts is away
+/// for less.
+pub const LONGEST_LAPSE: Duration = Duration::from_secs(60);
+
+/// What the process follows beside the kinds of the world.
+pub const CONFIG_MAP: &str = "ConfigMap";
+
+/// The other cause of a 403.
+pub const OR_ADMISSION: &str = "or an admission plugin refuses it, in words that the log has";
+
+/// Something that the process may ask of the API server, as RBAC names it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Right {
+    /// The verb.
+    pub verb: &'static str,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The resource, with its subresource if it is for one.
+    pub resource: String,
+    /// The namespace; `None` for what has none.
+    pub namespace: Option<String>,
+}
+
+/// For a person: `patch ciliumnodes/status of cilium.io`.
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if !self.group.is_empty() {
+            write!(f, " of {}", self.group)?;
+        }
+        match &self.namespace {
+            Some(namespace) => write!(f, " in namespace {namespace}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Right {
+    /// What an administrator can do about it.
+    #[must_use]
+    pub fn way_out(&self) -> String {
+        let role = match &self.namespace {
+            Some(namespace) => format!("Role in namespace {namespace}"),
+            None => "ClusterRole".to_owned(),
+        };
+        format!(
+            "the {role} of the controller lacks the rule {{apiGroups: [\"{}\"], resources: [\"{}\"], verbs: [\"{}\"]}}",
+            self.group, self.resource, self.verb
+        )
+    }
+}
+
+/// A time in which a kind is not followed.
+#[derive(Debug, Clone)]
+struct Lapse {
+    since: Instant,
+    /// The last error; `None` where nothing has failed yet.
+    why: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lapses: BTreeMap<&'static str, Lapse>,
+    forbidden: BTreeMap<Right, Instant>,
+}
+
+/// How the process stands with the API server. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    state: watch::Sender<State>,
+}
+
+impl Default for Standing {
+    /// Nothing is followed yet.
+    fn default() -> Self {
+        let standing = Self { state: watch::Sender::default() };
+        for kind in Kind::ALL {
+            standing.begins_to_follow(kind.as_str());
+        }
+        standing
+    }
+}
+
+impl Standing {
+    /// A kind is to be followed from now on, and is not yet.
+    pub fn begins_to_follow(&self, kind: &'static str) {
+        let lapse = || Lapse { since: Instant::now(), why: None };
+        self.state.send_modify(|state| {
+            state.lapses.entry(kind).or_insert_with(lapse);
+        });
+    }
+
+    /// A kind is not followed, because of this error. Returns for how long.
+    #[allow(clippy::must_use_candidate, reason = "the time is for a log line")]
+    pub fn lapsed(&self, kind: &'static str, why: String) -> Duration {
+        let now = Instant::now();
+        let mut since = now;
+        self.state.send_modify(|state| {
+            let lapse = state.lapses.entry(kind).or_insert(Lapse { since: now, why: None });
+            lapse.why = Some(why);
+            since = lapse.since;
+        });
+        now.saturating_duration_since(since)
+    }
+
+    /// The server has accepted a watch of a kind. Returns for how long the kind was not followed, if it was not.
+    #[allow(clippy::must_use_candidate, reason = "the time is for a log line")]
+    pub fn follows(&self, kind: &'static str) -> Option<Duration> {
+        let mut ended = None;
+        self.state.send_if_modified(|state| {
+            ended = state.lapses.remove(kind);
+            ended.is_some()
+        });
+        ended.map(|lapse| lapse.since.elapsed())
+    }
+
+    /// The server has answered a request with 403.
+    pub fn forbid(&self, right: Right) {
+        self.state.send_modify(|state| {
+            state.forbidden.entry(right).or_insert_with(Instant::now);
+        });
+    }
+
+    /// The server has carried out a request.
+    pub fn allow(&self, right: &Right) {
+        self.state.send_if_modified(|state| state.forbidden.remove(right).is_some());
+    }
+
+    /// What has been forbidden for this time: every request of this kind was answered with 403 since.
+    #[must_use]
+    pub fn forbidden(&self, at_least: Duration) -> Vec<Right> {
+        let state = self.state.borrow();
+        let lasting = state.forbidden.iter().filter(|(_, since)| since.elapsed() >= at_least);
+        lasting.map(|(right, _)| right.clone()).collect()
+    }
+
+    /// For how long each kind has not been followed.
+    #[must_use]
+    pub fn lapses(&self) -> Vec<(&'static str, Duration)> {
+        let state = self.state.borrow();
+        state.lapses.iter().map(|(kind, lapse)| (*kind, lapse.since.elapsed())).collect()
+    }
+
+    /// An error that names the kinds that have not been followed for too long.
+    pub fn verdict(&self) -> Result<(), String> {
+        let too_long: Vec<&str> = self
+            .lapses()
+            .into_iter()
+            .filter(|(_, lapse)| *lapse > LONGEST_LAPSE)
+            .map(|(kind, _)| kind)
+            .collect();
+        if too_long.is_empty() {
+            return Ok(());
+        }
+        Err(format!("not followed for more than {} s: {}", LONGEST_LAPSE.as_secs(), too_long.join(", ")))
+    }
+
+    /// A line for each kind whose watch or list fails, and for each request that the server forbids.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let state = self.state.borrow();
+        let lapses = state.lapses.iter().filter_map(|(kind, lapse)| {
+            let why = lapse.why.as_ref()?;
+            Some(format!("{kind} has not been followed for {} s: {why}", lapse.since.elapsed().as_secs()))
+        });
+        let forbidden = state.forbidden.iter().map(|(right, since)| {
+            format!(
+                "may not {right} (403) since {} s: {}; {OR_ADMISSION}",
+                since.elapsed().as_secs(),
+                right.way_out()
+            )
+        });
+        lapses.chain(forbidden).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn right() -> Right {
+        let (group, resource) = ("cilium.io".to_owned(), "ciliumnodes/status".to_owned());
+        Right { verb: "patch", group, resource, namespace: None }
+    }
+
+    fn following_all() -> Standing {
+        let standing = Standing::default();
+        for kind in Kind::ALL {
+            assert!(standing.follows(kind.as_str()).is_some());
+        }
+        standing
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_not_followed_for_a_minute_is_no_longer_ready() {
+        let standing = following_all();
+        assert_eq!((standing.verdict(), standing.lines()), (Ok(()), Vec::new()));
+        assert_eq!(standing.lapsed("Node", "first".to_owned()), Duration::ZERO);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(standing.lapsed("Node", "connection refused".to_owned()), Duration::from_secs(60));
+        assert_eq!(standing.verdict(), Ok(()));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(standing.verdict(), Err("not followed for more than 60 s: Node".to_owned()));
+        assert_eq!(standing.lines(), ["Node has not been followed for 61 s: connection refused"]);
+        assert_eq!(standing.follows("Node"), Some(Duration::from_secs(61)));
+        assert_eq!((standing.verdict(), standing.lines()), (Ok(()), Vec::new()));
+        assert_eq!(standing.follows("Node"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_forbidden_is_named_with_the_rule_that_is_missing_until_it_is_allowed() {
+        let standing = following_all();
+        standing.forbid(right());
+        tokio::time::advance(Duration::from_secs(7)).await;
+        standing.forbid(right());
+        assert_eq!(standing.forbidden(Duration::from_secs(7)), [right()]);
+        assert_eq!(standing.forbidden(Duration::from_secs(8)), []);
+        let [line] = &standing.lines()[..] else { panic!("{:?}", standing.lines()) };
+        let expected = [
+            "may not patch ciliumnodes/status of cilium.io (403) since 7 s: ",
+            "the ClusterRole of the controller lacks the rule {apiGroups: [\"cilium.io\"], resources: [\"ciliumnodes/status\"], verbs: [\"patch\"]}",
+        ];
+        assert!(expected.iter().all(|part| line.contains(part)), "{line}");
+        standing.allow(&right());
+        assert_eq!((standing.forbidden(Duration::ZERO), standing.lines()), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn a_right_in_a_namespace_is_that_of_a_role() {
+        let (group, resource) = (String::new(), "configmaps".to_owned());
+        let right = Right { verb: "list", group, resource, namespace: Some("kube-system".to_owned()) };
+        assert_eq!(right.to_string(), "list configmaps in namespace kube-system");
+        assert!(right.way_out().contains("the Role in namespace kube-system"), "{}", right.way_out());
+    }
+}

@@ -1,0 +1,79 @@
+//! The API server is away, or forbids something: `/readyz` says so, and all of it ends soon after its cause.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::operator::wait_events;
+use crate::support::control_plane::{Options, Target};
+use crate::support::controller::Controller;
+use crate::support::fleet::Fleet;
+use crate::support::objects::{Kind, PoolSpec};
+use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
+use crate::support::rig::{Rig, under_oracle};
+
+/// For each wait that is not what a test is about; the machine may be busy with other tests.
+const SOON: Duration = Duration::from_secs(60);
+
+/// How long the API server is away: the back-off of a watch has grown to 12.8 s by then.
+const OUTAGE: &str = " 13 s: ";
+
+/// What is followed.
+const FOLLOWED: [&str; 5] = ["Node", "CiliumNode", "NodeIPPool", "NodeIPBlock", "ConfigMap"];
+
+/// How soon after the server answers everything is followed: a second until the next probe, and a list.
+const RECOVERY: Duration = Duration::from_secs(8);
+
+/// The rig starts the server when the test asks for it, so the outage ends when the controller has told of it for long
+/// enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_is_followed_soon_after_an_outage() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let (controller, mut fleet) =
+            served(rig, Controller::start_ready(&rig.control_plane, &[]).await?).await?;
+        rig.control_plane.kill(Target::ApiServer).await?;
+        wait_readyz(&controller, SOON, |text| {
+            text.contains(OUTAGE)
+                && FOLLOWED.iter().all(|kind| text.contains(&format!("\n{kind} has not been")))
+        })
+        .await?;
+        rig.control_plane.restart(Target::ApiServer).await?;
+        wait_readyz(&controller, RECOVERY, |text| text == "ok\n").await?;
+        fleet.join(&Fleet::names(1..2)).await?;
+        fleet.wait_ready(SOON).await?;
+        Ok(controller)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_forbidden_is_told_until_it_is_allowed() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let proxy = Proxy::start(&rig.control_plane, rig.cluster.bell.clone()).await?;
+        let controller = Controller::start_ready_behind(&rig.control_plane, &proxy, &[]).await?;
+        let patches = Requests::new(Verb::Patch, Kind::Pool);
+        let planted = proxy.plant(patches, Fault::Status(403), Often::Always);
+        let (controller, _fleet) = served(rig, controller).await?;
+        let line = "\nmay not patch nodeippools of nodeipam.io (403) since ";
+        wait_readyz(&controller, SOON, |text| text.starts_with("ok\n") && text.contains(line)).await?;
+        wait_events(rig, &[("NodeIPPool", "WriteForbidden", "Warning")]).await?;
+        drop(planted);
+        wait_readyz(&controller, SOON, |text| text == "ok\n").await?;
+        Ok((controller, proxy))
+    })
+    .await
+}
+
+/// One pool, and one node that is served.
+async fn served(rig: &Rig, controller: Controller) -> Result<(Controller, Fleet<'_>)> {
+    rig.cluster.create_pool(&PoolSpec::new("p").select("zone", "a").ipv4(28, &["10.1.0.0/24"])).await?;
+    let mut fleet = Fleet::new(rig);
+    fleet.join(&Fleet::names(0..1)).await?;
+    fleet.wait_ready(SOON).await?;
+    Ok((controller, fleet))
+}
+
+async fn wait_readyz(controller: &Controller, limit: Duration, look: impl Fn(&str) -> bool) -> Result<()> {
+    let look = |answer: &Result<(u16, String)>| Ok(answer.as_ref().is_ok_and(|(_, text)| look(text)));
+    controller.wait_answer("/readyz", "the text that is expected of /readyz", limit, look).await
+}
