@@ -272,6 +272,8 @@ mod tests {
 
     use super::super::contact::Contact;
     use super::*;
+    use crate::model::names::PoolName;
+    use crate::model::request::{Answer, Outcome, Seen};
     use crate::plan::CiliumNodeOrigin;
     use crate::publisher::Mode;
     use crate::telemetry::metrics::tests::world;
@@ -342,6 +344,28 @@ mod tests {
         let end = serving.turn(&mut inputs, &mut tasks, &stop);
         let end = tokio::time::timeout(SELF_CHECK_INTERVAL * 2, end).await.expect("it goes on");
         assert!(end.unwrap_err().is::<BrokenInvariant>());
+    }
+
+    #[tokio::test]
+    async fn writes_that_are_accepted_twice_without_effect_are_a_finding() {
+        let telemetry = Telemetry::start();
+        let (mut serving, _inputs) = serving(&telemetry);
+        let pool = PoolName::from("beijing");
+        let mut now = serving.clock.now();
+        for n_writes in 1..=2 {
+            let plan = plan::pool(&serving.world, &pool, now);
+            serving.world.begin_status(&pool, &plan, now);
+            let PoolPlan::Write(write) = plan else { panic!("{plan:?}") };
+            let seen = Seen::Pool(Box::new(serving.world.pool_object(&pool).unwrap().clone()));
+            let outcome = Outcome { request: write.into(), answer: Answer::Done, seen };
+            assert!(!outcome.took_effect(), "it would be announced");
+            serving.world.finish(outcome, now);
+            serving.reporter.show(&serving.world, now);
+            let line = format!("findings{{kind=\"WriteWithoutEffect\"}} {}", n_writes - 1);
+            let text = telemetry.metrics.text();
+            assert!(text.contains(&line), "{line} is not in:\n{text}");
+            now.uptime += Duration::from_secs(1);
+        }
     }
 
     #[tokio::test]
