@@ -106,10 +106,10 @@ impl Executor {
             }
             Write::CreateCiliumNode(new) => self.create_cilium_node(new).await?,
             Write::PoolStatus(status) => {
-                self.patch_pool(&status.pool, Part::Status, pool::status_patch(status)).await
+                self.patch_pool(&status.pool, Part::Status, pool::status_patch(status)).await?
             }
             Write::PoolFinalizers(write) => {
-                self.patch_pool(&write.pool, Part::Object, pool::finalizers_patch(write)).await
+                self.patch_pool(&write.pool, Part::Object, pool::finalizers_patch(write)).await?
             }
         })
     }
@@ -249,18 +249,19 @@ impl Executor {
         Ok((answer, self.read_cilium_node(&new.node).await?))
     }
 
-    async fn patch_pool(&self, pool: &PoolName, part: Part, patch: Value) -> (Answer, Seen) {
+    async fn patch_pool(&self, pool: &PoolName, part: Part, patch: Value) -> anyhow::Result<(Answer, Seen)> {
         let api: Api<Watched<Pools>> = Api::all(self.clients.writes.clone());
-        match self.patch(&api, pool.as_str(), part, patch).await {
+        Ok(match self.patch(&api, pool.as_str(), part, patch).await {
             Attempt::Applied(patched) => (Answer::Done, self.seen(patched.into_object())),
-            // The watch shows the outcome, and writing it twice does no harm.
+            // The watch shows the outcome.
             Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
-            Attempt::Unknown(why) => (Answer::Unknown(why), Seen::Nothing),
+            // Writing it twice would do no harm, but a server that is away would be asked ever more seldom.
+            Attempt::Unknown(why) => (Answer::Unknown(why), self.read_pool(pool).await?),
             Attempt::Refused(why, wait) => {
                 warn!(%pool, why, "patch of the pool refused");
                 (Answer::Refused(why, wait), Seen::Nothing)
             }
-        }
+        })
     }
 
     async fn patch<W: Wire>(
@@ -315,6 +316,13 @@ impl Executor {
         let params = ListParams::default().fields(&format!("metadata.name={node}"));
         let (revision, mut found) =
             self.until_read(|| self.clients.list::<CiliumNodes>(&params, &self.timeline)).await?;
+        Ok(found.pop().map_or(Seen::Absent(revision), |object| self.seen(object)))
+    }
+
+    async fn read_pool(&self, pool: &PoolName) -> anyhow::Result<Seen> {
+        let params = ListParams::default().fields(&format!("metadata.name={pool}"));
+        let (revision, mut found) =
+            self.until_read(|| self.clients.list::<Pools>(&params, &self.timeline)).await?;
         Ok(found.pop().map_or(Seen::Absent(revision), |object| self.seen(object)))
     }
 
@@ -388,4 +396,39 @@ fn classify<T>(status: &Status) -> Attempt<T> {
 
 fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::super::client::tests::{answered_by, list, refusal};
+    use super::*;
+    use crate::model::request::PoolFinalizersWrite;
+
+    /// Otherwise the pause of the pool would have grown to half a minute by the end of an outage.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_to_a_pool_without_an_answer_ends_when_the_server_is_back() {
+        const OUTAGE: Duration = Duration::from_secs(26);
+        let began = Instant::now();
+        let (clients, asked) =
+            answered_by(
+                move |_| {
+                    if began.elapsed() < OUTAGE { refusal(503) } else { (200, list(7, &["p"], "")) }
+                },
+            );
+        let timeline = Arc::new(Timeline::default());
+        let executor = Executor { clients, timeline, managed_fields: ManagedFields::Kept };
+        let write = Write::PoolFinalizers(PoolFinalizersWrite {
+            pool: "p".into(),
+            uid: "u".into(),
+            revision: Revision::of(5),
+            finalizers: Vec::new(),
+        });
+        let Outcome { answer, seen, .. } = executor.carry_out(write.into()).await.unwrap();
+        assert!(matches!(answer, Answer::Unknown(_)), "{answer:?}");
+        assert!(matches!(&seen, Seen::Pool(pool) if pool.name.as_str() == "p"), "{seen:?}");
+        let asked = asked.lock().unwrap();
+        assert_eq!(asked.iter().filter(|path| path.starts_with("p?")).count(), 1, "{asked:#?}");
+    }
 }
