@@ -219,6 +219,13 @@ impl Ledger {
         self.pools.get(pool)?.free_blocks.get(&family)
     }
 
+    /// Whether a pool has a block, in any family, that it gives out, free or not: it is not being deleted, and has a CIDR
+    /// that is neither cordoned, excluded, nor kept by an older pool.
+    #[must_use]
+    pub fn gives_out(&self, pool: &PoolName) -> bool {
+        self.pools.get(pool).is_some_and(|offer| offer.free_blocks.values().any(FreeBlocks::has_usable))
+    }
+
     /// How many blocks a pool has in a family; `None` as for [`Self::free_blocks`].
     #[must_use]
     pub fn counts(&self, pool: &PoolName, family: Family) -> Option<Counts> {

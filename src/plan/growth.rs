@@ -4,7 +4,7 @@
 use super::draft::Draft;
 use super::reasons;
 use super::recreation::create_claim;
-use super::subject::Subject;
+use super::subject::{FirstPool, Subject};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::plan::{Unmet, WhyNot};
@@ -33,7 +33,7 @@ impl<'a> Subject<'a> {
     /// Claims what the node lacks. A first grant covers every family, or nothing is claimed, so that no node holds half
     /// of a grant while another node waits for that half.
     pub(super) fn grow(&self, draft: &mut Draft, now: Now) {
-        let Some(first) = self.world.pools_of(&self.node.name).next() else {
+        let Some(first) = self.first_pool() else {
             draft.findings.extend(self.full_without_pool());
             return;
         };
@@ -65,7 +65,7 @@ impl<'a> Subject<'a> {
                         "it asks for more than its {} {family} blocks with {} addresses, and perNode of pool {} allows no more",
                         growth.blocks.len(),
                         growth.demand.capacity,
-                        first.name,
+                        first.pool().name,
                     ),
                 ));
             }
@@ -95,19 +95,27 @@ impl<'a> Subject<'a> {
         ))
     }
 
-    fn grow_family(&self, draft: &mut Draft, family: Family, first: &Pool, phase: Phase) -> Growth<'a> {
+    fn grow_family(
+        &self,
+        draft: &mut Draft,
+        family: Family,
+        first: FirstPool<'a>,
+        phase: Phase,
+    ) -> Growth<'a> {
         let blocks: Vec<Cidr> =
             self.held().map(|claim| claim.cidr).filter(|cidr| cidr.family() == family).collect();
         let mut growth =
             Growth { family, blocks, demand: self.demand(family), picked: Vec::new(), unmet: None };
         loop {
             let holding = Holding { n_blocks: growth.blocks.len(), demand: growth.demand, phase };
-            if self.publisher.is_enough(self.carrier, family, holding, first) {
+            if self.publisher.is_enough(self.carrier, family, holding, first.pool()) {
                 return growth;
             }
-            if growth.blocks.len() >= first.per_node.max_blocks as usize {
+            if let Some(limit) = first.max_blocks()
+                && growth.blocks.len() >= limit as usize
+            {
                 growth.unmet = Some(Unmet::AtLimit(family));
-                draft.refuse(&first.name, Some(family), || WhyNot::BlockLimit(first.per_node.max_blocks));
+                draft.refuse(&first.pool().name, Some(family), || WhyNot::BlockLimit(limit));
                 return growth;
             }
             match self.pick(draft, &growth, first, phase) {
@@ -129,12 +137,16 @@ impl<'a> Subject<'a> {
         &self,
         draft: &mut Draft,
         growth: &Growth<'_>,
-        first: &Pool,
+        first: FirstPool<'a>,
         phase: Phase,
     ) -> Result<(Cidr, &'a Pool, u128), Unmet> {
         let (mut too_large, mut fits) = (false, false);
         let family = growth.family;
-        let max_addresses = max_addresses(first);
+        let max_addresses = max_addresses(first.pool());
+        let room = match first {
+            FirstPool::Gives(_) => u128::from(max_addresses).saturating_sub(growth.demand.capacity),
+            FirstPool::Closed(_) => u128::MAX,
+        };
         for pool in self.world.pools_of(&self.node.name) {
             let Some(free) = self.world.ledger().free_blocks(&pool.name, family) else {
                 draft.refuse(&pool.name, Some(family), || WhyNot::NoSuchFamily);
@@ -142,7 +154,7 @@ impl<'a> Subject<'a> {
             };
             // A whole block counts, whatever is withheld of the next one: so a node is at its limit or not whatever the
             // others take and release.
-            if growth.demand.capacity.saturating_add(pool.max_offered(family)) > u128::from(max_addresses) {
+            if pool.max_offered(family) > room {
                 too_large = true;
                 draft.refuse(&pool.name, Some(family), || WhyNot::AddressLimit(max_addresses));
                 continue;
@@ -158,7 +170,7 @@ impl<'a> Subject<'a> {
                 let withheld = pool.withheld(cidr, &self.world.node_addresses_in(cidr));
                 let offered = cidr.size() - withheld.count_in(cidr);
                 let wastes_the_grant =
-                    phase == Phase::FirstGrant && self.is_too_poor(growth, first, pool, offered);
+                    phase == Phase::FirstGrant && self.is_too_poor(growth, first.pool(), pool, offered);
                 if offered > 0 && !wastes_the_grant {
                     return Ok((cidr, pool, offered));
                 }

@@ -5,6 +5,7 @@ use super::publishable::may_publish;
 use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
 use crate::model::node::Node;
+use crate::model::pool::Pool;
 use crate::publisher::Publisher;
 use crate::world::{Serving, World};
 
@@ -16,7 +17,42 @@ pub(super) struct Subject<'a> {
     pub(super) publisher: &'a Publisher,
 }
 
+/// The pool whose `expand` and `perNode` size a node.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum FirstPool<'a> {
+    /// It can give blocks.
+    Gives(&'a Pool),
+    /// None of the node's pools can give a block, and this one is asked first. It says only whether the node needs more:
+    /// the node can get nothing, so no limit is to blame.
+    Closed(&'a Pool),
+}
+
+impl<'a> FirstPool<'a> {
+    pub(super) const fn pool(self) -> &'a Pool {
+        match self {
+            Self::Gives(pool) | Self::Closed(pool) => pool,
+        }
+    }
+
+    /// The maximum number of blocks, where a limit counts.
+    pub(super) const fn max_blocks(self) -> Option<u32> {
+        match self {
+            Self::Gives(pool) => Some(pool.per_node.max_blocks),
+            Self::Closed(_) => None,
+        }
+    }
+}
+
 impl<'a> Subject<'a> {
+    /// The node's first pool, whose `expand` and `perNode` size it: the first that selects it and can give blocks, be
+    /// they all taken. `None` if no pool selects the node.
+    pub(super) fn first_pool(&self) -> Option<FirstPool<'a>> {
+        let world = self.world;
+        let mut pools = world.pools_of(&self.node.name);
+        let gives = pools.find(|pool| world.ledger().gives_out(&pool.name)).map(FirstPool::Gives);
+        gives.or_else(|| world.pools_of(&self.node.name).next().map(FirstPool::Closed))
+    }
+
     pub(super) fn serving(&self) -> Option<&'a Serving> {
         self.world.serving(&self.node.name)
     }

@@ -46,7 +46,8 @@ use crate::world::gather::Gathering;
 const LISTED: u64 = 100;
 
 /// A cluster in lines:
-/// `pool NAME CIDR BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [zone=Z] [maxBlocks=N] [maxAddresses=N] [@REVISION]`,
+/// `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [zone=Z] [maxBlocks=N] [maxAddresses=N]
+/// [freeBelow=N] [@REVISION]`,
 /// `node NAME UID [zone=Z] [made-up=CIDR] [own=CIDR] [deleting] [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]` (all
 /// addresses of the CIDRs are in the pool, and those of `own` are the node's; claims are created for a CiliumNode that
@@ -255,10 +256,11 @@ fn number(words: &[&str], key: &str, default: u32) -> u32 {
 
 fn pool(words: &[&str]) -> Object {
     let state = if words.contains(&"cordoned") { RangeState::Cordoned } else { RangeState::Active };
-    let range: Cidr = words[2].parse().unwrap();
+    let range: Option<Cidr> = (words[2] != "none").then(|| words[2].parse().unwrap());
+    let family = range.map_or(Family::V4, Cidr::family);
     let ranges = Ranges {
         block_prefix: words[3].parse().unwrap(),
-        cidrs: [(range, state)].into(),
+        cidrs: range.into_iter().map(|range| (range, state)).collect(),
         exclude: Vec::new(),
     };
     let pool = Pool {
@@ -268,14 +270,14 @@ fn pool(words: &[&str]) -> Object {
         deleting: words.contains(&"deleting"),
         priority: 0,
         selector: zone(words).map(|zone| ("zone".to_owned(), zone)).into_iter().collect(),
-        families: [(range.family(), ranges)].into(),
+        families: [(family, ranges)].into(),
         first_last: FirstLast::Offered,
         per_node: PerNode {
             initial_blocks: 1,
             max_blocks: number(words, "maxBlocks=", 4),
             max_addresses: number(words, "maxAddresses=", 1024),
         },
-        expand: Expand { used_above: 80, free_below: 2 },
+        expand: Expand { used_above: 80, free_below: number(words, "freeBelow=", 2) },
         reclaim: Reclaim { mode: ReclaimMode::Disabled, used_below: 40, after: Duration::from_secs(600) },
         reuse_after: Duration::from_secs(300),
         reuse_after_node_loss: Duration::from_secs(3600),
@@ -297,7 +299,7 @@ fn pool(words: &[&str]) -> Object {
                     name: pool.name,
                     uid: pool.uid,
                     created: pool.created,
-                    cidrs: [range].into(),
+                    cidrs: range.into_iter().collect(),
                 },
             })
         } else {

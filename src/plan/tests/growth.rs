@@ -15,6 +15,51 @@ fn a_first_set_that_cannot_be_completed_is_given_back() {
     );
 }
 
+/// Of equal priority, the pool with the first name is asked first.
+#[test]
+fn a_pool_that_can_give_no_block_sizes_no_node() {
+    let served = "node a 1\nciliumnode a @50 10.0.0.0/28 used=14\nclaim 10.0.0.0/28 a 1 Held @40\n";
+    for closed in [
+        "pool a 10.1.0.0/24 28 maxBlocks=1 deleting",
+        "pool a 10.1.0.0/24 28 maxBlocks=1 cordoned",
+        "pool a 10.1.0.0/24 28 maxBlocks=1 invalid",
+        "pool a none 28 maxBlocks=1",
+        "pool a 10.1.0.0/29 28 maxBlocks=1",
+        "pool a 10.0.0.0/26 28 maxBlocks=1 younger",
+    ] {
+        let mut cluster = Cluster::of(&format!("{served}{closed}\npool p 10.0.0.0/26 28"));
+        cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+        let wants_more = closed.replace("maxBlocks=1", "freeBelow=15");
+        let satisfied = served.replace("used=14", "used=3");
+        let mut cluster = Cluster::of(&format!("{satisfied}{wants_more}\npool p 10.0.0.0/26 28"));
+        cluster.expect("a", "nothing");
+    }
+}
+
+#[test]
+fn a_pool_that_is_merely_full_still_sizes_its_nodes() {
+    let mut cluster = Cluster::of(
+        "node a 1\nnode b 1\nciliumnode a @50 10.0.0.0/28 used=14\nclaim 10.0.0.0/28 a 1 Held @40\n\
+         pool a 10.1.0.0/28 28 maxBlocks=1\nclaim 10.1.0.0/28 b 1 Held @41\npool p 10.0.0.0/26 28",
+    );
+    cluster.expect(
+        "a",
+        "unmet: the node holds as many ipv4 blocks or addresses as its first pool allows; finding: NodeAtLimit",
+    );
+}
+
+/// Its limits would only be blamed for what their pool can't give anyway.
+#[test]
+fn where_no_pool_can_give_a_block_a_full_node_waits_for_capacity_whatever_the_limits() {
+    for closed in ["deleting", "cordoned"] {
+        let mut cluster = Cluster::of(&format!(
+            "node a 1\nciliumnode a @50 10.0.0.0/28 used=14\nclaim 10.0.0.0/28 a 1 Held @40\n\
+             pool p 10.0.0.0/26 28 maxBlocks=1 {closed}"
+        ));
+        cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    }
+}
+
 #[test]
 fn one_change_of_use_alone_leads_to_growth() {
     let mut cluster = Cluster::of(

@@ -199,9 +199,6 @@ impl Need {
     fn of(store: &Store, node: &Node, seen: &CiliumNode, claims: &[&Claim], family: Family) -> Self {
         let claims: Vec<&&Claim> = claims.iter().filter(|claim| claim.cidr.family() == family).collect();
         let pools = pools_of(store, node);
-        let Some(first) = pools.first() else {
-            return Self { family, is_met: true, can_grow: false, reach: 0 };
-        };
         let has = |set: &Option<AddressSet>, address| set.as_ref().is_some_and(|set| set.contains(address));
         let (mut capacity, mut used, mut kept) = (0, 0, 0);
         for address in claims.iter().flat_map(|claim| claim.offered().iter().collect::<Vec<_>>()) {
@@ -212,6 +209,11 @@ impl Need {
                 kept += 1;
             }
         }
+        // Without a pool that can give a block nothing is asked for that could be met.
+        let gives = |pool: &&&Pool| Family::ALL.iter().any(|family| !blocks(store, pool, *family).is_empty());
+        let Some(first) = pools.iter().find(gives) else {
+            return Self { family, is_met: true, can_grow: false, reach: capacity };
+        };
         let most_blocks = first.per_node.max_blocks as usize;
         let most_addresses = u128::from(first.per_node.max_addresses);
         let mut can_grow = false;
@@ -260,8 +262,8 @@ pub(super) fn pools_of<'a>(store: &'a Store, node: &Node) -> Vec<&'a Pool> {
     pools
 }
 
-/// How many addresses each free block of a pool offers.
-fn free_blocks(store: &Store, pool: &Pool, family: Family) -> Vec<u128> {
+/// The blocks that a pool gives out, free or not.
+fn blocks(store: &Store, pool: &Pool, family: Family) -> Vec<Cidr> {
     let Some(ranges) = pool.families.get(&family) else { return Vec::new() };
     if pool.deleting {
         return Vec::new();
@@ -272,6 +274,24 @@ fn free_blocks(store: &Store, pool: &Pool, family: Family) -> Vec<u128> {
         .filter(|other| (other.created, &other.uid) < (pool.created, &pool.uid))
         .flat_map(|other| other.families.values().flat_map(|ranges| ranges.cidrs.keys().copied()))
         .collect();
+    let mut blocks = Vec::new();
+    for range in
+        ranges.cidrs.iter().filter(|(_, state)| **state == RangeState::Active).map(|(range, _)| range)
+    {
+        let mut block = Cidr::containing(range.first_address(), ranges.block_prefix);
+        while let Some(candidate) = block.filter(|candidate| range.covers(*candidate)) {
+            let offers = candidate.size() > pool.withheld(candidate, &AddressSet::new()).count_in(candidate);
+            if offers && older.iter().all(|other| !other.overlaps(candidate)) {
+                blocks.push(candidate);
+            }
+            block = candidate.last().checked_add(1).map(|next| candidate.same_size_at(next));
+        }
+    }
+    blocks
+}
+
+/// How many addresses each free block of a pool offers.
+fn free_blocks(store: &Store, pool: &Pool, family: Family) -> Vec<u128> {
     let mut taken: Vec<Cidr> = store.claims().map(|claim| claim.cidr).collect();
     taken.extend(
         store.cilium_nodes().flat_map(|seen| carried_by_cilium_node(seen).cidrs().collect::<Vec<_>>()),
@@ -281,21 +301,8 @@ fn free_blocks(store: &Store, pool: &Pool, family: Family) -> Vec<u128> {
         .flat_map(|node| node.addresses.iter().map(|address| address.address))
         .chain(store.cilium_nodes().flat_map(|seen| seen.addresses.iter().copied()))
         .collect();
-    let mut free = Vec::new();
-    for range in
-        ranges.cidrs.iter().filter(|(_, state)| **state == RangeState::Active).map(|(range, _)| range)
-    {
-        let mut block = Cidr::containing(range.first_address(), ranges.block_prefix);
-        while let Some(candidate) = block.filter(|candidate| range.covers(*candidate)) {
-            let is_free = older.iter().chain(&taken).all(|other| !other.overlaps(candidate));
-            let without_nodes =
-                candidate.size() - pool.withheld(candidate, &AddressSet::new()).count_in(candidate);
-            let offered = candidate.size() - pool.withheld(candidate, &own).count_in(candidate);
-            if is_free && without_nodes > 0 && offered > 0 {
-                free.push(offered);
-            }
-            block = candidate.last().checked_add(1).map(|next| candidate.same_size_at(next));
-        }
-    }
-    free
+    let is_free = |block: &Cidr| taken.iter().all(|other| !other.overlaps(*block));
+    let offered = |block: Cidr| block.size() - pool.withheld(block, &own).count_in(block);
+    let free = blocks(store, pool, family).into_iter().filter(is_free).map(offered);
+    free.filter(|offered| *offered > 0).collect()
 }
