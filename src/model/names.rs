@@ -1,4 +1,4 @@
-//! Newtypes for names and uids, so that no two of them can be confused.
+//! Newtypes for names and uids, so that no two of them can be confused, and lists of names for a person.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,4 +54,30 @@ name! {
 name! {
     /// The uid of an object. An object that is recreated under the same name has another uid.
     Uid
+}
+
+/// How many names a message lists before it counts the others.
+const MAX_LISTED: usize = 10;
+
+/// The names for a person: the first ten, and how many more there are.
+#[must_use]
+pub fn ten_of<T: fmt::Display>(names: impl IntoIterator<Item = T>) -> String {
+    let mut names = names.into_iter();
+    let listed: Vec<String> = names.by_ref().take(MAX_LISTED).map(|name| name.to_string()).collect();
+    match names.count() {
+        0 => listed.join(", "),
+        more => format!("{} and {more} more", listed.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_of_names_are_counted() {
+        assert_eq!(ten_of(["a", "b"]), "a, b");
+        assert_eq!(ten_of(0..10), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9");
+        assert_eq!(ten_of(0..12), "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more");
+    }
 }

@@ -7,12 +7,18 @@ use crate::model::observation::PoolObject;
 use crate::model::plan::PoolPlan;
 use crate::model::request::{PoolFinalizersWrite, PoolStatusWrite, Target, Write};
 use crate::model::time::Now;
-use crate::view::conditions::status;
+use crate::view::conditions::{status, younger_than};
 use crate::world::World;
 
 /// The minimum time between two computations of one pool's status, and so between two writes of it: it changes with
 /// every pod, and counting is a pass over the cluster.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long a pool without blocks that is being deleted stays, if a younger pool waits for its ranges. Pools that are
+/// deleted together arrive one after the other; if the first one were gone before the deletion of the second is known,
+/// nodes would take blocks of the second in between, and these would keep it. `kubectl delete` sends one request after
+/// the other, some milliseconds each.
+const DELETION_SETTLES: Duration = Duration::from_secs(1);
 
 /// What to write to the pool `name` now.
 pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
@@ -26,7 +32,8 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     if let Some(until) = world.pool_pause(name).later_than(now) {
         return PoolPlan::Later(until);
     }
-    if let Some(finalizers) = finalizers(world, object) {
+    let settles = settles_at(world, object, now);
+    if let Some(finalizers) = finalizers(world, object).filter(|_| settles.is_none()) {
         return PoolPlan::Write(Write::PoolFinalizers(PoolFinalizersWrite {
             pool: name.clone(),
             uid: object.uid.clone(),
@@ -41,7 +48,7 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     }
     let status = status(world, object);
     if status == object.status {
-        return PoolPlan::UpToDate;
+        return settles.map_or(PoolPlan::UpToDate, PoolPlan::Later);
     }
     let transitions = status
         .conditions
@@ -59,6 +66,13 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
         status,
         transitions,
     }))
+}
+
+/// The time before which a pool that is being deleted does not go, where that is to come.
+fn settles_at(world: &World, object: &PoolObject, now: Now) -> Option<Duration> {
+    let settles = world.deletion_seen(&object.name).unwrap_or(now.uptime) + DELETION_SETTLES;
+    let is_awaited = || younger_than(world, &object.name).next().is_some();
+    (object.deleting && settles > now.uptime && is_awaited()).then_some(settles)
 }
 
 /// The finalizers that the pool should have; `None` if it has them. Ours is added as soon as the pool is seen, and

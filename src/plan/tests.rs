@@ -6,6 +6,7 @@ mod lost_claims;
 mod made_up;
 mod no_effect;
 mod overlap;
+mod pools;
 mod publication;
 mod reasons;
 mod wakeups;
@@ -30,7 +31,7 @@ use crate::model::request::{
     Answer, ClaimChange, ClaimUpdate, Outcome, Presence, Request, Seen, Target, Write,
 };
 use crate::model::revision::{AnyRevision, Revision};
-use crate::model::status::PoolStatus;
+use crate::model::status::{ConditionType, PoolStatus};
 use crate::model::time::{Now, Timestamp};
 use crate::model::transitions::State;
 use crate::net::addresses::AddressSet;

@@ -34,6 +34,8 @@ pub(super) struct Agenda {
     wakes: BTreeSet<(Duration, Waker)>,
     wake_of: BTreeMap<Waker, Duration>,
     status_looked_at: BTreeMap<PoolName, Duration>,
+    /// Since when each pool has been looked at as one that is being deleted.
+    deletion_seen_at: BTreeMap<PoolName, Duration>,
     unconfirmed: BTreeSet<Cidr>,
 }
 
@@ -56,6 +58,11 @@ impl Agenda {
             Waker::Pool(pool) => Some(pool),
             Waker::Node(_) => None,
         })
+    }
+
+    /// The pools whose deletion has been seen.
+    pub(super) fn pools_being_deleted(&self) -> impl Iterator<Item = &PoolName> {
+        self.deletion_seen_at.keys()
     }
 
     /// The pools whose status has been looked at.
@@ -140,9 +147,27 @@ impl Agenda {
         self.status_looked_at.get(pool).copied()
     }
 
+    /// Whether the pool is being deleted, and since when at the latest.
+    pub(super) fn deletion_seen(&mut self, pool: &PoolName, at: Option<Duration>) {
+        match at {
+            Some(at) => {
+                self.deletion_seen_at.entry(pool.clone()).or_insert(at);
+            }
+            // Another pool of the same name.
+            None => {
+                self.deletion_seen_at.remove(pool);
+            }
+        }
+    }
+
+    pub(super) fn deletion_first_seen(&self, pool: &PoolName) -> Option<Duration> {
+        self.deletion_seen_at.get(pool).copied()
+    }
+
     pub(super) fn forget_pool(&mut self, pool: &PoolName) {
         self.pools.remove(pool);
         self.status_looked_at.remove(pool);
+        self.deletion_seen_at.remove(pool);
         self.forget_wake(&Waker::Pool(pool.clone()));
     }
 

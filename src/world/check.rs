@@ -54,6 +54,8 @@ pub enum Memory {
     Pause,
     /// When its status was last looked at.
     StatusLook,
+    /// When it was first looked at as one that is being deleted.
+    Deletion,
 }
 
 impl fmt::Display for Inconsistency {
@@ -94,6 +96,7 @@ impl fmt::Display for Memory {
             Self::Wake => "a time to look again",
             Self::Pause => "a pause",
             Self::StatusLook => "a look at its status",
+            Self::Deletion => "its deletion",
         })
     }
 }
@@ -195,6 +198,7 @@ impl World {
         of_pools.extend(self.pool_writes.keys().map(|pool| (pool, Memory::Pause)));
         of_pools.extend(self.agenda.pools_to_wake().map(|pool| (pool, Memory::Wake)));
         of_pools.extend(self.agenda.pools_looked_at().map(|pool| (pool, Memory::StatusLook)));
+        of_pools.extend(self.agenda.pools_being_deleted().map(|pool| (pool, Memory::Deletion)));
         of_pools.retain(|(pool, _)| !self.pools.contains_key(*pool));
         found.extend(
             of_pools.into_iter().map(|(pool, what)| Inconsistency::RememberedPool(pool.clone(), what)),

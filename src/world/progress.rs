@@ -100,6 +100,9 @@ impl World {
     /// A new status of a pool has been decided, or that it may stay, or that it is to be looked at later.
     pub fn begin_status(&mut self, pool: &PoolName, decision: &PoolPlan, now: Now) {
         self.agenda.unmark_pool(pool);
+        if let Some(object) = self.pools.get(pool) {
+            self.agenda.deletion_seen(pool, object.deleting.then_some(now.uptime));
+        }
         match decision {
             PoolPlan::Unchanged => {}
             PoolPlan::UpToDate => self.agenda.status_looked_at(pool, now.uptime),
@@ -117,6 +120,12 @@ impl World {
     #[must_use]
     pub fn status_looked_at(&self, pool: &PoolName) -> Option<Duration> {
         self.agenda.status_last_looked_at(pool)
+    }
+
+    /// When this process first looked at the pool as one that is being deleted.
+    #[must_use]
+    pub fn deletion_seen(&self, pool: &PoolName) -> Option<Duration> {
+        self.agenda.deletion_first_seen(pool)
     }
 
     pub(super) fn mark_sent(&mut self, request: &Request, now: Now) {

@@ -240,6 +240,7 @@ fn every_memory_goes_with_what_it_is_about() {
         |world| world.begin_status(&"gone".into(), &PoolPlan::UpToDate, now()),
         &of_pool("a look at its status"),
     );
+    check(|world| world.agenda.deletion_seen(&"gone".into(), Some(Duration::ZERO)), &of_pool("its deletion"));
     check(
         |world| {
             world.cooling.insert(cidr("10.0.0.0/28"), Duration::ZERO);

@@ -1,0 +1,108 @@
+//! Tests of what pools show of themselves, and of pools that go.
+
+use super::*;
+use crate::model::names::PoolName;
+use crate::model::plan::PoolPlan;
+use crate::model::request::PoolStatusWrite;
+use crate::plan::pool::pool as plan_pool;
+
+impl Cluster {
+    /// What to write to a pool now.
+    fn pool_plan(&self, name: &str) -> PoolPlan {
+        plan_pool(&self.world, &PoolName::from(name), self.now)
+    }
+
+    /// A condition that the pool should show, as `REASON STATUS: MESSAGE`.
+    fn condition(&self, name: &str, kind: ConditionType) -> String {
+        let object = self.world.pool_object(&PoolName::from(name)).expect("it is a pool");
+        let status = conditions::status(&self.world, object);
+        let condition = &status.conditions[&kind];
+        format!("{} {}: {}", condition.reason, condition.holds, condition.message)
+    }
+
+    /// A watch shows the pool in this line, with our finalizer.
+    fn observe_kept(&mut self, line: &str) {
+        let mut object = object(line);
+        let Object::Pool(pool) = &mut object else { panic!("no pool: {line}") };
+        pool.finalizers = vec![PoolObject::FINALIZER.to_owned()];
+        self.world.observe(Observation::Applied(Box::new(object)));
+        assert_eq!(self.world.check(), []);
+    }
+
+    /// Decides for the pool; a status that is written is shown at once, with this revision.
+    fn settle_pool(&mut self, name: &str, revision: u64) -> String {
+        let plan = self.pool_plan(name);
+        self.world.begin_status(&name.into(), &plan, self.now);
+        let PoolPlan::Write(write) = plan else { return format!("{plan:?}") };
+        let told = write.to_string();
+        if let Write::PoolStatus(PoolStatusWrite { pool, status, .. }) = &write {
+            let mut object = self.world.pool_object(pool).expect("it is a pool").clone();
+            (object.status, object.revision) = (status.clone(), Revision::of(revision));
+            let outcome = Outcome { request: write.into(), answer: Answer::Done, seen: Seen::Nothing };
+            self.world.finish(outcome, self.now);
+            self.world.observe(Observation::Applied(Box::new(Object::Pool(object))));
+        }
+        told
+    }
+}
+
+#[test]
+fn a_deleted_pool_says_which_nodes_keep_it_and_how_it_ends() {
+    let deleted = "pool p 10.0.0.0/24 28 deleting\n";
+    assert_eq!(
+        Cluster::of(deleted).condition("p", ConditionType::Ready),
+        "Deleting false: the pool is being deleted and gives out no blocks; none of its blocks is left",
+    );
+    let held: Vec<String> =
+        (0..11).map(|n| format!("claim 10.0.0.{}/28 n{n:02} 1 Held @40\n", 16 * n)).collect();
+    let cooling = "claim 10.0.0.176/28 n11 1 Cooling/NodeGone @40\npool young 10.0.0.0/16 28 younger\n";
+    let cluster = Cluster::of(&[deleted, &held.concat(), cooling].concat());
+    assert_eq!(
+        cluster.condition("p", ConditionType::Ready),
+        "Deleting false: the pool is being deleted and gives out no blocks; it stays while a block of it is held or \
+         cools (ipv4: 11 held, 1 cooling), for nodes n00, n01, n02, n03, n04, n05, n06, n07, n08, n09 and 2 more; until \
+         then younger pools get none of its ranges: young; drain and delete these nodes, and their blocks cool for its \
+         `reuseAfterNodeLoss`; or empty its `cidrs`, and younger pools get the ranges at once, except for these blocks",
+    );
+    assert_eq!(
+        cluster.condition("young", ConditionType::Overlapping),
+        "OverlapsOlderPool true: 10.0.0.0/16 overlaps 10.0.0.0/24 of pool p, which is older and keeps its addresses \
+         until it is gone (it is being deleted; its condition Ready says what keeps it); 1 overlaps in total",
+    );
+}
+
+/// Whoever empties it says so. Its blocks stay where they are, and nobody else gets them.
+#[test]
+fn a_deleted_pool_whose_cidrs_are_emptied_leaves_its_ranges_but_not_its_blocks() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28 deleting\npool young 10.0.0.0/26 28 younger\nnode a 1\nnode b 1\n\
+         ciliumnode a @50 10.0.0.0/28 used=3\nciliumnode b @51\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.observe("pool p none 28 deleting @110");
+    cluster.expect("a", "nothing");
+    cluster.expect("b", "claim 10.0.0.32/28 of pool young for node b");
+}
+
+/// `kubectl delete` of several pools deletes one after the other. If the older one were gone at once, nodes would take
+/// blocks of the younger one in between, and these would keep it.
+#[test]
+fn a_younger_pool_gets_the_ranges_of_a_deleted_one_only_when_that_is_gone_and_not_in_the_same_breath() {
+    let mut cluster = Cluster::of(
+        "pool old 10.0.0.0/26 28\npool young 10.0.0.0/26 28 younger\nnode a 1\nciliumnode a @50\n\
+         pool alone 10.9.0.0/26 28 zone=nowhere",
+    );
+    cluster.observe_kept("pool old 10.0.0.0/26 28 deleting @110");
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    assert_eq!(cluster.settle_pool("old", 111), "write the status of pool old");
+    assert_eq!(cluster.settle_pool("old", 112), "Later(1001s)");
+    cluster.observe_kept("pool young 10.0.0.0/26 28 younger deleting @113");
+    cluster.pass(1);
+    assert_eq!(cluster.settle_pool("old", 114), "set the finalizers of pool old to []");
+    cluster.delete(Kind::Pool, "old", 115);
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+
+    // Nobody waits for the ranges of this one.
+    cluster.observe_kept("pool alone 10.9.0.0/26 28 zone=nowhere deleting @116");
+    assert_eq!(cluster.settle_pool("alone", 117), "set the finalizers of pool alone to []");
+}
