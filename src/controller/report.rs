@@ -325,9 +325,10 @@ fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
         FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),
         FindingKind::NoPool => Some(EventReason::NoPool),
-        FindingKind::UnreadableObject | FindingKind::WriteWithoutEffect | FindingKind::BrokenInvariant => {
-            None
-        }
+        FindingKind::UnreadableObject
+        | FindingKind::WriteWithoutEffect
+        | FindingKind::NodeMissing
+        | FindingKind::BrokenInvariant => None,
     }
 }
 

@@ -41,6 +41,8 @@ stable_names! {
         NoPool,
         /// The server accepts a write to an object again and again, and it has no effect, or none that lasts.
         WriteWithoutEffect,
+        /// A CiliumNode keeps blocks long after its Node has gone.
+        NodeMissing,
         /// The controller's own bookkeeping disagrees with the objects that it knows.
         BrokenInvariant,
     }

@@ -48,10 +48,24 @@ pub struct NodePlan {
     pub wake: Option<Duration>,
     /// Its claims that are cooling. This process counts the time that it has seen them cool from its first such plan.
     pub cooling: Vec<Cidr>,
-    /// Whether its first set of blocks is incomplete and nothing can be done about it.
+    /// How far it looked, and so whether `unmet`, `incomplete` and `orphaned` say how it is.
+    pub scope: Scope,
+    /// Whether its first set of blocks is incomplete.
     pub incomplete: bool,
+    /// Whether its Node is gone, and its CiliumNode keeps blocks.
+    pub orphaned: bool,
     /// Whether blocks of ours are published, and its agent does not say which addresses it uses.
     pub use_unknown: bool,
+}
+
+/// How far a plan looked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// It ended before it came to what the node needs, because something else has to be done or waited for first. What
+    /// was found the last time stays.
+    Part,
+    /// It found out what the node needs, or that it asks for nothing now.
+    Whole,
 }
 
 /// The result of a plan.

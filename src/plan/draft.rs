@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::model::finding::Finding;
 use crate::model::names::{NodeName, PoolName};
-use crate::model::plan::{NodePlan, Refusal, Unmet, Verdict, Wait, WhyNot};
+use crate::model::plan::{NodePlan, Refusal, Scope, Unmet, Verdict, Wait, WhyNot};
 use crate::model::request::Request;
 use crate::net::cidr::{Cidr, Family};
 
@@ -27,7 +27,9 @@ pub(super) struct Draft {
     pub(super) unmet: BTreeSet<Unmet>,
     pub(super) findings: Vec<Finding>,
     pub(super) cooling: Vec<Cidr>,
+    pub(super) scope: Scope,
     pub(super) incomplete: bool,
+    pub(super) orphaned: bool,
     pub(super) use_unknown: bool,
     wait: Option<Wait>,
     wake: Option<Duration>,
@@ -43,7 +45,9 @@ impl Draft {
             unmet: BTreeSet::new(),
             findings: Vec::new(),
             cooling: Vec::new(),
+            scope: Scope::Part,
             incomplete: false,
+            orphaned: false,
             use_unknown: false,
             wait: None,
             wake: None,
@@ -84,6 +88,12 @@ impl Draft {
         self.finish()
     }
 
+    /// The finished plan of a node that asks for nothing before this has happened.
+    pub(super) fn asking_for_nothing_before(mut self, wait: Wait) -> NodePlan {
+        self.scope = Scope::Whole;
+        self.waiting_for(wait)
+    }
+
     /// The finished plan.
     pub(super) fn finish(self) -> NodePlan {
         let wants_capacity = self.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_)));
@@ -106,7 +116,9 @@ impl Draft {
             findings: self.findings,
             wake: self.wake,
             cooling: self.cooling,
+            scope: self.scope,
             incomplete: self.incomplete,
+            orphaned: self.orphaned,
             use_unknown: self.use_unknown,
         }
     }

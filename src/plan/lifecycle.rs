@@ -17,6 +17,7 @@ use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
+use crate::model::names::ten_of;
 use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS};
 use crate::model::request::{ClaimChange, ClaimUpdate, Presence, Read, Request, Write};
 use crate::model::time::Now;
@@ -31,6 +32,10 @@ const INCOMPLETE_FOR: Duration = Duration::from_secs(30);
 /// How long this process must have seen a block cool, unless its pool says less: the `since` of the claim may be from
 /// the clock of another process.
 const SEEN_COOLING: Duration = Duration::from_secs(30);
+
+/// How long a CiliumNode may outlive its Node before that is reported. It is deleted by the garbage collection of the
+/// cluster, or by that of cilium-operator, which comes every 5 m by default (`--nodes-gc-interval`).
+const MAY_OUTLIVE_FOR: Duration = Duration::from_secs(10 * 60);
 
 /// Adds the moves of the claims of `draft.node` that are due.
 pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, now: Now) {
@@ -60,6 +65,30 @@ pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, n
 
 fn is_deletion_of(request: &Request, cidr: Cidr) -> bool {
     matches!(request, Request::Write(Write::UpdateClaim(update)) if update.cidr == cidr && update.change == ClaimChange::Delete)
+}
+
+/// A CiliumNode whose Node is gone keeps its blocks, because its agent may still use them. If it stays, that is reported.
+pub(super) fn look_for_orphan(world: &World, draft: &mut Draft, now: Now) {
+    let name = draft.node.clone();
+    let mut blocks = world.claims_of(&name).map(|known| known.claim.cidr).peekable();
+    if world.cilium_node(&name).is_none() || blocks.peek().is_none() {
+        return;
+    }
+    draft.orphaned = true;
+    let since = world.serving(&name).and_then(|serving| serving.orphaned_since).unwrap_or(now.uptime);
+    if since + MAY_OUTLIVE_FOR > now.uptime {
+        draft.wake_at(since + MAY_OUTLIVE_FOR);
+        return;
+    }
+    draft.findings.push(Finding::new(
+        FindingKind::NodeMissing,
+        Kind::CiliumNode,
+        name.as_str(),
+        format!(
+            "its Node is gone, and it keeps these blocks from other nodes: {}; delete it when its machine is off",
+            ten_of(blocks)
+        ),
+    ));
 }
 
 fn being_deleted(claim: &Claim) -> Finding {
@@ -286,20 +315,23 @@ fn update(claim: &Claim, now: Now, change: ClaimChange) -> Request {
 }
 
 impl Subject<'_> {
+    /// What the node holds that is not in use. If it can't start with that, it gives it back after a while.
+    pub(super) fn to_give_back(&self) -> impl Iterator<Item = &Claim> {
+        self.held().filter(|claim| !may_be_in_use(self.world, claim))
+    }
+
     /// A node whose agent can't start with what the node holds, and that can't get more, gives it back after a while.
     pub(super) fn give_back(&self, draft: &mut Draft, now: Now) {
-        let held: Vec<&Claim> = self.held().filter(|claim| !may_be_in_use(self.world, claim)).collect();
-        if held.is_empty() {
+        if !draft.incomplete {
             return;
         }
-        draft.incomplete = true;
         let since = self.serving().and_then(|serving| serving.incomplete_since).unwrap_or(now.uptime);
         if since + INCOMPLETE_FOR > now.uptime {
             draft.wake_at(since + INCOMPLETE_FOR);
             return;
         }
-        draft
-            .requests
-            .extend(held.into_iter().map(|claim| update(claim, now, ClaimChange::Release(Reason::Unused))));
+        draft.requests.extend(
+            self.to_give_back().map(|claim| update(claim, now, ClaimChange::Release(Reason::Unused))),
+        );
     }
 }

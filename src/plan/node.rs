@@ -8,7 +8,7 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
-use crate::model::plan::{NodePlan, Wait};
+use crate::model::plan::{NodePlan, Scope, Wait};
 use crate::model::request::{NewCiliumNode, Write};
 use crate::model::time::Now;
 use crate::world::World;
@@ -28,11 +28,11 @@ pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> Node
 fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan {
     let name = draft.node.clone();
     let Some(publisher) = world.publisher() else {
-        return draft.waiting_for(Wait::Mode);
+        return draft.asking_for_nothing_before(Wait::Mode);
     };
     for kind in [Kind::Node, Kind::CiliumNode] {
         if world.unreadable(kind, name.as_str()).is_some() {
-            return draft.waiting_for(Wait::Readable(kind));
+            return draft.asking_for_nothing_before(Wait::Readable(kind));
         }
     }
     if world.is_busy(&name) {
@@ -47,7 +47,8 @@ fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan
         return draft.finish();
     }
     let Some(node) = world.node(&name) else {
-        return draft.waiting_for(Wait::Existence(Kind::Node));
+        lifecycle::look_for_orphan(world, &mut draft, now);
+        return draft.asking_for_nothing_before(Wait::Existence(Kind::Node));
     };
     // What the node has is known only when its lost claims are recreated, and an agent that finds only a part of its
     // blocks restores only a part of its pods.
@@ -59,10 +60,10 @@ fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan
         draft
             .requests
             .extend(cilium_node_for(world, node, policy).map(|new| Write::CreateCiliumNode(new).into()));
-        return draft.waiting_for(Wait::Existence(Kind::CiliumNode));
+        return draft.asking_for_nothing_before(Wait::Existence(Kind::CiliumNode));
     };
     if carrier.is_going() {
-        return draft.waiting_for(Wait::Deletion);
+        return draft.asking_for_nothing_before(Wait::Deletion);
     }
     if let Some(malformed) = carrier.malformed().first() {
         draft.findings.push(Finding::new(
@@ -74,7 +75,7 @@ fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan
                 malformed.field, malformed.value
             ),
         ));
-        return draft.waiting_for(Wait::Correction);
+        return draft.asking_for_nothing_before(Wait::Correction);
     }
     let subject = Subject { world, node, carrier, publisher };
     subject.decide(&mut draft, policy, now);
@@ -112,6 +113,7 @@ impl Subject<'_> {
         if !draft.requests.is_empty() {
             return;
         }
+        draft.scope = Scope::Whole;
         if !self.is_served() && self.is_held_back(draft) {
             return;
         }
@@ -120,6 +122,7 @@ impl Subject<'_> {
             return;
         }
         self.grow(draft, now);
+        draft.incomplete = !self.is_served() && self.to_give_back().next().is_some();
         if !draft.requests.is_empty() {
             return;
         }

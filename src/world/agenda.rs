@@ -9,14 +9,21 @@ use std::time::Duration;
 use crate::model::names::{NodeName, PoolName};
 use crate::net::cidr::Cidr;
 
-/// Who goes first: a node that holds claims may be in the middle of its first grant, and must not find that a
-/// newcomer took the block that would have completed it.
+/// Who goes first when blocks are scarce. A node that can't start without a block comes before one that has some: what
+/// that one asks for is mostly headroom. A node in the middle of its first grant must not find that a newcomer took the
+/// block that would have completed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// It holds claims.
-    Holder,
+    /// It holds claims, and none of its blocks is carried.
+    Starting,
     /// It holds none.
     Newcomer,
+    /// It is served.
+    Served,
+}
+
+impl Turn {
+    const ALL: [Self; 3] = [Self::Starting, Self::Newcomer, Self::Served];
 }
 
 /// Who or what a time was named for.
@@ -95,8 +102,9 @@ impl Agenda {
     }
 
     pub(super) fn unmark_node(&mut self, node: &NodeName) {
-        self.nodes.remove(&(Turn::Holder, node.clone()));
-        self.nodes.remove(&(Turn::Newcomer, node.clone()));
+        for turn in Turn::ALL {
+            self.nodes.remove(&(turn, node.clone()));
+        }
     }
 
     pub(super) fn mark_pool(&mut self, pool: &PoolName) {
@@ -125,18 +133,20 @@ impl Agenda {
         self.wakes.insert((at, waker));
     }
 
-    pub(super) fn advance(&mut self, uptime: Duration) {
+    /// Time has passed: pools that are due are looked at, and the nodes that are due are returned.
+    pub(super) fn advance(&mut self, uptime: Duration) -> Vec<NodeName> {
+        let mut nodes = Vec::new();
         while let Some((at, _)) = self.wakes.first()
             && *at <= uptime
             && let Some((_, waker)) = self.wakes.pop_first()
         {
             self.wake_of.remove(&waker);
             match waker {
-                // Only nodes that hold or wait are woken, and both keep their place.
-                Waker::Node(node) => self.mark_node(Turn::Holder, &node),
+                Waker::Node(node) => nodes.push(node),
                 Waker::Pool(pool) => self.mark_pool(&pool),
             }
         }
+        nodes
     }
 
     pub(super) fn status_looked_at(&mut self, pool: &PoolName, at: Duration) {

@@ -92,6 +92,8 @@ pub struct Serving {
     pub pause: Pause,
     /// Since when its first set of blocks has been incomplete.
     pub incomplete_since: Option<Duration>,
+    /// Since when its CiliumNode has kept blocks although its Node is gone.
+    pub orphaned_since: Option<Duration>,
     /// Since when its agent has said nothing of the use of published blocks.
     pub use_unknown_since: Option<Duration>,
     /// When its agent was last asked for that use, unless the server refused the write.
@@ -475,8 +477,13 @@ impl World {
     }
 
     pub(crate) fn mark(&mut self, node: &NodeName) {
-        let turn =
-            if self.claims_of.contains_key(node) { agenda::Turn::Holder } else { agenda::Turn::Newcomer };
+        let turn = if self.is_served(node) {
+            agenda::Turn::Served
+        } else if self.claims_of.contains_key(node) {
+            agenda::Turn::Starting
+        } else {
+            agenda::Turn::Newcomer
+        };
         self.agenda.mark_node(turn, node);
     }
 

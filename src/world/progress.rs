@@ -10,8 +10,7 @@ use super::pause::Pause;
 use super::{Remembered, Sent, World};
 use crate::ledger::Occupant;
 use crate::model::names::{NodeName, PoolName};
-use crate::model::plan::NodePlan;
-use crate::model::plan::PoolPlan;
+use crate::model::plan::{NodePlan, PoolPlan, Scope};
 use crate::model::request::{BumpVersion, ProbeStep, Publication, Read, Request, Target, UsageProbe, Write};
 use crate::model::time::Now;
 
@@ -73,7 +72,9 @@ impl World {
 
     /// Time has passed: what waited for it is due.
     pub fn advance(&mut self, now: Now) {
-        self.agenda.advance(now.uptime);
+        for node in self.agenda.advance(now.uptime) {
+            self.mark(&node);
+        }
     }
 
     /// A decision for a node has been made and is being carried out.
@@ -83,10 +84,15 @@ impl World {
             self.mark_sent(request, now);
         }
         let serving = &mut self.remember_of(&plan.node).serving;
-        serving.unmet.clone_from(&plan.unmet);
         let since = |before: Option<Duration>| before.unwrap_or(now.uptime);
-        serving.incomplete_since = plan.incomplete.then(|| since(serving.incomplete_since));
-        serving.use_unknown_since = plan.use_unknown.then(|| since(serving.use_unknown_since));
+        if plan.scope == Scope::Whole {
+            serving.unmet.clone_from(&plan.unmet);
+            serving.incomplete_since = plan.incomplete.then(|| since(serving.incomplete_since));
+            serving.orphaned_since = plan.orphaned.then(|| since(serving.orphaned_since));
+        }
+        if plan.scope == Scope::Whole || plan.use_unknown {
+            serving.use_unknown_since = plan.use_unknown.then(|| since(serving.use_unknown_since));
+        }
         for cidr in &plan.cooling {
             self.cooling.entry(*cidr).or_insert(now.uptime);
         }

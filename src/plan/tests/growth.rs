@@ -1,6 +1,8 @@
 //! Tests of growth: what a node asks for, and what it gets from which pool.
 
 use super::*;
+use crate::model::request::Read;
+use crate::view::tally;
 
 #[test]
 fn a_first_set_that_cannot_be_completed_is_given_back() {
@@ -58,6 +60,44 @@ fn where_no_pool_can_give_a_block_a_full_node_waits_for_capacity_whatever_the_li
         ));
         cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
     }
+}
+
+#[test]
+fn a_node_that_cannot_start_comes_before_the_headroom_of_another() {
+    let cluster = |more: &str| {
+        Cluster::of(&format!(
+            "pool p 10.0.0.0/27 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=14\n\
+             claim 10.0.0.0/28 a 1 Held @40\nnode b 1\nciliumnode b @51\n{more}"
+        ))
+    };
+    let mut scarce = cluster("");
+    assert_eq!(scarce.drain(), ["b", "a"]);
+    let claims: Vec<String> = scarce.in_flight.iter().map(ToString::to_string).collect();
+    assert_eq!(claims, ["claim 10.0.0.16/28 of pool p for node b"]);
+    // In the middle of its first grant: two addresses are not enough.
+    let mut starting = cluster("node c 1\nciliumnode c @52\nclaim 10.1.0.0/31 c 1 Held @41");
+    assert_eq!(starting.drain(), ["c", "b", "a"]);
+}
+
+/// What the node waits for, and for how long, does not change because something else comes first.
+#[test]
+fn a_plan_that_ends_early_forgets_nothing() {
+    let mut cluster =
+        Cluster::of("pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40");
+    let waiting = |cluster: &Cluster| tally::of(&cluster.world, &"p".into()).nodes.waiting;
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    assert_eq!(waiting(&cluster), 1);
+    cluster.pass(20);
+    let request = Read::ClaimsOf("a".into()).into();
+    let answer = Answer::Refused("busy".to_owned(), Some(Duration::from_secs(5)));
+    cluster.world.finish(Outcome { request, answer, seen: Seen::Nothing }, cluster.now);
+    cluster.expect("a", "waits: requests for it were not applied, and the next is sent later");
+    assert_eq!(waiting(&cluster), 1);
+    cluster.pass(10);
+    cluster.expect(
+        "a",
+        "release 10.0.0.0/31 of node a (Unused); unmet: no pool of the node has a free ipv4 block",
+    );
 }
 
 #[test]
@@ -138,8 +178,9 @@ fn a_node_does_not_call_itself_at_its_limit_while_a_block_that_fits_may_become_f
     );
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
     cluster.delete(Kind::Claim, "10.0.0.8-29", 110);
-    assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")));
-    cluster.expect("a", "claim 10.0.0.8/29 of pool small for node a");
+    assert!(cluster.drain().contains(&"a".to_owned()), "it is not looked at again");
+    let claims: Vec<String> = cluster.in_flight.iter().map(ToString::to_string).collect();
+    assert_eq!(claims, ["claim 10.0.0.8/29 of pool small for node a"]);
 }
 
 #[test]

@@ -191,3 +191,18 @@ fn a_replica_that_knows_an_earlier_node_of_the_name_does_not_take_its_claims_bac
     cluster.settle(&Target::Node("a".into()), found(Presence::Is("2".into()), 110));
     assert!(!rendered(&cluster.plan("a")).contains("hold"), "{}", rendered(&cluster.plan("a")));
 }
+
+#[test]
+fn a_ciliumnode_that_outlives_its_node_is_reported() {
+    let mut cluster = Cluster::of("ciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40");
+    cluster.expect("a", "waits: it has no Node");
+    cluster.pass(599);
+    cluster.expect("a", "waits: it has no Node");
+    cluster.pass(1);
+    assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")), "it is looked at again by itself");
+    cluster.expect("a", "finding: NodeMissing; waits: it has no Node");
+    assert_eq!(cluster.world.next_wake(), None, "nothing is left to be waited for");
+    cluster.observe("node a 1 @110");
+    cluster.expect("a", "nothing");
+    Cluster::of("ciliumnode a @50").expect("a", "waits: it has no Node");
+}

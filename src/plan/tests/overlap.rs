@@ -103,7 +103,7 @@ fn who_was_overlapped_looks_again_when_the_other_is_gone() {
     );
     cluster.drain();
     cluster.delete(Kind::Claim, "10.0.0.0-27", 110);
-    assert_eq!(cluster.drain(), ["a", "gone"]);
+    assert_eq!(cluster.drain(), ["gone", "a"]);
     // The other is what another CiliumNode carries.
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 27\nnode a 1\nciliumnode a @50 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @40\n\
