@@ -22,7 +22,7 @@ use crate::wire::{GROUP, VERSION};
 /// How many events of each tone may wait. The start of a cluster of a thousand nodes brings one per node; more are
 /// not worth the memory, and are dropped.
 pub const CAPACITY: usize = 1024;
-/// The shortest time between two events of one reason on one object.
+/// The shortest time between two events of one reason on one object about the same.
 pub const INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// The pause after each event: at most 20 per second, which is little beside the writes of a starting cluster, two per
 /// node and hundreds per second.
@@ -67,6 +67,8 @@ pub struct Event {
     pub reason: EventReason,
     /// A sentence for a person.
     pub note: String,
+    /// What it is about beside its object, such as blocks: events of one reason about different things are kept apart.
+    pub about: String,
 }
 
 /// The sending end of the channel. It never waits.
@@ -179,10 +181,10 @@ fn truncated(note: &str) -> String {
     note[..end].to_owned()
 }
 
-/// When an event of each reason was last created on each object.
+/// When an event of each reason was last created on each object, about each thing.
 #[derive(Debug, Default)]
 struct Recently {
-    last: BTreeMap<(Subject, EventReason), Instant>,
+    last: BTreeMap<(Subject, EventReason, String), Instant>,
     swept: Option<Instant>,
 }
 
@@ -195,7 +197,7 @@ impl Recently {
             self.last.retain(|_, made| is_recent(made));
             self.swept = Some(now);
         }
-        let key = (event.subject.clone(), event.reason);
+        let key = (event.subject.clone(), event.reason, event.about.clone());
         if self.last.get(&key).is_some_and(is_recent) {
             return false;
         }
@@ -209,7 +211,8 @@ mod tests {
     use super::*;
 
     fn event(node: &str, reason: EventReason) -> Event {
-        Event { subject: Subject::Node(node.into(), "u".into()), reason, note: String::new() }
+        let subject = Subject::Node(node.into(), "u".into());
+        Event { subject, reason, note: String::new(), about: String::new() }
     }
 
     #[test]
@@ -228,6 +231,17 @@ mod tests {
         assert_eq!(recently.last.len(), 3);
         assert!(recently.admits(&event("c", EventReason::NoCapacity), start + Duration::from_secs(1200)));
         assert_eq!(recently.last.len(), 1, "what is long ago is forgotten");
+    }
+
+    #[test]
+    fn events_about_different_blocks_are_kept_apart() {
+        let mut recently = Recently::default();
+        let now = Instant::now();
+        let published =
+            |about: &str| Event { about: about.to_owned(), ..event("a", EventReason::BlocksPublished) };
+        assert!(recently.admits(&published("10.0.0.0/28"), now));
+        assert!(recently.admits(&published("10.0.0.16/28"), now));
+        assert!(!recently.admits(&published("10.0.0.0/28"), now));
     }
 
     #[test]

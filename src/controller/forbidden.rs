@@ -18,13 +18,18 @@ const TOLD_FROM: Duration = Duration::from_secs(10);
 /// The event about a write of this subject that was refused, if the server forbids such writes.
 pub(super) fn event_of_write(standing: &Standing, write: &Write, subject: Subject) -> Option<Event> {
     let note = note(standing, |right| rights_for(write).contains(right))?;
-    Some(Event { subject, reason: EventReason::WriteForbidden, note })
+    Some(Event { subject, reason: EventReason::WriteForbidden, note, about: String::new() })
 }
 
 /// The event about lists and watches, if the server forbids any.
 pub(super) fn event_of_reads(standing: &Standing) -> Option<Event> {
     let note = note(standing, |right| matches!(right.verb, "list" | "watch"))?;
-    Some(Event { subject: Subject::ClusterRole, reason: EventReason::ReadForbidden, note })
+    Some(Event {
+        subject: Subject::ClusterRole,
+        reason: EventReason::ReadForbidden,
+        note,
+        about: String::new(),
+    })
 }
 
 fn note(standing: &Standing, concerns: impl Fn(&Right) -> bool) -> Option<String> {

@@ -23,4 +23,5 @@ mod retry_after;
 pub mod run;
 pub mod tasks;
 pub mod timeline;
+mod waits;
 pub mod watch;

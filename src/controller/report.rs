@@ -13,14 +13,16 @@ use tracing::{error, info, warn};
 use super::events::{Event, Events, Subject};
 use super::forbidden;
 use super::input::Input;
+use super::waits::{Lack, Waits};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::observation::Observation;
-use crate::model::plan::{NodePlan, Unmet};
+use crate::model::plan::{NodePlan, Scope, Unmet};
 use crate::model::request::{Answer, Outcome, PoolStatusWrite, Request, Target, Write};
 use crate::model::status::{ConditionReason, ConditionType, PoolStatus};
 use crate::model::time::Now;
+use crate::plan::{why_no_block, why_no_pool};
 use crate::publisher::Mode;
 use crate::telemetry::Telemetry;
 use crate::telemetry::event_reason::EventReason;
@@ -37,6 +39,9 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 /// When the next snapshot is due at the latest, as long as writes have no effect.
 const IN_VAIN_INTERVAL: Duration = Duration::from_secs(10);
 
+/// How many nodes that still wait are told of in one turn of the loop.
+const MAX_REMINDERS: usize = 64;
+
 /// Reports what the loop does.
 #[derive(Debug)]
 pub(super) struct Reporter {
@@ -44,6 +49,8 @@ pub(super) struct Reporter {
     events: Events,
     /// Findings of the last plan of each node.
     findings: BTreeMap<NodeName, BTreeSet<Finding>>,
+    /// The nodes that wait, which are told of again.
+    waits: Waits,
     /// Findings about objects that can't be read.
     unreadable: BTreeSet<Finding>,
     /// Findings about writes without effect.
@@ -68,6 +75,7 @@ impl Reporter {
             telemetry,
             events,
             findings: BTreeMap::new(),
+            waits: Waits::default(),
             unreadable: BTreeSet::new(),
             in_vain: BTreeSet::new(),
             n_differences: 0,
@@ -89,9 +97,9 @@ impl Reporter {
         self.telemetry.heartbeat.beat();
     }
 
-    /// When the next snapshot is due, if one is.
+    /// When the next snapshot is due, or the next word about a node that waits.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.due
+        self.due.into_iter().chain(self.waits.next_due()).min()
     }
 
     /// Something changed that a snapshot shows.
@@ -101,8 +109,12 @@ impl Reporter {
         self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
     }
 
-    /// Publishes a snapshot if one is due.
+    /// Publishes a snapshot if one is due, and tells again of nodes that have waited for long.
     pub(super) fn show_if_due(&mut self, world: &World, now: Now) {
+        for _ in 0..MAX_REMINDERS {
+            let Some((node, lack)) = self.waits.pop_due(Instant::now()) else { break };
+            self.tell_of_wait(world, &node, &lack);
+        }
         if self.due.is_some_and(|due| due <= Instant::now()) {
             self.show(world, now);
         }
@@ -176,20 +188,36 @@ impl Reporter {
     pub(super) fn plan(&mut self, world: &World, plan: &NodePlan) {
         self.changed();
         let subject = world.node_uid(&plan.node).map(|uid| Subject::Node(plan.node.clone(), uid.clone()));
-        let before = world.serving(&plan.node);
-        for unmet in &plan.unmet {
-            let is_new = before.is_none_or(|serving| !serving.unmet.contains(unmet));
-            // A node at its limit is a finding.
-            if let (true, Unmet::NoCapacity(_), Some(subject)) = (is_new, unmet, &subject) {
-                info!(node = %plan.node, "{unmet}");
-                self.events.tell(Event {
-                    subject: subject.clone(),
-                    reason: EventReason::NoCapacity,
-                    note: unmet.to_string(),
-                });
+        if plan.scope == Scope::Whole {
+            let lack = lack_of(plan);
+            let is_new = self.waits.note(&plan.node, lack.as_ref(), Instant::now());
+            if let Some(lack) = lack.filter(|_| is_new) {
+                self.tell_of_wait(world, &plan.node, &lack);
             }
         }
         self.findings_of(plan, subject.as_ref());
+    }
+
+    /// Tells of a node that waits, and why. The reasons are collected only here, because that costs a look at its pools.
+    fn tell_of_wait(&self, world: &World, node: &NodeName, lack: &Lack) {
+        let (reason, message) = match lack {
+            Lack::Pool => {
+                let message = why_no_pool(world, node);
+                log(&Finding::new(FindingKind::NoPool, Kind::Node, node.as_str(), message.clone()));
+                (EventReason::NoPool, message)
+            }
+            Lack::Blocks(families) => {
+                let reasons: Vec<String> =
+                    families.iter().map(|family| why_no_block(world, node, *family)).collect();
+                let message = reasons.join("; ");
+                warn!(node = %node, "{message}");
+                (EventReason::NoCapacity, message)
+            }
+        };
+        if let Some(uid) = world.node_uid(node) {
+            let subject = Subject::Node(node.clone(), uid.clone());
+            self.events.tell(Event { subject, reason, note: message, about: String::new() });
+        }
     }
 
     /// The findings of a plan replace those of the node's last plan, unless this plan stopped before it had seen
@@ -197,11 +225,13 @@ impl Reporter {
     fn findings_of(&mut self, plan: &NodePlan, subject: Option<&Subject>) {
         let mut known = self.findings.remove(&plan.node).unwrap_or_default();
         for finding in &plan.findings {
-            if !known.contains(finding) {
+            // A node without a pool is told of with the reasons, and again as long as it waits.
+            if !known.contains(finding) && finding.kind != FindingKind::NoPool {
                 log(finding);
                 if let (Some(subject), Some(reason)) = (subject, event_of(finding.kind)) {
                     let note = format!("{} {}: {}", finding.subject.as_str(), finding.name, finding.message);
-                    self.events.tell(Event { subject: subject.clone(), reason, note });
+                    let about = format!("{} {}", finding.subject.as_str(), finding.name);
+                    self.events.tell(Event { subject: subject.clone(), reason, note, about });
                 }
             }
         }
@@ -304,6 +334,19 @@ impl Announcement {
     }
 }
 
+/// What the node of a plan lacks. A node at its limit is a finding.
+fn lack_of(plan: &NodePlan) -> Option<Lack> {
+    let no_block = plan.unmet.iter().filter_map(|unmet| match unmet {
+        Unmet::NoCapacity(family) => Some(*family),
+        Unmet::AtLimit(_) => None,
+    });
+    let families: BTreeSet<_> = no_block.collect();
+    if !families.is_empty() {
+        return Some(Lack::Blocks(families));
+    }
+    plan.findings.iter().any(|finding| finding.kind == FindingKind::NoPool).then_some(Lack::Pool)
+}
+
 fn log(finding: &Finding) {
     warn!(
         finding = finding.kind.as_str(),
@@ -324,8 +367,8 @@ fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::BothCarried => Some(EventReason::BothCarried),
         FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
         FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),
-        FindingKind::NoPool => Some(EventReason::NoPool),
-        FindingKind::UnreadableObject
+        FindingKind::NoPool
+        | FindingKind::UnreadableObject
         | FindingKind::WriteWithoutEffect
         | FindingKind::NodeMissing
         | FindingKind::BrokenInvariant => None,
@@ -354,7 +397,7 @@ fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<Event> {
         (Step::Claimed | Step::Held | Step::Releasing | Step::Cooling | Step::Freed, _) => return None,
     };
     let uid = world.node_uid(&block_event.node)?.clone();
-    Some(Event { subject: Subject::Node(block_event.node.clone(), uid), reason, note })
+    Some(Event { subject: Subject::Node(block_event.node.clone(), uid), reason, note, about: blocks })
 }
 
 /// The events about what changes in a pool between the status that it shows and the status that is written.
@@ -388,6 +431,7 @@ fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Event> {
             subject: Subject::Pool(write.pool.clone(), write.uid.clone()),
             reason,
             note: after.conditions.get(&condition).map(|shown| shown.message.clone()).unwrap_or_default(),
+            about: String::new(),
         })
         .collect()
 }

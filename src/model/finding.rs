@@ -37,7 +37,7 @@ stable_names! {
         ClaimBeingDeleted,
         /// A node asks for more than its first pool allows it.
         NodeAtLimit,
-        /// A node is nearly full, and no pool selects it.
+        /// A node has no addresses or is nearly full, and no pool selects it.
         NoPool,
         /// The server accepts a write to an object again and again, and it has no effect, or none that lasts.
         WriteWithoutEffect,

@@ -34,7 +34,7 @@ impl<'a> Subject<'a> {
     /// of a grant while another node waits for that half.
     pub(super) fn grow(&self, draft: &mut Draft, now: Now) {
         let Some(first) = self.first_pool() else {
-            draft.findings.extend(self.full_without_pool());
+            draft.findings.extend(self.lacks_pool());
             return;
         };
         let phase = if self.is_served() { Phase::Served } else { Phase::FirstGrant };
@@ -78,21 +78,27 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// The finding about a nearly full node that no pool selects: it keeps what it has, and gets no more.
-    fn full_without_pool(&self) -> Option<Finding> {
-        let family = self.publisher.families_of(self.carrier).iter().find(|family| {
+    /// The finding about a node that needs addresses and that no pool selects. It keeps what it has, and gets no more.
+    fn lacks_pool(&self) -> Option<Finding> {
+        let families = self.publisher.families_of(self.carrier);
+        let nearly_full = families.iter().find(|family| {
             let held = self.offering().find(|claim| claim.cidr.family() == **family);
             let pool = held.and_then(|claim| self.world.pool(&claim.pool));
             held.is_some() && !self.demand(**family).is_met(pool.map_or(Expand::DEFAULT, |pool| pool.expand))
-        })?;
-        Some(Finding::new(
-            FindingKind::NoPool,
-            Kind::Node,
-            self.node.name.as_str(),
-            format!(
+        });
+        // What others have put on a CiliumNode may be all that it needs.
+        let has_nothing = self.offering().next().is_none() && self.publisher.blocks(self.carrier).is_empty();
+        let message = match nearly_full {
+            Some(family) => format!(
                 "its {family} blocks are nearly full, and no pool that can be read selects it: it gets no more blocks"
             ),
-        ))
+            None if has_nothing => {
+                "it has no addresses, and no pool that can be read selects it: its agent can't start"
+                    .to_owned()
+            }
+            None => return None,
+        };
+        Some(Finding::new(FindingKind::NoPool, Kind::Node, self.node.name.as_str(), message))
     }
 
     fn grow_family(

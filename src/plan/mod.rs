@@ -29,3 +29,4 @@ mod whole;
 pub use node::{explain, node};
 pub use policy::{CiliumNodeOrigin, Policy};
 pub use pool::pool;
+pub use reasons::{why_no_block, why_no_pool};

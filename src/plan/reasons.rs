@@ -1,10 +1,16 @@
-//! Why a pool gives a node nothing. This is computed only if reasons are asked for.
+//! Why a pool gives a node nothing. This is computed only if reasons are asked for, and bounded in words: ten pools, and
+//! how many more there are.
 
-use kube_core::SelectorExt;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use kube_core::{Expression, SelectorExt};
 
 use super::draft::Draft;
 use crate::ledger::free_blocks::FreeBlocks;
-use crate::model::names::NodeName;
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, ten_of};
+use crate::model::observation::PoolObject;
 use crate::model::plan::WhyNot;
 use crate::model::pool::{Pool, RangeState};
 use crate::net::cidr::Family;
@@ -25,6 +31,93 @@ pub(super) fn of_pools_not_asked(world: &World, node: &NodeName, draft: &mut Dra
                 }
             }
         }
+    }
+}
+
+/// Why a node that asks for a block of a family gets none, and the way out, for a person.
+#[must_use]
+pub fn why_no_block(world: &World, node: &NodeName, family: Family) -> String {
+    let name = family.as_str();
+    if world.pools_of(node).all(|pool| !pool.families.contains_key(&family)) {
+        return format!(
+            "the agents run {name}, and no pool that selects the node has {name} ranges; an agent needs addresses of every \
+             family that it runs: add `spec.{name}` to one of these pools, or a pool with {name} ranges that selects the \
+             node: {}",
+            ten_of(world.pools_of(node).map(|pool| &pool.name))
+        );
+    }
+    let pools = world.pools_of(node).map(|pool| NoBlock { world, pool, family });
+    format!(
+        "no pool of the node has a free {name} block; add a CIDR to one of them, or a pool that selects the node: {}",
+        ten_of(pools)
+    )
+}
+
+/// Why a pool gives no block of a family to a node that asks.
+struct NoBlock<'a> {
+    world: &'a World,
+    pool: &'a Pool,
+    family: Family,
+}
+
+impl fmt::Display for NoBlock<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let free = self.world.ledger().free_blocks(&self.pool.name, self.family);
+        let why = match free {
+            None => WhyNot::NoSuchFamily.to_string(),
+            Some(free) if free.free_count() > 0 => {
+                "its free blocks have no address to offer now, or more than the node may still get".to_owned()
+            }
+            Some(_) => of_no_free_block(self.world, self.pool, self.family).to_string(),
+        };
+        write!(f, "pool {} ({why})", self.pool.name)
+    }
+}
+
+/// Why no pool selects a node, and the way out, for a person.
+#[must_use]
+pub fn why_no_pool(world: &World, node: &NodeName) -> String {
+    if world.n_objects(Kind::Pool) == 0 {
+        return "no pool selects it, because there is none: create a NodeIPPool".to_owned();
+    }
+    let no_labels = BTreeMap::new();
+    let labels = world.node(node).map_or(&no_labels, |node| &node.labels);
+    let pools = world.pool_objects().map(|object| NotSelected { object, labels });
+    format!("no pool selects it; label the node, or create a pool that selects it: {}", ten_of(pools))
+}
+
+/// Why a pool does not select a node.
+struct NotSelected<'a> {
+    object: &'a PoolObject,
+    labels: &'a BTreeMap<String, String>,
+}
+
+impl fmt::Display for NotSelected<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pool {} ", self.object.name)?;
+        let Ok(pool) = &self.object.pool else {
+            return f.write_str("(it can't be read)");
+        };
+        let Some(term) = pool.selector.clone().into_iter().find(|term| !term.matches(self.labels)) else {
+            return f.write_str("(it selects the node)");
+        };
+        let key = key_of(&term);
+        match self.labels.get(key) {
+            Some(value) => write!(f, "(it asks for `{term}`, and the node has {key}={value})"),
+            None => write!(f, "(it asks for `{term}`, and the node has no label {key})"),
+        }
+    }
+}
+
+/// The label that a term of a selector is about.
+fn key_of(term: &Expression) -> &str {
+    match term {
+        Expression::In(key, _)
+        | Expression::NotIn(key, _)
+        | Expression::Equal(key, _)
+        | Expression::NotEqual(key, _)
+        | Expression::Exists(key)
+        | Expression::DoesNotExist(key) => key,
     }
 }
 

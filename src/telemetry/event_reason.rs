@@ -15,7 +15,7 @@ stable_names! {
         NoCapacity,
         /// The Node asks for more than its first pool allows it.
         NodeAtLimit,
-        /// The Node is nearly full, and no pool selects it.
+        /// The Node has no addresses or is nearly full, and no pool selects it.
         NoPool,
         /// A block of the Node overlaps something else, and nothing more of it is published.
         Overlap,
@@ -107,7 +107,7 @@ stable_names! {
     pub enum EventFate {
         /// The API server has created it.
         Created => "created",
-        /// An event of the same reason on the same object was created less than five minutes ago.
+        /// An event of the same reason on the same object about the same was created less than five minutes ago.
         HeldBack => "held_back",
         /// Too many events were waiting to be sent.
         Dropped => "dropped",

@@ -154,7 +154,7 @@ async fn a_list_that_is_forbidden_is_told_until_it_is_allowed() {
     let rule = "{apiGroups: [\"\"], resources: [\"nodes\"], verbs: [\"list\"]}";
     assert!(forbidden.starts_with("may not list nodes (403) since 40 s: "), "{forbidden}");
     assert!(forbidden.contains(rule), "{forbidden}");
-    let Some(Event { subject, reason, note }) = rig.told.next().await else { panic!("no event") };
+    let Some(Event { subject, reason, note, .. }) = rig.told.next().await else { panic!("no event") };
     assert_eq!((subject, reason), (Subject::ClusterRole, EventReason::ReadForbidden));
     assert!(note.starts_with("the controller may not list nodes: ") && note.contains(rule), "{note}");
 

@@ -216,6 +216,10 @@ fn a_full_node_that_no_pool_selects_says_so() {
     };
     holding(4).expect("a", "nothing");
     holding(15).expect("a", "finding: NoPool");
+    Cluster::of("node a 1\nciliumnode a @50").expect("a", "finding: NoPool");
+    Cluster::of("node a 1").expect("a", "waits: it has no CiliumNode");
+    // Somebody else gives it addresses.
+    Cluster::of("node a 1\nciliumnode a @50 10.9.0.0/24").expect("a", "nothing");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Tests of every reason for which a pool gives a node nothing.
 
 use super::*;
-use crate::plan::explain;
+use crate::plan::{explain, why_no_block, why_no_pool};
 
 /// Checks the reasons for node `a` in this cluster, one per line, and what it waits for.
 #[track_caller]
@@ -70,5 +70,53 @@ fn a_first_grant_that_lacks_a_family_says_which() {
         "pool p gives no ipv6 block: the pool has no ranges of the family\n\
          pool p gives no ipv4 block: it has a block, but the first grant needs ipv6 too, and no pool has one\n\
          waits: no pool that selects it has a free block",
+    );
+}
+
+#[test]
+fn a_node_that_no_pool_selects_says_which_label_it_lacks() {
+    let mut text = "node a 1 zone=b\nnode c 1\nciliumnode a @50\nciliumnode c @51\n".to_owned();
+    let none = "no pool selects it, because there is none: create a NodeIPPool";
+    assert_eq!(why_no_pool(&Cluster::of(&text).world, &"a".into()), none);
+    text += "pool broken 10.0.1.0/24 28 invalid\npool other 10.0.0.0/24 28 zone=c";
+    let cluster = Cluster::of(&text);
+    let why = |node: &str| why_no_pool(&cluster.world, &node.into());
+    let prefix = "no pool selects it; label the node, or create a pool that selects it: pool broken (it can't be read), ";
+    assert_eq!(why("a"), format!("{prefix}pool other (it asks for `zone=c`, and the node has zone=b)"));
+    assert_eq!(
+        why("c"),
+        format!("{prefix}pool other (it asks for `zone=c`, and the node has no label zone)")
+    );
+}
+
+#[test]
+fn a_node_that_waits_says_why_each_of_its_pools_has_no_block() {
+    let cluster = Cluster::running(
+        &Family::ALL,
+        "node a 1\nciliumnode a @50\npool closed 10.1.0.0/24 28 cordoned\npool full 10.0.0.0/28 28\n\
+         claim 10.0.0.0/28 b 1 Held @40",
+    );
+    assert_eq!(
+        why_no_block(&cluster.world, &"a".into(), Family::V4),
+        "no pool of the node has a free ipv4 block; add a CIDR to one of them, or a pool that selects the node: \
+         pool closed (all ranges are cordoned or draining), pool full (every block is taken)",
+    );
+    assert_eq!(
+        why_no_block(&cluster.world, &"a".into(), Family::V6),
+        "the agents run ipv6, and no pool that selects the node has ipv6 ranges; an agent needs addresses of every family \
+         that it runs: add `spec.ipv6` to one of these pools, or a pool with ipv6 ranges that selects the node: closed, \
+         full",
+    );
+}
+
+#[test]
+fn a_reason_stays_short_whatever_the_number_of_pools() {
+    let pools: Vec<String> =
+        (0..300).map(|n| format!("pool p{n:03} 10.0.0.0/24 28 zone=c younger\n")).collect();
+    let cluster = Cluster::of(&format!("node a 1\nciliumnode a @50\n{}", pools.concat()));
+    let why = why_no_pool(&cluster.world, &"a".into());
+    assert!(
+        why.ends_with("pool p009 (it asks for `zone=c`, and the node has no label zone) and 290 more"),
+        "{why}"
     );
 }

@@ -77,7 +77,7 @@ const STANDARD: [&str; 3] = ["std", "core", "alloc"];
 
 /// Crates of which the core uses these items only.
 const ONLY: [(&str, &[&str], &str); 2] =
-    [("kube_core", &["Selector", "SelectorExt"], CLIENT), ("jiff", &["Timestamp"], CLOCK)];
+    [("kube_core", &["Selector", "SelectorExt", "Expression"], CLIENT), ("jiff", &["Timestamp"], CLOCK)];
 
 /// Everything in the rooms that decide that does not belong there.
 pub(super) fn offences(sources: &Sources) -> Vec<Finding> {
