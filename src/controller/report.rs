@@ -407,20 +407,20 @@ fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Event> {
     };
     let holds =
         |status: &PoolStatus, kind| status.conditions.get(&kind).is_some_and(|condition| condition.holds);
-    let is_invalid = |status: &PoolStatus| {
-        status
-            .conditions
-            .get(&ConditionType::Ready)
-            .is_some_and(|ready| ready.reason == ConditionReason::Invalid.as_str())
+    let has = |status: &PoolStatus, reason: ConditionReason| {
+        let condition = status.conditions.get(&reason.condition());
+        condition.is_some_and(|condition| condition.reason == reason.as_str())
     };
+    let is_invalid = |status: &PoolStatus| has(status, ConditionReason::Invalid);
     let before = &object.status;
     let after = &write.status;
     let became = |kind| holds(after, kind) && !holds(before, kind);
-    // A pool that can't be read has no such condition any more, which does not mean that its cause ended.
-    let ceased = |kind| holds(before, kind) && after.conditions.contains_key(&kind) && !holds(after, kind);
+    // A pool that can't be read has no such condition any more, and one that was closed since is not exhausted, which
+    // does not mean that capacity returned.
+    let returned = holds(before, ConditionType::Exhausted) && has(after, ConditionReason::FreeBlocks);
     let transitions = [
         (became(ConditionType::Exhausted), EventReason::Exhausted, ConditionType::Exhausted),
-        (ceased(ConditionType::Exhausted), EventReason::CapacityReturned, ConditionType::Exhausted),
+        (returned, EventReason::CapacityReturned, ConditionType::Exhausted),
         (became(ConditionType::Overlapping), EventReason::Overlapping, ConditionType::Overlapping),
         (is_invalid(after) && !is_invalid(before), EventReason::InvalidPool, ConditionType::Ready),
     ];

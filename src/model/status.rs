@@ -55,6 +55,10 @@ stable_names! {
         Deleting,
         /// No block fits into its ranges.
         Empty,
+        /// All of its ranges are cordoned or draining.
+        Cordoned,
+        /// The agents run a family of which no pool of its nodes has ranges.
+        FamilyMissing,
         /// No older pool declares any of its addresses.
         NoOverlap,
         /// An older pool declares some of its addresses.
@@ -63,6 +67,8 @@ stable_names! {
         FreeBlocks,
         /// A family has no free block.
         NoFreeBlocks,
+        /// It gives out no blocks, free or not.
+        Closed,
         /// This version does everything that the pool asks for.
         NoLimit,
         /// This version does not do everything that the pool asks for.
@@ -75,9 +81,14 @@ impl ConditionReason {
     #[must_use]
     pub const fn condition(self) -> ConditionType {
         match self {
-            Self::Serving | Self::Invalid | Self::Deleting | Self::Empty => ConditionType::Ready,
+            Self::Serving
+            | Self::Invalid
+            | Self::Deleting
+            | Self::Empty
+            | Self::Cordoned
+            | Self::FamilyMissing => ConditionType::Ready,
             Self::NoOverlap | Self::OverlapsOlderPool => ConditionType::Overlapping,
-            Self::FreeBlocks | Self::NoFreeBlocks => ConditionType::Exhausted,
+            Self::FreeBlocks | Self::NoFreeBlocks | Self::Closed => ConditionType::Exhausted,
             Self::NoLimit | Self::NotYetImplemented => ConditionType::Limited,
         }
     }
@@ -90,8 +101,11 @@ impl ConditionReason {
             Self::Invalid
             | Self::Deleting
             | Self::Empty
+            | Self::Cordoned
+            | Self::FamilyMissing
             | Self::NoOverlap
             | Self::FreeBlocks
+            | Self::Closed
             | Self::NoLimit => false,
         }
     }

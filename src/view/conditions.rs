@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::tally::{self, Tally};
+use crate::ledger::free_blocks::FreeBlocks;
 use crate::ledger::grid::Overlap;
 use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::observation::PoolObject;
@@ -34,7 +35,7 @@ pub(super) fn conditions(
         Ok(pool) => vec![
             ready(world, pool, &tally.families),
             overlapping(world, world.ledger().overlaps(&pool.name)),
-            exhausted(&tally.families, tally.nodes),
+            exhausted(world, pool, &tally.families, tally.nodes),
             limited(pool),
         ],
     };
@@ -57,11 +58,70 @@ type Explained = (ConditionReason, String);
 
 fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Explained {
     if pool.deleting {
-        (ConditionReason::Deleting, deleting(world, pool, families))
-    } else if families.values().all(|counts| counts.blocks == 0) {
-        (ConditionReason::Empty, "no CIDR of the pool has room for a block".to_owned())
+        return (ConditionReason::Deleting, deleting(world, pool, families));
+    }
+    if !world.ledger().gives_out(&pool.name) {
+        return if is_cordoned(pool) {
+            let message =
+                "every CIDR of the pool is Cordoned or Draining: nodes keep their blocks and get no more";
+            (ConditionReason::Cordoned, message.to_owned())
+        } else {
+            (ConditionReason::Empty, "no CIDR of the pool has room for a block".to_owned())
+        };
+    }
+    let missing: Vec<&str> = world
+        .reader()
+        .families()
+        .iter()
+        .filter(|family| !pool.families.contains_key(family))
+        .map(|family| family.as_str())
+        .collect();
+    if missing.is_empty() {
+        return (ConditionReason::Serving, SERVING.to_owned());
+    }
+    family_missing(world, pool, &missing.join(" and "))
+}
+
+const SERVING: &str = "nodes that the selector matches get blocks";
+
+/// Whether a pool has CIDRs, and none of them is active.
+fn is_cordoned(pool: &Pool) -> bool {
+    let mut states = pool.families.values().flat_map(|ranges| ranges.cidrs.values()).peekable();
+    states.peek().is_some() && states.all(|state| *state != RangeState::Active)
+}
+
+/// Of a pool that lacks a family that agents run: whether its nodes have it from another pool. Costs a pass over the
+/// nodes.
+fn family_missing(world: &World, pool: &Pool, missing: &str) -> Explained {
+    let has_every_family = |node: &NodeName| {
+        let has = |family| world.pools_of(node).any(|pool| pool.families.contains_key(family));
+        world.reader().families().iter().all(has)
+    };
+    let selected = world.nodes().map(|node| &node.name);
+    let (mut n_selected, mut without) = (0_usize, Vec::new());
+    for node in selected.filter(|node| world.pools_of(node).any(|other| other.name == pool.name)) {
+        n_selected += 1;
+        if !has_every_family(node) {
+            without.push(node);
+        }
+    }
+    let (none, all) = (without.is_empty(), without.len() == n_selected);
+    let names = ten_of(without);
+    if none {
+        let message = format!("{SERVING}, with {missing} from other pools");
+        (ConditionReason::Serving, message)
+    } else if all {
+        let message = format!(
+            "the agents run {missing} too, and no pool of the nodes that this pool selects has {missing} ranges, so a node \
+             that starts gets no block of any family: add `spec.{missing}`, or a pool with {missing} ranges that selects \
+             these nodes: {names}",
+        );
+        (ConditionReason::FamilyMissing, message)
     } else {
-        (ConditionReason::Serving, "nodes that the selector matches get blocks".to_owned())
+        let message = format!(
+            "{SERVING}, except those that have no pool with {missing} ranges, which the agents run too: {names}"
+        );
+        (ConditionReason::Serving, message)
     }
 }
 
@@ -121,8 +181,20 @@ fn overlapping(world: &World, overlaps: &[Overlap]) -> Explained {
     )
 }
 
-fn exhausted(families: &BTreeMap<Family, FamilyCounts>, nodes: NodeCounts) -> Explained {
-    let full: Vec<String> = families
+fn exhausted(
+    world: &World,
+    pool: &Pool,
+    families: &BTreeMap<Family, FamilyCounts>,
+    nodes: NodeCounts,
+) -> Explained {
+    // A family that gives out no blocks, free or not, is closed on purpose, or `Ready` says what is wrong.
+    let gives_out =
+        |family: &Family| world.ledger().free_blocks(&pool.name, *family).is_some_and(FreeBlocks::has_usable);
+    let open: Vec<_> = families.iter().filter(|(family, _)| gives_out(family)).collect();
+    if open.is_empty() {
+        return (ConditionReason::Closed, "the pool gives out no blocks; see the condition Ready".to_owned());
+    }
+    let full: Vec<String> = open
         .iter()
         .filter(|(_, counts)| counts.free == 0)
         .map(|(family, counts)| format!("{family}: none of {} blocks is free", counts.blocks))
@@ -142,8 +214,11 @@ fn limited(pool: &Pool) -> Explained {
         .flat_map(|ranges| ranges.cidrs.values())
         .any(|state| *state == RangeState::Draining);
     let mut limits = Vec::new();
-    if pool.reclaim.mode != ReclaimMode::Disabled {
-        limits.push("spec.reclaim has no effect in this version: no block is taken back from a node");
+    // `DryRun` is the default, and takes nothing back either.
+    if pool.reclaim.mode == ReclaimMode::Enabled {
+        limits.push(
+            "spec.reclaim.mode Enabled has no effect in this version: no block is taken back from a node",
+        );
     }
     if draining {
         limits.push("state Draining acts as Cordoned in this version: its blocks stay where they are");

@@ -106,3 +106,57 @@ fn a_younger_pool_gets_the_ranges_of_a_deleted_one_only_when_that_is_gone_and_no
     cluster.observe_kept("pool alone 10.9.0.0/26 28 zone=nowhere deleting @116");
     assert_eq!(cluster.settle_pool("alone", 117), "set the finalizers of pool alone to []");
 }
+
+#[test]
+fn a_pool_that_gives_out_nothing_is_not_exhausted() {
+    let held = "node a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40\n";
+    let closed = "Closed false: the pool gives out no blocks; see the condition Ready";
+    for (pool, ready) in [
+        ("pool p 10.0.0.0/28 28 deleting", "Deleting false"),
+        ("pool p 10.0.0.0/28 28 cordoned", "Cordoned false"),
+        ("pool p none 28", "Empty false"),
+    ] {
+        let cluster = Cluster::of(&format!("{held}{pool}"));
+        assert_eq!(cluster.condition("p", ConditionType::Exhausted), closed, "{pool}");
+        assert!(cluster.condition("p", ConditionType::Ready).starts_with(ready), "{pool}");
+    }
+    let cluster = Cluster::of(&format!("{held}pool p 10.0.0.0/28 28"));
+    let full = "NoFreeBlocks true: ipv4: none of 1 blocks is free; 0 nodes wait";
+    assert_eq!(cluster.condition("p", ConditionType::Exhausted), full);
+}
+
+#[test]
+fn a_pool_says_which_family_its_nodes_lack() {
+    let ready = |text: &str| Cluster::running(&Family::ALL, text).condition("p", ConditionType::Ready);
+    let p = "pool p 10.0.0.0/24 28\n";
+    let serving = "Serving true: nodes that the selector matches get blocks";
+    assert_eq!(ready(p), format!("{serving}, with ipv6 from other pools"));
+    assert_eq!(
+        ready(&format!("{p}node a 1\nnode b 1\npool six fd00::/64 122 zone=z")),
+        "FamilyMissing false: the agents run ipv6 too, and no pool of the nodes that this pool selects has ipv6 ranges, so a \
+         node that starts gets no block of any family: add `spec.ipv6`, or a pool with ipv6 ranges that selects these \
+         nodes: a, b",
+    );
+    let both = format!("{p}node a 1\nnode b 1 zone=z\npool six fd00::/64 122");
+    assert_eq!(ready(&both), format!("{serving}, with ipv6 from other pools"));
+    assert_eq!(
+        ready(&both.replace("122", "122 zone=z")),
+        format!("{serving}, except those that have no pool with ipv6 ranges, which the agents run too: a"),
+    );
+}
+
+/// The default of `reclaim.mode` is `DryRun`.
+#[test]
+fn a_default_pool_is_not_limited() {
+    let mut pool = object("pool p 10.0.0.0/24 28");
+    let world = Cluster::of("").world;
+    for (mode, limited) in
+        [(ReclaimMode::DryRun, false), (ReclaimMode::Disabled, false), (ReclaimMode::Enabled, true)]
+    {
+        let Object::Pool(PoolObject { pool: Ok(declared), .. }) = &mut pool else { panic!("{pool:?}") };
+        declared.reclaim.mode = mode;
+        let Object::Pool(object) = &pool else { unreachable!() };
+        let status = conditions::status(&world, object);
+        assert_eq!(status.conditions[&ConditionType::Limited].holds, limited, "{mode:?}");
+    }
+}
