@@ -29,6 +29,7 @@ use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::{InputKind, Metrics};
 use crate::telemetry::readiness::Readiness;
 use crate::view::block_event::{self, BlockEvent, Cause, Step, listed};
+use crate::view::free;
 use crate::view::snapshot::snapshot;
 use crate::world::World;
 use crate::world::check::Inconsistency;
@@ -51,7 +52,7 @@ pub(super) struct Reporter {
     findings: BTreeMap<NodeName, BTreeSet<Finding>>,
     /// The nodes that wait, which are told of again.
     waits: Waits,
-    /// Findings about objects that can't be read.
+    /// Findings about objects that can't be read, and about addresses of others in pools.
     unreadable: BTreeSet<Finding>,
     /// Findings about writes without effect.
     in_vain: BTreeSet<Finding>,
@@ -261,7 +262,7 @@ impl Reporter {
             );
             Some(Finding::new(FindingKind::UnreadableObject, Kind::Pool, object.name.as_str(), message))
         });
-        let found: BTreeSet<Finding> = unreadable.chain(invalid).collect();
+        let found: BTreeSet<Finding> = unreadable.chain(invalid).chain(free::findings(world)).collect();
         for finding in found.difference(&self.unreadable) {
             log(finding);
         }
@@ -371,6 +372,7 @@ fn event_of(kind: FindingKind) -> Option<EventReason> {
         | FindingKind::UnreadableObject
         | FindingKind::WriteWithoutEffect
         | FindingKind::NodeMissing
+        | FindingKind::ForeignAddresses
         | FindingKind::BrokenInvariant => None,
     }
 }

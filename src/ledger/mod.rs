@@ -86,6 +86,8 @@ pub struct Ledger {
     taken: PrefixIndex<Occupant>,
     /// What each CiliumNode carries, as last noted: the source of the [`Occupant::Carried`] entries.
     carried: BTreeMap<NodeName, AddressSet>,
+    /// What is taken by anything but a claim.
+    strangers: PrefixIndex<Occupant>,
     declared: Declared,
     pools: BTreeMap<PoolName, Offer>,
 }
@@ -107,8 +109,12 @@ impl Ledger {
     /// Notes that `occupant` takes `cidr`; `false` when that was noted already.
     pub fn take(&mut self, cidr: Cidr, occupant: Occupant) -> bool {
         let is_claim = occupant.is_claim();
+        let stranger = (!is_claim).then(|| occupant.clone());
         if !self.taken.insert(cidr, occupant) {
             return false;
+        }
+        if let Some(stranger) = stranger {
+            self.strangers.insert(cidr, stranger);
         }
         for (pool, family) in self.touched(cidr) {
             if let Some(free_blocks) = self.free_blocks_mut(&pool, family) {
@@ -127,6 +133,7 @@ impl Ledger {
         if !self.taken.remove(cidr, occupant) {
             return false;
         }
+        self.strangers.remove(cidr, occupant);
         let is_claimed = self.taken.at(cidr).iter().any(Occupant::is_claim);
         for (pool, family) in self.touched(cidr) {
             // Not through `free_blocks_mut`, because `taken` is read while the free blocks are written.
@@ -245,6 +252,12 @@ impl Ledger {
         self.taken.overlapping(cidr)
     }
 
+    /// Everything that shares an address with `cidr` and is taken by anything but a claim, in the same order. Costs
+    /// nothing for the claims there.
+    pub fn strangers_in(&self, cidr: Cidr) -> impl Iterator<Item = (Cidr, &Occupant)> {
+        self.strangers.overlapping(cidr)
+    }
+
     /// The blocks of the claims that share an address with `cidr`, including its own claim and claims that are being
     /// created.
     pub fn overlapping_claims(&self, cidr: Cidr) -> impl Iterator<Item = Cidr> {
@@ -302,6 +315,10 @@ impl Ledger {
                 }
             }
         }
+        let strangers = self.taken.iter().filter(|(_, occupant)| !occupant.is_claim());
+        if !strangers.eq(self.strangers.iter()) {
+            differences.push(Difference::Strangers);
+        }
         let mut carried: BTreeMap<&NodeName, AddressSet> = BTreeMap::new();
         for (cidr, occupant) in self.taken.iter() {
             if let Occupant::Carried(node) = occupant {
@@ -357,6 +374,8 @@ impl<'a> Declarer<'a> {
 pub enum Difference {
     /// The index of the ranges that pools declare.
     Declared,
+    /// The index of what is taken by anything but a claim.
+    Strangers,
     /// Which ranges the pool loses to older ones.
     Overlaps {
         /// The pool.
@@ -397,6 +416,7 @@ impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Declared => f.write_str("the index of declared ranges differs from the pools"),
+            Self::Strangers => f.write_str("the index of what no claim takes differs from what is taken"),
             Self::Overlaps { pool } => write!(f, "the overlaps of pool {pool} are not those of its ranges"),
             Self::FreeBlocks { pool, family, difference } => write!(
                 f,

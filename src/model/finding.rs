@@ -43,6 +43,8 @@ stable_names! {
         WriteWithoutEffect,
         /// A CiliumNode keeps blocks long after its Node has gone.
         NodeMissing,
+        /// Addresses in the ranges of a pool belong to somebody else, and keep blocks from being given out.
+        ForeignAddresses,
         /// The controller's own bookkeeping disagrees with the objects that it knows.
         BrokenInvariant,
     }

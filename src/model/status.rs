@@ -39,6 +39,8 @@ stable_names! {
         Overlapping,
         /// A family has no free block.
         Exhausted,
+        /// Something that is not ours to give takes blocks of the pool.
+        Obstructed,
         /// The pool asks for something that this version does not do.
         Limited,
     }
@@ -69,6 +71,10 @@ stable_names! {
         NoFreeBlocks,
         /// It gives out no blocks, free or not.
         Closed,
+        /// Nothing but claims of the pool takes its blocks.
+        Unobstructed,
+        /// Blocks are unavailable.
+        BlocksUnavailable,
         /// This version does everything that the pool asks for.
         NoLimit,
         /// This version does not do everything that the pool asks for.
@@ -89,6 +95,7 @@ impl ConditionReason {
             | Self::FamilyMissing => ConditionType::Ready,
             Self::NoOverlap | Self::OverlapsOlderPool => ConditionType::Overlapping,
             Self::FreeBlocks | Self::NoFreeBlocks | Self::Closed => ConditionType::Exhausted,
+            Self::Unobstructed | Self::BlocksUnavailable => ConditionType::Obstructed,
             Self::NoLimit | Self::NotYetImplemented => ConditionType::Limited,
         }
     }
@@ -97,7 +104,11 @@ impl ConditionReason {
     #[must_use]
     pub const fn holds(self) -> bool {
         match self {
-            Self::Serving | Self::OverlapsOlderPool | Self::NoFreeBlocks | Self::NotYetImplemented => true,
+            Self::Serving
+            | Self::OverlapsOlderPool
+            | Self::NoFreeBlocks
+            | Self::BlocksUnavailable
+            | Self::NotYetImplemented => true,
             Self::Invalid
             | Self::Deleting
             | Self::Empty
@@ -106,6 +117,7 @@ impl ConditionReason {
             | Self::NoOverlap
             | Self::FreeBlocks
             | Self::Closed
+            | Self::Unobstructed
             | Self::NoLimit => false,
         }
     }
@@ -148,6 +160,8 @@ pub struct FamilyCounts {
     pub cooling: u64,
     /// Blocks that a node could get now.
     pub free: u64,
+    /// Blocks that are taken by anything but a claim of the pool, or that offer no address.
+    pub unavailable: u64,
     /// Addresses that CiliumNodes carry.
     pub published: u64,
     /// Of these, addresses in use.

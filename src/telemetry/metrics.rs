@@ -395,13 +395,12 @@ impl Collector for World {
             "pool_blocks",
             "Blocks of a pool, by state; the states sum up to all that it has",
             families().flat_map(|(pool, family, counts)| {
-                let claimed = counts.held + counts.draining + counts.cooling;
                 [
                     ("held", counts.held),
                     ("draining", counts.draining),
                     ("cooling", counts.cooling),
                     ("free", counts.free),
-                    ("unavailable", counts.blocks.saturating_sub(claimed.saturating_add(counts.free))),
+                    ("unavailable", counts.unavailable),
                 ]
                 .map(|(state, value)| ([("pool", pool), ("family", family), ("state", state)], value))
             }),

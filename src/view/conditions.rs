@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::free;
 use super::tally::{self, Tally};
 use crate::ledger::free_blocks::FreeBlocks;
 use crate::ledger::grid::Overlap;
@@ -9,7 +10,7 @@ use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::observation::PoolObject;
 use crate::model::pool::{Pool, RangeState, ReclaimMode};
 use crate::model::status::{Condition, ConditionReason, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
-use crate::net::cidr::Family;
+use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
 
 /// The status that the pool should show.
@@ -36,6 +37,7 @@ pub(super) fn conditions(
             ready(world, pool, &tally.families),
             overlapping(world, world.ledger().overlaps(&pool.name)),
             exhausted(world, pool, &tally.families, tally.nodes),
+            obstructed(world, pool, &tally.families),
             limited(pool),
         ],
     };
@@ -204,6 +206,37 @@ fn exhausted(
     } else {
         (ConditionReason::NoFreeBlocks, format!("{}; {} nodes wait", full.join(", "), nodes.waiting))
     }
+}
+
+/// What takes blocks of the pool and is not a claim of it. Named are those who take addresses without a claim; claims of
+/// other pools are only counted.
+fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Explained {
+    if families.values().all(|counts| counts.unavailable == 0) {
+        return (ConditionReason::Unobstructed, "nothing but claims of the pool takes its blocks".to_owned());
+    }
+    let counts: Vec<String> =
+        families.iter().map(|(family, counts)| format!("{family}: {}", counts.unavailable)).collect();
+    let mut culprits: Vec<String> = Vec::new();
+    let strangers = free::strangers(world, pool);
+    if !strangers.is_empty() {
+        let named = strangers.iter().map(|(occupant, cidrs)| match cidrs.as_slice() {
+            [cidr] => format!("{occupant} ({cidr})"),
+            [cidr, more @ ..] => format!("{occupant} ({cidr} and {} more)", more.len()),
+            [] => occupant.to_string(),
+        });
+        culprits.push(format!("addresses without a claim are on {}", ten_of(named)));
+    }
+    let useless = families.keys().flat_map(|family| {
+        let free_blocks = free::free_blocks(world, pool, *family);
+        free_blocks.map(|free| free::useless_blocks(world, pool, *family, &free)).unwrap_or_default()
+    });
+    let useless: Vec<Cidr> = useless.collect();
+    if !useless.is_empty() {
+        culprits.push(format!("every address belongs to nodes themselves in {}", ten_of(useless)));
+    }
+    culprits.push("any others are in claims of other pools or block sizes (`kubectl get nib`)".to_owned());
+    let message = format!("blocks that no node can get ({}): {}", counts.join(", "), culprits.join("; "));
+    (ConditionReason::BlocksUnavailable, message)
 }
 
 /// Whether the pool asks for something that the API offers and this version does not do yet.

@@ -4,5 +4,6 @@
 
 pub mod block_event;
 pub mod conditions;
+pub mod free;
 pub mod snapshot;
 pub mod tally;

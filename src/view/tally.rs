@@ -1,11 +1,15 @@
 //! Counts per pool: blocks and addresses by their state, and nodes by how they are served.
 //!
 //! The status of a pool and the metrics show the same counts. One invariant holds whatever the objects say: a part is
-//! never more than its whole. If an object says more, either the whole is raised or the part is capped.
+//! never more than its whole. If an object says more, either the whole is raised or the part is capped. What is shown follows from
+//! objects alone ([`super::free`]): of an object that can't be read any more nothing is counted, although the world keeps
+//! what it knew.
 
 use std::collections::BTreeMap;
 
-use crate::model::claim::{Claim, ClaimState};
+use super::free;
+use crate::model::claim::{Claim, ClaimState, block_name};
+use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::stable_names;
 use crate::model::status::{FamilyCounts, NodeCounts, capped_count};
@@ -38,15 +42,26 @@ stable_names! {
 /// How a node is served.
 #[must_use]
 pub fn node_state(world: &World, node: &NodeName) -> NodeState {
-    if world.pools_of(node).next().is_none() {
+    if world.pools_of(node).next().is_none() || world.is_unreadable(Kind::Node, node.as_str()) {
         NodeState::Unselected
     } else if world.serving(node).is_some_and(Serving::waits_for_capacity) {
         NodeState::Waiting
-    } else if world.is_served(node) {
+    } else if is_served(world, node) {
         NodeState::Served
     } else {
         NodeState::Pending
     }
+}
+
+/// Whether the CiliumNode carries a block of ours, as objects say that can be read.
+fn is_served(world: &World, node: &NodeName) -> bool {
+    let Some(carrier) = world.carrier(node).filter(|of| !world.is_unreadable(of.kind(), node.as_str()))
+    else {
+        return false;
+    };
+    let held = world.claims_of(node).map(|known| &known.claim).filter(|claim| claim.is_published_state());
+    held.filter(|claim| !world.is_unreadable(Kind::Claim, &block_name(claim.cidr)))
+        .any(|claim| world.reader().carries(carrier, claim.cidr))
 }
 
 /// The counts of one pool. Costs a pass over the nodes and the claims.
@@ -90,20 +105,18 @@ pub fn of_all(world: &World) -> BTreeMap<PoolName, Tally> {
 }
 
 impl Tally {
-    /// Blocks as the ledger counts them; nodes and claims are added one by one.
+    /// Nothing but the families; nodes and claims are added one by one.
     fn start(world: &World, name: &PoolName) -> Self {
-        let families = world.pool(name).into_iter().flat_map(|pool| pool.families.keys()).map(|family| {
-            let (blocks, free) = world
-                .ledger()
-                .counts(name, *family)
-                .map_or((0, 0), |counts| (capped_count(counts.total), capped_count(counts.free)));
-            (*family, FamilyCounts { blocks, free, ..FamilyCounts::default() })
-        });
+        let families = world
+            .pool(name)
+            .into_iter()
+            .flat_map(|pool| pool.families.keys())
+            .map(|family| (*family, FamilyCounts::default()));
         Self { nodes: NodeCounts::default(), families: families.collect() }
     }
 
     fn add_node(&mut self, state: NodeState) {
-        self.nodes.selected += 1;
+        self.nodes.selected += u64::from(state != NodeState::Unselected);
         match state {
             NodeState::Served => self.nodes.served += 1,
             NodeState::Waiting => self.nodes.waiting += 1,
@@ -115,6 +128,9 @@ impl Tally {
         let Some(counts) = self.families.get_mut(&claim.cidr.family()) else {
             return;
         };
+        if world.is_unreadable(Kind::Claim, &block_name(claim.cidr)) {
+            return;
+        }
         match claim.state {
             ClaimState::Held => counts.held += 1,
             ClaimState::Draining(_) | ClaimState::Releasing(_) => counts.draining += 1,
@@ -123,6 +139,9 @@ impl Tally {
         let Some(carrier) = world.carrier(&claim.node) else {
             return;
         };
+        if world.is_unreadable(carrier.kind(), claim.node.as_str()) {
+            return;
+        }
         let published = capped_count(world.reader().n_published_in(carrier, claim.cidr));
         let used = capped_count(world.reader().n_used_in(carrier, claim.cidr));
         counts.published += published;
@@ -136,10 +155,16 @@ impl Tally {
             return;
         };
         for (family, counts) in &mut self.families {
+            if let Some(free_blocks) = free::free_blocks(world, pool, *family) {
+                let n_useless = free::useless_blocks(world, pool, *family, &free_blocks).len() as u128;
+                counts.blocks = capped_count(free_blocks.total_count());
+                counts.free = capped_count(free_blocks.free_count().saturating_sub(n_useless));
+            }
             let claimed = counts.held + counts.draining + counts.cooling;
             // A block that can no longer be cut from the pool may still be claimed.
             counts.blocks = counts.blocks.max(capped_count(u128::from(claimed) + u128::from(counts.free)));
             let unpublished = u128::from(counts.free).saturating_mul(pool.max_offered(*family));
+            counts.unavailable = counts.blocks - claimed - counts.free;
             let unused = counts.published.saturating_sub(counts.used);
             counts.addresses_free = capped_count(unpublished.saturating_add(u128::from(unused)));
         }

@@ -454,11 +454,14 @@ impl World {
 
     fn mark_subject(&mut self, kind: Kind, name: &str) {
         match kind {
-            Kind::Node | Kind::CiliumNode => self.mark(&NodeName::from(name)),
+            Kind::Node | Kind::CiliumNode => self.node_changed(&NodeName::from(name)),
             Kind::Pool => self.agenda.mark_pool(&PoolName::from(name)),
             Kind::Claim => {
-                if let Some(node) = self.claim_named(name).map(|known| known.claim.node.clone()) {
+                if let Some(claim) = self.claim_named(name).map(|known| &known.claim) {
+                    let (node, pool, cidr) = (claim.node.clone(), claim.pool.clone(), claim.cidr);
                     self.mark(&node);
+                    self.agenda.mark_pool(&pool);
+                    self.addresses_taken(cidr);
                 }
             }
         }

@@ -11,6 +11,7 @@ use super::{LostHolder, World};
 use crate::ledger::Occupant;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
+use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
 impl World {
@@ -22,6 +23,11 @@ impl World {
         let claims: Vec<Cidr> = self.claims_of.get(node).into_iter().flatten().copied().collect();
         for cidr in claims {
             self.mark_occupants(cidr);
+        }
+        // What it carries without a claim is told of pools.
+        let carried: Vec<Cidr> = self.ledger.carried(node).into_iter().flat_map(AddressSet::cidrs).collect();
+        for cidr in carried {
+            self.mark_pools_over(cidr);
         }
     }
 

@@ -23,7 +23,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
-use crate::model::claim::Claim;
+use crate::model::claim::{Claim, block_name, block_named};
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::plan::Unmet;
 use crate::model::pool::{Pool, Reservation};
@@ -435,6 +435,34 @@ impl World {
             .get(node)
             .and_then(|remembered| remembered.claims_read)
             .max(self.position(Kind::Claim))
+    }
+
+    /// Whether the object of a kind and name exists and could not be read. What was known of it before is still kept, by
+    /// this process only.
+    #[must_use]
+    pub fn is_unreadable(&self, kind: Kind, name: &str) -> bool {
+        !self.unreadable.is_empty() && self.unreadable(kind, name).is_some()
+    }
+
+    /// Whether a range is taken only because this process remembers what no object says: another process that knows
+    /// the same objects does not know it.
+    #[must_use]
+    pub fn is_remembered(&self, cidr: Cidr, occupant: &Occupant) -> bool {
+        match occupant {
+            Occupant::Pending | Occupant::LostClaim(_) => true,
+            Occupant::Claim => self.is_unreadable(Kind::Claim, &block_name(cidr)),
+            Occupant::Carried(node) => {
+                !self.cilium_nodes.contains_key(node) || self.is_unreadable(Kind::CiliumNode, node.as_str())
+            }
+            Occupant::Unreadable(_) => false,
+        }
+    }
+
+    /// The blocks whose claims only this process knows: they are being created, or can't be read any more.
+    pub fn remembered_claims(&self) -> impl Iterator<Item = Cidr> {
+        let pending = self.in_flight.values().filter_map(|sent| sent.creates);
+        let unreadable = self.unreadable.keys().filter(|(kind, _)| *kind == Kind::Claim);
+        pending.chain(unreadable.filter_map(|(_, name)| block_named(name)))
     }
 
     /// All objects that could not be read.

@@ -5,6 +5,7 @@ use crate::model::names::PoolName;
 use crate::model::plan::PoolPlan;
 use crate::model::request::PoolStatusWrite;
 use crate::plan::pool::pool as plan_pool;
+use crate::view::free;
 
 impl Cluster {
     /// What to write to a pool now.
@@ -158,5 +159,106 @@ fn a_default_pool_is_not_limited() {
         let Object::Pool(object) = &pool else { unreachable!() };
         let status = conditions::status(&world, object);
         assert_eq!(status.conditions[&ConditionType::Limited].holds, limited, "{mode:?}");
+    }
+}
+
+impl Cluster {
+    /// The IPv4 blocks of a pool: all, held, free, and unavailable ones.
+    fn blocks(&self, name: &str) -> [u64; 4] {
+        let object = self.world.pool_object(&PoolName::from(name)).expect("it is a pool");
+        let counts = conditions::status(&self.world, object).families[&Family::V4];
+        [counts.blocks, counts.held, counts.free, counts.unavailable]
+    }
+
+    fn findings(&self) -> Vec<String> {
+        free::findings(&self.world).iter().map(ToString::to_string).collect()
+    }
+}
+
+#[test]
+fn what_takes_blocks_without_a_claim_is_counted_and_named() {
+    let cluster = Cluster::of(
+        "pool p 10.0.0.0/25 28\npool q 10.9.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/27\nnode b 1 own=10.0.0.32/28\n\
+         unreadable NodeIPBlock odd 10.0.0.48/32 @41\nclaim 10.0.0.64/28 c 1 Held @40",
+    );
+    assert_eq!(cluster.blocks("p"), [8, 1, 3, 4]);
+    assert_eq!(
+        cluster.condition("p", ConditionType::Obstructed),
+        "BlocksUnavailable true: blocks that no node can get (ipv4: 4): addresses without a claim are on CiliumNode a \
+         (10.0.0.0/27), the unreadable object NodeIPBlock odd (10.0.0.48/32); every address belongs to nodes themselves \
+         in 10.0.0.32/28; any others are in claims of other pools or block sizes (`kubectl get nib`)",
+    );
+    assert_eq!(
+        cluster.condition("q", ConditionType::Obstructed),
+        "Unobstructed false: nothing but claims of the pool takes its blocks",
+    );
+    assert_eq!(
+        cluster.findings(),
+        [
+            "ForeignAddresses NodeIPPool p: every address of these blocks belongs to nodes themselves, so no node gets \
+             them: 10.0.0.32/28; exclude the network of the nodes, or remove it from `cidrs`",
+            "ForeignAddresses CiliumNode a: it carries 10.0.0.0/27 without a claim, in the ranges of pool p: no block \
+             there is given to another node; remove them from the CiliumNode when no pod uses them",
+        ],
+    );
+    // It is claimed at once.
+    assert!(
+        Cluster::of("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28").findings().is_empty()
+    );
+}
+
+#[test]
+fn a_pool_is_exhausted_when_what_is_free_cannot_be_used() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/27 28\nnode a 1 own=10.0.0.0/28\nciliumnode a @50\nnode b 1\nciliumnode b @51 10.0.0.16/28\n\
+         claim 10.0.0.16/28 b 1 Held @40",
+    );
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    let exhausted = "NoFreeBlocks true: ipv4: none of 2 blocks is free; 1 nodes wait";
+    assert_eq!(cluster.condition("p", ConditionType::Exhausted), exhausted);
+}
+
+/// Each of these keeps a block taken in the process that has seen it, and another one that starts now knows nothing.
+#[test]
+fn what_only_this_process_remembers_is_not_shown() {
+    let status = |cluster: &Cluster| {
+        let object = cluster.world.pool_object(&"p".into()).expect("it is a pool");
+        conditions::status(&cluster.world, object)
+    };
+    let pool = "pool p 10.0.0.0/26 28\nnode a 1\n";
+    let claim = "claim 10.0.0.0/28 a 1 Held @40\n";
+
+    let mut away = Cluster::of(&format!("{pool}ciliumnode a @50 10.0.0.0/27"));
+    away.delete(Kind::CiliumNode, "a", 110);
+    assert_eq!(status(&away), status(&Cluster::of(pool)), "what a CiliumNode carried that is away");
+
+    let mut lost = Cluster::of(&format!("{pool}{claim}"));
+    lost.delete(Kind::Claim, "10.0.0.0-28", 110);
+    assert_eq!(status(&lost), status(&Cluster::of(pool)), "a lost claim");
+
+    let mut pending = Cluster::of(&format!("{pool}ciliumnode a @50"));
+    pending.drain();
+    assert!(!pending.in_flight.is_empty());
+    assert_eq!(
+        status(&pending),
+        status(&Cluster::of(&format!("{pool}ciliumnode a @50"))),
+        "a claim in flight"
+    );
+
+    let served = format!("{pool}{claim}ciliumnode a @50 10.0.0.0/28 used=3\n");
+    for odd in ["NodeIPBlock 10.0.0.0-28", "CiliumNode a", "Node a"] {
+        let odd = format!("unreadable {odd} 10.0.0.0/28 @110");
+        let mut turned = Cluster::of(&served);
+        turned.observe(&odd);
+        let (kind, name) =
+            odd.split_once(' ').expect("it has a kind").1.split_once(' ').expect("it has a name");
+        let name = name.split(' ').next().expect("it has a name");
+        let line = match kind {
+            "NodeIPBlock" => "claim ".to_owned(),
+            kind => format!("{} {name} ", kind.to_lowercase()),
+        };
+        let others: Vec<&str> = served.lines().filter(|other| !other.starts_with(&line)).collect();
+        let restarted = Cluster::of(&format!("{}\n{odd}", others.join("\n")));
+        assert_eq!(status(&turned), status(&restarted), "{odd}");
     }
 }

@@ -23,7 +23,7 @@ use crate::wire::{MAX_COUNT, schema};
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeIPPoolStatus {
-    /// Ready, Overlapping, Exhausted and Limited.
+    /// Ready, Overlapping, Exhausted, Obstructed and Limited.
     #[serde(default)]
     #[schemars(schema_with = "schema::conditions")]
     #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["type".into()]))]
@@ -95,6 +95,10 @@ pub struct BlockCounts {
     /// Free to be given out.
     #[schemars(schema_with = "schema::count")]
     pub free: i64,
+    /// Taken by anything but a claim of the pool, or without an address to offer.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::count")]
+    pub unavailable: i64,
 }
 
 /// Addresses of one family of a pool. Counts end at 2^53-1.
@@ -173,6 +177,7 @@ fn read_counts(wire: &FamilyCounts) -> domain::FamilyCounts {
         draining: from_wire(wire.blocks.draining),
         cooling: from_wire(wire.blocks.cooling),
         free: from_wire(wire.blocks.free),
+        unavailable: from_wire(wire.blocks.unavailable),
         published: from_wire(wire.addresses.published),
         used: from_wire(wire.addresses.used),
         addresses_free: from_wire(wire.addresses.free),
@@ -239,6 +244,7 @@ fn counts(counts: &domain::FamilyCounts) -> FamilyCounts {
             draining: to_wire(counts.draining),
             cooling: to_wire(counts.cooling),
             free: to_wire(counts.free),
+            unavailable: to_wire(counts.unavailable),
         },
         addresses: AddressCounts {
             published: to_wire(counts.published),

@@ -49,8 +49,8 @@ impl Cluster {
                 }
                 Round::Reads => n_quiet = 0,
                 // What comes after it was waited for: a block that has cooled begins another chain.
-                Round::Statuses if !self.memories_differ() => (n_busy, n_quiet) = (0, 0),
-                Round::Statuses | Round::Quiet => (n_busy, n_quiet) = (0, n_quiet + 1),
+                Round::Statuses => (n_busy, n_quiet) = (0, 0),
+                Round::Quiet => (n_busy, n_quiet) = (0, n_quiet + 1),
             }
             n_rounds += 1;
             if n_busy > most || n_rounds > MOST_ROUNDS_IN_ALL {
@@ -116,8 +116,8 @@ impl Cluster {
         }
     }
 
-    /// Whether one replica keeps taken what others never saw: then they do not agree on how much is free, and as they
-    /// all write here, which only the leader does in a real cluster, each corrects the statuses of the others.
+    /// Whether one replica keeps taken what others never saw: then they do not decide alike. What they show of a pool is
+    /// the same all the same, or each would correct the statuses of the others for ever.
     fn memories_differ(&self) -> bool {
         self.replicas.iter().filter_map(Replica::world).any(remembers_what_no_object_says)
     }

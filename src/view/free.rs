@@ -1,0 +1,147 @@
+//! Which blocks of a pool are free, and what takes the others without a claim.
+//!
+//! It follows from objects alone. What this process remembers beside them (claims that are being created, lost claims,
+//! what a CiliumNode carried that is away) keeps blocks taken, but is left out here: two processes that know the same
+//! objects show the same, or they would correct each other's statuses for ever.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::ledger::Occupant;
+use crate::ledger::free_blocks::FreeBlocks;
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, PoolName, ten_of};
+use crate::model::pool::Pool;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+use crate::world::World;
+
+/// The free blocks of a pool, as objects say. Costs a copy of them if this process remembers something in its ranges.
+pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> Option<Cow<'a, FreeBlocks>> {
+    let free = world.ledger().free_blocks(&pool.name, family)?;
+    let remembered: Vec<Cidr> = ranges(pool, family)
+        .flat_map(|range| world.ledger().strangers_in(range))
+        .filter(|(cidr, occupant)| world.is_remembered(*cidr, occupant))
+        .map(|(cidr, _)| cidr)
+        .chain(
+            world.remembered_claims().filter(|cidr| ranges(pool, family).any(|range| range.overlaps(*cidr))),
+        )
+        .collect();
+    if remembered.is_empty() {
+        return Some(Cow::Borrowed(free));
+    }
+    let mut free = free.clone();
+    for cidr in remembered {
+        let region = free.grid().whole(cidr);
+        let taken = world.ledger().overlapping(region);
+        let taken =
+            taken.filter(|(cidr, occupant)| !world.is_remembered(*cidr, occupant)).map(|(cidr, _)| cidr);
+        free.vacate(region, taken);
+    }
+    Some(Cow::Owned(free))
+}
+
+/// The free blocks in which every address belongs to nodes themselves or is excluded, so that they offer none. Costs a
+/// look at the addresses of nodes in the ranges of the pool.
+pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &FreeBlocks) -> Vec<Cidr> {
+    let mut useless = Vec::new();
+    for range in ranges(pool, family) {
+        let addresses = world.node_addresses_in(range);
+        let mut last = None;
+        for address in addresses.iter() {
+            let block = free.grid().block(free.grid().span(Cidr::single(address)).first);
+            if last.replace(block) != Some(block)
+                && free.is_free(block)
+                && pool.withheld(block, &addresses).count_in(block) == block.size()
+            {
+                useless.push(block);
+            }
+        }
+    }
+    useless
+}
+
+/// What takes addresses in the ranges of a pool without a claim, as objects say. Of a claim that can't be read this is
+/// the claim, and not the CiliumNode that carries its block.
+pub(super) fn strangers<'a>(world: &'a World, pool: &Pool) -> BTreeMap<&'a Occupant, Vec<Cidr>> {
+    let mut strangers: BTreeMap<&Occupant, Vec<Cidr>> = BTreeMap::new();
+    for range in pool.families.keys().flat_map(|family| ranges(pool, *family)) {
+        let found = world.ledger().strangers_in(range);
+        for (cidr, occupant) in found.filter(|(cidr, occupant)| !world.is_remembered(*cidr, occupant)) {
+            strangers.entry(occupant).or_default().push(cidr);
+        }
+    }
+    let unreadable = world.all_unreadable().filter(|(kind, _)| *kind == Kind::Claim);
+    for claimed in unreadable.flat_map(|(_, unreadable)| unreadable.addresses.cidrs().collect::<Vec<_>>()) {
+        for (occupant, cidrs) in &mut strangers {
+            if matches!(occupant, Occupant::Carried(_)) && cidrs.iter().any(|cidr| cidr.overlaps(claimed)) {
+                let mut carried: AddressSet = cidrs.iter().copied().collect();
+                carried.remove_cidr(claimed);
+                *cidrs = carried.cidrs().collect();
+            }
+        }
+    }
+    strangers.retain(|_, cidrs| !cidrs.is_empty());
+    strangers
+}
+
+fn ranges(pool: &Pool, family: Family) -> impl Iterator<Item = Cidr> {
+    pool.families.get(&family).into_iter().flat_map(|ranges| ranges.cidrs.keys().copied())
+}
+
+/// The findings about addresses in the ranges of pools that are not ours to give. Objects that can't be read have
+/// findings of their own.
+#[must_use]
+pub fn findings(world: &World) -> Vec<Finding> {
+    let mut carried: BTreeMap<&NodeName, (Vec<Cidr>, Vec<&PoolName>)> = BTreeMap::new();
+    let mut findings = Vec::new();
+    for pool in world.pool_objects().filter_map(|object| object.pool.as_ref().ok()) {
+        for (occupant, mut cidrs) in strangers(world, pool) {
+            let Occupant::Carried(node) = occupant else { continue };
+            cidrs.retain(|cidr| !is_about_to_be_claimed(world, pool, node, *cidr));
+            if !cidrs.is_empty() {
+                let (of_node, pools) = carried.entry(node).or_default();
+                of_node.extend(cidrs);
+                pools.push(&pool.name);
+            }
+        }
+        for family in pool.families.keys() {
+            let Some(free) = free_blocks(world, pool, *family) else { continue };
+            let useless = useless_blocks(world, pool, *family, &free);
+            if !useless.is_empty() {
+                let message = format!(
+                    "every address of these blocks belongs to nodes themselves, so no node gets them: {}; exclude the \
+                     network of the nodes, or remove it from `cidrs`",
+                    ten_of(useless)
+                );
+                findings.push(Finding::new(
+                    FindingKind::ForeignAddresses,
+                    Kind::Pool,
+                    pool.name.as_str(),
+                    message,
+                ));
+            }
+        }
+    }
+    findings.extend(carried.into_iter().map(|(node, (cidrs, pools))| {
+        let message = format!(
+            "it carries {} without a claim, in the ranges of pool {}: no block there is given to another node; remove \
+             them from the CiliumNode when no pod uses them",
+            ten_of(cidrs),
+            ten_of(pools),
+        );
+        Finding::new(FindingKind::ForeignAddresses, Kind::CiliumNode, node.as_str(), message)
+    }));
+    findings
+}
+
+/// Whether what a CiliumNode carries is a block of the pool, of which a claim is made at once.
+fn is_about_to_be_claimed(world: &World, pool: &Pool, node: &NodeName, cidr: Cidr) -> bool {
+    let is_block =
+        pool.families.get(&cidr.family()).is_some_and(|ranges| ranges.block_prefix == cidr.prefix_len());
+    is_block
+        && world.node(node).is_some()
+        && world.ledger().overlapping(cidr).count() == 1
+        && world.carrier(node).is_some_and(|carrier| world.reader().blocks(carrier).contains(&cidr))
+}
