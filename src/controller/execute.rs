@@ -291,16 +291,13 @@ impl Executor {
 
     /// Reads one claim by a consistent list, which has a revision even when there is no such claim.
     async fn read_claim(&self, cidr: Cidr) -> anyhow::Result<Seen> {
-        let params = ListParams::default().fields(&format!("metadata.name={}", block_name(cidr)));
         let (revision, mut claims) =
-            self.until_read(|| self.clients.list::<Claims>(&params, &self.timeline)).await?;
+            self.read_all::<Claims>(&format!("metadata.name={}", block_name(cidr))).await?;
         Ok(claims.pop().map_or(Seen::Absent(revision), |claim| self.seen(claim)))
     }
 
     async fn claims_of(&self, node: &NodeName) -> anyhow::Result<Seen> {
-        let params = ListParams::default().fields(&format!("spec.node={node}"));
-        let (revision, claims) =
-            self.until_read(|| self.clients.list::<Claims>(&params, &self.timeline)).await?;
+        let (revision, claims) = self.read_all::<Claims>(&format!("spec.node={node}")).await?;
         let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
         for object in claims {
             match object {
@@ -313,23 +310,17 @@ impl Executor {
     }
 
     async fn read_cilium_node(&self, node: &NodeName) -> anyhow::Result<Seen> {
-        let params = ListParams::default().fields(&format!("metadata.name={node}"));
-        let (revision, mut found) =
-            self.until_read(|| self.clients.list::<CiliumNodes>(&params, &self.timeline)).await?;
+        let (revision, mut found) = self.read_all::<CiliumNodes>(&format!("metadata.name={node}")).await?;
         Ok(found.pop().map_or(Seen::Absent(revision), |object| self.seen(object)))
     }
 
     async fn read_pool(&self, pool: &PoolName) -> anyhow::Result<Seen> {
-        let params = ListParams::default().fields(&format!("metadata.name={pool}"));
-        let (revision, mut found) =
-            self.until_read(|| self.clients.list::<Pools>(&params, &self.timeline)).await?;
+        let (revision, mut found) = self.read_all::<Pools>(&format!("metadata.name={pool}")).await?;
         Ok(found.pop().map_or(Seen::Absent(revision), |object| self.seen(object)))
     }
 
     async fn read_node(&self, node: &NodeName, as_of: Revision) -> anyhow::Result<Seen> {
-        let params = ListParams::default().fields(&format!("metadata.name={node}"));
-        let (read_at, mut found) =
-            self.until_read(|| self.clients.list::<Nodes>(&params, &self.timeline)).await?;
+        let (read_at, mut found) = self.read_all::<Nodes>(&format!("metadata.name={node}")).await?;
         let presence = match found.pop() {
             None => Presence::Gone,
             Some(Object::Node(node)) => Presence::Is(node.uid),
@@ -340,19 +331,18 @@ impl Executor {
         Ok(Seen::Node { as_of, read_at, presence })
     }
 
-    /// Reads until there is an answer: an unknown outcome stays unknown until then.
-    async fn until_read<T, F: Future<Output = Result<T, ReadError>>>(
-        &self,
-        read: impl Fn() -> F,
-    ) -> anyhow::Result<T> {
+    /// Reads the objects of a kind that a field selector selects, until there is an answer: an unknown outcome stays
+    /// unknown until then.
+    async fn read_all<W: Wire>(&self, selector: &str) -> anyhow::Result<(Revision<W::Store>, Vec<Object>)> {
+        let params = ListParams::default().fields(selector);
         let mut retries = Retries::default();
         loop {
-            match read().await {
+            match self.clients.list::<W>(&params, &self.timeline).await {
                 Ok(found) => return Ok(found),
                 Err(ReadError::StoreRewound(error)) => return Err(error.into()),
                 Err(error) => {
                     let rest = retries.failed(error.asked_wait());
-                    warn!(%error, retry_in = ?rest.wait, "read failed");
+                    warn!(kind = W::KIND.as_str(), selector, %error, retry_in = ?rest.wait, "read failed");
                     retries.rest(rest, &self.clients.contact).await;
                 }
             }

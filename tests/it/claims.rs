@@ -212,7 +212,8 @@ async fn moves_without_an_answer_are_settled_by_reading() -> Result<()> {
         // The cooling ends while the store hangs, so that the write that ends it has no answer, and the reads that are
         // to settle it have none either.
         signal_etcd(rig, "STOP").await?;
-        let hung = controller.wait_logged("read failed", SOON).await;
+        let read = "read failed kind=\"NodeIPBlock\" selector=\"metadata.name=10.1.0.0-28\"";
+        let hung = controller.wait_logged(read, SOON).await;
         signal_etcd(rig, "CONT").await?;
         hung.context("no write was given up")?;
 
