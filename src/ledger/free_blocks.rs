@@ -14,7 +14,9 @@ use std::collections::BTreeSet;
 
 use crate::ledger::block_numbers::{BlockNumber, BlockNumbers, BlockRun};
 use crate::ledger::grid::Grid;
-use crate::net::cidr::Cidr;
+use crate::model::pool::Pool;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
 
 /// The free blocks of one pool in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +74,30 @@ impl FreeBlocks {
     #[must_use]
     pub fn free_count(&self) -> u128 {
         self.n_free
+    }
+
+    /// How many addresses the free blocks offer, if they are those of `pool` in `family`: all that the pool does not
+    /// withhold. `node_addresses` are the addresses of nodes themselves in the ranges of the pool.
+    ///
+    /// Costs grow with the numbers of exclusions and of `node_addresses`, not with the number of blocks: only a block
+    /// with one of them in it is looked at.
+    #[must_use]
+    pub fn offered(&self, pool: &Pool, family: Family, node_addresses: &AddressSet) -> u128 {
+        let exclusions = pool.families.get(&family).map_or(&[][..], |ranges| &ranges.exclude);
+        // No block inside an exclusion is usable, so what an exclusion takes of free blocks lies in its first and last.
+        let ends = exclusions
+            .iter()
+            .map(|exclusion| self.grid.span(*exclusion))
+            .flat_map(|run| [run.first, run.last]);
+        let of_nodes = node_addresses.iter().map(|address| self.grid.span(Cidr::single(address)).first);
+        let looked_at: BTreeSet<BlockNumber> =
+            ends.chain(of_nodes).filter(|number| self.free.contains(*number)).collect();
+        let most = pool.max_offered(family);
+        looked_at.into_iter().fold(self.n_free.saturating_mul(most), |offered, number| {
+            let block = self.grid.block(number);
+            let of_block = block.size() - pool.withheld(block, node_addresses).count_in(block);
+            offered.saturating_sub(most).saturating_add(of_block)
+        })
     }
 
     /// How many blocks the pool has: the usable ones, and those that are still held in ranges that give out no more.
@@ -232,8 +258,11 @@ impl FreeBlocks {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::ledger::grid::tests::{grid, pool};
+    use crate::model::pool::FirstLast;
 
     fn cidr(text: &str) -> Cidr {
         text.parse().unwrap()
@@ -257,6 +286,56 @@ mod tests {
         assert!(free_blocks.occupy(cidr("fd00:10:1::/65")) <= 4);
         assert_eq!(free_blocks.free_count(), (1 << 57) - 1);
         assert_eq!(free_blocks.candidates(&[cidr("fd00:10:1::/64")]).next(), None);
+    }
+
+    fn excluding(text: &str, block_prefix: u8, first_last: FirstLast, exclude: &[&str]) -> Pool {
+        let mut pool = pool("a", block_prefix, &[text]);
+        pool.first_last = first_last;
+        let ranges = pool.families.values_mut().next().unwrap();
+        ranges.exclude = exclude.iter().map(|text| cidr(text)).collect();
+        pool
+    }
+
+    #[test]
+    fn what_a_huge_pool_offers_is_counted_without_a_walk() {
+        let pool = excluding(
+            "fd00:10:1::/64",
+            122,
+            FirstLast::Withheld,
+            &["fd00:10:1::8/125", "fd00:10:1:0:8000::/65"],
+        );
+        let free_blocks = FreeBlocks::new(grid(&pool));
+        assert_eq!(free_blocks.offered(&pool, Family::V6, &AddressSet::new()), (1 << 63) - 8);
+        let node: AddressSet = [cidr("fd00:10:1::9/128"), cidr("fd00:10:1::1:0/128")].into_iter().collect();
+        assert_eq!(free_blocks.offered(&pool, Family::V6, &node), (1 << 63) - 9);
+    }
+
+    proptest! {
+        /// What is offered is what a claim of each free block would offer, block by block.
+        #[test]
+        fn what_free_blocks_offer_is_the_sum_over_them(
+            block_prefix in 27u8..=32,
+            offered in any::<bool>(),
+            exclude in proptest::collection::vec((0u8..=63, 24u8..=32), 0..6),
+            nodes in proptest::collection::vec(0u8..=63, 0..4),
+            taken in proptest::collection::vec((0u8..=63, 26u8..=32), 0..4),
+        ) {
+            let at = |last: u8, length: u8| {
+                Cidr::containing(std::net::IpAddr::from([10, 0, 0, last]), length).unwrap()
+            };
+            let first_last = if offered { FirstLast::Offered } else { FirstLast::Withheld };
+            let mut pool = excluding("10.0.0.0/26", block_prefix, first_last, &[]);
+            pool.families.get_mut(&Family::V4).unwrap().exclude =
+                exclude.into_iter().map(|(last, length)| at(last, length)).collect();
+            let nodes: AddressSet = nodes.into_iter().map(|last| at(last, 32)).collect();
+            let mut free_blocks = FreeBlocks::new(grid(&pool));
+            for (last, length) in taken {
+                free_blocks.occupy(at(last, length));
+            }
+            let expected: u128 =
+                free_blocks.iter().map(|block| block.size() - pool.withheld(block, &nodes).count_in(block)).sum();
+            prop_assert_eq!(free_blocks.offered(&pool, Family::V4, &nodes), expected);
+        }
     }
 
     /// The maximum number of index entries that a claim or its release may look at. A claim: one for the candidate, one

@@ -166,6 +166,6 @@ pub struct FamilyCounts {
     pub published: u64,
     /// Of these, addresses in use.
     pub used: u64,
-    /// Addresses in free blocks, and published addresses that are not used.
+    /// Addresses that free blocks offer, and published addresses that are not used.
     pub addresses_free: u64,
 }

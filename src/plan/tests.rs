@@ -23,7 +23,7 @@ use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::{CiliumNode, Malformed, Node, NodeAddress};
 use crate::model::observation::{InvalidPool, Listing, Object, Observation, PoolObject, Unreadable};
-use crate::model::plan::{NodePlan, Verdict, Wait};
+use crate::model::plan::{NodePlan, PoolPlan, Verdict, Wait};
 use crate::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
@@ -47,8 +47,8 @@ use crate::world::gather::Gathering;
 const LISTED: u64 = 100;
 
 /// A cluster in lines:
-/// `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [zone=Z] [maxBlocks=N] [maxAddresses=N]
-/// [freeBelow=N] [@REVISION]`,
+/// `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [zone=Z] [exclude=CIDR] [maxBlocks=N]
+/// [maxAddresses=N] [freeBelow=N] [@REVISION]`,
 /// `node NAME UID [zone=Z] [made-up=CIDR] [own=CIDR] [deleting] [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]` (all
 /// addresses of the CIDRs are in the pool, and those of `own` are the node's; claims are created for a CiliumNode that
@@ -245,14 +245,19 @@ fn unreadable(words: &[&str]) -> Object {
     Object::Unreadable(kind, unreadable)
 }
 
+/// The value behind `key`.
+fn value<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
+    words.iter().find_map(|word| word.strip_prefix(key))
+}
+
 /// The value of `zone=`.
 fn zone(words: &[&str]) -> Option<String> {
-    words.iter().find_map(|word| word.strip_prefix("zone=")).map(ToOwned::to_owned)
+    value(words, "zone=").map(ToOwned::to_owned)
 }
 
 /// The number behind `key`, or the default.
 fn number(words: &[&str], key: &str, default: u32) -> u32 {
-    words.iter().find_map(|word| word.strip_prefix(key)).map_or(default, |number| number.parse().unwrap())
+    value(words, key).map_or(default, |number| number.parse().unwrap())
 }
 
 fn pool(words: &[&str]) -> Object {
@@ -262,7 +267,7 @@ fn pool(words: &[&str]) -> Object {
     let ranges = Ranges {
         block_prefix: words[3].parse().unwrap(),
         cidrs: range.into_iter().map(|range| (range, state)).collect(),
-        exclude: Vec::new(),
+        exclude: value(words, "exclude=").map(|cidr| cidr.parse().unwrap()).into_iter().collect(),
     };
     let pool = Pool {
         name: words[1].into(),

@@ -408,7 +408,7 @@ impl Collector for World {
         gauges(
             &mut encoder,
             "pool_addresses",
-            "Addresses of a pool, by state: used and unused ones are published, unpublished ones are in free blocks",
+            "Addresses of a pool, by state: used and unused ones are published, unpublished ones are offered by free blocks",
             families().flat_map(|(pool, family, counts)| {
                 let unused = counts.published.saturating_sub(counts.used);
                 [

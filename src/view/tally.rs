@@ -11,8 +11,10 @@ use super::free;
 use crate::model::claim::{Claim, ClaimState, block_name};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
+use crate::model::pool::Pool;
 use crate::model::stable_names;
 use crate::model::status::{FamilyCounts, NodeCounts, capped_count};
+use crate::net::addresses::AddressSet;
 use crate::net::cidr::Family;
 use crate::world::{Serving, World};
 
@@ -155,18 +157,28 @@ impl Tally {
             return;
         };
         for (family, counts) in &mut self.families {
+            let mut unpublished = 0;
             if let Some(free_blocks) = free::free_blocks(world, pool, *family) {
                 let n_useless = free::useless_blocks(world, pool, *family, &free_blocks).len() as u128;
                 counts.blocks = capped_count(free_blocks.total_count());
                 counts.free = capped_count(free_blocks.free_count().saturating_sub(n_useless));
+                unpublished = free_blocks.offered(pool, *family, &node_addresses(world, pool, *family));
             }
             let claimed = counts.held + counts.draining + counts.cooling;
             // A block that can no longer be cut from the pool may still be claimed.
             counts.blocks = counts.blocks.max(capped_count(u128::from(claimed) + u128::from(counts.free)));
-            let unpublished = u128::from(counts.free).saturating_mul(pool.max_offered(*family));
             counts.unavailable = counts.blocks - claimed - counts.free;
             let unused = counts.published.saturating_sub(counts.used);
             counts.addresses_free = capped_count(unpublished.saturating_add(u128::from(unused)));
         }
     }
+}
+
+/// The addresses of nodes themselves in the ranges of a pool. Its blocks do not offer them.
+fn node_addresses(world: &World, pool: &Pool, family: Family) -> AddressSet {
+    let mut found = AddressSet::new();
+    for range in pool.families.get(&family).into_iter().flat_map(|ranges| ranges.cidrs.keys()) {
+        found.extend_with(&world.node_addresses_in(*range));
+    }
+    found
 }

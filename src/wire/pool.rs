@@ -74,7 +74,7 @@ pub struct Pools;
         name = "Free",
         type_ = "string",
         json_path = ".status.summary.free",
-        description = "Addresses of free blocks, and published ones that nothing uses, each family"
+        description = "Addresses that free blocks offer, and published ones that nothing uses, each family"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]

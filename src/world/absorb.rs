@@ -498,7 +498,8 @@ impl World {
 
     pub(super) fn set_own_addresses(&mut self, kind: Kind, name: &NodeName, addresses: Vec<IpAddr>) {
         let key = (kind, name.clone());
-        if self.own_addresses.get(&key).is_none_or(Vec::is_empty) && addresses.is_empty() {
+        let before = self.own_addresses.get(&key).map_or(&[][..], Vec::as_slice);
+        if before == addresses {
             return;
         }
         let mut changed: BTreeSet<IpAddr> = addresses.iter().copied().collect();

@@ -233,3 +233,25 @@ fn what_a_pool_has_to_say_of_itself_fits_the_api() {
         status.conditions.values().map(|condition| condition.message.chars().count()).collect();
     assert_eq!(lengths, [32_768]);
 }
+
+#[test]
+fn free_addresses_are_those_that_are_offered() {
+    let free = |cluster: &mut Cluster| {
+        let due = cluster.world.next_pool().expect("its status may have changed").clone();
+        cluster.world.begin_status(&due, &PoolPlan::UpToDate, cluster.now);
+        assert_eq!(cluster.world.next_pool(), None);
+        let pool = cluster.world.pool_object(&due).expect("the fixture has the pool");
+        conditions::status(&cluster.world, pool).families[&Family::V4].addresses_free
+    };
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28 exclude=10.0.0.16/29 zone=elsewhere");
+    assert_eq!(free(&mut cluster), 3 * 16 + 8);
+    // The address of a node is never offered, whichever pool selects the node.
+    for (address, expected) in [("10.0.0.1", 3 * 16 + 7), ("10.0.0.17", 3 * 16 + 8)] {
+        cluster.observe(&format!("node a 1 own={address}/32 @120"));
+        assert_eq!(free(&mut cluster), expected, "{address}");
+    }
+    cluster.observe("node a 1 own=10.0.0.2/32 @121");
+    assert_eq!(free(&mut cluster), 3 * 16 + 7);
+    cluster.delete(Kind::Node, "a", 122);
+    assert_eq!(free(&mut cluster), 3 * 16 + 8);
+}

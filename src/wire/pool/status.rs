@@ -111,7 +111,7 @@ pub struct AddressCounts {
     /// Used, as far as the agents say.
     #[schemars(schema_with = "schema::count")]
     pub used: i64,
-    /// Of free blocks, and the published ones that nothing uses.
+    /// Those that free blocks offer, without exclusions and addresses of nodes, and the published ones that nothing uses.
     #[schemars(schema_with = "schema::count")]
     pub free: i64,
 }
@@ -132,7 +132,7 @@ pub struct Summary {
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub used: String,
-    /// Free addresses: of free blocks, and the published ones that nothing uses.
+    /// Free addresses: those that free blocks offer, and the published ones that nothing uses.
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub free: String,
