@@ -1,5 +1,6 @@
 //! The error with which the process ends when the self-check has found something.
 
+use crate::model::counted::counted;
 use crate::world::check::Inconsistency;
 
 /// How many differences an error names; the log has a line for each.
@@ -11,8 +12,8 @@ const NAMED_DIFFERENCES: usize = 5;
 /// differs too, the process ends again, and the kubelet waits longer before each start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the bookkeeping differs from the objects in {} ways: {}; this process ends and has to start again from lists",
-    .differences.len(),
+    "the bookkeeping differs from the objects in {}: {}; this process ends and has to start again from lists",
+    counted(.differences.len(), "way"),
     .differences.iter().take(NAMED_DIFFERENCES).map(ToString::to_string).collect::<Vec<_>>().join("; ")
 )]
 pub struct BrokenInvariant {

@@ -6,6 +6,7 @@ use super::broken_invariant::BrokenInvariant;
 use super::client::Clients;
 use super::clock::Clock;
 use super::gather::{GatherOptions, list_cluster};
+use crate::model::counted::counted;
 use crate::model::plan::{NodePlan, PoolPlan, Verdict, Wait};
 use crate::model::request::Request;
 use crate::model::time::Now;
@@ -82,7 +83,7 @@ fn report(world: World, policy: Policy, now: Now) {
             println!("  {refusal}");
         }
     }
-    let mut n_writes = 0;
+    let mut n_writes = 0u64;
     for request in proposal.requests {
         match request {
             Request::Write(write) => {
@@ -92,5 +93,5 @@ fn report(world: World, policy: Policy, now: Now) {
             Request::Read(read) => println!("would first {read}"),
         }
     }
-    println!("proposed {n_writes} writes");
+    println!("proposed {}", counted(n_writes, "write"));
 }

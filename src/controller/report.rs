@@ -14,6 +14,7 @@ use super::events::{Event, Events, Subject};
 use super::forbidden;
 use super::input::Input;
 use super::waits::{Lack, Waits};
+use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
@@ -384,8 +385,8 @@ fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<Event> {
         (Step::Published, _) => (
             EventReason::BlocksPublished,
             format!(
-                "{blocks} of pool {pools}, {} addresses more ({})",
-                block_event.n_addresses,
+                "{blocks} of pool {pools}, {} more ({})",
+                counted(block_event.n_addresses, "address"),
                 block_event.cause.as_str()
             ),
         ),

@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod carrier;
 pub mod claim;
+pub mod counted;
 pub mod crd;
 pub mod finding;
 pub mod kind;

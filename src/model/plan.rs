@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use super::counted::counted;
 use super::finding::Finding;
 use super::kind::Kind;
 use super::names::{NodeName, PoolName};
@@ -178,8 +179,12 @@ impl fmt::Display for WhyNot {
             }
             Self::Full => f.write_str("every block is taken"),
             Self::Unusable => f.write_str("no free block has an address to offer now"),
-            Self::BlockLimit(limit) => write!(f, "the node's first pool allows it {limit} blocks"),
-            Self::AddressLimit(limit) => write!(f, "the node's first pool allows it {limit} addresses"),
+            Self::BlockLimit(limit) => {
+                write!(f, "the node's first pool allows it {}", counted(*limit, "block"))
+            }
+            Self::AddressLimit(limit) => {
+                write!(f, "the node's first pool allows it {}", counted(*limit, "address"))
+            }
             Self::OtherFamilyMissing(family) => {
                 write!(f, "it has a block, but the first grant needs {family} too, and no pool has one")
             }

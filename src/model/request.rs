@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::carrier::CarrierChange;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
+use crate::model::counted::counted;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::node::{CiliumNode, NodeAddress};
@@ -491,9 +492,9 @@ impl fmt::Display for Write {
                 let added: Vec<String> = publication.added.iter().map(ToString::to_string).collect();
                 write!(
                     f,
-                    "publish [{}] and {} addresses on ciliumnode {}",
+                    "publish [{}] and {} on ciliumnode {}",
                     added.join(" "),
-                    publication.n_addresses,
+                    counted(publication.n_addresses, "address"),
                     publication.node
                 )
             }

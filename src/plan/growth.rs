@@ -5,6 +5,7 @@ use super::draft::Draft;
 use super::reasons;
 use super::recreation::create_claim;
 use super::subject::{FirstPool, Subject};
+use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::plan::{Unmet, WhyNot};
@@ -62,9 +63,9 @@ impl<'a> Subject<'a> {
                     Kind::Node,
                     self.node.name.as_str(),
                     format!(
-                        "it asks for more than its {} {family} blocks with {} addresses, and perNode of pool {} allows no more",
-                        growth.blocks.len(),
-                        growth.demand.capacity,
+                        "it asks for more than its {} with {}, and perNode of pool {} allows no more",
+                        counted(growth.blocks.len(), &format!("{family} block")),
+                        counted(growth.demand.capacity, "address"),
                         first.pool().name,
                     ),
                 ));

@@ -6,6 +6,7 @@ use super::free;
 use super::tally::{self, Tally};
 use crate::ledger::free_blocks::FreeBlocks;
 use crate::ledger::grid::Overlap;
+use crate::model::counted::counted;
 use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::observation::PoolObject;
 use crate::model::pool::{Pool, RangeState, ReclaimMode};
@@ -174,11 +175,11 @@ fn overlapping(world: &World, overlaps: &[Overlap]) -> Explained {
     (
         ConditionReason::OverlapsOlderPool,
         format!(
-            "{} overlaps {} of pool {}, which is older and keeps its addresses{goes}; {} overlaps in total",
+            "{} overlaps {} of pool {}, which is older and keeps its addresses{goes}; {} in total",
             overlap.mine,
             overlap.theirs,
             overlap.older,
-            overlaps.len()
+            counted(overlaps.len(), "overlap")
         ),
     )
 }
@@ -199,12 +200,15 @@ fn exhausted(
     let full: Vec<String> = open
         .iter()
         .filter(|(_, counts)| counts.free == 0)
-        .map(|(family, counts)| format!("{family}: none of {} blocks is free", counts.blocks))
+        .map(|(family, counts)| format!("{family}: 0 of {} free", counted(counts.blocks, "block")))
         .collect();
     if full.is_empty() {
         (ConditionReason::FreeBlocks, "every family has a free block".to_owned())
     } else {
-        (ConditionReason::NoFreeBlocks, format!("{}; {} nodes wait", full.join(", "), nodes.waiting))
+        (
+            ConditionReason::NoFreeBlocks,
+            format!("{}; {} waiting", full.join(", "), counted(nodes.waiting, "node")),
+        )
     }
 }
 

@@ -68,7 +68,7 @@ fn a_deleted_pool_says_which_nodes_keep_it_and_how_it_ends() {
     assert_eq!(
         cluster.condition("young", ConditionType::Overlapping),
         "OverlapsOlderPool true: 10.0.0.0/16 overlaps 10.0.0.0/24 of pool p, which is older and keeps its addresses \
-         until it is gone (it is being deleted; its condition Ready says what keeps it); 1 overlaps in total",
+         until it is gone (it is being deleted; its condition Ready says what keeps it); 1 overlap in total",
     );
 }
 
@@ -122,7 +122,7 @@ fn a_pool_that_gives_out_nothing_is_not_exhausted() {
         assert!(cluster.condition("p", ConditionType::Ready).starts_with(ready), "{pool}");
     }
     let cluster = Cluster::of(&format!("{held}pool p 10.0.0.0/28 28"));
-    let full = "NoFreeBlocks true: ipv4: none of 1 blocks is free; 0 nodes wait";
+    let full = "NoFreeBlocks true: ipv4: 0 of 1 block free; 0 nodes waiting";
     assert_eq!(cluster.condition("p", ConditionType::Exhausted), full);
 }
 
@@ -214,7 +214,7 @@ fn a_pool_is_exhausted_when_what_is_free_cannot_be_used() {
          claim 10.0.0.16/28 b 1 Held @40",
     );
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
-    let exhausted = "NoFreeBlocks true: ipv4: none of 2 blocks is free; 1 nodes wait";
+    let exhausted = "NoFreeBlocks true: ipv4: 0 of 2 blocks free; 1 node waiting";
     assert_eq!(cluster.condition("p", ConditionType::Exhausted), exhausted);
 }
 

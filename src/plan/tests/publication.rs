@@ -61,7 +61,7 @@ fn a_foreign_range_that_ends_with_ipv4_is_told_apart_from_what_is_published() {
     seen.crd.pool.remove("10.0.0.5".parse().unwrap());
     cluster.world.observe(Observation::Applied(Box::new(Object::CiliumNode(seen))));
     let plan = cluster.plan("a");
-    assert_eq!(rendered(&plan), "publish [] and 1 addresses on ciliumnode a");
+    assert_eq!(rendered(&plan), "publish [] and 1 address on ciliumnode a");
     let event =
         block_event::of(&cluster.world, plan.requests()[0].as_write().unwrap()).expect("it is a step");
     assert_eq!(listed(&event.blocks), "10.0.0.0/28");
@@ -149,7 +149,7 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     };
     seen.crd.pool.remove("10.0.0.5".parse().unwrap());
     cluster.world.observe(Observation::Applied(Box::new(Object::CiliumNode(seen))));
-    cluster.expect("a", "publish [] and 1 addresses on ciliumnode a");
+    cluster.expect("a", "publish [] and 1 address on ciliumnode a");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown");
     cluster.pass(1);

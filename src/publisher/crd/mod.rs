@@ -14,6 +14,7 @@ use super::answer::{Absence, Holding, Phase, ProbeState, Removal};
 use super::demand::Demand;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
+use crate::model::counted::counted;
 use crate::model::crd::{CrdChange, CrdFields, FormerCrd, MarkChange, ReleaseMark};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
@@ -247,7 +248,10 @@ impl Crd {
                 FindingKind::MinAllocate,
                 Kind::CiliumNode,
                 carrier.name().as_str(),
-                format!("spec.ipam.min-allocate is {minimum}, and the pool has {offered} addresses: the agent will not start again"),
+                format!(
+                    "spec.ipam.min-allocate is {minimum}, and the pool has {}: the agent will not start again",
+                    counted(offered, "address")
+                ),
             )
         })
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use cilium_node_ipam::model::counted::counted;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
@@ -214,7 +215,7 @@ pub(crate) async fn dry_run(control_plane: &ControlPlane) -> Result<Vec<String>>
     // The last line proves that it came to its end and that no line was missed. A read is proposed where a write
     // depends on it, and is none itself.
     let n_writes = proposed.iter().filter(|line| !line.starts_with("would first ")).count();
-    let end = format!("proposed {n_writes} writes");
+    let end = format!("proposed {}", counted(n_writes, "write"));
     if text.lines().last() != Some(end.as_str()) {
         bail!("the dry run did not end with {end:?}:\n{text}");
     }
