@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::crds::{self, Definition};
+use super::pool::advice;
 use super::{FieldError, GROUP, NodeIPBlock, NodeIPPool, VERSION, labels, rules, structural};
 use crate::model::claim::Claim;
 use crate::model::pool::Pool;
@@ -42,11 +43,20 @@ pub fn check_update(old: &Value, new: &Value) -> Vec<FieldError> {
 /// Its uid and time of creation, which only the server knows, are invented: use the pool to look at its ranges only.
 #[must_use]
 pub fn offline_pool(document: &Value) -> Option<Pool> {
+    read_pool(document).map(|(_, pool)| pool)
+}
+
+/// What the server accepts of a pool and what will not work as it is written; nothing if something is wrong with it.
+#[must_use]
+pub fn warnings(document: &Value) -> Vec<FieldError> {
+    read_pool(document).map(|(wire, pool)| advice::warnings(&wire, &pool)).unwrap_or_default()
+}
+
+fn read_pool(document: &Value) -> Option<(NodeIPPool, Pool)> {
     let definition = definition_of(document).ok().filter(|definition| definition.kind == "NodeIPPool")?;
-    let prepared = prepared(definition, document);
-    serde_json::from_value::<NodeIPPool>(with_server_fields(prepared))
-        .ok()
-        .and_then(|pool| Pool::try_from(&pool).ok())
+    let wire: NodeIPPool = serde_json::from_value(with_server_fields(prepared(definition, document))).ok()?;
+    let pool = Pool::try_from(&wire).ok()?;
+    Some((wire, pool))
 }
 
 fn check(document: &Value, old: Option<&Value>) -> Vec<FieldError> {

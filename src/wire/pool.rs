@@ -19,6 +19,7 @@ use super::{rules, schema};
 use crate::model::pool as domain;
 use crate::model::request::PoolFinalizersWrite;
 
+pub(in crate::wire) mod advice;
 mod convert;
 mod ranges;
 mod read;

@@ -35,7 +35,8 @@ pub const USED_BELOW_ABOVE: &str =
 /// Form of durations.
 pub const DURATION_PATTERN: &str = "^([0-9]+(h|m|s))+$";
 /// Bound of durations.
-pub const DURATION: &str = "must be a duration such as 5m, 1h or 1h30m, at most 8760h (one year)";
+pub const DURATION: &str = "must be a duration: whole numbers, each with h, m or s behind it, such as 30s, 5m, \
+    1h or 1h30m, and at most 8760h (one year); there are no days, fractions, signs or spaces";
 /// `In` and `NotIn` compare with something.
 pub const OPERATOR_WITH_VALUES: &str = "must not be empty for the operators In and NotIn";
 /// `Exists` and `DoesNotExist` compare with nothing.

@@ -9,7 +9,8 @@
 use regex::Regex;
 use serde_json::{Map, Value};
 
-use super::FieldError;
+use super::{FieldError, rules, schema};
+use crate::model::counted::counted;
 
 /// A value that breaks its schema.
 pub(super) struct Violation {
@@ -117,7 +118,9 @@ impl Walk {
         };
         if !fits {
             let article = if expected.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
-            self.block(path, value, format!("must be {article} {expected}"));
+            let form = schema["pattern"].as_str().and_then(in_words);
+            let form = form.map(|words| format!("; it {words}")).unwrap_or_default();
+            self.block(path, value, format!("must be {article} {expected}{form}"));
             return;
         }
         if let Some(allowed) = schema["enum"].as_array()
@@ -155,19 +158,23 @@ impl Walk {
         if let Some(most) = schema["maxLength"].as_u64()
             && length > most
         {
-            self.block(path, value, format!("must be at most {most} characters long"));
+            self.block(path, value, format!("must be at most {} long", counted(most, "character")));
         }
         if let Some(least) = schema["minLength"].as_u64()
             && length < least
         {
-            self.refuse(path, value, format!("must be at least {least} characters long"));
+            self.refuse(path, value, format!("must be at least {} long", counted(least, "character")));
         }
         if let Some(pattern) = schema["pattern"].as_str() {
             // The server's RE2 and this engine read our patterns alike. A pattern that can't be read refuses every
             // value; a server that can't read it has refused the definition.
             let fits = Regex::new(pattern).is_ok_and(|pattern| pattern.is_match(text));
             if !fits {
-                self.refuse(path, value, format!("must match {pattern}"));
+                self.refuse(
+                    path,
+                    value,
+                    in_words(pattern).map_or_else(|| format!("must match {pattern}"), Into::into),
+                );
             }
         }
         if schema["format"] == "date-time" && text.parse::<jiff::Timestamp>().is_err() {
@@ -179,7 +186,7 @@ impl Walk {
         if let Some(most) = schema["maxItems"].as_u64()
             && items.len() as u64 > most
         {
-            self.block(path, value, format!("must have at most {most} items"));
+            self.block(path, value, format!("must have at most {}", counted(most, "item")));
         }
         for (index, item) in items.iter().enumerate() {
             self.value(&schema["items"], item, &format!("{path}[{index}]"));
@@ -207,7 +214,7 @@ impl Walk {
         if let Some(most) = schema["maxProperties"].as_u64()
             && fields.len() as u64 > most
         {
-            self.block(path, value, format!("must have at most {most} entries"));
+            self.block(path, value, format!("must have at most {}", counted(most, "entry")));
         }
         for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             if !fields.contains_key(name) {
@@ -220,6 +227,16 @@ impl Walk {
                 self.value(schema, field, &join(path, name));
             }
         }
+    }
+}
+
+/// What a pattern of our definitions demands, as a person would say it.
+fn in_words(pattern: &str) -> Option<&'static str> {
+    match pattern {
+        rules::DURATION_PATTERN => Some(rules::DURATION),
+        schema::LABEL_KEY => Some(rules::LABEL_KEY),
+        schema::LABEL_VALUE => Some(rules::LABEL_VALUE),
+        _ => None,
     }
 }
 

@@ -36,14 +36,58 @@ fn each_finding_is_one_line_with_place_value_and_rule() {
         "",
         1,
         "\
-bad.yaml:1 NodeIPPool/typos: spec.ipv4.cidrs[0].cidr: \"10.0.0.5/19\": must be written masked and in canonical form \
-(no host bits, no leading zeros, IPv6 in the form of RFC 5952)
-bad.yaml:1 NodeIPPool/typos: spec.nodeselector: {\"matchLabels\":{\"zone\":\"a\"}}: unknown field
-bad.yaml:2 NodeIPPool/overlapping: spec.ipv4.cidrs: \"10.1.2.0/24\": must each be at least as large as a block: no \
+bad.yaml:5: NodeIPPool/typos: spec.nodeselector: {\"matchLabels\":{\"zone\":\"a\"}}: unknown field
+bad.yaml:6: NodeIPPool/typos: spec.ipv4.cidrs[0].cidr: \"10.0.0.5/19\": must be written masked and in canonical form \
+(no host bits, no leading zeros, IPv6 in the form of RFC 5952); did you mean 10.0.0.0/19?
+bad.yaml:6: NodeIPPool/typos: spec.ipv4.exclude[0]: \"10.0.0.7\": must be an IPv4 CIDR such as 10.0.0.0/24; did you \
+mean 10.0.0.7/32?
+bad.yaml:7: NodeIPPool/typos: spec.reuseAfter: \"1d\": must be a duration: whole numbers, each with h, m or s behind \
+it, such as 30s, 5m, 1h or 1h30m, and at most 8760h (one year); there are no days, fractions, signs or spaces
+bad.yaml:17: NodeIPPool/overlapping: spec.ipv4.cidrs: \"10.1.2.0/24\": must each be at least as large as a block: no \
 prefix longer than blockSize
-bad.yaml:2 NodeIPPool/overlapping: spec.ipv4.cidrs: \"10.1.2.0/24\": must not overlap each other
-bad.yaml:3 NodeIPPool/from-the-future: apiVersion: \"nodeipam.io/v1\": must be nodeipam.io/v1alpha1
-3 objects checked, 5 problems found, 0 warnings
+bad.yaml:17: NodeIPPool/overlapping: spec.ipv4.cidrs: \"10.1.2.0/24\": must not overlap each other
+bad.yaml:19: NodeIPPool/from-the-future: apiVersion: \"nodeipam.io/v1\": must be nodeipam.io/v1alpha1
+3 objects checked, 7 problems found, 0 warnings
+",
+    );
+}
+
+#[test]
+fn json_and_lists_have_lines_too() {
+    // What is missing has the line of the object that should have it.
+    check(
+        &["-f", "bad.json"],
+        "",
+        1,
+        "\
+bad.json:8: NodeIPPool/?: metadata.name: must be set
+bad.json:10: NodeIPPool/?: spec.reuseAfterNodeLoss: 3600: must be a string; it must be a duration: whole numbers, each \
+with h, m or s behind it, such as 30s, 5m, 1h or 1h30m, and at most 8760h (one year); there are no days, fractions, \
+signs or spaces
+1 object checked, 2 problems found, 0 warnings
+",
+    );
+}
+
+#[test]
+fn what_cannot_work_is_a_warning() {
+    check(
+        &["-f", "useless.yaml"],
+        "",
+        0,
+        "\
+useless.yaml:9: NodeIPPool/useless: warning: spec.ipv4.cidrs[1].cidr: \"10.0.0.0/26\": gives no block: \
+spec.ipv4.exclude leaves none of its addresses to offer
+useless.yaml:16: NodeIPPool/useless: warning: spec.ipv4.exclude[4]: \"192.168.0.0/16\": excludes nothing: it lies in \
+none of spec.ipv4.cidrs
+useless.yaml:22: NodeIPPool/useless: warning: spec.perNode.initialBlocks: 4: no node gets so many: \
+perNode.maxAddresses of 100 has room for 3 blocks of 30 ipv4 addresses
+useless.yaml:23: NodeIPPool/useless: warning: spec.perNode.maxAddresses: 100: is less than the 256 ipv6 addresses of \
+one block: no node gets a whole block
+useless.yaml:25: NodeIPPool/useless: warning: spec.expand.freeBelow: 90: no node ever has so many free: it gets 90 ipv4 \
+addresses at most (perNode.maxBlocks 16, perNode.maxAddresses 100, 30 in a block), so every node takes all that it may \
+get and is then reported as NodeAtLimit
+1 object checked, 0 problems found, 5 warnings
 ",
     );
 }
@@ -55,8 +99,8 @@ fn pools_that_overlap_are_a_warning() {
         "",
         0,
         "\
-overlap.yaml:1 NodeIPPool/narrow: warning: spec.ipv4.cidrs: \"10.64.32.0/19\": overlaps 10.64.0.0/16 of \
-overlap.yaml:1 NodeIPPool/wide: in a cluster the older pool keeps the range and the other gets none of it; a file \
+overlap.yaml:11: NodeIPPool/narrow: warning: spec.ipv4.cidrs: \"10.64.32.0/19\": overlaps 10.64.0.0/16 of \
+NodeIPPool/wide in overlap.yaml:7: in a cluster the older pool keeps the range and the other gets none of it; a file \
 does not tell which one is older
 2 objects checked, 0 problems found, 1 warning
 ",

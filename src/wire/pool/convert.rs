@@ -4,12 +4,14 @@
 //! this accepts. Reports every broken rule, not only the first, at the field where the server reports it.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube_core::Selector;
 
 use super::{NodeIPPool, NodeSelector, Operator, Ranges};
+use crate::model::counted::counted;
 use crate::model::pool::{self as domain, Expand, FirstLast, MAX_ADDRESSES_PER_NODE, PerNode, Pool, Reclaim};
 use crate::net::cidr::{Cidr, CidrError, Family};
 use crate::wire::{FieldError, InvalidObject, labels, rules};
@@ -202,7 +204,7 @@ impl Reader {
 
     fn limit(&mut self, field: &str, found: usize, most: u32) {
         if u32::try_from(found).map_or(true, |found| found > most) {
-            self.refuse(field, &found, &format!("must have at most {most} items"));
+            self.refuse(field, &found, &format!("must have at most {}", counted(most, "item")));
         }
     }
 
@@ -213,7 +215,8 @@ impl Reader {
         match text.parse::<Cidr>() {
             Ok(cidr) if of_family(cidr) => Some(cidr),
             Err(CidrError::NotCanonical { canonical, .. }) if of_family(canonical) => {
-                self.refuse(field, text, rules::CANONICAL_CIDR);
+                let rule = format!("{}; did you mean {canonical}?", rules::CANONICAL_CIDR);
+                self.refuse(field, text, &rule);
                 None
             }
             Ok(_) | Err(CidrError::NotCanonical { .. } | CidrError::Malformed(_)) => {
@@ -221,7 +224,12 @@ impl Reader {
                     Family::V4 => rules::IPV4_CIDR,
                     Family::V6 => rules::IPV6_CIDR,
                 };
-                self.refuse(field, text, rule);
+                match text.parse::<IpAddr>().map(Cidr::single) {
+                    Ok(single) if of_family(single) => {
+                        self.refuse(field, text, &format!("{rule}; did you mean {single}?"));
+                    }
+                    Ok(_) | Err(_) => self.refuse(field, text, rule),
+                }
                 None
             }
         }
