@@ -234,12 +234,27 @@ impl Executor {
         let api: Api<DynamicObject> = Api::all_with(self.clients.writes.clone(), &resource);
         let object: DynamicObject = serde_json::from_value(new_cilium_node(new))?;
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let answer = match self.attempt(api.create(&params, &object)).await {
+        let mut forbidden = false;
+        let create = async {
+            let created = api.create(&params, &object).await;
+            forbidden = matches!(&created, Err(kube::Error::Api(status)) if status.is_forbidden());
+            created
+        };
+        let answer = match self.attempt(create).await {
             Attempt::Applied(_) => {
                 info!(node = %new.node, "created the ciliumnode");
                 Answer::Done
             }
             Attempt::Conflict(why) => Answer::Conflict(why),
+            Attempt::Refused(why, wait) if forbidden => {
+                warn!(
+                    node = %new.node,
+                    why,
+                    "ciliumnode refused: --create-ciliumnodes needs the right to create ciliumnodes, which \
+                     examples/create-ciliumnodes grants; the node waits until its agent has created it"
+                );
+                return Ok((Answer::Refused(why, wait), Seen::Nothing));
+            }
             Attempt::Refused(why, wait) => {
                 warn!(node = %new.node, why, "ciliumnode refused");
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));

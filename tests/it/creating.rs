@@ -9,15 +9,24 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::chronicle::{Chronicle, delete_node, uid, wait_all};
+use crate::install::{kubectl, overlays};
 use crate::scene::{SOON, join_one, versions, wait_claims_carried};
 use crate::support::agent::Make;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::families::Families;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
-use crate::support::rig::under_oracle;
+use crate::support::rig::{Rig, under_oracle};
 
 const CREATING: &[&str] = &["--create-ciliumnodes", "--min-write-interval", "0s"];
+
+/// The controller with the flag, and with the right that the flag needs.
+async fn start_creating(rig: &Rig) -> Result<Controller> {
+    // The test's own server has applied the manifests already, as another field manager.
+    let apply = ["apply", "--server-side", "--force-conflicts", "-k", overlays::CREATING];
+    kubectl(&rig.control_plane, &apply).await?;
+    Controller::start_ready(&rig.control_plane, CREATING).await
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_agent_takes_over_the_ciliumnode_that_it_finds_fake() -> Result<()> {
@@ -33,7 +42,7 @@ async fn the_agent_takes_over_the_ciliumnode_that_it_finds(make: Make, families:
     under_oracle(Options::of(families), async |rig| {
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).ipv6(124, &["fd00:1::/64"]);
         rig.cluster.create_pool(&pool.select("zone", "a")).await?;
-        let controller = Controller::start_ready(&rig.control_plane, CREATING).await?;
+        let controller = start_creating(rig).await?;
         rig.cluster.create_node(&NodeSpec::new("n").label("zone", "a")).await?;
         rig.cluster.wait_published("n", "both families", SOON, |seen| seen.pod_cidrs.len() == 2).await?;
         wait_claims_carried(rig).await?;
@@ -104,7 +113,7 @@ impl Copied {
 async fn only_what_is_missing_and_wanted_is_created() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).select("zone", "a")).await?;
-        let controller = Controller::start_ready(&rig.control_plane, CREATING).await?;
+        let controller = start_creating(rig).await?;
         rig.cluster.create_node(&NodeSpec::new("unselected")).await?;
         let agent = join_one(rig, NodeSpec::new("n").label("zone", "a")).await?;
         ensure!(rig.cluster.object(Kind::CiliumNode, "unselected").is_none(), "nobody wanted it");

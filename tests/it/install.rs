@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
 
 mod image;
+pub(crate) mod overlays;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -48,13 +49,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 8] = [
     (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
     (NAMESPACE, "", "configmaps", &["list", "watch"], "mode guard, cilium-config only"),
     ("default", "events.k8s.io", "events", &["create"], "events on objects without a namespace"),
-    (
-        EVERYWHERE,
-        "cilium.io",
-        "ciliumnodes",
-        &["list", "watch", "patch", "create"],
-        "watch, settle, publish, --create-ciliumnodes",
-    ),
+    (EVERYWHERE, "cilium.io", "ciliumnodes", &["list", "watch", "patch"], "watch, settle, publish"),
     (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "usage probe"),
     (EVERYWHERE, "nodeipam.io", "nodeippools", &["list", "watch", "patch"], "watch, finalizer"),
     (EVERYWHERE, "nodeipam.io", "nodeippools/status", &["patch"], "status"),
@@ -68,7 +63,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 8] = [
 ];
 
 /// What somebody who has stolen the controller's token would like to do: group, resource, verb, namespace, name.
-const REFUSED: [(&str, &str, &str, &str, &str); 16] = [
+const REFUSED: [(&str, &str, &str, &str, &str); 17] = [
     ("", "nodes", "patch", "", ""),
     ("", "nodes/status", "patch", "", ""),
     ("", "pods", "list", "", ""),
@@ -79,6 +74,7 @@ const REFUSED: [(&str, &str, &str, &str, &str); 16] = [
     ("", "configmaps", "list", NAMESPACE, "another"),
     ("", "configmaps", "patch", NAMESPACE, "cilium-config"),
     ("", "serviceaccounts/token", "create", NAMESPACE, NAME),
+    ("cilium.io", "ciliumnodes", "create", "", ""),
     ("cilium.io", "ciliumnodes", "delete", "", ""),
     ("cilium.io", "ciliumnodes", "update", "", ""),
     ("nodeipam.io", "nodeippools", "create", "", ""),
@@ -180,7 +176,7 @@ async fn purge_removes_every_trace_but_the_addresses() -> Result<()> {
 async fn rights_are_what_it_uses_and_no_more() -> Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     for namespace in [NAMESPACE, "default", "any-other"] {
-        wait_granted(&plane, namespace).await?;
+        wait_granted(&plane, namespace, &[]).await?;
     }
     for (group, resource, verb, namespace, name) in REFUSED {
         ensure!(!may(&plane, group, resource, verb, namespace, name).await?, "may {verb} {resource}.{group}");
@@ -193,15 +189,16 @@ async fn rights_are_what_it_uses_and_no_more() -> Result<()> {
     Ok(())
 }
 
-/// Returns when the controller may do exactly what it needs in a namespace. The server watches rights as others watch
+/// Returns when the controller may do exactly what it needs in a namespace, and `more`. The server watches rights as others watch
 /// objects, so those that were installed a moment ago may not count yet.
-async fn wait_granted(plane: &ControlPlane, namespace: &str) -> Result<()> {
+async fn wait_granted(plane: &ControlPlane, namespace: &str, more: &[&str]) -> Result<()> {
     let needed: BTreeSet<_> = RIGHTS
         .into_iter()
         .filter(|right| right.0 == EVERYWHERE || right.0 == namespace)
         .flat_map(|(_, group, resource, verbs, _)| {
             verbs.iter().map(move |verb| format!("{verb} {group}/{resource}"))
         })
+        .chain(more.iter().map(ToString::to_string))
         .collect();
     let limit = tokio::time::Instant::now() + SOON;
     loop {
@@ -339,8 +336,8 @@ fn deployment_fits_the_binary() {
 #[test]
 fn deployment_can_run_where_nothing_else_can() {
     let spec = deployment().spec.unwrap();
-    // No lease chooses among several.
-    assert_eq!(spec.replicas, Some(1));
+    // No lease chooses among several. Without a number the server makes it one, and an upgrade does not change it.
+    assert_eq!(spec.replicas, None);
     assert_eq!(spec.strategy.unwrap().type_.as_deref(), Some("Recreate"));
     let pod = spec.template.spec.unwrap();
     assert_eq!((pod.host_network, pod.dns_policy.as_deref()), (Some(true), Some("Default")));
@@ -375,19 +372,25 @@ fn example_pool_is_valid() {
 /// The controller as the deployment runs it, but on a port of its own, once it has its rights.
 async fn start(plane: &ControlPlane) -> Result<Controller> {
     for namespace in [NAMESPACE, "default"] {
-        wait_granted(plane, namespace).await?;
+        wait_granted(plane, namespace, &[]).await?;
     }
+    start_with(plane, &[]).await
+}
+
+/// The same with further arguments, whatever its rights.
+async fn start_with(plane: &ControlPlane, more: &[&str]) -> Result<Controller> {
     let pod = deployment().spec.and_then(|spec| spec.template.spec).context("no pod")?;
     let arguments = pod.containers[0].args.clone().context("no arguments")?;
     let own: Vec<_> = arguments
         .iter()
         .map(String::as_str)
         .filter(|argument| *argument != "run" && !argument.starts_with("--listen="))
+        .chain(more.iter().copied())
         .collect();
     Controller::start_ready(plane, &own).await
 }
 
-/// Says what a Deployment controller says when the pod with `image` has become ready.
+/// Says what a Deployment controller says when the pods with `image` have become ready.
 async fn roll_out(plane: &ControlPlane, image: &str) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(plane.admin.clone(), NAMESPACE);
     let wanted = |deployment: Option<&Deployment>| {
@@ -395,10 +398,11 @@ async fn roll_out(plane: &ControlPlane, image: &str) -> Result<()> {
         pod.is_some_and(|pod| pod.containers[0].image.as_deref() == Some(image))
     };
     let seen = tokio::time::timeout(SOON, await_condition(deployments.clone(), NAME, wanted)).await??;
-    let generation = seen.and_then(|deployment| deployment.metadata.generation);
+    let seen = seen.context("no Deployment")?;
+    let n = seen.spec.and_then(|spec| spec.replicas);
     let status = json!({"status": {
-        "observedGeneration": generation,
-        "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1, "availableReplicas": 1,
+        "observedGeneration": seen.metadata.generation,
+        "replicas": n, "updatedReplicas": n, "readyReplicas": n, "availableReplicas": n,
     }});
     deployments.patch_status(NAME, &PatchParams::default(), &Patch::Merge(status)).await?;
     Ok(())
@@ -421,7 +425,7 @@ async fn make(plane: &ControlPlane, target: &str, arguments: &[&str]) -> Result<
     run(plane, command).await
 }
 
-async fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> Result<String> {
+pub(crate) async fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(tool("NODEIPAM_KUBECTL", "kubectl"));
     command.args(arguments);
     run(plane, command).await
