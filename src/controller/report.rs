@@ -15,7 +15,7 @@ use super::forbidden;
 use super::input::Input;
 use super::waits::{Lack, Waits};
 use crate::model::counted::counted;
-use crate::model::finding::{Finding, FindingKind};
+use crate::model::finding::{self, Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::observation::Observation;
@@ -238,7 +238,9 @@ impl Reporter {
             }
         }
         if plan.saw_everything() {
-            known = plan.findings.iter().cloned().collect();
+            let found: BTreeSet<Finding> = plan.findings.iter().cloned().collect();
+            finding::ended(&known, &found).for_each(log_end);
+            known = found;
         } else {
             known.extend(plan.findings.iter().cloned());
         }
@@ -267,6 +269,7 @@ impl Reporter {
         for finding in found.difference(&self.unreadable) {
             log(finding);
         }
+        finding::ended(&self.unreadable, &found).for_each(log_end);
         self.unreadable = found;
     }
 
@@ -286,6 +289,7 @@ impl Reporter {
         for finding in found.difference(&self.in_vain) {
             log(finding);
         }
+        finding::ended(&self.in_vain, &found).for_each(log_end);
         self.in_vain = found;
     }
 
@@ -355,6 +359,16 @@ fn log(finding: &Finding) {
         kind = finding.subject.as_str(),
         name = finding.name,
         "{}",
+        finding.message
+    );
+}
+
+fn log_end(finding: &Finding) {
+    info!(
+        finding = finding.kind.as_str(),
+        kind = finding.subject.as_str(),
+        name = finding.name,
+        "no longer found: {}",
         finding.message
     );
 }
@@ -437,4 +451,82 @@ fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Event> {
             about: String::new(),
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::model::plan::{Scope, Verdict, Wait};
+    use crate::telemetry::metrics::tests::world;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Lines {
+        fn take(&self) -> String {
+            String::from_utf8(std::mem::take(&mut self.0.lock().unwrap())).unwrap()
+        }
+    }
+
+    fn plan(verdict: Verdict, messages: &[&str]) -> NodePlan {
+        let finding = |message: &&str| {
+            Finding::new(FindingKind::Overlap, Kind::Claim, "10.0.0.0-28", (*message).to_owned())
+        };
+        NodePlan {
+            node: "n".into(),
+            verdict,
+            unmet: BTreeSet::new(),
+            refusals: Vec::new(),
+            findings: messages.iter().map(finding).collect(),
+            wake: None,
+            cooling: Vec::new(),
+            incomplete: false,
+            use_unknown: false,
+            scope: Scope::Whole,
+            orphaned: false,
+        }
+    }
+
+    #[test]
+    fn a_finding_that_ends_has_a_line() {
+        let telemetry = Telemetry::start();
+        let events = Events::channel(telemetry.metrics.clone()).0;
+        let mut reporter = Reporter::new(telemetry, events);
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(move || writer.clone())
+            .with_ansi(false)
+            .without_time()
+            .with_target(false)
+            .finish();
+        let world = world();
+        tracing::subscriber::with_default(subscriber, || {
+            let mut check = |plan: NodePlan, expected: &str| {
+                reporter.plan(&world, &plan);
+                assert_eq!(lines.take(), expected);
+            };
+            let overlap = r#" finding="Overlap" kind="NodeIPBlock" name="10.0.0.0-28""#;
+            check(plan(Verdict::AtRest, &["one overlaps it"]), &format!(" WARN one overlaps it{overlap}\n"));
+            // The same in other words goes on.
+            check(plan(Verdict::AtRest, &["two overlap it"]), &format!(" WARN two overlap it{overlap}\n"));
+            // A plan that stopped before it had seen everything says nothing of what it did not see.
+            check(plan(Verdict::Wait(Wait::Pause), &[]), "");
+            check(plan(Verdict::AtRest, &[]), &format!(" INFO no longer found: two overlap it{overlap}\n"));
+            check(plan(Verdict::AtRest, &[]), "");
+        });
+    }
 }

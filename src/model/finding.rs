@@ -1,5 +1,6 @@
 //! Findings: something wrong that was seen and is reported, each with a stable name.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::model::kind::Kind;
@@ -48,6 +49,17 @@ stable_names! {
         /// The controller's own bookkeeping disagrees with the objects that it knows.
         BrokenInvariant,
     }
+}
+
+/// The findings of `before` that have ended: nothing of their kind is found about their object in `after`, in whatever
+/// words.
+pub fn ended<'a>(
+    before: &'a BTreeSet<Finding>,
+    after: &'a BTreeSet<Finding>,
+) -> impl Iterator<Item = &'a Finding> {
+    let subject = |finding: &'a Finding| (finding.kind, finding.subject, &finding.name);
+    let going_on: BTreeSet<_> = after.iter().map(subject).collect();
+    before.iter().filter(move |finding| !going_on.contains(&subject(finding)))
 }
 
 impl Finding {
