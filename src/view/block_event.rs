@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::model::claim::{ClaimState, Reason};
-use crate::model::names::{NodeName, PoolName};
+use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::request::{ClaimChange, ClaimUpdate, NewClaim, Publication, Write};
 use crate::model::stable_names;
 use crate::net::cidr::Cidr;
@@ -57,6 +57,8 @@ stable_names! {
         Carried,
         /// A published block lacked addresses in the pool of the CiliumNode.
         MissingEntries,
+        /// Somebody took the block off the CiliumNode, which carried it before.
+        Repair,
         /// The Node came back.
         NodeReturned,
         /// The Node and its CiliumNode are gone.
@@ -112,6 +114,8 @@ fn of_publication(world: &World, publication: &Publication) -> BlockEvent {
     let (cause, blocks) = if publication.added.is_empty() {
         let claimed = publication.completed.iter().filter(|cidr| world.claim(**cidr).is_some());
         (Cause::MissingEntries, claimed.copied().collect())
+    } else if publication.added.iter().all(|cidr| was_carried(world, *cidr, &publication.uid)) {
+        (Cause::Repair, publication.added.clone())
     } else {
         (cause_of_grant(world, &publication.node), publication.added.clone())
     };
@@ -156,6 +160,11 @@ fn of_update(world: &World, update: &ClaimUpdate) -> Option<BlockEvent> {
         blocks: vec![update.cidr],
         n_addresses: 0,
     })
+}
+
+/// Whether this process has seen the carrier of that uid carry the block.
+fn was_carried(world: &World, cidr: Cidr, carrier: &Uid) -> bool {
+    world.claim(cidr).is_some_and(|known| known.carried_by.as_ref() == Some(carrier))
 }
 
 /// Why a node gets a block: it has none, or too few addresses.

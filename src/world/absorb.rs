@@ -279,6 +279,7 @@ impl World {
             remembered.absent_as_of = None;
         }
         self.update_carried(&name);
+        self.note_carried(&name);
         self.settle_lost_claims(&name);
         self.node_changed(&name);
     }
@@ -316,7 +317,8 @@ impl World {
         if !matches!(claim.state, ClaimState::Cooling(_)) {
             self.cooling.remove(&cidr);
         }
-        let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed });
+        let carried_by = same.and_then(|known| known.carried_by.clone());
+        let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed, carried_by });
         let before_pool = before.as_ref().map(|before| before.claim.pool.clone());
         self.take(cidr, Occupant::Claim);
         self.find_lost_claims(cidr);
@@ -331,6 +333,7 @@ impl World {
         if self.claims_of.entry(node.clone()).or_default().insert(cidr) {
             self.update_carried(&node);
         }
+        self.note_carried(&node);
         self.node_changed(&node);
         if let Some(before) = before_pool {
             self.agenda.mark_pool(&before);

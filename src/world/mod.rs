@@ -13,6 +13,7 @@ mod absence;
 mod absorb;
 mod agenda;
 mod applied;
+mod carried;
 pub mod check;
 mod dependents;
 mod pause;
@@ -51,6 +52,8 @@ pub struct KnownClaim {
     pub shown: bool,
     /// The revision of the last consistent read that showed it.
     pub confirmed: Option<Revision>,
+    /// The carrier that this process has seen carry its block. If that carrier does so no more, somebody took it off.
+    pub carried_by: Option<Uid>,
 }
 
 /// A claim that went in any way but by its states. Its block stays taken. For a node that lives the claim is recreated,

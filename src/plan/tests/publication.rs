@@ -171,3 +171,33 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     cluster.pass(2);
     cluster.expect("a", "read the claims of node a");
 }
+
+#[test]
+fn a_block_that_somebody_took_off_is_published_as_a_repair() {
+    let log = |cluster: &Cluster| {
+        let plan = cluster.plan("a");
+        let writes = plan.requests().iter().filter_map(|request| match request {
+            Request::Write(write) => block_event::of(&cluster.world, write),
+            Request::Read(_) => None,
+        });
+        let lines: Vec<String> = writes
+            .map(|event| {
+                format!("{} [{}] {}", event.step.as_str(), listed(&event.blocks), event.cause.as_str())
+            })
+            .collect();
+        lines.join("; ")
+    };
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=8\n\
+         claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @60",
+    );
+    assert_eq!(log(&cluster), "Published [10.0.0.16/28] Growth");
+    cluster.observe("ciliumnode a @110 10.0.0.0/28 10.0.0.16/28 used=8");
+    assert_eq!(log(&cluster), "");
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @130");
+    cluster.observe("ciliumnode a @120 10.0.0.0/28 used=8");
+    assert_eq!(log(&cluster), "Published [10.0.0.16/28] Repair");
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @131");
+    cluster.observe("ciliumnode a @125 used=0");
+    assert_eq!(log(&cluster), "Published [10.0.0.0/28,10.0.0.16/28] Repair");
+}
