@@ -46,6 +46,7 @@ pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> 
 /// look at the addresses of nodes in the ranges of the pool.
 pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &FreeBlocks) -> Vec<Cidr> {
     let mut useless = Vec::new();
+    let has_exclusions = pool.families.get(&family).is_some_and(|ranges| !ranges.exclude.is_empty());
     for range in ranges(pool, family) {
         let addresses = world.node_addresses_in(range);
         let mut last = None;
@@ -53,6 +54,8 @@ pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &
             let block = free.grid().block(free.grid().span(Cidr::single(address)).first);
             if last.replace(block) != Some(block)
                 && free.is_free(block)
+                // Most nodes have one address in a block of many, and what is withheld need not be computed.
+                && (has_exclusions || addresses.count_in(block) >= pool.max_offered(family))
                 && pool.withheld(block, &addresses).count_in(block) == block.size()
             {
                 useless.push(block);
