@@ -8,6 +8,8 @@
 
 pub mod block_numbers;
 pub mod candidates;
+mod declarations;
+pub mod declarer;
 pub mod free_blocks;
 pub mod grid;
 #[cfg(test)]
@@ -17,13 +19,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, PoolName, Uid};
+use crate::model::names::{NodeName, PoolName};
 use crate::model::pool::{Pool, Reservation};
 use crate::model::revision::Revision;
-use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::net::prefixes::PrefixIndex;
+use declarer::Declarer;
 use free_blocks::FreeBlocks;
 use grid::{Declared, Grid, Overlap};
 
@@ -89,6 +91,8 @@ pub struct Ledger {
     /// What is taken by anything but a claim.
     strangers: PrefixIndex<Occupant>,
     declared: Declared,
+    /// What is declared by each pool, readable or not.
+    declarers: BTreeMap<PoolName, Declarer>,
     pools: BTreeMap<PoolName, Offer>,
 }
 
@@ -177,49 +181,6 @@ impl Ledger {
         self.carried.get(node)
     }
 
-    /// Puts these pools in place of those before. Free blocks are computed anew only for pools whose blocks change.
-    ///
-    /// Of two pools that overlap, the older one (by creation, then uid) keeps every range that it declares, in whatever
-    /// state and as a whole. The younger one loses every block that overlaps such a range. A pool in `reserved` keeps
-    /// the ranges that it is known to declare in the same way, and gives out none of them.
-    pub fn set_pools<'a>(
-        &mut self,
-        pools: impl IntoIterator<Item = &'a Pool>,
-        reserved: impl IntoIterator<Item = &'a Reservation>,
-    ) {
-        let mut by_age: Vec<Declarer<'a>> = pools.into_iter().map(Declarer::Pool).collect();
-        by_age.extend(reserved.into_iter().map(Declarer::Reservation));
-        by_age.sort_by_key(Declarer::age);
-        let mut declared = Declared::default();
-        let mut before = std::mem::take(&mut self.pools);
-        for declarer in by_age {
-            let pool = match declarer {
-                Declarer::Pool(pool) => pool,
-                Declarer::Reservation(reserved) => {
-                    for range in &reserved.cidrs {
-                        declared.insert(*range, (reserved.name.clone(), range.family()));
-                    }
-                    continue;
-                }
-            };
-            let mut old = before.remove(&pool.name).unwrap_or_default();
-            let mut offer = Offer::default();
-            for family in pool.families.keys() {
-                let Some((grid, lost)) = Grid::of(pool, *family, &declared) else { continue };
-                let kept = old.free_blocks.remove(family).filter(|free_blocks| *free_blocks.grid() == grid);
-                offer.free_blocks.insert(*family, kept.unwrap_or_else(|| free_blocks_of(grid, &self.taken)));
-                offer.overlaps.extend(lost);
-            }
-            for (family, ranges) in &pool.families {
-                for range in ranges.cidrs.keys() {
-                    declared.insert(*range, (pool.name.clone(), *family));
-                }
-            }
-            self.pools.insert(pool.name.clone(), offer);
-        }
-        self.declared = declared;
-    }
-
     /// The free blocks of a pool; `None` when there is no such pool, or it has no such family.
     #[must_use]
     pub fn free_blocks(&self, pool: &PoolName, family: Family) -> Option<&FreeBlocks> {
@@ -231,6 +192,12 @@ impl Ledger {
     #[must_use]
     pub fn gives_out(&self, pool: &PoolName) -> bool {
         self.pools.get(pool).is_some_and(|offer| offer.free_blocks.values().any(FreeBlocks::has_usable))
+    }
+
+    /// Whether a pool has a free block of a family.
+    #[must_use]
+    pub fn has_free(&self, pool: &PoolName, family: Family) -> bool {
+        self.free_blocks(pool, family).is_some_and(|free_blocks| free_blocks.free_count() > 0)
     }
 
     /// How many blocks a pool has in a family; `None` as for [`Self::free_blocks`].
@@ -299,7 +266,7 @@ impl Ledger {
         let mut differences = Vec::new();
         let mut fresh = Self { taken: self.taken.clone(), ..Self::default() };
         fresh.set_pools(pools, reserved);
-        if self.declared != fresh.declared {
+        if self.declared != fresh.declared || self.declarers != fresh.declarers {
             differences.push(Difference::Declared);
         }
         let names: BTreeSet<&PoolName> = self.pools.keys().chain(fresh.pools.keys()).collect();
@@ -348,24 +315,6 @@ impl Ledger {
 
     fn free_blocks_mut(&mut self, pool: &PoolName, family: Family) -> Option<&mut FreeBlocks> {
         self.pools.get_mut(pool)?.free_blocks.get_mut(&family)
-    }
-}
-
-/// A pool that declares ranges, readable or not.
-#[derive(Clone, Copy)]
-enum Declarer<'a> {
-    Pool(&'a Pool),
-    Reservation(&'a Reservation),
-}
-
-impl<'a> Declarer<'a> {
-    /// Sorts the oldest first. Creation times have whole seconds: between equal ones any order will do that never
-    /// changes.
-    fn age(&self) -> (Timestamp, &'a Uid, &'a PoolName) {
-        match self {
-            Self::Pool(pool) => (pool.created, &pool.uid, &pool.name),
-            Self::Reservation(reserved) => (reserved.created, &reserved.uid, &reserved.name),
-        }
     }
 }
 

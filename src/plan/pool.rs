@@ -84,7 +84,7 @@ fn finalizers(world: &World, object: &PoolObject) -> Option<Vec<String>> {
         finalizers.push(PoolObject::FINALIZER.to_owned());
         return Some(finalizers);
     }
-    let in_use = || world.claims().any(|known| known.claim.pool == object.name);
+    let in_use = || world.claims_of_pool(&object.name).next().is_some();
     (object.deleting && has_ours && !in_use()).then(|| {
         object.finalizers.iter().filter(|finalizer| *finalizer != PoolObject::FINALIZER).cloned().collect()
     })

@@ -9,7 +9,7 @@ use crate::ledger::Occupant;
 use crate::model::claim::Claim;
 use crate::model::names::{PoolName, Uid};
 use crate::model::node::Node;
-use crate::model::request::{NewClaim, Request, Write};
+use crate::model::request::{NewClaim, Request, Target, Write};
 use crate::model::time::Now;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
@@ -58,6 +58,7 @@ impl Subject<'_> {
     pub(super) fn claim_carried_blocks(&self, now: Now) -> Vec<Request> {
         let has_no_claim = |cidr: Cidr| {
             self.world.claim(cidr).is_none()
+                && !self.world.is_in_flight(&Target::Claim(cidr))
                 && self.world.ledger().overlapping(cidr).all(
                     |(_, occupant)| matches!(occupant, Occupant::Carried(holder) if *holder == self.node.name),
                 )

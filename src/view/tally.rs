@@ -66,16 +66,14 @@ fn is_served(world: &World, node: &NodeName) -> bool {
         .any(|claim| world.reader().carries(carrier, claim.cidr))
 }
 
-/// The counts of one pool. Costs a pass over the nodes and the claims.
+/// The counts of one pool. Costs a pass over the nodes that it selects and its claims.
 #[must_use]
 pub fn of(world: &World, name: &PoolName) -> Tally {
     let mut tally = Tally::start(world, name);
-    for node in world.nodes() {
-        if world.pools_of(&node.name).any(|pool| pool.name == *name) {
-            tally.add_node(node_state(world, &node.name));
-        }
+    for node in world.nodes_of_pool(name) {
+        tally.add_node(node_state(world, node));
     }
-    for known in world.claims().filter(|known| known.claim.pool == *name) {
+    for known in world.claims_of_pool(name) {
         tally.add_claim(world, &known.claim);
     }
     tally.finish(world, name);

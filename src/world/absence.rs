@@ -2,8 +2,6 @@
 //!
 //! Keeps one invariant: a claim of which nobody can say how it went leaves its block taken.
 
-use std::collections::BTreeSet;
-
 use super::{LostClaim, LostHolder, SeenEnd, World};
 use crate::ledger::Occupant;
 use crate::model::claim::Claim;
@@ -87,7 +85,7 @@ impl World {
         if let Some(remembered) = self.remembered.get_mut(name) {
             remembered.absent_as_of = None;
         }
-        self.selection.remove(name);
+        self.set_selection(name, None);
         self.set_own_addresses(Kind::Node, name, Vec::new());
         self.update_carried(name);
         self.node_changed(name);
@@ -103,6 +101,7 @@ impl World {
         }
         self.set_own_addresses(Kind::CiliumNode, name, Vec::new());
         self.update_carried(name);
+        self.settle_lost_claims(name);
         self.node_changed(name);
         self.forget_if_gone(name);
     }
@@ -144,10 +143,10 @@ impl World {
         if self.pools.get(name).is_some_and(|known| known.revision > revision) {
             return;
         }
-        if self.pools.remove(name).is_some() {
-            self.agenda.forget_pool(name);
+        if let Some(before) = self.pools.remove(name) {
             self.pool_writes.remove(name);
-            self.pools_changed();
+            self.pool_changed(name, Some(&before));
+            self.agenda.forget_pool(name);
         }
     }
 
@@ -161,6 +160,7 @@ impl World {
             self.lose_claim(LostHolder::Node(node.clone()), cidr, revision, Some(claim));
         }
         self.claims.remove(&cidr);
+        self.move_claim(cidr, Some(&pool), None);
         self.cooling.remove(&cidr);
         self.disown(&node, cidr);
         // Whatever of it is still on the CiliumNode is entered before the claim goes.
@@ -193,20 +193,31 @@ impl World {
     /// Keeps a block taken whose claim went, and nobody can say how.
     fn lose_claim(&mut self, holder: LostHolder, cidr: Cidr, at: Revision, claim: Option<Claim>) {
         self.take(cidr, Occupant::LostClaim(at));
-        let before = self.lost_claims.insert((holder, cidr), LostClaim { cidr, at, claim });
+        let before = self.lost_claims.insert(holder, LostClaim { cidr, at, claim });
         if let Some(before) = before.filter(|before| before.at != at) {
-            self.release(cidr, &Occupant::LostClaim(before.at));
+            self.release_lost(cidr, before.at);
+        }
+    }
+
+    /// A lost claim takes its range no more, unless another one was lost of the same range at the same time.
+    fn release_lost(&mut self, cidr: Cidr, at: Revision) {
+        let is_this = |lost: &LostClaim| lost.cidr == cidr && lost.at == at;
+        let is_taken = {
+            let mut holders = self.lost_claims.holders_at(cidr);
+            holders.any(|holder| self.lost_claims.of(holder).any(is_this))
+        };
+        if !is_taken {
+            self.release(cidr, &Occupant::LostClaim(at));
         }
     }
 
     /// The claim of this block is there again, and whoever has it now is known.
     pub(super) fn find_lost_claims(&mut self, cidr: Cidr) {
-        let found = self.lost_claims.iter().filter(|((_, lost), _)| *lost == cidr);
-        let found: Vec<(LostHolder, Revision)> =
-            found.map(|((holder, _), lost)| (holder.clone(), lost.at)).collect();
-        for (holder, at) in found {
-            self.lost_claims.remove(&(holder.clone(), cidr));
-            self.release(cidr, &Occupant::LostClaim(at));
+        let holders: Vec<LostHolder> = self.lost_claims.holders_at(cidr).cloned().collect();
+        for holder in holders {
+            if let Some(lost) = self.lost_claims.remove(&holder, cidr) {
+                self.release_lost(cidr, lost.at);
+            }
             if let LostHolder::Node(node) = holder {
                 self.mark(&node);
                 self.forget_if_gone(&node);
@@ -219,11 +230,13 @@ impl World {
         self.settle_lost_claims_of(&LostHolder::Node(node.clone()));
     }
 
-    /// All lost claims are settled, where the watch of CiliumNodes has come far enough.
-    pub(super) fn settle_all_lost_claims(&mut self) {
-        let holders: BTreeSet<LostHolder> =
-            self.lost_claims.keys().map(|(holder, _)| holder.clone()).collect();
-        for holder in holders {
+    /// The lost claims that the watch of CiliumNodes has passed are settled, where that is enough. The others wait for
+    /// something that happens to their node.
+    pub(super) fn settle_passed_lost_claims(&mut self) {
+        let Some(position) = self.position(Kind::CiliumNode) else {
+            return;
+        };
+        for holder in self.lost_claims.passed(position) {
             match &holder {
                 LostHolder::Node(node) => self.settle_lost_claims(node),
                 LostHolder::Unknown => self.settle_lost_claims_of(&holder),
@@ -245,14 +258,15 @@ impl World {
             LostHolder::Unknown => self.position(Kind::CiliumNode) >= Some(lost.at),
         };
         let lives = matches!(holder, LostHolder::Node(node) if self.nodes.contains_key(node));
-        let of_holder = self.lost_claims.iter().filter(|((of, _), _)| of == holder).map(|(_, lost)| lost);
-        let settled: Vec<(Cidr, Revision)> = of_holder
+        let settled: Vec<(Cidr, Revision)> = self
+            .lost_claims
+            .of(holder)
             .filter(|lost| (!lives || lost.was_on_its_way_out()) && known_as_of(lost))
             .map(|lost| (lost.cidr, lost.at))
             .collect();
         for (cidr, lost_at) in &settled {
-            self.lost_claims.remove(&(holder.clone(), *cidr));
-            self.release(*cidr, &Occupant::LostClaim(*lost_at));
+            self.lost_claims.remove(holder, *cidr);
+            self.release_lost(*cidr, *lost_at);
         }
         if let (LostHolder::Node(node), false) = (holder, settled.is_empty()) {
             self.mark(node);

@@ -3,14 +3,12 @@
 //! Keeps two invariants. Nothing older replaces anything newer, whatever the order of arrival. And nothing that
 //! is held or published anywhere is ever free in between: the new occupant is entered before the old one goes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-
-use kube_core::SelectorExt;
 
 use super::absence::Departure;
 use super::pause::Cause;
-use super::{KnownClaim, Remembered, World, readable, reservations};
+use super::{KnownClaim, Remembered, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, block_name, block_named};
 use crate::model::kind::Kind;
@@ -204,8 +202,8 @@ impl World {
             return;
         }
         self.positions.insert(kind, revision);
-        if kind == Kind::CiliumNode && !self.lost_claims.is_empty() {
-            self.settle_all_lost_claims();
+        if kind == Kind::CiliumNode {
+            self.settle_passed_lost_claims();
         }
     }
 
@@ -235,8 +233,10 @@ impl World {
         let addresses = node.addresses.iter().map(|address| address.address).collect();
         self.set_own_addresses(Kind::Node, &name, addresses);
         self.mark_pools_of(&name);
-        let selection = self.selected_by(&node.labels);
-        self.selection.insert(name.clone(), selection);
+        if self.nodes.get(&name).is_none_or(|before| before.labels != node.labels) {
+            let selection = self.selected_by(&node.labels);
+            self.set_selection(&name, Some(selection));
+        }
         let carried = publisher::carried_by_node(&node);
         let before = self.nodes.insert(name.clone(), node);
         let before = before.map(|before| publisher::carried_by_node(&before)).unwrap_or_default();
@@ -244,14 +244,6 @@ impl World {
             self.update_carried_without(&name, &before);
         }
         self.node_changed(&name);
-    }
-
-    /// The pools that select a node with these labels, in the order in which it asks them.
-    pub(super) fn selected_by(&self, labels: &BTreeMap<String, String>) -> Vec<PoolName> {
-        let mut pools: Vec<&Pool> =
-            readable(&self.pools).filter(|pool| pool.selector.matches(labels)).collect();
-        pools.sort_by(|a, b| b.priority.cmp(&a.priority).then_with(|| a.name.cmp(&b.name)));
-        pools.into_iter().map(|pool| pool.name.clone()).collect()
     }
 
     fn observe_cilium_node(&mut self, cilium_node: CiliumNode, source: Source) {
@@ -313,13 +305,14 @@ impl World {
         };
         let confirmed = same.map_or(confirmed, |known| known.confirmed.max(confirmed));
         let shown = source == Source::Watch || same.is_some_and(|known| known.shown);
-        let node = claim.node.clone();
+        let (node, pool) = (claim.node.clone(), claim.pool.clone());
         if !matches!(claim.state, ClaimState::Cooling(_)) {
             self.cooling.remove(&cidr);
         }
         let carried_by = same.and_then(|known| known.carried_by.clone());
         let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed, carried_by });
         let before_pool = before.as_ref().map(|before| before.claim.pool.clone());
+        self.move_claim(cidr, before_pool.as_ref(), Some(&pool));
         self.take(cidr, Occupant::Claim);
         self.find_lost_claims(cidr);
         if let Some(before) = before
@@ -403,16 +396,8 @@ impl World {
         self.agenda.mark_pool(&name);
         let before = self.pools.insert(name.clone(), pool);
         if before.as_ref().map(what_counts) != self.pools.get(&name).map(what_counts) {
-            self.pools_changed();
+            self.pool_changed(&name, before.as_ref());
         }
-    }
-
-    /// The declared pools are others than before: the free space and every node's choice follow.
-    pub(super) fn pools_changed(&mut self) {
-        self.ledger.set_pools(readable(&self.pools), reservations(&self.pools));
-        self.selection =
-            self.nodes.values().map(|node| (node.name.clone(), self.selected_by(&node.labels))).collect();
-        self.mark_all();
     }
 
     fn observe_unreadable(&mut self, kind: Kind, unreadable: Unreadable) {
@@ -452,6 +437,10 @@ impl World {
             }
             self.mark_if_there(before.node.as_ref());
             self.mark_subject(kind, name);
+            if kind == Kind::CiliumNode {
+                // What can't be read may have been there.
+                self.settle_lost_claims(&NodeName::from(name));
+            }
         }
     }
 

@@ -47,8 +47,8 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
-    pub(super) fn next_node(&self) -> Option<&NodeName> {
-        self.nodes.first().map(|(_, node)| node)
+    pub(super) fn next_node(&self) -> Option<&(Turn, NodeName)> {
+        self.nodes.first()
     }
 
     /// The nodes that are to be looked at again at a time.

@@ -25,12 +25,16 @@ pub enum Inconsistency {
     TakenByNobody(Cidr, Occupant),
     /// The index of claims by node.
     ClaimsByNode(NodeName),
+    /// The claims that name this pool.
+    ClaimsByPool(PoolName),
     /// The addresses of this node's objects.
     OwnAddresses(NodeName),
     /// The count of objects that have this address as their own.
     NodeAddresses(IpAddr),
     /// The pools that select this node.
     Selection(NodeName),
+    /// The nodes that this pool selects.
+    Selected(PoolName),
     /// This is remembered of a node of which nothing is left.
     Remembered(NodeName, Memory),
     /// This is remembered of a pool that is gone.
@@ -39,6 +43,10 @@ pub enum Inconsistency {
     Cooling(Cidr),
     /// The times at which somebody is to be looked at again.
     Wakes,
+    /// The indexes of who waits.
+    Waiting,
+    /// The indexes of lost claims.
+    LostClaims,
 }
 
 /// What may be remembered beside the objects.
@@ -48,6 +56,8 @@ pub enum Memory {
     Node,
     /// What the former carrier showed.
     FormerCarrier,
+    /// For which pools it waits.
+    Waiting,
     /// When to look at it again.
     Wake,
     /// How long it waits because its writes are not applied.
@@ -76,6 +86,10 @@ impl fmt::Display for Inconsistency {
             Self::Selection(node) => {
                 write!(f, "the pools noted of node {node} differ from those that select it")
             }
+            Self::ClaimsByPool(pool) => write!(f, "the claims noted of pool {pool} differ from the claims"),
+            Self::Selected(pool) => {
+                write!(f, "the nodes noted of pool {pool} differ from those that it selects")
+            }
             Self::Remembered(node, memory) => {
                 write!(f, "{memory} is remembered of node {node}, of which nothing is left")
             }
@@ -83,6 +97,8 @@ impl fmt::Display for Inconsistency {
                 write!(f, "{memory} is remembered of pool {pool}, which is gone")
             }
             Self::Cooling(cidr) => write!(f, "{cidr} counts as cooling, and its claim does not"),
+            Self::Waiting => f.write_str("the indexes of nodes that wait for a block differ"),
+            Self::LostClaims => f.write_str("the indexes of lost claims differ"),
             Self::Wakes => f.write_str("the two indexes of times to look again differ"),
         }
     }
@@ -93,6 +109,7 @@ impl fmt::Display for Memory {
         f.write_str(match self {
             Self::Node => "how it is served",
             Self::FormerCarrier => "its former carrier",
+            Self::Waiting => "what it waits for",
             Self::Wake => "a time to look again",
             Self::Pause => "a pause",
             Self::StatusLook => "a look at its status",
@@ -120,7 +137,7 @@ impl World {
         let mut occupants: BTreeSet<(Cidr, Occupant)> =
             self.claims.keys().map(|cidr| (*cidr, Occupant::Claim)).collect();
         occupants.extend(self.in_flight.values().filter_map(|sent| Some((sent.creates?, Occupant::Pending))));
-        occupants.extend(self.lost_claims.values().map(|lost| (lost.cidr, Occupant::LostClaim(lost.at))));
+        occupants.extend(self.lost_claims.iter().map(|(_, lost)| (lost.cidr, Occupant::LostClaim(lost.at))));
         for ((kind, name), unreadable) in &self.unreadable {
             let occupant = Occupant::unreadable(*kind, name);
             occupants.extend(unreadable.addresses.cidrs().map(|cidr| (cidr, occupant.clone())));
@@ -154,6 +171,11 @@ impl World {
             expected.entry(known.claim.node.clone()).or_default().insert(*cidr);
         }
         found.extend(differing(&expected, &self.claims_of).cloned().map(Inconsistency::ClaimsByNode));
+        let mut expected: BTreeMap<PoolName, BTreeSet<Cidr>> = BTreeMap::new();
+        for (cidr, known) in &self.claims {
+            expected.entry(known.claim.pool.clone()).or_default().insert(*cidr);
+        }
+        found.extend(differing(&expected, &self.claims_in).cloned().map(Inconsistency::ClaimsByPool));
     }
 
     fn check_addresses(&self, found: &mut Vec<Inconsistency>) {
@@ -180,11 +202,19 @@ impl World {
         let expected: BTreeMap<NodeName, Vec<PoolName>> =
             self.nodes.values().map(|node| (node.name.clone(), self.selected_by(&node.labels))).collect();
         found.extend(differing(&expected, &self.selection).cloned().map(Inconsistency::Selection));
+        let mut nodes: BTreeMap<PoolName, BTreeSet<NodeName>> = BTreeMap::new();
+        for (node, pools) in &expected {
+            for pool in pools {
+                nodes.entry(pool.clone()).or_default().insert(node.clone());
+            }
+        }
+        found.extend(differing(&nodes, &self.selected).cloned().map(Inconsistency::Selected));
     }
 
     fn check_memory(&self, found: &mut Vec<Inconsistency>) {
         let mut memories: BTreeSet<(&NodeName, Memory)> = BTreeSet::new();
         memories.extend(self.remembered.keys().map(|node| (node, Memory::Node)));
+        memories.extend(self.waiting.nodes().map(|node| (node, Memory::Waiting)));
         memories.extend(self.agenda.nodes_to_wake().map(|node| (node, Memory::Wake)));
         memories.retain(|(node, _)| self.is_gone(node));
         let with_carrier = self.remembered.iter().filter(|(_, remembered)| {
@@ -212,6 +242,12 @@ impl World {
         );
         if !self.agenda.has_consistent_wakes() {
             found.push(Inconsistency::Wakes);
+        }
+        if !self.waiting.is_consistent() {
+            found.push(Inconsistency::Waiting);
+        }
+        if !self.lost_claims.is_consistent(self.position(Kind::CiliumNode)) {
+            found.push(Inconsistency::LostClaims);
         }
     }
 }

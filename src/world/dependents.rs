@@ -12,7 +12,7 @@ use crate::ledger::Occupant;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::net::addresses::AddressSet;
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
 
 impl World {
     /// An object of a node or one of its claims is another than before. The nodes of claims that overlap its claims look
@@ -67,12 +67,10 @@ impl World {
 
     /// The nodes whose lost claims take exactly this range.
     fn holders_of_lost(&self, cidr: Cidr) -> impl Iterator<Item = &NodeName> {
-        self.lost_claims.keys().filter(move |(_, lost)| *lost == cidr).filter_map(
-            |(holder, _)| match holder {
-                LostHolder::Node(node) => Some(node),
-                LostHolder::Unknown => None,
-            },
-        )
+        self.lost_claims.holders_at(cidr).filter_map(|holder| match holder {
+            LostHolder::Node(node) => Some(node),
+            LostHolder::Unknown => None,
+        })
     }
 
     /// Puts the pools on the agenda whose status may show this node or its claims.
@@ -95,20 +93,16 @@ impl World {
         }
     }
 
-    /// A block may be free now that shares an address with `cidr`: whoever waits for one of these pools is served at
-    /// once. A node at its limit waits for none.
+    /// A block may be free now that shares an address with `cidr`: the pools over it are offered to whoever waits for
+    /// them. A node at its limit waits for none.
     fn wake_waiting(&mut self, cidr: Cidr) {
-        let pools: BTreeSet<&PoolName> = self.ledger.pools_over(cidr).collect();
-        let waits =
-            |node: &NodeName| self.selection.get(node).into_iter().flatten().any(|pool| pools.contains(pool));
-        let waiting: Vec<NodeName> = self
-            .remembered
-            .iter()
-            .filter(|(node, remembered)| remembered.serving.waits_for_capacity() && waits(node))
-            .map(|(node, _)| node.clone())
-            .collect();
-        for node in waiting {
-            self.mark(&node);
+        let pools: BTreeSet<PoolName> = self.ledger.pools_over(cidr).cloned().collect();
+        for pool in pools {
+            for family in Family::ALL {
+                if self.ledger.has_free(&pool, family) {
+                    self.waiting.offer((pool.clone(), family));
+                }
+            }
         }
     }
 
@@ -120,7 +114,7 @@ impl World {
             Kind::Node | Kind::CiliumNode => Some(NodeName::from(name.as_str())),
             Kind::Pool | Kind::Claim => None,
         });
-        let lost = self.lost_claims.keys().filter_map(|(holder, _)| match holder {
+        let lost = self.lost_claims.holders().filter_map(|holder| match holder {
             LostHolder::Node(node) => Some(node),
             LostHolder::Unknown => None,
         });

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use super::World;
 use super::agenda::Agenda;
+use super::lost_claims::LostClaims;
+use super::waiting::Waiting;
 use crate::ledger::Ledger;
 use crate::model::kind::Kind;
 use crate::model::observation::{Listing, Observation};
@@ -75,15 +77,18 @@ impl Gathering {
             listed: BTreeMap::new(),
             nodes_listed_after: self.first_claims,
             cooling: BTreeMap::new(),
-            lost_claims: BTreeMap::new(),
+            lost_claims: LostClaims::default(),
             ledger: Ledger::default(),
             own_addresses: BTreeMap::new(),
             node_addresses: BTreeMap::new(),
             selection: BTreeMap::new(),
+            selected: BTreeMap::new(),
+            claims_in: BTreeMap::new(),
             remembered: BTreeMap::new(),
             pool_writes: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             agenda: Agenda::default(),
+            waiting: Waiting::default(),
             contradiction: None,
         };
         for kind in Kind::AS_LISTED {

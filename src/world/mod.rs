@@ -16,8 +16,11 @@ mod applied;
 mod carried;
 pub mod check;
 mod dependents;
+mod lost_claims;
 mod pause;
 mod progress;
+mod selection;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -38,9 +41,12 @@ use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, PoolObject, Unreadable};
 use crate::model::request::{Presence, Target};
 use crate::publisher::{Mode, Publisher};
-use agenda::Agenda;
+use agenda::{Agenda, Turn};
 use applied::Writes;
+use lost_claims::LostClaims;
+pub use lost_claims::{LostClaim, LostHolder};
 use pause::Pause;
+use waiting::Waiting;
 
 /// A claim and how well it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,36 +60,6 @@ pub struct KnownClaim {
     pub confirmed: Option<Revision>,
     /// The carrier that this process has seen carry its block. If that carrier does so no more, somebody took it off.
     pub carried_by: Option<Uid>,
-}
-
-/// A claim that went in any way but by its states. Its block stays taken. For a node that lives the claim is recreated,
-/// unless it was on its way out; otherwise its CiliumNode has to be known as of later than that (safety rule 6).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LostClaim {
-    /// The block, or the range that an unreadable claim seemed to take.
-    pub cidr: Cidr,
-    /// A revision as of which it was gone.
-    pub at: Revision,
-    /// The claim as it was known; `None` where it could not be read.
-    pub claim: Option<Claim>,
-}
-
-impl LostClaim {
-    /// Whether the claim was last known in a state in which it may be deleted. Then its end was probably in order, and
-    /// only a later version of the CiliumNode is missing that shows it. It is not recreated.
-    #[must_use]
-    pub fn was_on_its_way_out(&self) -> bool {
-        self.claim.as_ref().is_some_and(Claim::may_be_deleted)
-    }
-}
-
-/// Whose a lost claim was.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LostHolder {
-    /// This node's.
-    Node(NodeName),
-    /// Nobody knows: the claim could not be read.
-    Unknown,
 }
 
 /// How a node is being served.
@@ -168,8 +144,8 @@ pub struct World {
     nodes_listed_after: Option<Revision>,
     /// Since when this process has seen blocks cool down.
     cooling: BTreeMap<Cidr, Duration>,
-    /// Claims that went without their protocol, by their node.
-    lost_claims: BTreeMap<(LostHolder, Cidr), LostClaim>,
+    /// Claims that went without their protocol.
+    lost_claims: LostClaims,
     ledger: Ledger,
     /// The addresses of nodes themselves, by where they were found.
     own_addresses: BTreeMap<(Kind, NodeName), Vec<IpAddr>>,
@@ -177,12 +153,18 @@ pub struct World {
     node_addresses: BTreeMap<IpAddr, u32>,
     /// The pools that select each node, in the order in which it asks them.
     selection: BTreeMap<NodeName, Vec<PoolName>>,
+    /// The nodes that each pool selects.
+    selected: BTreeMap<PoolName, BTreeSet<NodeName>>,
+    /// The claims that name each pool.
+    claims_in: BTreeMap<PoolName, BTreeSet<Cidr>>,
     /// What is remembered of each node beside its objects; goes with the last of them.
     remembered: BTreeMap<NodeName, Remembered>,
     /// How long each pool waits because its writes are not applied, and what was last written to it.
     pool_writes: BTreeMap<PoolName, (Pause, Writes)>,
     in_flight: BTreeMap<Target, Sent>,
     agenda: Agenda,
+    /// Who waits for a block of which pool.
+    waiting: Waiting,
     contradiction: Option<Contradiction>,
 }
 
@@ -334,9 +316,8 @@ impl World {
     }
 
     /// The claims of a node that went without their protocol.
-    pub fn lost_claims_of(&self, node: &NodeName) -> impl Iterator<Item = &LostClaim> {
-        let is_of_node = move |holder: &LostHolder| matches!(holder, LostHolder::Node(of) if of == node);
-        self.lost_claims.iter().filter(move |((holder, _), _)| is_of_node(holder)).map(|(_, lost)| lost)
+    pub fn lost_claims_of<'a>(&'a self, node: &NodeName) -> impl Iterator<Item = &'a LostClaim> + use<'a> {
+        self.lost_claims.of(&LostHolder::Node(node.clone()))
     }
 
     /// What is remembered of the carrier before the present one, where this process saw it.
@@ -508,14 +489,18 @@ impl World {
     }
 
     pub(crate) fn mark(&mut self, node: &NodeName) {
-        let turn = if self.is_served(node) {
-            agenda::Turn::Served
+        self.agenda.mark_node(self.turn_of(node), node);
+    }
+
+    /// Who goes first of those who are on the agenda, and of those who wait.
+    fn turn_of(&self, node: &NodeName) -> Turn {
+        if self.is_served(node) {
+            Turn::Served
         } else if self.claims_of.contains_key(node) {
-            agenda::Turn::Starting
+            Turn::Starting
         } else {
-            agenda::Turn::Newcomer
-        };
-        self.agenda.mark_node(turn, node);
+            Turn::Newcomer
+        }
     }
 
     /// Enters an occupant.

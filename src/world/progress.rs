@@ -10,7 +10,7 @@ use super::pause::Pause;
 use super::{Remembered, Sent, World};
 use crate::ledger::Occupant;
 use crate::model::names::{NodeName, PoolName};
-use crate::model::plan::{NodePlan, PoolPlan, Scope};
+use crate::model::plan::{NodePlan, PoolPlan, Scope, Unmet};
 use crate::model::request::{BumpVersion, ProbeStep, Publication, Read, Request, Target, UsageProbe, Write};
 use crate::model::time::Now;
 
@@ -28,8 +28,8 @@ impl World {
         of_nodes.chain(of_pools).flat_map(move |writes| writes.in_vain(now))
     }
 
-    /// Whether a write for this node or about one of its claims is under way, or such a claim is known from an answer
-    /// only.
+    /// Whether a write for this node or about one of its claims, lost or not, is under way, or such a claim is known
+    /// from an answer only.
     ///
     /// The write may be another node's: a claim that has not been heard of may be in the way of one that is being made.
     #[must_use]
@@ -38,6 +38,8 @@ impl World {
             || self
                 .claims_of(node)
                 .any(|known| !known.shown || self.is_in_flight(&Target::Claim(known.claim.cidr)))
+            // Another node may have had the claim in between, and what was sent for it is not answered yet.
+            || self.lost_claims_of(node).any(|lost| self.is_in_flight(&Target::Claim(lost.cidr)))
     }
 
     /// Whether a write about this object is under way.
@@ -52,10 +54,11 @@ impl World {
         self.in_flight.len()
     }
 
-    /// The node to decide for next.
+    /// The node to decide for next: one about which something changed, or one that waits for what a pool may have now.
     #[must_use]
     pub fn next_node(&self) -> Option<&NodeName> {
-        self.agenda.next_node()
+        let (marked, waiting) = (self.agenda.next_node(), self.waiting.next());
+        marked.into_iter().chain(waiting).min().map(|(_, node)| node)
     }
 
     /// The pool whose status to look at next.
@@ -99,8 +102,25 @@ impl World {
         if let Some(wake) = plan.wake {
             self.agenda.wake_node(&plan.node, wake);
         }
+        self.note_waiting(plan);
         self.forget_if_gone(&plan.node);
         self.mark_pools_of(&plan.node);
+    }
+
+    /// The node has asked all of its pools for what it did not get.
+    fn note_waiting(&mut self, plan: &NodePlan) {
+        // A plan that ended early did not ask, and the node waits for what it waited for.
+        let unmet = self.serving(&plan.node).into_iter().flat_map(|serving| &serving.unmet);
+        let families = unmet.filter_map(|unmet| match unmet {
+            Unmet::NoCapacity(family) => Some(*family),
+            Unmet::AtLimit(_) => None,
+        });
+        let pools = self.selection.get(&plan.node).map_or(&[][..], Vec::as_slice);
+        let sources =
+            families.flat_map(|family| pools.iter().map(move |pool| (pool.clone(), family))).collect();
+        self.waiting.set(&plan.node, self.turn_of(&plan.node), sources);
+        let ledger = &self.ledger;
+        self.waiting.retain_offers(|(pool, family)| ledger.has_free(pool, *family));
     }
 
     /// A new status of a pool has been decided, or that it may stay, or that it is to be looked at later.
@@ -200,6 +220,7 @@ impl World {
         if self.is_gone(node) {
             self.remembered.remove(node);
             self.agenda.forget_node(node);
+            self.waiting.forget(node);
         }
     }
 

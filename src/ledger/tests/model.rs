@@ -6,7 +6,8 @@ use proptest::sample::Index;
 
 use crate::ledger::grid::tests::pool;
 use crate::ledger::*;
-use crate::model::pool::{FirstLast, RangeState, Ranges};
+use crate::model::pool::{FirstLast, Pool, RangeState, Ranges, Reservation};
+use crate::model::time::Timestamp;
 use crate::net::cidr::address;
 
 /// Bits of the universe: 128 addresses.
@@ -294,11 +295,35 @@ pub(super) fn apply(
             }
         }
         Step::Pools(parts) => {
+            let mut one_by_one = ledger.clone();
+            let before = declarations(model);
             (model.pools, model.reserved) = pools_of(universe, &parts);
             ledger.set_pools(model.pools.values(), &model.reserved);
+            change_one_by_one(&mut one_by_one, before, &declarations(model));
+            prop_assert_eq!(&one_by_one, &*ledger);
         }
     }
     Ok(())
+}
+
+/// What each pool declares, readable or not.
+type Declarations = BTreeMap<PoolName, Result<Pool, Reservation>>;
+
+fn declarations(model: &Model) -> Declarations {
+    let reserved = model.reserved.iter().map(|reserved| (reserved.name.clone(), Err(reserved.clone())));
+    model.pools.iter().map(|(name, pool)| (name.clone(), Ok(pool.clone()))).chain(reserved).collect()
+}
+
+/// Each pool that differs is put in place of what it was, one after the other.
+fn change_one_by_one(ledger: &mut Ledger, mut declared: Declarations, after: &Declarations) {
+    let names: BTreeSet<PoolName> = declared.keys().chain(after.keys()).cloned().collect();
+    for name in names {
+        match after.get(&name) {
+            Some(declaration) => drop(declared.insert(name.clone(), declaration.clone())),
+            None => drop(declared.remove(&name)),
+        }
+        ledger.set_pool(&name, |name| declared.get(name).map(Result::as_ref));
+    }
 }
 
 /// Compares every pool's free blocks, counts and order of offers with those of the model.

@@ -172,7 +172,7 @@ fn a_block_cools_until_its_pool_can_be_read_or_is_deleted() {
 fn a_node_does_not_call_itself_at_its_limit_while_a_block_that_fits_may_become_free() {
     // None of the free blocks fits, and the blocks that would fit are all taken.
     let mut cluster = Cluster::of(
-        "pool large 10.1.0.0/16 22\npool small 10.0.0.0/28 29\nnode a 1\nnode b 1\n\
+        "pool large 10.1.0.0/16 22\npool small 10.0.0.0/28 29\nnode a 1\n\
          ciliumnode a @50 10.0.0.0/29 used=8\nclaim 10.0.0.0/29 a 1 Held @40\n\
          claim 10.0.0.8/29 b 1 Cooling/NodeGone @41",
     );
@@ -181,6 +181,35 @@ fn a_node_does_not_call_itself_at_its_limit_while_a_block_that_fits_may_become_f
     assert!(cluster.drain().contains(&"a".to_owned()), "it is not looked at again");
     let claims: Vec<String> = cluster.in_flight.iter().map(ToString::to_string).collect();
     assert_eq!(claims, ["claim 10.0.0.8/29 of pool small for node a"]);
+}
+
+#[test]
+fn one_free_block_is_decided_for_once_however_many_nodes_wait() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nnode c 1\nciliumnode a @50\nciliumnode b @51\n\
+         ciliumnode c @52\nclaim 10.0.0.0/28 gone 1 Cooling/NodeGone @40",
+    );
+    assert_eq!(cluster.drain(), ["gone", "a", "b", "c"]);
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    assert_eq!(cluster.drain(), ["a", "gone"]);
+    // Its claim was refused: the block is offered to all again.
+    cluster.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
+    assert_eq!(cluster.drain(), ["a"]);
+}
+
+#[test]
+fn a_free_block_that_one_node_does_not_take_is_offered_to_the_next() {
+    // The first node has no pool of the other family, and without that no use for the block.
+    let mut cluster = Cluster::running(
+        &[Family::V4, Family::V6],
+        "pool p 10.0.0.0/28 28\npool q fd00::/124 124 zone=x\nnode a 1\nnode b 1 zone=x\nnode c 1 zone=x\n\
+         ciliumnode a @50\nciliumnode b @51\nciliumnode c @52\nclaim 10.0.0.0/28 gone 1 Cooling/NodeGone @40",
+    );
+    cluster.drain();
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    assert_eq!(cluster.drain(), ["a", "b", "gone"]);
+    let requests: Vec<String> = cluster.in_flight.iter().map(ToString::to_string).collect();
+    assert_eq!(requests, ["claim 10.0.0.0/28 of pool p for node b", "claim fd00::/124 of pool q for node b"]);
 }
 
 #[test]

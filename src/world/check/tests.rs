@@ -16,6 +16,7 @@ use crate::model::time::{Now, Timestamp};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Family;
 use crate::publisher::{Mode, Publisher};
+use crate::world::agenda::Turn;
 use crate::world::gather::Gathering;
 use crate::world::{LostClaim, LostHolder, Remembered};
 
@@ -136,7 +137,7 @@ fn sound() -> World {
     world.mark_sent(&Request::Write(Write::CreateClaim(new)), now());
     let (lost, at) = (cidr("10.7.0.0/28"), Revision::of(4));
     world.take(lost, Occupant::LostClaim(at));
-    world.lost_claims.insert((LostHolder::Unknown, lost), LostClaim { cidr: lost, at, claim: None });
+    world.lost_claims.insert(LostHolder::Unknown, LostClaim { cidr: lost, at, claim: None });
     world.cooling.insert(cidr("10.0.0.16/28"), Duration::ZERO);
     world.begin_status(&"p".into(), &PoolPlan::UpToDate, now());
     world
@@ -205,6 +206,9 @@ fn every_index_by_node_is_compared_with_the_objects() {
         |world| drop(world.selection.insert("gone".into(), Vec::new())),
         "the pools noted of node gone differ from those that select it",
     );
+    check(|world| world.claims_in.clear(), "the claims noted of pool p differ from the claims");
+    check(|world| world.selected.clear(), "the nodes noted of pool p differ from those that it selects");
+    check(|world| world.lost_claims.break_an_index(), "the indexes of lost claims differ");
 }
 
 #[test]
@@ -215,6 +219,14 @@ fn every_memory_goes_with_what_it_is_about() {
         |world| drop(world.remembered.insert(gone(), Remembered::default())),
         &remembered("how it is served"),
     );
+    check(
+        |world| world.waiting.set(&gone(), Turn::Newcomer, [("p".into(), Family::V4)].into()),
+        &remembered("what it waits for"),
+    );
+    check(
+        |world| world.waiting.break_an_index(&"n".into()),
+        "the indexes of nodes that wait for a block differ",
+    );
     check(|world| world.agenda.wake_node(&gone(), Duration::ZERO), &remembered("a time to look again"));
     // Its CiliumNode is still there, its Node is not.
     check(
@@ -224,6 +236,7 @@ fn every_memory_goes_with_what_it_is_about() {
                 Some(crate::model::carrier::FormerCarrier::Crd(former));
             world.nodes.remove(&NodeName::from("n"));
             world.selection.clear();
+            world.selected.clear();
             world.set_own_addresses(Kind::Node, &"n".into(), Vec::new());
         },
         "its former carrier is remembered of node n, of which nothing is left",

@@ -1,0 +1,334 @@
+//! Measures what one change costs the loop in clusters of different sizes: with ten times as many nodes, or a hundred
+//! times as many pools, it should cost the same. Only the ratios are of interest; they are in `docs/performance.md`.
+//!
+//! `edited_pool` edits one pool and decides for whoever is concerned. `all_statuses` looks at the status of every pool,
+//! and is the one that has to grow with them. `freed_block` frees one block while every node waits for one.
+//! `lost_claims` takes in one event of a CiliumNode while there is a lost claim for every node.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
+use cilium_node_ipam::model::crd::CrdFields;
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::node::{CiliumNode, Node};
+use cilium_node_ipam::model::observation::{Listing, Object, Observation, PoolObject};
+use cilium_node_ipam::model::plan::PoolPlan;
+use cilium_node_ipam::model::pool::{
+    Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode,
+};
+use cilium_node_ipam::model::request::{Answer, Outcome, Request, Seen, Write};
+use cilium_node_ipam::model::revision::{AnyRevision, Revision};
+use cilium_node_ipam::model::status::PoolStatus;
+use cilium_node_ipam::model::time::{Now, Timestamp};
+use cilium_node_ipam::net::addresses::AddressSet;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
+use cilium_node_ipam::publisher::crd::Crd;
+use cilium_node_ipam::publisher::{Mode, Publisher};
+use cilium_node_ipam::world::World;
+use cilium_node_ipam::world::gather::Gathering;
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
+
+/// The sizes of the clusters: nodes and pools.
+const SIZES: [(u32, u32); 4] = [(500, 10), (500, 1000), (5000, 10), (5000, 1000)];
+
+const POLICY: Policy =
+    Policy { min_write_interval: Duration::from_secs(2), cilium_nodes: CiliumNodeOrigin::Agent };
+
+/// The range of a pool: each has 512 blocks of 16 addresses.
+fn range(pool: u32) -> Cidr {
+    cidr(0x0a00_0000 + pool * 8192, 19)
+}
+
+fn block(pool: u32, place: u32) -> Cidr {
+    cidr(0x0a00_0000 + pool * 8192 + place * 16, 28)
+}
+
+fn cidr(address: u32, length: u8) -> Cidr {
+    Cidr::containing(std::net::Ipv4Addr::from(address).into(), length).expect("a length of IPv4")
+}
+
+fn pool(number: u32, revision: u64, priority: i32) -> PoolObject {
+    let name = format!("p{number}");
+    let zone = ("zone".to_owned(), number.to_string());
+    let ranges =
+        Ranges { block_prefix: 28, cidrs: [(range(number), RangeState::Active)].into(), exclude: Vec::new() };
+    let pool = Pool {
+        name: name.as_str().into(),
+        uid: name.as_str().into(),
+        created: Timestamp::UNIX_EPOCH,
+        deleting: false,
+        priority,
+        selector: [zone].into_iter().collect(),
+        families: [(Family::V4, ranges)].into(),
+        first_last: FirstLast::Offered,
+        per_node: PerNode { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 },
+        expand: Expand { used_above: 80, free_below: 2 },
+        reclaim: Reclaim { mode: ReclaimMode::Disabled, used_below: 40, after: Duration::from_secs(600) },
+        reuse_after: Duration::from_secs(300),
+        reuse_after_node_loss: Duration::from_secs(3600),
+    };
+    PoolObject {
+        name: pool.name.clone(),
+        uid: pool.uid.clone(),
+        revision: Revision::of(revision),
+        deleting: false,
+        finalizers: vec![PoolObject::FINALIZER.to_owned()],
+        pool: Ok(pool),
+        generation: 1,
+        status: PoolStatus::default(),
+        transitions: BTreeMap::new(),
+    }
+}
+
+fn node(name: &str, zone: u32) -> Object {
+    Object::Node(Node {
+        name: name.into(),
+        uid: "1".into(),
+        revision: Revision::of(1),
+        labels: [("zone".to_owned(), zone.to_string())].into(),
+        deleting: false,
+        addresses: Vec::new(),
+    })
+}
+
+fn cilium_node(name: &str, carried: Option<Cidr>, revision: u64) -> Object {
+    let addresses: AddressSet = carried.into_iter().collect();
+    let used = addresses.iter().take(4).collect();
+    let pod_cidrs = carried.into_iter().collect();
+    Object::CiliumNode(CiliumNode {
+        name: name.into(),
+        uid: format!("cn-{name}").as_str().into(),
+        revision: Revision::of(revision),
+        deleting: false,
+        addresses: Vec::new(),
+        crd: CrdFields { pod_cidrs, pool: addresses, used: Some(used), ..CrdFields::default() },
+        malformed: Vec::new(),
+    })
+}
+
+fn claim(cidr: Cidr, pool: u32, node: &str, state: ClaimState, revision: u64) -> Claim {
+    Claim {
+        cidr,
+        pool: format!("p{pool}").as_str().into(),
+        node: node.into(),
+        node_uid: "1".into(),
+        withheld: AddressSet::new(),
+        state,
+        since: Timestamp::UNIX_EPOCH,
+        created_for: Some(format!("cn-{node}").as_str().into()),
+        uid: format!("{cidr} {revision}").as_str().into(),
+        revision: Revision::of(revision),
+        created: Timestamp::UNIX_EPOCH,
+        deleting: false,
+        finalizers: vec![Claim::FINALIZER.to_owned()],
+    }
+}
+
+/// A world in which everything has been decided, and where time does not pass.
+struct Cluster {
+    world: World,
+    now: Now,
+    revision: u64,
+    in_flight: Vec<Request>,
+}
+
+impl Cluster {
+    fn of(objects: &[Object]) -> Self {
+        let families = [Family::V4].into();
+        let mut gathering = Gathering::default();
+        gathering.set_mode(Mode::Active(Publisher::Crd(Crd { families, infrastructure: Vec::new() })));
+        for kind in Kind::AS_LISTED {
+            let objects = objects.iter().filter(|object| object.kind() == kind).cloned().collect();
+            let at = AnyRevision::of(kind, 100);
+            gathering.observe(Observation::Listed(Listing { kind, at_least: at, at_most: at, objects }));
+        }
+        let world = gathering.complete().expect("every kind is listed");
+        let now = Now { uptime: Duration::from_secs(1000), wall: Timestamp::UNIX_EPOCH };
+        let mut cluster = Self { world, now, revision: 100, in_flight: Vec::new() };
+        cluster.decide();
+        cluster
+    }
+
+    fn next_revision(&mut self) -> u64 {
+        self.revision += 1;
+        self.revision
+    }
+
+    fn observe(&mut self, object: Object) {
+        self.world.observe(Observation::Applied(Box::new(object)));
+    }
+
+    /// Every node and pool on the agenda is decided for. The writes of pools are applied at once.
+    fn decide(&mut self) {
+        loop {
+            if let Some(node) = self.world.next_node().cloned() {
+                let plan = plan::node(&self.world, &node, POLICY, self.now);
+                self.world.begin(&plan, self.now);
+                self.in_flight.extend(plan.into_requests());
+            } else if let Some(name) = self.world.next_pool().cloned() {
+                let plan = plan::pool(&self.world, &name, self.now);
+                self.world.begin_status(&name, &plan, self.now);
+                if let PoolPlan::Write(write) = plan {
+                    let mut written = self.world.pool_object(&name).expect("it is written").clone();
+                    written.revision = Revision::of(self.next_revision());
+                    if let Write::PoolStatus(status) = &write {
+                        written.status = status.status.clone();
+                    }
+                    let seen = Seen::Pool(Box::new(written));
+                    self.world
+                        .finish(Outcome { request: write.into(), answer: Answer::Done, seen }, self.now);
+                }
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+/// A cluster in which every node has a block of the pool of its zone.
+fn served(nodes: u32, pools: u32) -> Vec<Object> {
+    let mut objects: Vec<Object> = (0..pools).map(|number| Object::Pool(pool(number, 1, 0))).collect();
+    for number in 0..nodes {
+        let (name, zone) = (format!("n{number:04}"), number % pools);
+        let block = block(zone, number / pools);
+        objects.push(node(&name, zone));
+        objects.push(cilium_node(&name, Some(block), 60));
+        objects.push(Object::Claim(claim(block, zone, &name, ClaimState::Held, 50)));
+    }
+    objects
+}
+
+/// Measures `change`, which returns how long the part took that is of interest.
+fn measure(
+    criterion: &mut Criterion,
+    group: &str,
+    sizes: &[(u32, u32)],
+    cluster: impl Fn(u32, u32) -> Cluster,
+    change: impl Fn(&mut Cluster) -> Duration,
+) {
+    let mut group = criterion.benchmark_group(group);
+    group.sample_size(10).warm_up_time(Duration::from_millis(1)).measurement_time(Duration::from_millis(300));
+    for (nodes, pools) in sizes {
+        let mut cluster = cluster(*nodes, *pools);
+        group.bench_function(
+            BenchmarkId::from_parameter(format!("{nodes} nodes, {pools} pools")),
+            |bencher| {
+                bencher.iter_custom(|n| (0..n).map(|_| change(&mut cluster)).sum());
+            },
+        );
+    }
+    group.finish();
+}
+
+fn edited_pool(criterion: &mut Criterion) {
+    let cluster = |nodes, pools| Cluster::of(&served(nodes, pools));
+    measure(criterion, "edited_pool", &SIZES, cluster, |cluster| {
+        let revision = cluster.next_revision();
+        let priority = i32::try_from(revision % 1000).expect("it is below 1000");
+        let edited = pool(1, revision, priority);
+        cluster.now.uptime += Duration::from_secs(2);
+        let start = Instant::now();
+        cluster.observe(Object::Pool(edited));
+        cluster.decide();
+        start.elapsed()
+    });
+}
+
+fn all_statuses(criterion: &mut Criterion) {
+    let cluster = |nodes, pools| Cluster::of(&served(nodes, pools));
+    measure(criterion, "all_statuses", &SIZES, cluster, |cluster| {
+        cluster.now.uptime += Duration::from_secs(2);
+        let start = Instant::now();
+        let n_written = cluster
+            .world
+            .pool_objects()
+            .filter(|object| {
+                matches!(plan::pool(&cluster.world, &object.name, cluster.now), PoolPlan::Write(_))
+            })
+            .count();
+        let elapsed = start.elapsed();
+        assert_eq!(n_written, 0, "the statuses are right");
+        elapsed
+    });
+}
+
+/// Every node waits for a block of one pool, all of whose blocks cool.
+fn freed_block(criterion: &mut Criterion) {
+    let of_cooling =
+        |revision| claim(block(0, 7), 0, "gone", ClaimState::Cooling(Reason::NodeGone), revision);
+    let cluster = |nodes, pools| {
+        let mut objects: Vec<Object> = (0..pools).map(|number| Object::Pool(pool(number, 1, 0))).collect();
+        for place in 0..512 {
+            let state = ClaimState::Cooling(Reason::NodeGone);
+            objects.push(Object::Claim(claim(block(0, place), 0, "gone", state, 50)));
+        }
+        for number in 0..nodes {
+            let name = format!("n{number:04}");
+            objects.push(node(&name, 0));
+            objects.push(cilium_node(&name, None, 60));
+        }
+        Cluster::of(&objects)
+    };
+    measure(criterion, "freed_block", &SIZES, cluster, |cluster| {
+        let revision = cluster.next_revision();
+        cluster.now.uptime += Duration::from_secs(2);
+        let start = Instant::now();
+        cluster.world.observe(Observation::Deleted {
+            kind: Kind::Claim,
+            name: block_name(block(0, 7)),
+            revision: AnyRevision::of(Kind::Claim, revision),
+        });
+        cluster.decide();
+        let elapsed = start.elapsed();
+        // Somebody else was faster, and the block is taken again.
+        let revision = cluster.next_revision();
+        let [create] = &std::mem::take(&mut cluster.in_flight)[..] else { panic!("one node claims it") };
+        let seen = Seen::Claim(Box::new(of_cooling(revision)));
+        let answer = Answer::Conflict("of the bench".to_owned());
+        cluster.world.finish(Outcome { request: create.clone(), answer, seen }, cluster.now);
+        cluster.observe(Object::Claim(of_cooling(revision)));
+        cluster.now.uptime += Duration::from_secs(60);
+        cluster.world.advance(cluster.now);
+        cluster.decide();
+        elapsed
+    });
+}
+
+/// Claims of nodes that are gone were lost, and their CiliumNodes are there.
+fn lost_claims(criterion: &mut Criterion) {
+    let cluster = |nodes, pools| {
+        let mut objects = served(nodes, pools);
+        for number in 0..nodes {
+            objects.push(cilium_node(&format!("gone{number:04}"), None, 60));
+            let cidr = cidr(0x0b00_0000 + number * 16, 28);
+            objects.push(Object::Claim(claim(cidr, 0, &format!("gone{number:04}"), ClaimState::Held, 50)));
+        }
+        let mut cluster = Cluster::of(&objects);
+        let revision = cluster.next_revision();
+        for number in 0..nodes {
+            let revision = AnyRevision::of(Kind::Claim, revision);
+            let name = block_name(cidr(0x0b00_0000 + number * 16, 28));
+            cluster.world.observe(Observation::Deleted { kind: Kind::Claim, name, revision });
+        }
+        // As many requests are in flight as may be; the other nodes stay on the agenda.
+        for _ in 0..32 {
+            let node: NodeName = cluster.world.next_node().expect("every node is to be decided for").clone();
+            let plan = plan::node(&cluster.world, &node, POLICY, cluster.now);
+            cluster.world.begin(&plan, cluster.now);
+        }
+        cluster
+    };
+    measure(criterion, "lost_claims", &[SIZES[0], SIZES[2]], cluster, |cluster| {
+        let revision = cluster.next_revision();
+        let object = cilium_node("n0001", Some(block(1, 0)), revision);
+        let start = Instant::now();
+        cluster.observe(object);
+        start.elapsed()
+    });
+}
+
+criterion_group!(benches, edited_pool, all_statuses, freed_block, lost_claims);
+criterion_main!(benches);

@@ -1,0 +1,118 @@
+//! Which pools declare which ranges, and what each has to give of them.
+//!
+//! Keeps one invariant: to put one pool in place of its former self leaves the ledger as if all pools had been put in
+//! anew. It looks only at that pool and at those whose ranges overlap what it declares or declared.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::declarer::{Declaration, Declarer};
+use super::free_blocks::FreeBlocks;
+use super::grid::{Declared, Grid};
+use super::{Ledger, Offer, free_blocks_of};
+use crate::model::names::PoolName;
+use crate::model::pool::{Pool, Reservation};
+use crate::net::cidr::{Cidr, Family};
+
+impl Ledger {
+    /// Puts these pools in place of those before. Free blocks are computed anew only for pools whose blocks change.
+    ///
+    /// Of two pools that overlap, the older one (by creation, then uid) keeps every range that it declares, in whatever
+    /// state and as a whole. The younger one loses every block that overlaps such a range. A pool in `reserved` keeps
+    /// the ranges that it is known to declare in the same way, and gives out none of them.
+    pub fn set_pools<'a>(
+        &mut self,
+        pools: impl IntoIterator<Item = &'a Pool>,
+        reserved: impl IntoIterator<Item = &'a Reservation>,
+    ) {
+        let declarations: BTreeMap<PoolName, Declaration<'a>> = pools
+            .into_iter()
+            .map(|pool| (pool.name.clone(), Ok(pool)))
+            .chain(reserved.into_iter().map(|reserved| (reserved.name.clone(), Err(reserved))))
+            .collect();
+        let before = std::mem::take(&mut self.declarers);
+        self.declared = Declared::default();
+        for name in before.keys().filter(|name| !declarations.contains_key(*name)) {
+            self.pools.remove(name);
+        }
+        for (name, declaration) in &declarations {
+            self.declare(name, Declarer::of(*declaration));
+        }
+        for (name, declaration) in &declarations {
+            self.offer(name, Some(*declaration));
+        }
+    }
+
+    /// Puts what this pool declares now in place of what it declared before. `declaration` says what any pool declares,
+    /// and nothing of one that is gone. Returns the pools that have other blocks than before, or lose others to older
+    /// ones.
+    pub fn set_pool<'a>(
+        &mut self,
+        name: &PoolName,
+        declaration: impl Fn(&PoolName) -> Option<Declaration<'a>>,
+    ) -> BTreeSet<PoolName> {
+        let before = self.declarers.remove(name);
+        let mut ranges: BTreeSet<(Cidr, Family)> =
+            before.into_iter().flat_map(|declarer| declarer.ranges).collect();
+        for (range, family) in &ranges {
+            self.declared.remove(*range, &(name.clone(), *family));
+        }
+        if let Some(declaration) = declaration(name) {
+            let declarer = Declarer::of(declaration);
+            ranges.extend(&declarer.ranges);
+            self.declare(name, declarer);
+        }
+        let mut concerned: BTreeSet<PoolName> = [name.clone()].into();
+        for (range, _) in ranges {
+            concerned.extend(self.declared.overlapping(range).map(|(_, (pool, _))| pool.clone()));
+        }
+        concerned.retain(|pool| self.offer(pool, declaration(pool)));
+        concerned
+    }
+
+    fn declare(&mut self, name: &PoolName, declarer: Declarer) {
+        for (range, family) in &declarer.ranges {
+            self.declared.insert(*range, (name.clone(), *family));
+        }
+        self.declarers.insert(name.clone(), declarer);
+    }
+
+    /// Computes what a pool has to give, now that all ranges are declared; whether that is another offer than before.
+    fn offer(&mut self, name: &PoolName, declaration: Option<Declaration<'_>>) -> bool {
+        let Some(Ok(pool)) = declaration else {
+            return self.pools.remove(name).is_some();
+        };
+        let before = self.pools.remove(name);
+        let is_new = before.is_none();
+        let mut before = before.unwrap_or_default();
+        let mut offer = Offer::default();
+        let mut is_other = is_new;
+        for family in pool.families.keys() {
+            let older = self.older_than(pool, *family);
+            let Some((grid, lost)) = Grid::of(pool, *family, &older) else { continue };
+            let kept = before.free_blocks.remove(family).filter(|free_blocks| *free_blocks.grid() == grid);
+            is_other |= kept.is_none();
+            let free_blocks: FreeBlocks = kept.unwrap_or_else(|| free_blocks_of(grid, &self.taken));
+            offer.free_blocks.insert(*family, free_blocks);
+            offer.overlaps.extend(lost);
+        }
+        is_other |= !before.free_blocks.is_empty() || before.overlaps != offer.overlaps;
+        self.pools.insert(name.clone(), offer);
+        is_other
+    }
+
+    /// The ranges of older pools that overlap those of this one.
+    fn older_than(&self, pool: &Pool, family: Family) -> Declared {
+        let mut older = Declared::default();
+        let Some(age) = self.declarers.get(&pool.name).map(|declarer| &declarer.age) else {
+            return older;
+        };
+        for range in pool.families.get(&family).into_iter().flat_map(|ranges| ranges.cidrs.keys()) {
+            for (theirs, (name, family)) in self.declared.overlapping(*range) {
+                if self.declarers.get(name).is_some_and(|other| other.age < *age) {
+                    older.insert(theirs, (name.clone(), *family));
+                }
+            }
+        }
+        older
+    }
+}

@@ -1,0 +1,110 @@
+//! The nodes that wait for a block, by the pools that they asked for one, and which of these pools are offered to them.
+//!
+//! Keeps one invariant: a pool that may have a block is offered to everybody who waits for it, one after the other in
+//! the order of the agenda, until it has none. So one free block costs as many decisions as it takes to give it away,
+//! however many nodes wait.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use super::agenda::Turn;
+use crate::model::names::{NodeName, PoolName};
+use crate::net::cidr::Family;
+
+/// A pool that was asked for a block of a family.
+pub(super) type Source = (PoolName, Family);
+
+/// The place of a node among those who wait.
+type Place = (Turn, NodeName);
+
+/// Who waits for a block, and what is offered to them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Waiting {
+    /// Who waits for which pool; never an empty list.
+    by_source: BTreeMap<Source, BTreeSet<Place>>,
+    /// The same, by node; never an empty list.
+    by_node: BTreeMap<NodeName, (Turn, BTreeSet<Source>)>,
+    /// The pools that may have a block, and to whom each was offered last.
+    offered: BTreeMap<Source, Option<Place>>,
+}
+
+impl Waiting {
+    /// The node has asked these pools in vain. It was the turn of this node, so none of them is offered to it again.
+    pub(super) fn set(&mut self, node: &NodeName, turn: Turn, sources: BTreeSet<Source>) {
+        self.forget(node);
+        if sources.is_empty() {
+            return;
+        }
+        let place = (turn, node.clone());
+        for source in &sources {
+            self.by_source.entry(source.clone()).or_default().insert(place.clone());
+            if self.next_of(source) == Some(&place) {
+                self.offered.insert(source.clone(), Some(place.clone()));
+            }
+        }
+        self.by_node.insert(node.clone(), (turn, sources));
+    }
+
+    /// The node waits for nothing.
+    pub(super) fn forget(&mut self, node: &NodeName) {
+        let Some((turn, sources)) = self.by_node.remove(node) else { return };
+        let place = (turn, node.clone());
+        for source in sources {
+            if let Some(places) = self.by_source.get_mut(&source) {
+                places.remove(&place);
+                if places.is_empty() {
+                    self.by_source.remove(&source);
+                }
+            }
+        }
+    }
+
+    /// This pool may have a block for whoever waits for one.
+    pub(super) fn offer(&mut self, source: Source) {
+        if self.by_source.contains_key(&source) {
+            self.offered.insert(source, None);
+        }
+    }
+
+    /// Of the pools that are offered, only those stay that may still have a block for somebody.
+    pub(super) fn retain_offers(&mut self, has_block: impl Fn(&Source) -> bool) {
+        let mut offered = std::mem::take(&mut self.offered);
+        offered.retain(|source, last| self.after(source, last.as_ref()).is_some() && has_block(source));
+        self.offered = offered;
+    }
+
+    /// Who is to be asked next whether it takes a block that is offered.
+    pub(super) fn next(&self) -> Option<&Place> {
+        self.offered.keys().filter_map(|source| self.next_of(source)).min()
+    }
+
+    /// To whom this pool is offered next, if it is.
+    fn next_of(&self, source: &Source) -> Option<&Place> {
+        self.after(source, self.offered.get(source)?.as_ref())
+    }
+
+    fn after(&self, source: &Source, last: Option<&Place>) -> Option<&Place> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        self.by_source.get(source)?.range::<Place, _>((from, Bound::Unbounded)).next()
+    }
+
+    /// The nodes that wait.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &NodeName> {
+        self.by_node.keys()
+    }
+
+    /// Whether both indexes name the same nodes.
+    pub(super) fn is_consistent(&self) -> bool {
+        let mut fresh = Self::default();
+        for (node, (turn, sources)) in &self.by_node {
+            fresh.set(node, *turn, sources.clone());
+        }
+        fresh.by_source == self.by_source
+    }
+
+    #[cfg(test)]
+    pub(super) fn break_an_index(&mut self, node: &NodeName) {
+        let sources = [("p".into(), Family::V4)].into();
+        self.by_node.insert(node.clone(), (Turn::Newcomer, sources));
+    }
+}
