@@ -44,6 +44,7 @@ format:
 .PHONY: clippy
 clippy:
 	cargo clippy --locked --all-targets -- --deny warnings
+	cargo clippy --locked --test simulation --features mutants -- --deny warnings
 
 .PHONY: doc
 doc: ## Write the documentation of the code, private items included, to target/doc; a broken link fails
@@ -56,6 +57,17 @@ unit:
 	cargo test --locked --lib --bins
 	cargo test --locked --doc
 	cargo test --locked --test it -- $(SERVERLESS)
+
+.PHONY: soak
+soak: ## Run every search of the simulation for long: SEEDS=5000 from a random seed, which is printed, or from SEED=
+	@first='$(SEED)'; first=$${first:-$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}; \
+	echo "make soak SEEDS=$(or $(SEEDS),5000) SEED=$$first"; \
+	SIM_SEED=$$first SIM_CASES=$(or $(SEEDS),5000) \
+		cargo test --locked --profile simulation --test simulation -- --skip found::
+
+.PHONY: mutants
+mutants: ## Switch each rule off in turn, and see random scripts of the simulation find that. MUTANT=Overlap for one rule
+	$(if $(MUTANT),SIM_MUTANT=$(MUTANT)) cargo test --locked --profile simulation --features mutants --test simulation mutants::
 
 .PHONY: test-it
 test-it: tools

@@ -9,6 +9,7 @@ pub mod claim;
 pub mod counted;
 pub mod crd;
 pub mod finding;
+pub mod guard;
 pub mod kind;
 pub mod names;
 pub mod node;

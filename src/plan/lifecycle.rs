@@ -16,6 +16,7 @@ use super::subject::Subject;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
+use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::ten_of;
 use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS};
@@ -116,7 +117,7 @@ fn advance_held(world: &World, draft: &mut Draft, claim: &Claim, now: Now) {
                 draft.requests.push(update(claim, now, ClaimChange::Release(Reason::NodeGone)));
             }
         }
-        (Some(node), _) if node.uid != claim.node_uid => {
+        (Some(node), _) if node.uid != claim.node_uid && !world.guards().is_off(Guard::NodeUid) => {
             if presence(world, draft, claim) == Some(Presence::Is(node.uid.clone())) {
                 draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
             }
@@ -252,6 +253,9 @@ fn advance_releasing(
 }
 
 fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
+    if world.guards().is_off(Guard::Absence) {
+        return Absence::Proven;
+    }
     publisher.absence(Removal {
         claim,
         carrier: world.carrier(&claim.node),
@@ -288,7 +292,7 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     // this process has first seen it cool.
     let by_clock = (now.uptime + cooling_time.saturating_sub(cooled)).min(seen + cooling_time);
     let due = by_clock.max(seen + cooling_time.min(SEEN_COOLING));
-    if due <= now.uptime {
+    if due <= now.uptime || world.guards().is_off(Guard::Cooling) {
         draft.requests.push(update(claim, now, ClaimChange::Delete));
     } else {
         draft.wake_at(due);

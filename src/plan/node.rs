@@ -5,6 +5,7 @@ use super::policy::{CiliumNodeOrigin, Policy};
 use super::subject::Subject;
 use super::{lifecycle, reasons, recreation};
 use crate::model::finding::{Finding, FindingKind};
+use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
@@ -38,7 +39,9 @@ fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan
     if world.is_busy(&name) {
         return draft.waiting_for(Wait::Answer);
     }
-    if let Some(until) = world.serving(&name).and_then(|serving| serving.pause.later_than(now)) {
+    if let Some(until) = world.serving(&name).and_then(|serving| serving.pause.later_than(now))
+        && !world.guards().is_off(Guard::Pause)
+    {
         draft.wake_at(until);
         return draft.waiting_for(Wait::Pause);
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::model::guard::Guard;
 use crate::model::names::PoolName;
 use crate::model::observation::PoolObject;
 use crate::model::plan::PoolPlan;
@@ -29,7 +30,9 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
         // A change of the mode, or the answer, puts the pool on the agenda again.
         return PoolPlan::Unchanged;
     }
-    if let Some(until) = world.pool_pause(name).later_than(now) {
+    if let Some(until) = world.pool_pause(name).later_than(now)
+        && !world.guards().is_off(Guard::Pause)
+    {
         return PoolPlan::Later(until);
     }
     let settles = settles_at(world, object, now);

@@ -9,6 +9,7 @@ use super::publishable::{NotPublishable, may_publish};
 use super::subject::Subject;
 use crate::model::claim::{Claim, block_name};
 use crate::model::finding::{Finding, FindingKind};
+use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::plan::Wait;
 use crate::model::request::{Read, Write};
@@ -50,15 +51,14 @@ impl<'a> Subject<'a> {
         if self.is_too_soon(draft, policy, now) {
             return;
         }
-        let is_fresh =
-            |known: &&KnownClaim| self.publisher.is_fresh(self.world.known_at(known), self.carrier);
+        let is_fresh = |known_at| {
+            self.publisher.is_fresh(known_at, self.carrier) || self.world.guards().is_off(Guard::Freshness)
+        };
         // On a carrier that shows nothing of ours, also a claim that has not been heard of may be in use.
-        let is_whole = self.is_served()
-            || self
-                .world
-                .claims_known_as_of(&self.node.name)
-                .is_some_and(|known| self.publisher.is_fresh(known, self.carrier));
-        draft.requests.push(if is_whole && publishable.iter().all(is_fresh) {
+        let is_whole =
+            self.is_served() || self.world.claims_known_as_of(&self.node.name).is_some_and(is_fresh);
+        let mut known_at = publishable.iter().map(|known| self.world.known_at(known));
+        draft.requests.push(if is_whole && known_at.all(is_fresh) {
             Write::Publish(publication).into()
         } else {
             Read::ClaimsOf(self.node.name.clone()).into()
@@ -72,6 +72,7 @@ impl<'a> Subject<'a> {
     fn is_too_soon(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         let last = self.serving().and_then(|serving| serving.last_patch);
         let next = last.map(|last| last + policy.min_write_interval).filter(|next| *next > now.uptime);
+        let next = next.filter(|_| !self.world.guards().is_off(Guard::WriteInterval));
         if let Some(next) = next {
             draft.wake_at(next);
             draft.wait_for(Wait::Interval);

@@ -5,6 +5,7 @@
 use super::{LostClaim, LostHolder, SeenEnd, World};
 use crate::ledger::Occupant;
 use crate::model::claim::Claim;
+use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::node::CiliumNode;
@@ -192,6 +193,9 @@ impl World {
 
     /// Keeps a block taken whose claim went, and nobody can say how.
     fn lose_claim(&mut self, holder: LostHolder, cidr: Cidr, at: Revision, claim: Option<Claim>) {
+        if self.guards.is_off(Guard::LostClaims) {
+            return;
+        }
         self.take(cidr, Occupant::LostClaim(at));
         let before = self.lost_claims.insert(holder, LostClaim { cidr, at, claim });
         if let Some(before) = before.filter(|before| before.at != at) {

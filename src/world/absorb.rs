@@ -11,6 +11,7 @@ use super::pause::Cause;
 use super::{KnownClaim, Remembered, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, ClaimState, block_name, block_named};
+use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::node::{CiliumNode, Node};
@@ -344,6 +345,9 @@ impl World {
 
     /// What the objects of a node carry, in whatever mode, outside its claims.
     pub(super) fn carried(&self, node: &NodeName) -> AddressSet {
+        if self.guards.is_off(Guard::Carried) {
+            return AddressSet::new();
+        }
         let mut carried =
             self.cilium_nodes.get(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
         if let Some(node) = self.nodes.get(node) {

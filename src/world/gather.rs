@@ -10,6 +10,7 @@ use super::agenda::Agenda;
 use super::lost_claims::LostClaims;
 use super::waiting::Waiting;
 use crate::ledger::Ledger;
+use crate::model::guard::Guards;
 use crate::model::kind::Kind;
 use crate::model::observation::{Listing, Observation};
 use crate::model::revision::Revision;
@@ -23,6 +24,7 @@ pub struct Gathering {
     /// The latest version of a claim in the first list of them, which is there before Nodes and CiliumNodes are listed.
     first_claims: Option<Revision>,
     mode: Option<Mode>,
+    guards: Guards,
 }
 
 impl Gathering {
@@ -45,6 +47,12 @@ impl Gathering {
     /// Takes in Cilium's mode.
     pub fn set_mode(&mut self, mode: Mode) {
         self.mode = Some(mode);
+    }
+
+    /// Has another set of guards than all of them.
+    #[cfg(feature = "mutants")]
+    pub fn set_guards(&mut self, guards: Guards) {
+        self.guards = guards;
     }
 
     /// The kinds that have not been listed yet.
@@ -90,6 +98,7 @@ impl Gathering {
             agenda: Agenda::default(),
             waiting: Waiting::default(),
             contradiction: None,
+            guards: self.guards,
         };
         for kind in Kind::AS_LISTED {
             if let Some(listing) = self.listings.remove(&kind) {

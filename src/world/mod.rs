@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
 use crate::model::claim::{Claim, block_name, block_named};
+use crate::model::guard::{Guard, Guards};
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::plan::Unmet;
 use crate::model::pool::{Pool, Reservation};
@@ -166,9 +167,16 @@ pub struct World {
     /// Who waits for a block of which pool.
     waiting: Waiting,
     contradiction: Option<Contradiction>,
+    guards: Guards,
 }
 
 impl World {
+    /// Which guards hold.
+    #[must_use]
+    pub fn guards(&self) -> Guards {
+        self.guards
+    }
+
     /// Whether the controller may write, and how.
     #[must_use]
     pub fn mode(&self) -> &Mode {
@@ -300,6 +308,9 @@ impl World {
     /// store.
     #[must_use]
     pub fn presence(&self, claim: &Claim) -> Option<Presence> {
+        if self.guards.is_off(Guard::Presence) {
+            return Some(self.presence_as_watched(&claim.node));
+        }
         match self.remembered.get(&claim.node).and_then(|remembered| remembered.presence.as_ref()) {
             Some((as_of, presence)) if *as_of >= claim.revision => Some(presence.clone()),
             Some(_) | None => (Some(claim.revision) <= self.nodes_listed_after)

@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cilium_node_ipam::model::claim::block_name;
+use cilium_node_ipam::model::guard::Guard;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
-use cilium_node_ipam::model::node::CiliumNode;
+use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::request::{Request, Write};
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 use super::agent::Agent;
 use super::pools::{LABEL, Shape, ZONES, place};
 use super::replica::{Replica, Stray};
+use super::requests;
 use super::rules::{self, Excuses};
 use super::store::{Defect, Store};
 
@@ -42,6 +44,8 @@ pub(super) struct Setting {
     /// Whether all comes to rest after each step.
     pub(super) pace: Pace,
     pub(super) defect: Option<Defect>,
+    /// The rule that the replicas do not keep.
+    pub(super) off: Option<Guard>,
 }
 
 /// How fast things follow each other.
@@ -198,8 +202,9 @@ impl Cluster {
         let settings = Crd { families: setting.families.clone(), infrastructure: vec!["router", "health"] };
         // Wall clocks are wrong by up to an hour: no rule depends on them.
         let skews = [0, 1, -1].map(SignedDuration::from_hours);
-        let replicas =
-            (0..setting.n_replicas).map(|number| Replica::new(settings.clone(), skews[number % 3])).collect();
+        let replicas = (0..setting.n_replicas)
+            .map(|number| Replica::new(settings.clone(), skews[number % 3], setting.off))
+            .collect();
         Self {
             store: Store::new(wall(Duration::ZERO), setting.defect),
             setting,
@@ -491,18 +496,27 @@ impl Cluster {
         self.judged(&stray.write.clone().into(), |cluster| stray.arrive(&mut cluster.store))
     }
 
-    /// Does something about `request`, and judges what it makes of the CiliumNode.
+    /// Does something about `request`, and judges what it does to its object.
     fn judged(&mut self, request: &Request, act: impl FnOnce(&mut Self)) -> Result<(), String> {
-        let Request::Write(Write::Publish(publication)) = request else {
+        let Request::Write(write) = request else {
             act(self);
             return Ok(());
         };
-        let name = &publication.node;
-        let before: Option<CiliumNode> = self.store.cilium_node(name).cloned();
+        let decided_on = requests::decided_on(write);
+        let before = decided_on.as_ref().and_then(|on| self.store.stored(on.kind, &on.name).cloned());
+        let reached = self.store.revision();
         act(self);
-        match (before, self.store.cilium_node(name)) {
-            (Some(before), Some(after)) if before.revision != after.revision => {
-                rules::transition(&self.store, &before, after, self.agents.get(name), &self.excuses)
+        let (Some(decided_on), Some(before)) = (decided_on, before) else { return Ok(()) };
+        if self.store.revision() != reached {
+            decided_on.is_of(&before).map_err(|why| format!("`{write}` {why}"))?;
+        }
+        let (Write::Publish(publication), Object::CiliumNode(before)) = (write, &before.object) else {
+            return Ok(());
+        };
+        match self.store.cilium_node(&publication.node) {
+            Some(after) if before.revision != after.revision => {
+                let agent = self.agents.get(&publication.node);
+                rules::transition(&self.store, before, after, agent, &self.excuses)
             }
             _ => Ok(()),
         }

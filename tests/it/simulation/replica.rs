@@ -6,11 +6,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use cilium_node_ipam::model::guard::Guard;
+#[cfg(feature = "mutants")]
+use cilium_node_ipam::model::guard::Guards;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::{Listing, Object, Observation};
 use cilium_node_ipam::model::plan::{PoolPlan, Verdict};
-use cilium_node_ipam::model::request::{Answer, Outcome, Request, Seen, Write};
+use cilium_node_ipam::model::request::{Answer, Outcome, Publication, Request, Seen, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
@@ -27,6 +30,9 @@ use super::store::Store;
 /// The policy of all replicas.
 pub(super) const POLICY: Policy =
     Policy { min_write_interval: Duration::from_secs(2), cilium_nodes: CiliumNodeOrigin::Agent };
+
+/// How long a node waits at least whose writes have failed twice in a row.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// What the process has.
 #[derive(Debug)]
@@ -57,10 +63,10 @@ pub(super) struct Flight {
 
 impl Flight {
     /// The request that it still is to the server, if nobody waits for its answer any more.
-    fn into_stray(self) -> Option<Stray> {
+    fn into_stray(self, off: Option<Guard>) -> Option<Stray> {
         match (self.stage, self.request) {
             (stage @ (Stage::Sent | Stage::Unfinalized(_)), Request::Write(write)) => {
-                Some(Stray { write, stage })
+                Some(Stray { write, stage, off })
             }
             _ => None,
         }
@@ -72,13 +78,43 @@ impl Flight {
 pub(super) struct Stray {
     pub(super) write: Write,
     stage: Stage,
+    off: Option<Guard>,
 }
 
 impl Stray {
     /// It reaches the server. Its sender does not go on with what was to come after it.
     pub(super) fn arrive(&self, store: &mut Store) {
-        drop(serve(&self.write.clone().into(), &self.stage, store));
+        drop(serve(&self.write.clone().into(), &self.stage, self.off, store));
     }
+}
+
+/// The writes of one node that failed in a row.
+#[derive(Debug, Clone, Copy, Default)]
+struct Failures {
+    n: u32,
+    last: Duration,
+}
+
+impl Failures {
+    /// The second try may come at once, because a conflict is news; none after it.
+    fn demand_a_pause(self, clock: Duration) -> bool {
+        self.n > 1 && clock < self.last + SHORTEST_PAUSE
+    }
+}
+
+/// A block is published only for the Node object that its claim is held for, as far as this process knows the two.
+fn is_for_its_node(world: &World, publication: &Publication) -> Result<(), String> {
+    let present = world.node(&publication.node).map(|node| &node.uid);
+    for cidr in &publication.added {
+        let held_for = world.claim(*cidr).map(|known| &known.claim.node_uid);
+        if held_for != present {
+            return Err(format!(
+                "{cidr} is published on {}, and held for another Node object",
+                publication.node
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// One controller process.
@@ -94,10 +130,14 @@ pub(super) struct Replica {
     skew: SignedDuration,
     /// When it last patched each CiliumNode.
     patched: BTreeMap<NodeName, Duration>,
+    /// The writes of each node that failed in a row.
+    failures: BTreeMap<NodeName, Failures>,
+    /// The rule that it does not keep.
+    off: Option<Guard>,
 }
 
 impl Replica {
-    pub(super) fn new(settings: Crd, skew: SignedDuration) -> Self {
+    pub(super) fn new(settings: Crd, skew: SignedDuration, off: Option<Guard>) -> Self {
         let mut replica = Self {
             process: Process::Gathering(Gathering::default()),
             feeds: BTreeMap::new(),
@@ -106,6 +146,8 @@ impl Replica {
             born: Duration::ZERO,
             skew,
             patched: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            off,
         };
         replica.restart(Duration::ZERO, Revision::of(1));
         replica
@@ -115,13 +157,19 @@ impl Replica {
     pub(super) fn restart(&mut self, clock: Duration, revision: Revision) -> Vec<Stray> {
         let mut gathering = Gathering::default();
         gathering.set_mode(Mode::Active(Publisher::Crd(self.settings.clone())));
+        #[cfg(feature = "mutants")]
+        if let Some(guard) = self.off {
+            gathering.set_guards(Guards::without(guard));
+        }
         self.process = Process::Gathering(gathering);
         self.feeds = Kind::AS_LISTED.into_iter().map(|kind| (kind, Feed::Asked(revision))).collect();
         // Nodes and CiliumNodes are listed after claims (safety rule 6).
         self.feeds.extend([Kind::Node, Kind::CiliumNode].map(|kind| (kind, Feed::Off)));
         self.born = clock;
         self.patched.clear();
-        std::mem::take(&mut self.in_flight).into_iter().filter_map(Flight::into_stray).collect()
+        self.failures.clear();
+        let off = self.off;
+        std::mem::take(&mut self.in_flight).into_iter().filter_map(|flight| flight.into_stray(off)).collect()
     }
 
     pub(super) fn world(&self) -> Option<&World> {
@@ -200,7 +248,11 @@ impl Replica {
                     Err(gathering) => Process::Gathering(gathering),
                 };
             }
-            Process::Serving(world) => world.observe(observation),
+            Process::Serving(world) => {
+                world.observe(observation);
+                // What is remembered of a node goes with it.
+                self.failures.retain(|node, _| world.serving(node).is_some());
+            }
         }
     }
 
@@ -224,10 +276,16 @@ impl Replica {
                 return Err(format!("two plans for {node} in equal worlds differ"));
             }
             for request in plan.requests() {
-                if world.is_in_flight(&request.target()) {
+                if self.in_flight.iter().any(|flight| flight.request.target() == request.target()) {
                     return Err(format!(
                         "`{request}` is planned while one about the same object is under way"
                     ));
+                }
+                if self.failures.get(&node).is_some_and(|failures| failures.demand_a_pause(clock)) {
+                    return Err(format!("`{request}` is planned at once after failures in a row"));
+                }
+                if let Request::Write(Write::Publish(publication)) = request {
+                    is_for_its_node(world, publication)?;
                 }
                 let patched = match request {
                     Request::Write(Write::Publish(publication)) => Some(&publication.node),
@@ -278,7 +336,7 @@ impl Replica {
                     Stage::Unfinalized(_) => format!("the deletion of `{request}` arrives"),
                     _ => format!("`{request}` arrives"),
                 };
-                *stage = serve(request, stage, store);
+                *stage = serve(request, stage, self.off, store);
                 Some(said)
             }
             Stage::MustRead(answer) => {
@@ -305,7 +363,7 @@ impl Replica {
         let unknown = Stage::MustRead(Answer::Unknown("lost".to_owned()));
         let stage = std::mem::replace(stage, unknown);
         // A read is repeated until it is answered.
-        Some((said, Flight { request: request.clone(), stage }.into_stray()))
+        Some((said, Flight { request: request.clone(), stage }.into_stray(self.off)))
     }
 
     /// The server refuses a write that has not been done yet, as one that is overloaded does.
@@ -323,7 +381,16 @@ impl Replica {
     fn finish(&mut self, request: Request, answer: Answer, seen: Seen, clock: Duration) {
         let now = self.now(clock);
         if let Process::Serving(world) = &mut self.process {
+            if let (Request::Write(_), Some(node)) = (&request, request.node()) {
+                if answer == Answer::Done {
+                    self.failures.remove(node);
+                } else {
+                    let failures = self.failures.entry(node.clone()).or_default();
+                    *failures = Failures { n: failures.n + 1, last: clock };
+                }
+            }
             world.finish(Outcome { request, answer, seen }, now);
+            self.failures.retain(|node, _| world.serving(node).is_some());
         }
     }
 }

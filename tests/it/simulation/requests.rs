@@ -6,16 +6,73 @@
 use std::rc::Rc;
 
 use cilium_node_ipam::model::claim::block_name;
+use cilium_node_ipam::model::guard::Guard;
 use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::Uid;
 use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::request::{Answer, ClaimUpdate, Presence, Read, Request, Seen, Target, Write};
-use cilium_node_ipam::model::revision::Revision;
+use cilium_node_ipam::model::request::{
+    Answer, ClaimChange, ClaimUpdate, Presence, Read, Request, Seen, Target, Write,
+};
+use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::wire::cilium_node::{
     ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch,
 };
 use cilium_node_ipam::wire::{block, pool};
 
+use serde_json::Value;
+
 use super::store::{Part, Precondition, Refusal, Store, Stored};
+
+/// The version of an object that a write was decided on.
+#[derive(Debug)]
+pub(super) struct DecidedOn<'a> {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    uid: &'a Uid,
+    /// None for the second half of a deletion, which is bound to the version that the first half brought.
+    revision: Option<AnyRevision>,
+}
+
+impl DecidedOn<'_> {
+    /// Safety rule 4: what a write was applied to is what it was decided on.
+    pub(super) fn is_of(&self, before: &Stored) -> Result<(), String> {
+        if before.json["metadata"]["uid"] != self.uid.as_str() {
+            return Err("was applied to another object than it was decided on".to_owned());
+        }
+        if self.revision.is_some() && before.object.revision() != self.revision {
+            return Err("was applied to another version than it was decided on".to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// What a write was decided on; `None` for one that creates an object.
+pub(super) fn decided_on(write: &Write) -> Option<DecidedOn<'_>> {
+    let of = |kind, name: &str, uid, revision| Some(DecidedOn { kind, name: name.to_owned(), uid, revision });
+    match write {
+        Write::CreateClaim(_) | Write::CreateCiliumNode(_) => None,
+        Write::UpdateClaim(update) => {
+            let is_bound = update.change != ClaimChange::Delete;
+            let revision = is_bound.then(|| update.revision.into());
+            of(Kind::Claim, &block_name(update.cidr), &update.uid, revision)
+        }
+        Write::Publish(publication) => {
+            of(Kind::CiliumNode, publication.node.as_str(), &publication.uid, Some(publication.revision))
+        }
+        Write::BumpVersion(bump) => {
+            of(Kind::CiliumNode, bump.node.as_str(), &bump.uid, Some(bump.revision.into()))
+        }
+        Write::UsageProbe(probe) => {
+            of(Kind::CiliumNode, probe.node.as_str(), &probe.uid, Some(probe.revision))
+        }
+        Write::PoolStatus(status) => {
+            of(Kind::Pool, status.pool.as_str(), &status.uid, Some(status.revision.into()))
+        }
+        Write::PoolFinalizers(write) => {
+            of(Kind::Pool, write.pool.as_str(), &write.uid, Some(write.revision.into()))
+        }
+    }
+}
 
 /// How far a request has come.
 #[derive(Debug)]
@@ -30,8 +87,8 @@ pub(super) enum Stage {
     MustRead(Answer),
 }
 
-/// The server does a request, or the half of it whose turn it is.
-pub(super) fn serve(request: &Request, stage: &Stage, store: &mut Store) -> Stage {
+/// The server does a request, or the half of it whose turn it is. The rule `off` is not kept by what is sent.
+pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store: &mut Store) -> Stage {
     let write = match request {
         Request::Read(_) => return Stage::Answered(Answer::Done, settle(request, store)),
         Request::Write(write) => write,
@@ -41,27 +98,32 @@ pub(super) fn serve(request: &Request, stage: &Stage, store: &mut Store) -> Stag
             let json = serde_json::to_value(block::new_claim(new)).expect("it is plain data");
             store.create(Kind::Claim, json).map(|stored| answered(&stored))
         }
-        Write::UpdateClaim(update) => serve_update(update, stage, store),
+        Write::UpdateClaim(update) => serve_update(update, stage, off, store),
         Write::Publish(publication) => {
-            let patch = merge_patch(publication, ManagedFields::Dropped);
+            let patch = sent(merge_patch(publication, ManagedFields::Dropped), off);
             store
                 .patch(Kind::CiliumNode, publication.node.as_str(), Part::Object, &patch)
                 .map(|stored| answered(&stored))
         }
         Write::BumpVersion(bump) => store
-            .patch(Kind::CiliumNode, bump.node.as_str(), Part::Object, &bump_version_patch(bump))
+            .patch(Kind::CiliumNode, bump.node.as_str(), Part::Object, &sent(bump_version_patch(bump), off))
             .map(|stored| answered(&stored)),
         Write::UsageProbe(probe) => store
-            .patch(Kind::CiliumNode, probe.node.as_str(), Part::Status, &usage_probe_patch(probe))
+            .patch(Kind::CiliumNode, probe.node.as_str(), Part::Status, &sent(usage_probe_patch(probe), off))
             .map(|stored| answered(&stored)),
         Write::CreateCiliumNode(new) => {
             store.create(Kind::CiliumNode, new_cilium_node(new)).map(|_| Stage::MustRead(Answer::Done))
         }
         Write::PoolStatus(status) => store
-            .patch(Kind::Pool, status.pool.as_str(), Part::Status, &pool::status_patch(status))
+            .patch(Kind::Pool, status.pool.as_str(), Part::Status, &sent(pool::status_patch(status), off))
             .map(|stored| answered(&stored)),
         Write::PoolFinalizers(finalizers) => store
-            .patch(Kind::Pool, finalizers.pool.as_str(), Part::Object, &pool::finalizers_patch(finalizers))
+            .patch(
+                Kind::Pool,
+                finalizers.pool.as_str(),
+                Part::Object,
+                &sent(pool::finalizers_patch(finalizers), off),
+            )
             .map(|stored| answered(&stored)),
     };
     match done {
@@ -78,29 +140,51 @@ pub(super) fn serve(request: &Request, stage: &Stage, store: &mut Store) -> Stag
     }
 }
 
-fn serve_update(update: &ClaimUpdate, stage: &Stage, store: &mut Store) -> Result<Stage, Refusal> {
+fn serve_update(
+    update: &ClaimUpdate,
+    stage: &Stage,
+    off: Option<Guard>,
+    store: &mut Store,
+) -> Result<Stage, Refusal> {
     let name = block_name(update.cidr);
     if let Some(patch) = block::update_patch(update) {
-        return store.patch(Kind::Claim, &name, Part::Object, &patch).map(|stored| answered(&stored));
+        return store
+            .patch(Kind::Claim, &name, Part::Object, &sent(patch, off))
+            .map(|stored| answered(&stored));
     }
     let mut revision = update.revision;
     if let Stage::Unfinalized(brought) = stage {
         revision = *brought;
     } else if let Some(patch) = block::drop_finalizer_patch(update) {
-        return store.patch(Kind::Claim, &name, Part::Object, &patch).map(|patched| match &patched.object {
-            // Somebody had deleted it before, and the deletion was waiting for our finalizer only.
-            Object::Claim(claim) if claim.deleting && claim.finalizers.is_empty() => {
-                Stage::Answered(Answer::Done, Seen::Deleted(update.uid.clone()))
-            }
-            Object::Claim(claim) => Stage::Unfinalized(claim.revision),
-            _ => Stage::Unfinalized(revision),
-        });
+        return store.patch(Kind::Claim, &name, Part::Object, &sent(patch, off)).map(
+            |patched| match &patched.object {
+                // Somebody had deleted it before, and the deletion was waiting for our finalizer only.
+                Object::Claim(claim) if claim.deleting && claim.finalizers.is_empty() => {
+                    Stage::Answered(Answer::Done, Seen::Deleted(update.uid.clone()))
+                }
+                Object::Claim(claim) => Stage::Unfinalized(claim.revision),
+                _ => Stage::Unfinalized(revision),
+            },
+        );
     }
     let precondition = Precondition { uid: update.uid.clone(), revision };
     let left = store.delete(Kind::Claim, &name, Some(&precondition))?;
     // Somebody else's finalizer may keep it.
     let deleted = || Stage::Answered(Answer::Done, Seen::Deleted(update.uid.clone()));
     Ok(left.as_ref().map_or_else(deleted, answered))
+}
+
+/// The patch as it is sent: without what `off` says that it has to carry.
+fn sent(mut patch: Value, off: Option<Guard>) -> Value {
+    let lacks = match off {
+        Some(Guard::PatchUid) => Some("uid"),
+        Some(Guard::PatchVersion) => Some("resourceVersion"),
+        Some(_) | None => None,
+    };
+    if let (Some(lacks), Some(metadata)) = (lacks, patch["metadata"].as_object_mut()) {
+        metadata.remove(lacks);
+    }
+    patch
 }
 
 fn answered(stored: &Rc<Stored>) -> Stage {

@@ -251,6 +251,13 @@ impl Store {
         part: Part,
         patch: &Value,
     ) -> Result<Rc<Stored>, Refusal> {
+        if patch["metadata"]["uid"].is_null() {
+            // Versions are unique as long as the store is not restored from a backup, so no script is harmed by this.
+            self.object_to(format!(
+                "a patch of {} {name} does not say which object it is for",
+                kind.as_str()
+            ));
+        }
         let found = Rc::clone(self.stored(kind, name).ok_or_else(absent)?);
         let mut patched = found.json.clone();
         merge(&mut patched, patch);

@@ -1,0 +1,80 @@
+//! `make mutants`: each rule of the program is switched off in turn, and random scripts have to notice.
+//!
+//! The scripts are those of the usual tests, from seed 0 on. A rule that no script misses within its stated number of
+//! seeds is not guarded by the simulation, and fails.
+
+use std::io::Write as _;
+use std::panic::{catch_unwind, resume_unwind, set_hook, take_hook};
+use std::time::Instant;
+
+use cilium_node_ipam::model::guard::Guard;
+
+use super::cluster::{Cluster, Setting};
+use super::searches::{SEARCHES, failing_script, failure};
+
+/// Within how many seeds of all searches together the absence of a rule is found. Each is several times what it took
+/// when it was set, so that a change of the scripts does not fail it by chance.
+const fn within(guard: Guard) -> u64 {
+    match guard {
+        Guard::Overlap
+        | Guard::Shown
+        | Guard::Freshness
+        | Guard::Absence
+        | Guard::Cooling
+        | Guard::PatchUid
+        | Guard::PatchVersion
+        | Guard::LostClaims
+        | Guard::Carried
+        | Guard::CreatedFor
+        | Guard::Presence
+        | Guard::NodeUid
+        | Guard::Pause
+        | Guard::WriteInterval
+        | Guard::OneWritePerObject => 1000,
+    }
+}
+
+/// Runs seeds until one fails with this rule off. Returns how many it took, and what was said.
+fn search_for(guard: Guard) -> Option<(u64, String)> {
+    let searches: Vec<_> = SEARCHES.iter().map(|search| (search, search.scripts())).collect();
+    for seed in 0..within(guard) {
+        for (search, scripts) in &searches {
+            let mutant = Setting { off: Some(guard), ..search.setting() };
+            let Some(script) = failing_script(&mutant, scripts, seed, 0) else { continue };
+            let sound = search.setting();
+            if let Some(why) = failure(&sound, &script, &mut Cluster::new(sound.clone())) {
+                panic!("{}: seed {seed} fails with no rule switched off: {why}", search.name);
+            }
+            let why = failure(&mutant, &script, &mut Cluster::new(mutant.clone())).unwrap_or_default();
+            let why = why.lines().next().unwrap_or_default();
+            return Some((seed + 1, format!("{}: {why}", search.name)));
+        }
+    }
+    None
+}
+
+#[test]
+fn random_scripts_notice_each_rule_that_is_switched_off() {
+    let only = std::env::var("SIM_MUTANT").ok();
+    let is_chosen = |guard: &Guard| only.as_ref().is_none_or(|only| format!("{guard:?}") == *only);
+    let mut missed = Vec::new();
+    for guard in Guard::ALL.into_iter().filter(is_chosen) {
+        let started = Instant::now();
+        // A panic is a failure like any other here, and thousands of them are no news.
+        let hook = take_hook();
+        set_hook(Box::new(|_| {}));
+        let found = catch_unwind(|| search_for(guard));
+        set_hook(hook);
+        let found = found.unwrap_or_else(|panic| resume_unwind(panic));
+        let seconds = started.elapsed().as_secs();
+        let told = if let Some((n_seeds, why)) = found {
+            format!("found after {n_seeds} seeds ({why})")
+        } else {
+            missed.push(guard);
+            format!("NOT FOUND within {} seeds", within(guard))
+        };
+        // Past the harness, which keeps what a test prints until it ends.
+        writeln!(std::io::stderr(), "{guard:?}: {told}, {seconds} s").expect("somebody reads it");
+    }
+    assert!(missed.is_empty(), "no random script noticed that these rules were off: {missed:?}");
+}

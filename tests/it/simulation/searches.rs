@@ -1,0 +1,199 @@
+//! The searches: which clusters random scripts are run against, with which scripts, and how often.
+//!
+//! `make check` runs a few seeds of each, `make soak` thousands, and `make mutants` as many as it takes to notice that a
+//! rule is switched off.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cilium_node_ipam::net::cidr::Family;
+use proptest::strategy::{BoxedStrategy, Strategy};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use super::cluster::{Cluster, Pace, Setting, Step};
+use super::script;
+
+/// How many seeds lie between two lines of a long search.
+const PROGRESS: u64 = 500;
+
+/// One search.
+#[derive(Debug)]
+pub(super) struct Search {
+    /// The test that runs it.
+    pub(super) name: &'static str,
+    n_replicas: usize,
+    pace: Pace,
+    families: &'static [Family],
+    scripts: fn() -> BoxedStrategy<Vec<Step>>,
+    /// How many seeds `make check` runs.
+    n_cases: u64,
+}
+
+/// Every search, with one test of its name each.
+pub(super) const SEARCHES: [Search; 6] = [
+    Search {
+        name: "one_replica_that_nothing_disturbs_serves_whoever_can_be_served",
+        n_replicas: 1,
+        pace: Pace::Calm,
+        families: &[Family::V4],
+        scripts: || script::calm(60).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "one_replica_serves_both_families_or_none",
+        n_replicas: 1,
+        pace: Pace::Calm,
+        families: &Family::ALL,
+        scripts: || script::calm(60).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "one_replica_survives_lost_answers_late_news_and_restarts",
+        n_replicas: 1,
+        pace: Pace::Wild,
+        families: &[Family::V4],
+        scripts: || script::wild(300).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "two_replicas_never_make_two_nodes_hold_one_address",
+        n_replicas: 2,
+        pace: Pace::Wild,
+        families: &[Family::V4],
+        scripts: || script::wild(400).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "three_replicas_never_make_two_nodes_hold_one_address",
+        n_replicas: 3,
+        pace: Pace::Wild,
+        families: &Family::ALL,
+        scripts: || script::wild(500).boxed(),
+        n_cases: 10,
+    },
+    Search {
+        name: "pools_replaced_and_claims_removed_by_force_are_survived",
+        n_replicas: 3,
+        pace: Pace::Wild,
+        families: &[Family::V4],
+        scripts: || script::forced(400).boxed(),
+        n_cases: 20,
+    },
+];
+
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+pub(super) fn setting(n_replicas: usize, pace: Pace, families: &[Family]) -> Setting {
+    let families: BTreeSet<Family> = families.iter().copied().collect();
+    Setting { n_replicas, families, pace, defect: None, off: None }
+}
+
+impl Search {
+    pub(super) fn setting(&self) -> Setting {
+        setting(self.n_replicas, self.pace, self.families)
+    }
+
+    pub(super) fn scripts(&self) -> BoxedStrategy<Vec<Step>> {
+        (self.scripts)()
+    }
+
+    /// Runs the search called `name`, and fails with what it finds.
+    pub(super) fn hold(name: &str) {
+        let search = SEARCHES.iter().find(|search| search.name == name).expect("each test has a search");
+        let n_cases = number("SIM_CASES").unwrap_or(search.n_cases);
+        let failure = first_failure(name, &search.setting(), &search.scripts(), n_cases, 3000);
+        assert!(failure.is_none(), "{}", failure.unwrap_or_default());
+    }
+}
+
+/// Runs scripts from consecutive seeds. Returns the first failure, in words, with the shortest script that has it.
+pub(super) fn first_failure(
+    name: &str,
+    setting: &Setting,
+    scripts: &BoxedStrategy<Vec<Step>>,
+    n_cases: u64,
+    max_shrink_iters: u32,
+) -> Option<String> {
+    let first = number("SIM_SEED").unwrap_or(0);
+    for seed in first..first + n_cases {
+        if let Some(script) = failing_script(setting, scripts, seed, max_shrink_iters) {
+            return Some(told(setting, seed, &script));
+        }
+        let n_done = seed - first + 1;
+        if n_done.is_multiple_of(PROGRESS) {
+            // Past the harness, which keeps what a test prints until it ends.
+            let _ = writeln!(std::io::stderr(), "{name}: {n_done} of {n_cases} seeds");
+        }
+    }
+    None
+}
+
+/// The script of a seed if it fails, made as short as so many tries allow.
+pub(super) fn failing_script(
+    setting: &Setting,
+    scripts: &BoxedStrategy<Vec<Step>>,
+    seed: u64,
+    max_shrink_iters: u32,
+) -> Option<Vec<Step>> {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let config = Config {
+        cases: 1,
+        failure_persistence: None,
+        max_shrink_iters,
+        max_shrink_time: 60_000,
+        ..Config::default()
+    };
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let result = runner.run(scripts, |script| {
+        let why = failure(setting, &script, &mut Cluster::new(setting.clone()));
+        why.map_or(Ok(()), |why| Err(TestCaseError::fail(why)))
+    });
+    match result {
+        Err(TestError::Fail(_, script)) => Some(script),
+        Err(TestError::Abort(_)) | Ok(()) => None,
+    }
+}
+
+/// The failure of a script, a panic being one too.
+pub(super) fn failure(setting: &Setting, script: &[Step], cluster: &mut Cluster) -> Option<String> {
+    match catch_unwind(AssertUnwindSafe(|| run(setting, script, cluster))) {
+        Ok(Ok(())) => None,
+        Ok(Err(why)) => Some(why),
+        Err(panic) => {
+            let why = panic.downcast_ref::<String>().cloned();
+            Some(why.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or_default())
+        }
+    }
+}
+
+/// Runs a script and ends at rest.
+fn run(setting: &Setting, script: &[Step], cluster: &mut Cluster) -> Result<(), String> {
+    for step in script {
+        cluster.step(step)?;
+    }
+    cluster.rest()?;
+    if setting.n_replicas == 1 {
+        cluster.any_order_decides_alike(&[3, 1, 0, 2, 2, 1])?;
+    }
+    Ok(())
+}
+
+/// A failing script once more, for a person.
+fn told(setting: &Setting, seed: u64, script: &[Step]) -> String {
+    let mut cluster = Cluster::new(setting.clone());
+    cluster.trace = Some(Vec::new());
+    let why = failure(setting, script, &mut cluster).unwrap_or_default();
+    let mut told = format!("{why}\n\nSIM_SEED={seed} SIM_CASES=1; {setting:?}; {} steps:\n", script.len());
+    for line in cluster.trace.unwrap_or_default() {
+        let _ = writeln!(told, "{line}");
+    }
+    let _ = write!(told, "\n{why}");
+    told
+}
