@@ -29,10 +29,10 @@ use super::store::{Defect, Store};
 
 mod rest;
 
-/// The nodes of a script.
-const N_NODES: u8 = 6;
-/// The pools of a script.
-const N_POOLS: u8 = 4;
+/// The most nodes of a script.
+pub(super) const N_NODES: u8 = 20;
+/// The most pools of a script.
+pub(super) const N_POOLS: u8 = 4;
 /// How long a machine whose Node is gone goes on with its addresses. Blocks cool longer, whatever the clocks say.
 const LAST_BREATH: Duration = Duration::from_secs(30);
 
@@ -129,6 +129,14 @@ pub(super) enum Step {
     Relist {
         replica: u8,
         kind: Kind,
+    },
+    /// The watch of a kind is silent from now on, while the others go on.
+    GoesDeaf {
+        replica: u8,
+        kind: Kind,
+    },
+    HearsAgain {
+        replica: u8,
     },
     Restart {
         replica: u8,
@@ -320,6 +328,8 @@ impl Cluster {
             Step::Rest => self.rest()?,
             Step::News { replica, .. }
             | Step::Relist { replica, .. }
+            | Step::GoesDeaf { replica, .. }
+            | Step::HearsAgain { replica }
             | Step::Restart { replica }
             | Step::Decision { replica, .. }
             | Step::WriteProceeds { replica, .. }
@@ -345,6 +355,8 @@ impl Cluster {
                 }
             }
             Step::Relist { kind, .. } => drop(replica.relist(*kind, &self.store)),
+            Step::GoesDeaf { kind, .. } => replica.goes_deaf_to(*kind),
+            Step::HearsAgain { .. } => replica.hears_again(),
             Step::Restart { .. } => {
                 let strays = replica.restart(self.clock, self.store.revision());
                 self.strays.extend(strays);
@@ -508,6 +520,7 @@ impl Cluster {
         act(self);
         let (Some(decided_on), Some(before)) = (decided_on, before) else { return Ok(()) };
         if self.store.revision() != reached {
+            rules::is_gone(&self.store, write, &before.object)?;
             decided_on.is_of(&before).map_err(|why| format!("`{write}` {why}"))?;
         }
         let (Write::Publish(publication), Object::CiliumNode(before)) = (write, &before.object) else {

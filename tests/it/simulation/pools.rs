@@ -1,6 +1,7 @@
 //! Pools in a universe so small that they keep meeting each other: 256 addresses per family, in quarters.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use cilium_node_ipam::model::pool::{Expand, FirstLast, PerNode, RangeState};
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
@@ -30,7 +31,8 @@ pub(super) struct Shape {
     expand: Expand,
 }
 
-pub(super) fn shape() -> impl Strategy<Value = Shape> {
+/// Any shape with blocks of these sizes, in bits.
+pub(super) fn shape(sizes: RangeInclusive<u8>) -> impl Strategy<Value = Shape> {
     let quarter = || {
         prop_oneof![
             2 => Just(None),
@@ -50,7 +52,7 @@ pub(super) fn shape() -> impl Strategy<Value = Shape> {
     (
         prop_oneof![3 => Just(None), 3 => Just(Some(0)), 2 => Just(Some(1)), 1 => Just(Some(2))],
         -1..=1i32,
-        2u8..=4,
+        sizes,
         [quarter(), quarter(), quarter(), quarter()],
         proptest::option::weighted(0.3, (any::<u8>(), 0u8..=5)),
         prop_oneof![Just(FirstLast::Offered), Just(FirstLast::Withheld)],

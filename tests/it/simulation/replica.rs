@@ -3,7 +3,7 @@
 //! Does what `controller::run`, `controller::watch` and `controller::execute` do, one observable piece at a time, so
 //! that a script can put anything between any two pieces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cilium_node_ipam::model::guard::Guard;
@@ -122,6 +122,8 @@ fn is_for_its_node(world: &World, publication: &Publication) -> Result<(), Strin
 pub(super) struct Replica {
     process: Process,
     feeds: BTreeMap<Kind, Feed>,
+    /// The kinds of which it hears nothing at the moment.
+    deaf_to: BTreeSet<Kind>,
     pub(super) in_flight: Vec<Flight>,
     settings: Crd,
     /// When the process began, on the clock of the simulation.
@@ -141,6 +143,7 @@ impl Replica {
         let mut replica = Self {
             process: Process::Gathering(Gathering::default()),
             feeds: BTreeMap::new(),
+            deaf_to: BTreeSet::new(),
             in_flight: Vec::new(),
             settings,
             born: Duration::ZERO,
@@ -167,6 +170,7 @@ impl Replica {
         self.feeds.extend([Kind::Node, Kind::CiliumNode].map(|kind| (kind, Feed::Off)));
         self.born = clock;
         self.patched.clear();
+        self.deaf_to.clear();
         self.failures.clear();
         let off = self.off;
         std::mem::take(&mut self.in_flight).into_iter().filter_map(|flight| flight.into_stray(off)).collect()
@@ -191,6 +195,18 @@ impl Replica {
         Now { uptime, wall: super::wall(clock) + self.skew }
     }
 
+    /// The watch of a kind is silent until it speaks again.
+    pub(super) fn goes_deaf_to(&mut self, kind: Kind) {
+        // A process that begins lists everything first.
+        if self.world().is_some() {
+            self.deaf_to.insert(kind);
+        }
+    }
+
+    pub(super) fn hears_again(&mut self) {
+        self.deaf_to.clear();
+    }
+
     /// The watch of `kind` broke and lists anew; what happens meanwhile is not told one by one.
     pub(super) fn relist(&mut self, kind: Kind, store: &Store) -> bool {
         let follows = matches!(self.feeds.get(&kind), Some(Feed::Following(_)));
@@ -202,6 +218,9 @@ impl Replica {
 
     /// The next piece of news of `kind`, if there is any, in a line for a person.
     pub(super) fn hear(&mut self, kind: Kind, store: &Store) -> Option<String> {
+        if self.deaf_to.contains(&kind) {
+            return None;
+        }
         let feed = self.feeds.get_mut(&kind)?;
         match feed.clone() {
             Feed::Off => None,

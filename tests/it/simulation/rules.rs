@@ -5,10 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use cilium_node_ipam::model::claim::{Claim, ClaimState};
+use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::{CiliumNode, Node};
+use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::pool::{Pool, RangeState};
+use cilium_node_ipam::model::request::{ClaimChange, Write};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::carried_by_cilium_node;
@@ -127,6 +129,20 @@ pub(super) fn transition(
     }
     if before == after {
         return Err(format!("a patch of {node} changed nothing"));
+    }
+    Ok(())
+}
+
+/// A claim is taken from a Node that is gone only: whoever begins that has read the Node since the claim last moved, and a
+/// Node that is gone comes back with another uid. Without that read two replicas, one of which has not heard, would undo
+/// each other's moves.
+pub(super) fn is_gone(store: &Store, write: &Write, before: &Object) -> Result<(), String> {
+    let (Write::UpdateClaim(update), Object::Claim(claim)) = (write, before) else { return Ok(()) };
+    let node = store.node(&claim.node);
+    if update.change == ClaimChange::Release(Reason::NodeGone)
+        && node.is_some_and(|node| node.uid == claim.node_uid)
+    {
+        return Err(format!("{} is released because {} is gone, which is there", claim.cidr, claim.node));
     }
     Ok(())
 }

@@ -1,24 +1,97 @@
 //! Scripts: what happens in a cluster, drawn by weight.
+//!
+//! Each script first draws a [`Profile`]: how large the cluster is, how small the blocks are, and what happens often in
+//! it. Most dangers need several rare events about one node, so a script that knows few nodes, or in which one kind of
+//! event is frequent, shows in a hundred seeds what an even mixture shows in a hundred thousand.
 
 use cilium_node_ipam::model::kind::Kind;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-use super::cluster::Step;
+use super::cluster::{N_NODES, N_POOLS, Step};
 use super::pools::shape;
 
+/// What is the same in all of a script.
+#[derive(Debug, Clone)]
+struct Profile {
+    n_nodes: u8,
+    n_pools: u8,
+    /// The bits of the sizes of blocks: /32 to /28 in IPv4.
+    sizes: (u8, u8),
+    often: Often,
+}
+
+/// What happens more often than otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Often {
+    Nothing,
+    /// Nodes and CiliumNodes go and come back.
+    Nodes,
+    /// Pools that overlap come and go, so that claims overlap.
+    Pools,
+    /// One watch lags far behind the others.
+    Deafness,
+    /// Requests arrive late.
+    Strays,
+    /// Somebody removes and deletes claims.
+    Force,
+    /// Deafness, while nodes come and go.
+    DeafnessAndNodes,
+    /// Deafness, while pools that overlap come and go.
+    DeafnessAndPools,
+}
+
+impl Often {
+    const ALL: [Self; 8] = [
+        Self::Nothing,
+        Self::Nodes,
+        Self::Pools,
+        Self::Deafness,
+        Self::Strays,
+        Self::Force,
+        Self::DeafnessAndNodes,
+        Self::DeafnessAndPools,
+    ];
+
+    /// The weight of events of this kind.
+    fn weight(self, of: Self, usual: u32) -> u32 {
+        let is_often = self == of
+            || match self {
+                Self::DeafnessAndNodes => matches!(of, Self::Deafness | Self::Nodes),
+                Self::DeafnessAndPools => matches!(of, Self::Deafness | Self::Pools),
+                _ => false,
+            };
+        if is_often { usual * 5 } else { usual }
+    }
+}
+
+fn profile() -> impl Strategy<Value = Profile> {
+    let n_nodes = prop_oneof![3 => 2u8..=3, 3 => Just(6u8), 1 => Just(N_NODES)];
+    let sizes = prop_oneof![3 => Just((2, 4)), 1 => Just((0, 2)), 1 => Just((0, 4))];
+    (n_nodes, 1..=N_POOLS, sizes, proptest::sample::select(Often::ALL.to_vec()))
+        .prop_map(|(n_nodes, n_pools, sizes, often)| Profile { n_nodes, n_pools, sizes, often })
+}
+
+type Steps = Vec<(u32, BoxedStrategy<Step>)>;
+
 /// What users and agents do.
-fn life() -> Vec<(u32, BoxedStrategy<Step>)> {
-    let node = || 0u8..6;
-    let pool = || 0u8..4;
+fn life(profile: &Profile) -> Steps {
+    let n_nodes = profile.n_nodes;
+    let n_pools = profile.n_pools;
+    let node = || 0..n_nodes;
+    let pool = || 0..n_pools;
+    let sizes = profile.sizes.0..=profile.sizes.1;
+    let nodes = |usual| profile.often.weight(Often::Nodes, usual);
+    let pools = |usual| profile.often.weight(Often::Pools, usual);
+    let force = |usual| profile.often.weight(Often::Force, usual);
     vec![
         (
-            8,
+            nodes(8),
             (node(), 0u8..2, proptest::option::weighted(0.15, any::<u8>()))
                 .prop_map(|(node, zone, own_address)| Step::NodeJoins { node, zone, own_address })
                 .boxed(),
         ),
-        (10, node().prop_map(|node| Step::AgentStarts { node }).boxed()),
+        (nodes(10), node().prop_map(|node| Step::AgentStarts { node }).boxed()),
         (3, (node(), 0u8..2).prop_map(|(node, zone)| Step::NodeIsRelabelled { node, zone }).boxed()),
         (10, node().prop_map(|node| Step::AgentLooks { node }).boxed()),
         (
@@ -28,13 +101,16 @@ fn life() -> Vec<(u32, BoxedStrategy<Step>)> {
                 .boxed(),
         ),
         (10, node().prop_map(|node| Step::AgentReports { node }).boxed()),
-        (2, node().prop_map(|node| Step::CiliumNodeIsDeleted { node }).boxed()),
+        (nodes(2), node().prop_map(|node| Step::CiliumNodeIsDeleted { node }).boxed()),
         (1, node().prop_map(|node| Step::NodeIsBeingDeleted { node }).boxed()),
-        (3, node().prop_map(|node| Step::NodeIsDeleted { node }).boxed()),
-        (8, (pool(), shape()).prop_map(|(pool, shape)| Step::PoolIsMade { pool, shape }).boxed()),
-        (5, (pool(), shape()).prop_map(|(pool, shape)| Step::PoolIsEdited { pool, shape }).boxed()),
-        (2, pool().prop_map(|pool| Step::PoolIsDeleted { pool }).boxed()),
-        (1, any::<u8>().prop_map(|claim| Step::ClaimIsDeleted { claim }).boxed()),
+        (nodes(3), node().prop_map(|node| Step::NodeIsDeleted { node }).boxed()),
+        (
+            pools(8),
+            (pool(), shape(sizes.clone())).prop_map(|(pool, shape)| Step::PoolIsMade { pool, shape }).boxed(),
+        ),
+        (5, (pool(), shape(sizes)).prop_map(|(pool, shape)| Step::PoolIsEdited { pool, shape }).boxed()),
+        (pools(2), pool().prop_map(|pool| Step::PoolIsDeleted { pool }).boxed()),
+        (force(1), any::<u8>().prop_map(|claim| Step::ClaimIsDeleted { claim }).boxed()),
         (
             3,
             prop_oneof![5 => 0u8..10, 1 => 30u8..100]
@@ -45,17 +121,26 @@ fn life() -> Vec<(u32, BoxedStrategy<Step>)> {
 }
 
 /// What an administrator does by force.
-fn force() -> Vec<(u32, BoxedStrategy<Step>)> {
+fn force(profile: &Profile) -> Steps {
+    let (n_pools, sizes) = (profile.n_pools, profile.sizes.0..=profile.sizes.1);
     vec![
-        (2, (0u8..4, shape()).prop_map(|(pool, shape)| Step::PoolIsReplaced { pool, shape }).boxed()),
-        (1, any::<u8>().prop_map(|claim| Step::ClaimIsRemoved { claim }).boxed()),
+        (
+            profile.often.weight(Often::Pools, 2),
+            (0..n_pools, shape(sizes)).prop_map(|(pool, shape)| Step::PoolIsReplaced { pool, shape }).boxed(),
+        ),
+        (
+            profile.often.weight(Often::Force, 1),
+            any::<u8>().prop_map(|claim| Step::ClaimIsRemoved { claim }).boxed(),
+        ),
     ]
 }
 
 /// What the network and the processes do.
-fn machinery() -> Vec<(u32, BoxedStrategy<Step>)> {
+fn machinery(profile: &Profile) -> Steps {
     let replica = || 0u8..6;
     let kind = || proptest::sample::select(Kind::AS_LISTED.to_vec());
+    let strays = |usual| profile.often.weight(Often::Strays, usual);
+    let deafness = |usual| profile.often.weight(Often::Deafness, usual);
     vec![
         (
             45,
@@ -64,7 +149,12 @@ fn machinery() -> Vec<(u32, BoxedStrategy<Step>)> {
                 .boxed(),
         ),
         (4, (replica(), kind()).prop_map(|(replica, kind)| Step::Relist { replica, kind }).boxed()),
-        (2, replica().prop_map(|replica| Step::Restart { replica }).boxed()),
+        (
+            deafness(3),
+            (replica(), kind()).prop_map(|(replica, kind)| Step::GoesDeaf { replica, kind }).boxed(),
+        ),
+        (deafness(2), replica().prop_map(|replica| Step::HearsAgain { replica }).boxed()),
+        (strays(2), replica().prop_map(|replica| Step::Restart { replica }).boxed()),
         (
             25,
             (replica(), 1u8..6)
@@ -78,7 +168,7 @@ fn machinery() -> Vec<(u32, BoxedStrategy<Step>)> {
                 .boxed(),
         ),
         (
-            4,
+            strays(4),
             (replica(), any::<u8>())
                 .prop_map(|(replica, write)| Step::AnswerIsLost { replica, write })
                 .boxed(),
@@ -90,26 +180,28 @@ fn machinery() -> Vec<(u32, BoxedStrategy<Step>)> {
                 .boxed(),
         ),
         (4, any::<u8>().prop_map(|stray| Step::StrayArrives { stray }).boxed()),
-        (20, replica().prop_map(|replica| Step::ReplicaWorks { replica }).boxed()),
+        (deafness(20), replica().prop_map(|replica| Step::ReplicaWorks { replica }).boxed()),
         (1, Just(Step::Rest).boxed()),
     ]
 }
 
-fn script(steps: Vec<(u32, BoxedStrategy<Step>)>, length: usize) -> impl Strategy<Value = Vec<Step>> {
-    proptest::collection::vec(Union::new_weighted(steps), 1..=2 * length)
+fn script(steps: fn(&Profile) -> Steps, length: usize) -> impl Strategy<Value = Vec<Step>> {
+    profile().prop_flat_map(move |profile| {
+        proptest::collection::vec(Union::new_weighted(steps(&profile)), 1..=2 * length)
+    })
 }
 
 /// Users and agents only.
 pub(super) fn calm(length: usize) -> impl Strategy<Value = Vec<Step>> {
-    script(life(), length)
+    script(life, length)
 }
 
 /// Everything at once.
 pub(super) fn wild(length: usize) -> impl Strategy<Value = Vec<Step>> {
-    script([life(), machinery()].concat(), length)
+    script(|profile| [life(profile), machinery(profile)].concat(), length)
 }
 
 /// Everything at once, and somebody uses force.
 pub(super) fn forced(length: usize) -> impl Strategy<Value = Vec<Step>> {
-    script([life(), machinery(), force()].concat(), length)
+    script(|profile| [life(profile), machinery(profile), force(profile)].concat(), length)
 }

@@ -40,6 +40,9 @@ impl Cluster {
         for stray in std::mem::take(&mut self.strays) {
             self.arrives(&stray)?;
         }
+        for replica in &mut self.replicas {
+            replica.hears_again();
+        }
         let (mut n_rounds, mut n_busy, mut n_quiet) = (0, 0, 0);
         while n_quiet < QUIET_ROUNDS {
             match self.round()? {
