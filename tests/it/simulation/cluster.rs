@@ -11,10 +11,12 @@ use cilium_node_ipam::model::guard::Guard;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
 use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::request::{Request, Write};
+use cilium_node_ipam::model::request::{NewClaim, Request, Write};
 use cilium_node_ipam::model::time::Timestamp;
+use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::crd::Crd;
+use cilium_node_ipam::wire::block::new_claim;
 use cilium_node_ipam::world::World;
 
 use k8s_openapi::jiff::SignedDuration;
@@ -109,6 +111,12 @@ pub(super) enum Step {
     PoolIsReplaced {
         pool: u8,
         shape: Shape,
+    },
+    /// By hand, of any range, for a node that has a CiliumNode.
+    ClaimIsMade {
+        node: u8,
+        at: u8,
+        bits: u8,
     },
     /// By hand; its finalizer keeps it.
     ClaimIsDeleted {
@@ -317,6 +325,7 @@ impl Cluster {
                 }
             }
             Step::ClaimIsRemoved { claim } => self.claim_is_removed(*claim),
+            Step::ClaimIsMade { node, at, bits } => self.claim_is_made(&node_name(*node), *at, *bits),
             Step::TimePasses { seconds } => self.pass(Duration::from_secs(u64::from(*seconds))),
             Step::StrayArrives { stray } => {
                 if let Some(stray) = one_of(*stray, self.strays.len()) {
@@ -435,6 +444,24 @@ impl Cluster {
     fn some_claim(&self, claim: u8) -> Option<(NodeName, Cidr)> {
         let claims: Vec<_> = self.store.claims().collect();
         one_of(claim, claims.len()).map(|claim| (claims[claim].node.clone(), claims[claim].cidr))
+    }
+
+    fn claim_is_made(&mut self, node: &NodeName, at: u8, bits: u8) {
+        let (Some(found), Some(seen)) = (self.store.node(node), self.store.cilium_node(node)) else { return };
+        let Some(cidr) = Cidr::containing(place(Family::V4, at), Family::V4.bits() - bits) else { return };
+        let new = NewClaim {
+            cidr,
+            pool: pool_name(0),
+            node: node.clone(),
+            node_uid: found.uid.clone(),
+            withheld: AddressSet::new(),
+            // Whoever makes it knows that nothing has carried it, so that it can give way to what overlaps it.
+            created_for: Some(seen.uid.clone()),
+            since: wall(self.clock),
+        };
+        let json = serde_json::to_value(new_claim(&new)).expect("it is plain data");
+        // There may be one already.
+        drop(self.store.create(Kind::Claim, json));
     }
 
     fn claim_is_removed(&mut self, claim: u8) {

@@ -122,15 +122,24 @@ fn life(profile: &Profile) -> Steps {
 
 /// What an administrator does by force.
 fn force(profile: &Profile) -> Steps {
-    let (n_pools, sizes) = (profile.n_pools, profile.sizes.0..=profile.sizes.1);
+    let (n_nodes, n_pools) = (profile.n_nodes, profile.n_pools);
+    let sizes = profile.sizes.0..=profile.sizes.1;
     vec![
         (
             profile.often.weight(Often::Pools, 2),
-            (0..n_pools, shape(sizes)).prop_map(|(pool, shape)| Step::PoolIsReplaced { pool, shape }).boxed(),
+            (0..n_pools, shape(sizes.clone()))
+                .prop_map(|(pool, shape)| Step::PoolIsReplaced { pool, shape })
+                .boxed(),
         ),
         (
             profile.often.weight(Often::Force, 1),
             any::<u8>().prop_map(|claim| Step::ClaimIsRemoved { claim }).boxed(),
+        ),
+        (
+            profile.often.weight(Often::Pools, 2),
+            (0..n_nodes, any::<u8>(), sizes)
+                .prop_map(|(node, at, bits)| Step::ClaimIsMade { node, at, bits })
+                .boxed(),
         ),
     ]
 }
