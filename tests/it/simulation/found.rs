@@ -348,6 +348,38 @@ fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
     assert_eq!(moves(&world), ["read whether node n exists"]);
 }
 
+/// The same for a lost claim: it is recreated when the answer about another node's claim of the block has come.
+#[test]
+fn a_lost_claim_is_recreated_when_nobody_else_asks_for_its_block() {
+    let mut world = empty_world();
+    shows(&mut world, Object::Pool(pool("p")));
+    shows(&mut world, node(1));
+    let Object::Node(asking) = node(2) else { unreachable!("it is a Node") };
+    shows(&mut world, Object::Node(Node { name: "asking".into(), ..asking }));
+    shows(&mut world, Object::CiliumNode(cilium_node("asking", "cilium-node")));
+    let asks = plan::node(&world, &"asking".into(), POLICY, NOW);
+    assert_eq!(asks.requests().iter().map(Request::target).collect::<Vec<_>>(), [Target::Claim(block())]);
+    world.begin(&asks, NOW);
+
+    shows(&mut world, Object::Claim(claim("claim", 3, ClaimState::Held)));
+    world.observe(Observation::Deleted {
+        kind: Kind::Claim,
+        name: block_name(block()),
+        revision: AnyRevision::of(Kind::Claim, 4),
+    });
+    let waits = plan::node(&world, &"n".into(), POLICY, NOW);
+    assert_eq!(waits.verdict, Verdict::Wait(Wait::Answer));
+    world.begin(&waits, NOW);
+    world.begin(&plan::node(&world, &"asking".into(), POLICY, NOW), NOW);
+
+    let (answer, seen) = (Answer::Refused("too many requests".to_owned(), None), Seen::Nothing);
+    world.finish(Outcome { request: asks.requests()[0].clone(), answer, seen }, NOW);
+    // It has failed once.
+    world.begin(&plan::node(&world, &"asking".into(), POLICY, NOW), NOW);
+    assert_eq!(world.next_node().map(NodeName::as_str), Some("n"), "it is looked at again");
+    assert_eq!(moves(&world), ["claim 10.0.0.0/28 of pool p for node n"]);
+}
+
 /// The answer to a deletion may be later than the watch that shows the next claim of the same block.
 #[test]
 fn the_answer_to_a_deletion_does_not_take_the_next_claim_away() {
