@@ -87,7 +87,7 @@ impl World {
 
     /// Puts the pools on the agenda whose ranges hold an address of `cidr`: blocks of other pools, and whatever is
     /// published, may lie there too and count for how much is free.
-    fn mark_pools_over(&mut self, cidr: Cidr) {
+    pub(super) fn mark_pools_over(&mut self, cidr: Cidr) {
         for pool in self.ledger.pools_over(cidr) {
             self.agenda.mark_pool(pool);
         }

@@ -76,11 +76,13 @@ impl World {
         for node in nodes {
             self.mark(&node);
         }
-        if !concerned.is_empty() {
-            // Who carries a block there may claim it, and who waits for a younger pool may get one.
-            let ranges: BTreeSet<Cidr> =
-                [before, self.pools.get(name)].into_iter().flatten().flat_map(ranges).collect();
-            for range in ranges {
+        let ranges: BTreeSet<Cidr> =
+            [before, self.pools.get(name)].into_iter().flatten().flat_map(ranges).collect();
+        for range in ranges {
+            // The status of a younger pool says what becomes of the older one.
+            self.mark_pools_over(range);
+            if !concerned.is_empty() {
+                // Who carries a block there may claim it, and who waits for a younger pool may get one.
                 self.addresses_released(range);
             }
         }
