@@ -155,17 +155,21 @@ impl Tally {
             return;
         };
         for (family, counts) in &mut self.families {
-            let mut unpublished = 0;
+            // Counted whole: a huge pool has more blocks than a status can say.
+            let (mut blocks, mut free, mut unpublished) = (0, 0, 0);
             if let Some(free_blocks) = free::free_blocks(world, pool, *family) {
                 let n_useless = free::useless_blocks(world, pool, *family, &free_blocks).len() as u128;
-                counts.blocks = capped_count(free_blocks.total_count());
-                counts.free = capped_count(free_blocks.free_count().saturating_sub(n_useless));
+                blocks = free_blocks.total_count();
+                free = free_blocks.free_count().saturating_sub(n_useless);
                 unpublished = free_blocks.offered(pool, *family, &node_addresses(world, pool, *family));
             }
-            let claimed = counts.held + counts.draining + counts.cooling;
+            let claimed = u128::from(counts.held + counts.draining + counts.cooling);
             // A block that can no longer be cut from the pool may still be claimed.
-            counts.blocks = counts.blocks.max(capped_count(u128::from(claimed) + u128::from(counts.free)));
-            counts.unavailable = counts.blocks - claimed - counts.free;
+            let taken_or_free = claimed.saturating_add(free);
+            blocks = blocks.max(taken_or_free);
+            counts.blocks = capped_count(blocks);
+            counts.free = capped_count(free);
+            counts.unavailable = capped_count(blocks - taken_or_free);
             let unused = counts.published.saturating_sub(counts.used);
             counts.addresses_free = capped_count(unpublished.saturating_add(u128::from(unused)));
         }

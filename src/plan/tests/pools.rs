@@ -4,6 +4,7 @@ use super::*;
 use crate::model::names::PoolName;
 use crate::model::plan::PoolPlan;
 use crate::model::request::PoolStatusWrite;
+use crate::model::status::capped_count;
 use crate::plan::pool::pool as plan_pool;
 use crate::view::free;
 
@@ -261,4 +262,14 @@ fn what_only_this_process_remembers_is_not_shown() {
         let restarted = Cluster::of(&format!("{}\n{odd}", others.join("\n")));
         assert_eq!(status(&turned), status(&restarted), "{odd}");
     }
+}
+
+/// Both counts are shown as the largest that a status can hold.
+#[test]
+fn a_pool_with_more_blocks_than_can_be_counted_has_a_status() {
+    let cluster = Cluster::running(&[Family::V6], "pool p fd00::/32 124\nclaim fd00::/124 a 1 Held @40");
+    let object = cluster.world.pool_object(&PoolName::from("p")).unwrap();
+    let counts = conditions::status(&cluster.world, object).families[&Family::V6];
+    assert_eq!((counts.blocks, counts.free), (capped_count(u128::MAX), capped_count(u128::MAX)));
+    assert_eq!((counts.held, counts.unavailable), (1, 0));
 }
