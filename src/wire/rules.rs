@@ -54,11 +54,11 @@ pub const LABEL_VALUE: &str = "must be a label value: at most 63 letters, digits
 /// The claim's name is the lock on the block.
 pub const NAME_IS_CIDR: &str =
     "must be the CIDR: 10.0.0.32-27 for 10.0.0.32/27, IPv6 exploded with `-` in place of `:` and `/`";
-/// What a claim says of its block is fixed when it is created.
+/// A claim that was created for no CiliumNode never counts as created for one, and the other way round.
 pub const CREATED_FOR_KEPT: &str = "can be neither added nor removed";
-/// See [`super::NodeIPBlockSpec`].
+/// The CiliumNode that a claim counts as created for decides whether the block may be in use.
 pub const CREATED_FOR_WITH_HELD: &str = "can change only while the state is Held";
-/// See [`super::NodeIPBlockSpec`].
+/// What a claim says of its block is fixed when it is created.
 pub const IMMUTABLE: &str = "is immutable";
 /// Withheld addresses as text.
 pub const WITHHELD_TEXT: &str = "must be an address or a masked CIDR in canonical form";
