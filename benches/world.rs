@@ -68,7 +68,8 @@ fn pool(number: u32, revision: u64, priority: i32) -> PoolObject {
         expand: Expand { used_above: 80, free_below: 2 },
         reclaim: Reclaim { mode: ReclaimMode::Disabled, used_below: 40, after: Duration::from_secs(600) },
         reuse_after: Duration::from_secs(300),
-        reuse_after_node_loss: Duration::from_secs(3600),
+        // No block stops cooling by itself, however long it is measured.
+        reuse_after_node_loss: Duration::from_secs(1_000_000_000),
     };
     PoolObject {
         name: pool.name.clone(),
@@ -285,7 +286,8 @@ fn freed_block(criterion: &mut Criterion) {
         let elapsed = start.elapsed();
         // Somebody else was faster, and the block is taken again.
         let revision = cluster.next_revision();
-        let [create] = &std::mem::take(&mut cluster.in_flight)[..] else { panic!("one node claims it") };
+        let in_flight = std::mem::take(&mut cluster.in_flight);
+        let [create] = &in_flight[..] else { panic!("one node claims it, not {in_flight:?}") };
         let seen = Seen::Claim(Box::new(of_cooling(revision)));
         let answer = Answer::Conflict("of the bench".to_owned());
         cluster.world.finish(Outcome { request: create.clone(), answer, seen }, cluster.now);
