@@ -111,7 +111,7 @@ impl Subject<'_> {
             return;
         }
         let publishable = self.publishable(&mut draft.findings);
-        // The same holds for blocks that are carried without a claim.
+        // What the node has is not known either while its CiliumNode carries a block without a claim.
         draft.requests = self.claim_carried_blocks(now);
         if !draft.requests.is_empty() {
             return;
