@@ -14,11 +14,12 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::observation::{Listing, Object, Observation, PoolObject};
+use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
 use cilium_node_ipam::model::plan::PoolPlan;
 use cilium_node_ipam::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode,
 };
-use cilium_node_ipam::model::request::{Answer, Outcome, Request, Seen, Write};
+use cilium_node_ipam::model::request::{Request, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::status::PoolStatus;
 use cilium_node_ipam::model::time::{Now, Timestamp};

@@ -21,9 +21,8 @@ use super::timeline::Timeline;
 use crate::model::claim::{Claim, block_name};
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::Object;
-use crate::model::request::{
-    Answer, ClaimUpdate, NewCiliumNode, NewClaim, Outcome, Presence, Publication, Read, Request, Seen, Write,
-};
+use crate::model::outcome::{Answer, Outcome, Presence, Seen};
+use crate::model::request::{ClaimUpdate, NewCiliumNode, NewClaim, Publication, Read, Request, Write};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
 use crate::wire::cilium_node::{

@@ -1,7 +1,7 @@
 //! Everything that can cause work, as one closed enum. Nothing else triggers work.
 
 use crate::model::observation::Observation;
-use crate::model::request::Outcome;
+use crate::model::outcome::Outcome;
 use crate::publisher::Mode;
 
 /// A cause of work.

@@ -273,7 +273,7 @@ mod tests {
     use super::super::contact::Contact;
     use super::*;
     use crate::model::names::PoolName;
-    use crate::model::request::{Answer, Outcome, Seen};
+    use crate::model::outcome::{Answer, Outcome, Seen};
     use crate::plan::CiliumNodeOrigin;
     use crate::publisher::Mode;
     use crate::telemetry::metrics::tests::world;

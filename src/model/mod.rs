@@ -14,6 +14,7 @@ pub mod kind;
 pub mod names;
 pub mod node;
 pub mod observation;
+pub mod outcome;
 pub mod plan;
 pub mod pool;
 pub mod request;

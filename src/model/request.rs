@@ -1,26 +1,24 @@
-//! Requests to the API server as values, with their outcomes.
+//! Requests to the API server as values.
 //!
 //! A plan decides them, and the controller sends them without a decision of its own. Each carries the versions of the
 //! objects that it was decided on (safety rule 4).
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
 use super::carrier::CarrierChange;
-use crate::model::claim::{Claim, ClaimState, Reason, block_name};
+use crate::model::claim::{Claim, Reason, block_name};
 use crate::model::counted::counted;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, Uid};
-use crate::model::node::{CiliumNode, NodeAddress};
-use crate::model::observation::{PoolObject, Unreadable};
-use crate::model::revision::{AnyRevision, Core, Revision};
+use crate::model::node::NodeAddress;
+use crate::model::revision::{AnyRevision, Revision};
 use crate::model::status::{ConditionType, PoolStatus};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
-/// A request to the API server. It has one [`Target`], and its [`Outcome`] contains it.
+/// A request to the API server. It has one [`Target`], and its [`Outcome`](super::outcome::Outcome) contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Changes nothing.
@@ -371,94 +369,6 @@ impl Write {
             Self::PoolStatus(_) | Self::PoolFinalizers(_) => None,
         }
     }
-
-    /// Whether `found` shows that this write was applied. This is for a write without an answer, which may have been
-    /// applied all the same.
-    #[must_use]
-    fn took_effect_in(&self, found: &Seen) -> bool {
-        match (self, found) {
-            (Self::CreateClaim(new), Seen::Claim(found)) => new.is_made_as(found),
-            (Self::UpdateClaim(update), Seen::Claim(found)) => {
-                found.uid == update.uid
-                    && match &update.change {
-                        ClaimChange::Hold(node_uid) => {
-                            found.state == ClaimState::Held && found.node_uid == *node_uid
-                        }
-                        ClaimChange::CreatedFor(uid) => found.created_for.as_ref() == Some(uid),
-                        ClaimChange::Release(reason) => found.state == ClaimState::Releasing(*reason),
-                        ClaimChange::Cool => matches!(found.state, ClaimState::Cooling(_)),
-                        ClaimChange::Delete => false,
-                    }
-            }
-            (Self::UpdateClaim(update), Seen::Absent(_)) => update.change == ClaimChange::Delete,
-            (Self::Publish(publication), Seen::CiliumNode(found)) => {
-                found.uid == publication.uid && publication.change.is_shown_by(found, &publication.added)
-            }
-            (
-                Self::CreateClaim(_)
-                | Self::UpdateClaim(_)
-                | Self::Publish(_)
-                | Self::BumpVersion(_)
-                | Self::UsageProbe(_)
-                | Self::CreateCiliumNode(_)
-                | Self::PoolStatus(_)
-                | Self::PoolFinalizers(_),
-                _,
-            ) => false,
-        }
-    }
-
-    /// Whether `found` shows what this write was to bring about, in a later version than the one that it was decided on.
-    /// This is for what the server shows with the answer that it accepted the write, which a mutating webhook may have
-    /// undone on the way. Where nobody can tell, it was applied.
-    #[must_use]
-    fn is_applied_in(&self, found: &Seen) -> bool {
-        match (self, found) {
-            (_, Seen::Nothing | Seen::Unreadable(_)) | (Self::CreateCiliumNode(_), Seen::CiliumNode(_)) => {
-                true
-            }
-            (Self::UpdateClaim(update), Seen::Deleted(_)) => update.change == ClaimChange::Delete,
-            (Self::UpdateClaim(update), Seen::Claim(found)) if update.change == ClaimChange::Delete => {
-                found.revision > update.revision && found.is_going()
-            }
-            (Self::UpdateClaim(update), Seen::Claim(later)) => {
-                later.revision > update.revision && self.took_effect_in(found)
-            }
-            (Self::Publish(publication), Seen::CiliumNode(later)) => {
-                AnyRevision::from(later.revision) > publication.revision && self.took_effect_in(found)
-            }
-            (Self::BumpVersion(bump), Seen::CiliumNode(later)) => later.revision > bump.revision,
-            (Self::UsageProbe(probe), Seen::CiliumNode(later)) => {
-                AnyRevision::from(later.revision) > probe.revision && probe.change.is_shown_by(later, &[])
-            }
-            (Self::PoolStatus(write), Seen::Pool(later)) => {
-                later.revision > write.revision && later.status == write.status
-            }
-            (Self::PoolFinalizers(write), Seen::Pool(later)) => {
-                later.revision > write.revision
-                    && later.has_finalizer()
-                        == write.finalizers.iter().any(|name| name == PoolObject::FINALIZER)
-            }
-            (
-                Self::CreateClaim(_)
-                | Self::UpdateClaim(_)
-                | Self::Publish(_)
-                | Self::BumpVersion(_)
-                | Self::UsageProbe(_)
-                | Self::CreateCiliumNode(_)
-                | Self::PoolStatus(_)
-                | Self::PoolFinalizers(_),
-                _,
-            ) => self.took_effect_in(found),
-        }
-    }
-
-    /// Whether `found` shows that this write was accepted but is not complete yet: a deletion that somebody else's
-    /// finalizer delays.
-    #[must_use]
-    fn is_held_up(&self, found: &Seen) -> bool {
-        matches!((self, found), (Self::UpdateClaim(update), Seen::Claim(_)) if update.change == ClaimChange::Delete)
-    }
 }
 
 /// One line for a person, as `run --dry-run` prints it.
@@ -522,112 +432,4 @@ impl fmt::Display for Write {
             }
         }
     }
-}
-
-/// How a request ended. It is never a guess: if the answer was lost, the object was read.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Outcome {
-    /// The request.
-    pub request: Request,
-    /// How the server answered.
-    pub answer: Answer,
-    /// The object as the answer, or the read after a lost answer, shows it.
-    pub seen: Seen,
-}
-
-impl Outcome {
-    /// Whether a write has taken effect by now.
-    #[must_use]
-    pub fn took_effect(&self) -> bool {
-        let Request::Write(write) = &self.request else {
-            return false;
-        };
-        match &self.answer {
-            Answer::Done => write.is_applied_in(&self.seen) && !write.is_held_up(&self.seen),
-            // Only the answer may have been lost.
-            Answer::Unknown(_) => write.took_effect_in(&self.seen),
-            Answer::Conflict(_) | Answer::Refused(..) => false,
-        }
-    }
-
-    /// Whether what the server accepted is there.
-    #[must_use]
-    pub fn effect(&self) -> Effect {
-        match (&self.answer, &self.request) {
-            (Answer::Done, Request::Write(write)) if !write.is_applied_in(&self.seen) => Effect::Missing,
-            (Answer::Done | Answer::Conflict(_) | Answer::Refused(..) | Answer::Unknown(_), _) => {
-                Effect::Shown
-            }
-        }
-    }
-}
-
-/// Whether what the server accepted is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    /// It is, or the server accepted nothing.
-    Shown,
-    /// The object does not show it: a mutating webhook may have undone it.
-    Missing,
-}
-
-/// How the server answered a write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
-    /// The write was applied, or the read was answered.
-    Done,
-    /// The object has changed since the write was decided.
-    Conflict(String),
-    /// The server refused it for this reason, and may have asked to wait for this long.
-    Refused(String, Option<Duration>),
-    /// No answer said whether it was applied; the object was read after that.
-    Unknown(String),
-}
-
-/// An object as an answer shows it.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Seen {
-    /// Nothing was read.
-    Nothing,
-    /// A claim.
-    Claim(Box<Claim>),
-    /// A CiliumNode.
-    CiliumNode(Box<CiliumNode>),
-    /// A pool.
-    Pool(Box<PoolObject>),
-    /// We have deleted the object with this uid.
-    Deleted(Uid),
-    /// The object does not exist, as of this revision.
-    Absent(Revision),
-    /// The result of a read of a Node, which was sent when its claims were known as of a revision.
-    Node {
-        /// That revision.
-        as_of: Revision,
-        /// The revision of the read, in the store of Nodes.
-        read_at: Revision<Core>,
-        /// What was found.
-        presence: Presence,
-    },
-    /// All claims of a node, as of a revision.
-    ClaimsOf {
-        /// The revision of the list.
-        revision: Revision,
-        /// The claims.
-        claims: Vec<Claim>,
-        /// Those that could not be read.
-        unreadable: Vec<Unreadable>,
-    },
-    /// The object exists, but could not be read.
-    Unreadable(String),
-}
-
-/// Whether a Node exists.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Presence {
-    /// It does not.
-    Gone,
-    /// It does, with this uid.
-    Is(Uid),
-    /// It does, but can't be read.
-    Unreadable,
 }

@@ -23,13 +23,12 @@ use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::{CiliumNode, Malformed, Node, NodeAddress};
 use crate::model::observation::{InvalidPool, Listing, Object, Observation, PoolObject, Unreadable};
+use crate::model::outcome::{Answer, Outcome, Presence, Seen};
 use crate::model::plan::{NodePlan, PoolPlan, Verdict, Wait};
 use crate::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
-use crate::model::request::{
-    Answer, ClaimChange, ClaimUpdate, Outcome, Presence, Request, Seen, Target, Write,
-};
+use crate::model::request::{ClaimChange, ClaimUpdate, Request, Target, Write};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::status::{ConditionType, PoolStatus};
 use crate::model::time::{Now, Timestamp};

@@ -3,7 +3,8 @@
 use super::demand::Demand;
 use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
-use crate::model::request::{Presence, Request, UsageProbe};
+use crate::model::outcome::Presence;
+use crate::model::request::{Request, UsageProbe};
 use crate::model::revision::Revision;
 
 /// What is known of a block that is being taken off a node.

@@ -23,7 +23,8 @@ use super::event_reason::{EventFate, EventReason};
 use super::readiness::Readiness;
 use super::standing::CONFIG_MAP;
 use crate::model::kind::Kind;
-use crate::model::request::{Answer, Effect, Outcome, Read, Request, Write};
+use crate::model::outcome::{Answer, Effect, Outcome};
+use crate::model::request::{Read, Request, Write};
 use crate::model::stable_names;
 use crate::view::snapshot::Snapshot;
 

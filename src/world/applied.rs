@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use super::pause::{LONGEST, Pause};
 use crate::model::names::{NodeName, Uid};
+use crate::model::outcome::Effect;
 use crate::model::request::{
-    ClaimChange, Effect, PoolFinalizersWrite, PoolStatusWrite, ProbeStep, Publication, Target, Write,
+    ClaimChange, PoolFinalizersWrite, PoolStatusWrite, ProbeStep, Publication, Target, Write,
 };
 use crate::model::revision::Revision;
 use crate::model::status::PoolStatus;

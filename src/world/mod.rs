@@ -1,7 +1,7 @@
 //! The model of the cluster: all four kinds, what is taken, and what is on its way.
 //!
 //! Pure. It is told what watches, lists and answers show ([`Observation`](crate::model::observation::Observation),
-//! [`Outcome`](crate::model::request::Outcome)) and what has been decided ([`World::begin`]); it decides nothing itself.
+//! [`Outcome`](crate::model::outcome::Outcome)) and what has been decided ([`World::begin`]); it decides nothing itself.
 //! It cannot be made from less than a list of each kind ([`gather::Gathering`]), so nothing is decided before everything
 //! that exists is taken (safety rule 6).
 //!
@@ -40,7 +40,8 @@ use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::kind::Kind;
 use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, PoolObject, Unreadable};
-use crate::model::request::{Presence, Target};
+use crate::model::outcome::Presence;
+use crate::model::request::Target;
 use crate::publisher::{Mode, Publisher};
 use agenda::{Agenda, Turn};
 use applied::Writes;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::model::backoff::Backoff;
-use crate::model::request::{Answer, Seen};
+use crate::model::outcome::{Answer, Seen};
 use crate::model::time::Now;
 
 /// The waits from the second failure in a row on. The first is tried again at once where the object has been read

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::model::finding::FindingKind;
 use crate::model::observation::{Listing, Object, Observation};
-use crate::model::request::Seen;
+use crate::model::outcome::Seen;
 use crate::model::revision::AnyRevision;
 use crate::publisher::crd::Crd;
 use crate::publisher::{Mode, Publisher};

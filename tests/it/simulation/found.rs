@@ -9,11 +9,10 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::observation::{Listing, Object, Observation, PoolObject};
+use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
 use cilium_node_ipam::model::plan::PoolPlan;
 use cilium_node_ipam::model::plan::{Verdict, Wait};
-use cilium_node_ipam::model::request::{
-    Answer, BumpVersion, ClaimChange, ClaimUpdate, Outcome, Read, Request, Seen, Target, Write,
-};
+use cilium_node_ipam::model::request::{BumpVersion, ClaimChange, ClaimUpdate, Read, Request, Target, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::addresses::AddressSet;

@@ -10,9 +10,8 @@ use cilium_node_ipam::model::guard::Guard;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::Uid;
 use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::request::{
-    Answer, ClaimChange, ClaimUpdate, Presence, Read, Request, Seen, Target, Write,
-};
+use cilium_node_ipam::model::outcome::{Answer, Presence, Seen};
+use cilium_node_ipam::model::request::{ClaimChange, ClaimUpdate, Read, Request, Target, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::wire::cilium_node::{
     ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch,

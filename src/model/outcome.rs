@@ -1,0 +1,202 @@
+//! Outcomes of requests as values: how the server answered, what was seen of the object, and whether a write took effect.
+//!
+//! Never a guess: if an answer was lost, the object was read.
+
+use std::time::Duration;
+
+use super::request::{ClaimChange, ClaimUpdate, Request, Write};
+use crate::model::claim::{Claim, ClaimState};
+use crate::model::names::Uid;
+use crate::model::node::CiliumNode;
+use crate::model::observation::{PoolObject, Unreadable};
+use crate::model::revision::{AnyRevision, Core, Revision};
+
+/// How a request ended. It is never a guess: if the answer was lost, the object was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// The request.
+    pub request: Request,
+    /// How the server answered.
+    pub answer: Answer,
+    /// The object as the answer, or the read after a lost answer, shows it.
+    pub seen: Seen,
+}
+
+impl Outcome {
+    /// Whether a write has taken effect by now.
+    #[must_use]
+    pub fn took_effect(&self) -> bool {
+        let Request::Write(write) = &self.request else {
+            return false;
+        };
+        match &self.answer {
+            Answer::Done => write.is_applied_in(&self.seen) && !write.is_held_up(&self.seen),
+            // Only the answer may have been lost.
+            Answer::Unknown(_) => write.took_effect_in(&self.seen),
+            Answer::Conflict(_) | Answer::Refused(..) => false,
+        }
+    }
+
+    /// Whether what the server accepted is there.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match (&self.answer, &self.request) {
+            (Answer::Done, Request::Write(write)) if !write.is_applied_in(&self.seen) => Effect::Missing,
+            (Answer::Done | Answer::Conflict(_) | Answer::Refused(..) | Answer::Unknown(_), _) => {
+                Effect::Shown
+            }
+        }
+    }
+}
+
+/// Whether what the server accepted is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It is, or the server accepted nothing.
+    Shown,
+    /// The object does not show it: a mutating webhook may have undone it.
+    Missing,
+}
+
+/// How the server answered a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The write was applied, or the read was answered.
+    Done,
+    /// The object has changed since the write was decided.
+    Conflict(String),
+    /// The server refused it for this reason, and may have asked to wait for this long.
+    Refused(String, Option<Duration>),
+    /// No answer said whether it was applied; the object was read after that.
+    Unknown(String),
+}
+
+/// An object as an answer shows it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// Nothing was read.
+    Nothing,
+    /// A claim.
+    Claim(Box<Claim>),
+    /// A CiliumNode.
+    CiliumNode(Box<CiliumNode>),
+    /// A pool.
+    Pool(Box<PoolObject>),
+    /// We have deleted the object with this uid.
+    Deleted(Uid),
+    /// The object does not exist, as of this revision.
+    Absent(Revision),
+    /// The result of a read of a Node, which was sent when its claims were known as of a revision.
+    Node {
+        /// That revision.
+        as_of: Revision,
+        /// The revision of the read, in the store of Nodes.
+        read_at: Revision<Core>,
+        /// What was found.
+        presence: Presence,
+    },
+    /// All claims of a node, as of a revision.
+    ClaimsOf {
+        /// The revision of the list.
+        revision: Revision,
+        /// The claims.
+        claims: Vec<Claim>,
+        /// Those that could not be read.
+        unreadable: Vec<Unreadable>,
+    },
+    /// The object exists, but could not be read.
+    Unreadable(String),
+}
+
+/// Whether a Node exists.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Presence {
+    /// It does not.
+    Gone,
+    /// It does, with this uid.
+    Is(Uid),
+    /// It does, but can't be read.
+    Unreadable,
+}
+
+impl Write {
+    /// Whether `found` shows that this write was applied. This is for a write without an answer, which may have been
+    /// applied all the same.
+    #[must_use]
+    fn took_effect_in(&self, found: &Seen) -> bool {
+        match self {
+            Self::CreateClaim(new) => matches!(found, Seen::Claim(found) if new.is_made_as(found)),
+            Self::UpdateClaim(update) => match &update.change {
+                ClaimChange::Delete => matches!(found, Seen::Absent(_)),
+                ClaimChange::Hold(_)
+                | ClaimChange::CreatedFor(_)
+                | ClaimChange::Release(_)
+                | ClaimChange::Cool => matches!(found, Seen::Claim(found) if update.is_shown_by(found)),
+            },
+            Self::Publish(publication) => matches!(found, Seen::CiliumNode(found)
+                if found.uid == publication.uid && publication.change.is_shown_by(found, &publication.added)),
+            Self::BumpVersion(_)
+            | Self::UsageProbe(_)
+            | Self::CreateCiliumNode(_)
+            | Self::PoolStatus(_)
+            | Self::PoolFinalizers(_) => false,
+        }
+    }
+
+    /// Whether `found` shows what this write was to bring about, in a later version than the one that it was decided on.
+    /// This is for what the server shows with the answer that it accepted the write, which a mutating webhook may have
+    /// undone on the way. Where nobody can tell, it was applied.
+    #[must_use]
+    fn is_applied_in(&self, found: &Seen) -> bool {
+        if matches!(found, Seen::Nothing | Seen::Unreadable(_)) {
+            return true;
+        }
+        match self {
+            Self::CreateClaim(_) => self.took_effect_in(found),
+            Self::UpdateClaim(update) if update.change == ClaimChange::Delete => {
+                matches!(found, Seen::Deleted(_) | Seen::Absent(_))
+                    || matches!(found, Seen::Claim(later) if later.revision > update.revision && later.is_going())
+            }
+            Self::UpdateClaim(update) => {
+                matches!(found, Seen::Claim(later) if later.revision > update.revision)
+                    && self.took_effect_in(found)
+            }
+            Self::Publish(publication) => {
+                matches!(found, Seen::CiliumNode(later) if AnyRevision::from(later.revision) > publication.revision)
+                    && self.took_effect_in(found)
+            }
+            Self::BumpVersion(bump) => {
+                matches!(found, Seen::CiliumNode(later) if later.revision > bump.revision)
+            }
+            Self::UsageProbe(probe) => matches!(found, Seen::CiliumNode(later)
+                if AnyRevision::from(later.revision) > probe.revision && probe.change.is_shown_by(later, &[])),
+            Self::CreateCiliumNode(_) => matches!(found, Seen::CiliumNode(_)),
+            Self::PoolStatus(write) => matches!(found, Seen::Pool(later)
+                if later.revision > write.revision && later.status == write.status),
+            Self::PoolFinalizers(write) => matches!(found, Seen::Pool(later)
+                if later.revision > write.revision
+                    && later.has_finalizer() == write.finalizers.iter().any(|name| name == PoolObject::FINALIZER)),
+        }
+    }
+
+    /// Whether `found` shows that this write was accepted but is not complete yet: a deletion that somebody else's
+    /// finalizer delays.
+    #[must_use]
+    fn is_held_up(&self, found: &Seen) -> bool {
+        matches!((self, found), (Self::UpdateClaim(update), Seen::Claim(_)) if update.change == ClaimChange::Delete)
+    }
+}
+
+impl ClaimUpdate {
+    /// Whether a claim is as this change was to make it. A deletion is shown by no claim.
+    fn is_shown_by(&self, found: &Claim) -> bool {
+        found.uid == self.uid
+            && match &self.change {
+                ClaimChange::Hold(node_uid) => found.state == ClaimState::Held && found.node_uid == *node_uid,
+                ClaimChange::CreatedFor(uid) => found.created_for.as_ref() == Some(uid),
+                ClaimChange::Release(reason) => found.state == ClaimState::Releasing(*reason),
+                ClaimChange::Cool => matches!(found.state, ClaimState::Cooling(_)),
+                ClaimChange::Delete => false,
+            }
+    }
+}
