@@ -4,6 +4,7 @@
 //! its end, and looks closer.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use cilium_node_ipam::model::claim::block_name;
@@ -11,12 +12,10 @@ use cilium_node_ipam::model::guard::Guard;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
 use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::request::{NewClaim, Request, Write};
+use cilium_node_ipam::model::request::{Request, Write};
 use cilium_node_ipam::model::time::Timestamp;
-use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::crd::Crd;
-use cilium_node_ipam::wire::block::new_claim;
 use cilium_node_ipam::world::World;
 
 use k8s_openapi::jiff::SignedDuration;
@@ -29,7 +28,12 @@ use super::requests;
 use super::rules::{self, Excuses};
 use super::store::{Defect, Store};
 
+mod hands;
 mod rest;
+
+pub(super) use hands::{Hand, Place, Setup};
+
+use self::hands::Broken;
 
 /// The most nodes of a script.
 pub(super) const N_NODES: u8 = 20;
@@ -112,10 +116,10 @@ pub(super) enum Step {
         pool: u8,
         shape: Shape,
     },
-    /// By hand, of any range, for a node that has a CiliumNode.
+    /// By hand, for a node that has a CiliumNode.
     ClaimIsMade {
         node: u8,
-        at: u8,
+        at: Place,
         bits: u8,
     },
     /// By hand; its finalizer keeps it.
@@ -126,6 +130,8 @@ pub(super) enum Step {
     ClaimIsRemoved {
         claim: u8,
     },
+    /// Somebody does something else by hand.
+    Hand(Hand),
     TimePasses {
         seconds: u8,
     },
@@ -197,6 +203,10 @@ pub(super) struct Cluster {
     replicas: Vec<Replica>,
     strays: Vec<Stray>,
     excuses: Excuses,
+    /// What Cilium's ConfigMap says.
+    mode: Setup,
+    /// What somebody has made unreadable.
+    broken: Vec<Broken>,
     /// What happened, for a person; kept only when somebody will read it.
     pub(super) trace: Option<Vec<String>>,
 }
@@ -230,6 +240,8 @@ impl Cluster {
             replicas,
             strays: Vec::new(),
             excuses: Excuses::default(),
+            mode: Setup::Usual,
+            broken: Vec::new(),
             trace: None,
         }
     }
@@ -277,7 +289,8 @@ impl Cluster {
             }
             Step::NodeIsDeleted { node } => {
                 let name = node_name(*node);
-                if self.store.remove(Kind::Node, name.as_str()) {
+                // Somebody's finalizer may keep it.
+                if matches!(self.store.delete(Kind::Node, name.as_str(), None), Ok(None)) {
                     self.lost.insert(name, self.clock);
                 }
             }
@@ -305,7 +318,7 @@ impl Cluster {
             Step::CiliumNodeIsDeleted { node } => {
                 // Objects tell their age in whole seconds, and nobody makes and unmakes them within one.
                 self.pass(Duration::from_secs(1));
-                self.store.remove(Kind::CiliumNode, node_name(*node).as_str());
+                drop(self.store.delete(Kind::CiliumNode, node_name(*node).as_str(), None));
             }
             Step::PoolIsMade { pool, shape } => self.pool_is_made(*pool, shape),
             Step::PoolIsEdited { pool, shape } => {
@@ -326,6 +339,12 @@ impl Cluster {
             }
             Step::ClaimIsRemoved { claim } => self.claim_is_removed(*claim),
             Step::ClaimIsMade { node, at, bits } => self.claim_is_made(&node_name(*node), *at, *bits),
+            Step::Hand(hand) => {
+                self.hand(*hand);
+                if let Hand::ModeIsHeard { replica } = hand {
+                    return Ok(Some(usize::from(*replica) % self.setting.n_replicas));
+                }
+            }
             Step::TimePasses { seconds } => self.pass(Duration::from_secs(u64::from(*seconds))),
             Step::StrayArrives { stray } => {
                 if let Some(stray) = one_of(*stray, self.strays.len()) {
@@ -367,7 +386,7 @@ impl Cluster {
             Step::GoesDeaf { kind, .. } => replica.goes_deaf_to(*kind),
             Step::HearsAgain { .. } => replica.hears_again(),
             Step::Restart { .. } => {
-                let strays = replica.restart(self.clock, self.store.revision());
+                let strays = replica.restart(self.clock, self.store.revision(), self.mode);
                 self.strays.extend(strays);
             }
             Step::Decision { decisions, .. } => {
@@ -396,6 +415,7 @@ impl Cluster {
                 }
             }
             Step::ReplicaWorks { .. } => {
+                self.mode_is_heard(number);
                 self.hear_all(number);
                 self.decide_all(number)?;
                 self.end_all(number)?;
@@ -407,11 +427,10 @@ impl Cluster {
 
     fn node_joins(&mut self, node: u8, zone: u8, own_address: Option<u8>) {
         let name = node_name(node);
-        if self.store.node(&name).is_some() {
+        if self.store.stored(Kind::Node, name.as_str()).is_some() {
             return;
         }
-        let mut addresses: Vec<std::net::IpAddr> =
-            vec![std::net::Ipv4Addr::new(192, 168, 0, node % N_NODES).into()];
+        let mut addresses: Vec<IpAddr> = vec![std::net::Ipv4Addr::new(192, 168, 0, node % N_NODES).into()];
         // A node whose own address lies where pods' addresses are.
         addresses.extend(own_address.map(|at| place(Family::V4, at)));
         let addresses: Vec<Value> = addresses
@@ -444,32 +463,6 @@ impl Cluster {
     fn some_claim(&self, claim: u8) -> Option<(NodeName, Cidr)> {
         let claims: Vec<_> = self.store.claims().collect();
         one_of(claim, claims.len()).map(|claim| (claims[claim].node.clone(), claims[claim].cidr))
-    }
-
-    fn claim_is_made(&mut self, node: &NodeName, at: u8, bits: u8) {
-        let (Some(found), Some(seen)) = (self.store.node(node), self.store.cilium_node(node)) else { return };
-        let Some(cidr) = Cidr::containing(place(Family::V4, at), Family::V4.bits() - bits) else { return };
-        let new = NewClaim {
-            cidr,
-            pool: pool_name(0),
-            node: node.clone(),
-            node_uid: found.uid.clone(),
-            withheld: AddressSet::new(),
-            // Whoever makes it knows that nothing has carried it, so that it can give way to what overlaps it.
-            created_for: Some(seen.uid.clone()),
-            since: wall(self.clock),
-        };
-        let json = serde_json::to_value(new_claim(&new)).expect("it is plain data");
-        // There may be one already.
-        drop(self.store.create(Kind::Claim, json));
-    }
-
-    fn claim_is_removed(&mut self, claim: u8) {
-        if let Some((node, cidr)) = self.some_claim(claim) {
-            self.store.remove(Kind::Claim, &block_name(cidr));
-            // Whoever is about to publish it may still do so.
-            self.excuses.orphans.insert((node, cidr));
-        }
     }
 
     fn pass(&mut self, time: Duration) {

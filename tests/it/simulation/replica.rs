@@ -19,12 +19,12 @@ use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
 use cilium_node_ipam::publisher::crd::Crd;
-use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
 use k8s_openapi::jiff::SignedDuration;
 
+use super::cluster::Setup;
 use super::requests::{Stage, is_ours, serve, settle};
 use super::store::Store;
 
@@ -126,7 +126,10 @@ pub(super) struct Replica {
     /// The kinds of which it hears nothing at the moment.
     deaf_to: BTreeSet<Kind>,
     pub(super) in_flight: Vec<Flight>,
+    /// What Cilium's ConfigMap says where it says what the cluster was set up with.
     settings: Crd,
+    /// What this process last read there.
+    mode: Setup,
     /// When the process began, on the clock of the simulation.
     born: Duration,
     /// How wrong its wall clock is.
@@ -147,20 +150,22 @@ impl Replica {
             deaf_to: BTreeSet::new(),
             in_flight: Vec::new(),
             settings,
+            mode: Setup::Usual,
             born: Duration::ZERO,
             skew,
             patched: BTreeMap::new(),
             failures: BTreeMap::new(),
             off,
         };
-        replica.restart(Duration::ZERO, Revision::of(1));
+        replica.restart(Duration::ZERO, Revision::of(1), Setup::Usual);
         replica
     }
 
     /// The process ends and starts again from lists. Returns the requests that may still reach the server.
-    pub(super) fn restart(&mut self, clock: Duration, revision: Revision) -> Vec<Stray> {
+    pub(super) fn restart(&mut self, clock: Duration, revision: Revision, mode: Setup) -> Vec<Stray> {
         let mut gathering = Gathering::default();
-        gathering.set_mode(Mode::Active(Publisher::Crd(self.settings.clone())));
+        self.mode = mode;
+        gathering.set_mode(mode.mode(&self.settings));
         #[cfg(feature = "mutants")]
         if let Some(guard) = self.off {
             gathering.set_guards(Guards::without(guard));
@@ -188,6 +193,16 @@ impl Replica {
         match &mut self.process {
             Process::Gathering(_) => None,
             Process::Serving(world) => Some(world),
+        }
+    }
+
+    /// The process reads what Cilium's ConfigMap says.
+    pub(super) fn hears_mode(&mut self, mode: Setup) {
+        self.mode = mode;
+        let mode = mode.mode(&self.settings);
+        match &mut self.process {
+            Process::Gathering(gathering) => gathering.set_mode(mode),
+            Process::Serving(world) => world.set_mode(mode),
         }
     }
 
@@ -296,6 +311,9 @@ impl Replica {
                 return Err(format!("two plans for {node} in equal worlds differ"));
             }
             for request in plan.requests() {
+                if self.mode == Setup::Passive && matches!(request, Request::Write(_)) {
+                    return Err(format!("`{request}` is planned although the mode forbids writes"));
+                }
                 if self.in_flight.iter().any(|flight| flight.request.target() == request.target()) {
                     return Err(format!(
                         "`{request}` is planned while one about the same object is under way"

@@ -216,11 +216,20 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
     match request.target() {
         Target::Claim(cidr) => read(Kind::Claim, &block_name(cidr)),
         Target::CiliumNode(node) => read(Kind::CiliumNode, node.as_str()),
-        Target::ClaimsOf(node) => Seen::ClaimsOf {
-            unreadable: Vec::new(),
-            revision: store.revision(),
-            claims: store.claims().filter(|claim| claim.node == node).cloned().collect(),
-        },
+        Target::ClaimsOf(node) => {
+            let (mut claims, mut unreadable) = (Vec::new(), Vec::new());
+            // The server selects by the field, whatever else of the claim can be read.
+            for stored in
+                store.claims_as_stored().filter(|stored| stored.json["spec"]["node"] == node.as_str())
+            {
+                match &stored.object {
+                    Object::Claim(claim) => claims.push(claim.clone()),
+                    Object::Unreadable(_, object) => unreadable.push(object.clone()),
+                    Object::Node(_) | Object::CiliumNode(_) | Object::Pool(_) => {}
+                }
+            }
+            Seen::ClaimsOf { unreadable, revision: store.revision(), claims }
+        }
         Target::Pool(_) | Target::Node(_) => Seen::Nothing,
     }
 }

@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
+use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
+use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::observation::Object;
@@ -27,6 +28,9 @@ const MINIMUM: u128 = 4;
 pub(super) struct Excuses {
     /// Blocks whose claim was removed by force: their node may carry them without one.
     pub(super) orphans: BTreeSet<(NodeName, Cidr)>,
+    /// Blocks that somebody else put onto a CiliumNode. No name locks them, so a replica that has not heard of one may
+    /// publish what overlaps it.
+    pub(super) foreign: BTreeSet<(NodeName, Cidr)>,
     /// Blocks of which no object says any more that pods use them, because somebody removed what said it.
     pub(super) forgotten: BTreeSet<(NodeName, Cidr)>,
 }
@@ -42,6 +46,9 @@ pub(super) fn safety(
     for seen in store.cilium_nodes() {
         let node = &seen.name;
         for cidr in &seen.crd.pod_cidrs {
+            if excuses.foreign.contains(&(node.clone(), *cidr)) {
+                continue;
+            }
             if let Some((other, holder)) = cidrs.iter().find(|(other, _)| other.overlaps(*cidr)) {
                 return Err(format!("{cidr} of {node} overlaps {other} of {holder}"));
             }
@@ -53,6 +60,9 @@ pub(super) fn safety(
                 return Err(format!("{address} is in the pools of {node} and {holder}"));
             }
             let Some(cidr) = seen.crd.pod_cidrs.iter().find(|cidr| cidr.contains(address)) else {
+                if !seen.malformed.is_empty() {
+                    continue;
+                }
                 return Err(format!("{address} is in the pool of {node} and in none of its podCIDRs"));
             };
             if store.claim(*cidr).is_some_and(|claim| claim.node == *node && claim.withheld.contains(address))
@@ -83,6 +93,8 @@ fn has_claim(store: &Store, node: &NodeName, cidr: Cidr, excuses: &Excuses) -> R
         return Ok(());
     }
     match store.claim(cidr) {
+        // It can't be read, and keeps its name all the same.
+        None if store.stored(Kind::Claim, &block_name(cidr)).is_some() => Ok(()),
         None => Err(format!("{cidr} is on {node} without a claim")),
         Some(claim) if claim.node != *node => {
             Err(format!("{cidr} is on {node}, and its claim is for {}", claim.node))
@@ -109,7 +121,9 @@ pub(super) fn transition(
     let is_orphan = |address| excuses.orphans.iter().any(|(of, cidr)| of == node && cidr.contains(address));
     for address in agent.into_iter().flat_map(|agent| &agent.held) {
         let is_claimed = store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
+        // What is in a release handshake is not published before somebody ends that.
         if before.crd.pod_cidrs.is_empty()
+            && !before.crd.marks.contains_key(address)
             && is_claimed
             && !is_orphan(*address)
             && !after.crd.pool.contains(*address)
@@ -138,9 +152,9 @@ pub(super) fn transition(
 /// each other's moves.
 pub(super) fn is_gone(store: &Store, write: &Write, before: &Object) -> Result<(), String> {
     let (Write::UpdateClaim(update), Object::Claim(claim)) = (write, before) else { return Ok(()) };
-    let node = store.node(&claim.node);
+    let node = store.stored(Kind::Node, claim.node.as_str());
     if update.change == ClaimChange::Release(Reason::NodeGone)
-        && node.is_some_and(|node| node.uid == claim.node_uid)
+        && node.is_some_and(|node| node.json["metadata"]["uid"] == claim.node_uid.as_str())
     {
         return Err(format!("{} is released because {} is gone, which is there", claim.cidr, claim.node));
     }
@@ -153,7 +167,7 @@ pub(super) fn settled(store: &Store, families: &BTreeSet<Family>, excuses: &Excu
         let Some(node) = store.node(&seen.name) else { continue };
         let claims: Vec<&Claim> =
             store.claims().filter(|claim| claim.node == node.name && claim.node_uid == node.uid).collect();
-        if seen.deleting || is_in_trouble(store, node, excuses) {
+        if seen.deleting || is_in_trouble(store, node, excuses) || is_of_another_time(store, seen, &claims) {
             continue;
         }
         let mut needs = Vec::new();
@@ -177,11 +191,23 @@ pub(super) fn settled(store: &Store, families: &BTreeSet<Family>, excuses: &Excu
 /// Whether something is wrong with the node that is reported and that nobody has fixed yet: it has blocks without a
 /// claim, or such blocks overlap what it has.
 fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
-    excuses.orphans.iter().any(|(of, _)| *of == node.name)
+    let not_ours = || excuses.orphans.iter().chain(&excuses.foreign);
+    not_ours().any(|(of, _)| *of == node.name)
         || store
             .claims()
             .filter(|claim| claim.node == node.name)
-            .any(|claim| excuses.orphans.iter().any(|(_, orphan)| orphan.overlaps(claim.cidr)))
+            .any(|claim| not_ours().any(|(_, other)| other.overlaps(claim.cidr)))
+}
+
+/// Whether something overlaps a block that was claimed for an earlier CiliumNode of the node and that the present one
+/// does not carry. Where no process saw how the earlier one ended, the block may be in use, and nothing is published
+/// (a known gap).
+fn is_of_another_time(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> bool {
+    claims.iter().any(|claim| {
+        claim.created_for.as_ref() != Some(&seen.uid)
+            && !seen.crd.pod_cidrs.contains(&claim.cidr)
+            && store.claims().any(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
+    })
 }
 
 fn is_published(seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {

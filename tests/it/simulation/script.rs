@@ -8,8 +8,11 @@ use cilium_node_ipam::model::kind::Kind;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-use super::cluster::{N_NODES, N_POOLS, Step};
+use self::episodes::{Force, two_views};
+use super::cluster::{Hand, N_NODES, N_POOLS, Place, Setup, Step};
 use super::pools::shape;
+
+mod episodes;
 
 /// What is the same in all of a script.
 #[derive(Debug, Clone)]
@@ -35,6 +38,8 @@ enum Often {
     Strays,
     /// Somebody removes and deletes claims.
     Force,
+    /// People and programs edit what they should not.
+    Hands,
     /// Deafness, while nodes come and go.
     DeafnessAndNodes,
     /// Deafness, while pools that overlap come and go.
@@ -42,13 +47,14 @@ enum Often {
 }
 
 impl Often {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Nothing,
         Self::Nodes,
         Self::Pools,
         Self::Deafness,
         Self::Strays,
         Self::Force,
+        Self::Hands,
         Self::DeafnessAndNodes,
         Self::DeafnessAndPools,
     ];
@@ -120,6 +126,46 @@ fn life(profile: &Profile) -> Steps {
     ]
 }
 
+/// What people and other programs do by hand, to any object.
+fn hands(profile: &Profile) -> Steps {
+    let node = || 0..profile.n_nodes;
+    let number = any::<u8>;
+    let kind = || proptest::sample::select(Kind::AS_LISTED.to_vec());
+    let replica = || 0u8..6;
+    let hands = |usual| profile.often.weight(Often::Hands, usual);
+    let setup = || proptest::sample::select(vec![Setup::Usual, Setup::OnlyV4, Setup::Passive]);
+    let steps: Vec<(u32, BoxedStrategy<Hand>)> = vec![
+        (2, (node(), number()).prop_map(|(node, block)| Hand::BlockGoes { node, block }).boxed()),
+        (1, node().prop_map(|node| Hand::BlocksGo { node }).boxed()),
+        (1, (node(), number()).prop_map(|(node, entry)| Hand::EntryGoes { node, entry }).boxed()),
+        (
+            1,
+            (node(), number(), profile.sizes.0..=profile.sizes.1)
+                .prop_map(|(node, at, bits)| Hand::BlockAppears { node, at, bits })
+                .boxed(),
+        ),
+        (1, node().prop_map(|node| Hand::UseGoes { node }).boxed()),
+        (1, (node(), number()).prop_map(|(node, entry)| Hand::EntryIsMarked { node, entry }).boxed()),
+        (1, (node(), number()).prop_map(|(node, entry)| Hand::EntryIsOwned { node, entry }).boxed()),
+        (1, number().prop_map(|claim| Hand::ClaimIsReleased { claim }).boxed()),
+        (2, (kind(), number()).prop_map(|(kind, which)| Hand::ObjectIsTouched { kind, which }).boxed()),
+        (2, (kind(), number()).prop_map(|(kind, which)| Hand::FinalizerAppears { kind, which }).boxed()),
+        (1, Just(Hand::FinalizersGo).boxed()),
+        (
+            2,
+            (kind(), number(), number())
+                .prop_map(|(kind, which, field)| Hand::ObjectBreaks { kind, which, field })
+                .boxed(),
+        ),
+        (2, Just(Hand::ObjectsAreMended).boxed()),
+        (1, kind().prop_map(|kind| Hand::PatchesAreUndone { kind }).boxed()),
+        (2, Just(Hand::PatchesWork).boxed()),
+        (1, setup().prop_map(|mode| Hand::ModeChanges { mode }).boxed()),
+        (2, replica().prop_map(|replica| Hand::ModeIsHeard { replica }).boxed()),
+    ];
+    steps.into_iter().map(|(weight, hand)| (hands(weight), hand.prop_map(Step::Hand).boxed())).collect()
+}
+
 /// What an administrator does by force.
 fn force(profile: &Profile) -> Steps {
     let (n_nodes, n_pools) = (profile.n_nodes, profile.n_pools);
@@ -138,7 +184,7 @@ fn force(profile: &Profile) -> Steps {
         (
             profile.often.weight(Often::Pools, 2),
             (0..n_nodes, any::<u8>(), sizes)
-                .prop_map(|(node, at, bits)| Step::ClaimIsMade { node, at, bits })
+                .prop_map(|(node, at, bits)| Step::ClaimIsMade { node, at: Place::At(at), bits })
                 .boxed(),
         ),
     ]
@@ -194,23 +240,43 @@ fn machinery(profile: &Profile) -> Steps {
     ]
 }
 
-fn script(steps: fn(&Profile) -> Steps, length: usize) -> impl Strategy<Value = Vec<Step>> {
+/// How many steps stand for each episode.
+const STEPS_PER_EPISODE: usize = 60;
+
+fn script(
+    steps: fn(&Profile) -> Steps,
+    length: usize,
+    force: Option<Force>,
+) -> impl Strategy<Value = Vec<Step>> {
     profile().prop_flat_map(move |profile| {
-        proptest::collection::vec(Union::new_weighted(steps(&profile)), 1..=2 * length)
+        let steps = Union::new_weighted(steps(&profile)).prop_map(|step| vec![step]);
+        let pieces = match force {
+            None => steps.boxed(),
+            Some(force) => Union::new_weighted(vec![
+                (u32::try_from(STEPS_PER_EPISODE).unwrap_or(u32::MAX), steps.boxed()),
+                (1, two_views(&profile, force)),
+            ])
+            .boxed(),
+        };
+        proptest::collection::vec(pieces, 1..=2 * length)
+            .prop_map(|pieces| pieces.into_iter().flatten().collect())
     })
 }
 
 /// Users and agents only.
 pub(super) fn calm(length: usize) -> impl Strategy<Value = Vec<Step>> {
-    script(life, length)
+    script(life, length, None)
 }
 
 /// Everything at once.
 pub(super) fn wild(length: usize) -> impl Strategy<Value = Vec<Step>> {
-    script(|profile| [life(profile), machinery(profile)].concat(), length)
+    let steps = |profile: &Profile| [life(profile), machinery(profile), hands(profile)].concat();
+    script(steps, length, Some(Force::None))
 }
 
 /// Everything at once, and somebody uses force.
 pub(super) fn forced(length: usize) -> impl Strategy<Value = Vec<Step>> {
-    script(|profile| [life(profile), machinery(profile), force(profile)].concat(), length)
+    let steps =
+        |profile: &Profile| [life(profile), machinery(profile), hands(profile), force(profile)].concat();
+    script(steps, length, Some(Force::Used))
 }

@@ -6,7 +6,7 @@
 //! definitions of its kinds let the server enforce. A [`Defect`] makes it break one of its own, so that the rules can be
 //! seen to notice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use cilium_node_ipam::model::claim::{Claim, block_name};
@@ -96,6 +96,8 @@ pub(super) struct Store {
     n_uids: u64,
     objects: BTreeMap<(Kind, String), Rc<Stored>>,
     history: BTreeMap<Kind, Vec<Event>>,
+    /// The kinds of which a webhook undoes every patch.
+    pub(super) undone: BTreeSet<Kind>,
     /// What the server had to refuse although nobody may ask for it.
     objections: Vec<String>,
 }
@@ -192,6 +194,16 @@ impl Store {
             Object::Claim(claim) => Some(claim),
             _ => None,
         })
+    }
+
+    /// All claims, readable or not.
+    pub(super) fn claims_as_stored(&self) -> impl Iterator<Item = &Stored> {
+        self.objects.iter().filter(|((kind, _), _)| *kind == Kind::Claim).map(|(_, stored)| &**stored)
+    }
+
+    /// The names of all objects of a kind.
+    pub(super) fn names(&self, kind: Kind) -> Vec<String> {
+        self.objects.keys().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect()
     }
 
     pub(super) fn pools(&self) -> impl Iterator<Item = &PoolObject> {
@@ -293,7 +305,7 @@ impl Store {
             // Who wrote which field is not kept here, and removing it is no change.
             metadata.remove("managedFields");
         }
-        if after == found.json {
+        if after == found.json || self.undone.contains(&kind) {
             return Ok(Rc::clone(found));
         }
         let after_read = read(kind, &after);
@@ -346,6 +358,12 @@ impl Store {
         edit(&mut after);
         if after == found.json {
             return false;
+        }
+        if after["metadata"]["deletionTimestamp"].is_string()
+            && !has_finalizers(&after)
+            && has_finalizers(&found.json)
+        {
+            return self.remove(kind, name);
         }
         if after["spec"] != found.json["spec"] {
             let generation = after["metadata"]["generation"].as_u64().unwrap_or_default();

@@ -40,6 +40,7 @@ impl Cluster {
         for stray in std::mem::take(&mut self.strays) {
             self.arrives(&stray)?;
         }
+        self.hands_off();
         for replica in &mut self.replicas {
             replica.hears_again();
         }
@@ -108,7 +109,7 @@ impl Cluster {
     fn surroundings(&mut self) {
         let seen: Vec<NodeName> = self.store.cilium_nodes().map(|seen| seen.name.clone()).collect();
         for name in seen {
-            if self.store.node(&name).is_none() {
+            if self.store.stored(Kind::Node, name.as_str()).is_none() {
                 self.store.remove(Kind::CiliumNode, name.as_str());
             } else if Agent::is_awaited(&self.store, &name) {
                 let agent = self.agents.entry(name.clone()).or_default();

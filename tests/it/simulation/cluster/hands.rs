@@ -1,0 +1,408 @@
+//! What people and other programs do to the objects that the controller writes or reads, whether they may or not.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use cilium_node_ipam::model::claim::{ClaimState, block_name};
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::{NodeName, PoolName};
+use cilium_node_ipam::model::observation::Object;
+use cilium_node_ipam::model::request::NewClaim;
+use cilium_node_ipam::net::addresses::AddressSet;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::publisher::carried_by_cilium_node;
+use cilium_node_ipam::publisher::crd::Crd;
+use cilium_node_ipam::publisher::{Mode, Publisher};
+use cilium_node_ipam::wire::block::new_claim;
+use serde_json::{Value, json};
+
+use super::super::pools::{LABEL, place};
+use super::{Cluster, one_of, wall};
+
+/// A finalizer that is not ours.
+const FINALIZER: &str = "example.com/keep";
+
+/// Where somebody makes a claim by hand.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) enum Place {
+    /// Anywhere in the universe.
+    At(u8),
+    /// Where a claim is already, of another size.
+    Over(u8),
+    /// Where the lowest address is that no claim covers: there every replica claims next.
+    Next,
+}
+
+/// What somebody does by hand. A number chooses one of however many there are.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) enum Hand {
+    /// A block goes from a CiliumNode, with its entries.
+    BlockGoes { node: u8, block: u8 },
+    /// All blocks go from a CiliumNode.
+    BlocksGo { node: u8 },
+    /// An entry goes from `pool`.
+    EntryGoes { node: u8, entry: u8 },
+    /// A block appears on a CiliumNode that belongs to nobody.
+    BlockAppears { node: u8, at: u8, bits: u8 },
+    /// `used` goes.
+    UseGoes { node: u8 },
+    /// An entry is to be released, as another controller would ask.
+    EntryIsMarked { node: u8, entry: u8 },
+    /// An entry is kept for the pod of a name.
+    EntryIsOwned { node: u8, entry: u8 },
+    /// A claim says that its node is gone.
+    ClaimIsReleased { claim: u8 },
+    /// An object gets a label, and with it a new version.
+    ObjectIsTouched { kind: Kind, which: u8 },
+    /// An object gets a finalizer of somebody else.
+    FinalizerAppears { kind: Kind, which: u8 },
+    /// Everybody else takes their finalizers off.
+    FinalizersGo,
+    /// A field of an object can't be read any more.
+    ObjectBreaks { kind: Kind, which: u8, field: u8 },
+    /// What can't be read is mended.
+    ObjectsAreMended,
+    /// A webhook undoes what is patched.
+    PatchesAreUndone { kind: Kind },
+    /// It stops.
+    PatchesWork,
+    /// Cilium's ConfigMap says something else.
+    ModeChanges { mode: Setup },
+    /// A replica hears of it.
+    ModeIsHeard { replica: u8 },
+}
+
+/// What Cilium's ConfigMap says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Setup {
+    /// What the cluster was set up with.
+    Usual,
+    /// Agents run one family only.
+    OnlyV4,
+    /// Another mode, in which nothing may be written.
+    Passive,
+}
+
+impl Setup {
+    /// The mode in a cluster that was set up with these families.
+    pub(in super::super) fn mode(self, usual: &Crd) -> Mode {
+        match self {
+            Self::Usual => Mode::Active(Publisher::Crd(usual.clone())),
+            Self::OnlyV4 => {
+                Mode::Active(Publisher::Crd(Crd { families: [Family::V4].into(), ..usual.clone() }))
+            }
+            Self::Passive => Mode::Passive("a script".to_owned()),
+        }
+    }
+}
+
+/// A field that can't be read, and what it was before.
+#[derive(Debug)]
+pub(super) struct Broken {
+    kind: Kind,
+    name: String,
+    uid: Value,
+    /// The object that has the field.
+    parent: &'static str,
+    field: &'static str,
+    before: Option<Value>,
+}
+
+/// What makes an object of a kind unreadable: where, and what is there instead.
+fn nonsense(kind: Kind, field: u8) -> (&'static str, &'static str, Value) {
+    let ways = match kind {
+        Kind::Node => [("/metadata", "labels", json!({ LABEL: 5 })), ("/status", "addresses", json!("none"))],
+        Kind::CiliumNode => {
+            [("/spec/ipam", "podCIDRs", json!(["10.0.0.0/99"])), ("/spec/ipam", "pool", json!("nothing"))]
+        }
+        Kind::Pool => [
+            ("/spec/ipv4", "blockSize", json!("small")),
+            ("/spec", "nodeSelector", json!({ "matchExpressions": [{ "key": LABEL, "operator": "Like" }] })),
+        ],
+        Kind::Claim => [("/spec", "state", json!("Lost")), ("/spec", "node", json!(7))],
+    };
+    let [one, other] = ways;
+    if field.is_multiple_of(2) { one } else { other }
+}
+
+fn change(json: &mut Value, parent: &str, field: &str, to: Option<Value>) {
+    let Some(parent) = json.pointer_mut(parent).and_then(Value::as_object_mut) else { return };
+    match to {
+        Some(value) => drop(parent.insert(field.to_owned(), value)),
+        None => drop(parent.remove(field)),
+    }
+}
+
+impl Cluster {
+    /// Somebody does something by hand.
+    pub(super) fn hand(&mut self, hand: Hand) {
+        match hand {
+            Hand::BlockGoes { node, block } => {
+                if let Some((name, cidrs)) = self.carried(node)
+                    && let Some(at) = one_of(block, cidrs.len())
+                {
+                    self.blocks_go(&name, &[cidrs[at]].into());
+                }
+            }
+            Hand::BlocksGo { node } => {
+                if let Some((name, cidrs)) = self.carried(node) {
+                    self.blocks_go(&name, &cidrs.into_iter().collect());
+                }
+            }
+            Hand::EntryGoes { node, entry } => {
+                self.edit_entry(node, entry, |json, address| {
+                    change(json, "/spec/ipam/pool", &address.to_string(), None);
+                });
+            }
+            Hand::BlockAppears { node, at, bits } => self.block_appears(node, at, bits),
+            Hand::UseGoes { node } => {
+                if let Some((name, _)) = self.carried(node) {
+                    self.edit_cilium_node(&name, |json| change(json, "/status/ipam", "used", None));
+                }
+            }
+            Hand::EntryIsMarked { node, entry } => self.edit_entry(node, entry, |json, address| {
+                json["status"]["ipam"]["release-ips"][address.to_string()] = json!("marked-for-release");
+            }),
+            Hand::EntryIsOwned { node, entry } => self.edit_entry(node, entry, |json, address| {
+                json["spec"]["ipam"]["pool"][address.to_string()]["owner"] = json!("default/static");
+            }),
+            Hand::ClaimIsReleased { claim } => self.claim_is_released(claim),
+            Hand::ObjectIsTouched { kind, which } => {
+                if let Some(name) = self.some_object(kind, which) {
+                    let at = self.store.revision().to_string();
+                    self.store.edit(kind, &name, |json| json["metadata"]["labels"]["touched"] = json!(at));
+                }
+            }
+            Hand::FinalizerAppears { kind, which } => self.finalizer_appears(kind, which),
+            Hand::FinalizersGo => self.finalizers_go(),
+            Hand::ObjectBreaks { kind, which, field } => self.object_breaks(kind, which, field),
+            Hand::ObjectsAreMended => self.objects_are_mended(),
+            Hand::PatchesAreUndone { kind } => drop(self.store.undone.insert(kind)),
+            Hand::PatchesWork => self.store.undone.clear(),
+            Hand::ModeChanges { mode } => self.mode = mode,
+            Hand::ModeIsHeard { replica } => {
+                let number = usize::from(replica) % self.setting.n_replicas;
+                self.mode_is_heard(number);
+            }
+        }
+    }
+
+    /// All that somebody broke or set is as it should be again.
+    pub(super) fn hands_off(&mut self) {
+        self.objects_are_mended();
+        self.finalizers_go();
+        self.marks_go();
+        self.store.undone.clear();
+        self.mode = Setup::Usual;
+        for number in 0..self.replicas.len() {
+            self.mode_is_heard(number);
+        }
+    }
+
+    pub(super) fn mode_is_heard(&mut self, number: usize) {
+        self.replicas[number].hears_mode(self.mode);
+    }
+
+    /// The CiliumNode of a node and the blocks on it.
+    fn carried(&self, node: u8) -> Option<(NodeName, Vec<Cidr>)> {
+        let name = super::node_name(node);
+        let seen = self.store.cilium_node(&name)?;
+        Some((name, seen.crd.pod_cidrs.clone()))
+    }
+
+    fn edit_cilium_node(&mut self, name: &NodeName, edit: impl FnOnce(&mut Value)) {
+        self.store.edit(Kind::CiliumNode, name.as_str(), edit);
+        self.forget_what_is_not_shown(name);
+    }
+
+    fn edit_entry(&mut self, node: u8, entry: u8, edit: impl FnOnce(&mut Value, IpAddr)) {
+        let name = super::node_name(node);
+        let Some(seen) = self.store.cilium_node(&name) else { return };
+        let entries: Vec<IpAddr> = seen.crd.pool.iter().collect();
+        if let Some(at) = one_of(entry, entries.len()) {
+            self.edit_cilium_node(&name, |json| edit(json, entries[at]));
+        }
+    }
+
+    fn blocks_go(&mut self, name: &NodeName, going: &BTreeSet<Cidr>) {
+        let is_going =
+            |text: &str| text.parse().is_ok_and(|address| going.iter().any(|cidr| cidr.contains(address)));
+        self.edit_cilium_node(name, |json| {
+            let ipam = &mut json["spec"]["ipam"];
+            if let Some(cidrs) = ipam["podCIDRs"].as_array_mut() {
+                cidrs.retain(|cidr| {
+                    let cidr = cidr.as_str().and_then(|cidr| cidr.parse().ok());
+                    cidr.is_none_or(|cidr| !going.contains(&cidr))
+                });
+            }
+            if let Some(pool) = ipam["pool"].as_object_mut() {
+                pool.retain(|address, _| !is_going(address));
+            }
+        });
+    }
+
+    /// Pods may have addresses that the CiliumNode does not list as used yet. Where its block is not there any more
+    /// either, somebody has removed all that told of them.
+    fn forget_what_is_not_shown(&mut self, name: &NodeName) {
+        let (Some(agent), Some(seen)) = (self.agents.get(name), self.store.cilium_node(name)) else { return };
+        let shown = carried_by_cilium_node(seen);
+        let hidden = |address: &&IpAddr| {
+            !shown.contains(**address) && !seen.crd.used.as_ref().is_some_and(|used| used.contains(**address))
+        };
+        let hidden: Vec<IpAddr> = agent.held.iter().filter(hidden).copied().collect();
+        let of =
+            |address: IpAddr| Some((name.clone(), Cidr::containing(address, Family::of(address).bits())?));
+        self.excuses.forgotten.extend(hidden.into_iter().filter_map(of));
+    }
+
+    fn block_appears(&mut self, node: u8, at: u8, bits: u8) {
+        let name = super::node_name(node);
+        let Some(cidr) = Cidr::containing(place(Family::V4, at), Family::V4.bits() - bits) else { return };
+        let is_taken = self.store.claims().any(|claim| claim.cidr.overlaps(cidr))
+            || self.store.cilium_nodes().any(|seen| carried_by_cilium_node(seen).count_in(cidr) > 0);
+        if is_taken || self.store.cilium_node(&name).is_none() {
+            return;
+        }
+        self.edit_cilium_node(&name, |json| {
+            let cidrs = &mut json["spec"]["ipam"]["podCIDRs"];
+            if cidrs.is_null() {
+                *cidrs = json!([]);
+            }
+            if let Some(cidrs) = cidrs.as_array_mut() {
+                cidrs.push(json!(cidr.to_string()));
+            }
+        });
+        self.excuses.foreign.insert((name, cidr));
+    }
+
+    pub(super) fn claim_is_made(&mut self, node: &NodeName, at: Place, bits: u8) {
+        let (Some(found), Some(seen)) = (self.store.node(node), self.store.cilium_node(node)) else { return };
+        let Some(address) = self.address_at(at) else { return };
+        let family = Family::of(address);
+        let Some(cidr) = Cidr::containing(address, family.bits() - bits) else { return };
+        let new = NewClaim {
+            cidr,
+            pool: PoolName::from("p0"),
+            node: node.clone(),
+            node_uid: found.uid.clone(),
+            withheld: AddressSet::new(),
+            // Whoever makes it knows that nothing has carried it, so that it can give way to what overlaps it.
+            created_for: Some(seen.uid.clone()),
+            since: wall(self.clock),
+        };
+        let json = serde_json::to_value(new_claim(&new)).expect("it is plain data");
+        // There may be one already.
+        drop(self.store.create(Kind::Claim, json));
+    }
+
+    fn address_at(&self, at: Place) -> Option<IpAddr> {
+        match at {
+            Place::At(at) => Some(place(Family::V4, at)),
+            Place::Over(claim) => self.some_claim(claim).map(|(_, cidr)| cidr.first_address()),
+            Place::Next => (0..=u8::MAX)
+                .map(|at| place(Family::V4, at))
+                .find(|address| self.store.claims().all(|claim| !claim.cidr.contains(*address))),
+        }
+    }
+
+    pub(super) fn claim_is_removed(&mut self, claim: u8) {
+        if let Some((node, cidr)) = self.some_claim(claim) {
+            self.store.remove(Kind::Claim, &block_name(cidr));
+            // Whoever is about to publish it may still do so.
+            self.excuses.orphans.insert((node, cidr));
+        }
+    }
+
+    fn claim_is_released(&mut self, claim: u8) {
+        let Some((_, cidr)) = self.some_claim(claim) else { return };
+        let is_held = self.store.claim(cidr).is_some_and(|claim| claim.state == ClaimState::Held);
+        if is_held {
+            let since = wall(self.clock).to_string();
+            self.store.edit(Kind::Claim, &block_name(cidr), |json| {
+                let spec = &mut json["spec"];
+                (spec["state"], spec["reason"], spec["since"]) =
+                    (json!("Releasing"), json!("NodeGone"), json!(since));
+            });
+        }
+    }
+
+    fn some_object(&self, kind: Kind, which: u8) -> Option<String> {
+        let names = self.store.names(kind);
+        one_of(which, names.len()).map(|at| names[at].clone())
+    }
+
+    fn finalizer_appears(&mut self, kind: Kind, which: u8) {
+        let Some(name) = self.some_object(kind, which) else { return };
+        self.store.edit(kind, &name, |json| {
+            let metadata = &mut json["metadata"];
+            // The server takes no new finalizer on an object that is being deleted.
+            if metadata["deletionTimestamp"].is_null() {
+                let mut finalizers = metadata["finalizers"].as_array().cloned().unwrap_or_default();
+                if !finalizers.contains(&json!(FINALIZER)) {
+                    finalizers.push(json!(FINALIZER));
+                }
+                metadata["finalizers"] = Value::Array(finalizers);
+            }
+        });
+    }
+
+    fn finalizers_go(&mut self) {
+        for kind in Kind::AS_LISTED {
+            for name in self.store.names(kind) {
+                let before = self.store.stored(kind, &name).is_some();
+                self.store.edit(kind, &name, |json| {
+                    if let Some(finalizers) =
+                        json.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut)
+                    {
+                        finalizers.retain(|finalizer| *finalizer != json!(FINALIZER));
+                    }
+                });
+                if kind == Kind::Node && before && self.store.stored(kind, &name).is_none() {
+                    self.lost.insert(name.as_str().into(), self.clock);
+                }
+            }
+        }
+    }
+
+    /// Whoever asked to release addresses that are ours ends that.
+    fn marks_go(&mut self) {
+        for name in self.store.names(Kind::CiliumNode) {
+            self.store.edit(Kind::CiliumNode, &name, |json| {
+                let marks = json.pointer_mut("/status/ipam/release-ips").and_then(Value::as_object_mut);
+                if let Some(marks) = marks {
+                    // The question for its use names no address of a pool.
+                    marks.retain(|address, _| address == "0.0.0.0");
+                }
+            });
+        }
+    }
+
+    fn object_breaks(&mut self, kind: Kind, which: u8, field: u8) {
+        let Some(name) = self.some_object(kind, which) else { return };
+        let Some(stored) = self.store.stored(kind, &name) else { return };
+        if matches!(stored.object, Object::Unreadable(..)) {
+            return;
+        }
+        let (parent, field, instead) = nonsense(kind, field);
+        let Some(holder) = stored.json.pointer(parent) else { return };
+        let before = holder.get(field).cloned();
+        let instead = match (&before, instead) {
+            // What was there stays, among what can't be read.
+            (Some(Value::Array(before)), Value::Array(added)) => json!([&before[..], &added[..]].concat()),
+            (_, instead) => instead,
+        };
+        let uid = stored.json["metadata"]["uid"].clone();
+        if self.store.edit(kind, &name, |json| change(json, parent, field, Some(instead))) {
+            self.broken.push(Broken { kind, name, uid, parent, field, before });
+        }
+    }
+
+    fn objects_are_mended(&mut self) {
+        while let Some(Broken { kind, name, uid, parent, field, before }) = self.broken.pop() {
+            // It may have been made anew.
+            if self.store.stored(kind, &name).is_some_and(|stored| stored.json["metadata"]["uid"] == uid) {
+                self.store.edit(kind, &name, |json| change(json, parent, field, before));
+            }
+        }
+    }
+}

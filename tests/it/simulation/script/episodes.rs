@@ -1,0 +1,128 @@
+//! Episodes: a few steps about the same nodes and replicas, in an order that seldom comes by chance.
+//!
+//! What the rules are for happens when replicas see the same few events in different orders. An episode fixes who lags
+//! behind with what, and leaves to chance what happens meanwhile.
+
+use cilium_node_ipam::model::kind::Kind;
+use proptest::prelude::*;
+use proptest::sample::subsequence;
+use proptest::strategy::Union;
+
+use super::super::cluster::{Place, Step};
+use super::super::pools::shape;
+use super::{Profile, Steps};
+
+/// Whether somebody uses force in a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Force {
+    None,
+    Used,
+}
+
+/// Two replicas, each deaf to something at its own time, while little happens to one or two nodes.
+pub(super) fn two_views(profile: &Profile, force: Force) -> BoxedStrategy<Vec<Step>> {
+    let profile = profile.clone();
+    (0u8..3, 1u8..3, 0..profile.n_nodes, 0..profile.n_nodes)
+        .prop_flat_map(move |(one, distance, node, other)| {
+            let views = [one, one + distance];
+            let beginning = proptest::collection::vec(node_begins(node), 0..=1);
+            let event = || Union::new_weighted(events(&profile, force, [node, other], views));
+            (beginning, lag(views[0]), proptest::collection::vec(event(), 1..=4), lag(views[1]), {
+                proptest::collection::vec(event(), 2..=10)
+            })
+                .prop_map(move |(beginning, one_lags, first, other_lags, then)| {
+                    let mut steps = vec![works(views[0]), works(views[1])];
+                    steps.extend(beginning.into_iter().flatten());
+                    steps.extend(one_lags);
+                    steps.extend(first);
+                    steps.extend(other_lags);
+                    steps.extend(then);
+                    steps.extend(views.map(works));
+                    steps.extend(views.map(|replica| Step::HearsAgain { replica }));
+                    steps
+                })
+        })
+        .boxed()
+}
+
+fn works(replica: u8) -> Step {
+    Step::ReplicaWorks { replica }
+}
+
+/// A replica goes deaf to some kinds.
+fn lag(replica: u8) -> impl Strategy<Value = Vec<Step>> {
+    subsequence(Kind::AS_LISTED.to_vec(), 0..=3)
+        .prop_map(move |kinds| kinds.into_iter().map(|kind| Step::GoesDeaf { replica, kind }).collect())
+}
+
+/// A node that has nothing yet asks for its first blocks.
+fn node_begins(node: u8) -> impl Strategy<Value = Vec<Step>> {
+    (0u8..2).prop_map(move |zone| {
+        vec![Step::NodeJoins { node, zone, own_address: None }, Step::AgentStarts { node }]
+    })
+}
+
+/// What happens in an episode.
+fn events(profile: &Profile, force: Force, nodes: [u8; 2], replicas: [u8; 2]) -> Steps {
+    let node = move || proptest::sample::select(nodes.to_vec());
+    let replica = move || proptest::sample::select(replicas.to_vec());
+    let kind = || proptest::sample::select(Kind::AS_LISTED.to_vec());
+    let sizes = || profile.sizes.0..=profile.sizes.1;
+    let mut steps: Steps = vec![
+        (8, replica().prop_map(works).boxed()),
+        (
+            3,
+            (replica(), kind(), 1u8..8)
+                .prop_map(|(replica, kind, events)| Step::News { replica, kind, events })
+                .boxed(),
+        ),
+        (
+            2,
+            (replica(), 1u8..4)
+                .prop_map(|(replica, decisions)| Step::Decision { replica, decisions })
+                .boxed(),
+        ),
+        (
+            2,
+            (replica(), any::<u8>())
+                .prop_map(|(replica, write)| Step::WriteProceeds { replica, write })
+                .boxed(),
+        ),
+        (2, node().prop_map(|node| Step::AgentStarts { node }).boxed()),
+        (2, node().prop_map(|node| Step::AgentLooks { node }).boxed()),
+        (
+            2,
+            (node(), 0u8..30, any::<u8>())
+                .prop_map(|(node, pods, from)| Step::PodsAreWanted { node, pods, from })
+                .boxed(),
+        ),
+        (2, node().prop_map(|node| Step::AgentReports { node }).boxed()),
+        (2, node().prop_map(|node| Step::CiliumNodeIsDeleted { node }).boxed()),
+        (1, node().prop_map(|node| Step::NodeIsDeleted { node }).boxed()),
+        (
+            1,
+            (node(), 0u8..2)
+                .prop_map(|(node, zone)| Step::NodeJoins { node, zone, own_address: None })
+                .boxed(),
+        ),
+        (2, prop_oneof![3 => 0u8..5, 1 => 30u8..60].prop_map(|seconds| Step::TimePasses { seconds }).boxed()),
+    ];
+    if force == Force::Used {
+        let at = prop_oneof![any::<u8>().prop_map(Place::Over), Just(Place::Next)];
+        steps.extend([
+            (
+                4,
+                (node(), at, sizes())
+                    .prop_map(|(node, at, bits)| Step::ClaimIsMade { node, at, bits })
+                    .boxed(),
+            ),
+            (
+                1,
+                (0..profile.n_pools, shape(sizes()))
+                    .prop_map(|(pool, shape)| Step::PoolIsReplaced { pool, shape })
+                    .boxed(),
+            ),
+        ]);
+    }
+    steps
+}
