@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tower::{Layer, Service};
 use tracing::info;
 
-use crate::telemetry::standing::{CONFIG_MAP, Right, Standing};
+use crate::telemetry::standing::{CONFIG_MAPS, Right, Standing};
 use crate::wire::watched::Wire;
 use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
 
@@ -76,7 +76,7 @@ impl Contact {
                 self.answered();
                 self.standing.allow(asked);
                 if asked.verb == WATCH
-                    && let Some(kind) = kind_named(&asked.resource)
+                    && let Some(kind) = kind_of(asked)
                     && let Some(lapse) = self.standing.follows(kind)
                 {
                     info!(kind, after = ?lapse, "the watch follows");
@@ -92,20 +92,24 @@ impl Contact {
 
 const WATCH: &str = "watch";
 
-/// The kind of the objects at this resource, if it is one that is followed.
-fn kind_named(resource: &str) -> Option<&'static str> {
+/// The kind of the objects that are asked for, if it is one that is followed.
+fn kind_of(asked: &Right) -> Option<&'static str> {
+    if asked.resource == "configmaps" {
+        let followed = CONFIG_MAPS.iter().find(|followed| asked.name.as_deref() == Some(followed.name));
+        return followed.map(|followed| followed.kind);
+    }
     let kinds = [
         (Nodes::PLURAL, Nodes::KIND.as_str()),
         (CiliumNodes::PLURAL, CiliumNodes::KIND.as_str()),
         (Pools::PLURAL, Pools::KIND.as_str()),
         (Claims::PLURAL, Claims::KIND.as_str()),
-        ("configmaps", CONFIG_MAP),
     ];
-    kinds.into_iter().find(|(plural, _)| *plural == resource).map(|(_, kind)| kind)
+    kinds.into_iter().find(|(plural, _)| *plural == asked.resource).map(|(_, kind)| kind)
 }
 
 /// The right that a request needs, by its path: `/api/VERSION/…` or `/apis/GROUP/VERSION/…`, then perhaps
-/// `namespaces/NAME`, then the resource, and perhaps the name of an object and a subresource.
+/// `namespaces/NAME`, then the resource, and perhaps the name of an object and a subresource. In a namespace it is the
+/// right to the one object that the query selects by its name, where it does: a Role can give it for that alone.
 fn right_for(method: &Method, uri: &Uri) -> Right {
     let mut segments = uri.path().split('/').filter(|segment| !segment.is_empty());
     let group = match segments.next() {
@@ -120,7 +124,10 @@ fn right_for(method: &Method, uri: &Uri) -> Right {
         Some(subresource) => format!("{resource}/{subresource}"),
         None => resource.to_owned(),
     };
-    let is_watch = || uri.query().is_some_and(|query| query.split('&').any(|part| part == "watch=true"));
+    let parts = || uri.query().into_iter().flat_map(|query| query.split('&'));
+    let selected = parts().find_map(|part| part.strip_prefix("fieldSelector=metadata.name%3D"));
+    let object = namespace.as_ref().and(selected).map(str::to_owned);
+    let is_watch = || parts().any(|part| part == "watch=true");
     let verb = match *method {
         Method::POST => "create",
         Method::PATCH => "patch",
@@ -130,7 +137,7 @@ fn right_for(method: &Method, uri: &Uri) -> Right {
         _ if name.is_some() => "get",
         _ => "list",
     };
-    Right { verb, group: group.to_owned(), resource, namespace }
+    Right { verb, group: group.to_owned(), resource, namespace, name: object }
 }
 
 /// Lets a contact see every request of a client and how it ended.
@@ -199,7 +206,7 @@ mod tests {
         let block = "/apis/nodeipam.io/v1alpha1/nodeipblocks/10.0.0.0-28";
         check(Method::DELETE, block, "delete nodeipblocks of nodeipam.io");
         let config = "/api/v1/namespaces/kube-system/configmaps?fieldSelector=metadata.name%3Dx";
-        check(Method::GET, config, "list configmaps in namespace kube-system");
+        check(Method::GET, config, "list configmaps named x in namespace kube-system");
         let event = "/apis/events.k8s.io/v1/namespaces/default/events";
         check(Method::POST, event, "create events of events.k8s.io in namespace default");
         check(Method::GET, "/api/v1/nodes/a", "get nodes");
@@ -250,6 +257,21 @@ mod tests {
         assert_eq!(lapses().len(), 4);
         ask("/api/v1/nodes?watch=true");
         assert_eq!(lapses(), ["CiliumNode", "NodeIPBlock", "NodeIPPool"]);
+    }
+
+    #[test]
+    fn a_watch_of_one_config_map_is_not_that_of_another() {
+        let contact = Contact::default();
+        let kind = CONFIG_MAPS[0].kind;
+        contact.standing.begins_to_follow(kind);
+        let watch = |name: &str| {
+            let path = "/api/v1/namespaces/kube-system/configmaps?&fieldSelector=metadata.name%3D";
+            let uri = format!("{path}{name}&watch=true").parse().unwrap();
+            contact.note(&right_for(&Method::GET, &uri), Some(StatusCode::OK));
+            contact.standing.lapses().iter().all(|(lapsed, _)| *lapsed != kind)
+        };
+        assert!(!watch("another"));
+        assert!(watch(CONFIG_MAPS[0].name));
     }
 
     #[test]

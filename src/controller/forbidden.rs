@@ -48,6 +48,7 @@ fn rights_for(write: &Write) -> Vec<Right> {
         group: group.to_owned(),
         resource: resource.to_owned(),
         namespace: None,
+        name: None,
     };
     let claims = |verb| right(verb, Claims::GROUP, Claims::PLURAL);
     let cilium_nodes = |verb| right(verb, CiliumNodes::GROUP, CiliumNodes::PLURAL);
@@ -71,7 +72,7 @@ mod tests {
 
     fn right(verb: &'static str, resource: &str) -> Right {
         let (group, resource) = (CiliumNodes::GROUP.to_owned(), resource.to_owned());
-        Right { verb, group, resource, namespace: None }
+        Right { verb, group, resource, namespace: None, name: None }
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::backoff::Retries;
 use super::client::{Clients, ReadError};
 use super::input::Input;
-use super::mode::{self, CONFIG_MAP, ModeSource};
+use super::mode::{self, ModeSource};
 use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
@@ -24,6 +24,7 @@ use crate::model::kind::Kind;
 use crate::model::observation::{Listing, Observation};
 use crate::publisher::Mode;
 use crate::telemetry::readiness::Readiness;
+use crate::telemetry::standing::CILIUM_CONFIG;
 use crate::telemetry::{Telemetry, heartbeat};
 use crate::wire::watched::Wire;
 use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
@@ -81,7 +82,7 @@ impl Lister<'_> {
         match source {
             ModeSource::Assumed(mode) => Ok(mode.clone()),
             ModeSource::ConfigMapIn(namespace) => {
-                let action = format!("read the ConfigMap {namespace}/{CONFIG_MAP}");
+                let action = format!("read the ConfigMap {namespace}/{}", CILIUM_CONFIG.name);
                 self.until_read(&action, || mode::read(self.clients, namespace)).await
             }
         }

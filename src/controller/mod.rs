@@ -10,6 +10,7 @@ mod backoff;
 pub mod broken_invariant;
 pub mod client;
 pub mod clock;
+mod config_map;
 pub mod contact;
 pub mod dry_run;
 pub mod events;

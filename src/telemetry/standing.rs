@@ -16,8 +16,20 @@ use crate::model::kind::Kind;
 /// for less.
 pub const LONGEST_LAPSE: Duration = Duration::from_secs(60);
 
-/// What the process follows beside the kinds of the world.
-pub const CONFIG_MAP: &str = "ConfigMap";
+/// A ConfigMap that the process follows beside the kinds of the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FollowedConfigMap {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is called among the kinds that are followed.
+    pub kind: &'static str,
+}
+
+/// Cilium's own. It is called as it was while it was the only one, because alerts rely on that.
+pub const CILIUM_CONFIG: FollowedConfigMap = FollowedConfigMap { name: "cilium-config", kind: "ConfigMap" };
+
+/// All that are followed.
+pub const CONFIG_MAPS: [FollowedConfigMap; 1] = [CILIUM_CONFIG];
 
 /// The other cause of a 403.
 pub const OR_ADMISSION: &str = "or an admission plugin refuses it, in words that the log has";
@@ -33,6 +45,8 @@ pub struct Right {
     pub resource: String,
     /// The namespace; `None` for what has none.
     pub namespace: Option<String>,
+    /// The only object in the namespace that is asked for, where it is one: a rule may name it.
+    pub name: Option<String>,
 }
 
 /// For a person: `patch ciliumnodes/status of cilium.io`.
@@ -41,6 +55,9 @@ impl fmt::Display for Right {
         write!(f, "{} {}", self.verb, self.resource)?;
         if !self.group.is_empty() {
             write!(f, " of {}", self.group)?;
+        }
+        if let Some(name) = &self.name {
+            write!(f, " named {name}")?;
         }
         match &self.namespace {
             Some(namespace) => write!(f, " in namespace {namespace}"),
@@ -57,8 +74,11 @@ impl Right {
             Some(namespace) => format!("Role in namespace {namespace}"),
             None => "ClusterRole".to_owned(),
         };
+        let named =
+            self.name.as_ref().map(|name| format!(" resourceNames: [\"{name}\"],")).unwrap_or_default();
         format!(
-            "the {role} of the controller lacks the rule {{apiGroups: [\"{}\"], resources: [\"{}\"], verbs: [\"{}\"]}}",
+            "the {role} of the controller lacks the rule {{apiGroups: [\"{}\"], resources: [\"{}\"],{named} verbs: \
+             [\"{}\"]}}",
             self.group, self.resource, self.verb
         )
     }
@@ -194,7 +214,7 @@ mod tests {
 
     fn right() -> Right {
         let (group, resource) = ("cilium.io".to_owned(), "ciliumnodes/status".to_owned());
-        Right { verb: "patch", group, resource, namespace: None }
+        Right { verb: "patch", group, resource, namespace: None, name: None }
     }
 
     fn following_all() -> Standing {
@@ -242,8 +262,13 @@ mod tests {
     #[test]
     fn a_right_in_a_namespace_is_that_of_a_role() {
         let (group, resource) = (String::new(), "configmaps".to_owned());
-        let right = Right { verb: "list", group, resource, namespace: Some("kube-system".to_owned()) };
-        assert_eq!(right.to_string(), "list configmaps in namespace kube-system");
-        assert!(right.way_out().contains("the Role in namespace kube-system"), "{}", right.way_out());
+        let (namespace, name) = (Some("kube-system".to_owned()), Some("cilium-config".to_owned()));
+        let right = Right { verb: "list", group, resource, namespace, name };
+        assert_eq!(right.to_string(), "list configmaps named cilium-config in namespace kube-system");
+        assert_eq!(
+            right.way_out(),
+            "the Role in namespace kube-system of the controller lacks the rule {apiGroups: [\"\"], resources: \
+             [\"configmaps\"], resourceNames: [\"cilium-config\"], verbs: [\"list\"]}"
+        );
     }
 }
