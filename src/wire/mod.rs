@@ -8,6 +8,7 @@ pub mod block;
 pub mod check;
 pub mod cilium_node;
 pub mod crds;
+pub mod freeze;
 mod invalid;
 mod labels;
 mod mirror;
