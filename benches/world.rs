@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
 use cilium_node_ipam::model::crd::CrdFields;
+use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::{CiliumNode, Node};
@@ -142,6 +143,7 @@ impl Cluster {
         let families = [Family::V4].into();
         let mut gathering = Gathering::default();
         gathering.set_mode(Mode::Active(Publisher::Crd(Crd { families, infrastructure: Vec::new() })));
+        gathering.set_freeze(Freeze::default());
         for kind in Kind::AS_LISTED {
             let objects = objects.iter().filter(|object| object.kind() == kind).cloned().collect();
             let at = AnyRevision::of(kind, 100);

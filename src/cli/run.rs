@@ -46,6 +46,10 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "kube-system", env = "CILIUM_NAMESPACE")]
     cilium_namespace: String,
 
+    /// The controller's own namespace, where its ConfigMap `cilium-node-ipam` can freeze it.
+    #[arg(long, value_name = "NAME", default_value = "kube-system", env = "POD_NAMESPACE")]
+    namespace: String,
+
     /// Vouch for the agents instead of reading `cilium-config`: they have this version, are in `ipam: crd` mode, and
     /// run the --families.
     #[arg(long, value_name = "VERSION", requires = "families")]
@@ -125,7 +129,11 @@ async fn start(args: Args) -> anyhow::Result<()> {
     let contact = Contact::new(telemetry.standing.clone());
     let clients = Clients::new(&config, args.request_timeout, contact).context("can't create a client")?;
     if args.dry_run {
-        let options = GatherOptions { mode: mode(&args), time_limit: gather::TIME_LIMIT };
+        let options = GatherOptions {
+            mode: mode(&args),
+            namespace: args.namespace.clone(),
+            time_limit: gather::TIME_LIMIT,
+        };
         return dry_run::run(&clients, &options, policy(&args)).await;
     }
     serve(args, clients, telemetry).await
@@ -171,6 +179,7 @@ fn announce(file: &Path, address: SocketAddr) -> std::io::Result<()> {
 fn options(args: &Args) -> Options {
     Options {
         mode: mode(args),
+        namespace: args.namespace.clone(),
         policy: policy(args),
         max_parallel_writes: usize::from(args.max_parallel_writes),
         managed_fields: if args.keep_managed_fields { ManagedFields::Kept } else { ManagedFields::Dropped },

@@ -41,6 +41,7 @@ impl Proposal {
                 Verdict::Act(requests) => proposal.requests.extend(requests),
                 Verdict::Wait(
                     Wait::Mode
+                    | Wait::Thaw
                     | Wait::Existence(_)
                     | Wait::Deletion
                     | Wait::Answer

@@ -1,4 +1,4 @@
-//! The start: collects a list of each kind and Cilium's mode into the first [`World`], for the loop from its watches
+//! The start: collects a list of each kind, Cilium's mode and the freeze into the first [`World`], for the loop from its watches
 //! and for a command by listing once.
 //!
 //! Knows no policy. Keeps one invariant: Nodes and CiliumNodes are listed after claims (safety rule 6), so that a block
@@ -15,16 +15,18 @@ use tracing::{info, warn};
 
 use super::backoff::Retries;
 use super::client::{Clients, ReadError};
+use super::freeze;
 use super::input::Input;
 use super::mode::{self, ModeSource};
 use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
+use crate::model::freeze::Freeze;
 use crate::model::kind::Kind;
 use crate::model::observation::{Listing, Observation};
 use crate::publisher::Mode;
 use crate::telemetry::readiness::Readiness;
-use crate::telemetry::standing::CILIUM_CONFIG;
+use crate::telemetry::standing::{CILIUM_CONFIG, FREEZE};
 use crate::telemetry::{Telemetry, heartbeat};
 use crate::wire::watched::Wire;
 use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
@@ -42,6 +44,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(3);
 pub struct GatherOptions {
     /// Where Cilium's mode is known from.
     pub mode: ModeSource,
+    /// The controller's namespace, in which the ConfigMap with its freeze lies.
+    pub namespace: String,
     /// How long all of it may take, tries after failures included.
     pub time_limit: Duration,
 }
@@ -58,11 +62,16 @@ pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow:
         time_limit: options.time_limit,
         began: Instant::now(),
     };
-    let (mode, pools, claims) =
-        tokio::try_join!(lister.mode(&options.mode), lister.list::<Pools>(), lister.list::<Claims>())?;
+    let (mode, freeze, pools, claims) = tokio::try_join!(
+        lister.mode(&options.mode),
+        lister.freeze(&options.namespace),
+        lister.list::<Pools>(),
+        lister.list::<Claims>()
+    )?;
     let (nodes, cilium_nodes) = tokio::try_join!(lister.list::<Nodes>(), lister.list::<CiliumNodes>())?;
     let mut gathering = Gathering::default();
     gathering.set_mode(mode);
+    gathering.set_freeze(freeze);
     for listing in [pools, claims, nodes, cilium_nodes] {
         gathering.observe(Observation::Listed(listing));
     }
@@ -86,6 +95,11 @@ impl Lister<'_> {
                 self.until_read(&action, || mode::read(self.clients, namespace)).await
             }
         }
+    }
+
+    async fn freeze(&self, namespace: &str) -> anyhow::Result<Freeze> {
+        let action = format!("read the ConfigMap {namespace}/{}", FREEZE.name);
+        self.until_read(&action, || freeze::read(self.clients, namespace)).await
     }
 
     async fn list<W: Wire>(&self) -> anyhow::Result<Listing> {
@@ -113,7 +127,8 @@ impl Lister<'_> {
         let deadline = self.began + self.time_limit;
         let mut retries = Retries::default();
         loop {
-            let error = match tokio::time::timeout_at(deadline, read()).await {
+            // In a box: four of them are polled at a time.
+            let error = match tokio::time::timeout_at(deadline, Box::pin(read())).await {
                 Ok(Ok(found)) => return Ok(found),
                 Ok(Err(error)) => error,
                 Err(_) => return Err(anyhow!("can't {action} within {limit}")),
@@ -145,10 +160,15 @@ pub(super) async fn gather(
     loop {
         telemetry.heartbeat.beat();
         let missing: Vec<&str> = gathering.missing().into_iter().map(Kind::as_str).collect();
-        let why = if missing.is_empty() {
-            "Cilium's configuration is not known yet".to_owned()
-        } else {
+        let why = if !missing.is_empty() {
             format!("lists still missing: {}", missing.join(", "))
+        } else if gathering.lacks_freeze() {
+            format!(
+                "the ConfigMap {} has not been read yet, so nobody knows whether writes are frozen",
+                FREEZE.name
+            )
+        } else {
+            "Cilium's configuration is not known yet".to_owned()
         };
         telemetry.set_readiness(Readiness::NotReady(why));
         let input = tokio::select! {
@@ -170,6 +190,7 @@ pub(super) async fn gather(
                 gathering.observe(observation);
             }
             Some(Input::Mode(mode)) => gathering.set_mode(mode),
+            Some(Input::Freeze(freeze)) => gathering.set_freeze(freeze),
             // Nothing has been written yet, and the sender lives as long as `watches`.
             Some(Input::Finished(_)) | None => {}
         }
@@ -186,6 +207,7 @@ mod tests {
 
     use super::super::client::tests::{Asked, answered_by, list, refusal};
     use super::*;
+    use crate::model::freeze::Switch;
 
     /// Lists a cluster whose server answers so.
     async fn listed(
@@ -193,7 +215,11 @@ mod tests {
     ) -> (anyhow::Result<World>, Asked) {
         let (clients, asked) = answered_by(answer);
         let mode = ModeSource::ConfigMapIn("kube-system".to_owned());
-        let world = list_cluster(&clients, &GatherOptions { mode, time_limit: TIME_LIMIT }).await;
+        let world = list_cluster(
+            &clients,
+            &GatherOptions { mode, namespace: "kube-system".to_owned(), time_limit: TIME_LIMIT },
+        )
+        .await;
         (world, asked)
     }
 
@@ -219,7 +245,7 @@ mod tests {
         let last_claims = asked.iter().rposition(|path| path.starts_with("nodeipblocks?")).unwrap();
         let first_nodes = asked.iter().position(|path| path.contains("nodes?")).unwrap();
         assert!(last_claims < first_nodes, "{asked:#?}");
-        assert_eq!(asked.len(), 1 + 4 * 3, "one ConfigMap, and each list between two probes: {asked:#?}");
+        assert_eq!(asked.len(), 2 + 4 * 3, "two ConfigMaps, and each list between two probes: {asked:#?}");
     }
 
     #[tokio::test]
@@ -227,6 +253,26 @@ mod tests {
         let world = listed(|_| empty()).await.0.unwrap();
         let Mode::Passive(why) = world.mode() else { panic!("{:?}", world.mode()) };
         assert!(why.starts_with("there is no ConfigMap kube-system/cilium-config; "), "{why}");
+    }
+
+    #[tokio::test]
+    async fn the_freeze_is_read_with_the_lists() {
+        let freeze = json!({"metadata": {"name": "cilium-node-ipam"}, "data": {"freeze-writes": "true"}});
+        let (world, _) = listed(move |target| match target {
+            _ if target.contains("metadata.name%3Dcilium-node-ipam") => {
+                (200, json!({"metadata": {}, "items": [freeze]}))
+            }
+            _ => empty(),
+        })
+        .await;
+        assert!(world.unwrap().freeze().is_on(Switch::Writes));
+        let (world, _) = listed(|target| match target {
+            _ if target.contains("metadata.name%3Dcilium-node-ipam") => refusal(403),
+            _ => empty(),
+        })
+        .await;
+        let text = failure(world);
+        assert!(text.starts_with("can't read the ConfigMap kube-system/cilium-node-ipam: "), "{text}");
     }
 
     #[tokio::test(start_paused = true)]

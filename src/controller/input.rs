@@ -1,5 +1,6 @@
 //! Everything that can cause work, as one closed enum. Nothing else triggers work.
 
+use crate::model::freeze::Freeze;
 use crate::model::observation::Observation;
 use crate::model::outcome::Outcome;
 use crate::publisher::Mode;
@@ -11,6 +12,8 @@ pub enum Input {
     Observed(Observation),
     /// Cilium's configuration is known, or has changed.
     Mode(Mode),
+    /// What is frozen is known, or has changed.
+    Freeze(Freeze),
     /// A write has ended.
     Finished(Box<Outcome>),
 }

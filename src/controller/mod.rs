@@ -16,6 +16,7 @@ pub mod dry_run;
 pub mod events;
 pub mod execute;
 mod forbidden;
+pub mod freeze;
 pub mod gather;
 pub mod input;
 pub mod mode;

@@ -16,6 +16,7 @@ use super::input::Input;
 use super::waits::{Lack, Waits};
 use crate::model::counted::counted;
 use crate::model::finding::{self, Finding, FindingKind};
+use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::observation::Observation;
@@ -144,6 +145,7 @@ impl Reporter {
             Input::Observed(Observation::Applied(_)) => InputKind::Applied,
             Input::Observed(Observation::Deleted { .. }) => InputKind::Deleted,
             Input::Mode(_) => InputKind::Mode,
+            Input::Freeze(_) => InputKind::Freeze,
             Input::Finished(_) => InputKind::Finished,
         });
         self.changed();
@@ -179,6 +181,21 @@ impl Reporter {
                 Readiness::NotReady(why.clone())
             }
         });
+    }
+
+    /// What is frozen may have changed.
+    pub(super) fn freeze(&self, world: &World) {
+        let freeze = world.freeze();
+        let before = self.telemetry.set_freeze(freeze.clone());
+        for switch in Switch::ALL {
+            match (before.told(switch), freeze.told(switch)) {
+                (before, Some(told)) if before.as_ref() != Some(&told) => {
+                    warn!(switch = switch.as_str(), "frozen: {told}");
+                }
+                (Some(_), None) => info!(switch = switch.as_str(), "no longer frozen"),
+                (_, Some(_)) | (None, None) => {}
+            }
+        }
     }
 
     /// The loop has ended with this result, and the process ends.
@@ -441,6 +458,19 @@ fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Event> {
         (returned, EventReason::CapacityReturned, ConditionType::Exhausted),
         (became(ConditionType::Overlapping), EventReason::Overlapping, ConditionType::Overlapping),
         (is_invalid(after) && !is_invalid(before), EventReason::InvalidPool, ConditionType::Ready),
+        (
+            // One switch more or less is news too.
+            [ConditionReason::WritesFrozen, ConditionReason::ReclaimFrozen]
+                .into_iter()
+                .any(|reason| has(after, reason) && !has(before, reason)),
+            EventReason::Frozen,
+            ConditionType::Frozen,
+        ),
+        (
+            holds(before, ConditionType::Frozen) && !holds(after, ConditionType::Frozen),
+            EventReason::FreezeEnded,
+            ConditionType::Frozen,
+        ),
     ];
     transitions
         .into_iter()

@@ -17,6 +17,7 @@ use super::client::Clients;
 use super::clock::Clock;
 use super::events::{self, Events};
 use super::execute::Executor;
+use super::freeze;
 use super::gather::gather;
 use super::input::{CAPACITY, Input};
 use super::mode::{self, ModeSource};
@@ -41,6 +42,8 @@ const BATCH: usize = 256;
 pub struct Options {
     /// Where Cilium's mode is learned from.
     pub mode: ModeSource,
+    /// The controller's namespace, in which the ConfigMap with its freeze lies.
+    pub namespace: String,
     /// The policies of plans.
     pub policy: Policy,
     /// The maximum number of concurrent writes.
@@ -78,6 +81,7 @@ pub async fn run(
             tasks.spawn("mode", mode::follow(watches.clone(), namespace.clone()));
         }
     }
+    tasks.spawn("freeze", freeze::follow(watches.clone(), options.namespace.clone()));
     tasks.spawn("watch pools", watches.clone().follow::<Pools>());
     tasks.spawn("watch claims", watches.clone().follow::<Claims>());
     tasks.spawn("timeline", watches.clone().guard_timeline::<Claims>());
@@ -126,6 +130,7 @@ impl Loop {
     ) -> anyhow::Result<()> {
         self.check()?;
         self.reporter.readiness(&self.world);
+        self.reporter.freeze(&self.world);
         self.reporter.show(&self.world, self.clock.now());
         self.turn(inputs, tasks, stop).await
     }
@@ -201,6 +206,10 @@ impl Loop {
             Input::Mode(mode) => {
                 self.world.set_mode(mode);
                 self.reporter.readiness(&self.world);
+            }
+            Input::Freeze(freeze) => {
+                self.world.set_freeze(freeze);
+                self.reporter.freeze(&self.world);
             }
             Input::Finished(outcome) => {
                 self.reporter.finished(&self.world, &outcome);
@@ -289,6 +298,7 @@ mod tests {
         let clients = Clients::new(&nowhere, Duration::from_secs(10), Contact::default()).unwrap();
         let options = Options {
             mode: ModeSource::ConfigMapIn(String::new()),
+            namespace: String::new(),
             policy: Policy { min_write_interval: Duration::ZERO, cilium_nodes: CiliumNodeOrigin::Agent },
             max_parallel_writes: 1,
             managed_fields: ManagedFields::Kept,

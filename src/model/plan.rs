@@ -85,6 +85,8 @@ pub enum Verdict {
 pub enum Wait {
     /// The controller may write.
     Mode,
+    /// The freeze of writes ends. There is something to send.
+    Thaw,
     /// Its object of this kind can be read.
     Readable(Kind),
     /// Its object of this kind exists.
@@ -111,6 +113,7 @@ impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mode => f.write_str("the controller may write nothing"),
+            Self::Thaw => f.write_str("writes are frozen"),
             Self::Readable(kind) => write!(f, "its {} can't be read", kind.as_str()),
             Self::Existence(kind) => write!(f, "it has no {}", kind.as_str()),
             Self::Deletion => f.write_str("its CiliumNode is being deleted"),
@@ -233,7 +236,7 @@ impl NodePlan {
                 | Wait::Capacity
                 | Wait::WholeSet
                 | Wait::Completion => true,
-                Wait::Mode | Wait::Answer | Wait::Pause | Wait::Interval => false,
+                Wait::Mode | Wait::Thaw | Wait::Answer | Wait::Pause | Wait::Interval => false,
             },
             // A CiliumNode is created only where there is nothing else to see.
             Verdict::Act(ref requests) => {

@@ -43,6 +43,8 @@ stable_names! {
         Obstructed,
         /// The pool asks for something that this version does not do.
         Limited,
+        /// An administrator has stopped what the controller does.
+        Frozen,
     }
 }
 
@@ -61,6 +63,8 @@ stable_names! {
         Cordoned,
         /// The agents run a family of which no pool of its nodes has ranges.
         FamilyMissing,
+        /// It would serve, and writes are frozen.
+        Frozen,
         /// No older pool declares any of its addresses.
         NoOverlap,
         /// An older pool declares some of its addresses.
@@ -79,6 +83,12 @@ stable_names! {
         NoLimit,
         /// This version does not do everything that the pool asks for.
         NotYetImplemented,
+        /// Nothing is frozen.
+        NotFrozen,
+        /// No write that gives, moves or takes addresses begins.
+        WritesFrozen,
+        /// No block is taken back.
+        ReclaimFrozen,
     }
 }
 
@@ -92,11 +102,13 @@ impl ConditionReason {
             | Self::Deleting
             | Self::Empty
             | Self::Cordoned
-            | Self::FamilyMissing => ConditionType::Ready,
+            | Self::FamilyMissing
+            | Self::Frozen => ConditionType::Ready,
             Self::NoOverlap | Self::OverlapsOlderPool => ConditionType::Overlapping,
             Self::FreeBlocks | Self::NoFreeBlocks | Self::Closed => ConditionType::Exhausted,
             Self::Unobstructed | Self::BlocksUnavailable => ConditionType::Obstructed,
             Self::NoLimit | Self::NotYetImplemented => ConditionType::Limited,
+            Self::NotFrozen | Self::WritesFrozen | Self::ReclaimFrozen => ConditionType::Frozen,
         }
     }
 
@@ -108,17 +120,21 @@ impl ConditionReason {
             | Self::OverlapsOlderPool
             | Self::NoFreeBlocks
             | Self::BlocksUnavailable
-            | Self::NotYetImplemented => true,
+            | Self::NotYetImplemented
+            | Self::WritesFrozen
+            | Self::ReclaimFrozen => true,
             Self::Invalid
             | Self::Deleting
             | Self::Empty
             | Self::Cordoned
             | Self::FamilyMissing
+            | Self::Frozen
             | Self::NoOverlap
             | Self::FreeBlocks
             | Self::Closed
             | Self::Unobstructed
-            | Self::NoLimit => false,
+            | Self::NoLimit
+            | Self::NotFrozen => false,
         }
     }
 }

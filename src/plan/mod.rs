@@ -8,10 +8,12 @@
 //! - [`lifecycle`]: the states of a node's claims, safety rules 1 to 3.
 //! - [`publication`]: when blocks are published, safety rules 3 to 5; `publishable`: which may be.
 //! - [`growth`]: which blocks to claim.
+//! - `freeze`: what is decided, and not sent while writes are frozen.
 //! - [`mod@pool`]: status and finalizers of a pool.
 
 mod draft;
 mod evidence;
+mod freeze;
 pub mod growth;
 pub mod lifecycle;
 pub mod node;

@@ -3,7 +3,7 @@
 use super::draft::{Detail, Draft};
 use super::policy::{CiliumNodeOrigin, Policy};
 use super::subject::Subject;
-use super::{lifecycle, reasons, recreation};
+use super::{freeze, lifecycle, reasons, recreation};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
@@ -16,14 +16,14 @@ use crate::world::World;
 
 /// What to do for `name` now.
 pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
-    decide(world, Draft::new(name, Detail::Verdict), policy, now)
+    freeze::held_back(world, decide(world, Draft::new(name, Detail::Verdict), policy, now))
 }
 
 /// The same plan, with the reason of every pool that gives the node nothing, whether or not it was asked.
 pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
     let mut draft = Draft::new(name, Detail::Reasons);
     reasons::of_pools_not_asked(world, name, &mut draft);
-    decide(world, draft, policy, now)
+    freeze::held_back(world, decide(world, draft, policy, now))
 }
 
 fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan {

@@ -37,12 +37,16 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     }
     let settles = settles_at(world, object, now);
     if let Some(finalizers) = finalizers(world, object).filter(|_| settles.is_none()) {
-        return PoolPlan::Write(Write::PoolFinalizers(PoolFinalizersWrite {
+        let write = Write::PoolFinalizers(PoolFinalizersWrite {
             pool: name.clone(),
             uid: object.uid.clone(),
             revision: object.revision,
             finalizers,
-        }));
+        });
+        // The status is told all the same: it says what is frozen.
+        if !world.freeze().holds_back(&write) {
+            return PoolPlan::Write(write);
+        }
     }
     if let Some(looked) = world.status_looked_at(name)
         && looked + STATUS_INTERVAL > now.uptime

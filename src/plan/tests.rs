@@ -1,5 +1,6 @@
 //! Tests of decisions as text: a small cluster goes in, and what to do for one node comes out.
 
+mod freeze;
 mod growth;
 mod leaving;
 mod lost_claims;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use super::{CiliumNodeOrigin, Policy, node};
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::crd::{CrdFields, ReleaseMark};
+use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::{CiliumNode, Malformed, Node, NodeAddress};
@@ -81,6 +83,7 @@ impl Cluster {
         }
         let mut gathering = Gathering::default();
         gathering.set_mode(Mode::Active(publisher));
+        gathering.set_freeze(Freeze::default());
         for kind in Kind::AS_LISTED {
             let objects = listings.remove(&kind).unwrap_or_default();
             gathering.observe(Observation::Listed(Listing {
@@ -169,6 +172,16 @@ impl Cluster {
     /// A request ends, and its answer shows `seen`.
     fn finish(&mut self, request: Request, seen: Seen) {
         self.world.finish(Outcome { request, answer: Answer::Done, seen }, self.now);
+    }
+
+    /// Of these requests, the writes to claims, CiliumNodes and finalizers that begin although writes are frozen.
+    fn held_back(&self, requests: &[Request]) -> Vec<String> {
+        let is_frozen = self.world.freeze().is_on(Switch::Writes);
+        let moves_addresses = |request: &&Request| match request {
+            Request::Write(Write::PoolStatus(_)) | Request::Read(_) => false,
+            Request::Write(_) => true,
+        };
+        requests.iter().filter(|_| is_frozen).filter(moves_addresses).map(ToString::to_string).collect()
     }
 
     /// The requests of the plan are sent.

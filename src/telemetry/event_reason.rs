@@ -37,6 +37,10 @@ stable_names! {
         Overlapping,
         /// The pool can't be read.
         InvalidPool,
+        /// Writes or reclaim were frozen.
+        Frozen,
+        /// Nothing is frozen any more.
+        FreezeEnded,
         /// The API server forbids what the controller writes for the Node or to the pool.
         WriteForbidden,
         /// The API server forbids the controller to list or watch a kind.
@@ -54,7 +58,9 @@ pub(crate) enum Tone {
 impl EventReason {
     pub(crate) fn tone(self) -> Tone {
         match self {
-            Self::BlocksPublished | Self::BlocksReturned | Self::CapacityReturned => Tone::Normal,
+            Self::BlocksPublished | Self::BlocksReturned | Self::CapacityReturned | Self::FreezeEnded => {
+                Tone::Normal
+            }
             Self::BlocksGivenBack
             | Self::NoCapacity
             | Self::NodeAtLimit
@@ -68,6 +74,7 @@ impl EventReason {
             | Self::Exhausted
             | Self::Overlapping
             | Self::InvalidPool
+            | Self::Frozen
             | Self::WriteForbidden
             | Self::ReadForbidden => Tone::Warning,
         }
@@ -95,7 +102,12 @@ impl EventReason {
             | Self::ClaimBeingDeleted
             | Self::MalformedCiliumNode
             | Self::MinAllocate => "Plan",
-            Self::Exhausted | Self::CapacityReturned | Self::Overlapping | Self::InvalidPool => "Report",
+            Self::Exhausted
+            | Self::CapacityReturned
+            | Self::Overlapping
+            | Self::InvalidPool
+            | Self::Frozen
+            | Self::FreezeEnded => "Report",
             Self::WriteForbidden => "Write",
             Self::ReadForbidden => "Watch",
         }

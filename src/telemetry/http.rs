@@ -25,6 +25,7 @@ use tracing::{Instrument, debug, error};
 
 use super::readiness::Readiness;
 use super::{Telemetry, heartbeat, metrics};
+use crate::model::freeze::Switch;
 
 /// How many connections are open at a time; one more closes the oldest. Kubelet opens one per probe, each Prometheus
 /// keeps one, and a person needs a few: about ten. This leaves room for several times that, and is a small part of the
@@ -147,14 +148,17 @@ async fn livez(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
     answer(heartbeat::verdict(telemetry.heartbeat.silence()))
 }
 
-/// 200 if the controller serves; 503 with the reason if it does not serve yet, or may not. Then a line for each kind
-/// that is not followed, and for each request that the server forbids.
+/// 200 if the controller serves, frozen or not; 503 with the reason if it does not serve yet, or may not. Then a line for
+/// each switch of the freeze that is on, for each kind that is not followed, and for each request that the server
+/// forbids.
 async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
     let (code, mut text) = answer(match telemetry.readiness() {
         Readiness::Ready => Ok(()),
         Readiness::NotReady(why) => Err(why),
     });
-    for line in telemetry.standing.lines() {
+    let freeze = telemetry.freeze();
+    let frozen = Switch::ALL.into_iter().filter_map(|switch| freeze.told(switch));
+    for line in frozen.map(|told| format!("frozen: {told}")).chain(telemetry.standing.lines()) {
         text.push_str(&line);
         text.push('\n');
     }
@@ -180,6 +184,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::model::freeze::Freeze;
 
     #[tokio::test(start_paused = true)]
     async fn half_sent_requests_do_not_hold_up_the_end() {
@@ -228,6 +233,18 @@ mod tests {
             assert!(metrics.contains(&format!("cilium_node_ipam_{line}\n")), "{line} is not in\n{metrics}");
         }
         telemetry.standing.follows("Node");
+        assert_eq!(readyz().await, (StatusCode::OK, "ok\n".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn readyz_says_what_is_frozen_and_stays_ready() {
+        let telemetry = Telemetry::start();
+        let readyz = || async { super::readyz(State(telemetry.clone())).await };
+        telemetry.set_readiness(Readiness::Ready);
+        telemetry.set_freeze(Freeze::of([(Switch::Writes, "of a test".to_owned())]));
+        let text = "ok\nfrozen: no claim, CiliumNode or finalizer is written: of a test\n".to_owned();
+        assert_eq!(readyz().await, (StatusCode::OK, text));
+        telemetry.set_freeze(Freeze::default());
         assert_eq!(readyz().await, (StatusCode::OK, "ok\n".to_owned()));
     }
 

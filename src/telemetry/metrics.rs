@@ -78,6 +78,8 @@ stable_names! {
         Deleted => "deleted",
         /// Cilium's configuration.
         Mode => "mode",
+        /// The freeze.
+        Freeze => "freeze",
         /// The outcome of a request.
         Finished => "finished",
     }
@@ -445,6 +447,9 @@ impl Collector for World {
                 })
             }),
         )?;
+        let frozen =
+            snapshot.frozen.iter().map(|(switch, on)| ([("switch", switch.as_str())], u64::from(*on)));
+        gauges(&mut encoder, "frozen", "Whether a switch of the freeze is on", frozen)?;
         let nodes = snapshot.nodes.iter().map(|(state, n)| ([("state", state.as_str())], *n));
         gauges(&mut encoder, "nodes", "Nodes of the cluster, by state", nodes)?;
         let objects = snapshot.objects.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));

@@ -15,6 +15,8 @@ use metrics::Metrics;
 use readiness::Readiness;
 use standing::Standing;
 
+use crate::model::freeze::Freeze;
+
 /// What the controller feeds, and the HTTP endpoints show.
 #[derive(Debug, Clone)]
 pub struct Telemetry {
@@ -25,6 +27,7 @@ pub struct Telemetry {
     /// How the process stands with the API server.
     pub standing: Standing,
     readiness: watch::Sender<Readiness>,
+    freeze: watch::Sender<Freeze>,
 }
 
 impl Telemetry {
@@ -36,6 +39,7 @@ impl Telemetry {
             metrics: Metrics::default(),
             standing: Standing::default(),
             readiness: watch::Sender::new(Readiness::NotReady("starting".to_owned())),
+            freeze: watch::Sender::default(),
         }
     }
 
@@ -53,6 +57,18 @@ impl Telemetry {
             }
             Readiness::NotReady(why) => Readiness::NotReady(why),
         }
+    }
+
+    /// Sets what is frozen, and returns what was before.
+    #[allow(clippy::must_use_candidate, reason = "what was before is for a log line")]
+    pub fn set_freeze(&self, freeze: Freeze) -> Freeze {
+        self.freeze.send_replace(freeze)
+    }
+
+    /// What is frozen, as far as the loop knows.
+    #[must_use]
+    pub fn freeze(&self) -> Freeze {
+        self.freeze.borrow().clone()
     }
 
     /// The content of `/metrics`.

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::model::kind::Kind;
+use crate::wire::freeze;
 
 /// How long a kind may not be followed before the controller counts as not ready. An API server that restarts is away
 /// for less.
@@ -28,8 +29,12 @@ pub struct FollowedConfigMap {
 /// Cilium's own. It is called as it was while it was the only one, because alerts rely on that.
 pub const CILIUM_CONFIG: FollowedConfigMap = FollowedConfigMap { name: "cilium-config", kind: "ConfigMap" };
 
+/// The controller's own, with its freeze.
+pub const FREEZE: FollowedConfigMap =
+    FollowedConfigMap { name: freeze::CONFIG_MAP, kind: "ConfigMap cilium-node-ipam" };
+
 /// All that are followed.
-pub const CONFIG_MAPS: [FollowedConfigMap; 1] = [CILIUM_CONFIG];
+pub const CONFIG_MAPS: [FollowedConfigMap; 2] = [CILIUM_CONFIG, FREEZE];
 
 /// The other cause of a 403.
 pub const OR_ADMISSION: &str = "or an admission plugin refuses it, in words that the log has";

@@ -7,6 +7,7 @@ use super::tally::{self, Tally};
 use crate::ledger::free_blocks::FreeBlocks;
 use crate::ledger::grid::Overlap;
 use crate::model::counted::counted;
+use crate::model::freeze::{Freeze, Switch};
 use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::observation::PoolObject;
 use crate::model::pool::{Pool, RangeState, ReclaimMode};
@@ -44,6 +45,7 @@ pub(super) fn conditions(
     };
     explained
         .into_iter()
+        .chain([frozen(world.freeze())])
         .map(|(reason, message)| {
             let message = message.chars().take(MAX_MESSAGE).collect();
             let condition = Condition { holds: reason.holds(), reason: reason.as_str().into(), message };
@@ -79,10 +81,18 @@ fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) 
         .filter(|family| !pool.families.contains_key(family))
         .map(|family| family.as_str())
         .collect();
-    if missing.is_empty() {
-        return (ConditionReason::Serving, SERVING.to_owned());
+    let (reason, message) = if missing.is_empty() {
+        (ConditionReason::Serving, SERVING.to_owned())
+    } else {
+        family_missing(world, pool, &missing.join(" and "))
+    };
+    // Whatever else keeps the pool from serving stays to be done after the freeze, so it is told first.
+    if reason == ConditionReason::Serving && world.freeze().is_on(Switch::Writes) {
+        let message =
+            "nodes that the selector matches get no blocks while writes are frozen; see the condition Frozen";
+        return (ConditionReason::Frozen, message.to_owned());
     }
-    family_missing(world, pool, &missing.join(" and "))
+    (reason, message)
 }
 
 const SERVING: &str = "nodes that the selector matches get blocks";
@@ -241,6 +251,19 @@ fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCoun
     culprits.push("any others are in claims of other pools or block sizes (`kubectl get nib`)".to_owned());
     let message = format!("blocks that no node can get ({}): {}", counts.join(", "), culprits.join("; "));
     (ConditionReason::BlocksUnavailable, message)
+}
+
+/// What is frozen, and what says so.
+fn frozen(freeze: &Freeze) -> Explained {
+    let told = |switch| freeze.told(switch);
+    match (told(Switch::Writes), told(Switch::Reclaim)) {
+        (Some(writes), reclaim) => {
+            let told: Vec<String> = [writes].into_iter().chain(reclaim).collect();
+            (ConditionReason::WritesFrozen, told.join("; and "))
+        }
+        (None, Some(reclaim)) => (ConditionReason::ReclaimFrozen, reclaim),
+        (None, None) => (ConditionReason::NotFrozen, "nothing is frozen".to_owned()),
+    }
 }
 
 /// Whether the pool asks for something that the API offers and this version does not do yet.

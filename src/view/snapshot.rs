@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use super::conditions;
 use crate::model::finding::FindingKind;
+use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
 use crate::model::names::PoolName;
 use crate::model::status::{ConditionType, MAX_COUNT};
@@ -17,6 +18,8 @@ use crate::world::World;
 pub struct Snapshot {
     /// The pools, by name.
     pub pools: BTreeMap<PoolName, PoolSnapshot>,
+    /// Whether each switch of the freeze is on.
+    pub frozen: BTreeMap<Switch, bool>,
     /// Nodes, by how they are served.
     pub nodes: BTreeMap<NodeState, u64>,
     /// Objects that are known, by kind.
@@ -50,6 +53,7 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
             .collect();
         snapshot.pools.insert(name, PoolSnapshot { tally, conditions });
     }
+    snapshot.frozen = Switch::ALL.into_iter().map(|switch| (switch, world.freeze().is_on(switch))).collect();
     snapshot.nodes = NodeState::ALL.into_iter().map(|state| (state, 0)).collect();
     for node in world.nodes() {
         add(&mut snapshot.nodes, tally::node_state(world, &node.name));

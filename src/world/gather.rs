@@ -1,7 +1,7 @@
 //! The start: everything that exists is taken before anything is decided (safety rule 6).
 //!
-//! A [`World`] comes from [`Gathering::complete`] only, and that needs a list of every kind and a word on Cilium's
-//! mode. Nothing plans on a `Gathering`.
+//! A [`World`] comes from [`Gathering::complete`] only, and that needs a list of every kind, a word on Cilium's mode,
+//! and one on the freeze. Nothing plans on a `Gathering`.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,7 @@ use super::agenda::Agenda;
 use super::lost_claims::LostClaims;
 use super::waiting::Waiting;
 use crate::ledger::Ledger;
+use crate::model::freeze::Freeze;
 use crate::model::guard::Guards;
 use crate::model::kind::Kind;
 use crate::model::observation::{Listing, Observation};
@@ -24,6 +25,8 @@ pub struct Gathering {
     /// The latest version of a claim in the first list of them, which is there before Nodes and CiliumNodes are listed.
     first_claims: Option<Revision>,
     mode: Option<Mode>,
+    /// In a box, because a gathering is also an error, and errors are small.
+    freeze: Option<Box<Freeze>>,
     guards: Guards,
 }
 
@@ -49,6 +52,11 @@ impl Gathering {
         self.mode = Some(mode);
     }
 
+    /// Takes in what is frozen.
+    pub fn set_freeze(&mut self, freeze: Freeze) {
+        self.freeze = Some(Box::new(freeze));
+    }
+
     /// Has another set of guards than all of them.
     #[cfg(feature = "mutants")]
     pub fn set_guards(&mut self, guards: Guards) {
@@ -61,12 +69,19 @@ impl Gathering {
         Kind::AS_LISTED.into_iter().filter(|kind| !self.listings.contains_key(kind)).collect()
     }
 
-    /// The world, once every kind has been listed and Cilium's mode is known; the gathering so far otherwise.
+    /// Whether it is not known yet what is frozen.
+    #[must_use]
+    pub fn lacks_freeze(&self) -> bool {
+        self.freeze.is_none()
+    }
+
+    /// The world, once every kind has been listed, and Cilium's mode and the freeze are known; the gathering so far
+    /// otherwise.
     pub fn complete(mut self) -> Result<World, Self> {
         if !self.missing().is_empty() {
             return Err(self);
         }
-        let Some(mode) = self.mode.take() else {
+        let (Some(mode), Some(freeze)) = (self.mode.clone(), self.freeze.clone()) else {
             return Err(self);
         };
         let mut world = World {
@@ -75,6 +90,7 @@ impl Gathering {
                 Mode::Passive(_) => Publisher::default(),
             },
             mode,
+            freeze: *freeze,
             pools: BTreeMap::new(),
             nodes: BTreeMap::new(),
             cilium_nodes: BTreeMap::new(),

@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
 use crate::model::claim::{Claim, block_name, block_named};
+use crate::model::freeze::Freeze;
 use crate::model::guard::{Guard, Guards};
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::plan::Unmet;
@@ -131,6 +132,7 @@ struct Sent {
 #[derive(Debug, Clone)]
 pub struct World {
     mode: Mode,
+    freeze: Freeze,
     reader: Publisher,
     pools: BTreeMap<PoolName, PoolObject>,
     nodes: BTreeMap<NodeName, Node>,
@@ -182,6 +184,12 @@ impl World {
     #[must_use]
     pub fn mode(&self) -> &Mode {
         &self.mode
+    }
+
+    /// What is frozen.
+    #[must_use]
+    pub fn freeze(&self) -> &Freeze {
+        &self.freeze
     }
 
     /// The publisher of Cilium's mode, where the controller may write.
@@ -490,6 +498,14 @@ impl World {
                 self.reader = publisher.clone();
             }
             self.mode = mode;
+            self.mark_all();
+        }
+    }
+
+    /// What is frozen is known, or has changed.
+    pub fn set_freeze(&mut self, freeze: Freeze) {
+        if self.freeze != freeze {
+            self.freeze = freeze;
             self.mark_all();
         }
     }

@@ -1,7 +1,7 @@
 //! What is under way, who is decided for next, and until when nobody is.
 //!
-//! Keeps one invariant: at most one write about an object is under way, and nothing is decided for a node while an
-//! answer about what it holds is still to come.
+//! Keeps two invariants: at most one write about an object is under way, and nothing is decided for a node while an
+//! answer about what it holds is still to come. And nothing begins that the freeze holds back.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -165,6 +165,7 @@ impl World {
         let Request::Write(write) = request else {
             return;
         };
+        debug_assert!(!self.freeze.holds_back(write), "writes are frozen: {write}");
         match write {
             Write::CreateClaim(claim) => {
                 self.take(claim.cidr, Occupant::Pending);

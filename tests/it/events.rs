@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::{Listing, Object, Observation};
@@ -91,6 +92,7 @@ fn quiet_world() -> Result<World> {
     let node = json!({"metadata": {"name": "n", "uid": "node", "resourceVersion": "11"}});
     let mut gathering = Gathering::default();
     gathering.set_mode(Mode::Active(settings::assumed(BTreeSet::from([Family::V4]))));
+    gathering.set_freeze(Freeze::default());
     for object in [
         read::<Pools>(&pool)?,
         read::<Nodes>(&node)?,

@@ -12,6 +12,7 @@ mod docs;
 mod dry_run;
 mod dual_stack;
 mod events;
+mod freeze;
 mod growth;
 mod install;
 mod invalid_pool;

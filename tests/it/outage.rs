@@ -19,7 +19,8 @@ const SOON: Duration = Duration::from_secs(60);
 const OUTAGE: &str = " 13 s: ";
 
 /// What is followed.
-const FOLLOWED: [&str; 5] = ["Node", "CiliumNode", "NodeIPPool", "NodeIPBlock", "ConfigMap"];
+const FOLLOWED: [&str; 6] =
+    ["Node", "CiliumNode", "NodeIPPool", "NodeIPBlock", "ConfigMap", "ConfigMap cilium-node-ipam"];
 
 /// How soon after the server answers everything is followed: a second until the next probe, and a list.
 const RECOVERY: Duration = Duration::from_secs(8);

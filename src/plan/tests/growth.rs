@@ -258,9 +258,8 @@ fn what_a_pool_has_to_say_of_itself_fits_the_api() {
     invalid.findings = vec!["é".repeat(1000); 64];
     let Object::Pool(pool) = pool else { unreachable!() };
     let status = conditions::status(&Cluster::of("").world, &pool);
-    let lengths: Vec<usize> =
-        status.conditions.values().map(|condition| condition.message.chars().count()).collect();
-    assert_eq!(lengths, [32_768]);
+    let lengths = status.conditions.values().map(|condition| condition.message.chars().count());
+    assert_eq!(lengths.max(), Some(32_768));
 }
 
 #[test]

@@ -26,6 +26,8 @@ enum Change {
     NotListed(Kind, usize),
     /// Cilium runs these families; with none of them nothing may be written.
     Mode(&'static [Family]),
+    /// This switch of the freeze is on, and no other.
+    Freeze(Option<Switch>),
     /// One of the requests in flight ends: the server did what it asks for, or the same without telling, or refused.
     Ends(usize, End),
     /// Time passes.
@@ -45,6 +47,7 @@ impl Change {
         match text.split_once(' ') {
             Some(("delete", line)) => Self::Deleted(line.to_owned()),
             Some(("wait", seconds)) => Self::Passes(seconds.parse().unwrap()),
+            _ if text == "freeze" => Self::Freeze(Some(Switch::Writes)),
             _ if text == "passive" => Self::Mode(&[]),
             _ if text == "dual-stack" => Self::Mode(&[Family::V4, Family::V6]),
             _ => panic!("no change: {text}"),
@@ -106,6 +109,10 @@ impl Settled {
                 let families = families.iter().copied().collect();
                 Mode::Active(Publisher::Crd(Crd { families, infrastructure: Vec::new() }))
             }),
+            Change::Freeze(switch) => {
+                let on = switch.map(|switch| (switch, "of a test".to_owned()));
+                self.cluster.world.set_freeze(Freeze::of(on));
+            }
             Change::Ends(place, end) => self.end(*place, *end, revision),
             Change::Passes(seconds) => self.cluster.pass(*seconds),
         }
@@ -195,6 +202,7 @@ impl Settled {
             cluster.in_flight.extend(reads.into_iter().map(Request::Read));
             if let Some(node) = cluster.world.next_node().cloned() {
                 let plan = cluster.plan(node.as_str());
+                assert_eq!(cluster.held_back(plan.requests()), [""; 0], "writes are frozen");
                 cluster.begin(&plan);
                 let decided = cluster.plan(node.as_str());
                 self.decided.insert(node, decided);
@@ -202,6 +210,7 @@ impl Settled {
                 let plan = pool(&cluster.world, &name, cluster.now);
                 cluster.world.begin_status(&name, &plan, cluster.now);
                 if let PoolPlan::Write(write) = plan {
+                    assert_eq!(cluster.held_back(&[write.clone().into()]), [""; 0], "writes are frozen");
                     self.revision += 1;
                     let written = written(&cluster.world, &name, &write, self.revision);
                     let seen = Seen::Pool(Box::new(written));
@@ -287,6 +296,7 @@ fn single_changes() -> Vec<Change> {
         changes.extend((0..3).map(|omitted| Change::NotListed(kind, omitted)));
     }
     changes.extend([&[][..], &[Family::V4], &[Family::V4, Family::V6]].map(Change::Mode));
+    changes.extend([None, Some(Switch::Reclaim), Some(Switch::Writes)].map(Change::Freeze));
     for place in 0..2 {
         changes.extend([End::Applied, End::Silent, End::Conflict].map(|end| Change::Ends(place, end)));
     }
@@ -320,6 +330,7 @@ fn change() -> impl Strategy<Value = Change> {
         4 => prop::sample::select(all_lines()).prop_map(Change::Deleted),
         2 => (prop::sample::select(Kind::ALL.to_vec()), 0..8usize).prop_map(|(kind, omitted)| Change::NotListed(kind, omitted)),
         1 => prop::sample::select(vec![&[][..], &[Family::V4], &[Family::V4, Family::V6]]).prop_map(Change::Mode),
+        2 => prop::sample::select(vec![None, Some(Switch::Reclaim), Some(Switch::Writes)]).prop_map(Change::Freeze),
         4 => (0..8usize, prop::sample::select(vec![End::Applied, End::Silent, End::Conflict]))
             .prop_map(|(place, end)| Change::Ends(place, end)),
         2 => prop::sample::select(vec![1u64, 40, 7200]).prop_map(Change::Passes),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 use crate::model::finding::FindingKind;
+use crate::model::freeze::Freeze;
 use crate::model::observation::{Listing, Object, Observation};
 use crate::model::outcome::Seen;
 use crate::model::revision::AnyRevision;
@@ -75,6 +76,7 @@ pub(crate) fn world() -> crate::world::World {
         families: BTreeSet::new(),
         infrastructure: Vec::new(),
     })));
+    gathering.set_freeze(Freeze::default());
     gathering.complete().unwrap()
 }
 
@@ -129,8 +131,8 @@ pub(crate) fn described() -> BTreeMap<String, Described> {
 
 #[test]
 fn names_units_and_labels_follow_the_conventions() {
-    const LABELS: [&str; 9] =
-        ["pool", "family", "state", "condition", "kind", "outcome", "reason", "version", "le"];
+    const LABELS: [&str; 10] =
+        ["switch", "pool", "family", "state", "condition", "kind", "outcome", "reason", "version", "le"];
     let described = described();
     assert!(described.len() > 15);
     for (name, metric) in described {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::model::claim::{Claim, Reason};
+use crate::model::freeze::Freeze;
 use crate::model::node::{CiliumNode, Node, NodeAddress};
 use crate::model::observation::PoolObject;
 use crate::model::observation::{Listing, Object, Observation, Unreadable};
@@ -119,6 +120,7 @@ fn sound() -> World {
     ];
     let mut gathering = Gathering::default();
     gathering.set_mode(Mode::Active(Publisher::Crd(crate::publisher::crd::Crd::default())));
+    gathering.set_freeze(Freeze::default());
     for kind in Kind::AS_LISTED {
         let of_kind = objects.iter().filter(|object| object.kind() == kind).cloned().collect();
         let at = AnyRevision::of(kind, 5);

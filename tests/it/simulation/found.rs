@@ -5,6 +5,7 @@ use std::time::Duration;
 use cilium_node_ipam::ledger::Occupant;
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
 use cilium_node_ipam::model::crd::CrdFields;
+use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
@@ -34,6 +35,7 @@ fn empty_world() -> World {
     let mut gathering = Gathering::default();
     let settings = Crd { families: [Family::V4].into(), infrastructure: Vec::new() };
     gathering.set_mode(Mode::Active(Publisher::Crd(settings)));
+    gathering.set_freeze(Freeze::default());
     for kind in Kind::AS_LISTED {
         let (at_least, at_most) = (AnyRevision::of(kind, 1), AnyRevision::of(kind, 1));
         gathering.observe(Observation::Listed(Listing { kind, at_least, at_most, objects: Vec::new() }));

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::guard::Guard;
 #[cfg(feature = "mutants")]
 use cilium_node_ipam::model::guard::Guards;
@@ -166,6 +167,7 @@ impl Replica {
         let mut gathering = Gathering::default();
         self.mode = mode;
         gathering.set_mode(mode.mode(&self.settings));
+        gathering.set_freeze(Freeze::default());
         #[cfg(feature = "mutants")]
         if let Some(guard) = self.off {
             gathering.set_guards(Guards::without(guard));

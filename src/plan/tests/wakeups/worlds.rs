@@ -87,6 +87,11 @@ pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
         &["passive"],
     ),
     (
+        "the end of the freeze",
+        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40",
+        &["freeze"],
+    ),
+    (
         "a mode, with a lost claim",
         "pool p 10.0.0.0/28 30\nciliumnode a @50 10.0.0.0/30\nclaim 10.0.0.0/30 a 1 Held @40\n\
                   claim 10.0.0.4/30 b 1 Held @40",

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::{Listing, Observation};
@@ -148,6 +149,7 @@ impl Cluster {
         let at = self.store.revision();
         let mut gathering = Gathering::default();
         gathering.set_mode(running.mode().clone());
+        gathering.set_freeze(running.freeze().clone());
         for kind in Kind::AS_LISTED {
             let objects = self.store.list(kind);
             let at = AnyRevision::of(kind, at.number());
@@ -170,6 +172,7 @@ impl Cluster {
     fn world_told(&self, settings: Crd, turns: &[u8]) -> World {
         let mut gathering = Gathering::default();
         gathering.set_mode(Mode::Active(Publisher::Crd(settings)));
+        gathering.set_freeze(Freeze::default());
         for kind in Kind::AS_LISTED {
             gathering.observe(Observation::Listed(Listing {
                 kind,
