@@ -7,6 +7,7 @@ use super::client::Clients;
 use super::clock::Clock;
 use super::gather::{GatherOptions, list_cluster};
 use crate::model::counted::counted;
+use crate::model::freeze::{Freeze, Switch};
 use crate::model::plan::{NodePlan, PoolPlan, Verdict, Wait};
 use crate::model::request::Request;
 use crate::model::time::Now;
@@ -24,10 +25,13 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// Decides for every node and pool once, each decision counting as under way for the next.
+    /// Decides for every node and pool once, each decision counting as under way for the next. What the freeze holds back
+    /// is proposed too, except for finalizers of pools: an administrator wants to know what its end will bring.
     #[must_use]
     pub fn of(mut world: World, policy: Policy, now: Now) -> Self {
         let mut proposal = Self::default();
+        let freeze = world.freeze().clone();
+        world.set_freeze(Freeze::default());
         world.mark_all();
         while let Some(node) = world.next_node().cloned() {
             let plan = plan::explain(&world, &node, policy, now);
@@ -51,6 +55,8 @@ impl Proposal {
                 | Verdict::AtRest => {}
             }
         }
+        // The status of a pool tells of the freeze.
+        world.set_freeze(freeze);
         while let Some(pool) = world.next_pool().cloned() {
             let status = plan::pool(&world, &pool, now);
             world.begin_status(&pool, &status, now);
@@ -62,7 +68,7 @@ impl Proposal {
     }
 }
 
-/// Lists the cluster and prints which nodes wait and why, the writes that would follow, one line per write, and how many
+/// Lists the cluster and prints what is frozen, which nodes wait and why, the writes that would follow, one line per write, and how many
 /// there are.
 pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> anyhow::Result<()> {
     let world = list_cluster(clients, options).await?;
@@ -75,6 +81,10 @@ fn report(world: World, policy: Policy, now: Now) {
     if let Mode::Passive(why) = world.mode() {
         println!("writes nothing: {why}");
     }
+    let freeze = world.freeze().clone();
+    for told in Switch::ALL.into_iter().filter_map(|switch| freeze.told(switch)) {
+        println!("frozen: {told}");
+    }
     let proposal = Proposal::of(world, policy, now);
     for plan in &proposal.waiting {
         if let Verdict::Wait(wait) = plan.verdict {
@@ -84,15 +94,22 @@ fn report(world: World, policy: Policy, now: Now) {
             println!("  {refusal}");
         }
     }
-    let mut n_writes = 0u64;
+    let (mut n_writes, mut n_held_back) = (0u64, 0u64);
     for request in proposal.requests {
         match request {
+            Request::Write(write) if freeze.holds_back(&write) => {
+                n_held_back += 1;
+                println!("after the freeze would {write}");
+            }
             Request::Write(write) => {
                 n_writes += 1;
                 println!("would {write}");
             }
             Request::Read(read) => println!("would first {read}"),
         }
+    }
+    if n_held_back > 0 {
+        println!("the freeze holds back {}", counted(n_held_back, "write"));
     }
     println!("proposed {}", counted(n_writes, "write"));
 }

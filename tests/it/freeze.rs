@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::operator::wait_events;
 use crate::scene::{PROMPT, SOON, join, nodes, wait_claims_carried, wait_ready, wait_status};
 use crate::support::control_plane::Options;
-use crate::support::controller::Controller;
+use crate::support::controller::{Controller, dry_run_output};
 use crate::support::objects::PoolSpec;
 use crate::support::rig::{Rig, under_oracle};
 
@@ -86,6 +86,15 @@ async fn a_freeze_stops_writes_and_is_shown_until_it_ends() -> Result<()> {
         ensure!(rig.cluster.claims_of("late0").is_empty(), "a claim was made");
         let shown = rig.cluster.published("late0").map(|shown| shown.pod_cidrs);
         ensure!(shown.as_ref().is_some_and(Vec::is_empty), "something was published: {shown:?}");
+        let output = dry_run_output(&rig.control_plane).await?;
+        for part in [
+            "frozen: no claim, CiliumNode or finalizer is written: ",
+            "\nafter the freeze would claim 10.1.0.",
+            "\nthe freeze holds back 1 write\nproposed 0 writes\n",
+        ] {
+            ensure!(output.contains(part), "no {part:?} in\n{output}");
+        }
+
         // What can't be understood is frozen too.
         let odd = Patch::Merge(json!({"data": {"freeze-writes": "no"}}));
         config_maps(rig).patch(NAME, &PatchParams::default(), &odd).await?;
