@@ -7,6 +7,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::install::kubectl;
 use crate::operator::wait_events;
 use crate::scene::{PROMPT, SOON, join, nodes, wait_claims_carried, wait_ready, wait_status};
 use crate::support::control_plane::Options;
@@ -15,17 +16,12 @@ use crate::support::objects::PoolSpec;
 use crate::support::rig::{Rig, under_oracle};
 
 const NAME: &str = "cilium-node-ipam";
-const REASON: &str = "ticket 4711";
+/// A freeze with both switches on, and this reason.
+const EXAMPLE: &str = "manifests/examples/freeze.yaml";
+const REASON: &str = "ticket 4711, ask the network team";
 
 fn config_maps(rig: &Rig) -> Api<ConfigMap> {
     Api::namespaced(rig.cluster.client.clone(), "kube-system")
-}
-
-async fn freeze(rig: &Rig, switch: &str, value: &str) -> Result<()> {
-    let data = json!({switch: value, "reason": REASON});
-    let config_map = serde_json::from_value(json!({"metadata": {"name": NAME}, "data": data}))?;
-    config_maps(rig).create(&PostParams::default(), &config_map).await?;
-    Ok(())
 }
 
 async fn thaw(rig: &Rig) -> Result<()> {
@@ -60,10 +56,12 @@ async fn a_freeze_stops_writes_and_is_shown_until_it_ends() -> Result<()> {
         let served = join(rig, &nodes("n", 1)).await?;
         wait_ready(rig, &served).await?;
 
-        freeze(rig, "freeze-writes", "true").await?;
+        kubectl(&rig.control_plane, &["apply", "-f", EXAMPLE]).await?;
         let line = format!(
             "ok\nfrozen: no claim, CiliumNode or finalizer is written: ConfigMap kube-system/{NAME} says \
-             `freeze-writes: true`; reason: {REASON}\n"
+             `freeze-writes: true`; reason: {REASON}\n\
+             frozen: no block is taken back from a node: ConfigMap kube-system/{NAME} says `freeze-reclaim: true`; \
+             reason: {REASON}\n"
         );
         wait_readyz(rig, &controller, 200, |text| text == line).await?;
         wait_status(rig, "p", "the freeze", |status| {
@@ -71,8 +69,10 @@ async fn a_freeze_stops_writes_and_is_shown_until_it_ends() -> Result<()> {
         })
         .await?;
         let (_, metrics) = controller.get("/metrics").await?;
-        let gauge = "cilium_node_ipam_frozen{switch=\"writes\"} 1\n";
-        ensure!(metrics.contains(gauge), "no {gauge} in\n{metrics}");
+        for switch in ["writes", "reclaim"] {
+            let gauge = format!("cilium_node_ipam_frozen{{switch=\"{switch}\"}} 1\n");
+            ensure!(metrics.contains(&gauge), "no {gauge} in\n{metrics}");
+        }
 
         // It is told of the node, and does nothing for it; nor does the next process.
         let late = join(rig, &nodes("late", 1)).await?;
