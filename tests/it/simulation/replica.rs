@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::guard::Guard;
 #[cfg(feature = "mutants")]
 use cilium_node_ipam::model::guard::Guards;
@@ -167,7 +166,7 @@ impl Replica {
         let mut gathering = Gathering::default();
         self.mode = mode;
         gathering.set_mode(mode.mode(&self.settings));
-        gathering.set_freeze(Freeze::default());
+        gathering.set_freeze(mode.freeze());
         #[cfg(feature = "mutants")]
         if let Some(guard) = self.off {
             gathering.set_guards(Guards::without(guard));
@@ -201,10 +200,16 @@ impl Replica {
     /// The process reads what Cilium's ConfigMap says.
     pub(super) fn hears_mode(&mut self, mode: Setup) {
         self.mode = mode;
-        let mode = mode.mode(&self.settings);
+        let (mode, freeze) = (mode.mode(&self.settings), mode.freeze());
         match &mut self.process {
-            Process::Gathering(gathering) => gathering.set_mode(mode),
-            Process::Serving(world) => world.set_mode(mode),
+            Process::Gathering(gathering) => {
+                gathering.set_mode(mode);
+                gathering.set_freeze(freeze);
+            }
+            Process::Serving(world) => {
+                world.set_mode(mode);
+                world.set_freeze(freeze);
+            }
         }
     }
 
@@ -313,8 +318,10 @@ impl Replica {
                 return Err(format!("two plans for {node} in equal worlds differ"));
             }
             for request in plan.requests() {
-                if self.mode == Setup::Passive && matches!(request, Request::Write(_)) {
-                    return Err(format!("`{request}` is planned although the mode forbids writes"));
+                if let Request::Write(write) = request
+                    && !self.mode.allows(write)
+                {
+                    return Err(format!("`{request}` is planned in the mode {:?}", self.mode));
                 }
                 if self.in_flight.iter().any(|flight| flight.request.target() == request.target()) {
                     return Err(format!(
@@ -354,6 +361,9 @@ impl Replica {
             let status = plan::pool(world, &pool, now);
             world.begin_status(&pool, &status, now);
             if let PoolPlan::Write(write) = status {
+                if self.mode == Setup::Frozen && !self.mode.allows(&write) {
+                    return Err(format!("`{write}` is planned although writes are frozen"));
+                }
                 let said = format!("{pool}: {write}");
                 self.send(vec![write.into()]);
                 return Ok(Some(said));

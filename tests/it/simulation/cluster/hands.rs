@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cilium_node_ipam::model::claim::{ClaimState, block_name};
+use cilium_node_ipam::model::freeze::{Freeze, Switch};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
 use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::request::NewClaim;
+use cilium_node_ipam::model::request::{NewClaim, Write};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::carried_by_cilium_node;
@@ -66,13 +67,13 @@ pub(in super::super) enum Hand {
     PatchesAreUndone { kind: Kind },
     /// It stops.
     PatchesWork,
-    /// Cilium's ConfigMap says something else.
+    /// The ConfigMaps say something else.
     ModeChanges { mode: Setup },
     /// A replica hears of it.
     ModeIsHeard { replica: u8 },
 }
 
-/// What Cilium's ConfigMap says.
+/// What the ConfigMaps say: Cilium's, and the one that freezes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Setup {
     /// What the cluster was set up with.
@@ -81,18 +82,29 @@ pub(in super::super) enum Setup {
     OnlyV4,
     /// Another mode, in which nothing may be written.
     Passive,
+    /// As it was set up, and an administrator has frozen all writes.
+    Frozen,
 }
 
 impl Setup {
     /// The mode in a cluster that was set up with these families.
     pub(in super::super) fn mode(self, usual: &Crd) -> Mode {
         match self {
-            Self::Usual => Mode::Active(Publisher::Crd(usual.clone())),
+            Self::Usual | Self::Frozen => Mode::Active(Publisher::Crd(usual.clone())),
             Self::OnlyV4 => {
                 Mode::Active(Publisher::Crd(Crd { families: [Family::V4].into(), ..usual.clone() }))
             }
             Self::Passive => Mode::Passive("a script".to_owned()),
         }
+    }
+
+    pub(in super::super) fn freeze(self) -> Freeze {
+        Freeze::of((self == Self::Frozen).then(|| (Switch::Writes, "a script".to_owned())))
+    }
+
+    /// Whether a write may begin.
+    pub(in super::super) fn allows(self, write: &Write) -> bool {
+        self != Self::Passive && !self.freeze().holds_back(write)
     }
 }
 
