@@ -167,7 +167,7 @@ pub(super) fn settled(store: &Store, families: &BTreeSet<Family>, excuses: &Excu
         let Some(node) = store.node(&seen.name) else { continue };
         let claims: Vec<&Claim> =
             store.claims().filter(|claim| claim.node == node.name && claim.node_uid == node.uid).collect();
-        if seen.deleting || is_in_trouble(store, node, excuses) || is_of_another_time(store, seen, &claims) {
+        if seen.deleting || is_in_trouble(store, node, excuses) || is_undecided(store, seen, &claims) {
             continue;
         }
         let mut needs = Vec::new();
@@ -199,12 +199,13 @@ fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
             .any(|claim| not_ours().any(|(_, other)| other.overlaps(claim.cidr)))
 }
 
-/// Whether something overlaps a block that was claimed for an earlier CiliumNode of the node and that the present one
-/// does not carry. Where no process saw how the earlier one ended, the block may be in use, and nothing is published
-/// (a known gap).
-fn is_of_another_time(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> bool {
+/// Whether something overlaps a block that may be in use and that the CiliumNode does not carry: it was claimed for an
+/// earlier CiliumNode, or its agent says that it uses addresses of it. Somebody has to decide which of the two goes, and
+/// until then nothing is published.
+fn is_undecided(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> bool {
     claims.iter().any(|claim| {
-        claim.created_for.as_ref() != Some(&seen.uid)
+        let is_used = seen.crd.used.iter().flat_map(AddressSet::iter).any(|used| claim.cidr.contains(used));
+        (is_used || claim.created_for.as_ref() != Some(&seen.uid))
             && !seen.crd.pod_cidrs.contains(&claim.cidr)
             && store.claims().any(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
     })
@@ -302,6 +303,16 @@ pub(super) fn pools_of<'a>(store: &'a Store, node: &Node) -> Vec<&'a Pool> {
         .collect();
     pools.sort_by_key(|pool| (-i64::from(pool.priority), pool.name.clone()));
     pools
+}
+
+/// Whether a pool has a range around this address out of which it gives blocks.
+pub(super) fn is_given_out(store: &Store, address: IpAddr) -> bool {
+    store.pools().filter_map(|object| object.pool.as_ref().ok()).any(|pool| {
+        pool.families
+            .values()
+            .flat_map(|ranges| &ranges.cidrs)
+            .any(|(range, state)| *state == RangeState::Active && range.contains(address))
+    })
 }
 
 /// The blocks that a pool gives out, free or not.

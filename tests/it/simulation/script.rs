@@ -8,7 +8,7 @@ use cilium_node_ipam::model::kind::Kind;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-use self::episodes::{Force, two_views};
+use self::episodes::{Force, crossing, two_views};
 use super::cluster::{Hand, N_NODES, N_POOLS, Place, Setup, Step};
 use super::pools::shape;
 
@@ -241,7 +241,7 @@ fn machinery(profile: &Profile) -> Steps {
 }
 
 /// How many steps stand for each episode.
-const STEPS_PER_EPISODE: usize = 60;
+const STEPS_PER_EPISODE: u32 = 60;
 
 fn script(
     steps: fn(&Profile) -> Steps,
@@ -252,11 +252,13 @@ fn script(
         let steps = Union::new_weighted(steps(&profile)).prop_map(|step| vec![step]);
         let pieces = match force {
             None => steps.boxed(),
-            Some(force) => Union::new_weighted(vec![
-                (u32::try_from(STEPS_PER_EPISODE).unwrap_or(u32::MAX), steps.boxed()),
-                (1, two_views(&profile, force)),
-            ])
-            .boxed(),
+            Some(force) => {
+                let mut pieces = vec![(STEPS_PER_EPISODE, steps.boxed()), (1, two_views(&profile, force))];
+                if force == Force::Used {
+                    pieces.push((1, crossing(&profile)));
+                }
+                Union::new_weighted(pieces).boxed()
+            }
         };
         proptest::collection::vec(pieces, 1..=2 * length)
             .prop_map(|pieces| pieces.into_iter().flatten().collect())

@@ -18,6 +18,7 @@ use cilium_node_ipam::wire::block::new_claim;
 use serde_json::{Value, json};
 
 use super::super::pools::{LABEL, place};
+use super::super::rules;
 use super::{Cluster, one_of, wall};
 
 /// A finalizer that is not ours.
@@ -30,7 +31,7 @@ pub(in super::super) enum Place {
     At(u8),
     /// Where a claim is already, of another size.
     Over(u8),
-    /// Where the lowest address is that no claim covers: there every replica claims next.
+    /// Where the lowest address of a pool is that no claim covers: there replicas are likely to claim next.
     Next,
 }
 
@@ -311,9 +312,10 @@ impl Cluster {
         match at {
             Place::At(at) => Some(place(Family::V4, at)),
             Place::Over(claim) => self.some_claim(claim).map(|(_, cidr)| cidr.first_address()),
-            Place::Next => (0..=u8::MAX)
-                .map(|at| place(Family::V4, at))
-                .find(|address| self.store.claims().all(|claim| !claim.cidr.contains(*address))),
+            Place::Next => (0..=u8::MAX).map(|at| place(Family::V4, at)).find(|address| {
+                rules::is_given_out(&self.store, *address)
+                    && self.store.claims().all(|claim| !claim.cidr.contains(*address))
+            }),
         }
     }
 

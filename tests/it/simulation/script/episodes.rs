@@ -45,6 +45,45 @@ pub(super) fn two_views(profile: &Profile, force: Force) -> BoxedStrategy<Vec<St
         .boxed()
 }
 
+/// Somebody claims by hand what one replica is about to claim for another node, and each of two replicas goes deaf to
+/// claims before it has heard of the other's block. Each step may be missing.
+pub(super) fn crossing(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
+    let sizes = profile.sizes.0..=profile.sizes.1;
+    let n_nodes = profile.n_nodes;
+    (0u8..3, 1u8..3, 0..n_nodes, 1..n_nodes, sizes, 0u8..2, any::<u32>())
+        .prop_map(move |(one, distance, node, other, bits, zone, present)| {
+            let [one, two] = [one, one + distance];
+            let [node, other] = [node, (node + other) % n_nodes];
+            let joins = |node| Step::NodeJoins { node, zone, own_address: None };
+            let hears = |replica, kind| Step::News { replica, kind, events: 8 };
+            let is_deaf = |replica| Step::GoesDeaf { replica, kind: Kind::Claim };
+            let steps = [
+                joins(other),
+                Step::AgentStarts { node: other },
+                works(one),
+                works(one),
+                works(two),
+                joins(node),
+                hears(one, Kind::Node),
+                is_deaf(one),
+                Step::ClaimIsMade { node: other, at: Place::Next, bits },
+                hears(two, Kind::Claim),
+                is_deaf(two),
+                Step::AgentStarts { node },
+                hears(one, Kind::CiliumNode),
+                works(one),
+                works(one),
+                works(two),
+                Step::HearsAgain { replica: one },
+                Step::HearsAgain { replica: two },
+            ];
+            // One step in eight is missing.
+            let is_there = |at: usize| (present >> (at % 29)) & 0b111 != 0b111;
+            steps.into_iter().enumerate().filter(|(at, _)| is_there(*at)).map(|(_, step)| step).collect()
+        })
+        .boxed()
+}
+
 fn works(replica: u8) -> Step {
     Step::ReplicaWorks { replica }
 }
