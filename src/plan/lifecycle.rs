@@ -287,7 +287,7 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     let Some(cooling_time) = cooling_time_of(world, claim, reason) else {
         return;
     };
-    let seen = world.cooling_since(claim.cidr).unwrap_or(now.uptime);
+    let seen = world.cooling_since(claim).unwrap_or(now.uptime);
     let cooled = Duration::try_from(now.wall.duration_since(claim.since)).unwrap_or_default();
     // A `since` in the future comes from a wrong clock. So a block never cools for longer than its cooling time after
     // this process has first seen it cool.

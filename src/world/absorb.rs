@@ -10,7 +10,7 @@ use super::absence::Departure;
 use super::pause::Cause;
 use super::{KnownClaim, Remembered, World};
 use crate::ledger::Occupant;
-use crate::model::claim::{Claim, ClaimState, block_name, block_named};
+use crate::model::claim::{Claim, block_name, block_named};
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
@@ -308,7 +308,7 @@ impl World {
         let confirmed = same.map_or(confirmed, |known| known.confirmed.max(confirmed));
         let shown = source == Source::Watch || same.is_some_and(|known| known.shown);
         let (node, pool) = (claim.node.clone(), claim.pool.clone());
-        if !matches!(claim.state, ClaimState::Cooling(_)) {
+        if self.cooling.get(&cidr).is_some_and(|seen| !seen.is_of(&claim)) {
             self.cooling.remove(&cidr);
         }
         let carried_by = same.and_then(|known| known.carried_by.clone());

@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use super::{World, readable, reservations};
+use super::{SeenCooling, World, readable, reservations};
 use crate::ledger::{Difference, Occupant};
-use crate::model::claim::ClaimState;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::net::cidr::Cidr;
@@ -234,12 +233,10 @@ impl World {
             of_pools.into_iter().map(|(pool, what)| Inconsistency::RememberedPool(pool.clone(), what)),
         );
 
-        let is_cooling = |cidr: &Cidr| {
-            self.claims.get(cidr).is_some_and(|known| matches!(known.claim.state, ClaimState::Cooling(_)))
+        let differs = |(cidr, seen): &(&Cidr, &SeenCooling)| {
+            !self.claims.get(*cidr).is_some_and(|known| seen.is_of(&known.claim))
         };
-        found.extend(
-            self.cooling.keys().filter(|cidr| !is_cooling(cidr)).copied().map(Inconsistency::Cooling),
-        );
+        found.extend(self.cooling.iter().filter(differs).map(|(cidr, _)| Inconsistency::Cooling(*cidr)));
         if !self.agenda.has_consistent_wakes() {
             found.push(Inconsistency::Wakes);
         }

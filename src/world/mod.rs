@@ -27,13 +27,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
-use crate::model::claim::{Claim, block_name, block_named};
+use crate::model::claim::{Claim, ClaimState, block_name, block_named};
 use crate::model::freeze::Freeze;
 use crate::model::guard::{Guard, Guards};
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::plan::Unmet;
 use crate::model::pool::{Pool, Reservation};
 use crate::model::revision::{AnyRevision, Revision, Store};
+use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -119,6 +120,25 @@ struct SeenEnd {
     carried: AddressSet,
 }
 
+/// A cooling of a block that this process has seen. A claim that cools again, or another claim of the block, begins anew,
+/// also where nothing of what came between was shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct SeenCooling {
+    /// The claim.
+    uid: Uid,
+    /// When it began, as the claim says.
+    since: Timestamp,
+    /// When it was first seen.
+    seen_at: Duration,
+}
+
+impl SeenCooling {
+    /// Whether it is the cooling that the claim is in.
+    fn is_of(&self, claim: &Claim) -> bool {
+        matches!(claim.state, ClaimState::Cooling(_)) && claim.uid == self.uid && claim.since == self.since
+    }
+}
+
 /// What is kept of a request in flight.
 #[derive(Debug, Clone)]
 struct Sent {
@@ -147,7 +167,7 @@ pub struct World {
     /// The claims up to this revision were known before the Nodes were listed.
     nodes_listed_after: Option<Revision>,
     /// Since when this process has seen blocks cool down.
-    cooling: BTreeMap<Cidr, Duration>,
+    cooling: BTreeMap<Cidr, SeenCooling>,
     /// Claims that went without their protocol.
     lost_claims: LostClaims,
     ledger: Ledger,
@@ -357,10 +377,10 @@ impl World {
             .is_some_and(|end| end.uid == *uid && end.carried.within(cidr).is_empty())
     }
 
-    /// Since when this process has seen a block cool down.
+    /// Since when this process has seen the block of a claim cool, in the cooling that the claim is in.
     #[must_use]
-    pub fn cooling_since(&self, cidr: Cidr) -> Option<Duration> {
-        self.cooling.get(&cidr).copied()
+    pub fn cooling_since(&self, claim: &Claim) -> Option<Duration> {
+        self.cooling.get(&claim.cidr).filter(|seen| seen.is_of(claim)).map(|seen| seen.seen_at)
     }
 
     /// The pool that could have cut this block: one that declares its range and cuts blocks of its size. None is known

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::pause::Pause;
-use super::{Remembered, Sent, World};
+use super::{Remembered, SeenCooling, Sent, World};
 use crate::ledger::Occupant;
 use crate::model::guard::Guard;
 use crate::model::names::{NodeName, PoolName};
@@ -99,7 +99,10 @@ impl World {
             serving.use_unknown_since = plan.use_unknown.then(|| since(serving.use_unknown_since));
         }
         for cidr in &plan.cooling {
-            self.cooling.entry(*cidr).or_insert(now.uptime);
+            if let Some(claim) = self.claims.get(cidr).map(|known| &known.claim) {
+                let seen = || SeenCooling { uid: claim.uid.clone(), since: claim.since, seen_at: now.uptime };
+                self.cooling.entry(*cidr).or_insert_with(seen);
+            }
         }
         if let Some(wake) = plan.wake {
             self.agenda.wake_node(&plan.node, wake);

@@ -63,6 +63,27 @@ fn cooling_that_began_in_the_future_is_no_longer_than_what_this_process_sees() {
     cluster.expect("a", "free 10.0.0.0/28 of node a");
 }
 
+/// What this process has seen of an earlier cooling of the block says nothing about this one, whatever it saw between.
+#[test]
+fn a_block_that_cools_again_cools_for_the_whole_time() {
+    let again = |claim: &str, uid: &str| {
+        let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
+        cluster.expect("a", "waits: it has no Node");
+        cluster.pass(3599);
+        // A list, or a watch that is behind, shows the next cooling only.
+        let Object::Claim(mut claim) = object(claim) else { unreachable!() };
+        let node = claim.node.clone();
+        (claim.uid, claim.since) = (uid.into(), cluster.now.wall);
+        cluster.world.observe(Observation::Applied(Box::new(Object::Claim(claim))));
+        assert_eq!(cluster.world.check(), []);
+        cluster.expect(node.as_str(), "waits: it has no Node");
+        assert_eq!(cluster.world.next_wake(), Some(cluster.now.uptime + Duration::from_secs(3600)), "{uid}");
+    };
+    again("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110", "uid-10.0.0.0/28");
+    again("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110", "another");
+    again("claim 10.0.0.0/28 b 1 Cooling/NodeGone @110", "another");
+}
+
 /// `kubectl delete` ends no cooling: the machine may only be partitioned, and return with its pods.
 #[test]
 fn a_cooling_claim_that_somebody_deletes_cools_to_its_end() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::model::claim::{Claim, Reason};
+use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::freeze::Freeze;
 use crate::model::node::{CiliumNode, Node, NodeAddress};
 use crate::model::observation::PoolObject;
@@ -81,6 +81,10 @@ fn claim(text: &str, state: ClaimState) -> Claim {
     }
 }
 
+fn seen_cooling(uid: &str) -> SeenCooling {
+    SeenCooling { uid: uid.into(), since: Timestamp::default(), seen_at: Duration::ZERO }
+}
+
 /// A node with a claim, a block that is cooling, something on its CiliumNode without a claim, an object that can't be
 /// read, a lost claim and a claim that is being created.
 fn sound() -> World {
@@ -140,7 +144,7 @@ fn sound() -> World {
     let (lost, at) = (cidr("10.7.0.0/28"), Revision::of(4));
     world.take(lost, Occupant::LostClaim(at));
     world.lost_claims.insert(LostHolder::Unknown, LostClaim { cidr: lost, at, claim: None });
-    world.cooling.insert(cidr("10.0.0.16/28"), Duration::ZERO);
+    world.cooling.insert(cidr("10.0.0.16/28"), seen_cooling("10.0.0.16/28"));
     world.begin_status(&"p".into(), &PoolPlan::UpToDate, now());
     world
 }
@@ -258,9 +262,15 @@ fn every_memory_goes_with_what_it_is_about() {
     check(|world| world.agenda.deletion_seen(&"gone".into(), Some(Duration::ZERO)), &of_pool("its deletion"));
     check(
         |world| {
-            world.cooling.insert(cidr("10.0.0.0/28"), Duration::ZERO);
+            world.cooling.insert(cidr("10.0.0.0/28"), seen_cooling("10.0.0.0/28"));
         },
         "10.0.0.0/28 counts as cooling, and its claim does not",
+    );
+    check(
+        |world| {
+            world.cooling.insert(cidr("10.0.0.16/28"), seen_cooling("an earlier claim"));
+        },
+        "10.0.0.16/28 counts as cooling, and its claim does not",
     );
     check(|world| world.agenda.break_wakes(), "the two indexes of times to look again differ");
 }
