@@ -35,6 +35,9 @@ const INCOMPLETE_FOR: Duration = Duration::from_secs(30);
 /// the clock of another process.
 const SEEN_COOLING: Duration = Duration::from_secs(30);
 
+/// How long the read of a Node counts before its block is free. A deletion that is refused for long asks again.
+const READ_COUNTS_FOR: Duration = Duration::from_secs(60);
+
 /// How long a CiliumNode may outlive its Node before that is reported. It is deleted by the garbage collection of the
 /// cluster, or by that of cilium-operator, which comes every 5 m by default (`--nodes-gc-interval`).
 const MAY_OUTLIVE_FOR: Duration = Duration::from_secs(10 * 60);
@@ -166,14 +169,18 @@ fn is_drain_over(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
 fn presence(world: &World, draft: &mut Draft, claim: &Claim) -> Option<Presence> {
     let known = world.presence(claim);
     if known.is_none() {
-        // One read serves all claims of the node.
-        let latest = world.claims_of(&claim.node).map(|known| known.claim.revision).max();
-        let read = Request::Read(Read::Node(claim.node.clone(), latest.unwrap_or(claim.revision)));
-        if !draft.requests.contains(&read) {
-            draft.requests.push(read);
-        }
+        read_node(world, draft, claim);
     }
     known
+}
+
+/// Adds a read of the Node of a claim. One read serves all claims of the node.
+fn read_node(world: &World, draft: &mut Draft, claim: &Claim) {
+    let latest = world.claims_of(&claim.node).map(|known| known.claim.revision).max();
+    let read = Request::Read(Read::Node(claim.node.clone(), latest.unwrap_or(claim.revision)));
+    if !draft.requests.contains(&read) {
+        draft.requests.push(read);
+    }
 }
 
 /// Whether a claim gives way to one that overlaps it (safety rule 2). If only one of the two may be in use, the other
@@ -293,10 +300,35 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     // this process has first seen it cool.
     let by_clock = (now.uptime + cooling_time.saturating_sub(cooled)).min(seen + cooling_time);
     let due = by_clock.max(seen + cooling_time.min(SEEN_COOLING));
-    if due <= now.uptime || world.guards().is_off(Guard::Cooling) {
-        draft.requests.push(update(claim, now, ClaimChange::Delete));
-    } else {
+    if due > now.uptime && !world.guards().is_off(Guard::Cooling) {
         draft.wake_at(due);
+    } else if reason != Reason::NodeGone || is_still_lost(world, draft, claim, now) {
+        draft.requests.push(update(claim, now, ClaimChange::Delete));
+    }
+}
+
+/// Whether the node of a claim that has cooled is still gone. What the watch of Nodes shows may be old, or come to an
+/// end, and this is the last move: if the machine is back and nobody has held the claim yet, its pods use the block. So a
+/// read has to say it. A new CiliumNode of the name says by itself that the machine is back.
+fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, now: Now) -> bool {
+    if world.guards().is_off(Guard::Presence) {
+        return true;
+    }
+    if world.carrier(&claim.node).is_some() {
+        return false;
+    }
+    let read = world.presence_read(&claim.node);
+    match read.filter(|(answered_at, _)| *answered_at + READ_COUNTS_FOR > now.uptime) {
+        Some((_, Presence::Gone)) => true,
+        Some((answered_at, Presence::Is(_) | Presence::Unreadable)) => {
+            // The watch of Nodes will show it, unless it is gone again before that: then no event tells.
+            draft.wake_at(answered_at + READ_COUNTS_FOR);
+            false
+        }
+        None => {
+            read_node(world, draft, claim);
+            false
+        }
     }
 }
 

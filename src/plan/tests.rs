@@ -30,7 +30,7 @@ use crate::model::plan::{NodePlan, PoolPlan, Verdict, Wait};
 use crate::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
-use crate::model::request::{ClaimChange, ClaimUpdate, Request, Target, Write};
+use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Target, Write};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::status::{ConditionType, PoolStatus};
 use crate::model::time::{Now, Timestamp};
@@ -169,6 +169,18 @@ impl Cluster {
         self.finish(request, seen);
     }
 
+    /// A node whose block has cooled is asked for once more, and is gone.
+    #[track_caller]
+    fn confirm_loss(&mut self, name: &str) {
+        let plan = self.plan(name);
+        let [Request::Read(Read::Node(node, as_of))] = plan.requests() else {
+            panic!("{}", rendered(&plan));
+        };
+        let (target, as_of) = (Target::Node(node.clone()), *as_of);
+        self.begin(&plan);
+        self.settle(&target, found(Presence::Gone, as_of.number()));
+    }
+
     /// A request ends, and its answer shows `seen`.
     fn finish(&mut self, request: Request, seen: Seen) {
         self.world.finish(Outcome { request, answer: Answer::Done, seen }, self.now);
@@ -189,6 +201,11 @@ impl Cluster {
         self.world.begin(plan, self.now);
         self.in_flight.extend(plan.requests().iter().cloned());
     }
+}
+
+/// The answer to a read of a Node whose claims are known as of this revision.
+fn found(presence: Presence, as_of: u64) -> Seen {
+    Seen::Node { as_of: Revision::of(as_of), read_at: Revision::of(u64::MAX), presence }
 }
 
 fn rendered(plan: &NodePlan) -> String {

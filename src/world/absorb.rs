@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use super::absence::Departure;
 use super::pause::Cause;
-use super::{KnownClaim, Remembered, World};
+use super::{KnownClaim, NodeRead, Remembered, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, block_name, block_named};
 use crate::model::guard::Guard;
@@ -93,7 +93,8 @@ impl World {
                     // contradicts it would stand for ever: no event is to come that settles the two.
                     let overtaken = self.position(Kind::Node) > Some(read_at);
                     let presence = if overtaken { self.presence_as_watched(&node) } else { presence };
-                    self.remember_of(&node).presence = Some((as_of, presence));
+                    let read = NodeRead { as_of, answered_at: now.uptime, presence };
+                    self.remember_of(&node).presence = Some(read);
                 }
             }
             Seen::ClaimsOf { revision, claims, unreadable } => {

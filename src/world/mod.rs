@@ -100,8 +100,8 @@ struct Remembered {
     serving: Serving,
     /// What was last written to its objects.
     writes: Writes,
-    /// What a read of its Node found since the watch said something of it, and as of which revision of its claims.
-    presence: Option<(Revision, Presence)>,
+    /// What the last read of its Node found since the watch said something of it.
+    presence: Option<NodeRead>,
     /// The latest revision at which a consistent read did not find its CiliumNode.
     absent_as_of: Option<Revision>,
     /// The last version of its CiliumNode before the present one, where this process saw every version and the end.
@@ -110,6 +110,17 @@ struct Remembered {
     claims_read: Option<Revision>,
     /// What its last carrier showed, which is gone while the Node lives.
     former_carrier: Option<FormerCarrier>,
+}
+
+/// What a read of a Node found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct NodeRead {
+    /// A revision as of which the claims of the node were known when the read was decided.
+    as_of: Revision,
+    /// When it was answered.
+    answered_at: Duration,
+    /// What was found.
+    presence: Presence,
 }
 
 /// The last version of a CiliumNode, which was seen to be deleted.
@@ -341,10 +352,17 @@ impl World {
             return Some(self.presence_as_watched(&claim.node));
         }
         match self.remembered.get(&claim.node).and_then(|remembered| remembered.presence.as_ref()) {
-            Some((as_of, presence)) if *as_of >= claim.revision => Some(presence.clone()),
+            Some(read) if read.as_of >= claim.revision => Some(read.presence.clone()),
             Some(_) | None => (Some(claim.revision) <= self.nodes_listed_after)
                 .then(|| self.presence_as_watched(&claim.node)),
         }
+    }
+
+    /// What the last read of a Node found since the watch said something of it, and when it was answered.
+    #[must_use]
+    pub fn presence_read(&self, node: &NodeName) -> Option<(Duration, &Presence)> {
+        let read = self.remembered.get(node)?.presence.as_ref()?;
+        Some((read.answered_at, &read.presence))
     }
 
     /// Whether a Node exists, as far as the watch of Nodes has come.

@@ -164,6 +164,7 @@ fn a_block_cools_until_its_pool_can_be_read_or_is_deleted() {
         cluster.drain();
         cluster.observe(changed);
         assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")), "{changed}");
+        cluster.confirm_loss("a");
         cluster.expect("a", "free 10.0.0.0/28 of node a");
     }
 }

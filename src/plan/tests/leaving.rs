@@ -31,6 +31,7 @@ fn a_lost_node_gives_up_its_block_by_proof_and_cooling() {
     cluster.pass(3599);
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(1);
+    cluster.confirm_loss("a");
     cluster.expect("a", "free 10.0.0.0/28 of node a");
 }
 
@@ -43,6 +44,7 @@ fn cooling_is_seen_by_this_process_too() {
     cluster.pass(29);
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(1);
+    cluster.confirm_loss("a");
     cluster.expect("a", "free 10.0.0.0/28 of node a");
 }
 
@@ -60,7 +62,58 @@ fn cooling_that_began_in_the_future_is_no_longer_than_what_this_process_sees() {
     cluster.pass(3599);
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(1);
+    cluster.confirm_loss("a");
     cluster.expect("a", "free 10.0.0.0/28 of node a");
+}
+
+/// The watch of Nodes may be late or broken, and the machine back: with one replica nobody else would hold the claim.
+#[test]
+fn a_cooled_block_of_a_lost_node_is_free_only_when_a_read_does_not_find_the_node() {
+    let cooled = || {
+        let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
+        cluster.expect("a", "waits: it has no Node");
+        cluster.pass(3600);
+        cluster
+    };
+    let node = || Target::Node("a".into());
+    let mut gone = cooled();
+    gone.expect("a", "read whether node a exists");
+    gone.settle(&node(), found(Presence::Gone, 40));
+    gone.expect("a", "free 10.0.0.0/28 of node a");
+
+    let mut back = cooled();
+    back.expect("a", "read whether node a exists");
+    back.settle(&node(), found(Presence::Is("2".into()), 40));
+    back.expect("a", "waits: it has no Node");
+    // A watch that lists again tells nothing of a Node that came and went in between.
+    back.pass(59);
+    back.expect("a", "waits: it has no Node");
+    back.pass(1);
+    assert_eq!(back.world.next_node(), Some(&NodeName::from("a")), "it is looked at again by itself");
+    back.expect("a", "read whether node a exists");
+    back.settle(&node(), found(Presence::Gone, 40));
+    back.expect("a", "free 10.0.0.0/28 of node a");
+
+    // Its agent has created its CiliumNode again.
+    let mut registered = cooled();
+    registered.observe("ciliumnode a @110");
+    registered.expect("a", "waits: it has no Node");
+    registered.delete(Kind::CiliumNode, "a", 111);
+    registered.expect("a", "read whether node a exists");
+}
+
+#[test]
+fn a_read_from_before_the_end_of_the_cooling_does_not_free_the_block() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1");
+    cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110");
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 110));
+    cluster.expect("a", "waits: it has no CiliumNode");
+    // The watch of Nodes is broken, and the machine comes back.
+    cluster.pass(3600);
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again");
 }
 
 /// What this process has seen of an earlier cooling of the block says nothing about this one, whatever it saw between.
@@ -93,6 +146,7 @@ fn a_cooling_claim_that_somebody_deletes_cools_to_its_end() {
     cluster.pass(3599);
     cluster.expect("a", "finding: ClaimBeingDeleted; waits: it has no Node");
     cluster.pass(1);
+    cluster.confirm_loss("a");
     cluster.expect("a", "free 10.0.0.0/28 of node a");
 }
 
@@ -146,11 +200,6 @@ fn a_node_that_returns_is_served_though_its_cooling_claim_is_being_deleted() {
          claim 10.0.0.0/28 a 1 Releasing/NodeGone @40 deleting finalizer=theirs",
     );
     cluster.expect("a", "hold 10.0.0.0/28 for node a again; finding: ClaimBeingDeleted");
-}
-
-/// The answer to a read of a Node whose claims are known as of this revision.
-fn found(presence: Presence, as_of: u64) -> Seen {
-    Seen::Node { as_of: Revision::of(as_of), read_at: Revision::of(u64::MAX), presence }
 }
 
 #[test]

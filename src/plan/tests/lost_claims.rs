@@ -63,6 +63,7 @@ fn an_answer_about_a_deleted_claim_does_not_touch_the_one_after_it() {
     cluster.pass(4000);
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(30);
+    cluster.confirm_loss("a");
     let deletion = cluster.plan("a").requests()[0].clone();
     cluster.expect("a", "free 10.0.0.0/28 of node a");
     // The watch is faster than the answer.

@@ -3,7 +3,6 @@
 
 use super::*;
 use crate::model::plan::PoolPlan;
-use crate::model::request::Read;
 use crate::plan::pool;
 
 /// How often a write may be sent in a minute: at once, and after each of the growing waits.
@@ -54,6 +53,12 @@ fn written(
                 Request::Read(Read::ClaimsOf(_)) => {
                     let claims = claims_of_a(cluster, 1000 + written.len() as u64);
                     cluster.finish(request, claims);
+                    continue;
+                }
+                // A lost node is gone still when its block has cooled.
+                Request::Read(Read::Node(_, as_of)) => {
+                    let gone = found(Presence::Gone, as_of.number());
+                    cluster.finish(request, gone);
                     continue;
                 }
                 Request::Read(read) => panic!("{read}"),
