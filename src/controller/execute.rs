@@ -20,9 +20,11 @@ use super::retry_after;
 use super::timeline::Timeline;
 use crate::model::claim::{Claim, block_name};
 use crate::model::names::{NodeName, PoolName};
-use crate::model::observation::Object;
+use crate::model::observation::{Object, PoolObject};
 use crate::model::outcome::{Answer, Outcome, Presence, Seen};
-use crate::model::request::{ClaimUpdate, NewCiliumNode, NewClaim, Publication, Read, Request, Write};
+use crate::model::request::{
+    ClaimUpdate, NewCiliumNode, NewClaim, PoolFinalizersWrite, Publication, Read, Request, Write,
+};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
 use crate::wire::cilium_node::{
@@ -107,10 +109,21 @@ impl Executor {
             Write::PoolStatus(status) => {
                 self.patch_pool(&status.pool, Part::Status, pool::status_patch(status)).await?
             }
-            Write::PoolFinalizers(write) => {
-                self.patch_pool(&write.pool, Part::Object, pool::finalizers_patch(write)).await?
-            }
+            Write::PoolFinalizers(write) => self.set_pool_finalizers(write).await?,
         })
+    }
+
+    /// Writes the finalizers of a pool. Ours is removed only where the server has no claim that names the pool: another
+    /// replica may have created one that the watch of claims has not shown here, and no version of the pool tells.
+    async fn set_pool_finalizers(&self, write: &PoolFinalizersWrite) -> anyhow::Result<(Answer, Seen)> {
+        if !write.finalizers.iter().any(|name| name == PoolObject::FINALIZER) {
+            let (_, claims) = self.read_all::<Claims>(&format!("spec.pool={}", write.pool)).await?;
+            if let Some(claim) = claims.first() {
+                let why = format!("the pool keeps its finalizer: claim {} names it", claim.name());
+                return Ok((Answer::Conflict(why), Seen::Nothing));
+            }
+        }
+        self.patch_pool(&write.pool, Part::Object, pool::finalizers_patch(write)).await
     }
 
     async fn create_claim(&self, claim: &NewClaim) -> anyhow::Result<(Answer, Seen)> {
@@ -408,7 +421,36 @@ mod tests {
 
     use super::super::client::tests::{answered_by, list, refusal};
     use super::*;
-    use crate::model::request::PoolFinalizersWrite;
+
+    fn finalizers(finalizers: &[&str]) -> Write {
+        Write::PoolFinalizers(PoolFinalizersWrite {
+            pool: "p".into(),
+            uid: "u".into(),
+            revision: Revision::of(5),
+            finalizers: finalizers.iter().map(|name| (*name).to_owned()).collect(),
+        })
+    }
+
+    /// An executor whose requests are answered in this way.
+    fn executor(clients: Clients) -> Executor {
+        Executor { clients, timeline: Arc::new(Timeline::default()), managed_fields: ManagedFields::Kept }
+    }
+
+    /// Another replica may have made it a moment ago.
+    #[tokio::test]
+    async fn a_pool_keeps_its_finalizer_while_the_server_has_a_claim_that_names_it() {
+        for (claims, expected, n_patches) in [(&["10.0.0.0-28"][..], "Conflict", 0), (&[], "Done", 1)] {
+            let (clients, asked) = answered_by(move |target| {
+                let of_pool = target.contains("nodeipblocks?") && target.ends_with("spec.pool%3Dp");
+                let pool = || list(8, &["p"], "")["items"][0].clone();
+                (200, if of_pool { list(8, claims, "") } else { pool() })
+            });
+            let outcome = executor(clients).carry_out(finalizers(&[]).into()).await.unwrap();
+            assert!(format!("{:?}", outcome.answer).starts_with(expected), "{:?}", outcome.answer);
+            let asked = asked.lock().unwrap();
+            assert_eq!(asked.iter().filter(|path| path.starts_with("p?")).count(), n_patches, "{asked:?}");
+        }
+    }
 
     /// Otherwise the pause of the pool would have grown to half a minute by the end of an outage.
     #[tokio::test(start_paused = true)]
@@ -421,15 +463,8 @@ mod tests {
                     if began.elapsed() < OUTAGE { refusal(503) } else { (200, list(7, &["p"], "")) }
                 },
             );
-        let timeline = Arc::new(Timeline::default());
-        let executor = Executor { clients, timeline, managed_fields: ManagedFields::Kept };
-        let write = Write::PoolFinalizers(PoolFinalizersWrite {
-            pool: "p".into(),
-            uid: "u".into(),
-            revision: Revision::of(5),
-            finalizers: Vec::new(),
-        });
-        let Outcome { answer, seen, .. } = executor.carry_out(write.into()).await.unwrap();
+        let write = finalizers(&[PoolObject::FINALIZER]);
+        let Outcome { answer, seen, .. } = executor(clients).carry_out(write.into()).await.unwrap();
         assert!(matches!(answer, Answer::Unknown(_)), "{answer:?}");
         assert!(matches!(&seen, Seen::Pool(pool) if pool.name.as_str() == "p"), "{seen:?}");
         let asked = asked.lock().unwrap();

@@ -25,6 +25,8 @@ pub struct Unreadable {
     pub revision: Option<AnyRevision>,
     /// The node that a claim names, if that could be read.
     pub node: Option<NodeName>,
+    /// The pool that a claim names, if that could be read.
+    pub pool: Option<PoolName>,
     /// Why, and which ranges in it are too wide to be taken.
     pub reason: String,
     /// Every address and prefix that was found in it, except those that are too wide. They are treated as taken.

@@ -83,7 +83,8 @@ fn settles_at(world: &World, object: &PoolObject, now: Now) -> Option<Duration> 
 }
 
 /// The finalizers that the pool should have; `None` if it has them. Ours is added as soon as the pool is seen, and
-/// removed when the pool is being deleted and its last block is free.
+/// removed when the pool is being deleted and its last block is free. What the watch of claims has not shown yet is looked
+/// for when that is carried out.
 fn finalizers(world: &World, object: &PoolObject) -> Option<Vec<String>> {
     let has_ours = object.has_finalizer();
     if !object.deleting && !has_ours {
@@ -91,8 +92,7 @@ fn finalizers(world: &World, object: &PoolObject) -> Option<Vec<String>> {
         finalizers.push(PoolObject::FINALIZER.to_owned());
         return Some(finalizers);
     }
-    let in_use = || world.claims_of_pool(&object.name).next().is_some();
-    (object.deleting && has_ours && !in_use()).then(|| {
+    (object.deleting && has_ours && !world.may_have_blocks(&object.name)).then(|| {
         object.finalizers.iter().filter(|finalizer| *finalizer != PoolObject::FINALIZER).cloned().collect()
     })
 }

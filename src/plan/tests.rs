@@ -55,7 +55,7 @@ const LISTED: u64 = 100;
 /// addresses of the CIDRs are in the pool, and those of `own` are the node's; claims are created for a CiliumNode that
 /// is not `recreated`),
 /// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN]`,
-/// `unreadable KIND NAME [CIDR…] [of=NODE] @REVISION`.
+/// `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`.
 #[derive(Clone)]
 struct Cluster {
     world: World,
@@ -267,7 +267,8 @@ fn unreadable(words: &[&str]) -> Object {
     let unreadable = Unreadable {
         name: words[2].to_owned(),
         revision: Some(AnyRevision::of(kind, revision(words).number())),
-        node: words.iter().find_map(|word| word.strip_prefix("of=")).map(Into::into),
+        node: value(words, "of=").map(Into::into),
+        pool: value(words, "in=").map(Into::into),
         reason: "odd".to_owned(),
         addresses: words.iter().filter_map(|word| word.parse::<Cidr>().ok()).collect(),
     };

@@ -22,7 +22,7 @@ use super::watched::{Meta, Wire};
 use super::{GROUP, InvalidObject, VERSION, rules, schema};
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::kind::Kind;
-use crate::model::names::NodeName;
+use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::Object;
 use crate::model::request::{ClaimChange, ClaimUpdate, NewClaim};
 use crate::model::revision::{Custom, Revision};
@@ -44,14 +44,22 @@ impl Wire for Claims {
     type Store = Custom;
 
     fn node_named_in(object: &Value) -> Option<NodeName> {
-        let name = object.pointer("/spec/node")?.as_str()?;
-        (!name.is_empty()).then(|| name.into())
+        named_in(object, "/spec/node").map(Into::into)
+    }
+
+    fn pool_named_in(object: &Value) -> Option<PoolName> {
+        named_in(object, "/spec/pool").map(Into::into)
     }
 
     fn read(json: &str, _: &Meta, _: Revision<Custom>) -> Result<Object, String> {
         let block: NodeIPBlock = serde_json::from_str(json).map_err(|error| error.to_string())?;
         (&block).try_into().map(Object::Claim).map_err(|invalid: InvalidObject| invalid.to_string())
     }
+}
+
+/// The name at this place in a claim that can't be read.
+fn named_in<'a>(object: &'a Value, place: &str) -> Option<&'a str> {
+    object.pointer(place)?.as_str().filter(|name| !name.is_empty())
 }
 
 /// The table of states as CEL: each state with its reason as one key, and the states that may follow it.

@@ -17,7 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::model::kind::Kind;
-use crate::model::names::NodeName;
+use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::{Object, Unreadable};
 use crate::model::revision::{Revision, Store};
 use crate::model::time::Timestamp;
@@ -95,6 +95,12 @@ pub trait Wire: std::fmt::Debug + Clone + Send + Sync + 'static {
         None
     }
 
+    /// The pool that an object which can't be read was cut from, if it names one.
+    #[must_use]
+    fn pool_named_in(_object: &Value) -> Option<PoolName> {
+        None
+    }
+
     /// Reads one object, in this version.
     fn read(json: &str, meta: &Meta, revision: Revision<Self::Store>) -> Result<Object, String>;
 }
@@ -149,6 +155,7 @@ impl<'de, W: Wire> Deserialize<'de> for Watched<W> {
                     name: meta.name.clone(),
                     revision: meta.revision::<W::Store>().map(Into::into),
                     node: W::node_named_in(&object),
+                    pool: W::pool_named_in(&object),
                     reason: named.added_to(reason),
                     addresses: named.taken,
                 },

@@ -199,12 +199,16 @@ impl World {
         self.take(cidr, Occupant::LostClaim(at));
         let before = self.lost_claims.insert(holder, LostClaim { cidr, at, claim });
         if let Some(before) = before.filter(|before| before.at != at) {
-            self.release_lost(cidr, before.at);
+            self.release_lost(&before);
         }
     }
 
     /// A lost claim takes its range no more, unless another one was lost of the same range at the same time.
-    fn release_lost(&mut self, cidr: Cidr, at: Revision) {
+    fn release_lost(&mut self, lost: &LostClaim) {
+        let (cidr, at) = (lost.cidr, lost.at);
+        if let Some(claim) = &lost.claim {
+            self.agenda.mark_pool(&claim.pool);
+        }
         let is_this = |lost: &LostClaim| lost.cidr == cidr && lost.at == at;
         let is_taken = {
             let mut holders = self.lost_claims.holders_at(cidr);
@@ -220,7 +224,7 @@ impl World {
         let holders: Vec<LostHolder> = self.lost_claims.holders_at(cidr).cloned().collect();
         for holder in holders {
             if let Some(lost) = self.lost_claims.remove(&holder, cidr) {
-                self.release_lost(cidr, lost.at);
+                self.release_lost(&lost);
             }
             if let LostHolder::Node(node) = holder {
                 self.mark(&node);
@@ -262,15 +266,16 @@ impl World {
             LostHolder::Unknown => self.position(Kind::CiliumNode) >= Some(lost.at),
         };
         let lives = matches!(holder, LostHolder::Node(node) if self.nodes.contains_key(node));
-        let settled: Vec<(Cidr, Revision)> = self
+        let settled: Vec<Cidr> = self
             .lost_claims
             .of(holder)
             .filter(|lost| (!lives || lost.was_on_its_way_out()) && known_as_of(lost))
-            .map(|lost| (lost.cidr, lost.at))
+            .map(|lost| lost.cidr)
             .collect();
-        for (cidr, lost_at) in &settled {
-            self.lost_claims.remove(holder, *cidr);
-            self.release_lost(*cidr, *lost_at);
+        for cidr in &settled {
+            if let Some(lost) = self.lost_claims.remove(holder, *cidr) {
+                self.release_lost(&lost);
+            }
         }
         if let (LostHolder::Node(node), false) = (holder, settled.is_empty()) {
             self.mark(node);

@@ -107,6 +107,9 @@ impl World {
         let taught_nothing = is_read
             && matches!(&target, Target::CiliumNode(name)
                 if !self.cilium_nodes.contains_key(name) && !self.is_known_absent(name));
+        if let Request::Write(Write::CreateClaim(new)) = &request {
+            self.agenda.mark_pool(&new.pool);
+        }
         if let Target::Claim(cidr) = target {
             // The claim, where there is one, is entered by now.
             self.release(cidr, &Occupant::Pending);
@@ -417,15 +420,24 @@ impl World {
             self.take(*cidr, occupant.clone());
         }
         // What was known of the object stays known and taken, but nothing is decided on it: the plan asks.
-        let holder = unreadable.node.clone();
+        let (holder, pool) = (unreadable.node.clone(), unreadable.pool.clone());
         if let Some(before) = self.unreadable.insert((kind, name.clone()), unreadable) {
             self.mark_if_there(before.node.as_ref());
+            self.mark_pool_if_there(before.pool.as_ref());
             for cidr in before.addresses.cidrs().filter(|cidr| !taken.contains(cidr)) {
                 self.release(cidr, &occupant);
             }
         }
         self.mark_if_there(holder.as_ref());
+        self.mark_pool_if_there(pool.as_ref());
         self.mark_subject(kind, &name);
+    }
+
+    /// A pool that a claim names which can't be read.
+    fn mark_pool_if_there(&mut self, pool: Option<&PoolName>) {
+        if let Some(pool) = pool.filter(|pool| self.pools.contains_key(*pool)) {
+            self.agenda.mark_pool(pool);
+        }
     }
 
     /// A node that a claim names which can't be read.
@@ -442,6 +454,7 @@ impl World {
                 self.release(cidr, &occupant);
             }
             self.mark_if_there(before.node.as_ref());
+            self.mark_pool_if_there(before.pool.as_ref());
             self.mark_subject(kind, name);
             if kind == Kind::CiliumNode {
                 // What can't be read may have been there.

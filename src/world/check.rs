@@ -135,7 +135,9 @@ impl World {
     fn occupants(&self) -> BTreeSet<(Cidr, Occupant)> {
         let mut occupants: BTreeSet<(Cidr, Occupant)> =
             self.claims.keys().map(|cidr| (*cidr, Occupant::Claim)).collect();
-        occupants.extend(self.in_flight.values().filter_map(|sent| Some((sent.creates?, Occupant::Pending))));
+        occupants.extend(
+            self.in_flight.values().filter_map(|sent| Some((sent.creates.as_ref()?.0, Occupant::Pending))),
+        );
         occupants.extend(self.lost_claims.iter().map(|(_, lost)| (lost.cidr, Occupant::LostClaim(lost.at))));
         for ((kind, name), unreadable) in &self.unreadable {
             let occupant = Occupant::unreadable(*kind, name);

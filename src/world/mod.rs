@@ -155,8 +155,8 @@ impl SeenCooling {
 struct Sent {
     /// The node on whose behalf it was sent.
     node: Option<NodeName>,
-    /// The block whose claim it creates, where it creates one.
-    creates: Option<Cidr>,
+    /// The block whose claim it creates, and the pool of that, where it creates one.
+    creates: Option<(Cidr, PoolName)>,
 }
 
 /// The model of the cluster.
@@ -502,7 +502,7 @@ impl World {
 
     /// The blocks whose claims only this process knows: they are being created, or can't be read any more.
     pub fn remembered_claims(&self) -> impl Iterator<Item = Cidr> {
-        let pending = self.in_flight.values().filter_map(|sent| sent.creates);
+        let pending = self.in_flight.values().filter_map(|sent| Some(sent.creates.as_ref()?.0));
         let unreadable = self.unreadable.keys().filter(|(kind, _)| *kind == Kind::Claim);
         pending.chain(unreadable.filter_map(|(_, name)| block_named(name)))
     }

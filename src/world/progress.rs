@@ -161,7 +161,7 @@ impl World {
 
     pub(super) fn mark_sent(&mut self, request: &Request, now: Now) {
         let creates = match request {
-            Request::Write(Write::CreateClaim(new)) => Some(new.cidr),
+            Request::Write(Write::CreateClaim(new)) => Some((new.cidr, new.pool.clone())),
             Request::Write(_) | Request::Read(_) => None,
         };
         self.in_flight.insert(request.target(), Sent { node: request.node().cloned(), creates });

@@ -25,6 +25,19 @@ impl World {
         self.claims_in.get(pool).into_iter().flatten().filter_map(|cidr| self.claims.get(cidr))
     }
 
+    /// Whether a block of this pool may exist: there is a claim of it, readable or not, or one is being created, or was
+    /// lost and still takes its range. Costs a pass over the claims that could not be read and those that were lost.
+    #[must_use]
+    pub fn may_have_blocks(&self, pool: &PoolName) -> bool {
+        let mut created = self.in_flight.values().filter_map(|sent| Some(&sent.creates.as_ref()?.1));
+        let mut lost = self.lost_claims.iter().filter_map(|(_, lost)| Some(&lost.claim.as_ref()?.pool));
+        let mut unreadable = self.unreadable.values().filter_map(|unreadable| unreadable.pool.as_ref());
+        self.claims_of_pool(pool).next().is_some()
+            || created.any(|of| of == pool)
+            || lost.any(|of| of == pool)
+            || unreadable.any(|of| of == pool)
+    }
+
     /// The pools that select a node with these labels, in the order in which it asks them.
     pub(super) fn selected_by(&self, labels: &BTreeMap<String, String>) -> Vec<PoolName> {
         let mut pools: Vec<&Pool> =

@@ -109,6 +109,47 @@ fn a_younger_pool_gets_the_ranges_of_a_deleted_one_only_when_that_is_gone_and_no
     assert_eq!(cluster.settle_pool("alone", 117), "set the finalizers of pool alone to []");
 }
 
+/// Whatever of it is still on its way, can't be read, or is known to nobody but this process keeps a deleted pool.
+#[test]
+fn a_deleted_pool_stays_while_a_block_of_it_may_exist() {
+    const FREED: &str = "set the finalizers of pool p to []";
+    let pool = "pool p 10.0.0.0/26 28\n";
+    let deleted = "pool p none 28 deleting @120";
+    let stays = |cluster: &mut Cluster, why: &str| {
+        cluster.observe_kept(deleted);
+        assert_ne!(cluster.settle_pool("p", 121), FREED, "{why}");
+        while let Some(other) = cluster.world.next_pool().cloned() {
+            let _ = cluster.settle_pool(other.as_str(), 122);
+        }
+    };
+    let goes = |cluster: &mut Cluster, why: &str| {
+        assert_eq!(cluster.world.next_pool(), Some(&"p".into()), "{why}");
+        assert_eq!(cluster.settle_pool("p", 130), FREED, "{why}");
+    };
+
+    let mut created = Cluster::of(&format!("{pool}node a 1\nciliumnode a @50"));
+    created.drain();
+    stays(&mut created, "a claim in flight");
+    created.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
+    goes(&mut created, "a claim that was not created");
+
+    let odd = "unreadable NodeIPBlock 10.0.0.0-28 in=p 10.0.0.0/28 @110";
+    let mut restarted = Cluster::of(&format!("{pool}{odd}"));
+    stays(&mut restarted, "a claim that can't be read");
+    restarted.delete(Kind::Claim, "10.0.0.0-28", 123);
+    goes(&mut restarted, "a claim that could not be read");
+
+    let mut lost = Cluster::of(&format!("{pool}node a 1\nclaim 10.0.0.0/28 a 1 Held @40"));
+    lost.delete(Kind::Claim, "10.0.0.0-28", 110);
+    stays(&mut lost, "a lost claim that is not recreated yet");
+
+    let mut unsettled = Cluster::of(&format!("{pool}claim 10.0.0.0/28 a 1 Releasing/NodeGone @40"));
+    unsettled.delete(Kind::Claim, "10.0.0.0-28", 110);
+    stays(&mut unsettled, "a lost claim of a lost node");
+    unsettled.observe("ciliumnode b @124");
+    goes(&mut unsettled, "a lost claim of a node of which nothing is left");
+}
+
 #[test]
 fn a_pool_that_gives_out_nothing_is_not_exhausted() {
     let held = "node a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40\n";

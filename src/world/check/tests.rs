@@ -109,6 +109,7 @@ fn sound() -> World {
     };
     let unreadable = Unreadable {
         node: None,
+        pool: None,
         name: "odd".into(),
         revision: Some(AnyRevision::of(Kind::Claim, 2)),
         reason: "odd".into(),
