@@ -190,13 +190,20 @@ impl Write {
 impl ClaimUpdate {
     /// Whether a claim is as this change was to make it. A deletion is shown by no claim.
     fn is_shown_by(&self, found: &Claim) -> bool {
-        found.uid == self.uid
-            && match &self.change {
-                ClaimChange::Hold(node_uid) => found.state == ClaimState::Held && found.node_uid == *node_uid,
-                ClaimChange::CreatedFor(uid) => found.created_for.as_ref() == Some(uid),
-                ClaimChange::Release(reason) => found.state == ClaimState::Releasing(*reason),
-                ClaimChange::Cool => matches!(found.state, ClaimState::Cooling(_)),
-                ClaimChange::Delete => false,
-            }
+        found.uid == self.uid && self.change.is_shown_by(found)
+    }
+}
+
+impl ClaimChange {
+    /// Whether the claim is as this change was to make it. A deletion is shown by no claim.
+    #[must_use]
+    pub fn is_shown_by(&self, found: &Claim) -> bool {
+        match self {
+            Self::Hold(node_uid) => found.state == ClaimState::Held && found.node_uid == *node_uid,
+            Self::CreatedFor(uid) => found.created_for.as_ref() == Some(uid),
+            Self::Release(reason) => found.state == ClaimState::Releasing(*reason),
+            Self::Cool => matches!(found.state, ClaimState::Cooling(_)),
+            Self::Delete => false,
+        }
     }
 }

@@ -107,6 +107,12 @@ impl World {
         if let Some(wake) = plan.wake {
             self.agenda.wake_node(&plan.node, wake);
         }
+        if plan.saw_everything() && plan.requests().is_empty() {
+            let mut writes = std::mem::take(&mut self.remember_of(&plan.node).writes);
+            writes.nothing_is_needed(self);
+            let remembered = self.remember_of(&plan.node);
+            remembered.writes = writes;
+        }
         self.note_waiting(plan);
         self.forget_if_gone(&plan.node);
         self.mark_pools_of(&plan.node);
@@ -136,7 +142,13 @@ impl World {
         }
         match decision {
             PoolPlan::Unchanged => {}
-            PoolPlan::UpToDate => self.agenda.status_looked_at(pool, now.uptime),
+            PoolPlan::UpToDate => {
+                self.agenda.status_looked_at(pool, now.uptime);
+                if let Some((pause, mut writes)) = self.pool_writes.remove(pool) {
+                    writes.nothing_is_needed(self);
+                    self.pool_writes.insert(pool.clone(), (pause, writes));
+                }
+            }
             PoolPlan::Later(wake) => self.agenda.wake_pool(pool, *wake),
             PoolPlan::Write(write) => {
                 if matches!(write, Write::PoolStatus(_)) {

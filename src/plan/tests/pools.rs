@@ -31,6 +31,14 @@ impl Cluster {
         assert_eq!(self.world.check(), []);
     }
 
+    /// The other replica writes the status that is right now.
+    fn other_replica_writes(&mut self, name: &str, revision: u64) {
+        let mut object = self.world.pool_object(&PoolName::from(name)).expect("it is a pool").clone();
+        object.status = conditions::status(&self.world, &object);
+        object.revision = Revision::of(revision);
+        self.world.observe(Observation::Applied(Box::new(Object::Pool(object))));
+    }
+
     /// Decides for the pool; a status that is written is shown at once, with this revision.
     fn settle_pool(&mut self, name: &str, revision: u64) -> String {
         let plan = self.pool_plan(name);
@@ -148,6 +156,25 @@ fn a_deleted_pool_stays_while_a_block_of_it_may_exist() {
     stays(&mut unsettled, "a lost claim of a lost node");
     unsettled.observe("ciliumnode b @124");
     goes(&mut unsettled, "a lost claim of a node of which nothing is left");
+}
+
+/// Another replica, which knows the same objects, may have written what is right before the world was again as it was.
+#[test]
+fn a_status_that_swings_between_two_replicas_is_not_written_in_vain() {
+    let mut cluster = Cluster::of("");
+    cluster.observe_kept("pool p 10.0.0.0/26 28 @101");
+    for round in 1..=4 {
+        let revision = 100 + 10 * round;
+        cluster.observe(&format!("claim 10.0.0.0/28 a 1 Cooling/NodeGone @{revision}"));
+        cluster.pass(2);
+        assert_eq!(cluster.settle_pool("p", revision + 1), "write the status of pool p");
+        cluster.delete(Kind::Claim, "10.0.0.0-28", revision + 2);
+        cluster.other_replica_writes("p", revision + 3);
+        cluster.pass(2);
+        assert_eq!(cluster.settle_pool("p", 0), "UpToDate");
+    }
+    assert_eq!(cluster.world.written_in_vain(cluster.now).count(), 0);
+    assert_eq!(cluster.world.pool_pause(&"p".into()).later_than(cluster.now), None);
 }
 
 #[test]
