@@ -1,7 +1,8 @@
 //! How long a node or a pool waits whose writes are not applied, or bring about nothing that lasts.
 //!
 //! Knows no objects and no reasons: its owner tells it the outcome of each write. Keeps one invariant: of writes that
-//! fail in a row none but the second is sent at once, and the waits between the others grow.
+//! fail in a row none but the second is sent at once, and the waits between the others grow. A row ends with a success,
+//! or when nothing is left to do: another replica may have done it.
 
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ impl Pause {
         self.until.filter(|until| *until > now.uptime)
     }
 
-    /// A write was applied, and had an effect.
+    /// A write was applied, and had an effect, or nothing is left to be written.
     pub(super) fn end(&mut self) {
         *self = Self::default();
     }

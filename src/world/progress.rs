@@ -112,6 +112,8 @@ impl World {
             writes.nothing_is_needed(self);
             let remembered = self.remember_of(&plan.node);
             remembered.writes = writes;
+            // Whoever did what failed here, nothing of it is left to do.
+            remembered.serving.pause.end();
         }
         self.note_waiting(plan);
         self.forget_if_gone(&plan.node);
@@ -144,7 +146,8 @@ impl World {
             PoolPlan::Unchanged => {}
             PoolPlan::UpToDate => {
                 self.agenda.status_looked_at(pool, now.uptime);
-                if let Some((pause, mut writes)) = self.pool_writes.remove(pool) {
+                if let Some((mut pause, mut writes)) = self.pool_writes.remove(pool) {
+                    pause.end();
                     writes.nothing_is_needed(self);
                     self.pool_writes.insert(pool.clone(), (pause, writes));
                 }

@@ -290,6 +290,36 @@ fn a_write_without_effect_is_told_of_until_it_is_a_minute_ago() {
     assert_eq!(told(&cluster), [""; 0]);
 }
 
+/// Failures count in a row, and a row ends when nothing is left to do, whoever did it.
+#[test]
+fn a_replica_that_loses_each_race_for_a_claim_does_not_wait_for_the_next() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    for uid in 2..10 {
+        cluster.observe(&format!("node a {uid} @{}", 100 + uid));
+        let mut plan = cluster.plan("a");
+        if let [Request::Read(Read::Node(_, as_of))] = plan.requests() {
+            let presence = found(Presence::Is(uid.to_string().as_str().into()), as_of.number());
+            cluster.begin(&plan);
+            cluster.settle(&Target::Node("a".into()), presence);
+            plan = cluster.plan("a");
+        }
+        assert_eq!(rendered(&plan), "hold 10.0.0.0/28 for node a again", "{uid}");
+        cluster.begin(&plan);
+        let request = cluster.in_flight.pop().expect("it is in flight");
+        let held = format!("claim 10.0.0.0/28 a {uid} Held @{}", 200 + uid);
+        let Object::Claim(seen) = object(&held) else { unreachable!() };
+        let answer = Answer::Conflict("the other replica was first".to_owned());
+        cluster.world.finish(Outcome { request, answer, seen: Seen::Claim(Box::new(seen)) }, cluster.now);
+        cluster.observe(&held);
+        let pause = cluster.world.serving(&"a".into()).expect("it is served").pause;
+        assert_eq!(pause.later_than(cluster.now), None, "{uid}");
+        cluster.expect("a", "nothing");
+        cluster.pass(3600);
+    }
+}
+
 /// One repetition is chance, and the first write that says something else ends the pause.
 #[test]
 fn what_is_written_once_more_and_then_lasts_is_not_told_of() {

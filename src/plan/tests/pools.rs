@@ -177,6 +177,33 @@ fn a_status_that_swings_between_two_replicas_is_not_written_in_vain() {
     assert_eq!(cluster.world.pool_pause(&"p".into()).later_than(cluster.now), None);
 }
 
+/// Failures count in a row, and a row ends when nothing is left to do, whoever did it.
+#[test]
+fn a_replica_that_loses_each_race_for_a_status_waits_no_longer_for_the_next() {
+    let mut cluster = Cluster::of("");
+    cluster.observe_kept("pool p 10.0.0.0/26 28 @101");
+    for round in 1..=8 {
+        let revision = 100 + 10 * round;
+        cluster.observe(&format!("claim 10.0.0.0/28 a 1 Cooling/NodeGone @{revision}"));
+        cluster.pass(2);
+        let plan = cluster.pool_plan("p");
+        cluster.world.begin_status(&"p".into(), &plan, cluster.now);
+        let PoolPlan::Write(write) = plan else { panic!("{plan:?}") };
+        let answer = Answer::Conflict("the other replica was first".to_owned());
+        let outcome = Outcome { request: write.into(), answer, seen: Seen::Nothing };
+        cluster.world.finish(outcome, cluster.now);
+        let soon = cluster.now.uptime + Duration::from_millis(250);
+        assert!(matches!(cluster.pool_plan("p"), PoolPlan::Later(at) if at <= soon), "round {round}");
+        cluster.other_replica_writes("p", revision + 1);
+        cluster.pass(3600);
+        assert_eq!(cluster.settle_pool("p", 0), "UpToDate");
+        cluster.delete(Kind::Claim, "10.0.0.0-28", revision + 2);
+        cluster.other_replica_writes("p", revision + 3);
+        cluster.pass(3600);
+        assert_eq!(cluster.settle_pool("p", 0), "UpToDate");
+    }
+}
+
 #[test]
 fn a_pool_that_gives_out_nothing_is_not_exhausted() {
     let held = "node a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40\n";
