@@ -64,9 +64,9 @@ impl World {
                 if let Some(cidr) = self.claim_named(name).map(|known| known.claim.cidr) {
                     self.observe_claim_deletion(cidr, revision, how);
                 } else if let Some(unreadable) = self.unreadable(kind, name).cloned() {
-                    // Whose it was could not be read.
+                    let holder = unreadable.node.map_or(LostHolder::Unknown, LostHolder::Node);
                     for cidr in unreadable.addresses.cidrs() {
-                        self.lose_claim(LostHolder::Unknown, cidr, revision, None);
+                        self.lose_claim(holder.clone(), cidr, revision, None);
                     }
                 }
             }
@@ -255,7 +255,8 @@ impl World {
     /// A lost claim leaves nothing behind but what its node's CiliumNode is seen to carry, once that has a version later
     /// than the loss, or is known not to exist. To have read the version from before the loss is not enough: a replica
     /// that has not heard may still patch that one. For a node that lives, a claim is recreated instead, unless it was
-    /// on its way out.
+    /// on its way out. One that could not be read can't be recreated: its range stays taken while the node lives, unless
+    /// the CiliumNode shows all of it, and so is what takes it.
     fn settle_lost_claims_of(&mut self, holder: &LostHolder) {
         let known_as_of = |lost: &LostClaim| match holder {
             LostHolder::Node(node) => match self.cilium_nodes.get(node) {
@@ -266,10 +267,18 @@ impl World {
             LostHolder::Unknown => self.position(Kind::CiliumNode) >= Some(lost.at),
         };
         let lives = matches!(holder, LostHolder::Node(node) if self.nodes.contains_key(node));
+        let takes_it_itself = |lost: &LostClaim| match holder {
+            LostHolder::Node(node) if lost.claim.is_none() => {
+                self.ledger.carried(node).is_some_and(|carried| carried.covers(lost.cidr))
+            }
+            LostHolder::Node(_) | LostHolder::Unknown => false,
+        };
         let settled: Vec<Cidr> = self
             .lost_claims
             .of(holder)
-            .filter(|lost| (!lives || lost.was_on_its_way_out()) && known_as_of(lost))
+            .filter(|lost| {
+                (!lives || lost.was_on_its_way_out() || takes_it_itself(lost)) && known_as_of(lost)
+            })
             .map(|lost| lost.cidr)
             .collect();
         for cidr in &settled {

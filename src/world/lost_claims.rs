@@ -36,7 +36,7 @@ impl LostClaim {
 pub enum LostHolder {
     /// This node's.
     Node(NodeName),
-    /// Nobody knows: the claim could not be read.
+    /// Nobody knows: the claim could not be read, nor the node that it named.
     Unknown,
 }
 

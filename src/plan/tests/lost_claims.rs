@@ -114,6 +114,31 @@ fn a_claim_that_was_on_its_way_out_is_not_recreated() {
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
 }
 
+/// The agent goes on with the block while its CiliumNode is away, and nobody can recreate a claim that could not be read.
+#[test]
+fn an_unreadable_claim_that_is_deleted_keeps_its_block_for_the_node_that_it_named() {
+    let lost = || {
+        let mut cluster = Cluster::of(
+            "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\n\
+             unreadable NodeIPBlock 10.0.0.0-28 of=a 10.0.0.0/28 @60",
+        );
+        cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+        cluster.observe("ciliumnode b @111");
+        cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+        cluster
+    };
+    let mut recreated = lost();
+    recreated.observe("ciliumnode a @112 recreated");
+    recreated.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    // Its CiliumNode says what it was.
+    let mut carried = lost();
+    carried.observe("ciliumnode a @112 10.0.0.0/28");
+    carried.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    let mut gone = lost();
+    gone.delete(Kind::Node, "a", 5);
+    gone.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+}
+
 /// It was not on its way out after all: the CiliumNode carries it.
 #[test]
 fn a_lost_claim_that_was_on_its_way_out_and_is_carried_is_recreated() {
