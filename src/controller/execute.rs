@@ -16,8 +16,10 @@ use tracing::{debug, info, warn};
 
 use super::backoff::Retries;
 use super::client::{Clients, FIELD_MANAGER, ReadError};
-use super::retry_after;
+use super::events::Events;
+use super::places::Place;
 use super::timeline::Timeline;
+use super::{forbidden, retry_after};
 use crate::model::claim::{Claim, block_name};
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::{Object, PoolObject};
@@ -42,6 +44,26 @@ pub struct Executor {
     pub timeline: Arc<Timeline>,
     /// Whether patches of CiliumNodes remove `managedFields`.
     pub managed_fields: ManagedFields,
+    /// Where it is told that the server forbids to list.
+    pub events: Events,
+}
+
+/// What a read is for, and so what becomes of it if the server refuses it.
+#[derive(Debug, Clone, Copy)]
+enum Purpose<'a> {
+    /// A decision waits for it. A refusal ends it: what is decided next waits in the pause of its node or pool.
+    Decision,
+    /// It settles what an answer has left open, and is repeated until it is answered: nothing unknown is taken for
+    /// failed. If it is refused it leaves its place to others, who are not to wait until a right is granted.
+    Outcome(&'a Place),
+}
+
+/// The server refuses a read.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{why}")]
+struct RefusedRead {
+    why: String,
+    wait: Option<Duration>,
 }
 
 /// How one request ended.
@@ -76,57 +98,69 @@ enum Part {
 
 impl Executor {
     /// Carries out `request` and returns its outcome; an error ends the process.
-    pub async fn carry_out(&self, request: Request) -> anyhow::Result<Outcome> {
-        let (answer, seen) = match &request {
-            Request::Read(read) => (Answer::Done, self.read(read).await?),
-            Request::Write(write) => self.write(write).await?,
+    pub async fn carry_out(&self, request: Request, place: &Place) -> anyhow::Result<Outcome> {
+        let ended = match &request {
+            Request::Read(read) => self.read(read, place).await.map(|seen| (Answer::Done, seen)),
+            Request::Write(write) => self.write(write, Purpose::Outcome(place)).await,
+        };
+        let (answer, seen) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                let refused = error.downcast::<RefusedRead>()?;
+                (Answer::Refused(refused.why, refused.wait), Seen::Nothing)
+            }
         };
         Ok(Outcome { request, answer, seen })
     }
 
-    async fn read(&self, read: &Read) -> anyhow::Result<Seen> {
+    async fn read(&self, read: &Read, place: &Place) -> anyhow::Result<Seen> {
         match read {
             Read::ClaimsOf(node) => self.claims_of(node).await,
-            Read::Claim(cidr, _) => self.read_claim(*cidr).await,
-            Read::CiliumNode(node) => self.read_cilium_node(node).await,
+            Read::Claim(cidr, _) => self.read_claim(*cidr, Purpose::Outcome(place)).await,
+            Read::CiliumNode(node) => self.read_cilium_node(node, Purpose::Decision).await,
             Read::Node(node, as_of) => self.read_node(node, *as_of).await,
         }
     }
 
-    async fn write(&self, write: &Write) -> anyhow::Result<(Answer, Seen)> {
+    async fn write(&self, write: &Write, settling: Purpose<'_>) -> anyhow::Result<(Answer, Seen)> {
         Ok(match write {
-            Write::CreateClaim(claim) => self.create_claim(claim).await?,
-            Write::Publish(publication) => self.publish(publication).await?,
-            Write::UpdateClaim(update) => self.update_claim(update).await?,
+            Write::CreateClaim(claim) => self.create_claim(claim, settling).await?,
+            Write::Publish(publication) => self.publish(publication, settling).await?,
+            Write::UpdateClaim(update) => self.update_claim(update, settling).await?,
             Write::BumpVersion(bump) => {
-                self.patch_cilium_node(&bump.node, Part::Object, bump_version_patch(bump)).await?
+                self.patch_cilium_node(&bump.node, Part::Object, bump_version_patch(bump), settling).await?
             }
             Write::UsageProbe(probe) => {
                 debug!(node = %probe.node, step = ?probe.step, "ping");
-                self.patch_cilium_node(&probe.node, Part::Status, usage_probe_patch(probe)).await?
+                self.patch_cilium_node(&probe.node, Part::Status, usage_probe_patch(probe), settling).await?
             }
-            Write::CreateCiliumNode(new) => self.create_cilium_node(new).await?,
+            Write::CreateCiliumNode(new) => self.create_cilium_node(new, settling).await?,
             Write::PoolStatus(status) => {
-                self.patch_pool(&status.pool, Part::Status, pool::status_patch(status)).await?
+                self.patch_pool(&status.pool, Part::Status, pool::status_patch(status), settling).await?
             }
-            Write::PoolFinalizers(write) => self.set_pool_finalizers(write).await?,
+            Write::PoolFinalizers(write) => self.set_pool_finalizers(write, settling).await?,
         })
     }
 
     /// Writes the finalizers of a pool. Ours is removed only where the server has no claim that names the pool: another
     /// replica may have created one that the watch of claims has not shown here, and no version of the pool tells.
-    async fn set_pool_finalizers(&self, write: &PoolFinalizersWrite) -> anyhow::Result<(Answer, Seen)> {
+    async fn set_pool_finalizers(
+        &self,
+        write: &PoolFinalizersWrite,
+        settling: Purpose<'_>,
+    ) -> anyhow::Result<(Answer, Seen)> {
         if !write.finalizers.iter().any(|name| name == PoolObject::FINALIZER) {
-            let (_, claims) = self.read_all::<Claims>(&format!("spec.pool={}", write.pool)).await?;
+            let (_, claims) =
+                self.read_all::<Claims>(&format!("spec.pool={}", write.pool), Purpose::Decision).await?;
             if let Some(claim) = claims.first() {
                 let why = format!("the pool keeps its finalizer: claim {} names it", claim.name());
                 return Ok((Answer::Conflict(why), Seen::Nothing));
             }
         }
-        self.patch_pool(&write.pool, Part::Object, pool::finalizers_patch(write)).await
+        self.patch_pool(&write.pool, Part::Object, pool::finalizers_patch(write), settling).await
     }
 
-    async fn create_claim(&self, claim: &NewClaim) -> anyhow::Result<(Answer, Seen)> {
+    async fn create_claim(&self, claim: &NewClaim, settling: Purpose<'_>) -> anyhow::Result<(Answer, Seen)> {
         let api: Api<NodeIPBlock> = Api::all(self.clients.writes.clone());
         let object = block::new_claim(claim);
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
@@ -147,7 +181,7 @@ impl Executor {
             }
             Attempt::Unknown(why) => Answer::Unknown(why),
         };
-        let seen = self.read_claim(claim.cidr).await?;
+        let seen = self.read_claim(claim.cidr, settling).await?;
         // Our create may have been applied although its answer was lost.
         let ours = matches!(&seen, Seen::Claim(found) if claim.is_made_as(found));
         info!(block = %claim.cidr, node = %claim.node, ?answer, ours, "claim settled by reading");
@@ -156,7 +190,11 @@ impl Executor {
 
     /// Changes or deletes a claim. A deletion first drops our finalizer if the claim still has it, and then carries the
     /// version that this brought.
-    async fn update_claim(&self, update: &ClaimUpdate) -> anyhow::Result<(Answer, Seen)> {
+    async fn update_claim(
+        &self,
+        update: &ClaimUpdate,
+        settling: Purpose<'_>,
+    ) -> anyhow::Result<(Answer, Seen)> {
         let attempt = match block::update_patch(update) {
             Some(patch) => {
                 let api: Api<Watched<Claims>> = Api::all(self.clients.writes.clone());
@@ -178,7 +216,7 @@ impl Executor {
             }
             Attempt::Unknown(why) => Answer::Unknown(why),
         };
-        let seen = self.read_claim(update.cidr).await?;
+        let seen = self.read_claim(update.cidr, settling).await?;
         info!(block = %update.cidr, node = %update.node, change = ?update.change, ?answer, "move of a claim settled by reading");
         Ok((answer, seen))
     }
@@ -215,9 +253,13 @@ impl Executor {
         })
     }
 
-    async fn publish(&self, publication: &Publication) -> anyhow::Result<(Answer, Seen)> {
+    async fn publish(
+        &self,
+        publication: &Publication,
+        settling: Purpose<'_>,
+    ) -> anyhow::Result<(Answer, Seen)> {
         let patch = merge_patch(publication, self.managed_fields);
-        self.patch_cilium_node(&publication.node, Part::Object, patch).await
+        self.patch_cilium_node(&publication.node, Part::Object, patch, settling).await
     }
 
     async fn patch_cilium_node(
@@ -225,6 +267,7 @@ impl Executor {
         node: &NodeName,
         part: Part,
         patch: Value,
+        settling: Purpose<'_>,
     ) -> anyhow::Result<(Answer, Seen)> {
         let api: Api<Watched<CiliumNodes>> = Api::all(self.clients.writes.clone());
         let answer = match self.patch(&api, node.as_str(), part, patch).await {
@@ -236,12 +279,16 @@ impl Executor {
             }
             Attempt::Unknown(why) => Answer::Unknown(why),
         };
-        let seen = self.read_cilium_node(node).await?;
+        let seen = self.read_cilium_node(node, settling).await?;
         info!(%node, ?answer, "patch of the ciliumnode settled by reading");
         Ok((answer, seen))
     }
 
-    async fn create_cilium_node(&self, new: &NewCiliumNode) -> anyhow::Result<(Answer, Seen)> {
+    async fn create_cilium_node(
+        &self,
+        new: &NewCiliumNode,
+        settling: Purpose<'_>,
+    ) -> anyhow::Result<(Answer, Seen)> {
         let resource = kube::api::ApiResource::erase::<Watched<CiliumNodes>>(&());
         let api: Api<DynamicObject> = Api::all_with(self.clients.writes.clone(), &resource);
         let object: DynamicObject = serde_json::from_value(new_cilium_node(new))?;
@@ -273,17 +320,23 @@ impl Executor {
             }
             Attempt::Unknown(why) => Answer::Unknown(why),
         };
-        Ok((answer, self.read_cilium_node(&new.node).await?))
+        Ok((answer, self.read_cilium_node(&new.node, settling).await?))
     }
 
-    async fn patch_pool(&self, pool: &PoolName, part: Part, patch: Value) -> anyhow::Result<(Answer, Seen)> {
+    async fn patch_pool(
+        &self,
+        pool: &PoolName,
+        part: Part,
+        patch: Value,
+        settling: Purpose<'_>,
+    ) -> anyhow::Result<(Answer, Seen)> {
         let api: Api<Watched<Pools>> = Api::all(self.clients.writes.clone());
         Ok(match self.patch(&api, pool.as_str(), part, patch).await {
             Attempt::Applied(patched) => (Answer::Done, self.seen(patched.into_object())),
             // The watch shows the outcome.
             Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
             // Writing it twice would do no harm, but a server that is away would be asked ever more seldom.
-            Attempt::Unknown(why) => (Answer::Unknown(why), self.read_pool(pool).await?),
+            Attempt::Unknown(why) => (Answer::Unknown(why), self.read_pool(pool, settling).await?),
             Attempt::Refused(why, wait) => {
                 warn!(%pool, why, "patch of the pool refused");
                 (Answer::Refused(why, wait), Seen::Nothing)
@@ -317,14 +370,15 @@ impl Executor {
     }
 
     /// Reads one claim by a consistent list, which has a revision even when there is no such claim.
-    async fn read_claim(&self, cidr: Cidr) -> anyhow::Result<Seen> {
+    async fn read_claim(&self, cidr: Cidr, purpose: Purpose<'_>) -> anyhow::Result<Seen> {
         let (revision, mut claims) =
-            self.read_all::<Claims>(&format!("metadata.name={}", block_name(cidr))).await?;
+            self.read_all::<Claims>(&format!("metadata.name={}", block_name(cidr)), purpose).await?;
         Ok(claims.pop().map_or(Seen::Absent(revision), |claim| self.seen(claim)))
     }
 
     async fn claims_of(&self, node: &NodeName) -> anyhow::Result<Seen> {
-        let (revision, claims) = self.read_all::<Claims>(&format!("spec.node={node}")).await?;
+        let (revision, claims) =
+            self.read_all::<Claims>(&format!("spec.node={node}"), Purpose::Decision).await?;
         let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
         for object in claims {
             match object {
@@ -336,18 +390,20 @@ impl Executor {
         Ok(Seen::ClaimsOf { revision, claims: readable, unreadable })
     }
 
-    async fn read_cilium_node(&self, node: &NodeName) -> anyhow::Result<Seen> {
-        let (revision, mut found) = self.read_all::<CiliumNodes>(&format!("metadata.name={node}")).await?;
+    async fn read_cilium_node(&self, node: &NodeName, purpose: Purpose<'_>) -> anyhow::Result<Seen> {
+        let (revision, mut found) =
+            self.read_all::<CiliumNodes>(&format!("metadata.name={node}"), purpose).await?;
         Ok(found.pop().map_or(Seen::Absent(revision), |object| self.seen(object)))
     }
 
-    async fn read_pool(&self, pool: &PoolName) -> anyhow::Result<Seen> {
-        let (revision, mut found) = self.read_all::<Pools>(&format!("metadata.name={pool}")).await?;
+    async fn read_pool(&self, pool: &PoolName, purpose: Purpose<'_>) -> anyhow::Result<Seen> {
+        let (revision, mut found) = self.read_all::<Pools>(&format!("metadata.name={pool}"), purpose).await?;
         Ok(found.pop().map_or(Seen::Absent(revision), |object| self.seen(object)))
     }
 
     async fn read_node(&self, node: &NodeName, as_of: Revision) -> anyhow::Result<Seen> {
-        let (read_at, mut found) = self.read_all::<Nodes>(&format!("metadata.name={node}")).await?;
+        let (read_at, mut found) =
+            self.read_all::<Nodes>(&format!("metadata.name={node}"), Purpose::Decision).await?;
         let presence = match found.pop() {
             None => Presence::Gone,
             Some(Object::Node(node)) => Presence::Is(node.uid),
@@ -358,9 +414,13 @@ impl Executor {
         Ok(Seen::Node { as_of, read_at, presence })
     }
 
-    /// Reads the objects of a kind that a field selector selects, until there is an answer: an unknown outcome stays
-    /// unknown until then.
-    async fn read_all<W: Wire>(&self, selector: &str) -> anyhow::Result<(Revision<W::Store>, Vec<Object>)> {
+    /// Reads the objects of a kind that a field selector selects, until there is an answer, or until the server refuses
+    /// what a decision waits for.
+    async fn read_all<W: Wire>(
+        &self,
+        selector: &str,
+        purpose: Purpose<'_>,
+    ) -> anyhow::Result<(Revision<W::Store>, Vec<Object>)> {
         let params = ListParams::default().fields(selector);
         let mut retries = Retries::default();
         loop {
@@ -368,6 +428,18 @@ impl Executor {
                 Ok(found) => return Ok(found),
                 Err(ReadError::StoreRewound(error)) => return Err(error.into()),
                 Err(error) => {
+                    if let Some(refused) = refused_by(&error) {
+                        if let Some(event) = forbidden::event_of_reads(&self.clients.contact.standing) {
+                            self.events.tell(event);
+                        }
+                        match purpose {
+                            Purpose::Decision => {
+                                warn!(kind = W::KIND.as_str(), selector, %error, "read refused");
+                                return Err(refused.into());
+                            }
+                            Purpose::Outcome(place) => place.step_aside(),
+                        }
+                    }
                     let rest = retries.failed(error.asked_wait());
                     warn!(kind = W::KIND.as_str(), selector, %error, retry_in = ?rest.wait, "read failed");
                     retries.rest(rest, &self.clients.contact).await;
@@ -411,6 +483,16 @@ fn classify<T>(status: &Status) -> Attempt<T> {
     }
 }
 
+/// Why the server does not carry out a read, where it says that. Whoever asks again gets the same answer until somebody
+/// changes something.
+fn refused_by(error: &ReadError) -> Option<RefusedRead> {
+    match classify::<()>(error.answer()?) {
+        Attempt::Refused(why, wait) => Some(RefusedRead { why, wait }),
+        Attempt::Conflict(why) => Some(RefusedRead { why, wait: None }),
+        Attempt::Applied(()) | Attempt::Unknown(_) => None,
+    }
+}
+
 fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
@@ -420,7 +502,13 @@ mod tests {
     use tokio::time::Instant;
 
     use super::super::client::tests::{answered_by, list, refusal};
+    use super::super::events::Subject;
+    use super::super::places::Places;
     use super::*;
+    use crate::model::time::Timestamp;
+    use crate::net::addresses::AddressSet;
+    use crate::telemetry::event_reason::EventReason;
+    use crate::telemetry::metrics::Metrics;
 
     fn finalizers(finalizers: &[&str]) -> Write {
         Write::PoolFinalizers(PoolFinalizersWrite {
@@ -433,7 +521,67 @@ mod tests {
 
     /// An executor whose requests are answered in this way.
     fn executor(clients: Clients) -> Executor {
-        Executor { clients, timeline: Arc::new(Timeline::default()), managed_fields: ManagedFields::Kept }
+        let (timeline, managed_fields) = (Arc::new(Timeline::default()), ManagedFields::Kept);
+        let events = Events::channel(Metrics::default()).0;
+        Executor { clients, timeline, managed_fields, events }
+    }
+
+    async fn carried_out(executor: &Executor, request: impl Into<Request>) -> Outcome {
+        let place = Places::new(1).take().await.expect("it is open");
+        executor.carry_out(request.into(), &place).await.expect("the process goes on")
+    }
+
+    /// With 32 of them the controller would decide nothing any more.
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_is_refused_ends() {
+        for code in [400, 403, 404] {
+            let (clients, asked) = answered_by(move |_| refusal(code));
+            let read = Read::Node("a".into(), Revision::of(5));
+            let Outcome { answer, seen, .. } = carried_out(&executor(clients), read).await;
+            assert!(
+                matches!(&answer, Answer::Refused(why, None) if why.contains("refused with")),
+                "{answer:?}"
+            );
+            assert_eq!((seen, asked.lock().unwrap().len()), (Seen::Nothing, 1));
+        }
+    }
+
+    /// Nobody knows whether the claim exists, so it goes on; but the others go on as well.
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_can_not_be_settled_leaves_its_place_to_others_and_is_told_of() {
+        let began = Instant::now();
+        const FORBIDDEN_FOR: Duration = Duration::from_secs(60);
+        let (clients, _) = answered_by(move |target| match target.contains("fieldSelector") {
+            true if began.elapsed() < FORBIDDEN_FOR => refusal(403),
+            true => (200, list(7, &[], "")),
+            false => refusal(500),
+        });
+        let (events, mut told) = Events::channel(Metrics::default());
+        let executor = Executor { events, ..executor(clients) };
+        let places = Places::new(1);
+        let place = places.take().await.expect("it is open");
+        let write = Write::CreateClaim(NewClaim {
+            cidr: "10.0.0.0/28".parse().unwrap(),
+            pool: "p".into(),
+            node: "a".into(),
+            node_uid: "u".into(),
+            withheld: AddressSet::new(),
+            created_for: None,
+            since: Timestamp::default(),
+        });
+        let written = tokio::spawn(async move {
+            let outcome = executor.carry_out(write.into(), &place).await;
+            drop(place);
+            outcome
+        });
+        let other = tokio::time::timeout(FORBIDDEN_FOR / 2, places.take()).await.expect("it keeps its place");
+        assert!(other.is_some());
+        assert_eq!(places.n_aside(), 1);
+        let told = told.next().await.expect("it is told");
+        assert_eq!((told.subject, told.reason), (Subject::ClusterRole, EventReason::ReadForbidden));
+        let outcome = written.await.unwrap().unwrap();
+        assert!(matches!(&outcome.answer, Answer::Unknown(_)), "{:?}", outcome.answer);
+        assert_eq!(places.n_aside(), 0);
     }
 
     /// Another replica may have made it a moment ago.
@@ -445,7 +593,7 @@ mod tests {
                 let pool = || list(8, &["p"], "")["items"][0].clone();
                 (200, if of_pool { list(8, claims, "") } else { pool() })
             });
-            let outcome = executor(clients).carry_out(finalizers(&[]).into()).await.unwrap();
+            let outcome = carried_out(&executor(clients), finalizers(&[])).await;
             assert!(format!("{:?}", outcome.answer).starts_with(expected), "{:?}", outcome.answer);
             let asked = asked.lock().unwrap();
             assert_eq!(asked.iter().filter(|path| path.starts_with("p?")).count(), n_patches, "{asked:?}");
@@ -464,7 +612,7 @@ mod tests {
                 },
             );
         let write = finalizers(&[PoolObject::FINALIZER]);
-        let Outcome { answer, seen, .. } = executor(clients).carry_out(write.into()).await.unwrap();
+        let Outcome { answer, seen, .. } = carried_out(&executor(clients), write).await;
         assert!(matches!(answer, Answer::Unknown(_)), "{answer:?}");
         assert!(matches!(&seen, Seen::Pool(pool) if pool.name.as_str() == "p"), "{seen:?}");
         let asked = asked.lock().unwrap();

@@ -20,6 +20,7 @@ pub mod freeze;
 pub mod gather;
 pub mod input;
 pub mod mode;
+mod places;
 mod report;
 mod retry_after;
 pub mod run;

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -21,6 +21,7 @@ use super::freeze;
 use super::gather::gather;
 use super::input::{CAPACITY, Input};
 use super::mode::{self, ModeSource};
+use super::places::Places;
 use super::report::Reporter;
 use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
@@ -90,11 +91,12 @@ pub async fn run(
         return Ok(());
     };
     telemetry.metrics.set_write_limit(options.max_parallel_writes);
-    let executor = Executor { clients, timeline, managed_fields: options.managed_fields };
+    let executor =
+        Executor { clients, timeline, managed_fields: options.managed_fields, events: events.clone() };
     let mut serving = Loop {
         world,
         clock: Clock::start(),
-        slots: Arc::new(Semaphore::new(options.max_parallel_writes)),
+        places: Places::new(options.max_parallel_writes),
         options,
         executor,
         sender,
@@ -117,7 +119,7 @@ struct Loop {
     sender: mpsc::Sender<Input>,
     writers: Tasks,
     /// The budget of concurrent writes: the plan of one node may have several.
-    slots: Arc<Semaphore>,
+    places: Places,
     reporter: Reporter,
 }
 
@@ -192,7 +194,7 @@ impl Loop {
     /// Lets the writes in flight end, because the next process would have to settle one that is cut off. A write that
     /// has not begun never begins. Returns whether all ended in time.
     async fn finish(&mut self, end: &anyhow::Result<()>, inputs: &mut mpsc::Receiver<Input>) -> bool {
-        self.slots.close();
+        self.places.close();
         self.reporter.ends(end);
         // Nobody takes in outcomes any more, so no write may wait for room in the channel.
         inputs.close();
@@ -223,7 +225,7 @@ impl Loop {
         let unconfirmed = self.world.unconfirmed();
         self.world.begin_confirming(&unconfirmed, self.clock.now());
         self.send(unconfirmed.into_iter().map(Request::Read));
-        while self.world.n_in_flight() < self.options.max_parallel_writes
+        while self.has_place()
             && let Some(node) = self.world.next_node().cloned()
         {
             let now = self.clock.now();
@@ -233,7 +235,7 @@ impl Loop {
             self.reporter.metrics().decided(Decision::Node, self.clock.since(now));
             self.send(plan.into_requests());
         }
-        while self.world.n_in_flight() < self.options.max_parallel_writes
+        while self.has_place()
             && let Some(pool) = self.world.next_pool().cloned()
         {
             let now = self.clock.now();
@@ -246,24 +248,29 @@ impl Loop {
         }
     }
 
+    /// Whether a request that is decided now starts at once. One that steps aside is noticed by the next heartbeat.
+    fn has_place(&self) -> bool {
+        let n_running = self.world.n_in_flight().saturating_sub(self.places.n_aside());
+        n_running < self.options.max_parallel_writes
+    }
+
     fn send(&mut self, requests: impl IntoIterator<Item = Request>) {
         for request in requests {
             let announcement = Reporter::announcement(&self.world, &request);
             let kind = RequestKind::from(&request);
             let executor = self.executor.clone();
             let outcomes = self.sender.clone();
-            let slots = self.slots.clone();
+            let places = self.places.clone();
             let (metrics, events) = (self.reporter.metrics().clone(), self.reporter.events().clone());
             self.writers.spawn("write", async move {
-                // The semaphore is closed when the process is about to end.
-                let Ok(slot) = slots.acquire_owned().await else {
+                let Some(place) = places.take().await else {
                     return Ok(());
                 };
                 let in_flight = metrics.write_begins();
                 let began = Instant::now();
-                let outcome = executor.carry_out(request).await?;
+                let outcome = executor.carry_out(request, &place).await?;
                 metrics.write_ended(kind, &outcome, began.elapsed());
-                drop((in_flight, slot));
+                drop((in_flight, place));
                 if outcome.took_effect() {
                     announcement.tell(&events);
                 }
@@ -305,11 +312,12 @@ mod tests {
             self_check_interval: SELF_CHECK_INTERVAL,
         };
         let timeline = Arc::new(Timeline::default());
+        let events = Events::channel(telemetry.metrics.clone()).0;
         let serving = Loop {
             world: world(),
             clock: Clock::start(),
-            slots: Arc::new(Semaphore::new(options.max_parallel_writes)),
-            executor: Executor { clients, timeline, managed_fields: options.managed_fields },
+            places: Places::new(options.max_parallel_writes),
+            executor: Executor { clients, timeline, managed_fields: options.managed_fields, events },
             options,
             sender,
             writers: Tasks::default(),
