@@ -4,40 +4,16 @@
 //! `first_block` claims a block for a node without one. It is the same block every time, so only the work is measured.
 //! `next_block` claims the buddy of a random block, so access to the machine's memory is measured too.
 
+mod setup;
+
 use std::hint::black_box;
-use std::time::Duration;
 
 use cilium_node_ipam::ledger::free_blocks::FreeBlocks;
 use cilium_node_ipam::ledger::grid::{Declared, Grid};
 use cilium_node_ipam::ledger::{Ledger, Occupant};
-use cilium_node_ipam::model::pool::{
-    Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode,
-};
-use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use criterion::{Criterion, criterion_group, criterion_main};
-
-/// A pool of one range, cut into blocks of one address, so that 2^24 of them fit into a /8.
-fn pool(range: Cidr) -> Pool {
-    let ranges =
-        Ranges { block_prefix: 32, cidrs: [(range, RangeState::Active)].into(), exclude: Vec::new() };
-    Pool {
-        name: "bench".into(),
-        uid: "bench".into(),
-        created: Timestamp::UNIX_EPOCH,
-        deleting: false,
-        priority: 0,
-        selector: kube_core::Selector::default(),
-        families: [(Family::V4, ranges)].into(),
-        first_last: FirstLast::Offered,
-        per_node: PerNode { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 },
-        expand: Expand { used_above: 80, free_below: 8 },
-        reclaim: Reclaim { mode: ReclaimMode::DryRun, used_below: 40, after: Duration::from_secs(600) },
-        reuse_after: Duration::from_secs(300),
-        reuse_after_node_loss: Duration::from_secs(3600),
-    }
-}
 
 /// A repeatable sequence of numbers below 2^`bits`.
 struct Random {
@@ -58,6 +34,9 @@ impl Random {
         blocks[place % blocks.len()]
     }
 }
+
+/// The length of the blocks: each is one address, so that 2^24 of them fit into a /8.
+const BLOCK_PREFIX: u8 = 32;
 
 /// Which blocks of a pool are free: about `n_free`, in random places. Claims hold the rest.
 struct Fill {
@@ -94,7 +73,7 @@ fn free_blocks(criterion: &mut Criterion) {
     for (size, bits, n_free) in sizes {
         let fill = Fill::new(bits, n_free);
         let growing = fill.growing();
-        let pool = pool(fill.range);
+        let pool = setup::pool("bench", fill.range, BLOCK_PREFIX);
         let (grid, _) = Grid::of(&pool, Family::V4, &Declared::default()).expect("it has the family");
         let mut free_blocks = FreeBlocks::new(grid);
         for cidr in fill.claimed.cidrs() {
@@ -126,7 +105,7 @@ fn ledger(criterion: &mut Criterion) {
     for (size, bits, n_free) in [("2^4", 4, 9), ("2^17", 17, (1 << 17) / 100)] {
         let fill = Fill::new(bits, n_free);
         let growing = fill.growing();
-        let pool = pool(fill.range);
+        let pool = setup::pool("bench", fill.range, BLOCK_PREFIX);
         let name = pool.name.clone();
         let mut ledger = Ledger::new();
         ledger.set_pools([&pool], []);

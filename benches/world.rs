@@ -5,6 +5,8 @@
 //! and is the one that has to grow with them. `freed_block` frees one block while every node waits for one.
 //! `lost_claims` takes in one event of a CiliumNode while there is a lost claim for every node.
 
+mod setup;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -17,9 +19,7 @@ use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::observation::{Listing, Object, Observation, PoolObject};
 use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
 use cilium_node_ipam::model::plan::PoolPlan;
-use cilium_node_ipam::model::pool::{
-    Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode,
-};
+use cilium_node_ipam::model::pool::Pool;
 use cilium_node_ipam::model::request::{Request, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::status::PoolStatus;
@@ -53,25 +53,13 @@ fn cidr(address: u32, length: u8) -> Cidr {
 }
 
 fn pool(number: u32, revision: u64, priority: i32) -> PoolObject {
-    let name = format!("p{number}");
     let zone = ("zone".to_owned(), number.to_string());
-    let ranges =
-        Ranges { block_prefix: 28, cidrs: [(range(number), RangeState::Active)].into(), exclude: Vec::new() };
     let pool = Pool {
-        name: name.as_str().into(),
-        uid: name.as_str().into(),
-        created: Timestamp::UNIX_EPOCH,
-        deleting: false,
         priority,
         selector: [zone].into_iter().collect(),
-        families: [(Family::V4, ranges)].into(),
-        first_last: FirstLast::Offered,
-        per_node: PerNode { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 },
-        expand: Expand { used_above: 80, free_below: 2 },
-        reclaim: Reclaim { mode: ReclaimMode::Disabled, used_below: 40, after: Duration::from_secs(600) },
-        reuse_after: Duration::from_secs(300),
         // No block stops cooling by itself, however long it is measured.
         reuse_after_node_loss: Duration::from_secs(1_000_000_000),
+        ..setup::pool(&format!("p{number}"), range(number), 28)
     };
     PoolObject {
         name: pool.name.clone(),
