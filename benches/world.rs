@@ -1,13 +1,18 @@
 //! Measures what one change costs the loop in clusters of different sizes: with ten times as many nodes, or a hundred
 //! times as many pools, it should cost the same. Only the ratios are of interest; they are in `docs/performance.md`.
 //!
-//! `edited_pool` edits one pool and decides for whoever is concerned. `all_statuses` looks at the status of every pool,
-//! and is the one that has to grow with them. `freed_block` frees one block while every node waits for one.
-//! `lost_claims` takes in one event of a CiliumNode while there is a lost claim for every node.
+//! `edited_pool` edits one pool and decides for whoever is concerned. `freed_block` frees one block while every node waits
+//! for one. `lost_claims` takes in one event of a CiliumNode while there is a lost claim for every node.
+//!
+//! `all_statuses` looks at the status of every pool, `snapshot` counts what metrics and findings show, and `self_check`
+//! compares everything with the objects. These have to grow with nodes and pools, but not with their product: not even
+//! where agents run two families and each pool has one (`one_family`), where every pool is being deleted (`deleted`), or
+//! where no claim can be read (`unreadable`), as after a newer version has changed its definition.
 
 mod setup;
 
 use std::collections::BTreeMap;
+use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -16,7 +21,7 @@ use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::{CiliumNode, Node};
-use cilium_node_ipam::model::observation::{Listing, Object, Observation, PoolObject};
+use cilium_node_ipam::model::observation::{Listing, Object, Observation, PoolObject, Unreadable};
 use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
 use cilium_node_ipam::model::plan::PoolPlan;
 use cilium_node_ipam::model::pool::Pool;
@@ -29,6 +34,8 @@ use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
 use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::publisher::{Mode, Publisher};
+use cilium_node_ipam::view::free;
+use cilium_node_ipam::view::snapshot::snapshot;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
@@ -128,7 +135,12 @@ struct Cluster {
 
 impl Cluster {
     fn of(objects: &[Object]) -> Self {
-        let families = [Family::V4].into();
+        Self::running(&[Family::V4], objects)
+    }
+
+    /// A cluster whose agents run these families.
+    fn running(families: &[Family], objects: &[Object]) -> Self {
+        let families = families.iter().copied().collect();
         let mut gathering = Gathering::default();
         gathering.set_mode(Mode::Active(Publisher::Crd(Crd { families, infrastructure: Vec::new() })));
         gathering.set_freeze(Freeze::default());
@@ -193,10 +205,73 @@ fn served(nodes: u32, pools: u32) -> Vec<Object> {
     objects
 }
 
+/// What makes a cluster cost more to look at than one in which all is well.
+const ODDITIES: [Oddity; 4] = [Oddity::None, Oddity::OneFamily, Oddity::Deleted, Oddity::Unreadable];
+
+#[derive(Debug, Clone, Copy)]
+enum Oddity {
+    None,
+    /// The agents run two families, and the pools have one.
+    OneFamily,
+    /// Every pool is being deleted, and all of its blocks are held.
+    Deleted,
+    /// No claim can be read.
+    Unreadable,
+}
+
+impl Oddity {
+    /// The name of a bench with it.
+    fn of(self, bench: &str) -> String {
+        match self {
+            Self::None => bench.to_owned(),
+            Self::OneFamily => format!("{bench}/one_family"),
+            Self::Deleted => format!("{bench}/deleted"),
+            Self::Unreadable => format!("{bench}/unreadable"),
+        }
+    }
+
+    /// A cluster in which every node has a block, with the oddity.
+    fn cluster(self, nodes: u32, pools: u32) -> Cluster {
+        let mut objects = served(nodes, pools);
+        let mut families = vec![Family::V4];
+        match self {
+            Self::None => {}
+            Self::OneFamily => families.push(Family::V6),
+            Self::Deleted => {
+                for object in &mut objects {
+                    if let Object::Pool(object) = object {
+                        object.deleting = true;
+                        object.pool.iter_mut().for_each(|pool| pool.deleting = true);
+                    }
+                }
+            }
+            Self::Unreadable => {
+                for object in &mut objects {
+                    if let Object::Claim(claim) = object {
+                        *object = unreadable(claim);
+                    }
+                }
+            }
+        }
+        Cluster::running(&families, &objects)
+    }
+}
+
+fn unreadable(claim: &Claim) -> Object {
+    let unreadable = Unreadable {
+        name: block_name(claim.cidr),
+        revision: Some(claim.revision.into()),
+        node: Some(claim.node.clone()),
+        reason: "of no known form".to_owned(),
+        addresses: [claim.cidr].into_iter().collect(),
+    };
+    Object::Unreadable(Kind::Claim, unreadable)
+}
+
 /// Measures `change`, which returns how long the part took that is of interest.
 fn measure(
     criterion: &mut Criterion,
-    group: &str,
+    group: impl Into<String>,
     sizes: &[(u32, u32)],
     cluster: impl Fn(u32, u32) -> Cluster,
     change: impl Fn(&mut Cluster) -> Duration,
@@ -230,19 +305,40 @@ fn edited_pool(criterion: &mut Criterion) {
 }
 
 fn all_statuses(criterion: &mut Criterion) {
-    let cluster = |nodes, pools| Cluster::of(&served(nodes, pools));
-    measure(criterion, "all_statuses", &SIZES, cluster, |cluster| {
-        cluster.now.uptime += Duration::from_secs(2);
+    for oddity in ODDITIES {
+        let cluster = |nodes, pools| oddity.cluster(nodes, pools);
+        measure(criterion, oddity.of("all_statuses"), &SIZES, cluster, |cluster| {
+            cluster.now.uptime += Duration::from_secs(2);
+            let plan = |object: &PoolObject| plan::pool(&cluster.world, &object.name, cluster.now);
+            let start = Instant::now();
+            let plans: Vec<PoolPlan> = cluster.world.pool_objects().map(plan).collect();
+            let elapsed = start.elapsed();
+            let is_rewritten = |plan: &PoolPlan| matches!(plan, PoolPlan::Write(Write::PoolStatus(_)));
+            assert!(!plans.iter().any(is_rewritten), "the statuses are right");
+            elapsed
+        });
+    }
+}
+
+fn whole_snapshot(criterion: &mut Criterion) {
+    for oddity in ODDITIES {
+        let cluster = |nodes, pools| oddity.cluster(nodes, pools);
+        measure(criterion, oddity.of("snapshot"), &SIZES, cluster, |cluster| {
+            let start = Instant::now();
+            let findings = free::findings(&cluster.world);
+            black_box(snapshot(&cluster.world, findings.iter().map(|finding| finding.kind)));
+            start.elapsed()
+        });
+    }
+}
+
+fn self_check(criterion: &mut Criterion) {
+    let cluster = |nodes, pools| Oddity::None.cluster(nodes, pools);
+    measure(criterion, "self_check", &SIZES, cluster, |cluster| {
         let start = Instant::now();
-        let n_written = cluster
-            .world
-            .pool_objects()
-            .filter(|object| {
-                matches!(plan::pool(&cluster.world, &object.name, cluster.now), PoolPlan::Write(_))
-            })
-            .count();
+        let differences = cluster.world.check();
         let elapsed = start.elapsed();
-        assert_eq!(n_written, 0, "the statuses are right");
+        assert_eq!(differences, []);
         elapsed
     });
 }
@@ -323,5 +419,5 @@ fn lost_claims(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, edited_pool, all_statuses, freed_block, lost_claims);
+criterion_group!(benches, edited_pool, all_statuses, whole_snapshot, self_check, freed_block, lost_claims);
 criterion_main!(benches);
