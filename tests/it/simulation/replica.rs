@@ -349,6 +349,10 @@ impl Replica {
                 }
             }
             world.begin(&plan, now);
+            if plan.saw_everything() && plan.requests().is_empty() {
+                // Whoever did what failed here, nothing of it is left to do.
+                self.failures.remove(&node);
+            }
             let waits = match &plan.verdict {
                 Verdict::Wait(wait) => format!("; waits: {wait}"),
                 Verdict::Act(_) | Verdict::AtRest => String::new(),
