@@ -18,7 +18,7 @@ use super::store::Store;
 #[derive(Debug, Default)]
 pub(super) struct Agent {
     /// What it knows of its CiliumNode.
-    pool: AddressSet,
+    pub(super) pool: AddressSet,
     owners: BTreeMap<IpAddr, String>,
     marks: BTreeMap<IpAddr, ReleaseMark>,
     /// How many pods want an address.

@@ -30,6 +30,7 @@ use super::store::{Defect, Store};
 
 mod hands;
 mod rest;
+mod restore;
 
 pub(super) use hands::{Hand, Place, Setup};
 
@@ -426,18 +427,22 @@ impl Cluster {
     }
 
     fn node_joins(&mut self, node: u8, zone: u8, own_address: Option<u8>) {
-        let name = node_name(node);
+        self.joins(&node_name(node), zone, own_address);
+    }
+
+    fn joins(&mut self, name: &NodeName, zone: u8, own_address: Option<u8>) {
         if self.store.stored(Kind::Node, name.as_str()).is_some() {
             return;
         }
-        let mut addresses: Vec<IpAddr> = vec![std::net::Ipv4Addr::new(192, 168, 0, node % N_NODES).into()];
+        let number = name.as_str().trim_start_matches('n').parse().unwrap_or_default();
+        let mut addresses: Vec<IpAddr> = vec![std::net::Ipv4Addr::new(192, 168, 0, number).into()];
         // A node whose own address lies where pods' addresses are.
         addresses.extend(own_address.map(|at| place(Family::V4, at)));
         let addresses: Vec<Value> = addresses
             .iter()
             .map(|address| json!({ "type": "InternalIP", "address": address.to_string() }))
             .collect();
-        self.lost.remove(&name);
+        self.lost.remove(name);
         let made = json!({
             "apiVersion": "v1",
             "kind": "Node",

@@ -167,7 +167,7 @@ pub(super) fn settled(store: &Store, families: &BTreeSet<Family>, excuses: &Excu
         let Some(node) = store.node(&seen.name) else { continue };
         let claims: Vec<&Claim> =
             store.claims().filter(|claim| claim.node == node.name && claim.node_uid == node.uid).collect();
-        if seen.deleting || is_in_trouble(store, node, excuses) || is_undecided(store, seen, &claims) {
+        if seen.deleting || is_in_trouble(store, node, excuses) || is_undecided(store, &claims) {
             continue;
         }
         let mut needs = Vec::new();
@@ -199,15 +199,26 @@ fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
             .any(|claim| not_ours().any(|(_, other)| other.overlaps(claim.cidr)))
 }
 
-/// Whether something overlaps a block that may be in use and that the CiliumNode does not carry: it was claimed for an
-/// earlier CiliumNode, or its agent says that it uses addresses of it. Somebody has to decide which of the two goes, and
-/// until then nothing is published.
-fn is_undecided(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> bool {
+/// Whether a block of the node, or one that overlaps it, waits for somebody to decide which of the two goes. Until then
+/// nothing more of either is published.
+fn is_undecided(store: &Store, claims: &[&Claim]) -> bool {
     claims.iter().any(|claim| {
+        let mut others = store
+            .claims()
+            .filter(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
+            .peekable();
+        others.peek().is_some()
+            && (may_be_in_use(store, claim) || others.any(|other| may_be_in_use(store, other)))
+    })
+}
+
+/// Whether a block that its CiliumNode does not carry may be in use all the same: it was claimed for an earlier
+/// CiliumNode, or its agent says that it uses addresses of it.
+fn may_be_in_use(store: &Store, claim: &Claim) -> bool {
+    store.cilium_node(&claim.node).is_none_or(|seen| {
         let is_used = seen.crd.used.iter().flat_map(AddressSet::iter).any(|used| claim.cidr.contains(used));
-        (is_used || claim.created_for.as_ref() != Some(&seen.uid))
-            && !seen.crd.pod_cidrs.contains(&claim.cidr)
-            && store.claims().any(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
+        !seen.crd.pod_cidrs.contains(&claim.cidr)
+            && (is_used || claim.created_for.as_ref() != Some(&seen.uid))
     })
 }
 

@@ -151,6 +151,7 @@ fn hands(profile: &Profile) -> Steps {
         (2, (kind(), number()).prop_map(|(kind, which)| Hand::ObjectIsTouched { kind, which }).boxed()),
         (2, (kind(), number()).prop_map(|(kind, which)| Hand::FinalizerAppears { kind, which }).boxed()),
         (1, Just(Hand::FinalizersGo).boxed()),
+        (1, number().prop_map(|part| Hand::StoreIsRestored { part }).boxed()),
         (
             2,
             (kind(), number(), number())

@@ -238,6 +238,22 @@ impl Store {
         true
     }
 
+    /// Goes back to what was stored at a revision, and goes on from there: later revisions are used twice.
+    pub(super) fn restore(&mut self, at: u64) {
+        self.revision = at;
+        self.objects.clear();
+        for (kind, events) in &mut self.history {
+            events.retain(|event| event.at.number() <= at);
+            for Event { name, stored, .. } in events {
+                let key = (*kind, name.clone());
+                match stored {
+                    Some(stored) => drop(self.objects.insert(key, Rc::clone(stored))),
+                    None => drop(self.objects.remove(&key)),
+                }
+            }
+        }
+    }
+
     /// Creates an object under a name that is free.
     pub(super) fn create(&mut self, kind: Kind, mut json: Value) -> Result<Rc<Stored>, Refusal> {
         let name = json["metadata"]["name"].as_str().expect("whoever creates an object names it").to_owned();

@@ -68,6 +68,8 @@ pub(in super::super) enum Hand {
     PatchesAreUndone { kind: Kind },
     /// It stops.
     PatchesWork,
+    /// The store is restored from a backup.
+    StoreIsRestored { part: u8 },
     /// The ConfigMaps say something else.
     ModeChanges { mode: Setup },
     /// A replica hears of it.
@@ -119,6 +121,7 @@ pub(super) struct Broken {
     parent: &'static str,
     field: &'static str,
     before: Option<Value>,
+    instead: Value,
 }
 
 /// What makes an object of a kind unreadable: where, and what is there instead.
@@ -192,6 +195,7 @@ impl Cluster {
             Hand::ObjectsAreMended => self.objects_are_mended(),
             Hand::PatchesAreUndone { kind } => drop(self.store.undone.insert(kind)),
             Hand::PatchesWork => self.store.undone.clear(),
+            Hand::StoreIsRestored { part } => self.store_is_restored(part),
             Hand::ModeChanges { mode } => self.mode = mode,
             Hand::ModeIsHeard { replica } => {
                 let number = usize::from(replica) % self.setting.n_replicas;
@@ -406,16 +410,21 @@ impl Cluster {
             (_, instead) => instead,
         };
         let uid = stored.json["metadata"]["uid"].clone();
-        if self.store.edit(kind, &name, |json| change(json, parent, field, Some(instead))) {
-            self.broken.push(Broken { kind, name, uid, parent, field, before });
+        if self.store.edit(kind, &name, |json| change(json, parent, field, Some(instead.clone()))) {
+            self.broken.push(Broken { kind, name, uid, parent, field, before, instead });
         }
     }
 
     fn objects_are_mended(&mut self) {
-        while let Some(Broken { kind, name, uid, parent, field, before }) = self.broken.pop() {
-            // It may have been made anew.
-            if self.store.stored(kind, &name).is_some_and(|stored| stored.json["metadata"]["uid"] == uid) {
-                self.store.edit(kind, &name, |json| change(json, parent, field, before));
+        // The last first, because one field may have been broken twice. None is forgotten: a backup may bring it back.
+        for Broken { kind, name, uid, parent, field, before, instead } in self.broken.iter().rev() {
+            let is_broken = self.store.stored(*kind, name).is_some_and(|stored| {
+                // It may have been made anew.
+                stored.json["metadata"]["uid"] == *uid
+                    && stored.json.pointer(parent).and_then(|parent| parent.get(field)) == Some(instead)
+            });
+            if is_broken {
+                self.store.edit(*kind, name, |json| change(json, parent, field, before.clone()));
             }
         }
     }

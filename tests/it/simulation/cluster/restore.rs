@@ -1,0 +1,67 @@
+//! The store is restored from a backup, and people do what `docs/operations.md` asks for around that: no controller runs
+//! meanwhile, and none starts before every agent has written its status.
+
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::publisher::carried_by_cilium_node;
+
+use super::super::agent::Agent;
+use super::Cluster;
+
+impl Cluster {
+    /// The store is as it was after `part` of 256 parts of all its revisions.
+    pub(super) fn store_is_restored(&mut self, part: u8) {
+        let at = 1 + (self.store.revision().number() - 1) * u64::from(part) / 256;
+        self.store.restore(at);
+        self.strays.clear();
+        let machines: Vec<NodeName> = self.agents.keys().cloned().collect();
+        for name in &machines {
+            if !self.lost.contains_key(name) {
+                // Its kubelet makes the Node again, and its agent the CiliumNode.
+                self.joins(name, 0, None);
+            }
+            Agent::start(&mut self.store, name);
+            if let Some(agent) = self.agents.get_mut(name) {
+                agent.report(&mut self.store, name);
+                agent.look(&self.store, name);
+            }
+        }
+        for name in &machines {
+            self.excuse_what_is_not_as_it_was(name);
+        }
+        for number in 0..self.replicas.len() {
+            drop(self.replicas[number].restart(self.clock, self.store.revision(), self.mode));
+        }
+    }
+
+    /// Pods that got their addresses after the backup was taken. Where the backup gives such an address to another node,
+    /// nothing can help them. Otherwise it is in `used`, and nobody else gets it.
+    fn excuse_what_is_not_as_it_was(&mut self, name: &NodeName) {
+        let Some(agent) = self.agents.get(name) else { return };
+        // A machine whose Node was deleted and that runs on has nothing to report to.
+        let is_lost = self.lost.contains_key(name);
+        let unused = agent.pool.iter().filter(|_| is_lost);
+        for address in agent.held.iter().copied().chain(unused) {
+            let Some(cidr) = Cidr::containing(address, Family::of(address).bits()) else { continue };
+            let is_of = |node: &NodeName| node == name;
+            let claimed = self.store.claims().find(|claim| claim.cidr.contains(address));
+            if claimed.is_some_and(|claim| is_of(&claim.node)) {
+                continue;
+            }
+            let elsewhere = is_lost
+                || claimed.is_some()
+                || self
+                    .store
+                    .cilium_nodes()
+                    .any(|seen| !is_of(&seen.name) && carried_by_cilium_node(seen).contains(address))
+                // An object that can't be read may say so too, and a node that has lost its own says nothing.
+                || self.store.cilium_node(name).is_none()
+                || self.store.names(Kind::Claim).len() != self.store.claims().count();
+            self.excuses.foreign.insert((name.clone(), cidr));
+            if elsewhere {
+                self.excuses.forgotten.insert((name.clone(), cidr));
+            }
+        }
+    }
+}
