@@ -9,10 +9,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::World;
 use super::pause::{LONGEST, Pause};
 use crate::model::names::{NodeName, Uid};
-use crate::model::observation::PoolObject;
 use crate::model::outcome::Effect;
 use crate::model::request::{
     ClaimChange, PoolFinalizersWrite, PoolStatusWrite, ProbeStep, Publication, Target, Write,
@@ -32,7 +30,7 @@ const REPORTED_FROM: u32 = 2;
 /// What a write says, without the version and the time of its decision: two writes that say the same would bring about
 /// the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Content {
+pub(super) enum Content {
     Claim {
         node: NodeName,
         node_uid: Uid,
@@ -64,32 +62,6 @@ enum Content {
 }
 
 impl Content {
-    /// Whether the object shows it; also where nobody can tell.
-    fn is_shown(&self, target: &Target, world: &World) -> bool {
-        match (self, target) {
-            (Self::Status(status), Target::Pool(pool)) => {
-                world.pool_object(pool).is_some_and(|object| object.status == **status)
-            }
-            (Self::Finalizers(finalizers), Target::Pool(pool)) => {
-                let has_ours = finalizers.iter().any(|name| name == PoolObject::FINALIZER);
-                world.pool_object(pool).is_some_and(|object| object.has_finalizer() == has_ours)
-            }
-            (Self::Claim { node, node_uid }, Target::Claim(cidr)) => world
-                .claim(*cidr)
-                .is_some_and(|known| known.claim.node == *node && known.claim.node_uid == *node_uid),
-            (Self::Change { uid, change }, Target::Claim(cidr)) => {
-                match world.claim(*cidr).map(|known| &known.claim).filter(|claim| claim.uid == *uid) {
-                    Some(claim) => change.is_shown_by(claim),
-                    None => *change == ClaimChange::Delete,
-                }
-            }
-            (Self::Blocks { added, .. }, Target::CiliumNode(node) | Target::Node(node)) => world
-                .carrier(node)
-                .is_some_and(|carrier| added.iter().all(|cidr| world.reader().carries(carrier, *cidr))),
-            _ => true,
-        }
-    }
-
     fn of(write: &Write) -> Self {
         match write {
             Write::CreateClaim(new) => Self::Claim { node: new.node.clone(), node_uid: new.node_uid.clone() },
@@ -159,8 +131,8 @@ impl Writes {
     /// A plan needs nothing to be written: it found the objects as they should be. What was written to one before, and
     /// is not shown by it, was needed no more, or somebody else has written what is right now. So whoever writes the
     /// same again does not repeat it.
-    pub(super) fn nothing_is_needed(&mut self, world: &World) {
-        self.by_target.retain(|target, applied| applied.content.is_shown(target, world));
+    pub(super) fn nothing_is_needed(&mut self, is_shown: impl Fn(&Target, &Content) -> bool) {
+        self.by_target.retain(|target, applied| is_shown(target, &applied.content));
     }
 
     /// The objects that do not keep what is written to them, each with the write, in a line for a person.

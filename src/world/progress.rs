@@ -6,13 +6,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::applied::Content;
 use super::pause::Pause;
 use super::{Remembered, SeenCooling, Sent, World};
 use crate::ledger::Occupant;
 use crate::model::guard::Guard;
 use crate::model::names::{NodeName, PoolName};
+use crate::model::observation::PoolObject;
 use crate::model::plan::{NodePlan, PoolPlan, Scope, Unmet};
-use crate::model::request::{BumpVersion, ProbeStep, Publication, Read, Request, Target, UsageProbe, Write};
+use crate::model::request::{
+    BumpVersion, ClaimChange, ProbeStep, Publication, Read, Request, Target, UsageProbe, Write,
+};
 use crate::model::time::Now;
 
 impl World {
@@ -109,7 +113,7 @@ impl World {
         }
         if plan.saw_everything() && plan.requests().is_empty() {
             let mut writes = std::mem::take(&mut self.remember_of(&plan.node).writes);
-            writes.nothing_is_needed(self);
+            writes.nothing_is_needed(|target, content| self.shows(target, content));
             let remembered = self.remember_of(&plan.node);
             remembered.writes = writes;
             // Whoever did what failed here, nothing of it is left to do.
@@ -118,6 +122,32 @@ impl World {
         self.note_waiting(plan);
         self.forget_if_gone(&plan.node);
         self.mark_pools_of(&plan.node);
+    }
+
+    /// Whether an object shows what was written to it; also where nobody can tell.
+    fn shows(&self, target: &Target, content: &Content) -> bool {
+        match (content, target) {
+            (Content::Status(status), Target::Pool(pool)) => {
+                self.pool_object(pool).is_some_and(|object| object.status == **status)
+            }
+            (Content::Finalizers(finalizers), Target::Pool(pool)) => {
+                let has_ours = finalizers.iter().any(|name| name == PoolObject::FINALIZER);
+                self.pool_object(pool).is_some_and(|object| object.has_finalizer() == has_ours)
+            }
+            (Content::Claim { node, node_uid }, Target::Claim(cidr)) => self
+                .claim(*cidr)
+                .is_some_and(|known| known.claim.node == *node && known.claim.node_uid == *node_uid),
+            (Content::Change { uid, change }, Target::Claim(cidr)) => {
+                match self.claim(*cidr).map(|known| &known.claim).filter(|claim| claim.uid == *uid) {
+                    Some(claim) => change.is_shown_by(claim),
+                    None => *change == ClaimChange::Delete,
+                }
+            }
+            (Content::Blocks { added, .. }, Target::CiliumNode(node) | Target::Node(node)) => self
+                .carrier(node)
+                .is_some_and(|carrier| added.iter().all(|cidr| self.reader().carries(carrier, *cidr))),
+            _ => true,
+        }
     }
 
     /// The node has asked all of its pools for what it did not get.
@@ -148,7 +178,7 @@ impl World {
                 self.agenda.status_looked_at(pool, now.uptime);
                 if let Some((mut pause, mut writes)) = self.pool_writes.remove(pool) {
                     pause.end();
-                    writes.nothing_is_needed(self);
+                    writes.nothing_is_needed(|target, content| self.shows(target, content));
                     self.pool_writes.insert(pool.clone(), (pause, writes));
                 }
             }
