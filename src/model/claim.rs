@@ -112,7 +112,13 @@ impl Claim {
     /// can't keep it.
     #[must_use]
     pub fn is_going(&self) -> bool {
-        self.deleting && !self.finalizers.iter().any(|finalizer| finalizer == Self::FINALIZER)
+        self.deleting && !self.has_finalizer()
+    }
+
+    /// Whether it has our finalizer.
+    #[must_use]
+    pub fn has_finalizer(&self) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == Self::FINALIZER)
     }
 
     /// Whether it may be deleted in this state without leaving anything behind: after its cooling, or never published.

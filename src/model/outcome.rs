@@ -130,6 +130,7 @@ impl Write {
                 ClaimChange::Delete => matches!(found, Seen::Absent(_)),
                 ClaimChange::Hold(_)
                 | ClaimChange::CreatedFor(_)
+                | ClaimChange::Keep
                 | ClaimChange::Release(_)
                 | ClaimChange::Cool => matches!(found, Seen::Claim(found) if update.is_shown_by(found)),
             },
@@ -201,6 +202,7 @@ impl ClaimChange {
         match self {
             Self::Hold(node_uid) => found.state == ClaimState::Held && found.node_uid == *node_uid,
             Self::CreatedFor(uid) => found.created_for.as_ref() == Some(uid),
+            Self::Keep => found.has_finalizer(),
             Self::Release(reason) => found.state == ClaimState::Releasing(*reason),
             Self::Cool => matches!(found.state, ClaimState::Cooling(_)),
             Self::Delete => false,

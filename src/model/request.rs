@@ -119,6 +119,8 @@ pub enum ClaimChange {
     /// Still Held, and recorded as created for the CiliumNode of this uid: the one that it was created for is gone, and
     /// never carried it.
     CreatedFor(Uid),
+    /// The state goes on, and our finalizer, which the claim had lost, is there again.
+    Keep,
     /// To Releasing: from now on nobody may publish it.
     Release(Reason),
     /// To Cooling: it is off its node.
@@ -414,6 +416,9 @@ impl fmt::Display for Write {
                     ClaimChange::Hold(_) => write!(f, "hold {cidr} for node {node} again"),
                     ClaimChange::CreatedFor(_) => {
                         write!(f, "note that no earlier ciliumnode of node {node} carried {cidr}")
+                    }
+                    ClaimChange::Keep => {
+                        write!(f, "put the finalizer on the claim of {cidr} for node {node} again")
                     }
                     ClaimChange::Release(reason) => write!(f, "release {cidr} of node {node} ({reason})"),
                     ClaimChange::Cool => write!(f, "cool {cidr} of node {node}"),

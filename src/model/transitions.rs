@@ -64,7 +64,8 @@ impl State {
         }
     }
 
-    /// The moves that this version makes from here.
+    /// The moves that this version makes from here. Beside these, a claim in any state stays in it and gets our finalizer
+    /// back if it lost it ([`ClaimChange::Keep`]).
     #[must_use]
     pub const fn moves(self) -> &'static [Move] {
         use Move::{Delete, To};
@@ -86,6 +87,7 @@ impl State {
     pub const fn after(self, change: &ClaimChange) -> Option<Move> {
         match (change, self) {
             (ClaimChange::Hold(_), _) | (ClaimChange::CreatedFor(_), Held) => Some(Move::To(Held)),
+            (ClaimChange::Keep, state) => Some(Move::To(state)),
             (ClaimChange::Release(reason), _) => Some(Move::To(Releasing(*reason))),
             (ClaimChange::Cool, Releasing(reason) | Cooling(reason)) => Some(Move::To(Cooling(reason))),
             (ClaimChange::Cool, Held | Draining)

@@ -18,7 +18,7 @@ use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
-use crate::model::names::ten_of;
+use crate::model::names::{NodeName, ten_of};
 use crate::model::outcome::Presence;
 use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS};
 use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
@@ -66,6 +66,14 @@ pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, n
             draft.findings.push(being_deleted(claim));
         }
     }
+}
+
+/// The moves that restore our finalizer on the claims of a node that lost it: it has to be there before somebody deletes
+/// them (safety rule 1).
+pub(super) fn restore_finalizers(world: &World, name: &NodeName, now: Now) -> Vec<Request> {
+    let claims = world.claims_of(name).map(|known| &known.claim);
+    let without = claims.filter(|claim| !claim.has_finalizer() && !claim.deleting);
+    without.map(|claim| update(claim, now, ClaimChange::Keep)).collect()
 }
 
 fn is_deletion_of(request: &Request, cidr: Cidr) -> bool {

@@ -9,7 +9,7 @@ use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
-use crate::model::plan::{NodePlan, Scope, Wait};
+use crate::model::plan::{NodePlan, Scope, Verdict, Wait};
 use crate::model::request::{NewCiliumNode, Write};
 use crate::model::time::Now;
 use crate::world::World;
@@ -26,7 +26,21 @@ pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> Node
     freeze::held_back(world, decide(world, draft, policy, now))
 }
 
-fn decide(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan {
+/// What the node needs goes first. Where that is nothing, claims that lost our finalizer get it back: somebody may take
+/// it off again and again, and that is to keep no node from its blocks.
+fn decide(world: &World, draft: Draft, policy: Policy, now: Now) -> NodePlan {
+    let mut plan = decide_what_is_needed(world, draft, policy, now);
+    let may_write = plan.saw_everything() && !matches!(plan.verdict, Verdict::Wait(Wait::Readable(_)));
+    if may_write && plan.requests().is_empty() {
+        let restored = lifecycle::restore_finalizers(world, &plan.node, now);
+        if !restored.is_empty() {
+            plan.verdict = Verdict::Act(restored);
+        }
+    }
+    plan
+}
+
+fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan {
     let name = draft.node.clone();
     let Some(publisher) = world.publisher() else {
         return draft.asking_for_nothing_before(Wait::Mode);

@@ -140,7 +140,7 @@ fn of_update(world: &World, update: &ClaimUpdate) -> Option<BlockEvent> {
                 Some(Reason::NodeGone) | None => Cause::NodeReturned,
             },
         ),
-        ClaimChange::CreatedFor(_) => return None,
+        ClaimChange::CreatedFor(_) | ClaimChange::Keep => return None,
         ClaimChange::Release(reason) => (Step::Releasing, Cause::from(*reason)),
         ClaimChange::Cool => (Step::Cooling, state_reason.map_or(Cause::NodeGone, Cause::from)),
         ClaimChange::Delete => (

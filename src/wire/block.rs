@@ -324,6 +324,10 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
     }
     let since = update.since;
     let spec = match &update.change {
+        ClaimChange::Keep => {
+            let patch = json!({ "metadata": { "finalizers": finalizers } });
+            return Some(bound_to(&update.uid, update.revision, patch));
+        }
         ClaimChange::Hold(node_uid) => json!({
             "state": BlockState::Held,
             "since": since,

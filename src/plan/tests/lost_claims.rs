@@ -114,6 +114,27 @@ fn a_claim_that_was_on_its_way_out_is_not_recreated() {
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
 }
 
+/// Without it `kubectl delete` would end a claim at once, whatever its node does.
+#[test]
+fn a_claim_that_lost_our_finalizer_gets_it_back_in_whatever_state_it_rests() {
+    let restored = "put the finalizer on the claim of 10.0.0.0/28 for node a again";
+    let held = "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40";
+    let mut cluster = Cluster::of(&format!("{held} finalizer=theirs"));
+    cluster.expect("a", restored);
+    let target = Target::Claim("10.0.0.0/28".parse().unwrap());
+    let Object::Claim(kept) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
+    cluster.settle(&target, Seen::Claim(Box::new(kept)));
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
+    cluster.expect("a", "nothing");
+    let cooling = "pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40";
+    Cluster::of(&format!("{cooling} finalizer=theirs")).expect("a", restored);
+    // The server lets none be added to an object that is being deleted.
+    Cluster::of(&format!("{held} finalizer=theirs deleting")).expect("a", "finding: ClaimBeingDeleted");
+    // What the node needs goes first: somebody may take the finalizer off again and again.
+    let mut full = Cluster::of(&format!("{held} finalizer=theirs").replace("used=3", "used=15"));
+    full.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+}
+
 /// The agent goes on with the block while its CiliumNode is away, and nobody can recreate a claim that could not be read.
 #[test]
 fn an_unreadable_claim_that_is_deleted_keeps_its_block_for_the_node_that_it_named() {

@@ -152,6 +152,16 @@ fn a_deletion_that_others_delay_is_no_failure() {
 }
 
 #[test]
+fn a_finalizer_of_a_claim_that_is_taken_off_again() {
+    check(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40 finalizer=theirs",
+        40,
+        "claim 10.0.0.0/28 a 1 Held @{} finalizer=theirs",
+        "put the finalizer on the claim of 10.0.0.0/28 for node a again",
+    );
+}
+
+#[test]
 fn a_claim_that_is_made_for_another_node() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/16 28\nnode a 1\nciliumnode a @50");
     let answer = |write: &Write, n_writes| {
