@@ -51,7 +51,7 @@ pub enum Write {
     UpdateClaim(ClaimUpdate),
     /// Write a later version of a CiliumNode without a change of its content (safety rule 3).
     BumpVersion(BumpVersion),
-    /// Ask an agent which addresses it uses, or clear the answered question.
+    /// Ask an agent which addresses it uses, or clear the question.
     UsageProbe(UsageProbe),
     /// Create a CiliumNode before its agent creates it.
     CreateCiliumNode(NewCiliumNode),
@@ -162,7 +162,7 @@ pub struct UsageProbe {
 pub enum ProbeStep {
     /// The mark is set.
     Ask,
-    /// The answered mark is removed.
+    /// The mark is removed: it is answered, or a later version of the CiliumNode is needed at once.
     Clear,
 }
 
@@ -428,7 +428,7 @@ impl fmt::Display for Write {
             Self::BumpVersion(bump) => write!(f, "make a later version of ciliumnode {}", bump.node),
             Self::UsageProbe(probe) => match probe.step {
                 ProbeStep::Ask => write!(f, "ask the agent of node {} what it uses", probe.node),
-                ProbeStep::Clear => write!(f, "clear the answered question on ciliumnode {}", probe.node),
+                ProbeStep::Clear => write!(f, "clear the question on ciliumnode {}", probe.node),
             },
             Self::CreateCiliumNode(new) => write!(f, "create ciliumnode {}", new.node),
             Self::PoolStatus(write) => write!(f, "write the status of pool {}", write.pool),

@@ -189,7 +189,7 @@ fn a_question_that_is_not_cleared() {
         "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 ping=answered\nclaim 10.0.0.0/28 a 1 Held @40",
         50,
         "ciliumnode a @{} 10.0.0.0/28 ping=answered",
-        "clear the answered question on ciliumnode a",
+        "clear the question on ciliumnode a",
     );
 }
 

@@ -114,6 +114,17 @@ fn who_was_overlapped_looks_again_when_the_other_is_gone() {
     assert!(cluster.drain().contains(&"a".to_owned()));
 }
 
+/// An agent that is down for good never answers, and the block of the other claim would wait for ever.
+#[test]
+fn an_open_question_of_ours_does_not_keep_a_claim_from_going() {
+    let asked = "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 ping=marked\nclaim 10.0.0.0/28 a 1 Releasing/Unused @60";
+    let mut cluster = Cluster::of(asked);
+    cluster.expect("a", "clear the question on ciliumnode a");
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.observe("ciliumnode a @112");
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
+}
+
 /// A list of CiliumNodes shows these.
 fn list_cilium_nodes(cluster: &mut Cluster, revision: u64, lines: &[&str]) {
     cluster.world.observe(Observation::Listed(Listing {

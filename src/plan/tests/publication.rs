@@ -77,7 +77,7 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     cluster.observe("ciliumnode a @111 10.0.0.0/28 used=1 ping=answered");
     cluster.expect("a", "waits: its CiliumNode was patched a moment ago");
     cluster.pass(2);
-    cluster.expect("a", "clear the answered question on ciliumnode a");
+    cluster.expect("a", "clear the question on ciliumnode a");
 }
 
 /// It writes its whole use with the answer, but somebody may take that off again.
@@ -93,7 +93,7 @@ fn an_agent_that_answers_and_shows_no_use_is_asked_every_thirty_seconds() {
                 asked_at.push(second);
                 Some("ping=answered")
             }
-            "clear the answered question on ciliumnode a" => Some(""),
+            "clear the question on ciliumnode a" => Some(""),
             _ => None,
         };
         if let Some(mark) = mark {
@@ -164,7 +164,7 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     cluster.observe("claim 10.0.0.16/28 a 1 Held @112");
     cluster.expect("a", "waits: its CiliumNode was patched a moment ago");
     cluster.pass(2);
-    cluster.expect("a", "clear the answered question on ciliumnode a");
+    cluster.expect("a", "clear the question on ciliumnode a");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @113 10.0.0.0/28 used=15");
     cluster.expect("a", "waits: its CiliumNode was patched a moment ago");

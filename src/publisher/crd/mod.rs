@@ -197,11 +197,18 @@ impl Crd {
         }
     }
 
-    /// A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers).
+    /// A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers). Our own
+    /// question is cleared instead, which makes a later version as well: an agent that is down never answers it, and
+    /// another node may be waiting.
     pub(super) fn later_version(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
         let cilium_node = cilium_node(carrier)?;
-        let is_asked = cilium_node.crd.marks.values().any(|mark| *mark == ReleaseMark::Marked);
-        (!is_asked).then(|| {
+        let mut asked =
+            cilium_node.crd.marks.iter().filter(|(_, mark)| **mark == ReleaseMark::Marked).peekable();
+        if asked.peek().is_some() {
+            let is_ours = asked.all(|(address, _)| *address == PROBE_ADDRESS);
+            return is_ours.then(|| Write::UsageProbe(clearing(carrier)).into());
+        }
+        Some({
             let bump = BumpVersion {
                 node: cilium_node.name.clone(),
                 uid: cilium_node.uid.clone(),
@@ -222,18 +229,9 @@ impl Crd {
         let Some(fields) = fields(carrier) else {
             return ProbeState::None;
         };
-        let probe = |step, mark| UsageProbe {
-            node: carrier.name().clone(),
-            uid: carrier.uid().clone(),
-            revision: carrier.revision(),
-            step,
-            change: CarrierChange::Crd(CrdChange::Marks([(PROBE_ADDRESS, mark)].into())),
-        };
         match fields.marks.get(&PROBE_ADDRESS) {
-            None => ProbeState::Askable(probe(ProbeStep::Ask, MarkChange::Ask)),
-            Some(ReleaseMark::DoNotRelease) => {
-                ProbeState::Answered(probe(ProbeStep::Clear, MarkChange::Remove))
-            }
+            None => ProbeState::Askable(probe(carrier, ProbeStep::Ask, MarkChange::Ask)),
+            Some(ReleaseMark::DoNotRelease) => ProbeState::Answered(clearing(carrier)),
             Some(_) => ProbeState::Asked,
         }
     }
@@ -255,6 +253,21 @@ impl Crd {
             )
         })
     }
+}
+
+fn probe(carrier: Carrier<'_>, step: ProbeStep, mark: MarkChange) -> UsageProbe {
+    UsageProbe {
+        node: carrier.name().clone(),
+        uid: carrier.uid().clone(),
+        revision: carrier.revision(),
+        step,
+        change: CarrierChange::Crd(CrdChange::Marks([(PROBE_ADDRESS, mark)].into())),
+    }
+}
+
+/// The end of the question.
+fn clearing(carrier: Carrier<'_>) -> UsageProbe {
+    probe(carrier, ProbeStep::Clear, MarkChange::Remove)
 }
 
 /// Every address that is in any of these fields.
