@@ -28,6 +28,8 @@ pub(super) struct Retries {
     n_returns: u32,
     /// Whether the last wait ended early.
     was_woken: bool,
+    /// How often the server had answered again when the last try began.
+    n_returns_before: u64,
     /// How many watches in a row expired within [`EXPIRY_INTERVAL`] of each other, and when the last did.
     expired: Option<(u32, Instant)>,
 }
@@ -41,6 +43,12 @@ pub(super) struct Rest {
 }
 
 impl Retries {
+    /// A try begins. Should it fail, the wait ends as soon as the server has answered again since: others may be answered
+    /// before this one knows that it has failed.
+    pub(super) fn begins(&mut self, contact: &Contact) {
+        self.n_returns_before = contact.n_returns();
+    }
+
     /// It succeeded: the next wait is the first one again.
     pub(super) fn reset(&mut self) {
         (self.n_failures, self.n_returns, self.was_woken) = (0, 0, false);
@@ -69,7 +77,7 @@ impl Retries {
             tokio::time::sleep(rest.wait).await;
             return;
         }
-        if tokio::time::timeout(rest.wait, contact.returns()).await.is_ok() {
+        if tokio::time::timeout(rest.wait, contact.returns(self.n_returns_before)).await.is_ok() {
             self.was_woken = true;
             self.n_returns = self.n_returns.saturating_add(1);
         }
@@ -101,6 +109,7 @@ mod tests {
         let mut n_failures = 0;
         while began.elapsed() < Duration::from_secs(600) {
             n_failures += 1;
+            retries.begins(&contact);
             let rest = retries.failed(asked);
             contact.lose();
             tokio::join!(retries.rest(rest, &contact), async {
@@ -129,6 +138,26 @@ mod tests {
         // It is not answered itself: soon again, and not before its time.
         let rest = retries.failed(None);
         assert_eq!(rest, Rest { wait: Duration::from_secs(1), ends_early: false });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_return_between_the_failure_and_the_wait_is_not_missed() {
+        let (contact, mut retries) = (Contact::default(), Retries::default());
+        for _ in 0..10 {
+            let _ = retries.failed(None);
+        }
+        retries.begins(&contact);
+        contact.lose();
+        contact.answered();
+        let (rest, began) = (retries.failed(None), Instant::now());
+        retries.rest(rest, &contact).await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        // One that came before it began does not end its wait.
+        retries.reset();
+        retries.begins(&contact);
+        let rest = retries.failed(None);
+        retries.rest(rest, &contact).await;
+        assert_eq!(began.elapsed(), BACKOFF.first);
     }
 
     #[tokio::test(start_paused = true)]

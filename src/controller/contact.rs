@@ -56,12 +56,15 @@ impl Contact {
         });
     }
 
-    /// Waits until the server answers again after a failure. Cancel-safe.
-    pub(super) async fn returns(&self) {
-        let mut link = self.link.subscribe();
-        let before = link.borrow_and_update().n_returns;
+    /// How often the server answered again after a failure.
+    pub(super) fn n_returns(&self) -> u64 {
+        self.link.borrow().n_returns
+    }
+
+    /// Waits until the server has answered again after a failure more often than this. Cancel-safe.
+    pub(super) async fn returns(&self, before: u64) {
         // The sender is as old as `self`.
-        let _ = link.wait_for(|link| link.n_returns > before).await;
+        let _ = self.link.subscribe().wait_for(|link| link.n_returns > before).await;
     }
 
     /// Waits until a request has failed and none has succeeded since. Cancel-safe.
@@ -225,7 +228,7 @@ mod tests {
             }
         };
         note(before);
-        let mut returns = std::pin::pin!(contact.returns());
+        let mut returns = std::pin::pin!(contact.returns(contact.n_returns()));
         assert!(returns.as_mut().now_or_never().is_none());
         note(answers);
         returns.now_or_never().is_some()

@@ -424,6 +424,7 @@ impl Executor {
         let params = ListParams::default().fields(selector);
         let mut retries = Retries::default();
         loop {
+            retries.begins(&self.clients.contact);
             match self.clients.list::<W>(&params, &self.timeline).await {
                 Ok(found) => return Ok(found),
                 Err(ReadError::StoreRewound(error)) => return Err(error.into()),

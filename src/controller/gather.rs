@@ -127,6 +127,7 @@ impl Lister<'_> {
         let deadline = self.began + self.time_limit;
         let mut retries = Retries::default();
         loop {
+            retries.begins(&self.clients.contact);
             // In a box: four of them are polled at a time.
             let error = match tokio::time::timeout_at(deadline, Box::pin(read())).await {
                 Ok(Ok(found)) => return Ok(found),

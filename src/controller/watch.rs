@@ -65,7 +65,9 @@ impl Watches {
         let mut retries = Retries::default();
         let mut listed: Vec<Object> = Vec::new();
         let mut at_least = None;
-        while let Some(event) = events.next().await {
+        loop {
+            retries.begins(&self.clients.contact);
+            let Some(event) = events.next().await else { return Ok(()) };
             let observation = match event {
                 Ok(Event::Init) => {
                     listed.clear();
@@ -131,13 +133,13 @@ impl Watches {
                 return Ok(());
             }
         }
-        Ok(())
     }
 
     /// The revision that the store has reached; asks until there is an answer.
     async fn revision<W: Wire>(&self) -> anyhow::Result<Revision<W::Store>> {
         let mut retries = Retries::default();
         loop {
+            retries.begins(&self.clients.contact);
             match self.clients.revision::<W>(&self.timeline).await {
                 Ok(revision) => return Ok(revision),
                 Err(ReadError::StoreRewound(error)) => return Err(error.into()),
@@ -241,6 +243,7 @@ where
     S: futures::Stream<Item = Result<Event<K>, watcher::Error>> + Unpin,
 {
     loop {
+        retries.begins(&watches.clients.contact);
         match events.try_next().await {
             Ok(event) => {
                 // Every list begins with `Init`, even one that fails.
