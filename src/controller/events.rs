@@ -157,6 +157,9 @@ pub async fn record(
             Ok(Err(error)) => Some(error.to_string()),
             Err(_) => Some(format!("no answer within {}", humantime::format_duration(timeout))),
         };
+        if failure.is_none() {
+            recently.created(&event, Instant::now());
+        }
         metrics.event(event.reason, if failure.is_none() { EventFate::Created } else { EventFate::Failed });
         if let Some(why) = failure {
             if warned {
@@ -189,7 +192,7 @@ struct Recently {
 }
 
 impl Recently {
-    /// Whether the event may be created now; if so, it counts as created.
+    /// Whether the event may be created now.
     fn admits(&mut self, event: &Event, now: Instant) -> bool {
         let is_recent = |made: &Instant| now.saturating_duration_since(*made) < INTERVAL;
         // Once per interval: the map never holds more than the events of two intervals.
@@ -197,12 +200,16 @@ impl Recently {
             self.last.retain(|_, made| is_recent(made));
             self.swept = Some(now);
         }
-        let key = (event.subject.clone(), event.reason, event.about.clone());
-        if self.last.get(&key).is_some_and(is_recent) {
-            return false;
-        }
-        self.last.insert(key, now);
-        true
+        !self.last.get(&Self::key(event)).is_some_and(is_recent)
+    }
+
+    /// The event was created. One that failed holds none back: the next of its kind may be the first that is told.
+    fn created(&mut self, event: &Event, now: Instant) {
+        self.last.insert(Self::key(event), now);
+    }
+
+    fn key(event: &Event) -> (Subject, EventReason, String) {
+        (event.subject.clone(), event.reason, event.about.clone())
     }
 }
 
@@ -215,12 +222,42 @@ mod tests {
         Event { subject, reason, note: String::new(), about: String::new() }
     }
 
+    /// An event that is created where it may be.
+    fn tells(recently: &mut Recently, event: &Event, now: Instant) -> bool {
+        let admitted = recently.admits(event, now);
+        if admitted {
+            recently.created(event, now);
+        }
+        admitted
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_could_not_be_created_holds_none_back() {
+        let tried = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let counted = tried.clone();
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            std::future::ready(Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("away")))
+        });
+        let metrics = Metrics::default();
+        let (events, waiting) = Events::channel(metrics.clone());
+        for _ in 0..2 {
+            events.tell(event("a", EventReason::NoCapacity));
+        }
+        drop(events);
+        record(Client::new(service, "default"), Duration::from_secs(10), waiting, metrics).await.unwrap();
+        assert_eq!(tried.load(std::sync::atomic::Ordering::Relaxed), 2);
+    }
+
     #[test]
     fn a_reason_on_an_object_is_told_once_in_five_minutes() {
         let mut recently = Recently::default();
         let start = Instant::now();
         let mut check = |node, reason, after, admitted| {
-            assert_eq!(recently.admits(&event(node, reason), start + Duration::from_secs(after)), admitted);
+            assert_eq!(
+                tells(&mut recently, &event(node, reason), start + Duration::from_secs(after)),
+                admitted
+            );
         };
         check("a", EventReason::NoCapacity, 0, true);
         check("a", EventReason::NoCapacity, 299, false);
@@ -229,7 +266,11 @@ mod tests {
         check("a", EventReason::NoCapacity, 300, true);
         check("a", EventReason::NoCapacity, 599, false);
         assert_eq!(recently.last.len(), 3);
-        assert!(recently.admits(&event("c", EventReason::NoCapacity), start + Duration::from_secs(1200)));
+        assert!(tells(
+            &mut recently,
+            &event("c", EventReason::NoCapacity),
+            start + Duration::from_secs(1200)
+        ));
         assert_eq!(recently.last.len(), 1, "what is long ago is forgotten");
     }
 
@@ -239,9 +280,9 @@ mod tests {
         let now = Instant::now();
         let published =
             |about: &str| Event { about: about.to_owned(), ..event("a", EventReason::BlocksPublished) };
-        assert!(recently.admits(&published("10.0.0.0/28"), now));
-        assert!(recently.admits(&published("10.0.0.16/28"), now));
-        assert!(!recently.admits(&published("10.0.0.0/28"), now));
+        assert!(tells(&mut recently, &published("10.0.0.0/28"), now));
+        assert!(tells(&mut recently, &published("10.0.0.16/28"), now));
+        assert!(!tells(&mut recently, &published("10.0.0.0/28"), now));
     }
 
     #[test]
