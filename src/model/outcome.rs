@@ -153,7 +153,7 @@ impl Write {
             return true;
         }
         match self {
-            Self::CreateClaim(_) => self.took_effect_in(found),
+            Self::CreateClaim(new) => matches!(found, Seen::Claim(found) if new.is_shown_by(found)),
             Self::UpdateClaim(update) if update.change == ClaimChange::Delete => {
                 matches!(found, Seen::Deleted(_) | Seen::Absent(_))
                     || matches!(found, Seen::Claim(later) if later.revision > update.revision && later.is_going())

@@ -218,6 +218,16 @@ impl NewClaim {
     pub fn is_made_as(&self, found: &Claim) -> bool {
         found.node == self.node && found.node_uid == self.node_uid
     }
+
+    /// Whether `found` has everything that this creates, and has not moved since.
+    #[must_use]
+    pub fn is_shown_by(&self, found: &Claim) -> bool {
+        self.is_made_as(found)
+            && found.pool == self.pool
+            && found.withheld == self.withheld.within(self.cidr)
+            && found.created_for == self.created_for
+            && found.has_finalizer()
+    }
 }
 
 /// Blocks and addresses that are added to one version of one carrier, so that its agent can allocate them.

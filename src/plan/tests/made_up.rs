@@ -12,7 +12,9 @@ fn cluster(text: &str) -> Cluster {
 fn a_node_gets_one_block_on_its_own_object_and_never_a_second() {
     let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1 @7");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
-    let Object::Claim(created) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
+    let Object::Claim(mut created) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
+    // What it is created for is the Node here.
+    created.created_for = Some("1".into());
     cluster.settle(&Target::Claim(created.cidr), Seen::Claim(Box::new(created)));
     cluster.expect("a", "waits: a request for it is not answered yet");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");

@@ -2,6 +2,7 @@
 //! is repeated ever more seldom.
 
 use super::*;
+use crate::model::outcome::Effect;
 use crate::model::plan::PoolPlan;
 use crate::plan::pool;
 
@@ -159,6 +160,24 @@ fn a_finalizer_of_a_claim_that_is_taken_off_again() {
         "claim 10.0.0.0/28 a 1 Held @{} finalizer=theirs",
         "put the finalizer on the claim of 10.0.0.0/28 for node a again",
     );
+}
+
+/// A webhook may strip what keeps the claim, or what says which addresses it offers.
+#[test]
+fn a_claim_that_is_not_made_as_it_was_to_be_is_not_applied() {
+    let plan = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50").plan("a");
+    let effect = |change: &dyn Fn(&mut Claim)| {
+        let Object::Claim(mut made) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
+        change(&mut made);
+        let request = plan.requests()[0].clone();
+        Outcome { request, answer: Answer::Done, seen: Seen::Claim(Box::new(made)) }.effect()
+    };
+    assert_eq!(effect(&|_| {}), Effect::Shown);
+    assert_eq!(effect(&|claim| claim.finalizers.push("theirs".to_owned())), Effect::Shown);
+    assert_eq!(effect(&|claim| claim.finalizers.clear()), Effect::Missing);
+    assert_eq!(effect(&|claim| claim.created_for = None), Effect::Missing);
+    assert_eq!(effect(&|claim| claim.withheld.insert_cidr("10.0.0.1/32".parse().unwrap())), Effect::Missing);
+    assert_eq!(effect(&|claim| claim.pool = "q".into()), Effect::Missing);
 }
 
 #[test]
