@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::draft::Draft;
-use super::evidence::{self, is_carried, may_be_in_use};
+use super::evidence::{self, is_carried, may_be_in_use, may_be_in_use_still};
 use super::subject::Subject;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -211,9 +211,9 @@ fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> boo
             ));
         }
         let other_is_given_back = other.state == ClaimState::Releasing(Reason::Unused);
-        let gives_way = !may_be_in_use(world, claim)
+        let gives_way = !may_be_in_use_still(world, claim)
             && !other_is_given_back
-            && (may_be_in_use(world, other)
+            && (may_be_in_use_still(world, other)
                 || !other.is_published_state()
                 || block_name(claim.cidr) > block_name(other.cidr));
         if gives_way {
@@ -362,7 +362,7 @@ fn update(claim: &Claim, now: Now, change: ClaimChange) -> Request {
 impl Subject<'_> {
     /// What the node holds that is not in use. If it can't start with that, it gives it back after a while.
     pub(super) fn to_give_back(&self) -> impl Iterator<Item = &Claim> {
-        self.held().filter(|claim| !may_be_in_use(self.world, claim))
+        self.held().filter(|claim| !may_be_in_use_still(self.world, claim))
     }
 
     /// A node whose agent can't start with what the node holds, and that can't get more, gives it back after a while.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::draft::Draft;
-use super::evidence::may_be_in_use;
+use super::evidence::may_be_in_use_still;
 use super::publishable::{NotPublishable, may_publish};
 use super::subject::Subject;
 use crate::model::claim::{ClaimState, Reason, block_name};
@@ -48,7 +48,7 @@ impl Subject<'_> {
     fn hindrance(&self, known: &KnownClaim) -> Option<(String, String)> {
         let claim = &known.claim;
         let may_be_in_use = match claim.state {
-            ClaimState::Held | ClaimState::Draining(_) => may_be_in_use(self.world, claim),
+            ClaimState::Held | ClaimState::Draining(_) => may_be_in_use_still(self.world, claim),
             // The Node is back, and another read or event has to come before its claims are held again.
             ClaimState::Releasing(Reason::NodeGone) => true,
             ClaimState::Cooling(Reason::NodeGone) => !claim.is_going(),

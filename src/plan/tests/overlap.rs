@@ -114,6 +114,22 @@ fn who_was_overlapped_looks_again_when_the_other_is_gone() {
     assert!(cluster.drain().contains(&"a".to_owned()));
 }
 
+/// Somebody has emptied the CiliumNode by hand, and the agent has not said yet which addresses it uses.
+#[test]
+fn a_claim_that_was_seen_carried_a_moment_ago_does_not_give_way() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\nnode a 1\nnode b 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nciliumnode b @51\n\
+         claim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.observe("claim 10.0.0.0/27 b 1 Held @110");
+    cluster.observe("ciliumnode a @111");
+    cluster.expect(
+        "a",
+        "finding: Overlap; finding: HeldBack; waits: a block that its agent may be using can't be published",
+    );
+    cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
+}
+
 /// An agent that is down for good never answers, and the block of the other claim would wait for ever.
 #[test]
 fn an_open_question_of_ours_does_not_keep_a_claim_from_going() {
