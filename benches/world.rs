@@ -262,6 +262,7 @@ fn unreadable(claim: &Claim) -> Object {
         name: block_name(claim.cidr),
         revision: Some(claim.revision.into()),
         node: Some(claim.node.clone()),
+        pool: Some(claim.pool.clone()),
         reason: "of no known form".to_owned(),
         addresses: [claim.cidr].into_iter().collect(),
     };

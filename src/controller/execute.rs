@@ -550,8 +550,8 @@ mod tests {
     /// Nobody knows whether the claim exists, so it goes on; but the others go on as well.
     #[tokio::test(start_paused = true)]
     async fn a_write_that_can_not_be_settled_leaves_its_place_to_others_and_is_told_of() {
-        let began = Instant::now();
         const FORBIDDEN_FOR: Duration = Duration::from_secs(60);
+        let began = Instant::now();
         let (clients, _) = answered_by(move |target| match target.contains("fieldSelector") {
             true if began.elapsed() < FORBIDDEN_FOR => refusal(403),
             true => (200, list(7, &[], "")),
@@ -570,17 +570,21 @@ mod tests {
             created_for: None,
             since: Timestamp::default(),
         });
-        let written = tokio::spawn(async move {
+        let written = async {
             let outcome = executor.carry_out(write.into(), &place).await;
             drop(place);
             outcome
-        });
-        let other = tokio::time::timeout(FORBIDDEN_FOR / 2, places.take()).await.expect("it keeps its place");
-        assert!(other.is_some());
-        assert_eq!(places.n_aside(), 1);
-        let told = told.next().await.expect("it is told");
-        assert_eq!((told.subject, told.reason), (Subject::ClusterRole, EventReason::ReadForbidden));
-        let outcome = written.await.unwrap().unwrap();
+        };
+        let others = async {
+            let other =
+                tokio::time::timeout(FORBIDDEN_FOR / 2, places.take()).await.expect("it keeps its place");
+            assert!(other.is_some());
+            assert_eq!(places.n_aside(), 1);
+            let told = told.next().await.expect("it is told");
+            assert_eq!((told.subject, told.reason), (Subject::ClusterRole, EventReason::ReadForbidden));
+        };
+        let (outcome, ()) = tokio::join!(written, others);
+        let outcome = outcome.unwrap();
         assert!(matches!(&outcome.answer, Answer::Unknown(_)), "{:?}", outcome.answer);
         assert_eq!(places.n_aside(), 0);
     }
