@@ -142,7 +142,7 @@ fn pool_offers_none(pool: &Pool, block: Cidr) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
@@ -152,7 +152,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     /// A pool of active ranges in one family, created at second 0, that offers first and last addresses.
-    pub(in crate::ledger) fn pool(name: &str, block_prefix: u8, cidrs: &[&str]) -> Pool {
+    pub(crate) fn pool(name: &str, block_prefix: u8, cidrs: &[&str]) -> Pool {
         let cidrs: Vec<Cidr> = cidrs.iter().map(|text| text.parse().unwrap()).collect();
         let family = cidrs.first().map_or(Family::V4, |cidr| cidr.family());
         let cidrs = cidrs.into_iter().map(|cidr| (cidr, RangeState::Active)).collect();

@@ -41,22 +41,22 @@ pub enum Occupant {
     LostClaim(Revision),
     /// The CiliumNode of this name carries the range, claimed or not; kept by [`Ledger::set_carried`] only.
     Carried(NodeName),
-    /// An object of this name, which can't be read as a whole, names the range.
-    Unreadable(String),
+    /// An object of this kind and name, which can't be read as a whole, names the range.
+    Unreadable(Kind, String),
 }
 
 impl Occupant {
     /// The object of this kind and name, which can't be read.
     #[must_use]
     pub fn unreadable(kind: Kind, name: &str) -> Self {
-        Self::Unreadable(format!("{} {name}", kind.as_str()))
+        Self::Unreadable(kind, name.to_owned())
     }
 
     /// Whether it is a claim, so that a node holds the block and its buddy is that node's next block.
     fn is_claim(&self) -> bool {
         match self {
             Self::Claim | Self::Pending => true,
-            Self::LostClaim(_) | Self::Carried(_) | Self::Unreadable(_) => false,
+            Self::LostClaim(_) | Self::Carried(_) | Self::Unreadable(..) => false,
         }
     }
 }
@@ -68,7 +68,7 @@ impl fmt::Display for Occupant {
             Self::Pending => f.write_str("a claim that is being created"),
             Self::LostClaim(revision) => write!(f, "a claim that was lost at revision {revision}"),
             Self::Carried(node) => write!(f, "CiliumNode {node}"),
-            Self::Unreadable(name) => write!(f, "the unreadable object {name}"),
+            Self::Unreadable(kind, name) => write!(f, "the unreadable object {} {name}", kind.as_str()),
         }
     }
 }
@@ -211,6 +211,16 @@ impl Ledger {
     #[must_use]
     pub fn overlaps(&self, pool: &PoolName) -> &[Overlap] {
         self.pools.get(pool).map_or(&[], |offer| &offer.overlaps)
+    }
+
+    /// The pools that lose ranges to this one, which is older.
+    #[must_use]
+    pub fn younger_than(&self, older: &PoolName) -> BTreeSet<&PoolName> {
+        let ranges = self.declarers.get(older).into_iter().flat_map(|declarer| &declarer.ranges);
+        ranges
+            .flat_map(|(range, _)| self.pools_over(*range))
+            .filter(|name| self.overlaps(name).iter().any(|overlap| overlap.older == *older))
+            .collect()
     }
 
     /// Everything taken that shares an address with `cidr`, and its occupant: first the ranges around `cidr`, the widest

@@ -215,7 +215,7 @@ fn the_largest_range_takes_and_frees_a_pool_of_the_smallest_blocks() {
     let mut ledger = Ledger::new();
     ledger.set_pools(pools.values(), []);
     for cidr in [range, range.enlarged(1), "::/0".parse().unwrap()] {
-        let occupant = Occupant::Unreadable("NodeIPBlock".to_owned());
+        let occupant = Occupant::unreadable(Kind::Claim, "odd");
         assert!(ledger.take(cidr, occupant.clone()));
         assert_eq!(ledger.counts(&"p".into(), Family::V6), Some(Counts { total: 1 << 64, free: 0 }));
         assert!(ledger.release(cidr, &occupant));

@@ -34,7 +34,7 @@ pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(),
     let foreign = world.ledger().overlapping(claim.cidr).find(|(cidr, occupant)| match occupant {
         Occupant::Claim | Occupant::Pending => *cidr != claim.cidr,
         Occupant::Carried(holder) => *holder != node.name,
-        Occupant::LostClaim(_) | Occupant::Unreadable(_) => true,
+        Occupant::LostClaim(_) | Occupant::Unreadable(..) => true,
     });
     match foreign.filter(|_| !guards.is_off(Guard::Overlap)) {
         None => Ok(()),

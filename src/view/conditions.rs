@@ -103,16 +103,15 @@ fn is_cordoned(pool: &Pool) -> bool {
     states.peek().is_some() && states.all(|state| *state != RangeState::Active)
 }
 
-/// Of a pool that lacks a family that agents run: whether its nodes have it from another pool. Costs a pass over the
-/// nodes.
+/// Of a pool that lacks a family that agents run: whether its nodes have it from another pool. Costs a pass over these
+/// nodes and their pools.
 fn family_missing(world: &World, pool: &Pool, missing: &str) -> Explained {
     let has_every_family = |node: &NodeName| {
         let has = |family| world.pools_of(node).any(|pool| pool.families.contains_key(family));
         world.reader().families().iter().all(has)
     };
-    let selected = world.nodes().map(|node| &node.name);
     let (mut n_selected, mut without) = (0_usize, Vec::new());
-    for node in selected.filter(|node| world.pools_of(node).any(|other| other.name == pool.name)) {
+    for node in world.nodes_of_pool(&pool.name) {
         n_selected += 1;
         if !has_every_family(node) {
             without.push(node);
@@ -138,9 +137,9 @@ fn family_missing(world: &World, pool: &Pool, missing: &str) -> Explained {
     }
 }
 
-/// What keeps a pool that is being deleted, and what would end it. Costs a pass over the claims and the pools.
+/// What keeps a pool that is being deleted, and what would end it. Costs a pass over its claims.
 fn deleting(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> String {
-    let claims = world.claims().filter(|known| known.claim.pool == pool.name);
+    let claims = world.claims_of_pool(&pool.name);
     let nodes: BTreeSet<&NodeName> = claims.map(|known| &known.claim.node).collect();
     let gives_nothing = "the pool is being deleted and gives out no blocks";
     if nodes.is_empty() {
@@ -169,8 +168,7 @@ fn deleting(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts
 
 /// The pools from which this one, which is older, keeps ranges.
 pub fn younger_than<'a>(world: &'a World, older: &PoolName) -> impl Iterator<Item = &'a PoolName> {
-    let names = world.pool_objects().map(|object| &object.name);
-    names.filter(move |name| world.ledger().overlaps(name).iter().any(|overlap| overlap.older == *older))
+    world.ledger().younger_than(older).into_iter()
 }
 
 fn overlapping(world: &World, overlaps: &[Overlap]) -> Explained {

@@ -24,9 +24,7 @@ pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> 
         .flat_map(|range| world.ledger().strangers_in(range))
         .filter(|(cidr, occupant)| world.is_remembered(*cidr, occupant))
         .map(|(cidr, _)| cidr)
-        .chain(
-            world.remembered_claims().filter(|cidr| ranges(pool, family).any(|range| range.overlaps(*cidr))),
-        )
+        .chain(ranges(pool, family).flat_map(|range| world.remembered_claims_in(range)))
         .collect();
     if remembered.is_empty() {
         return Some(Cow::Borrowed(free));
@@ -75,18 +73,28 @@ pub(super) fn strangers<'a>(world: &'a World, pool: &Pool) -> BTreeMap<&'a Occup
             strangers.entry(occupant).or_default().push(cidr);
         }
     }
-    let unreadable = world.all_unreadable().filter(|(kind, _)| *kind == Kind::Claim);
-    for claimed in unreadable.flat_map(|(_, unreadable)| unreadable.addresses.cidrs().collect::<Vec<_>>()) {
-        for (occupant, cidrs) in &mut strangers {
-            if matches!(occupant, Occupant::Carried(_)) && cidrs.iter().any(|cidr| cidr.overlaps(claimed)) {
-                let mut carried: AddressSet = cidrs.iter().copied().collect();
-                carried.remove_cidr(claimed);
-                *cidrs = carried.cidrs().collect();
-            }
+    for (occupant, cidrs) in &mut strangers {
+        if matches!(occupant, Occupant::Carried(_)) {
+            *cidrs = without_unreadable_claims(world, cidrs);
         }
     }
     strangers.retain(|_, cidrs| !cidrs.is_empty());
     strangers
+}
+
+/// What is left of these ranges without those of claims that can't be read.
+fn without_unreadable_claims(world: &World, cidrs: &[Cidr]) -> Vec<Cidr> {
+    let strangers = cidrs.iter().flat_map(|cidr| world.ledger().strangers_in(*cidr));
+    let claimed = strangers.filter(|(_, occupant)| matches!(occupant, Occupant::Unreadable(Kind::Claim, _)));
+    let mut claimed = claimed.map(|(claimed, _)| claimed).peekable();
+    if claimed.peek().is_none() {
+        return cidrs.to_vec();
+    }
+    let mut left: AddressSet = cidrs.iter().copied().collect();
+    for claimed in claimed {
+        left.remove_cidr(claimed);
+    }
+    left.cidrs().collect()
 }
 
 fn ranges(pool: &Pool, family: Family) -> impl Iterator<Item = Cidr> {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::free;
-use crate::model::claim::{Claim, ClaimState, block_name};
+use crate::model::claim::{Claim, ClaimState};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::pool::Pool;
@@ -62,7 +62,7 @@ fn is_served(world: &World, node: &NodeName) -> bool {
         return false;
     };
     let held = world.claims_of(node).map(|known| &known.claim).filter(|claim| claim.is_published_state());
-    held.filter(|claim| !world.is_unreadable(Kind::Claim, &block_name(claim.cidr)))
+    held.filter(|claim| !world.is_unreadable_claim(claim.cidr))
         .any(|claim| world.reader().carries(carrier, claim.cidr))
 }
 
@@ -128,7 +128,7 @@ impl Tally {
         let Some(counts) = self.families.get_mut(&claim.cidr.family()) else {
             return;
         };
-        if world.is_unreadable(Kind::Claim, &block_name(claim.cidr)) {
+        if world.is_unreadable_claim(claim.cidr) {
             return;
         }
         match claim.state {

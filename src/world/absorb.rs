@@ -193,7 +193,7 @@ impl World {
             Kind::Pool => self.pools.keys().map(ToString::to_string).collect(),
             Kind::Claim => self.claims.keys().map(|cidr| block_name(*cidr)).collect(),
         };
-        names.extend(self.unreadable.keys().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()));
+        names.extend(self.unreadable.of_kind(kind).map(|unreadable| unreadable.name.clone()));
         names
     }
 
@@ -421,7 +421,7 @@ impl World {
         }
         // What was known of the object stays known and taken, but nothing is decided on it: the plan asks.
         let (holder, pool) = (unreadable.node.clone(), unreadable.pool.clone());
-        if let Some(before) = self.unreadable.insert((kind, name.clone()), unreadable) {
+        if let Some(before) = self.unreadable.insert(kind, unreadable) {
             self.mark_if_there(before.node.as_ref());
             self.mark_pool_if_there(before.pool.as_ref());
             for cidr in before.addresses.cidrs().filter(|cidr| !taken.contains(cidr)) {
@@ -448,7 +448,7 @@ impl World {
     }
 
     pub(super) fn forget_unreadable(&mut self, kind: Kind, name: &str) {
-        if let Some(before) = self.unreadable.remove(&(kind, name.to_owned())) {
+        if let Some(before) = self.unreadable.remove(kind, name) {
             let occupant = Occupant::unreadable(kind, name);
             for cidr in before.addresses.cidrs() {
                 self.release(cidr, &occupant);

@@ -7,10 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
+use super::selection::Selectors;
 use super::{SeenCooling, World, readable, reservations};
 use crate::ledger::{Difference, Occupant};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
+use crate::model::node::Node;
 use crate::net::cidr::Cidr;
 
 /// Something that the world derives and that differs from its objects.
@@ -46,6 +48,8 @@ pub enum Inconsistency {
     Waiting,
     /// The indexes of lost claims.
     LostClaims,
+    /// The indexes of what can't be read.
+    Unreadable,
 }
 
 /// What may be remembered beside the objects.
@@ -98,6 +102,7 @@ impl fmt::Display for Inconsistency {
             Self::Cooling(cidr) => write!(f, "{cidr} counts as cooling, and its claim does not"),
             Self::Waiting => f.write_str("the indexes of nodes that wait for a block differ"),
             Self::LostClaims => f.write_str("the indexes of lost claims differ"),
+            Self::Unreadable => f.write_str("the indexes of what can't be read differ"),
             Self::Wakes => f.write_str("the two indexes of times to look again differ"),
         }
     }
@@ -139,8 +144,8 @@ impl World {
             self.in_flight.values().filter_map(|sent| Some((sent.creates.as_ref()?.0, Occupant::Pending))),
         );
         occupants.extend(self.lost_claims.iter().map(|(_, lost)| (lost.cidr, Occupant::LostClaim(lost.at))));
-        for ((kind, name), unreadable) in &self.unreadable {
-            let occupant = Occupant::unreadable(*kind, name);
+        for (kind, unreadable) in self.unreadable.iter() {
+            let occupant = Occupant::unreadable(kind, &unreadable.name);
             occupants.extend(unreadable.addresses.cidrs().map(|cidr| (cidr, occupant.clone())));
         }
         for node in self.nodes.keys().chain(self.cilium_nodes.keys()) {
@@ -200,8 +205,10 @@ impl World {
     }
 
     fn check_selection(&self, found: &mut Vec<Inconsistency>) {
+        let selectors = Selectors::of(readable(&self.pools));
+        let selected_by = |node: &Node| selectors.select(&node.labels);
         let expected: BTreeMap<NodeName, Vec<PoolName>> =
-            self.nodes.values().map(|node| (node.name.clone(), self.selected_by(&node.labels))).collect();
+            self.nodes.values().map(|node| (node.name.clone(), selected_by(node))).collect();
         found.extend(differing(&expected, &self.selection).cloned().map(Inconsistency::Selection));
         let mut nodes: BTreeMap<PoolName, BTreeSet<NodeName>> = BTreeMap::new();
         for (node, pools) in &expected {
@@ -247,6 +254,9 @@ impl World {
         }
         if !self.lost_claims.is_consistent(self.position(Kind::CiliumNode)) {
             found.push(Inconsistency::LostClaims);
+        }
+        if !self.unreadable.is_consistent() {
+            found.push(Inconsistency::Unreadable);
         }
     }
 }

@@ -57,7 +57,7 @@ impl World {
                 }
                 Occupant::LostClaim(_) => nodes.extend(self.holders_of_lost(range).cloned()),
                 // A node whose request is in flight looks again when that ends. What can't be read belongs to nobody.
-                Occupant::Pending | Occupant::Unreadable(_) => {}
+                Occupant::Pending | Occupant::Unreadable(..) => {}
             }
         }
         for node in nodes {
@@ -110,10 +110,9 @@ impl World {
     pub fn mark_all(&mut self) {
         // Claims outlive their Node, and a CiliumNode may have none yet. Of a node may be left what can't be read, or
         // nothing but a claim that was lost.
-        let unreadable = self.unreadable.keys().filter_map(|(kind, name)| match kind {
-            Kind::Node | Kind::CiliumNode => Some(NodeName::from(name.as_str())),
-            Kind::Pool | Kind::Claim => None,
-        });
+        let unreadable =
+            [Kind::Node, Kind::CiliumNode].into_iter().flat_map(|kind| self.unreadable.of_kind(kind));
+        let unreadable = unreadable.map(|unreadable| NodeName::from(unreadable.name.as_str()));
         let lost = self.lost_claims.holders().filter_map(|holder| match holder {
             LostHolder::Node(node) => Some(node),
             LostHolder::Unknown => None,

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use super::World;
 use super::agenda::Agenda;
 use super::lost_claims::LostClaims;
+use super::unreadable::UnreadableObjects;
 use super::waiting::Waiting;
 use crate::ledger::Ledger;
 use crate::model::freeze::Freeze;
@@ -96,7 +97,7 @@ impl Gathering {
             cilium_nodes: BTreeMap::new(),
             claims: BTreeMap::new(),
             claims_of: BTreeMap::new(),
-            unreadable: BTreeMap::new(),
+            unreadable: UnreadableObjects::default(),
             positions: BTreeMap::new(),
             listed: BTreeMap::new(),
             nodes_listed_after: self.first_claims,

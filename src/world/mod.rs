@@ -20,6 +20,7 @@ mod lost_claims;
 mod pause;
 mod progress;
 mod selection;
+mod unreadable;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +28,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
-use crate::model::claim::{Claim, ClaimState, block_name, block_named};
+use crate::model::claim::{Claim, ClaimState};
 use crate::model::freeze::Freeze;
 use crate::model::guard::{Guard, Guards};
 use crate::model::names::{NodeName, PoolName, Uid};
@@ -50,6 +51,7 @@ use applied::Writes;
 use lost_claims::LostClaims;
 pub use lost_claims::{LostClaim, LostHolder};
 use pause::Pause;
+use unreadable::UnreadableObjects;
 use waiting::Waiting;
 
 /// A claim and how well it is known.
@@ -170,7 +172,7 @@ pub struct World {
     cilium_nodes: BTreeMap<NodeName, CiliumNode>,
     claims: BTreeMap<Cidr, KnownClaim>,
     claims_of: BTreeMap<NodeName, BTreeSet<Cidr>>,
-    unreadable: BTreeMap<(Kind, String), Unreadable>,
+    unreadable: UnreadableObjects,
     /// How far the watch of each kind has come.
     positions: BTreeMap<Kind, AnyRevision>,
     /// A revision up to which the last list of each kind may have come, which its watch has not reached.
@@ -458,16 +460,12 @@ impl World {
     /// The object of a kind and name, where it exists and could not be read.
     #[must_use]
     pub fn unreadable(&self, kind: Kind, name: &str) -> Option<&Unreadable> {
-        self.unreadable.get(&(kind, name.to_owned()))
+        self.unreadable.get(kind, name)
     }
 
-    /// The claims that could not be read and name this node. Costs a pass over the claims that could not be read.
+    /// The claims that could not be read and name this node.
     pub fn unreadable_claims_of(&self, node: &NodeName) -> impl Iterator<Item = &Unreadable> {
-        self.unreadable
-            .range((Kind::Claim, String::new())..)
-            .take_while(|((kind, _), _)| *kind == Kind::Claim)
-            .map(|(_, unreadable)| unreadable)
-            .filter(move |unreadable| unreadable.node.as_ref() == Some(node))
+        self.unreadable.claims_of(node)
     }
 
     /// A revision as of which every claim of a node is known.
@@ -483,7 +481,13 @@ impl World {
     /// this process only.
     #[must_use]
     pub fn is_unreadable(&self, kind: Kind, name: &str) -> bool {
-        !self.unreadable.is_empty() && self.unreadable(kind, name).is_some()
+        self.unreadable(kind, name).is_some()
+    }
+
+    /// The same of the claim of this block.
+    #[must_use]
+    pub fn is_unreadable_claim(&self, block: Cidr) -> bool {
+        self.unreadable.has_block(block)
     }
 
     /// Whether a range is taken only because this process remembers what no object says: another process that knows
@@ -492,24 +496,25 @@ impl World {
     pub fn is_remembered(&self, cidr: Cidr, occupant: &Occupant) -> bool {
         match occupant {
             Occupant::Pending | Occupant::LostClaim(_) => true,
-            Occupant::Claim => self.is_unreadable(Kind::Claim, &block_name(cidr)),
+            Occupant::Claim => self.is_unreadable_claim(cidr),
             Occupant::Carried(node) => {
                 !self.cilium_nodes.contains_key(node) || self.is_unreadable(Kind::CiliumNode, node.as_str())
             }
-            Occupant::Unreadable(_) => false,
+            Occupant::Unreadable(..) => false,
         }
     }
 
-    /// The blocks whose claims only this process knows: they are being created, or can't be read any more.
-    pub fn remembered_claims(&self) -> impl Iterator<Item = Cidr> {
+    /// The blocks that share an address with `range` and whose claims only this process knows: they are being created, or
+    /// can't be read any more. Costs a pass over the requests in flight.
+    pub fn remembered_claims_in(&self, range: Cidr) -> impl Iterator<Item = Cidr> {
         let pending = self.in_flight.values().filter_map(|sent| Some(sent.creates.as_ref()?.0));
-        let unreadable = self.unreadable.keys().filter(|(kind, _)| *kind == Kind::Claim);
-        pending.chain(unreadable.filter_map(|(_, name)| block_named(name)))
+        let unreadable = self.unreadable.blocks_in(range).filter(|block| self.claims.contains_key(block));
+        pending.filter(move |block| range.overlaps(*block)).chain(unreadable)
     }
 
     /// All objects that could not be read.
     pub fn all_unreadable(&self) -> impl Iterator<Item = (Kind, &Unreadable)> {
-        self.unreadable.iter().map(|((kind, _), unreadable)| (*kind, unreadable))
+        self.unreadable.iter()
     }
 
     /// How many objects of a kind are known, in a version that could be read.

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube_core::SelectorExt;
+use kube_core::{Expression, SelectorExt};
 
 use super::{KnownClaim, World, readable};
 use crate::model::names::{NodeName, PoolName};
@@ -26,24 +26,20 @@ impl World {
     }
 
     /// Whether a block of this pool may exist: there is a claim of it, readable or not, or one is being created, or was
-    /// lost and still takes its range. Costs a pass over the claims that could not be read and those that were lost.
+    /// lost and still takes its range. Costs a pass over the claims that were lost.
     #[must_use]
     pub fn may_have_blocks(&self, pool: &PoolName) -> bool {
         let mut created = self.in_flight.values().filter_map(|sent| Some(&sent.creates.as_ref()?.1));
         let mut lost = self.lost_claims.iter().filter_map(|(_, lost)| Some(&lost.claim.as_ref()?.pool));
-        let mut unreadable = self.unreadable.values().filter_map(|unreadable| unreadable.pool.as_ref());
         self.claims_of_pool(pool).next().is_some()
             || created.any(|of| of == pool)
             || lost.any(|of| of == pool)
-            || unreadable.any(|of| of == pool)
+            || self.unreadable.has_claim_in(pool)
     }
 
     /// The pools that select a node with these labels, in the order in which it asks them.
     pub(super) fn selected_by(&self, labels: &BTreeMap<String, String>) -> Vec<PoolName> {
-        let mut pools: Vec<&Pool> =
-            readable(&self.pools).filter(|pool| pool.selector.matches(labels)).collect();
-        pools.sort_by_key(|pool| place(pool));
-        pools.into_iter().map(|pool| pool.name.clone()).collect()
+        in_order(readable(&self.pools).filter(|pool| pool.selector.matches(labels)).collect())
     }
 
     /// These pools select the node, in this order; `None` if it is gone.
@@ -132,6 +128,57 @@ impl World {
     }
 }
 
+/// These pools in the order in which a node asks them.
+fn in_order(mut pools: Vec<&Pool>) -> Vec<PoolName> {
+    pools.sort_by_key(|pool| place(pool));
+    pools.into_iter().map(|pool| pool.name.clone()).collect()
+}
+
+/// The selectors of all pools, prepared for many nodes. Where pools ask for a value of a label, as those of zones do, a
+/// node is compared with those that ask for a value that it has, and not with every pool.
+pub(super) struct Selectors<'a> {
+    /// Pools that select only nodes with this value of a label. A pool is noted once per value, and for one label.
+    by_label: BTreeMap<(String, String), Vec<&'a Pool>>,
+    /// The pools that ask for no value.
+    others: Vec<&'a Pool>,
+}
+
+impl<'a> Selectors<'a> {
+    pub(super) fn of(pools: impl Iterator<Item = &'a Pool>) -> Self {
+        let mut selectors = Self { by_label: BTreeMap::new(), others: Vec::new() };
+        for pool in pools {
+            match pool.selector.clone().into_iter().find_map(labels_asked_for) {
+                None => selectors.others.push(pool),
+                Some(labels) => {
+                    for label in labels {
+                        selectors.by_label.entry(label).or_default().push(pool);
+                    }
+                }
+            }
+        }
+        selectors
+    }
+
+    /// The pools that select a node with these labels, in the order in which it asks them.
+    pub(super) fn select(&self, labels: &BTreeMap<String, String>) -> Vec<PoolName> {
+        let of_label = |(key, value): (&String, &String)| self.by_label.get(&(key.clone(), value.clone()));
+        let candidates = labels.iter().filter_map(of_label).flatten().chain(&self.others);
+        in_order(candidates.filter(|pool| pool.selector.matches(labels)).copied().collect())
+    }
+}
+
+/// The labels of which a node has to have one, if the term asks for values.
+fn labels_asked_for(term: Expression) -> Option<BTreeSet<(String, String)>> {
+    match term {
+        Expression::In(key, values) => Some(values.into_iter().map(|value| (key.clone(), value)).collect()),
+        Expression::Equal(key, value) => Some([(key, value)].into()),
+        Expression::NotIn(..)
+        | Expression::NotEqual(..)
+        | Expression::Exists(_)
+        | Expression::DoesNotExist(_) => None,
+    }
+}
+
 /// The place of a pool among those that a node asks: by priority, then by name.
 fn place(pool: &Pool) -> (Reverse<i32>, PoolName) {
     (Reverse(pool.priority), pool.name.clone())
@@ -151,6 +198,52 @@ fn remove<T: Ord>(index: &mut BTreeMap<PoolName, BTreeSet<T>>, pool: &PoolName, 
         items.remove(item);
         if items.is_empty() {
             index.remove(pool);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::grid::tests::pool;
+
+    /// The self-check must not pass over every pool for each node, and must find the same.
+    #[test]
+    fn prepared_selectors_select_what_each_selector_does() {
+        let zone = || "zone".to_owned();
+        let values =
+            |values: &[&str]| values.iter().map(|value| (*value).to_owned()).collect::<BTreeSet<String>>();
+        let a = || "a".to_owned();
+        let terms: Vec<Vec<Expression>> = vec![
+            vec![],
+            vec![Expression::Equal(zone(), a())],
+            vec![Expression::In(zone(), values(&["a", "b"]))],
+            vec![Expression::In(zone(), values(&[]))],
+            vec![Expression::NotIn(zone(), values(&["a"]))],
+            vec![Expression::NotEqual(zone(), a())],
+            vec![Expression::Exists(zone())],
+            vec![Expression::DoesNotExist(zone())],
+            vec![Expression::Exists("rack".to_owned()), Expression::Equal(zone(), a())],
+            vec![Expression::Equal(zone(), a()), Expression::Equal("rack".to_owned(), a())],
+        ];
+        let pools: Vec<Pool> = terms
+            .into_iter()
+            .enumerate()
+            .map(|(place, terms)| {
+                let mut pool = pool(&format!("p{place}"), 28, &["10.0.0.0/24"]);
+                pool.selector = terms.into_iter().collect();
+                pool.priority = i32::try_from(place % 3).expect("it is below 3");
+                pool
+            })
+            .collect();
+        let selectors = Selectors::of(pools.iter());
+        for labels in
+            [&[][..], &[("zone", "a")], &[("zone", "b")], &[("zone", "c")], &[("zone", "a"), ("rack", "a")]]
+        {
+            let labels: BTreeMap<String, String> =
+                labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+            let expected = in_order(pools.iter().filter(|pool| pool.selector.matches(&labels)).collect());
+            assert_eq!(selectors.select(&labels), expected, "{labels:?}");
         }
     }
 }

@@ -136,7 +136,7 @@ pub(super) fn occupant() -> impl Strategy<Value = Occupant> {
         3 => Just(Occupant::Claim),
         1 => Just(Occupant::Pending),
         1 => (1u64..3).prop_map(|revision| Occupant::LostClaim(Revision::of(revision))),
-        1 => Just(Occupant::Unreadable("x".into())),
+        1 => Just(Occupant::unreadable(Kind::Node, "x")),
     ]
 }
 

@@ -170,7 +170,7 @@ fn every_occupant_is_compared_with_its_source() {
         (Occupant::Claim, "a claim"),
         (Occupant::Pending, "a claim that is being created"),
         (Occupant::LostClaim(Revision::of(4)), "a claim that was lost at revision 4"),
-        (Occupant::Unreadable("Node x".to_owned()), "the unreadable object Node x"),
+        (Occupant::unreadable(Kind::Node, "x"), "the unreadable object Node x"),
     ] {
         let expected = format!("10.0.0.64/28 is taken by {name}, which is not there");
         check(|world| world.take(block(), occupant), &expected);
@@ -181,7 +181,7 @@ fn every_occupant_is_compared_with_its_source() {
         (cidr("10.7.0.0/28"), Occupant::LostClaim(Revision::of(4)), "a claim that was lost at revision 4"),
         (
             cidr("10.8.0.0/28"),
-            Occupant::Unreadable("NodeIPBlock odd".to_owned()),
+            Occupant::unreadable(Kind::Claim, "odd"),
             "the unreadable object NodeIPBlock odd",
         ),
     ] {
@@ -216,6 +216,7 @@ fn every_index_by_node_is_compared_with_the_objects() {
     check(|world| world.claims_in.clear(), "the claims noted of pool p differ from the claims");
     check(|world| world.selected.clear(), "the nodes noted of pool p differ from those that it selects");
     check(|world| world.lost_claims.break_an_index(), "the indexes of lost claims differ");
+    check(|world| world.unreadable.break_an_index(), "the indexes of what can't be read differ");
 }
 
 #[test]
