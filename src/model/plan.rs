@@ -39,7 +39,8 @@ pub struct NodePlan {
     pub node: NodeName,
     /// What to do.
     pub verdict: Verdict,
-    /// What it asks for and can't get now.
+    /// What it asks for and can't get now, also where something else has to be done first; while an answer is to come,
+    /// what it asked for last.
     pub unmet: BTreeSet<Unmet>,
     /// Why pools gave nothing; empty unless somebody asked for reasons.
     pub refusals: Vec<Refusal>,
@@ -49,7 +50,7 @@ pub struct NodePlan {
     pub wake: Option<Duration>,
     /// Its claims that are cooling. This process counts the time that it has seen them cool from its first such plan.
     pub cooling: Vec<Cidr>,
-    /// How far it looked, and so whether `unmet`, `incomplete` and `orphaned` say how it is.
+    /// How far it looked, and so whether `incomplete` and `orphaned` say how it is.
     pub scope: Scope,
     /// Whether its first set of blocks is incomplete.
     pub incomplete: bool,

@@ -38,13 +38,8 @@ impl<'a> Subject<'a> {
             draft.findings.extend(self.lacks_pool());
             return;
         };
-        let phase = if self.is_served() { Phase::Served } else { Phase::FirstGrant };
-        let mut growths: Vec<Growth<'_>> = self
-            .publisher
-            .families_of(self.carrier)
-            .iter()
-            .map(|family| self.grow_family(draft, *family, first, phase))
-            .collect();
+        let phase = self.phase();
+        let mut growths = self.growths(draft, first);
         draft.unmet = growths.iter().filter_map(|growth| growth.unmet).collect();
         let lacking = growths.iter().find(|growth| {
             growth.demand.capacity < self.publisher.minimum_for_start(self.carrier, growth.family)
@@ -77,6 +72,23 @@ impl<'a> Subject<'a> {
                 create_claim(self.node, *cidr, &pool.name, withheld, created_for, now)
             }));
         }
+    }
+
+    /// Notes what the node lacks and can't get, and nothing else.
+    pub(super) fn note_unmet(&self, draft: &mut Draft) {
+        let growths = self.first_pool().map(|first| self.growths(draft, first)).unwrap_or_default();
+        draft.unmet = growths.iter().filter_map(|growth| growth.unmet).collect();
+    }
+
+    fn phase(&self) -> Phase {
+        if self.is_served() { Phase::Served } else { Phase::FirstGrant }
+    }
+
+    /// How each family of the node's would grow.
+    fn growths(&self, draft: &mut Draft, first: FirstPool<'a>) -> Vec<Growth<'a>> {
+        let phase = self.phase();
+        let families = self.publisher.families_of(self.carrier).iter();
+        families.map(|family| self.grow_family(draft, *family, first, phase)).collect()
     }
 
     /// The finding about a node that needs addresses and that no pool selects. It keeps what it has, and gets no more.

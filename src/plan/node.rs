@@ -1,5 +1,7 @@
 //! What to do for one node: asks the parts of the planner in their order, and returns one plan.
 
+use std::collections::BTreeSet;
+
 use super::draft::{Detail, Draft};
 use super::policy::{CiliumNodeOrigin, Policy};
 use super::subject::Subject;
@@ -9,9 +11,10 @@ use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
-use crate::model::plan::{NodePlan, Scope, Verdict, Wait};
-use crate::model::request::{NewCiliumNode, Write};
+use crate::model::plan::{NodePlan, Scope, Unmet, Verdict, Wait};
+use crate::model::request::{ClaimChange, NewCiliumNode, Request, Write};
 use crate::model::time::Now;
+use crate::publisher::Publisher;
 use crate::world::World;
 
 /// What to do for `name` now.
@@ -51,16 +54,22 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
         }
     }
     if world.is_busy(&name) {
+        draft.unmet = world.serving(&name).map(|serving| serving.unmet.clone()).unwrap_or_default();
         return draft.waiting_for(Wait::Answer);
     }
     if let Some(until) = world.serving(&name).and_then(|serving| serving.pause.later_than(now))
         && !world.guards().is_off(Guard::Pause)
     {
         draft.wake_at(until);
+        draft.unmet = unmet(world, publisher, &name);
         return draft.waiting_for(Wait::Pause);
     }
     lifecycle::advance(world, publisher, &mut draft, now);
     if !draft.requests.is_empty() {
+        // What it is about to hold again it does not lack.
+        if !draft.requests.iter().any(holds_again) {
+            draft.unmet = unmet(world, publisher, &name);
+        }
         return draft.finish();
     }
     let Some(node) = world.node(&name) else {
@@ -99,6 +108,23 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
     draft.finish()
 }
 
+/// What a node asks for and can't get, where something else has to be done first, or its writes are not applied. Every
+/// process that knows the same objects has to count the same nodes as waiting, however far its last plans have come.
+fn unmet(world: &World, publisher: &Publisher, name: &NodeName) -> BTreeSet<Unmet> {
+    let (Some(node), Some(carrier)) = (world.node(name), world.carrier(name)) else {
+        return BTreeSet::new();
+    };
+    if carrier.is_going() || !carrier.malformed().is_empty() {
+        return BTreeSet::new();
+    }
+    Subject { world, node, carrier, publisher }.unmet()
+}
+
+/// Whether a node holds a claim again that it had given back.
+fn holds_again(request: &Request) -> bool {
+    matches!(request, Request::Write(Write::UpdateClaim(update)) if matches!(update.change, ClaimChange::Hold(_)))
+}
+
 /// The CiliumNode to create; `None` if the controller does not create it.
 fn cilium_node_for(world: &World, node: &Node, policy: Policy) -> Option<NewCiliumNode> {
     let wanted = policy.cilium_nodes == CiliumNodeOrigin::Controller
@@ -113,6 +139,19 @@ fn cilium_node_for(world: &World, node: &Node, policy: Policy) -> Option<NewCili
 }
 
 impl Subject<'_> {
+    /// What the node would ask for in vain if it came to that, in the order of [`Self::decide`].
+    fn unmet(&self) -> BTreeSet<Unmet> {
+        let mut draft = Draft::new(&self.node.name, Detail::Verdict);
+        if !self.is_served() {
+            let publishable = self.publishable(&mut draft.findings);
+            if self.is_held_back(&mut draft) || self.can_start_with(&publishable) {
+                return BTreeSet::new();
+            }
+        }
+        self.note_unmet(&mut draft);
+        draft.unmet
+    }
+
     /// If nothing of a node is published, what it holds is published first, so that a node that returns gets all its
     /// blocks at once and does not wait for more. Otherwise growth comes first, so that one patch publishes all of it.
     fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) {
@@ -122,12 +161,14 @@ impl Subject<'_> {
         }
         self.ask_for_use(draft, policy, now);
         if !draft.requests.is_empty() {
+            draft.unmet = self.unmet();
             return;
         }
         let publishable = self.publishable(&mut draft.findings);
         // What the node has is not known either while its CiliumNode carries a block without a claim.
         draft.requests = self.claim_carried_blocks(now);
         if !draft.requests.is_empty() {
+            draft.unmet = self.unmet();
             return;
         }
         draft.scope = Scope::Whole;

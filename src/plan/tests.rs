@@ -26,7 +26,7 @@ use crate::model::names::NodeName;
 use crate::model::node::{CiliumNode, Malformed, Node, NodeAddress};
 use crate::model::observation::{InvalidPool, Listing, Object, Observation, PoolObject, Unreadable};
 use crate::model::outcome::{Answer, Outcome, Presence, Seen};
-use crate::model::plan::{NodePlan, PoolPlan, Verdict, Wait};
+use crate::model::plan::{NodePlan, PoolPlan, Scope, Verdict, Wait};
 use crate::model::pool::{
     Expand, FirstLast, PerNode, Pool, RangeState, Ranges, Reclaim, ReclaimMode, Reservation,
 };
@@ -211,7 +211,8 @@ fn found(presence: Presence, as_of: u64) -> Seen {
 
 fn rendered(plan: &NodePlan) -> String {
     let mut parts: Vec<String> = plan.requests().iter().map(ToString::to_string).collect();
-    parts.extend(plan.unmet.iter().map(|unmet| format!("unmet: {unmet}")));
+    let unmet = plan.unmet.iter().filter(|_| plan.scope == Scope::Whole);
+    parts.extend(unmet.map(|unmet| format!("unmet: {unmet}")));
     parts.extend(plan.findings.iter().map(|finding| format!("finding: {}", finding.kind.as_str())));
     match plan.verdict {
         Verdict::Wait(Wait::Capacity) | Verdict::Act(_) | Verdict::AtRest => {}

@@ -8,6 +8,7 @@ use crate::ledger::free_blocks::FreeBlocks;
 use crate::ledger::grid::Overlap;
 use crate::model::counted::counted;
 use crate::model::freeze::{Freeze, Switch};
+use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::observation::PoolObject;
 use crate::model::pool::{Pool, RangeState, ReclaimMode};
@@ -111,7 +112,8 @@ fn family_missing(world: &World, pool: &Pool, missing: &str) -> Explained {
         world.reader().families().iter().all(has)
     };
     let (mut n_selected, mut without) = (0_usize, Vec::new());
-    for node in world.nodes_of_pool(&pool.name) {
+    let is_shown = |node: &&NodeName| !world.is_unreadable(Kind::Node, node.as_str());
+    for node in world.nodes_of_pool(&pool.name).filter(is_shown) {
         n_selected += 1;
         if !has_every_family(node) {
             without.push(node);
@@ -139,11 +141,22 @@ fn family_missing(world: &World, pool: &Pool, missing: &str) -> Explained {
 
 /// What keeps a pool that is being deleted, and what would end it. Costs a pass over its claims.
 fn deleting(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> String {
-    let claims = world.claims_of_pool(&pool.name);
-    let nodes: BTreeSet<&NodeName> = claims.map(|known| &known.claim.node).collect();
+    let claims = world.claims_of_pool(&pool.name).map(|known| &known.claim);
+    let readable = claims.filter(|claim| !world.is_unreadable_claim(claim.cidr));
+    let nodes: BTreeSet<&NodeName> = readable.map(|claim| &claim.node).collect();
+    let ranges = pool.families.values().flat_map(|ranges| ranges.cidrs.keys());
+    let unreadable: BTreeSet<Cidr> = ranges.flat_map(|range| world.unreadable_blocks_in(*range)).collect();
     let gives_nothing = "the pool is being deleted and gives out no blocks";
+    let unreadable = if unreadable.is_empty() {
+        String::new()
+    } else {
+        format!(
+            "; claims in its ranges can't be read, so nobody knows whether they keep it: {}",
+            ten_of(unreadable)
+        )
+    };
     if nodes.is_empty() {
-        return format!("{gives_nothing}; none of its blocks is left");
+        return format!("{gives_nothing}; none of its blocks is left{unreadable}");
     }
     let counts: Vec<String> = families
         .iter()
@@ -160,7 +173,7 @@ fn deleting(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts
     format!(
         "{gives_nothing}; it stays while a block of it is held or cools ({}), for nodes {}; {waiting}drain and delete \
          these nodes, and their blocks cool for its `reuseAfterNodeLoss`; or empty its `cidrs`, and younger pools get the \
-         ranges at once, except for these blocks",
+         ranges at once, except for these blocks{unreadable}",
         counts.join(", "),
         ten_of(nodes),
     )

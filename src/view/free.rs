@@ -30,6 +30,10 @@ pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> 
         return Some(Cow::Borrowed(free));
     }
     let mut free = free.clone();
+    for cidr in ranges(pool, family).flat_map(|range| world.remembered_claims_in(range)) {
+        // What is held counts as a block, also where the pool gives out none.
+        free.unhold(cidr);
+    }
     for cidr in remembered {
         let region = free.grid().whole(cidr);
         let taken = world.ledger().overlapping(region);

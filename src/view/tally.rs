@@ -46,13 +46,19 @@ stable_names! {
 pub fn node_state(world: &World, node: &NodeName) -> NodeState {
     if world.pools_of(node).next().is_none() || world.is_unreadable(Kind::Node, node.as_str()) {
         NodeState::Unselected
-    } else if world.serving(node).is_some_and(Serving::waits_for_capacity) {
+    } else if world.serving(node).is_some_and(Serving::waits_for_capacity) && !has_unreadable(world, node) {
         NodeState::Waiting
     } else if is_served(world, node) {
         NodeState::Served
     } else {
         NodeState::Pending
     }
+}
+
+/// Whether a claim of the node can't be read. What it needs then follows from what the claim was before, for whoever knows
+/// that.
+fn has_unreadable(world: &World, node: &NodeName) -> bool {
+    world.unreadable_claims_of(node).next().is_some()
 }
 
 /// Whether the CiliumNode carries a block of ours, as objects say that can be read.

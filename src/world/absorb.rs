@@ -468,6 +468,10 @@ impl World {
             Kind::Node | Kind::CiliumNode => self.node_changed(&NodeName::from(name)),
             Kind::Pool => self.agenda.mark_pool(&PoolName::from(name)),
             Kind::Claim => {
+                // The status of a deleted pool names what may keep it.
+                if let Some(block) = block_named(name) {
+                    self.mark_pools_over(block);
+                }
                 if let Some(claim) = self.claim_named(name).map(|known| &known.claim) {
                     let (node, pool, cidr) = (claim.node.clone(), claim.pool.clone(), claim.cidr);
                     self.mark(&node);

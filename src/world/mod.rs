@@ -504,12 +504,19 @@ impl World {
         }
     }
 
+    /// The blocks that share an address with `range` and whose claims can't be read.
+    pub fn unreadable_blocks_in(&self, range: Cidr) -> impl Iterator<Item = Cidr> {
+        self.unreadable.blocks_in(range)
+    }
+
     /// The blocks that share an address with `range` and whose claims only this process knows: they are being created, or
     /// can't be read any more. Costs a pass over the requests in flight.
     pub fn remembered_claims_in(&self, range: Cidr) -> impl Iterator<Item = Cidr> {
         let pending = self.in_flight.values().filter_map(|sent| Some(sent.creates.as_ref()?.0));
         let unreadable = self.unreadable.blocks_in(range).filter(|block| self.claims.contains_key(block));
-        pending.filter(move |block| range.overlaps(*block)).chain(unreadable)
+        // The watch may have shown the claim before the answer is there.
+        let is_shown = |block: &Cidr| self.claims.contains_key(block) && !self.is_unreadable_claim(*block);
+        pending.filter(move |block| range.overlaps(*block) && !is_shown(block)).chain(unreadable)
     }
 
     /// All objects that could not be read.

@@ -94,8 +94,8 @@ impl World {
         }
         let serving = &mut self.remember_of(&plan.node).serving;
         let since = |before: Option<Duration>| before.unwrap_or(now.uptime);
+        serving.unmet.clone_from(&plan.unmet);
         if plan.scope == Scope::Whole {
-            serving.unmet.clone_from(&plan.unmet);
             serving.incomplete_since = plan.incomplete.then(|| since(serving.incomplete_since));
             serving.orphaned_since = plan.orphaned.then(|| since(serving.orphaned_since));
         }
@@ -150,9 +150,8 @@ impl World {
         }
     }
 
-    /// The node has asked all of its pools for what it did not get.
+    /// The node has asked all of its pools for what it did not get, or would ask as soon as it may.
     fn note_waiting(&mut self, plan: &NodePlan) {
-        // A plan that ended early did not ask, and the node waits for what it waited for.
         let unmet = self.serving(&plan.node).into_iter().flat_map(|serving| &serving.unmet);
         let families = unmet.filter_map(|unmet| match unmet {
             Unmet::NoCapacity(family) => Some(*family),

@@ -14,10 +14,25 @@ impl Cluster {
         plan_pool(&self.world, &PoolName::from(name), self.now)
     }
 
+    /// The status that the pool should show.
+    fn status(&self, name: &str) -> PoolStatus {
+        let object = self.world.pool_object(&PoolName::from(name)).expect("it is a pool");
+        conditions::status(&self.world, object)
+    }
+
+    /// Decides for every node that is due; a policy engine refuses whatever is written.
+    fn refuse_all(&mut self) {
+        self.drain();
+        for request in std::mem::take(&mut self.in_flight) {
+            let answer = Answer::Refused("denied".to_owned(), None);
+            self.world.finish(Outcome { request, answer, seen: Seen::Nothing }, self.now);
+        }
+        self.drain();
+    }
+
     /// A condition that the pool should show, as `REASON STATUS: MESSAGE`.
     fn condition(&self, name: &str, kind: ConditionType) -> String {
-        let object = self.world.pool_object(&PoolName::from(name)).expect("it is a pool");
-        let status = conditions::status(&self.world, object);
+        let status = self.status(name);
         let condition = &status.conditions[&kind];
         format!("{} {}: {}", condition.reason, condition.holds, condition.message)
     }
@@ -317,10 +332,7 @@ fn a_pool_is_exhausted_when_what_is_free_cannot_be_used() {
 /// Each of these keeps a block taken in the process that has seen it, and another one that starts now knows nothing.
 #[test]
 fn what_only_this_process_remembers_is_not_shown() {
-    let status = |cluster: &Cluster| {
-        let object = cluster.world.pool_object(&"p".into()).expect("it is a pool");
-        conditions::status(&cluster.world, object)
-    };
+    let status = |cluster: &Cluster| cluster.status("p");
     let pool = "pool p 10.0.0.0/26 28\nnode a 1\n";
     let claim = "claim 10.0.0.0/28 a 1 Held @40\n";
 
@@ -340,22 +352,53 @@ fn what_only_this_process_remembers_is_not_shown() {
         status(&Cluster::of(&format!("{pool}ciliumnode a @50"))),
         "a claim in flight"
     );
+}
 
-    let served = format!("{pool}{claim}ciliumnode a @50 10.0.0.0/28 used=3\n");
-    for odd in ["NodeIPBlock 10.0.0.0-28", "CiliumNode a", "Node a"] {
-        let odd = format!("unreadable {odd} 10.0.0.0/28 @110");
-        let mut turned = Cluster::of(&served);
-        turned.observe(&odd);
-        let (kind, name) =
-            odd.split_once(' ').expect("it has a kind").1.split_once(' ').expect("it has a name");
-        let name = name.split(' ').next().expect("it has a name");
-        let line = match kind {
-            "NodeIPBlock" => "claim ".to_owned(),
-            kind => format!("{} {name} ", kind.to_lowercase()),
-        };
-        let others: Vec<&str> = served.lines().filter(|other| !other.starts_with(&line)).collect();
-        let restarted = Cluster::of(&format!("{}\n{odd}", others.join("\n")));
-        assert_eq!(status(&turned), status(&restarted), "{odd}");
+/// The same of an object that can't be read any more: what it was before is kept by whoever knew it. It is shown by
+/// nobody, whatever else there is to say about the pool.
+#[test]
+fn what_an_object_was_before_it_turned_unreadable_is_not_shown() {
+    let clusters = [
+        (&[Family::V4][..], "pool p 10.0.0.0/26 28\n"),
+        (&[Family::V4], "pool p 10.0.0.0/26 28 deleting\n"),
+        (&[Family::V4], "pool p 10.0.0.0/28 28\n"),
+        (&Family::ALL, "pool p 10.0.0.0/26 28\n"),
+        (&Family::ALL, "pool p 10.0.0.0/26 28\npool six fd00::/64 122 zone=z\nnode b 1 zone=z\n"),
+    ];
+    let node = ["node a 1", "claim 10.0.0.0/28 a 1 Held @40", "ciliumnode a @50 10.0.0.0/28 used=16"];
+    for (families, pools) in clusters {
+        for (place, odd) in [(0, "Node a"), (1, "NodeIPBlock 10.0.0.0-28 of=a"), (2, "CiliumNode a")] {
+            let odd = format!("unreadable {odd} 10.0.0.0/28 @110");
+            let mut turned = Cluster::running(families, &format!("{pools}{}", node.join("\n")));
+            turned.refuse_all();
+            turned.observe(&odd);
+            turned.refuse_all();
+            let mut others = node.to_vec();
+            others.remove(place);
+            let mut restarted = Cluster::running(families, &format!("{pools}{}\n{odd}", others.join("\n")));
+            restarted.refuse_all();
+            assert_eq!(turned.status("p"), restarted.status("p"), "{odd}, {families:?} and {pools}");
+        }
+    }
+}
+
+/// A plan that has to move a claim first, and can't, says what the node needs all the same.
+#[test]
+fn a_node_waits_for_a_block_whether_or_not_its_other_claims_can_be_moved() {
+    let full = "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50 10.0.0.0/30 used=4\nclaim 10.0.0.0/30 a 1 Held @40\n";
+    let odd = "claim 10.9.0.0/30 a 1 Releasing/Unused @120";
+    let mut running = Cluster::of(full);
+    running.refuse_all();
+    assert_eq!(running.status("p").nodes.waiting, 1);
+    running.observe(odd);
+    let mut restarted = Cluster::of(&format!("{full}{odd}"));
+    for _ in 0..3 {
+        for cluster in [&mut running, &mut restarted] {
+            cluster.refuse_all();
+            cluster.pass(60);
+        }
+        assert_eq!(running.status("p").nodes.waiting, 1);
+        assert_eq!(running.status("p"), restarted.status("p"));
     }
 }
 
