@@ -133,6 +133,12 @@ impl FreeBlocks {
         self.grid.number(cidr).is_some_and(|number| self.free.contains(number))
     }
 
+    /// Whether a free block shares an address with `cidr`.
+    #[must_use]
+    pub fn has_free_in(&self, cidr: Cidr) -> bool {
+        self.free.runs_touching(self.grid.span(cidr)).next().is_some()
+    }
+
     /// Whether every block that is free here is free in `other`, which must be of the same grid.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {

@@ -194,10 +194,22 @@ impl Ledger {
         self.pools.get(pool).is_some_and(|offer| offer.free_blocks.values().any(FreeBlocks::has_usable))
     }
 
-    /// Whether a pool has a free block of a family.
+    /// The same of one family.
     #[must_use]
-    pub fn has_free(&self, pool: &PoolName, family: Family) -> bool {
-        self.free_blocks(pool, family).is_some_and(|free_blocks| free_blocks.free_count() > 0)
+    pub fn gives_out_of(&self, pool: &PoolName, family: Family) -> bool {
+        self.free_blocks(pool, family).is_some_and(FreeBlocks::has_usable)
+    }
+
+    /// Whether any pool gives out blocks of a family. Costs a pass over the pools where none does.
+    #[must_use]
+    pub fn any_gives_out(&self, family: Family) -> bool {
+        self.pools.values().any(|offer| offer.free_blocks.get(&family).is_some_and(FreeBlocks::has_usable))
+    }
+
+    /// Whether a pool has a free block of a family that shares an address with `cidr`.
+    #[must_use]
+    pub fn has_free_in(&self, pool: &PoolName, family: Family, cidr: Cidr) -> bool {
+        self.free_blocks(pool, family).is_some_and(|free_blocks| free_blocks.has_free_in(cidr))
     }
 
     /// How many blocks a pool has in a family; `None` as for [`Self::free_blocks`].

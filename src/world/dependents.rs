@@ -99,8 +99,8 @@ impl World {
         let pools: BTreeSet<PoolName> = self.ledger.pools_over(cidr).cloned().collect();
         for pool in pools {
             for family in Family::ALL {
-                if self.ledger.has_free(&pool, family) {
-                    self.waiting.offer((pool.clone(), family));
+                if self.ledger.has_free_in(&pool, family, cidr) {
+                    self.waiting.offer((pool.clone(), family), cidr);
                 }
             }
         }

@@ -162,7 +162,7 @@ impl World {
             families.flat_map(|family| pools.iter().map(move |pool| (pool.clone(), family))).collect();
         self.waiting.set(&plan.node, self.turn_of(&plan.node), sources);
         let ledger = &self.ledger;
-        self.waiting.retain_offers(|(pool, family)| ledger.has_free(pool, *family));
+        self.waiting.retain_offers(|(pool, family), region| ledger.has_free_in(pool, *family, region));
     }
 
     /// A new status of a pool has been decided, or that it may stay, or that it is to be looked at later.

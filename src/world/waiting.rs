@@ -1,15 +1,15 @@
 //! The nodes that wait for a block, by the pools that they asked for one, and which of these pools are offered to them.
 //!
-//! Keeps one invariant: a pool that may have a block is offered to everybody who waits for it, one after the other in
-//! the order of the agenda, until it has none. So one free block costs as many decisions as it takes to give it away,
-//! however many nodes wait.
+//! Keeps one invariant: a pool in which blocks became free is offered to everybody who waits for it, one after the other
+//! in the order of the agenda, until none of these blocks is left. So one free block costs as many decisions as it takes
+//! to give it away, however many nodes wait, and however many blocks are free that none of them can use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::agenda::Turn;
 use crate::model::names::{NodeName, PoolName};
-use crate::net::cidr::Family;
+use crate::net::cidr::{Cidr, Family};
 
 /// A pool that was asked for a block of a family.
 pub(super) type Source = (PoolName, Family);
@@ -24,8 +24,17 @@ pub(super) struct Waiting {
     by_source: BTreeMap<Source, BTreeSet<Place>>,
     /// The same, by node; never an empty list.
     by_node: BTreeMap<NodeName, (Turn, BTreeSet<Source>)>,
-    /// The pools that may have a block, and to whom each was offered last.
-    offered: BTreeMap<Source, Option<Place>>,
+    /// The pools that may have a block.
+    offered: BTreeMap<Source, Offer>,
+}
+
+/// A pool that may have a block for those who wait for it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Offer {
+    /// Where blocks became free. Those that were free before were offered then.
+    regions: BTreeSet<Cidr>,
+    /// To whom it was offered last.
+    last: Option<Place>,
 }
 
 impl Waiting {
@@ -38,8 +47,10 @@ impl Waiting {
         let place = (turn, node.clone());
         for source in &sources {
             self.by_source.entry(source.clone()).or_default().insert(place.clone());
-            if self.next_of(source) == Some(&place) {
-                self.offered.insert(source.clone(), Some(place.clone()));
+            if self.next_of(source) == Some(&place)
+                && let Some(offer) = self.offered.get_mut(source)
+            {
+                offer.last = Some(place.clone());
             }
         }
         self.by_node.insert(node.clone(), (turn, sources));
@@ -59,17 +70,25 @@ impl Waiting {
         }
     }
 
-    /// This pool may have a block for whoever waits for one.
-    pub(super) fn offer(&mut self, source: Source) {
+    /// This pool may have a block in `region` for whoever waits for one.
+    pub(super) fn offer(&mut self, source: Source, region: Cidr) {
         if self.by_source.contains_key(&source) {
-            self.offered.insert(source, None);
+            let offer = self.offered.entry(source).or_default();
+            offer.regions.insert(region);
+            offer.last = None;
         }
     }
 
     /// Of the pools that are offered, only those stay that may still have a block for somebody.
-    pub(super) fn retain_offers(&mut self, has_block: impl Fn(&Source) -> bool) {
+    pub(super) fn retain_offers(&mut self, has_block: impl Fn(&Source, Cidr) -> bool) {
         let mut offered = std::mem::take(&mut self.offered);
-        offered.retain(|source, last| self.after(source, last.as_ref()).is_some() && has_block(source));
+        offered.retain(|source, offer| {
+            // Each region is looked at until it has no block, and then never again.
+            while offer.regions.first().is_some_and(|region| !has_block(source, *region)) {
+                offer.regions.pop_first();
+            }
+            !offer.regions.is_empty() && self.after(source, offer.last.as_ref()).is_some()
+        });
         self.offered = offered;
     }
 
@@ -80,7 +99,7 @@ impl Waiting {
 
     /// To whom this pool is offered next, if it is.
     fn next_of(&self, source: &Source) -> Option<&Place> {
-        self.after(source, self.offered.get(source)?.as_ref())
+        self.after(source, self.offered.get(source)?.last.as_ref())
     }
 
     fn after(&self, source: &Source, last: Option<&Place>) -> Option<&Place> {

@@ -284,3 +284,17 @@ fn free_addresses_are_those_that_are_offered() {
     cluster.delete(Kind::Node, "a", 122);
     assert_eq!(free(&mut cluster), 3 * 16 + 8);
 }
+
+/// A free block that nobody can use keeps no offer alive.
+#[test]
+fn a_block_that_is_given_away_is_offered_no_longer_though_useless_ones_are_free() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/27 28\nnode x 1 own=10.0.0.0/28 zone=z\nnode a 1\nnode b 1\nnode c 1\nciliumnode a @50\n\
+         ciliumnode b @51\nciliumnode c @52\nclaim 10.0.0.16/28 gone 1 Cooling/NodeGone @40",
+    );
+    cluster.drain();
+    cluster.delete(Kind::Claim, "10.0.0.16-28", 110);
+    assert_eq!(cluster.drain(), ["a", "gone"]);
+    let requests: Vec<String> = cluster.in_flight.iter().map(ToString::to_string).collect();
+    assert_eq!(requests, ["claim 10.0.0.16/28 of pool p for node a"]);
+}
