@@ -75,17 +75,11 @@ fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) 
             (ConditionReason::Empty, "no CIDR of the pool has room for a block".to_owned())
         };
     }
-    let missing: Vec<&str> = world
-        .reader()
-        .families()
-        .iter()
-        .filter(|family| !pool.families.contains_key(family))
-        .map(|family| family.as_str())
-        .collect();
-    let (reason, message) = if missing.is_empty() {
-        (ConditionReason::Serving, SERVING.to_owned())
-    } else {
-        family_missing(world, pool, &missing.join(" and "))
+    // The pool gives out blocks, and there are two families, so it lacks one at most.
+    let lacks = |family: &&Family| !world.ledger().gives_out_of(&pool.name, **family);
+    let (reason, message) = match world.reader().families().iter().find(lacks) {
+        None => (ConditionReason::Serving, SERVING.to_owned()),
+        Some(missing) => family_missing(world, pool, *missing),
     };
     // Whatever else keeps the pool from serving stays to be done after the freeze, so it is told first.
     if reason == ConditionReason::Serving && world.freeze().is_on(Switch::Writes) {
@@ -104,36 +98,44 @@ fn is_cordoned(pool: &Pool) -> bool {
     states.peek().is_some() && states.all(|state| *state != RangeState::Active)
 }
 
-/// Of a pool that lacks a family that agents run: whether its nodes have it from another pool. Costs a pass over these
-/// nodes and their pools.
-fn family_missing(world: &World, pool: &Pool, missing: &str) -> Explained {
-    let has_every_family = |node: &NodeName| {
-        let has = |family| world.pools_of(node).any(|pool| pool.families.contains_key(family));
-        world.reader().families().iter().all(has)
-    };
-    let (mut n_selected, mut without) = (0_usize, Vec::new());
+/// Of a pool that gives out no blocks of a family that agents run: whether its nodes get them from another pool. Costs a
+/// pass over these nodes and their pools.
+fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
+    let gives_it = |pool: &Pool| world.ledger().gives_out_of(&pool.name, missing);
     let is_shown = |node: &&NodeName| !world.is_unreadable(Kind::Node, node.as_str());
+    let (mut n_selected, mut without) = (0_usize, Vec::new());
     for node in world.nodes_of_pool(&pool.name).filter(is_shown) {
         n_selected += 1;
-        if !has_every_family(node) {
+        if !world.pools_of(node).any(gives_it) {
             without.push(node);
         }
     }
-    let (none, all) = (without.is_empty(), without.len() == n_selected);
-    let names = ten_of(without);
-    if none {
-        let message = format!("{SERVING}, with {missing} from other pools");
-        (ConditionReason::Serving, message)
-    } else if all {
+    let starts_with_nothing = "so a node that starts gets no block of any family: add an active CIDR to";
+    if n_selected == 0 && world.ledger().any_gives_out(missing) {
         let message = format!(
-            "the agents run {missing} too, and no pool of the nodes that this pool selects has {missing} ranges, so a node \
-             that starts gets no block of any family: add `spec.{missing}`, or a pool with {missing} ranges that selects \
-             these nodes: {names}",
+            "{SERVING} of the families that it has, if another pool gives them {missing}, which the agents run too; none \
+             matches now"
+        );
+        (ConditionReason::Serving, message)
+    } else if n_selected == 0 {
+        let message = format!(
+            "the agents run {missing} too, and no pool gives out {missing} blocks, {starts_with_nothing} `spec.{missing}`, \
+             or a pool with one that selects the same nodes"
+        );
+        (ConditionReason::FamilyMissing, message)
+    } else if without.is_empty() {
+        (ConditionReason::Serving, format!("{SERVING}, with {missing} from other pools"))
+    } else if without.len() == n_selected {
+        let message = format!(
+            "the agents run {missing} too, and no pool of the nodes that this pool selects gives out {missing} blocks, \
+             {starts_with_nothing} `spec.{missing}`, or a pool with one that selects these nodes: {}",
+            ten_of(without)
         );
         (ConditionReason::FamilyMissing, message)
     } else {
         let message = format!(
-            "{SERVING}, except those that have no pool with {missing} ranges, which the agents run too: {names}"
+            "{SERVING}, except those that get no {missing} blocks from any pool, which the agents run too: {}",
+            ten_of(without)
         );
         (ConditionReason::Serving, message)
     }

@@ -12,7 +12,7 @@ use super::{KnownClaim, World, readable};
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::PoolObject;
 use crate::model::pool::Pool;
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
 
 impl World {
     /// The nodes that a pool selects, by name.
@@ -72,8 +72,15 @@ impl World {
     pub(super) fn pool_changed(&mut self, name: &PoolName, before: Option<&PoolObject>) {
         let mut nodes: BTreeSet<NodeName> = self.nodes_of_pool(name).cloned().collect();
         self.select_with(name, before);
-        let pools = &self.pools;
-        let concerned = self.ledger.set_pool(name, |name| pools.get(name).map(PoolObject::declaration));
+        let (pools, ledger) = (&self.pools, &mut self.ledger);
+        let given = Family::ALL.map(|family| ledger.any_gives_out(family));
+        let concerned = ledger.set_pool(name, |name| pools.get(name).map(PoolObject::declaration));
+        if given != Family::ALL.map(|family| ledger.any_gives_out(family)) {
+            // A pool without nodes says whether there is a pool at all for the family that it lacks.
+            for pool in pools.keys() {
+                self.agenda.mark_pool(pool);
+            }
+        }
         for pool in [name].into_iter().chain(&concerned) {
             nodes.extend(self.selected.get(pool).into_iter().flatten().cloned());
             if self.pools.contains_key(pool) {

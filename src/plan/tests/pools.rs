@@ -242,18 +242,31 @@ fn a_pool_says_which_family_its_nodes_lack() {
     let ready = |text: &str| Cluster::running(&Family::ALL, text).condition("p", ConditionType::Ready);
     let p = "pool p 10.0.0.0/24 28\n";
     let serving = "Serving true: nodes that the selector matches get blocks";
-    assert_eq!(ready(p), format!("{serving}, with ipv6 from other pools"));
+    // No node matches yet, and the first one that does gets nothing.
     assert_eq!(
-        ready(&format!("{p}node a 1\nnode b 1\npool six fd00::/64 122 zone=z")),
-        "FamilyMissing false: the agents run ipv6 too, and no pool of the nodes that this pool selects has ipv6 ranges, so a \
-         node that starts gets no block of any family: add `spec.ipv6`, or a pool with ipv6 ranges that selects these \
-         nodes: a, b",
+        ready(p),
+        "FamilyMissing false: the agents run ipv6 too, and no pool gives out ipv6 blocks, so a node that starts gets no \
+         block of any family: add an active CIDR to `spec.ipv6`, or a pool with one that selects the same nodes",
     );
+    let missing = "FamilyMissing false: the agents run ipv6 too, and no pool of the nodes that this pool selects gives out \
+                   ipv6 blocks, so a node that starts gets no block of any family: add an active CIDR to `spec.ipv6`, or a \
+                   pool with one that selects these nodes: a, b";
+    assert_eq!(ready(&format!("{p}node a 1\nnode b 1\npool six fd00::/64 122 zone=z")), missing);
     let both = format!("{p}node a 1\nnode b 1 zone=z\npool six fd00::/64 122");
     assert_eq!(ready(&both), format!("{serving}, with ipv6 from other pools"));
     assert_eq!(
         ready(&both.replace("122", "122 zone=z")),
-        format!("{serving}, except those that have no pool with ipv6 ranges, which the agents run too: a"),
+        format!("{serving}, except those that get no ipv6 blocks from any pool, which the agents run too: a"),
+    );
+    // A pool that gives out nothing is no source.
+    for closed in ["122 deleting", "122 cordoned", "122 exclude=fd00::/64"] {
+        assert_eq!(ready(&both.replace("122", closed)), missing, "{closed}");
+    }
+    assert_eq!(
+        ready(&format!("{p}pool six fd00::/64 122")),
+        format!(
+            "{serving} of the families that it has, if another pool gives them ipv6, which the agents run too; none matches now"
+        ),
     );
 }
 
