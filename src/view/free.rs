@@ -151,12 +151,17 @@ pub fn findings(world: &World) -> Vec<Finding> {
     findings
 }
 
-/// Whether what a CiliumNode carries is a block of the pool, of which a claim is made at once.
+/// Whether what a CiliumNode carries is a block of the pool, of which a claim is made at once, or is being made.
 fn is_about_to_be_claimed(world: &World, pool: &Pool, node: &NodeName, cidr: Cidr) -> bool {
     let is_block =
         pool.families.get(&cidr.family()).is_some_and(|ranges| ranges.block_prefix == cidr.prefix_len());
+    let is_own = |(taken, occupant): (Cidr, &Occupant)| match occupant {
+        Occupant::Carried(holder) => holder == node,
+        Occupant::Pending => taken == cidr,
+        Occupant::Claim | Occupant::LostClaim(_) | Occupant::Unreadable(..) => false,
+    };
     is_block
         && world.node(node).is_some()
-        && world.ledger().overlapping(cidr).count() == 1
+        && world.ledger().overlapping(cidr).all(is_own)
         && world.carrier(node).is_some_and(|carrier| world.reader().blocks(carrier).contains(&cidr))
 }

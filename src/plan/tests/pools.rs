@@ -326,9 +326,11 @@ fn what_takes_blocks_without_a_claim_is_counted_and_named() {
         ],
     );
     // It is claimed at once.
-    assert!(
-        Cluster::of("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28").findings().is_empty()
-    );
+    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28");
+    assert_eq!(cluster.findings(), [""; 0]);
+    cluster.drain();
+    assert_eq!(cluster.in_flight.len(), 1);
+    assert_eq!(cluster.findings(), [""; 0], "it is being claimed");
 }
 
 #[test]
