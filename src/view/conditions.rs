@@ -287,7 +287,6 @@ fn limited(pool: &Pool) -> Explained {
         .flat_map(|ranges| ranges.cidrs.values())
         .any(|state| *state == RangeState::Draining);
     let mut limits = Vec::new();
-    // `DryRun` is the default, and takes nothing back either.
     if pool.reclaim.mode == ReclaimMode::Enabled {
         limits.push(
             "spec.reclaim.mode Enabled has no effect in this version: no block is taken back from a node",
@@ -296,9 +295,14 @@ fn limited(pool: &Pool) -> Explained {
     if draining {
         limits.push("state Draining acts as Cordoned in this version: its blocks stay where they are");
     }
-    if limits.is_empty() {
-        (ConditionReason::NoLimit, "everything that the pool asks for is done".to_owned())
-    } else {
-        (ConditionReason::NotYetImplemented, limits.join("; "))
+    if !limits.is_empty() {
+        return (ConditionReason::NotYetImplemented, limits.join("; "));
     }
+    let done = "everything that the pool asks for is done";
+    // It is the default, and a condition that holds for nearly every pool would say nothing.
+    let untold = match pool.reclaim.mode {
+        ReclaimMode::DryRun => ", but spec.reclaim.mode DryRun tells nothing in this version",
+        ReclaimMode::Disabled | ReclaimMode::Enabled => "",
+    };
+    (ConditionReason::NoLimit, format!("{done}{untold}"))
 }

@@ -270,19 +270,30 @@ fn a_pool_says_which_family_its_nodes_lack() {
     );
 }
 
-/// The default of `reclaim.mode` is `DryRun`.
+/// The default of `reclaim.mode` is `DryRun`: it is no limit that somebody should act on, and is not passed over either.
 #[test]
-fn a_default_pool_is_not_limited() {
+fn a_default_pool_is_not_limited_and_says_what_is_not_told() {
     let mut pool = object("pool p 10.0.0.0/24 28");
     let world = Cluster::of("").world;
-    for (mode, limited) in
-        [(ReclaimMode::DryRun, false), (ReclaimMode::Disabled, false), (ReclaimMode::Enabled, true)]
-    {
+    for (mode, limited, message) in [
+        (
+            ReclaimMode::DryRun,
+            false,
+            "everything that the pool asks for is done, but spec.reclaim.mode DryRun tells nothing in this version",
+        ),
+        (ReclaimMode::Disabled, false, "everything that the pool asks for is done"),
+        (
+            ReclaimMode::Enabled,
+            true,
+            "spec.reclaim.mode Enabled has no effect in this version: no block is taken back from a node",
+        ),
+    ] {
         let Object::Pool(PoolObject { pool: Ok(declared), .. }) = &mut pool else { panic!("{pool:?}") };
         declared.reclaim.mode = mode;
         let Object::Pool(object) = &pool else { unreachable!() };
         let status = conditions::status(&world, object);
-        assert_eq!(status.conditions[&ConditionType::Limited].holds, limited, "{mode:?}");
+        let condition = &status.conditions[&ConditionType::Limited];
+        assert_eq!((condition.holds, condition.message.as_str()), (limited, message), "{mode:?}");
     }
 }
 
