@@ -83,9 +83,10 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
         return draft.finish();
     }
     let Some(carrier) = world.carrier(&name) else {
-        draft
-            .requests
-            .extend(cilium_node_for(world, node, policy).map(|new| Write::CreateCiliumNode(new).into()));
+        match policy.cilium_nodes {
+            CiliumNodeOrigin::Controller if !node.deleting => create_cilium_node(world, node, &mut draft),
+            CiliumNodeOrigin::Controller | CiliumNodeOrigin::Agent => {}
+        }
         return draft.asking_for_nothing_before(Wait::Existence(Kind::CiliumNode));
     };
     if carrier.is_going() {
@@ -125,17 +126,27 @@ fn holds_again(request: &Request) -> bool {
     matches!(request, Request::Write(Write::UpdateClaim(update)) if matches!(update.change, ClaimChange::Hold(_)))
 }
 
-/// The CiliumNode to create; `None` if the controller does not create it.
-fn cilium_node_for(world: &World, node: &Node, policy: Policy) -> Option<NewCiliumNode> {
-    let wanted = policy.cilium_nodes == CiliumNodeOrigin::Controller
-        && world.pools_of(&node.name).next().is_some()
-        && !node.deleting;
-    wanted.then(|| NewCiliumNode {
+/// Creates the CiliumNode of a node that a pool selects. No other node gets one, and it is reported, because where agents
+/// leave that to the controller it waits for nothing else.
+fn create_cilium_node(world: &World, node: &Node, draft: &mut Draft) {
+    if world.pools_of(&node.name).next().is_none() {
+        let message = "no pool that can be read selects it, so the controller does not create its CiliumNode: it gets \
+                       no addresses";
+        draft.findings.push(Finding::new(
+            FindingKind::NoPool,
+            Kind::Node,
+            node.name.as_str(),
+            message.to_owned(),
+        ));
+        return;
+    }
+    let new = NewCiliumNode {
         node: node.name.clone(),
         node_uid: node.uid.clone(),
         labels: node.labels.clone(),
         addresses: node.addresses.clone(),
-    })
+    };
+    draft.requests.push(Write::CreateCiliumNode(new).into());
 }
 
 impl Subject<'_> {

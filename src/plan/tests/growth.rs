@@ -285,6 +285,22 @@ fn free_addresses_are_those_that_are_offered() {
     assert_eq!(free(&mut cluster), 3 * 16 + 8);
 }
 
+/// Where the agents don't create their CiliumNodes, a node that no pool selects waits for nothing else.
+#[test]
+fn a_node_whose_ciliumnode_is_not_created_because_no_pool_selects_it_says_so() {
+    let plan = |text: &str, cilium_nodes: CiliumNodeOrigin| {
+        let cluster = Cluster::of(text);
+        let policy = Policy { min_write_interval: Duration::from_secs(2), cilium_nodes };
+        rendered(&node(&cluster.world, &"a".into(), policy, cluster.now))
+    };
+    let unselected = "pool p 10.0.0.0/24 28 zone=x\nnode a 1";
+    let silent = "waits: it has no CiliumNode";
+    let told = "finding: NoPool; waits: it has no CiliumNode";
+    assert_eq!(plan(unselected, CiliumNodeOrigin::Controller), told);
+    assert_eq!(plan(&format!("{unselected} deleting"), CiliumNodeOrigin::Controller), silent);
+    assert_eq!(plan(unselected, CiliumNodeOrigin::Agent), silent);
+}
+
 /// A free block that nobody can use keeps no offer alive.
 #[test]
 fn a_block_that_is_given_away_is_offered_no_longer_though_useless_ones_are_free() {
