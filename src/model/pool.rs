@@ -40,8 +40,8 @@ pub struct Pool {
     pub families: BTreeMap<Family, Ranges>,
     /// Whether first and last address of an IPv4 block are offered.
     pub first_last: FirstLast,
-    /// What one node may hold; applies only to nodes whose first pool this is (the first that selects the node and can
-    /// give blocks).
+    /// What one node may hold; applies only to nodes whose first pool this is (in each family the first that selects the
+    /// node and can give blocks of it).
     pub per_node: PerNode,
     /// When a node gets more; applies only to nodes whose first pool this is.
     pub expand: Expand,

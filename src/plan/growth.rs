@@ -1,5 +1,5 @@
-//! Which blocks a node should claim: the fewest with which it meets both thresholds of its first pool, within its
-//! limits.
+//! Which blocks a node should claim: in each family the fewest with which it meets both thresholds of its first pool,
+//! within its limits.
 
 use super::draft::Draft;
 use super::reasons;
@@ -24,6 +24,7 @@ const MAX_CANDIDATES: usize = 1024;
 /// The blocks of one family: those that the node holds, and those that the plan has chosen.
 struct Growth<'a> {
     family: Family,
+    first: FirstPool<'a>,
     blocks: Vec<Cidr>,
     demand: Demand,
     picked: Vec<(Cidr, &'a Pool)>,
@@ -34,12 +35,12 @@ impl<'a> Subject<'a> {
     /// Claims what the node lacks. A first grant covers every family, or nothing is claimed, so that no node holds half
     /// of a grant while another node waits for that half.
     pub(super) fn grow(&self, draft: &mut Draft, now: Now) {
-        let Some(first) = self.first_pool() else {
+        if self.world.pools_of(&self.node.name).next().is_none() {
             draft.findings.extend(self.lacks_pool());
             return;
-        };
+        }
         let phase = self.phase();
-        let mut growths = self.growths(draft, first);
+        let mut growths = self.growths(draft);
         draft.unmet = growths.iter().filter_map(|growth| growth.unmet).collect();
         let lacking = growths.iter().find(|growth| {
             growth.demand.capacity < self.publisher.minimum_for_start(self.carrier, growth.family)
@@ -61,7 +62,7 @@ impl<'a> Subject<'a> {
                         "it asks for more than its {} with {}, and perNode of pool {} allows no more",
                         counted(growth.blocks.len(), &format!("{family} block")),
                         counted(growth.demand.capacity, "address"),
-                        first.pool().name,
+                        growth.first.pool().name,
                     ),
                 ));
             }
@@ -76,7 +77,7 @@ impl<'a> Subject<'a> {
 
     /// Notes what the node lacks and can't get, and nothing else.
     pub(super) fn note_unmet(&self, draft: &mut Draft) {
-        let growths = self.first_pool().map(|first| self.growths(draft, first)).unwrap_or_default();
+        let growths = self.growths(draft);
         draft.unmet = growths.iter().filter_map(|growth| growth.unmet).collect();
     }
 
@@ -84,11 +85,12 @@ impl<'a> Subject<'a> {
         if self.is_served() { Phase::Served } else { Phase::FirstGrant }
     }
 
-    /// How each family of the node's would grow.
-    fn growths(&self, draft: &mut Draft, first: FirstPool<'a>) -> Vec<Growth<'a>> {
+    /// How each family of the node's would grow; of a node that no pool selects, none.
+    fn growths(&self, draft: &mut Draft) -> Vec<Growth<'a>> {
         let phase = self.phase();
         let families = self.publisher.families_of(self.carrier).iter();
-        families.map(|family| self.grow_family(draft, *family, first, phase)).collect()
+        let firsts = families.filter_map(|family| Some((*family, self.first_pool(*family)?)));
+        firsts.map(|(family, first)| self.grow_family(draft, family, first, phase)).collect()
     }
 
     /// The finding about a node that needs addresses and that no pool selects. It keeps what it has, and gets no more.
@@ -124,7 +126,7 @@ impl<'a> Subject<'a> {
         let blocks: Vec<Cidr> =
             self.held().map(|claim| claim.cidr).filter(|cidr| cidr.family() == family).collect();
         let mut growth =
-            Growth { family, blocks, demand: self.demand(family), picked: Vec::new(), unmet: None };
+            Growth { family, first, blocks, demand: self.demand(family), picked: Vec::new(), unmet: None };
         loop {
             let holding = Holding { n_blocks: growth.blocks.len(), demand: growth.demand, phase };
             if self.publisher.is_enough(self.carrier, family, holding, first.pool()) {

@@ -6,6 +6,7 @@ use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
+use crate::net::cidr::Family;
 use crate::publisher::Publisher;
 use crate::world::{Serving, World};
 
@@ -17,12 +18,12 @@ pub(super) struct Subject<'a> {
     pub(super) publisher: &'a Publisher,
 }
 
-/// The pool whose `expand` and `perNode` size a node.
+/// The pool whose `expand` and `perNode` size a node in one family.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FirstPool<'a> {
-    /// It can give blocks.
+    /// It can give blocks of the family.
     Gives(&'a Pool),
-    /// None of the node's pools can give a block, and this one is asked first. It says only whether the node needs more:
+    /// None of the node's pools can give a block of the family, and this one is asked first. It says only whether the node needs more:
     /// the node can get nothing, so no limit is to blame.
     Closed(&'a Pool),
 }
@@ -44,13 +45,15 @@ impl<'a> FirstPool<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// The node's first pool, whose `expand` and `perNode` size it: the first that selects it and can give blocks, be
-    /// they all taken. `None` if no pool selects the node.
-    pub(super) fn first_pool(&self) -> Option<FirstPool<'a>> {
+    /// The node's first pool of a family, whose `expand` and `perNode` size the node there: the first that selects it and
+    /// can give blocks of the family, be they all taken. `None` if no pool selects the node.
+    pub(super) fn first_pool(&self, family: Family) -> Option<FirstPool<'a>> {
         let world = self.world;
-        let mut pools = world.pools_of(&self.node.name);
-        let gives = pools.find(|pool| world.ledger().gives_out(&pool.name)).map(FirstPool::Gives);
-        gives.or_else(|| world.pools_of(&self.node.name).next().map(FirstPool::Closed))
+        let pools = || world.pools_of(&self.node.name);
+        let gives =
+            pools().find(|pool| world.ledger().gives_out_of(&pool.name, family)).map(FirstPool::Gives);
+        let declares = || pools().find(|pool| pool.families.contains_key(&family));
+        gives.or_else(|| declares().or_else(|| pools().next()).map(FirstPool::Closed))
     }
 
     pub(super) fn serving(&self) -> Option<&'a Serving> {

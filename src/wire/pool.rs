@@ -112,8 +112,8 @@ pub struct NodeIPPoolSpec {
     #[serde(default, rename = "allowFirstLastIPs")]
     pub allow_first_last_ips: bool,
 
-    /// What one node may hold in each family. Counts for the nodes whose first pool this is, over all their blocks: of
-    /// the pools that select a node and can give blocks, the one with the highest priority.
+    /// What one node may hold in each family. Counts for the nodes whose first pool this is, over all their blocks: in
+    /// each family, of the pools that select a node and can give blocks of it, the one with the highest priority.
     #[serde(default)]
     pub per_node: PerNode,
 

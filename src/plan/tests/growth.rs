@@ -301,6 +301,22 @@ fn a_node_whose_ciliumnode_is_not_created_because_no_pool_selects_it_says_so() {
     assert_eq!(plan(unselected, CiliumNodeOrigin::Agent), silent);
 }
 
+/// A pool that gives out blocks of one family only has nothing to say about how many a node gets of the other.
+#[test]
+fn each_family_is_sized_by_the_first_pool_that_gives_blocks_of_it() {
+    let full = "node a 1\nciliumnode a @50 10.0.0.0/28 fd00::/124 used=30\n\
+                claim 10.0.0.0/28 a 1 Held @40\nclaim fd00::/124 a 1 Held @41\n";
+    let mut cluster = Cluster::running(
+        &Family::ALL,
+        &format!("{full}pool a6 fd00::/64 124 maxBlocks=1\npool b4 10.0.0.0/24 28\n"),
+    );
+    cluster.expect(
+        "a",
+        "claim 10.0.0.16/28 of pool b4 for node a; unmet: the node holds as many ipv6 blocks or addresses as its first \
+         pool allows; finding: NodeAtLimit",
+    );
+}
+
 /// A free block that nobody can use keeps no offer alive.
 #[test]
 fn a_block_that_is_given_away_is_offered_no_longer_though_useless_ones_are_free() {
