@@ -16,11 +16,6 @@ use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Holding, Phase};
 use crate::publisher::demand::Demand;
 
-/// How many free blocks of one pool are looked at for one claim before the pool counts as full. A block is skipped only
-/// if all addresses in it belong to nodes themselves, which happens to a handful of /31 and /32, or if a request about
-/// it is in flight.
-const MAX_CANDIDATES: usize = 1024;
-
 /// The blocks of one family: those that the node holds, and those that the plan has chosen.
 struct Growth<'a> {
     family: Family,
@@ -182,7 +177,11 @@ impl<'a> Subject<'a> {
             }
             fits = true;
             let mut has_candidate = false;
-            for cidr in free.candidates(&growth.blocks).take(MAX_CANDIDATES) {
+            // A block is skipped if a request about it is in flight, or if what it offers is too little: because of
+            // addresses of nodes in it, or of an exclusion that ends in it. There are no more of these than requests,
+            // addresses and ends. Only a pool of tiny blocks over the network of the nodes has many, and then a finding
+            // names them.
+            for cidr in free.candidates(&growth.blocks) {
                 has_candidate = true;
                 if self.world.is_in_flight(&Target::Claim(cidr)) {
                     // A request about an earlier claim of this block is not answered yet.

@@ -317,6 +317,17 @@ fn each_family_is_sized_by_the_first_pool_that_gives_blocks_of_it() {
     );
 }
 
+/// There may be any number of free blocks in front that no node can use.
+#[test]
+fn useless_blocks_do_not_hide_the_others() {
+    // Each address of the first 4096 belongs to a node.
+    let cluster =
+        Cluster::of("pool p 10.0.0.0/19 32\nnode x 1 own=10.0.0.0/20 zone=z\nnode a 1\nciliumnode a @50");
+    let plan = rendered(&cluster.plan("a"));
+    let claims = "claim 10.0.16.0/32 of pool p for node a; claim 10.0.16.1/32 of pool p for node a";
+    assert!(plan.starts_with(claims), "{plan}");
+}
+
 /// A free block that nobody can use keeps no offer alive.
 #[test]
 fn a_block_that_is_given_away_is_offered_no_longer_though_useless_ones_are_free() {
