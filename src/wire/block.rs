@@ -372,9 +372,9 @@ mod tests {
     use super::*;
     use crate::wire::watched::tests::read;
 
-    /// A server without the rule may have stored it. It has too many addresses to be offered one by one.
+    /// A server without the rule may have stored it. It is no block of any pool, and would stop the pools in it.
     #[test]
-    fn a_claim_larger_than_any_block_takes_its_whole_range() {
+    fn a_claim_larger_than_any_block_is_reported_and_does_not_take_its_range() {
         let object = read::<Claims>(
             r#"{"apiVersion":"nodeipam.io/v1alpha1","kind":"NodeIPBlock",
                 "metadata":{"name":"fd00-0000-0000-0000-0000-0000-0000-0000-64","uid":"u","resourceVersion":"7",
@@ -383,7 +383,7 @@ mod tests {
                         "state":"Held","since":"2026-11-21T03:00:00Z"}}"#,
         );
         let Object::Unreadable(Kind::Claim, unreadable) = object else { panic!("{object:?}") };
-        assert_eq!(format!("{:?}", unreadable.addresses), "{fd00::/64}");
+        assert_eq!(format!("{:?}", unreadable.addresses), "{fd00::1/128}");
         assert_eq!(unreadable.node, Some("n".into()));
         assert!(unreadable.reason.contains("at most 1024 addresses"), "{}", unreadable.reason);
     }

@@ -12,7 +12,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
 use super::precondition::bound_to;
-use super::watched::{Meta, Wire, can_be_of_a_node};
+use super::watched::{Meta, Wire, can_be_real};
 use crate::model::carrier::CarrierChange;
 use crate::model::crd::{CrdChange, CrdFields, MarkChange, ReleaseMark};
 use crate::model::kind::Kind;
@@ -51,7 +51,7 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
     let mut pod_cidrs = Vec::new();
     for (index, text) in ipam.pod_cidrs.unwrap_or_default().into_iter().enumerate() {
         // A text in odd form occupies the range that it means, and is reported as well.
-        let meant = Cidr::parse_lenient(&text).filter(|cidr| can_be_of_a_node(*cidr));
+        let meant = Cidr::parse_lenient(&text).filter(|cidr| can_be_real(Kind::CiliumNode, *cidr));
         pod_cidrs.extend(meant);
         if meant.is_none() || text.parse::<Cidr>().is_err() {
             malformed.push(Malformed { field: format!("spec.ipam.podCIDRs[{index}]"), value: text });
@@ -388,12 +388,12 @@ mod tests {
     fn an_ipv6_range_around_all_of_ipv4_is_malformed_and_takes_nothing() {
         let object = read::<CiliumNodes>(
             r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},
-                "spec":{"ipam":{"podCIDRs":["::/64","0.0.0.0/0","10.0.0.0/8"]}}}"#,
+                "spec":{"ipam":{"podCIDRs":["::/64","0.0.0.0/0","10.0.0.0/8","10.0.0.0/16"]}}}"#,
         );
         let Object::CiliumNode(node) = object else { panic!("{object:?}") };
-        assert_eq!(format!("{:?}", node.crd.pod_cidrs), "[10.0.0.0/8]");
+        assert_eq!(format!("{:?}", node.crd.pod_cidrs), "[10.0.0.0/16]");
         let malformed: Vec<&str> = node.malformed.iter().map(|found| found.value.as_str()).collect();
-        assert_eq!(malformed, ["::/64", "0.0.0.0/0"]);
+        assert_eq!(malformed, ["::/64", "0.0.0.0/0", "10.0.0.0/8"]);
     }
 
     #[test]

@@ -23,19 +23,31 @@ use crate::model::revision::{Revision, Store};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
+use crate::wire::rules;
 
-/// The shortest prefix that a node can have, as a pod CIDR or as a block. No private range in use is larger than a /8:
-/// `10.0.0.0/8` (RFC 1918) and `fd00::/8` (RFC 4193). Blocks are far smaller (`LARGEST_IPV4_BLOCK`).
-const SHORTEST_OF_A_NODE: u8 = 8;
+/// The shortest prefixes of one node, as any mode of Cilium or Kubernetes gives it. By default a node gets a /24, and /64
+/// or /120 of IPv6, both settable; a /16 has a hundred times the addresses that a kubelet has pods for, and a /48 is what
+/// a whole site gets (RFC 4193, RFC 6177). The range of a cluster is mostly wider: `10.0.0.0/8`.
+const SHORTEST_OF_A_NODE: (u8, u8) = (16, 48);
+/// The shortest prefixes of a pool: no private range is larger than `10.0.0.0/8` (RFC 1918) and `fd00::/8` (RFC 4193).
+const SHORTEST_OF_A_POOL: (u8, u8) = (8, 8);
 
-/// Whether a range that an object names can be that of a node. A wider one is a mistake, and would occupy every pool of
-/// the cluster.
+/// Whether a range that an object of this kind names can be real: a claim has one block, and other objects of nodes have
+/// what one node can have. A wider one is a mistake, and would occupy every pool of the cluster.
 ///
 /// So would an IPv6 range around the IPv4-mapped addresses, such as `::/64`: on the number line it has all of IPv4 in
 /// it. No pool can have IPv6 addresses of that range.
-pub(super) fn can_be_of_a_node(range: Cidr) -> bool {
-    let has_all_of_ipv4 = range.family() == Family::V6 && range.contains(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-    range.prefix_len() >= SHORTEST_OF_A_NODE && !has_all_of_ipv4
+pub(super) fn can_be_real(kind: Kind, range: Cidr) -> bool {
+    let (ipv4, ipv6) = match kind {
+        Kind::Claim => (rules::LARGEST_IPV4_BLOCK, rules::LARGEST_IPV6_BLOCK),
+        Kind::Node | Kind::CiliumNode => SHORTEST_OF_A_NODE,
+        Kind::Pool => SHORTEST_OF_A_POOL,
+    };
+    let has_all_of_ipv4 = || range.contains(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    match range.family() {
+        Family::V4 => range.prefix_len() >= ipv4,
+        Family::V6 => range.prefix_len() >= ipv6 && !has_all_of_ipv4(),
+    }
 }
 
 /// The part of an object's metadata that is always read.
@@ -148,7 +160,7 @@ impl<'de, W: Wire> Deserialize<'de> for Watched<W> {
         };
         let object = object.unwrap_or_else(|reason| {
             let object = serde_json::from_str::<Value>(json).unwrap_or_default();
-            let named = every_address_in(&object);
+            let named = every_address_in(W::KIND, &object);
             Object::Unreadable(
                 W::KIND,
                 Unreadable {
@@ -201,9 +213,9 @@ impl<W: Wire> Resource for Watched<W> {
 }
 
 /// What an object that can't be read names.
-#[derive(Default)]
 struct Named {
-    /// The addresses, and the ranges that can be those of a node.
+    kind: Kind,
+    /// The addresses, and the ranges that can be real.
     taken: AddressSet,
     /// The ranges that can't.
     too_wide: BTreeSet<Cidr>,
@@ -214,7 +226,7 @@ impl Named {
         if let Ok(address) = text.parse::<IpAddr>() {
             self.taken.insert(address);
         } else if let Some(range) = Cidr::parse_lenient(text) {
-            if can_be_of_a_node(range) {
+            if can_be_real(self.kind, range) {
                 self.taken.insert_cidr(range);
             } else {
                 self.too_wide.insert(range);
@@ -228,13 +240,18 @@ impl Named {
             return reason;
         }
         let ranges: Vec<String> = self.too_wide.iter().map(ToString::to_string).collect();
-        format!("{reason}; too wide for any node, so not treated as taken: {}", ranges.join(" "))
+        let holder = match self.kind {
+            Kind::Claim => "block",
+            Kind::Node | Kind::CiliumNode => "node",
+            Kind::Pool => "pool",
+        };
+        format!("{reason}; too wide for any {holder}, so not treated as taken: {}", ranges.join(" "))
     }
 }
 
 /// Every address and prefix anywhere in an object that can't be read, except in its metadata.
-fn every_address_in(object: &Value) -> Named {
-    let mut named = Named::default();
+fn every_address_in(kind: Kind, object: &Value) -> Named {
+    let mut named = Named { kind, taken: AddressSet::new(), too_wide: BTreeSet::new() };
     let Value::Object(fields) = object else {
         return named;
     };
@@ -303,17 +320,32 @@ pub(super) mod tests {
         let object = read::<Refused>(
             r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},
                 "spec":{"podCIDRs":["0.0.0.0/0","::/0","10.0.0.0/7","fd00::/7","::ffff:0.0.0.0/97","::/80"],
-                        "narrower":["10.0.0.0/8","fd00::/8","192.0.2.0/24","::1:0:0:0/80"],"pool":{"11.0.0.1":{}}}}"#,
+                        "clusters":["10.0.0.0/15","fd00::/47"],
+                        "nodes":["10.0.0.0/16","fd00::/48","192.0.2.0/24","::1:0:0:0/80"],"pool":{"11.0.0.1":{}}}}"#,
         );
         let Object::Unreadable(_, unreadable) = object else { panic!("{object:?}") };
         assert_eq!(
             format!("{:?}", unreadable.addresses),
-            "{10.0.0.0/8, 11.0.0.1/32, 192.0.2.0/24, ::1:0:0:0/80, fd00::/8}"
+            "{10.0.0.0/16, 11.0.0.1/32, 192.0.2.0/24, ::1:0:0:0/80, fd00::/48}"
         );
         assert_eq!(
             unreadable.reason,
-            "refused; too wide for any node, so not treated as taken: ::/0 ::/80 0.0.0.0/0 0.0.0.0/1 10.0.0.0/7 fc00::/7"
+            "refused; too wide for any node, so not treated as taken: ::/0 ::/80 0.0.0.0/0 0.0.0.0/1 10.0.0.0/7 10.0.0.0/15 \
+             fc00::/7 fd00::/47"
         );
+    }
+
+    /// A claim has one block, and the definition of claims bounds that.
+    #[test]
+    fn a_claim_takes_no_more_than_the_largest_block() {
+        let object = read::<crate::wire::Claims>(
+            r#"{"metadata":{"name":"x","uid":"u","resourceVersion":"7"},
+                "spec":{"cidr":"10.0.0.0/8","node":"a","withhold":["10.0.0.0/21","10.1.0.0/22","fd00::/117","fd00:1::/118"]}}"#,
+        );
+        let Object::Unreadable(Kind::Claim, unreadable) = object else { panic!("{object:?}") };
+        assert_eq!(format!("{:?}", unreadable.addresses), "{10.1.0.0/22, fd00:1::/118}");
+        let too_wide = "too wide for any block, so not treated as taken: 10.0.0.0/8 10.0.0.0/21 fd00::/117";
+        assert!(unreadable.reason.ends_with(too_wide), "{}", unreadable.reason);
     }
 
     #[test]
