@@ -208,12 +208,17 @@ impl Reporter {
     pub(super) fn plan(&mut self, world: &World, plan: &NodePlan) {
         self.changed();
         let subject = world.node_uid(&plan.node).map(|uid| Subject::Node(plan.node.clone(), uid.clone()));
-        if plan.scope == Scope::Whole {
-            let lack = lack_of(plan);
-            let is_new = self.waits.note(&plan.node, lack.as_ref(), Instant::now());
-            if let Some(lack) = lack.filter(|_| is_new) {
-                self.tell_of_wait(world, &plan.node, &lack);
+        let lack = lack_of(plan);
+        match plan.scope {
+            Scope::Whole => {
+                let is_new = self.waits.note(&plan.node, lack.as_ref(), Instant::now());
+                if let Some(lack) = lack.filter(|_| is_new) {
+                    self.tell_of_wait(world, &plan.node, &lack);
+                }
             }
+            // Something else comes first, such as a pause, and whether any pool selects the node was not looked at.
+            Scope::Part if lack.is_none() => self.waits.note_no_lack_of_blocks(&plan.node, Instant::now()),
+            Scope::Part => {}
         }
         self.findings_of(plan, subject.as_ref());
     }

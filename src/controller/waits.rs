@@ -53,6 +53,13 @@ impl Waits {
         }
     }
 
+    /// What a node lacks is not known as a whole, but no pool lacks a block for it any more.
+    pub(super) fn note_no_lack_of_blocks(&mut self, node: &NodeName, now: Instant) {
+        if matches!(self.lacks.get(node), Some((Lack::Blocks(_), _))) {
+            self.note(node, None, now);
+        }
+    }
+
     /// When the next node is told of again.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(due, _)| *due)
@@ -72,6 +79,19 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_that_lacks_no_block_any_more_is_told_of_no_longer_whatever_else_it_waits_for() {
+        let mut waits = Waits::default();
+        let start = Instant::now();
+        let (node, other) = (NodeName::from("a"), NodeName::from("b"));
+        assert!(waits.note(&node, Some(&Lack::Blocks([Family::V4].into())), start));
+        assert!(waits.note(&other, Some(&Lack::Pool), start));
+        waits.note_no_lack_of_blocks(&node, start);
+        waits.note_no_lack_of_blocks(&other, start);
+        assert_eq!(waits.pop_due(start + REPEAT), Some((other, Lack::Pool)));
+        assert_eq!(waits.pop_due(start + REPEAT), None);
+    }
 
     #[test]
     fn a_node_is_told_of_when_it_begins_to_wait_and_then_every_hour() {
