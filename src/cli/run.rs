@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// The namespace of Cilium's ConfigMap `cilium-config`, which must say `ipam: crd`.
+    /// The namespace of Cilium: of its ConfigMap `cilium-config`, which must say `ipam: crd`, and of its agents' Pods.
     #[arg(long, value_name = "NAME", default_value = "kube-system", env = "CILIUM_NAMESPACE")]
     cilium_namespace: String,
 
@@ -132,6 +132,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
         let options = GatherOptions {
             mode: mode(&args),
             namespace: args.namespace.clone(),
+            cilium_namespace: args.cilium_namespace.clone(),
             time_limit: gather::TIME_LIMIT,
         };
         return dry_run::run(&clients, &options, policy(&args)).await;
@@ -180,6 +181,7 @@ fn options(args: &Args) -> Options {
     Options {
         mode: mode(args),
         namespace: args.namespace.clone(),
+        cilium_namespace: args.cilium_namespace.clone(),
         policy: policy(args),
         max_parallel_writes: usize::from(args.max_parallel_writes),
         managed_fields: if args.keep_managed_fields { ManagedFields::Kept } else { ManagedFields::Dropped },

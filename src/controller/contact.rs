@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use tower::{Layer, Service};
 use tracing::info;
 
-use crate::telemetry::standing::{CONFIG_MAPS, Right, Standing};
+use crate::telemetry::standing::{AGENT_PODS, CONFIG_MAPS, Right, Standing};
 use crate::wire::watched::Wire;
-use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools, agent_pod};
 
 /// The contact with the API server. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -106,6 +106,7 @@ fn kind_of(asked: &Right) -> Option<&'static str> {
         (CiliumNodes::PLURAL, CiliumNodes::KIND.as_str()),
         (Pools::PLURAL, Pools::KIND.as_str()),
         (Claims::PLURAL, Claims::KIND.as_str()),
+        (agent_pod::PLURAL, AGENT_PODS),
     ];
     kinds.into_iter().find(|(plural, _)| *plural == asked.resource).map(|(_, kind)| kind)
 }

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::agents;
 use super::backoff::Retries;
 use super::client::{Clients, ReadError};
 use super::freeze;
@@ -21,6 +22,7 @@ use super::mode::{self, ModeSource};
 use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
+use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
 use crate::model::kind::Kind;
 use crate::model::observation::{Listing, Observation};
@@ -28,6 +30,7 @@ use crate::publisher::Mode;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::standing::{CILIUM_CONFIG, FREEZE};
 use crate::telemetry::{Telemetry, heartbeat};
+use crate::wire::agent_pod::SELECTOR;
 use crate::wire::watched::Wire;
 use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
 use crate::world::World;
@@ -46,6 +49,8 @@ pub struct GatherOptions {
     pub mode: ModeSource,
     /// The controller's namespace, in which the ConfigMap with its freeze lies.
     pub namespace: String,
+    /// The namespace of Cilium's agents.
+    pub cilium_namespace: String,
     /// How long all of it may take, tries after failures included.
     pub time_limit: Duration,
 }
@@ -62,9 +67,10 @@ pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow:
         time_limit: options.time_limit,
         began: Instant::now(),
     };
-    let (mode, freeze, pools, claims) = tokio::try_join!(
+    let (mode, freeze, agents, pools, claims) = tokio::try_join!(
         lister.mode(&options.mode),
         lister.freeze(&options.namespace),
+        Box::pin(lister.agents(&options.cilium_namespace)),
         lister.list::<Pools>(),
         lister.list::<Claims>()
     )?;
@@ -72,6 +78,7 @@ pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow:
     let mut gathering = Gathering::default();
     gathering.set_mode(mode);
     gathering.set_freeze(freeze);
+    gathering.observe_agents(agents);
     for listing in [pools, claims, nodes, cilium_nodes] {
         gathering.observe(Observation::Listed(listing));
     }
@@ -100,6 +107,13 @@ impl Lister<'_> {
     async fn freeze(&self, namespace: &str) -> anyhow::Result<Freeze> {
         let action = format!("read the ConfigMap {namespace}/{}", FREEZE.name);
         self.until_read(&action, || freeze::read(self.clients, namespace)).await
+    }
+
+    /// The agents' Pods, or why they can't be had.
+    async fn agents(&self, namespace: &str) -> anyhow::Result<AgentNews> {
+        let action = format!("list Pods with {SELECTOR} in namespace {namespace}");
+        let found = self.until_read(&action, || agents::read(self.clients, namespace)).await;
+        Ok(found.map_or_else(|error| agents::unlisted(&error), AgentNews::Listed))
     }
 
     async fn list<W: Wire>(&self) -> anyhow::Result<Listing> {
@@ -169,7 +183,7 @@ pub(super) async fn gather(
                 FREEZE.name
             )
         } else {
-            "Cilium's configuration is not known yet".to_owned()
+            "Cilium's configuration or the Pods of its agents are not known yet".to_owned()
         };
         telemetry.set_readiness(Readiness::NotReady(why));
         let input = tokio::select! {
@@ -192,8 +206,13 @@ pub(super) async fn gather(
             }
             Some(Input::Mode(mode)) => gathering.set_mode(mode),
             Some(Input::Freeze(freeze)) => gathering.set_freeze(freeze),
+            Some(Input::Agents(news)) => gathering.observe_agents(news),
             // Nothing has been written yet, and the sender lives as long as `watches`.
             Some(Input::Finished(_)) | None => {}
+        }
+        // They are told of in any case; before that, a node might be served whose agent must not be.
+        if !gathering.knows_of_agents() {
+            continue;
         }
         match gathering.complete() {
             Ok(world) => return Ok(Some(world)),
@@ -208,6 +227,7 @@ mod tests {
 
     use super::super::client::tests::{Asked, answered_by, list, refusal};
     use super::*;
+    use crate::model::agent::NoAgent;
     use crate::model::freeze::Switch;
 
     /// Lists a cluster whose server answers so.
@@ -216,11 +236,10 @@ mod tests {
     ) -> (anyhow::Result<World>, Asked) {
         let (clients, asked) = answered_by(answer);
         let mode = ModeSource::ConfigMapIn("kube-system".to_owned());
-        let world = list_cluster(
-            &clients,
-            &GatherOptions { mode, namespace: "kube-system".to_owned(), time_limit: TIME_LIMIT },
-        )
-        .await;
+        let namespace = "kube-system".to_owned();
+        let cilium_namespace = namespace.clone();
+        let options = GatherOptions { mode, namespace, cilium_namespace, time_limit: TIME_LIMIT };
+        let world = list_cluster(&clients, &options).await;
         (world, asked)
     }
 
@@ -246,7 +265,11 @@ mod tests {
         let last_claims = asked.iter().rposition(|path| path.starts_with("nodeipblocks?")).unwrap();
         let first_nodes = asked.iter().position(|path| path.contains("nodes?")).unwrap();
         assert!(last_claims < first_nodes, "{asked:#?}");
-        assert_eq!(asked.len(), 2 + 4 * 3, "two ConfigMaps, and each list between two probes: {asked:#?}");
+        assert_eq!(
+            asked.len(),
+            3 + 4 * 3,
+            "two ConfigMaps, the agents, and each list between two probes: {asked:#?}"
+        );
     }
 
     #[tokio::test]
@@ -274,6 +297,18 @@ mod tests {
         .await;
         let text = failure(world);
         assert!(text.starts_with("can't read the ConfigMap kube-system/cilium-node-ipam: "), "{text}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_right_to_list_the_agents_there_is_a_world() {
+        let began = Instant::now();
+        let (world, _) =
+            listed(|target| if target.contains("/pods?") { refusal(403) } else { empty() }).await;
+        let known = world.unwrap().agent_on(&"n".into()).map(|agent| agent.pod.name.clone());
+        let Err(NoAgent::Unlisted(why)) = known else { panic!("{known:?}") };
+        assert!(why.starts_with("can't list Pods with k8s-app=cilium in namespace kube-system: "), "{why}");
+        assert!(why.contains("refused with 403"), "{why}");
+        assert_eq!(began.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! Everything that can cause work, as one closed enum. Nothing else triggers work.
 
+use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
 use crate::model::observation::Observation;
 use crate::model::outcome::Outcome;
@@ -14,6 +15,8 @@ pub enum Input {
     Mode(Mode),
     /// What is frozen is known, or has changed.
     Freeze(Freeze),
+    /// The Pods of Cilium's agents are known, or can't be, or have changed.
+    Agents(AgentNews),
     /// A write has ended.
     Finished(Box<Outcome>),
 }

@@ -6,6 +6,7 @@
 //!                              +------------------ Outcome ------------------------+
 //! ```
 
+mod agents;
 mod backoff;
 pub mod broken_invariant;
 pub mod client;

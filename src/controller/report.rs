@@ -146,6 +146,7 @@ impl Reporter {
             Input::Observed(Observation::Deleted { .. }) => InputKind::Deleted,
             Input::Mode(_) => InputKind::Mode,
             Input::Freeze(_) => InputKind::Freeze,
+            Input::Agents(_) => InputKind::Agents,
             Input::Finished(_) => InputKind::Finished,
         });
         self.changed();

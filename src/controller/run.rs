@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
+use super::agents;
 use super::broken_invariant::BrokenInvariant;
 use super::client::Clients;
 use super::clock::Clock;
@@ -45,6 +46,8 @@ pub struct Options {
     pub mode: ModeSource,
     /// The controller's namespace, in which the ConfigMap with its freeze lies.
     pub namespace: String,
+    /// The namespace of Cilium's agents.
+    pub cilium_namespace: String,
     /// The policies of plans.
     pub policy: Policy,
     /// The maximum number of concurrent writes.
@@ -83,6 +86,7 @@ pub async fn run(
         }
     }
     tasks.spawn("freeze", freeze::follow(watches.clone(), options.namespace.clone()));
+    tasks.spawn("watch agents", agents::follow(watches.clone(), options.cilium_namespace.clone()));
     tasks.spawn("watch pools", watches.clone().follow::<Pools>());
     tasks.spawn("watch claims", watches.clone().follow::<Claims>());
     tasks.spawn("timeline", watches.clone().guard_timeline::<Claims>());
@@ -213,6 +217,7 @@ impl Loop {
                 self.world.set_freeze(freeze);
                 self.reporter.freeze(&self.world);
             }
+            Input::Agents(news) => self.world.observe_agents(news),
             Input::Finished(outcome) => {
                 self.reporter.finished(&self.world, &outcome);
                 self.world.finish(*outcome, self.clock.now());
@@ -306,6 +311,7 @@ mod tests {
         let options = Options {
             mode: ModeSource::ConfigMapIn(String::new()),
             namespace: String::new(),
+            cilium_namespace: String::new(),
             policy: Policy { min_write_interval: Duration::ZERO, cilium_nodes: CiliumNodeOrigin::Agent },
             max_parallel_writes: 1,
             managed_fields: ManagedFields::Kept,

@@ -154,7 +154,7 @@ impl Watches {
     }
 
     /// A watch or list of a kind has failed, with this answer if the server gave one: how long to wait.
-    fn failed(
+    pub(super) fn failed(
         &self,
         kind: &'static str,
         what: &str,
@@ -180,7 +180,7 @@ impl Watches {
     }
 
     /// A watch has expired, as after an outage: how long to wait before the next list.
-    fn expired(&self, kind: &'static str, error: &watcher::Error, retries: &mut Retries) -> Rest {
+    pub(super) fn expired(&self, kind: &'static str, error: &watcher::Error, retries: &mut Retries) -> Rest {
         let rest = retries.expired();
         let not_followed_for = self.clients.contact.standing.lapsed(kind, error.to_string());
         info!(kind, %error, list_in = ?rest.wait, ?not_followed_for, "the watch has expired");
@@ -212,7 +212,7 @@ impl Watches {
 }
 
 /// What the server answered to a list or to a watch, if it did.
-fn answer(error: &watcher::Error) -> Option<&Status> {
+pub(super) fn answer(error: &watcher::Error) -> Option<&Status> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
         | watcher::Error::WatchStartFailed(kube::Error::Api(status))
@@ -226,7 +226,7 @@ fn answer(error: &watcher::Error) -> Option<&Status> {
 }
 
 /// Whether the server no longer has the revision that was asked for. That is news: what happened since is listed.
-fn has_expired(error: &watcher::Error) -> bool {
+pub(super) fn has_expired(error: &watcher::Error) -> bool {
     answer(error).is_some_and(|status| status.code == StatusCode::GONE.as_u16())
 }
 

@@ -3,6 +3,7 @@
 //! Objects as they were read, requests and their outcomes, plans with their reasons, findings, status values, the freeze,
 //! and the waits between tries.
 
+pub mod agent;
 pub mod backoff;
 pub mod carrier;
 pub mod claim;
@@ -18,6 +19,7 @@ pub mod observation;
 pub mod outcome;
 pub mod plan;
 pub mod pool;
+pub mod release;
 pub mod request;
 pub mod revision;
 mod stable;

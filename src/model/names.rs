@@ -52,6 +52,10 @@ name! {
     PoolName
 }
 name! {
+    /// The name of a Pod of Cilium's agent, in the namespace of the agents.
+    PodName
+}
+name! {
     /// The uid of an object. An object that is recreated under the same name has another uid.
     Uid
 }

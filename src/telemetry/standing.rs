@@ -36,6 +36,9 @@ pub const FREEZE: FollowedConfigMap =
 /// All that are followed.
 pub const CONFIG_MAPS: [FollowedConfigMap; 2] = [CILIUM_CONFIG, FREEZE];
 
+/// The Pods of Cilium's agents. The controller serves without them, so it is ready without them too.
+pub const AGENT_PODS: &str = "Pod";
+
 /// The other cause of a 403.
 pub const OR_ADMISSION: &str = "or an admission plugin refuses it, in words that the log has";
 
@@ -185,7 +188,7 @@ impl Standing {
         let too_long: Vec<&str> = self
             .lapses()
             .into_iter()
-            .filter(|(_, lapse)| *lapse > LONGEST_LAPSE)
+            .filter(|(kind, lapse)| *lapse > LONGEST_LAPSE && *kind != AGENT_PODS)
             .map(|(kind, _)| kind)
             .collect();
         if too_long.is_empty() {
@@ -262,6 +265,15 @@ mod tests {
         assert!(expected.iter().all(|part| line.contains(part)), "{line}");
         standing.allow(&right());
         assert_eq!((standing.forbidden(Duration::ZERO), standing.lines()), (Vec::new(), Vec::new()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_controller_is_ready_without_the_agents_pods_and_says_so() {
+        let standing = following_all();
+        standing.lapsed(AGENT_PODS, "pods is forbidden".to_owned());
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert_eq!(standing.verdict(), Ok(()));
+        assert_eq!(standing.lines(), ["Pod has not been followed for 3600 s: pods is forbidden"]);
     }
 
     #[test]

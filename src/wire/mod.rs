@@ -4,6 +4,7 @@
 //! [`check`], by the same schema without a server; and in the conversions, which have the last word. The tables of
 //! `tests/it/api_table.rs` keep the three in agreement. This module talks to no server.
 
+pub mod agent_pod;
 pub mod block;
 pub mod check;
 pub mod cilium_node;

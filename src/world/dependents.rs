@@ -7,8 +7,10 @@
 
 use std::collections::BTreeSet;
 
+use super::agents::Changed;
 use super::{LostHolder, World};
 use crate::ledger::Occupant;
+use crate::model::agent::AgentNews;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::net::addresses::AddressSet;
@@ -28,6 +30,20 @@ impl World {
         let carried: Vec<Cidr> = self.ledger.carried(node).into_iter().flat_map(AddressSet::cidrs).collect();
         for cidr in carried {
             self.mark_pools_over(cidr);
+        }
+    }
+
+    /// Takes in what is told of the agents' Pods. A node that is not known yet decides when it is.
+    pub fn observe_agents(&mut self, news: AgentNews) {
+        match self.agents.observe(news) {
+            Changed::All => self.mark_all(),
+            Changed::Nodes(nodes) => {
+                for node in nodes {
+                    if !self.is_gone(&node) {
+                        self.node_changed(&node);
+                    }
+                }
+            }
         }
     }
 

@@ -7,10 +7,12 @@ use std::collections::BTreeMap;
 
 use super::World;
 use super::agenda::Agenda;
+use super::agents::Agents;
 use super::lost_claims::LostClaims;
 use super::unreadable::UnreadableObjects;
 use super::waiting::Waiting;
 use crate::ledger::Ledger;
+use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
 use crate::model::guard::Guards;
 use crate::model::kind::Kind;
@@ -28,6 +30,8 @@ pub struct Gathering {
     mode: Option<Mode>,
     /// In a box, because a gathering is also an error, and errors are small.
     freeze: Option<Box<Freeze>>,
+    /// What was told of the agents' Pods. A world does without it.
+    agents: Option<Box<Agents>>,
     guards: Guards,
 }
 
@@ -46,6 +50,18 @@ impl Gathering {
             }
             Observation::Applied(_) | Observation::Deleted { .. } => self.later.push(observation),
         }
+    }
+
+    /// Takes in what is told of the agents' Pods.
+    pub fn observe_agents(&mut self, news: AgentNews) {
+        // Nobody has decided anything yet, so nobody decides again.
+        self.agents.get_or_insert_default().observe(news);
+    }
+
+    /// Whether it was told how it is about the agents' Pods: that they are these, or that they can't be had.
+    #[must_use]
+    pub fn knows_of_agents(&self) -> bool {
+        self.agents.is_some()
     }
 
     /// Takes in Cilium's mode.
@@ -115,6 +131,7 @@ impl Gathering {
             agenda: Agenda::default(),
             waiting: Waiting::default(),
             contradiction: None,
+            agents: self.agents.take().map(|agents| *agents).unwrap_or_default(),
             guards: self.guards,
         };
         for kind in Kind::AS_LISTED {

@@ -12,6 +12,7 @@ pub mod gather;
 mod absence;
 mod absorb;
 mod agenda;
+mod agents;
 mod applied;
 mod carried;
 pub mod check;
@@ -28,6 +29,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
+use crate::model::agent::{AgentPod, NoAgent};
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::freeze::Freeze;
 use crate::model::guard::{Guard, Guards};
@@ -47,6 +49,8 @@ use crate::model::outcome::Presence;
 use crate::model::request::Target;
 use crate::publisher::{Mode, Publisher};
 use agenda::{Agenda, Turn};
+use agents::Agents;
+pub use agents::RunningAgent;
 use applied::Writes;
 use lost_claims::LostClaims;
 pub use lost_claims::{LostClaim, LostHolder};
@@ -203,6 +207,8 @@ pub struct World {
     /// Who waits for a block of which pool.
     waiting: Waiting,
     contradiction: Option<Contradiction>,
+    /// The Pods of Cilium's agents.
+    agents: Agents,
     guards: Guards,
 }
 
@@ -558,6 +564,17 @@ impl World {
             self.freeze = freeze;
             self.mark_all();
         }
+    }
+
+    /// The Pods in which an agent of this node may run; none where they are not known.
+    pub fn agents_on(&self, node: &NodeName) -> impl Iterator<Item = &AgentPod> {
+        self.agents.on(node)
+    }
+
+    /// The agent of a node, where exactly one can run there and it is Ready. Else two may write the same CiliumNode, or
+    /// none. It may have restarted since it wrote what is known of the CiliumNode.
+    pub fn agent_on(&self, node: &NodeName) -> Result<RunningAgent<'_>, NoAgent> {
+        self.agents.running_on(node)
     }
 
     /// The uid that claims of this node must carry to be published.

@@ -48,9 +48,10 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Every right that the controller has, where, and what for. A right that is not here is one too many, and a line that
 /// is not granted one too few.
-const RIGHTS: [(&str, &str, &str, &[&str], &str); 8] = [
+const RIGHTS: [(&str, &str, &str, &[&str], &str); 9] = [
     (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
     (NAMESPACE, "", "configmaps", &["list", "watch"], "mode guard and freeze, two ConfigMaps only"),
+    (NAMESPACE, "", "pods", &["list", "watch"], "releases and restarts of the agents"),
     ("default", "events.k8s.io", "events", &["create"], "events on objects without a namespace"),
     (EVERYWHERE, "cilium.io", "ciliumnodes", &["list", "watch", "patch"], "watch, settle, publish"),
     (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "usage probe"),

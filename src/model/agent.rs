@@ -1,0 +1,71 @@
+//! The Pods of Cilium's agents as the world keeps them: whether an agent runs on a node, since when, and which release.
+//!
+//! They are no kind of the world: nothing about addresses follows from them alone, and the controller serves without
+//! them (`docs/decisions/0021-agents-beside-the-world.md`).
+
+use super::names::{NodeName, PodName, Uid};
+use super::release::Release;
+use super::time::Timestamp;
+
+/// The Pod of an agent that is bound to a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentPod {
+    /// Its name.
+    pub name: PodName,
+    /// Its uid; a Pod that is recreated has another one.
+    pub uid: Uid,
+    /// The node that it is bound to.
+    pub node: NodeName,
+    /// Whether it is being deleted. Its agent may run until the Pod is gone.
+    pub deleting: bool,
+    /// Whether its containers have ended for good. No agent runs in it any more, and the object is a leftover.
+    pub ended: bool,
+    /// Whether its condition Ready is True.
+    pub ready: bool,
+    /// When its container `cilium-agent` last started; `None` where that does not run.
+    pub started: Option<ContainerStart>,
+    /// The release that it runs, where that can be told.
+    pub release: Option<Release>,
+}
+
+/// One start of a container. A later one of the same Pod differs in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ContainerStart {
+    /// When it started, to the second, by the clock of its node.
+    pub at: Timestamp,
+    /// How often the container had ended before.
+    pub n_restarts: u32,
+}
+
+/// What is told of the agents' Pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AgentNews {
+    /// They can't be listed, for this reason. Sent once at most, and before the first list.
+    Unlisted(String),
+    /// These are all. They replace what was known.
+    Listed(Vec<AgentPod>),
+    /// A Pod exists in this version.
+    Applied(AgentPod),
+    /// A Pod was deleted, or is no agent's any more. This was its last version.
+    Deleted(AgentPod),
+}
+
+/// Why nothing is known of the agent that runs on a node.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoAgent {
+    /// The agents' Pods have not been listed.
+    #[error("the Pods of Cilium's agents are not known: {0}")]
+    Unlisted(String),
+    /// The node has none.
+    #[error("the node has no Pod of Cilium's agent")]
+    Absent,
+    /// The agent is about to end, or its successor has not begun.
+    #[error("the Pod {0} of Cilium's agent is being deleted")]
+    Leaving(PodName),
+    /// Two of them may run, and both write the same CiliumNode.
+    #[error("the node has several Pods of Cilium's agent: {0} and {1}")]
+    Several(PodName, PodName),
+    /// Its Pod is not Ready, or its container does not run.
+    #[error("the Pod {0} of Cilium's agent is not Ready")]
+    NotReady(PodName),
+}

@@ -1,0 +1,196 @@
+//! What is known of Cilium's agents: their Pods, by node.
+//!
+//! They are told beside the kinds of the world ([`AgentNews`]), and a world without them is whole: it serves. It only
+//! knows less of each agent. Keeps one invariant: whatever is told of a Pod, the answer names its node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::agent::{AgentNews, AgentPod, ContainerStart, NoAgent};
+use crate::model::names::NodeName;
+
+/// The agents' Pods.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Agents {
+    /// They have not been listed, for this reason.
+    Unlisted(String),
+    /// By node; each node has at least one, in the order of their names.
+    Listed(BTreeMap<NodeName, Vec<AgentPod>>),
+}
+
+impl Default for Agents {
+    fn default() -> Self {
+        Self::Unlisted("they have not been listed yet".to_owned())
+    }
+}
+
+/// The agent that runs on a node, alone and Ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunningAgent<'a> {
+    /// Its Pod.
+    pub pod: &'a AgentPod,
+    /// Since when it runs.
+    pub started: ContainerStart,
+}
+
+/// Of whose agents something else is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Changed {
+    Nodes(BTreeSet<NodeName>),
+    /// Of each node something is known now: that it has no agent, if nothing else.
+    All,
+}
+
+impl Agents {
+    /// Takes in what is told of the agents' Pods.
+    pub(super) fn observe(&mut self, news: AgentNews) -> Changed {
+        let changed = match (&mut *self, news) {
+            (Self::Unlisted(before), AgentNews::Unlisted(why)) => {
+                *before = why;
+                BTreeSet::new()
+            }
+            (_, AgentNews::Listed(pods)) => return self.observe_all(pods),
+            (Self::Listed(known), AgentNews::Applied(pod)) => {
+                let node = pod.node.clone();
+                insert(known.entry(node.clone()).or_default(), pod);
+                [node].into()
+            }
+            (Self::Listed(known), AgentNews::Deleted(pod)) => {
+                if let Some(pods) = known.get_mut(&pod.node) {
+                    pods.retain(|other| other.name != pod.name);
+                    if pods.is_empty() {
+                        known.remove(&pod.node);
+                    }
+                }
+                [pod.node].into()
+            }
+            // A list comes before what is told of single Pods, and is not forgotten after it.
+            (Self::Unlisted(_), AgentNews::Applied(_) | AgentNews::Deleted(_))
+            | (Self::Listed(_), AgentNews::Unlisted(_)) => BTreeSet::new(),
+        };
+        Changed::Nodes(changed)
+    }
+
+    fn observe_all(&mut self, pods: Vec<AgentPod>) -> Changed {
+        let mut listed: BTreeMap<NodeName, Vec<AgentPod>> = BTreeMap::new();
+        for pod in pods {
+            insert(listed.entry(pod.node.clone()).or_default(), pod);
+        }
+        let changed = match self {
+            Self::Unlisted(_) => Changed::All,
+            Self::Listed(before) => {
+                let nodes = before.keys().chain(listed.keys());
+                let changed = nodes.filter(|node| before.get(*node) != listed.get(*node));
+                Changed::Nodes(changed.cloned().collect())
+            }
+        };
+        *self = Self::Listed(listed);
+        changed
+    }
+}
+
+impl Agents {
+    /// The Pods in which an agent of this node may run; none where they are not known.
+    pub(super) fn on(&self, node: &NodeName) -> impl Iterator<Item = &AgentPod> {
+        let pods = match self {
+            Self::Unlisted(_) => None,
+            Self::Listed(known) => known.get(node),
+        };
+        pods.into_iter().flatten().filter(|pod| !pod.ended)
+    }
+
+    /// The agent that runs on a node.
+    pub(super) fn running_on(&self, node: &NodeName) -> Result<RunningAgent<'_>, NoAgent> {
+        if let Self::Unlisted(why) = self {
+            return Err(NoAgent::Unlisted(why.clone()));
+        }
+        let mut pods = self.on(node);
+        let pod = pods.next().ok_or(NoAgent::Absent)?;
+        if let Some(other) = pods.next() {
+            return Err(NoAgent::Several(pod.name.clone(), other.name.clone()));
+        }
+        if pod.deleting {
+            return Err(NoAgent::Leaving(pod.name.clone()));
+        }
+        let started = pod.started.filter(|_| pod.ready).ok_or_else(|| NoAgent::NotReady(pod.name.clone()))?;
+        Ok(RunningAgent { pod, started })
+    }
+}
+
+/// Enters a Pod, in the place of its earlier version.
+fn insert(pods: &mut Vec<AgentPod>, pod: AgentPod) {
+    match pods.binary_search_by(|other| other.name.cmp(&pod.name)) {
+        Ok(place) => pods[place] = pod,
+        Err(place) => pods.insert(place, pod),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str) -> AgentPod {
+        AgentPod {
+            name: name.into(),
+            uid: format!("uid of {name}").into(),
+            node: "n".into(),
+            deleting: false,
+            ended: false,
+            ready: true,
+            started: Some(ContainerStart { at: "2026-11-22T06:31:33Z".parse().unwrap(), n_restarts: 0 }),
+            release: None,
+        }
+    }
+
+    /// What is known of the agent of the node `n` when these are all Pods.
+    fn known(pods: &[AgentPod]) -> String {
+        let mut agents = Agents::default();
+        agents.observe(AgentNews::Listed(pods.to_vec()));
+        told(&agents)
+    }
+
+    fn told(agents: &Agents) -> String {
+        match agents.running_on(&"n".into()) {
+            Ok(agent) => format!("{} since {}", agent.pod.name, agent.started.at),
+            Err(why) => why.to_string(),
+        }
+    }
+
+    const NONE: &str = "the node has no Pod of Cilium's agent";
+
+    #[test]
+    fn an_agent_counts_where_exactly_one_can_run_and_it_is_ready() {
+        assert_eq!(known(&[]), NONE);
+        assert_eq!(known(&[pod("a")]), "a since 2026-11-22T06:31:33Z");
+        assert_eq!(known(&[AgentPod { ended: true, ..pod("a") }]), NONE);
+        assert_eq!(known(&[AgentPod { ended: true, ..pod("a") }, pod("b")]), "b since 2026-11-22T06:31:33Z");
+        let leaving = AgentPod { deleting: true, ..pod("a") };
+        assert_eq!(known(std::slice::from_ref(&leaving)), "the Pod a of Cilium's agent is being deleted");
+        let not_ready = "the Pod a of Cilium's agent is not Ready";
+        assert_eq!(known(&[AgentPod { ready: false, ..pod("a") }]), not_ready);
+        assert_eq!(known(&[AgentPod { started: None, ..pod("a") }]), not_ready);
+        // The old one may still write, whatever the new one does.
+        let both = "the node has several Pods of Cilium's agent: a and b";
+        assert_eq!(known(&[pod("b"), leaving]), both);
+        assert_eq!(known(&[AgentPod { node: "other".into(), ..pod("a") }]), NONE);
+    }
+
+    #[test]
+    fn a_later_version_replaces_the_earlier_and_a_deletion_ends_it() {
+        let mut agents = Agents::default();
+        let n: Changed = Changed::Nodes(["n".into()].into());
+        assert_eq!(told(&agents), "the Pods of Cilium's agents are not known: they have not been listed yet");
+        assert_eq!(agents.observe(AgentNews::Unlisted("forbidden".to_owned())), Changed::Nodes([].into()));
+        assert_eq!(told(&agents), "the Pods of Cilium's agents are not known: forbidden");
+        let starting = AgentPod { ready: false, ..pod("a") };
+        assert_eq!(agents.observe(AgentNews::Listed(vec![starting])), Changed::All);
+        assert_eq!(agents.observe(AgentNews::Applied(pod("a"))), n);
+        assert_eq!(told(&agents), "a since 2026-11-22T06:31:33Z");
+        assert_eq!(agents.observe(AgentNews::Listed(vec![pod("a")])), Changed::Nodes([].into()));
+        agents.observe(AgentNews::Deleted(pod("b")));
+        assert_eq!(agents.observe(AgentNews::Deleted(pod("a"))), n);
+        assert_eq!(told(&agents), NONE);
+        agents.observe(AgentNews::Applied(pod("a")));
+        assert_eq!(agents.observe(AgentNews::Listed(Vec::new())), n);
+        assert_eq!(told(&agents), NONE);
+    }
+}
