@@ -20,6 +20,7 @@ use crate::controller::gather::{self, GatherOptions};
 use crate::controller::mode::ModeSource;
 use crate::controller::run::Options;
 use crate::controller::tasks::Tasks;
+use crate::model::release::Release;
 use crate::net::cidr::Family;
 use crate::plan::{CiliumNodeOrigin, Policy};
 use crate::publisher::Mode;
@@ -53,7 +54,7 @@ pub struct Args {
     /// Vouch for the agents instead of reading `cilium-config`: they have this version, are in `ipam: crd` mode, and
     /// run the --families.
     #[arg(long, value_name = "VERSION", requires = "families")]
-    assume_cilium: Option<String>,
+    assume_cilium: Option<Release>,
 
     /// The families that the agents run, with --assume-cilium: ipv4, ipv6, or both, separated by a comma.
     #[arg(long, value_name = "FAMILIES", value_delimiter = ',', requires = "assume_cilium", value_parser = family)]
@@ -191,10 +192,10 @@ fn options(args: &Args) -> Options {
 
 fn mode(args: &Args) -> ModeSource {
     match &args.assume_cilium {
-        Some(version) => {
-            info!(version, "Cilium's settings are taken from the command line");
+        Some(release) => {
+            info!(version = %release, "Cilium's settings are taken from the command line");
             let families = args.families.iter().copied().collect::<BTreeSet<Family>>();
-            ModeSource::Assumed(Mode::Active(settings::assumed(families)))
+            ModeSource::Assumed(Mode::Active(settings::assumed(families)), *release)
         }
         None => ModeSource::ConfigMapIn(args.cilium_namespace.clone()),
     }

@@ -7,12 +7,14 @@ use super::client::Clients;
 use super::clock::Clock;
 use super::gather::{GatherOptions, list_cluster};
 use crate::model::counted::counted;
+use crate::model::finding::FindingKind;
 use crate::model::freeze::{Freeze, Switch};
 use crate::model::plan::{NodePlan, PoolPlan, Verdict, Wait};
 use crate::model::request::Request;
 use crate::model::time::Now;
 use crate::plan::{self, Policy};
 use crate::publisher::Mode;
+use crate::view::agents;
 use crate::world::World;
 
 /// What follows from the world as it is.
@@ -38,7 +40,12 @@ impl Proposal {
             world.begin(&plan, now);
             match plan.verdict {
                 Verdict::Wait(
-                    Wait::Capacity | Wait::WholeSet | Wait::Completion | Wait::Correction | Wait::Readable(_),
+                    Wait::Capacity
+                    | Wait::WholeSet
+                    | Wait::Upgrade
+                    | Wait::Completion
+                    | Wait::Correction
+                    | Wait::Readable(_),
                 ) => {
                     proposal.waiting.push(plan);
                 }
@@ -85,10 +92,16 @@ fn report(world: World, policy: Policy, now: Now) {
     for told in Switch::ALL.into_iter().filter_map(|switch| freeze.told(switch)) {
         println!("frozen: {told}");
     }
+    for line in agents::lines(&world) {
+        println!("{line}");
+    }
     let proposal = Proposal::of(world, policy, now);
     for plan in &proposal.waiting {
         if let Verdict::Wait(wait) = plan.verdict {
             println!("node {} waits: {wait}", plan.node);
+        }
+        for finding in plan.findings.iter().filter(|of| of.kind == FindingKind::UnsupportedCilium) {
+            println!("  {}", finding.message);
         }
         for refusal in &plan.refusals {
             println!("  {refusal}");

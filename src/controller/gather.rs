@@ -78,6 +78,9 @@ pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow:
     let mut gathering = Gathering::default();
     gathering.set_mode(mode);
     gathering.set_freeze(freeze);
+    if let ModeSource::Assumed(_, release) = &options.mode {
+        gathering.observe_agents(AgentNews::Vouched(*release));
+    }
     gathering.observe_agents(agents);
     for listing in [pools, claims, nodes, cilium_nodes] {
         gathering.observe(Observation::Listed(listing));
@@ -96,7 +99,7 @@ struct Lister<'a> {
 impl Lister<'_> {
     async fn mode(&self, source: &ModeSource) -> anyhow::Result<Mode> {
         match source {
-            ModeSource::Assumed(mode) => Ok(mode.clone()),
+            ModeSource::Assumed(mode, _) => Ok(mode.clone()),
             ModeSource::ConfigMapIn(namespace) => {
                 let action = format!("read the ConfigMap {namespace}/{}", CILIUM_CONFIG.name);
                 self.until_read(&action, || mode::read(self.clients, namespace)).await

@@ -8,6 +8,7 @@ use super::client::{Clients, ReadError};
 use super::config_map::Place;
 use super::input::Input;
 use super::watch::Watches;
+use crate::model::release::Release;
 use crate::publisher::Mode;
 use crate::publisher::settings::from_config;
 use crate::telemetry::standing::CILIUM_CONFIG;
@@ -17,8 +18,8 @@ use crate::telemetry::standing::CILIUM_CONFIG;
 pub enum ModeSource {
     /// From Cilium's ConfigMap in this namespace.
     ConfigMapIn(String),
-    /// From the command line: an administrator vouches for it.
-    Assumed(Mode),
+    /// From the command line: an administrator vouches for it, and for the release of the agents.
+    Assumed(Mode, Release),
 }
 
 /// Reads Cilium's ConfigMap in `namespace` once.

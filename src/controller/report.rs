@@ -31,6 +31,7 @@ use crate::telemetry::Telemetry;
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::{InputKind, Metrics};
 use crate::telemetry::readiness::Readiness;
+use crate::view::agents;
 use crate::view::block_event::{self, BlockEvent, Cause, Step, listed};
 use crate::view::free;
 use crate::view::snapshot::snapshot;
@@ -137,6 +138,8 @@ impl Reporter {
         let broken = std::iter::repeat_n(FindingKind::BrokenInvariant, self.n_differences);
         let snapshot = snapshot(world, seen.chain(broken));
         self.telemetry.metrics.publish(snapshot);
+        let nodes = world.nodes().map(|node| &node.name);
+        self.telemetry.set_remarks(agents::unsupported(world, nodes).into_iter().collect());
     }
 
     pub(super) fn input(&mut self, input: &Input) {
@@ -196,6 +199,13 @@ impl Reporter {
                 (Some(_), None) => info!(switch = switch.as_str(), "no longer frozen"),
                 (_, Some(_)) | (None, None) => {}
             }
+        }
+    }
+
+    /// Says which releases of Cilium the agents run, and what does not work with them.
+    pub(super) fn releases(world: &World) {
+        for line in agents::lines(world) {
+            info!("{line}");
         }
     }
 
@@ -404,6 +414,7 @@ fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::MinAllocate => Some(EventReason::MinAllocate),
         FindingKind::Overlap => Some(EventReason::Overlap),
         FindingKind::HeldBack => Some(EventReason::HeldBack),
+        FindingKind::UnsupportedCilium => Some(EventReason::UnsupportedCilium),
         FindingKind::BothCarried => Some(EventReason::BothCarried),
         FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
         FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),

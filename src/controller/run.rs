@@ -27,6 +27,7 @@ use super::report::Reporter;
 use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
+use crate::model::agent::AgentNews;
 use crate::model::plan::PoolPlan;
 use crate::model::request::Request;
 use crate::plan::{self, Policy};
@@ -80,7 +81,10 @@ pub async fn run(
     let (client, timeout, metrics) = (clients.writes.clone(), clients.timeout, telemetry.metrics.clone());
     tasks.spawn("events", events::record(client, timeout, told, metrics));
     match &options.mode {
-        ModeSource::Assumed(mode) => sender.send(Input::Mode(mode.clone())).await?,
+        ModeSource::Assumed(mode, release) => {
+            sender.send(Input::Mode(mode.clone())).await?;
+            sender.send(Input::Agents(AgentNews::Vouched(*release))).await?;
+        }
         ModeSource::ConfigMapIn(namespace) => {
             tasks.spawn("mode", mode::follow(watches.clone(), namespace.clone()));
         }
@@ -137,6 +141,7 @@ impl Loop {
         self.check()?;
         self.reporter.readiness(&self.world);
         self.reporter.freeze(&self.world);
+        Reporter::releases(&self.world);
         self.reporter.show(&self.world, self.clock.now());
         self.turn(inputs, tasks, stop).await
     }
@@ -217,7 +222,13 @@ impl Loop {
                 self.world.set_freeze(freeze);
                 self.reporter.freeze(&self.world);
             }
-            Input::Agents(news) => self.world.observe_agents(news),
+            Input::Agents(news) => {
+                let is_list = matches!(news, AgentNews::Listed(_));
+                self.world.observe_agents(news);
+                if is_list {
+                    Reporter::releases(&self.world);
+                }
+            }
             Input::Finished(outcome) => {
                 self.reporter.finished(&self.world, &outcome);
                 self.world.finish(*outcome, self.clock.now());

@@ -40,6 +40,8 @@ pub struct ContainerStart {
 /// What is told of the agents' Pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentNews {
+    /// All agents run this release, whatever their Pods say: an administrator vouches for it.
+    Vouched(Release),
     /// They can't be listed, for this reason. Sent once at most, and before the first list.
     Unlisted(String),
     /// These are all. They replace what was known.

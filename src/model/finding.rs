@@ -32,6 +32,8 @@ stable_names! {
         Overlap,
         /// Nothing is published for a node, because a claim that its agent may be using can't be.
         HeldBack,
+        /// Nothing is published for a node, because its agent is of a release that undoes it.
+        UnsupportedCilium,
         /// Two claims overlap, and both are carried by the CiliumNodes of their nodes.
         BothCarried,
         /// Somebody deletes a claim that belongs to a node.

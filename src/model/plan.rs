@@ -106,6 +106,8 @@ pub enum Wait {
     Capacity,
     /// All blocks that its agent may be using can be published.
     WholeSet,
+    /// Its agent is of a release for which something is published.
+    Upgrade,
     /// The missing blocks of its first set. After a while it gives back those that it has.
     Completion,
 }
@@ -124,6 +126,9 @@ impl fmt::Display for Wait {
             Self::Interval => f.write_str("its CiliumNode was patched a moment ago"),
             Self::Capacity => f.write_str("no pool that selects it has a free block"),
             Self::WholeSet => f.write_str("a block that its agent may be using can't be published"),
+            Self::Upgrade => {
+                f.write_str("nothing is published for the release of Cilium that its agent runs")
+            }
             Self::Completion => f.write_str("its first set of blocks is incomplete"),
         }
     }
@@ -236,6 +241,7 @@ impl NodePlan {
                 | Wait::Correction
                 | Wait::Capacity
                 | Wait::WholeSet
+                | Wait::Upgrade
                 | Wait::Completion => true,
                 Wait::Mode | Wait::Thaw | Wait::Answer | Wait::Pause | Wait::Interval => false,
             },

@@ -65,6 +65,8 @@ stable_names! {
         FamilyMissing,
         /// It would serve, and writes are frozen.
         Frozen,
+        /// The agents of all of its nodes are of a release for which nothing is published.
+        UnsupportedCilium,
         /// No older pool declares any of its addresses.
         NoOverlap,
         /// An older pool declares some of its addresses.
@@ -103,7 +105,8 @@ impl ConditionReason {
             | Self::Empty
             | Self::Cordoned
             | Self::FamilyMissing
-            | Self::Frozen => ConditionType::Ready,
+            | Self::Frozen
+            | Self::UnsupportedCilium => ConditionType::Ready,
             Self::NoOverlap | Self::OverlapsOlderPool => ConditionType::Overlapping,
             Self::FreeBlocks | Self::NoFreeBlocks | Self::Closed => ConditionType::Exhausted,
             Self::Unobstructed | Self::BlocksUnavailable => ConditionType::Obstructed,
@@ -129,6 +132,7 @@ impl ConditionReason {
             | Self::Cordoned
             | Self::FamilyMissing
             | Self::Frozen
+            | Self::UnsupportedCilium
             | Self::NoOverlap
             | Self::FreeBlocks
             | Self::Closed

@@ -23,6 +23,7 @@ pub mod publication;
 pub mod publishable;
 mod reasons;
 mod recreation;
+mod release;
 mod subject;
 #[cfg(test)]
 mod tests;

@@ -170,7 +170,10 @@ impl Subject<'_> {
             draft.findings.extend(self.publisher.finding(self.carrier));
             draft.use_unknown = !self.publisher.use_is_known(self.carrier);
         }
-        self.ask_for_use(draft, policy, now);
+        let is_supported = self.has_supported_agent();
+        if is_supported {
+            self.ask_for_use(draft, policy, now);
+        }
         if !draft.requests.is_empty() {
             draft.unmet = self.unmet();
             return;
@@ -183,6 +186,10 @@ impl Subject<'_> {
             return;
         }
         draft.scope = Scope::Whole;
+        if !is_supported {
+            self.wait_for_upgrade(draft);
+            return;
+        }
         if !self.is_served() && self.is_held_back(draft) {
             return;
         }

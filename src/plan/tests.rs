@@ -10,6 +10,7 @@ mod overlap;
 mod pools;
 mod publication;
 mod reasons;
+mod releases;
 mod wakeups;
 mod whole;
 
@@ -18,6 +19,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{CiliumNodeOrigin, Policy, node};
+use crate::model::agent::{AgentNews, AgentPod, ContainerStart};
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::crd::{CrdFields, ReleaseMark};
 use crate::model::freeze::{Freeze, Switch};
@@ -55,7 +57,8 @@ const LISTED: u64 = 100;
 /// addresses of the CIDRs are in the pool, and those of `own` are the node's; claims are created for a CiliumNode that
 /// is not `recreated`),
 /// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN]`,
-/// `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`.
+/// `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`,
+/// `agent NODE RELEASE|none [named=NAME] [deleting] [ended]` (a Pod of Cilium's agent; they are all listed).
 #[derive(Clone)]
 struct Cluster {
     world: World,
@@ -77,7 +80,9 @@ impl Cluster {
     /// A cluster in the mode of this publisher.
     fn served_by(publisher: Publisher, text: &str) -> Self {
         let mut listings: BTreeMap<Kind, Vec<Object>> = BTreeMap::new();
-        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let (agents, objects): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("agent "));
+        for line in objects {
             let object = object(line);
             listings.entry(object.kind()).or_default().push(object);
         }
@@ -93,6 +98,7 @@ impl Cluster {
                 objects,
             }));
         }
+        gathering.observe_agents(AgentNews::Listed(agents.into_iter().map(agent).collect()));
         let world = gathering.complete().expect("every kind is listed");
         Self {
             world,
@@ -104,6 +110,12 @@ impl Cluster {
     /// A watch shows the object in this line.
     fn observe(&mut self, line: &str) {
         self.world.observe(Observation::Applied(Box::new(object(line))));
+        assert_eq!(self.world.check(), []);
+    }
+
+    /// Something is told of the agents' Pods.
+    fn observe_agents(&mut self, news: AgentNews) {
+        self.world.observe_agents(news);
         assert_eq!(self.world.check(), []);
     }
 
@@ -249,6 +261,25 @@ fn object(line: &str) -> Object {
         "ciliumnode" => cilium_node(&words),
         "claim" => claim(&words),
         other => panic!("no object: {other}"),
+    }
+}
+
+/// The Pod of an agent.
+fn agent(line: &str) -> AgentPod {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let name = value(&words, "named=").map_or_else(|| format!("cilium-{}", words[1]), ToOwned::to_owned);
+    AgentPod {
+        uid: format!("uid-{name}").into(),
+        name: name.into(),
+        node: words[1].into(),
+        deleting: words.contains(&"deleting"),
+        ended: words.contains(&"ended"),
+        ready: !words.contains(&"unready"),
+        started: Some(ContainerStart {
+            at: Timestamp::default(),
+            n_restarts: number(&words, "restarts=", 0),
+        }),
+        release: words[2].parse().ok(),
     }
 }
 

@@ -14,6 +14,7 @@ use std::fmt;
 
 use super::answer::{Absence, Holding, ProbeState, Removal};
 use super::demand::Demand;
+use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::Finding;
@@ -21,6 +22,7 @@ use crate::model::kind::Kind;
 use crate::model::node::Node;
 use crate::model::outcome::Presence;
 use crate::model::pool::Pool;
+use crate::model::release::Release;
 use crate::model::request::{Publication, Read, Request};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
@@ -161,6 +163,14 @@ impl MadeUp {
 
     pub(super) fn probe(&self, _: Carrier<'_>) -> ProbeState {
         ProbeState::None
+    }
+
+    pub(super) fn support(&self, _: Option<Release>) -> Support {
+        Support::Full
+    }
+
+    pub(super) fn why_unsupported(&self, release: Release) -> String {
+        format!("{release} works")
     }
 
     pub(super) fn finding(&self, _: Carrier<'_>) -> Option<Finding> {

@@ -15,6 +15,7 @@ use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::{CiliumNode, Node};
 use crate::model::pool::Pool;
+use crate::model::release::Release;
 use crate::model::request::{Publication, Read, Request};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
@@ -26,10 +27,12 @@ pub mod demand;
 #[cfg(test)]
 pub(crate) mod made_up;
 pub mod settings;
+pub mod support;
 
 use answer::{Absence, Holding, ProbeState, Removal};
 use crd::Crd;
 use demand::Demand;
+use support::Support;
 
 /// Whether the controller may write at all, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,6 +215,18 @@ impl Publisher {
     #[must_use]
     pub fn probe(&self, carrier: Carrier<'_>) -> ProbeState {
         by_mode!(self, mode => mode.probe(carrier))
+    }
+
+    /// How far an agent of this release works; of one whose release is not known, how far it is trusted to.
+    #[must_use]
+    pub fn support(&self, release: Option<Release>) -> Support {
+        by_mode!(self, mode => mode.support(release))
+    }
+
+    /// Why nothing is published for an agent of this release, and the way out, for a person.
+    #[must_use]
+    pub fn why_unsupported(&self, release: Release) -> String {
+        by_mode!(self, mode => mode.why_unsupported(release))
     }
 
     /// Something on the carrier of a served node that we may not change, and that will harm its agent.

@@ -21,6 +21,8 @@ stable_names! {
         Overlap,
         /// Nothing is published for the Node, because a block that its agent may be using can't be.
         HeldBack,
+        /// Nothing is published for the Node, because its agent is of a release that undoes it.
+        UnsupportedCilium,
         /// A block of the Node and a block of another Node overlap, and both are carried.
         BothCarried,
         /// Somebody deletes a claim of the Node.
@@ -67,6 +69,7 @@ impl EventReason {
             | Self::NoPool
             | Self::Overlap
             | Self::HeldBack
+            | Self::UnsupportedCilium
             | Self::BothCarried
             | Self::ClaimBeingDeleted
             | Self::MalformedCiliumNode
@@ -98,6 +101,7 @@ impl EventReason {
             Self::NoCapacity | Self::NodeAtLimit | Self::NoPool => "Claim",
             Self::Overlap
             | Self::HeldBack
+            | Self::UnsupportedCilium
             | Self::BothCarried
             | Self::ClaimBeingDeleted
             | Self::MalformedCiliumNode

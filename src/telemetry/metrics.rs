@@ -454,6 +454,15 @@ impl Collector for World {
         gauges(&mut encoder, "frozen", "Whether a switch of the freeze is on", frozen)?;
         let nodes = snapshot.nodes.iter().map(|(state, n)| ([("state", state.as_str())], *n));
         gauges(&mut encoder, "nodes", "Nodes of the cluster, by state", nodes)?;
+        let agents = snapshot.agents.iter().map(|((support, release), n)| {
+            ([("support", support.as_str()), ("release", release.as_str())], *n)
+        });
+        gauges(
+            &mut encoder,
+            "agents",
+            "Nodes by the weakest release of Cilium that an agent of theirs runs, and how far it is supported",
+            agents,
+        )?;
         let objects = snapshot.objects.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
         gauges(&mut encoder, "objects", "Objects that the controller knows", objects)?;
         let unreadable = snapshot.unreadable.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));

@@ -28,6 +28,7 @@ pub struct Telemetry {
     pub standing: Standing,
     readiness: watch::Sender<Readiness>,
     freeze: watch::Sender<Freeze>,
+    remarks: watch::Sender<Vec<String>>,
 }
 
 impl Telemetry {
@@ -40,6 +41,7 @@ impl Telemetry {
             standing: Standing::default(),
             readiness: watch::Sender::new(Readiness::NotReady("starting".to_owned())),
             freeze: watch::Sender::default(),
+            remarks: watch::Sender::default(),
         }
     }
 
@@ -69,6 +71,17 @@ impl Telemetry {
     #[must_use]
     pub fn freeze(&self) -> Freeze {
         self.freeze.borrow().clone()
+    }
+
+    /// Sets what `/readyz` says beside its verdict.
+    pub fn set_remarks(&self, remarks: Vec<String>) {
+        self.remarks.send_replace(remarks);
+    }
+
+    /// What `/readyz` says beside its verdict: a line for each thing that is not done, though the controller serves.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        self.remarks.borrow().clone()
     }
 
     /// The content of `/metrics`.

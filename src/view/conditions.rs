@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::agents;
 use super::free;
 use super::tally::{self, Tally};
 use crate::ledger::free_blocks::FreeBlocks;
@@ -77,16 +78,29 @@ fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) 
     }
     // The pool gives out blocks, and there are two families, so it lacks one at most.
     let lacks = |family: &&Family| !world.ledger().gives_out_of(&pool.name, **family);
-    let (reason, message) = match world.reader().families().iter().find(lacks) {
+    let explained = match world.reader().families().iter().find(lacks) {
         None => (ConditionReason::Serving, SERVING.to_owned()),
         Some(missing) => family_missing(world, pool, *missing),
     };
+    let (reason, message) = with_releases(world, pool, explained);
     // Whatever else keeps the pool from serving stays to be done after the freeze, so it is told first.
     if reason == ConditionReason::Serving && world.freeze().is_on(Switch::Writes) {
         let message =
             "nodes that the selector matches get no blocks while writes are frozen; see the condition Frozen";
         return (ConditionReason::Frozen, message.to_owned());
     }
+    (reason, message)
+}
+
+/// The same, where agents of some of the pool's nodes are of a release for which nothing is published. Costs a pass over
+/// its nodes.
+fn with_releases(world: &World, pool: &Pool, (reason, message): Explained) -> Explained {
+    let Some(unsupported) = agents::unsupported(world, world.nodes_of_pool(&pool.name)) else {
+        return (reason, message);
+    };
+    let serves_some = world.nodes_of_pool(&pool.name).any(|node| world.support(node).0.publishes());
+    let reason = if serves_some { reason } else { ConditionReason::UnsupportedCilium };
+    let message = if serves_some { format!("{message}; but {unsupported}") } else { unsupported };
     (reason, message)
 }
 

@@ -2,14 +2,17 @@
 //!
 //! Pure. It names pools but never nodes, because the number of series must not grow with the cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::agents::{self, Census};
 use super::conditions;
 use crate::model::finding::FindingKind;
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
 use crate::model::names::PoolName;
+use crate::model::release::Minor;
 use crate::model::status::{ConditionType, MAX_COUNT};
+use crate::publisher::support::Support;
 use crate::view::tally::{self, NodeState, Tally};
 use crate::world::World;
 
@@ -22,6 +25,8 @@ pub struct Snapshot {
     pub frozen: BTreeMap<Switch, bool>,
     /// Nodes, by how they are served.
     pub nodes: BTreeMap<NodeState, u64>,
+    /// Nodes, by how far their agents are supported, and by the minor release of these.
+    pub agents: BTreeMap<(Support, String), u64>,
     /// Objects that are known, by kind.
     pub objects: BTreeMap<Kind, u64>,
     /// Objects that exist but can't be read, by kind.
@@ -58,6 +63,7 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
     for node in world.nodes() {
         add(&mut snapshot.nodes, tally::node_state(world, &node.name));
     }
+    snapshot.agents = by_minor(agents::census(world));
     for kind in Kind::ALL {
         snapshot.objects.insert(kind, u64::try_from(world.n_objects(kind)).unwrap_or(MAX_COUNT));
         snapshot.unreadable.insert(kind, 0);
@@ -71,6 +77,27 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
         add(&mut snapshot.findings, kind);
     }
     snapshot
+}
+
+/// How many minor releases are shown by name. A cluster has one, and two during an upgrade; only tags that mean something
+/// else are more.
+const MAX_MINORS: usize = 8;
+
+/// Nodes by support and minor release. What is more than [`MAX_MINORS`] counts as `other`.
+fn by_minor(census: Vec<Census<'_>>) -> BTreeMap<(Support, String), u64> {
+    let minors: BTreeSet<Minor> =
+        census.iter().filter_map(|of| of.release.map(|release| release.minor)).collect();
+    let named: BTreeSet<Minor> = minors.into_iter().rev().take(MAX_MINORS).collect();
+    let mut counts = BTreeMap::new();
+    for Census { support, release, nodes } in census {
+        let minor = match release.map(|release| release.minor) {
+            None => "unknown".to_owned(),
+            Some(minor) if named.contains(&minor) => minor.to_string(),
+            Some(_) => "other".to_owned(),
+        };
+        *counts.entry((support, minor)).or_default() += u64::try_from(nodes.len()).unwrap_or(MAX_COUNT);
+    }
+    counts
 }
 
 fn add<K: Ord>(counts: &mut BTreeMap<K, u64>, key: K) {

@@ -7,17 +7,26 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::agent::{AgentNews, AgentPod, ContainerStart, NoAgent};
 use crate::model::names::NodeName;
+use crate::model::release::Release;
+
+/// What is known of the agents.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Agents {
+    pods: Pods,
+    /// The release that all of them run, if an administrator vouches for it.
+    vouched: Option<Release>,
+}
 
 /// The agents' Pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Agents {
+enum Pods {
     /// They have not been listed, for this reason.
     Unlisted(String),
     /// By node; each node has at least one, in the order of their names.
     Listed(BTreeMap<NodeName, Vec<AgentPod>>),
 }
 
-impl Default for Agents {
+impl Default for Pods {
     fn default() -> Self {
         Self::Unlisted("they have not been listed yet".to_owned())
     }
@@ -43,18 +52,22 @@ pub(super) enum Changed {
 impl Agents {
     /// Takes in what is told of the agents' Pods.
     pub(super) fn observe(&mut self, news: AgentNews) -> Changed {
-        let changed = match (&mut *self, news) {
-            (Self::Unlisted(before), AgentNews::Unlisted(why)) => {
+        let changed = match (&mut self.pods, news) {
+            (_, AgentNews::Vouched(release)) => {
+                self.vouched = Some(release);
+                return Changed::All;
+            }
+            (Pods::Unlisted(before), AgentNews::Unlisted(why)) => {
                 *before = why;
                 BTreeSet::new()
             }
             (_, AgentNews::Listed(pods)) => return self.observe_all(pods),
-            (Self::Listed(known), AgentNews::Applied(pod)) => {
+            (Pods::Listed(known), AgentNews::Applied(pod)) => {
                 let node = pod.node.clone();
                 insert(known.entry(node.clone()).or_default(), pod);
                 [node].into()
             }
-            (Self::Listed(known), AgentNews::Deleted(pod)) => {
+            (Pods::Listed(known), AgentNews::Deleted(pod)) => {
                 if let Some(pods) = known.get_mut(&pod.node) {
                     pods.retain(|other| other.name != pod.name);
                     if pods.is_empty() {
@@ -64,8 +77,8 @@ impl Agents {
                 [pod.node].into()
             }
             // A list comes before what is told of single Pods, and is not forgotten after it.
-            (Self::Unlisted(_), AgentNews::Applied(_) | AgentNews::Deleted(_))
-            | (Self::Listed(_), AgentNews::Unlisted(_)) => BTreeSet::new(),
+            (Pods::Unlisted(_), AgentNews::Applied(_) | AgentNews::Deleted(_))
+            | (Pods::Listed(_), AgentNews::Unlisted(_)) => BTreeSet::new(),
         };
         Changed::Nodes(changed)
     }
@@ -75,15 +88,15 @@ impl Agents {
         for pod in pods {
             insert(listed.entry(pod.node.clone()).or_default(), pod);
         }
-        let changed = match self {
-            Self::Unlisted(_) => Changed::All,
-            Self::Listed(before) => {
+        let changed = match &self.pods {
+            Pods::Unlisted(_) => Changed::All,
+            Pods::Listed(before) => {
                 let nodes = before.keys().chain(listed.keys());
                 let changed = nodes.filter(|node| before.get(*node) != listed.get(*node));
                 Changed::Nodes(changed.cloned().collect())
             }
         };
-        *self = Self::Listed(listed);
+        self.pods = Pods::Listed(listed);
         changed
     }
 }
@@ -91,16 +104,23 @@ impl Agents {
 impl Agents {
     /// The Pods in which an agent of this node may run; none where they are not known.
     pub(super) fn on(&self, node: &NodeName) -> impl Iterator<Item = &AgentPod> {
-        let pods = match self {
-            Self::Unlisted(_) => None,
-            Self::Listed(known) => known.get(node),
+        let pods = match &self.pods {
+            Pods::Unlisted(_) => None,
+            Pods::Listed(known) => known.get(node),
         };
         pods.into_iter().flatten().filter(|pod| !pod.ended)
     }
 
+    /// The releases of the agents that may run on a node; `None` for one that can't be told. None at all where no agent is
+    /// known to run there.
+    pub(super) fn releases_on(&self, node: &NodeName) -> impl Iterator<Item = Option<Release>> {
+        let of_pods = self.on(node).map(|pod| pod.release).filter(|_| self.vouched.is_none());
+        self.vouched.map(Some).into_iter().chain(of_pods)
+    }
+
     /// The agent that runs on a node.
     pub(super) fn running_on(&self, node: &NodeName) -> Result<RunningAgent<'_>, NoAgent> {
-        if let Self::Unlisted(why) = self {
+        if let Pods::Unlisted(why) = &self.pods {
             return Err(NoAgent::Unlisted(why.clone()));
         }
         let mut pods = self.on(node);
@@ -192,5 +212,24 @@ mod tests {
         agents.observe(AgentNews::Applied(pod("a")));
         assert_eq!(agents.observe(AgentNews::Listed(Vec::new())), n);
         assert_eq!(told(&agents), NONE);
+    }
+
+    #[test]
+    fn every_agent_that_may_run_counts_for_its_release_unless_somebody_vouches() {
+        let of = |text: &str| AgentPod { release: text.parse().ok(), ..pod(text) };
+        let mut agents = Agents::default();
+        let shown = |agents: &Agents| {
+            let node = "n".into();
+            let releases = agents.releases_on(&node);
+            let shown = releases.map(|known| known.map_or("unknown".to_owned(), |known| known.to_string()));
+            shown.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(shown(&agents), "");
+        let ended = AgentPod { ended: true, ..of("1.12.1") };
+        let leaving = AgentPod { deleting: true, ready: false, ..of("1.13.10") };
+        agents.observe(AgentNews::Listed(vec![of("1.17.8"), leaving, ended, of("by digest")]));
+        assert_eq!(shown(&agents), "1.13.10 1.17.8 unknown");
+        assert_eq!(agents.observe(AgentNews::Vouched(Release::new(1, 20, 2))), Changed::All);
+        assert_eq!(shown(&agents), "1.20.2");
     }
 }

@@ -36,6 +36,7 @@ use crate::model::guard::{Guard, Guards};
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::plan::Unmet;
 use crate::model::pool::{Pool, Reservation};
+use crate::model::release::Release;
 use crate::model::revision::{AnyRevision, Revision, Store};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
@@ -47,6 +48,7 @@ use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, PoolObject, Unreadable};
 use crate::model::outcome::Presence;
 use crate::model::request::Target;
+use crate::publisher::support::Support;
 use crate::publisher::{Mode, Publisher};
 use agenda::{Agenda, Turn};
 use agents::Agents;
@@ -575,6 +577,15 @@ impl World {
     /// none. It may have restarted since it wrote what is known of the CiliumNode.
     pub fn agent_on(&self, node: &NodeName) -> Result<RunningAgent<'_>, NoAgent> {
         self.agents.running_on(node)
+    }
+
+    /// How far the agents of a node are supported, and which release that is. The weakest counts of those that may run
+    /// there, as the old and the new one do in an upgrade.
+    #[must_use]
+    pub fn support(&self, node: &NodeName) -> (Support, Option<Release>) {
+        let releases = self.agents.releases_on(node);
+        let weakest = releases.map(|release| (self.reader.support(release), release)).min();
+        weakest.unwrap_or_else(|| (self.reader.support(None), None))
     }
 
     /// The uid that claims of this node must carry to be published.

@@ -1,16 +1,17 @@
-//! Where Cilium does not run in `ipam: crd`, nothing is written, and `/readyz` says why.
+//! Where Cilium does not run in `ipam: crd`, or in a release that undoes what is published, nothing is written, and
+//! `/readyz` says why.
 
 use std::collections::BTreeSet;
 
 use anyhow::{Result, bail, ensure};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::scene::{SOON, cilium_node, join, nodes, versions, wait_claims_carried, wait_ready};
 use crate::support::control_plane::Options;
-use crate::support::controller::{Controller, dry_run};
+use crate::support::controller::{Controller, dry_run, dry_run_output};
 use crate::support::families::Families;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
@@ -132,4 +133,59 @@ async fn create_config_for_both(rig: &Rig) -> Result<()> {
     let data = Patch::Merge(json!({"data": {"enable-ipv6": "true"}}));
     configs(rig).patch("cilium-config", &PatchParams::default(), &data).await?;
     Ok(())
+}
+
+fn pods(rig: &Rig) -> Api<Pod> {
+    Api::namespaced(rig.cluster.client.clone(), "kube-system")
+}
+
+/// Creates the Pod of an agent of this release.
+async fn create_agent_pod(rig: &Rig, name: &str, node: &str, release: &str) -> Result<()> {
+    let image = format!("registry.example.com:5000/cilium:v{release}");
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": {"k8s-app": "cilium"}},
+        "spec": {"nodeName": node, "containers": [{"name": "cilium-agent", "image": image}]},
+    }))?;
+    pods(rig).create(&PostParams::default(), &pod).await?;
+    Ok(())
+}
+
+/// Returns when the answer at this path has all of these parts.
+async fn wait_told(rig: &Rig, controller: &Controller, path: &str, parts: &[&str]) -> Result<()> {
+    let tells = |answer: &Result<(u16, String)>| {
+        Ok(answer.as_ref().is_ok_and(|(_, text)| parts.iter().all(|part| text.contains(part))))
+    };
+    let what = format!("{path} to tell {parts:?}");
+    rig.control_plane.alarm.over(controller.wait_answer(path, &what, SOON, tells)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_undoes_what_is_published_gets_nothing_until_it_is_upgraded() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        create_agent_pod(rig, "cilium-old", "n0", "1.13.5").await?;
+        tempt(rig).await?;
+        let before = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
+        let controller = Controller::start_ready(&rig.control_plane, &[]).await?;
+        let agents = r#"cilium_node_ipam_agents{support="none",release="1.13"} 1"#;
+        let findings = r#"cilium_node_ipam_findings{kind="UnsupportedCilium"} 1"#;
+        wait_told(rig, &controller, "/metrics", &[agents, findings]).await?;
+        wait_told(rig, &controller, "/readyz", &["ok\n", "1.13.5 overwrite", "1 node, n0 (1.13.5)"]).await?;
+        let proposed = dry_run_output(&rig.control_plane).await?;
+        ensure!(proposed.contains("node n0 waits: nothing is published for the release"), "{proposed}");
+        ensure!(!proposed.contains("would create"), "{proposed}");
+
+        // The new one comes before the old one is gone.
+        create_agent_pod(rig, "cilium-new", "n0", "1.17.8").await?;
+        let newcomer = join(rig, &nodes("late", 1)).await?;
+        wait_ready(rig, &newcomer).await?;
+        let now = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
+        ensure!(before.is_subset(&now), "something was written: {before:#?} before, {now:#?} now");
+
+        let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        pods(rig).delete("cilium-old", &at_once).await?;
+        rig.cluster.wait_published("n0", "a block", SOON, |seen| seen.pod_cidrs.len() == 1).await?;
+        wait_told(rig, &controller, "/metrics", &[r#"{support="full",release="1.17"} 1"#]).await?;
+        Ok((controller, newcomer))
+    })
+    .await
 }

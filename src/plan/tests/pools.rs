@@ -31,7 +31,7 @@ impl Cluster {
     }
 
     /// A condition that the pool should show, as `REASON STATUS: MESSAGE`.
-    fn condition(&self, name: &str, kind: ConditionType) -> String {
+    pub(super) fn condition(&self, name: &str, kind: ConditionType) -> String {
         let status = self.status(name);
         let condition = &status.conditions[&kind];
         format!("{} {}: {}", condition.reason, condition.holds, condition.message)

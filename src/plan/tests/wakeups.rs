@@ -13,7 +13,9 @@ use crate::model::names::PoolName;
 use crate::model::plan::PoolPlan;
 use crate::model::request::{ClaimChange, Read};
 use crate::plan::pool;
-use worlds::{BLOCKS, NODES, WORLDS, all_lines, cilium_node_lines, claim_lines, node_lines, pool_lines};
+use worlds::{
+    BLOCKS, NODES, WORLDS, agent_lines, all_lines, cilium_node_lines, claim_lines, node_lines, pool_lines,
+};
 
 /// Something that happens to a cluster.
 #[derive(Debug, Clone)]
@@ -30,6 +32,8 @@ enum Change {
     Freeze(Option<Switch>),
     /// One of the requests in flight ends: the server did what it asks for, or the same without telling, or refused.
     Ends(usize, End),
+    /// Something is told of the agents' Pods.
+    Agents(AgentNews),
     /// Time passes.
     Passes(u64),
 }
@@ -48,6 +52,7 @@ impl Change {
             Some(("delete", line)) => Self::Deleted(line.to_owned()),
             Some(("wait", seconds)) => Self::Passes(seconds.parse().unwrap()),
             _ if text == "freeze" => Self::Freeze(Some(Switch::Writes)),
+            Some(("agent", _)) => Self::Agents(AgentNews::Applied(agent(text))),
             _ if text == "passive" => Self::Mode(&[]),
             _ if text == "dual-stack" => Self::Mode(&[Family::V4, Family::V6]),
             _ => panic!("no change: {text}"),
@@ -114,6 +119,7 @@ impl Settled {
                 self.cluster.world.set_freeze(Freeze::of(on));
             }
             Change::Ends(place, end) => self.end(*place, *end, revision),
+            Change::Agents(news) => self.cluster.observe_agents(news.clone()),
             Change::Passes(seconds) => self.cluster.pass(*seconds),
         }
         assert_eq!(self.cluster.world.check(), []);
@@ -300,8 +306,20 @@ fn single_changes() -> Vec<Change> {
     for place in 0..2 {
         changes.extend([End::Applied, End::Silent, End::Conflict].map(|end| Change::Ends(place, end)));
     }
+    changes.extend(agent_news().into_iter().map(Change::Agents));
     changes.extend([1, 40, 7200].map(Change::Passes));
     changes
+}
+
+/// Everything that may be told of the agents' Pods.
+fn agent_news() -> Vec<AgentNews> {
+    let pods = || agent_lines().into_iter().map(|line| agent(&line));
+    let mut news: Vec<AgentNews> = pods().map(AgentNews::Applied).collect();
+    news.extend(pods().map(AgentNews::Deleted));
+    news.extend(pods().map(|pod| AgentNews::Listed(vec![pod])));
+    news.push(AgentNews::Listed(Vec::new()));
+    news.extend(["1.13.10", "1.17.8"].map(|release| AgentNews::Vouched(release.parse().unwrap())));
+    news
 }
 
 #[test]
@@ -333,6 +351,7 @@ fn change() -> impl Strategy<Value = Change> {
         2 => prop::sample::select(vec![None, Some(Switch::Reclaim), Some(Switch::Writes)]).prop_map(Change::Freeze),
         4 => (0..8usize, prop::sample::select(vec![End::Applied, End::Silent, End::Conflict]))
             .prop_map(|(place, end)| Change::Ends(place, end)),
+        2 => prop::sample::select(agent_news()).prop_map(Change::Agents),
         2 => prop::sample::select(vec![1u64, 40, 7200]).prop_map(Change::Passes),
     ]
 }

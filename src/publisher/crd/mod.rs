@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use super::answer::{Absence, Holding, Phase, ProbeState, Removal};
 use super::demand::Demand;
+use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::counted::counted;
@@ -20,6 +21,7 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::node::CiliumNode;
 use crate::model::pool::Pool;
+use crate::model::release::Release;
 use crate::model::request::{BumpVersion, ProbeStep, Publication, Read, Request, UsageProbe, Write};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
@@ -27,6 +29,7 @@ use crate::net::cidr::{Cidr, Family};
 
 mod handshake;
 mod projection;
+mod releases;
 
 use handshake::in_handshake;
 
@@ -234,6 +237,14 @@ impl Crd {
             Some(ReleaseMark::DoNotRelease) => ProbeState::Answered(clearing(carrier)),
             Some(_) => ProbeState::Asked,
         }
+    }
+
+    pub(super) fn support(&self, release: Option<Release>) -> Support {
+        releases::support(release)
+    }
+
+    pub(super) fn why_unsupported(&self, release: Release) -> String {
+        releases::why_unsupported(release)
     }
 
     /// If `min-allocate` is more than what is offered, the next start of the agent hangs. We do not change it

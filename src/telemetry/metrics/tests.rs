@@ -131,8 +131,20 @@ pub(crate) fn described() -> BTreeMap<String, Described> {
 
 #[test]
 fn names_units_and_labels_follow_the_conventions() {
-    const LABELS: [&str; 10] =
-        ["switch", "pool", "family", "state", "condition", "kind", "outcome", "reason", "version", "le"];
+    const LABELS: [&str; 12] = [
+        "switch",
+        "pool",
+        "family",
+        "state",
+        "condition",
+        "kind",
+        "outcome",
+        "reason",
+        "support",
+        "release",
+        "version",
+        "le",
+    ];
     let described = described();
     assert!(described.len() > 15);
     for (name, metric) in described {

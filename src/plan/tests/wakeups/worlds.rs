@@ -147,6 +147,16 @@ pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
         &[],
     ),
     (
+        "another release of its agent",
+        "pool p 10.0.0.0/28 30\nnode a 1\nnode b 1\nciliumnode a @50\nciliumnode b @51\nagent a 1.13.10\nagent b 1.17.8",
+        &[],
+    ),
+    (
+        "another release of its agent, to grow",
+        "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50 10.0.0.0/30 used=4\nclaim 10.0.0.0/30 a 1 Held @40",
+        &["agent a 1.13.10", "agent a 1.13.11 named=new"],
+    ),
+    (
         "what its agent uses",
         "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50 10.0.0.0/30 used=unknown\n\
                   claim 10.0.0.0/30 a 1 Held @40",
@@ -243,6 +253,17 @@ pub(super) fn pool_lines() -> Vec<String> {
     ]
     .map(|rest| format!("pool {rest}"))
     .to_vec()
+}
+
+/// Every version that the Pod of an agent may have.
+pub(super) fn agent_lines() -> Vec<String> {
+    let mut lines = Vec::new();
+    for name in NODES {
+        for rest in ["1.13.10", "1.17.8", "none", "1.14.1 deleting named=old", "1.14.1 ended named=old"] {
+            lines.push(format!("agent {name} {rest}"));
+        }
+    }
+    lines
 }
 
 pub(super) fn all_lines() -> Vec<String> {

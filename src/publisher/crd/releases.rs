@@ -1,0 +1,122 @@
+//! Which releases of Cilium work with this controller in crd mode, and how far (`docs/cilium.md`, Support).
+
+use crate::model::release::{Minor, Release};
+use crate::publisher::support::Support;
+
+/// The first patch release of each minor release whose agents leave `podCIDRs` alone. Agents of earlier minors overwrite
+/// it, and those of later ones never did.
+const LEAVES_POD_CIDRS: [Release; 3] =
+    [Release::new(1, 12, 18), Release::new(1, 13, 11), Release::new(1, 14, 2)];
+
+/// The first minor release that skips addresses with an owner that names nobody.
+const FENCES: Minor = Minor(1, 13);
+
+/// The first minor release that pauses after a conflict. Up to the one before, ten conflicts in a row, which the
+/// handshake may cause, end an agent within a moment.
+const BEARS_CONFLICTS: Minor = Minor(1, 14);
+
+/// How far agents of a release work.
+pub(super) fn support(release: Option<Release>) -> Support {
+    let Some(release) = release else {
+        return Support::Unknown;
+    };
+    if first_that_works(release) > release {
+        Support::None
+    } else if release.minor < FENCES {
+        Support::WithoutFence
+    } else if release.minor < BEARS_CONFLICTS {
+        Support::ReclaimOptIn
+    } else {
+        Support::Full
+    }
+}
+
+/// The first release of the same minor that works, or of the next minor that has one.
+fn first_that_works(release: Release) -> Release {
+    let of_minor = LEAVES_POD_CIDRS.into_iter().find(|fixed| fixed.minor >= release.minor);
+    of_minor.filter(|fixed| *fixed > release).unwrap_or(release)
+}
+
+/// Why nothing is published for an agent of this release, and the way out, for a person.
+pub(super) fn why_unsupported(release: Release) -> String {
+    let first = first_that_works(release);
+    let newest = LEAVES_POD_CIDRS[LEAVES_POD_CIDRS.len() - 1];
+    let or_newer = if first == newest {
+        format!("{first} or newer")
+    } else {
+        format!("{first}, or to {newest} or newer")
+    };
+    format!(
+        "agents of Cilium {release} overwrite spec.ipam.podCIDRs in crd mode, so nothing is published for them; nodes keep \
+         what they have; upgrade these agents to {or_newer}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::publisher::support::Reclaiming;
+
+    #[test]
+    fn each_release_works_as_far_as_its_code_allows() {
+        use Support::{Full, None, ReclaimOptIn, WithoutFence};
+        for (release, expected) in [
+            ("0.15.0", None),
+            ("1.9.18", None),
+            ("1.11.20", None),
+            ("1.12.0", None),
+            ("1.12.17", None),
+            ("1.12.18", WithoutFence),
+            ("1.12.19", WithoutFence),
+            ("1.13.0", None),
+            ("1.13.10", None),
+            ("1.13.11", ReclaimOptIn),
+            ("1.13.18", ReclaimOptIn),
+            ("1.14.0", None),
+            ("1.14.1", None),
+            ("1.14.2", Full),
+            ("1.14.19", Full),
+            ("1.15.0-rc.0", Full),
+            ("1.15.19", Full),
+            ("1.17.8", Full),
+            ("1.20.2", Full),
+            ("1.21.0", Full),
+            ("2.0.0", Full),
+        ] {
+            assert_eq!(support(release.parse().ok()), expected, "{release}");
+        }
+        assert_eq!(support(Option::None), Support::Unknown);
+    }
+
+    #[test]
+    fn a_weaker_support_never_allows_more() {
+        let rank = |reclaiming| match reclaiming {
+            Reclaiming::Never => 0,
+            Reclaiming::OptIn => 1,
+            Reclaiming::Allowed => 2,
+        };
+        for pair in Support::ALL.windows(2) {
+            let [weaker, stronger] = pair else { panic!("two") };
+            assert!(weaker < stronger);
+            assert!(weaker.publishes() <= stronger.publishes(), "{weaker:?}");
+            assert!(weaker.fences() <= stronger.fences(), "{weaker:?}");
+            assert!(rank(weaker.reclaiming()) <= rank(stronger.reclaiming()), "{weaker:?}");
+        }
+        assert!(!Support::None.publishes() && Support::Unknown.publishes());
+        assert_eq!(Support::Full.reclaiming(), Reclaiming::Allowed);
+    }
+
+    #[test]
+    fn the_way_out_is_the_nearest_release_that_works() {
+        for (release, expected) in [
+            ("1.9.18", "1.12.18, or to 1.14.2 or newer"),
+            ("1.12.3", "1.12.18, or to 1.14.2 or newer"),
+            ("1.13.10", "1.13.11, or to 1.14.2 or newer"),
+            ("1.14.1", "1.14.2 or newer"),
+        ] {
+            let why = why_unsupported(release.parse().unwrap());
+            assert!(why.starts_with(&format!("agents of Cilium {release} overwrite ")), "{why}");
+            assert!(why.ends_with(&format!("upgrade these agents to {expected}")), "{why}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! How far agents of a release work with this controller, whatever the mode.
+
+use crate::model::stable_names;
+
+stable_names! {
+    /// How far agents of a release work with this controller, the weakest first.
+    pub enum Support {
+        /// They undo what is published, so nothing is published for them.
+        None => "none",
+        /// Which release they are is not known. They are served as if they worked.
+        Unknown => "unknown",
+        /// They give addresses of a fenced block to new pods, and reclaim is opt-in.
+        WithoutFence => "without_fence",
+        /// Everything works, and reclaim is opt-in.
+        ReclaimOptIn => "reclaim_opt_in",
+        /// Everything works.
+        Full => "full",
+    }
+}
+
+/// When blocks may be taken back from a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reclaiming {
+    /// Wherever a pool asks for it.
+    Allowed,
+    /// Only where an administrator has asked for it with this release in mind.
+    OptIn,
+    /// Never.
+    Never,
+}
+
+impl Support {
+    /// Whether blocks are published for such an agent.
+    #[must_use]
+    pub const fn publishes(self) -> bool {
+        match self {
+            Self::None => false,
+            Self::Unknown | Self::WithoutFence | Self::ReclaimOptIn | Self::Full => true,
+        }
+    }
+
+    /// Whether such an agent is known to give no address of a fenced block to a new pod.
+    #[must_use]
+    pub const fn fences(self) -> bool {
+        match self {
+            Self::None | Self::Unknown | Self::WithoutFence => false,
+            Self::ReclaimOptIn | Self::Full => true,
+        }
+    }
+
+    /// When blocks may be taken back from the node of such an agent.
+    #[must_use]
+    pub const fn reclaiming(self) -> Reclaiming {
+        match self {
+            Self::None => Reclaiming::Never,
+            Self::Unknown | Self::WithoutFence | Self::ReclaimOptIn => Reclaiming::OptIn,
+            Self::Full => Reclaiming::Allowed,
+        }
+    }
+}

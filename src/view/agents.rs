@@ -1,0 +1,78 @@
+//! Which releases of Cilium the agents run, as a person is told.
+
+use std::collections::BTreeMap;
+
+use crate::model::counted::counted;
+use crate::model::names::{NodeName, ten_of};
+use crate::model::release::Release;
+use crate::publisher::support::Support;
+use crate::world::World;
+
+/// The nodes whose weakest agent is of one release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Census<'a> {
+    /// How far it works.
+    pub support: Support,
+    /// The release, where it is known.
+    pub release: Option<Release>,
+    /// The nodes.
+    pub nodes: Vec<&'a NodeName>,
+}
+
+/// The nodes by the release of their weakest agent, the weakest first. Costs a pass over the nodes.
+#[must_use]
+pub fn census(world: &World) -> Vec<Census<'_>> {
+    let mut nodes: BTreeMap<(Support, Option<Release>), Vec<&NodeName>> = BTreeMap::new();
+    for node in world.nodes() {
+        nodes.entry(world.support(&node.name)).or_default().push(&node.name);
+    }
+    nodes.into_iter().map(|((support, release), nodes)| Census { support, release, nodes }).collect()
+}
+
+/// A line about the nodes for which nothing is published because of their agents; `None` if there are none.
+#[must_use]
+pub fn unsupported<'a>(world: &World, nodes: impl IntoIterator<Item = &'a NodeName>) -> Option<String> {
+    let unsupported: Vec<(&NodeName, Option<Release>)> = nodes
+        .into_iter()
+        .map(|node| (node, world.support(node)))
+        .filter(|(_, (support, _))| !support.publishes())
+        .map(|(node, (_, release))| (node, release))
+        .collect();
+    let why = world.reader().why_unsupported(unsupported.iter().filter_map(|(_, release)| *release).min()?);
+    let n_nodes = counted(unsupported.len(), "node");
+    let names = unsupported.iter().map(|(node, release)| match release {
+        Some(release) => format!("{node} ({release})"),
+        None => node.to_string(),
+    });
+    Some(format!("{why}: {n_nodes}, {}", ten_of(names)))
+}
+
+/// What is said of the releases at the start, a line for each. Lines about agents that do not work fully say what
+/// does not.
+#[must_use]
+pub fn lines(world: &World) -> Vec<String> {
+    census(world)
+        .into_iter()
+        .map(|Census { support, release, nodes }| {
+            let n_nodes = counted(nodes.len(), "node");
+            let named = release
+                .map_or("an unknown release of Cilium".to_owned(), |release| format!("Cilium {release}"));
+            let how = match (support, release) {
+                (Support::None, Some(release)) => world.reader().why_unsupported(release),
+                (Support::None, None) => "nothing is published for them".to_owned(),
+                (Support::Unknown, _) => UNKNOWN.to_owned(),
+                (Support::WithoutFence, _) => {
+                    "blocks are given and published; they know no fence, and reclaim is opt-in".to_owned()
+                }
+                (Support::ReclaimOptIn, _) => "blocks are given and published; reclaim is opt-in".to_owned(),
+                (Support::Full, _) => return format!("{n_nodes} with {named}: supported in full"),
+            };
+            format!("{n_nodes} with {named} ({}): {how}", ten_of(nodes))
+        })
+        .collect()
+}
+
+/// What is done about agents of an unknown release.
+const UNKNOWN: &str = "nodes are served as those of a supported release; if it is an old one that is not supported \
+                       (docs/cilium.md, Support), upgrade these agents; to say which release they run, use an image with its tag, \
+                       or label the Pods with app.kubernetes.io/version";
