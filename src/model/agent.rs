@@ -71,3 +71,32 @@ pub enum NoAgent {
     #[error("the Pod {0} of Cilium's agent is not Ready")]
     NotReady(PodName),
 }
+
+/// The agent that was seen to write its use, and onto which object. Neither is there for ever, and only what the one
+/// writes onto the other counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UseWriter {
+    /// The carrier.
+    pub carrier: Uid,
+    /// The Pod of the agent.
+    pub pod: Uid,
+    /// The start of its container.
+    pub started: ContainerStart,
+}
+
+/// Why it is not known which addresses an agent uses, whatever its carrier shows (safety rule 7).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UseUnknown {
+    /// The node has no carrier.
+    #[error("the node has no CiliumNode")]
+    NoCarrier,
+    /// The carrier does not say. An agent whose CiliumNode was recreated writes nothing until something changes.
+    #[error("its CiliumNode does not say which addresses are used")]
+    Silent,
+    /// There is not one agent that is Ready. One that starts may write an empty list before it has restored its pods.
+    #[error(transparent)]
+    NoAgent(#[from] NoAgent),
+    /// What the carrier says was written by an earlier start of the agent, or before this process looked.
+    #[error("the agent has not been seen to write its use since it started")]
+    NotSeen,
+}

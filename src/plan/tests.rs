@@ -11,6 +11,7 @@ mod pools;
 mod publication;
 mod reasons;
 mod releases;
+mod usage;
 mod wakeups;
 mod whole;
 
@@ -58,7 +59,8 @@ const LISTED: u64 = 100;
 /// is not `recreated`),
 /// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN]`,
 /// `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`,
-/// `agent NODE RELEASE|none [named=NAME] [deleting] [ended]` (a Pod of Cilium's agent; they are all listed).
+/// `agent NODE RELEASE|none [named=NAME] [restarts=N] [deleting] [ended] [unready]` (a Pod of Cilium's agent;
+/// they are all listed).
 #[derive(Clone)]
 struct Cluster {
     world: World,

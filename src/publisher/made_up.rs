@@ -165,6 +165,10 @@ impl MadeUp {
         ProbeState::None
     }
 
+    pub(super) fn wrote_use(&self, _: Carrier<'_>, _: Carrier<'_>) -> bool {
+        false
+    }
+
     pub(super) fn support(&self, _: Option<Release>) -> Support {
         Support::Full
     }

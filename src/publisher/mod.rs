@@ -211,6 +211,12 @@ impl Publisher {
         by_mode!(self, mode => mode.use_is_known(carrier))
     }
 
+    /// Whether the agent has written which addresses it uses, all of them, between these versions of one carrier.
+    #[must_use]
+    pub fn wrote_use(&self, before: Carrier<'_>, after: Carrier<'_>) -> bool {
+        by_mode!(self, mode => mode.wrote_use(before, after))
+    }
+
     /// Whether the agent was asked which addresses it uses, and the next step.
     #[must_use]
     pub fn probe(&self, carrier: Carrier<'_>) -> ProbeState {

@@ -463,6 +463,13 @@ impl Collector for World {
             "Nodes by the weakest release of Cilium that an agent of theirs runs, and how far it is supported",
             agents,
         )?;
+        let usage = snapshot.usage.iter().map(|(state, n)| ([("state", state.as_str())], *n));
+        gauges(
+            &mut encoder,
+            "node_use",
+            "Nodes with a CiliumNode, by whether it is known which addresses they use",
+            usage,
+        )?;
         let objects = snapshot.objects.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
         gauges(&mut encoder, "objects", "Objects that the controller knows", objects)?;
         let unreadable = snapshot.unreadable.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));

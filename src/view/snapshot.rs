@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::agents::{self, Census};
 use super::conditions;
+use crate::model::agent::UseUnknown;
 use crate::model::finding::FindingKind;
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
-use crate::model::names::PoolName;
+use crate::model::names::{NodeName, PoolName};
 use crate::model::release::Minor;
+use crate::model::stable_names;
 use crate::model::status::{ConditionType, MAX_COUNT};
 use crate::publisher::support::Support;
 use crate::view::tally::{self, NodeState, Tally};
@@ -27,6 +29,8 @@ pub struct Snapshot {
     pub nodes: BTreeMap<NodeState, u64>,
     /// Nodes, by how far their agents are supported, and by the minor release of these.
     pub agents: BTreeMap<(Support, String), u64>,
+    /// Nodes with a carrier, by whether their use is known.
+    pub usage: BTreeMap<UseState, u64>,
     /// Objects that are known, by kind.
     pub objects: BTreeMap<Kind, u64>,
     /// Objects that exist but can't be read, by kind.
@@ -60,8 +64,12 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
     }
     snapshot.frozen = Switch::ALL.into_iter().map(|switch| (switch, world.freeze().is_on(switch))).collect();
     snapshot.nodes = NodeState::ALL.into_iter().map(|state| (state, 0)).collect();
+    snapshot.usage = UseState::ALL.into_iter().map(|state| (state, 0)).collect();
     for node in world.nodes() {
         add(&mut snapshot.nodes, tally::node_state(world, &node.name));
+        if let Some(state) = use_state(world, &node.name) {
+            add(&mut snapshot.usage, state);
+        }
     }
     snapshot.agents = by_minor(agents::census(world));
     for kind in Kind::ALL {
@@ -77,6 +85,31 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
         add(&mut snapshot.findings, kind);
     }
     snapshot
+}
+
+stable_names! {
+    /// Whether it is known which addresses the agent of a node uses.
+    pub enum UseState {
+        /// It is.
+        Known => "known",
+        /// Its CiliumNode does not say.
+        Silent => "silent",
+        /// There is not one agent that is Ready, or nobody knows.
+        NoAgent => "no_agent",
+        /// What its CiliumNode says was written before its agent started, or before this process looked.
+        NotSeen => "not_seen",
+    }
+}
+
+/// Whether the use of a node is known; `None` where there is nothing to know.
+fn use_state(world: &World, node: &NodeName) -> Option<UseState> {
+    match world.use_of(node) {
+        Ok(_) => Some(UseState::Known),
+        Err(UseUnknown::NoCarrier) => None,
+        Err(UseUnknown::Silent) => Some(UseState::Silent),
+        Err(UseUnknown::NoAgent(_)) => Some(UseState::NoAgent),
+        Err(UseUnknown::NotSeen) => Some(UseState::NotSeen),
+    }
 }
 
 /// How many minor releases are shown by name. A cluster has one, and two during an upgrade; only tags that mean something

@@ -22,6 +22,7 @@ mod pause;
 mod progress;
 mod selection;
 mod unreadable;
+mod usage;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +30,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
-use crate::model::agent::{AgentPod, NoAgent};
+use crate::model::agent::{AgentPod, NoAgent, UseWriter};
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::freeze::Freeze;
 use crate::model::guard::{Guard, Guards};
@@ -118,6 +119,8 @@ struct Remembered {
     claims_read: Option<Revision>,
     /// What its last carrier showed, which is gone while the Node lives.
     former_carrier: Option<FormerCarrier>,
+    /// Which agent was last seen to write its use; `None` if it was not one that could be told.
+    use_writer: Option<UseWriter>,
 }
 
 /// What a read of a Node found.

@@ -4,11 +4,12 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Result, bail, ensure};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
+use crate::agent_pods::{create_agent_pod, pods, wait_told};
 use crate::scene::{SOON, cilium_node, join, nodes, versions, wait_claims_carried, wait_ready};
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, dry_run, dry_run_output};
@@ -133,30 +134,6 @@ async fn create_config_for_both(rig: &Rig) -> Result<()> {
     let data = Patch::Merge(json!({"data": {"enable-ipv6": "true"}}));
     configs(rig).patch("cilium-config", &PatchParams::default(), &data).await?;
     Ok(())
-}
-
-fn pods(rig: &Rig) -> Api<Pod> {
-    Api::namespaced(rig.cluster.client.clone(), "kube-system")
-}
-
-/// Creates the Pod of an agent of this release.
-async fn create_agent_pod(rig: &Rig, name: &str, node: &str, release: &str) -> Result<()> {
-    let image = format!("registry.example.com:5000/cilium:v{release}");
-    let pod = serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": {"k8s-app": "cilium"}},
-        "spec": {"nodeName": node, "containers": [{"name": "cilium-agent", "image": image}]},
-    }))?;
-    pods(rig).create(&PostParams::default(), &pod).await?;
-    Ok(())
-}
-
-/// Returns when the answer at this path has all of these parts.
-async fn wait_told(rig: &Rig, controller: &Controller, path: &str, parts: &[&str]) -> Result<()> {
-    let tells = |answer: &Result<(u16, String)>| {
-        Ok(answer.as_ref().is_ok_and(|(_, text)| parts.iter().all(|part| text.contains(part))))
-    };
-    let what = format!("{path} to tell {parts:?}");
-    rig.control_plane.alarm.over(controller.wait_answer(path, &what, SOON, tells)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -226,6 +226,18 @@ impl Crd {
         fields(carrier).is_some_and(|fields| fields.used.is_some())
     }
 
+    /// An agent writes its list whole, with each change of it, and in the update that answers the question
+    /// (`docs/cilium.md`, Ping). Nobody else writes the list or that answer.
+    pub(super) fn wrote_use(&self, before: Carrier<'_>, after: Carrier<'_>) -> bool {
+        let (Some(before), Some(after)) = (fields(before), fields(after)) else {
+            return false;
+        };
+        let answered = |fields: &CrdFields| {
+            fields.marks.get(&PROBE_ADDRESS).is_some_and(|mark| *mark == ReleaseMark::DoNotRelease)
+        };
+        after.used.is_some() && (before.used != after.used || (answered(after) && !answered(before)))
+    }
+
     /// The question is a release mark on an address that is in no pool: the agent refuses it and writes its whole use
     /// in the same update (`docs/cilium.md`, Ping).
     pub(super) fn probe(&self, carrier: Carrier<'_>) -> ProbeState {

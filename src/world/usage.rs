@@ -1,0 +1,53 @@
+//! Whether it is known which addresses the agent of a node uses (safety rule 7).
+//!
+//! What a carrier shows is not enough: an agent may write an empty list before it has restored its pods, and none onto a
+//! carrier that was recreated under it (`docs/cilium.md`, Use). Keeps one invariant: use is known only from a list that
+//! was seen to be written while exactly one agent was there and Ready, and that agent still runs, on the same carrier.
+
+use super::{RunningAgent, World};
+use crate::model::agent::{UseUnknown, UseWriter};
+use crate::model::carrier::Carrier;
+use crate::model::names::NodeName;
+use crate::model::node::CiliumNode;
+
+/// What an agent uses is known: it is what the carrier shows.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownUse<'a> {
+    /// The carrier that shows it.
+    pub carrier: Carrier<'a>,
+    /// The agent that wrote it.
+    pub agent: RunningAgent<'a>,
+}
+
+impl World {
+    /// Whether it is known which addresses the agent of a node uses.
+    ///
+    /// What is known of its Pod may be older than the carrier. Whoever takes an address away because it is unused has to
+    /// read the Pod again, after the version of the carrier that shows so.
+    pub fn use_of(&self, node: &NodeName) -> Result<KnownUse<'_>, UseUnknown> {
+        let carrier = self.carrier(node).ok_or(UseUnknown::NoCarrier)?;
+        if !self.reader().use_is_known(carrier) {
+            return Err(UseUnknown::Silent);
+        }
+        let agent = self.agent_on(node)?;
+        let seen = self.remembered.get(node).and_then(|remembered| remembered.use_writer.as_ref());
+        if seen == Some(&writer(carrier, agent)) {
+            Ok(KnownUse { carrier, agent })
+        } else {
+            Err(UseUnknown::NotSeen)
+        }
+    }
+
+    /// A CiliumNode is there in another version than `before`. Notes which agent has written its use, if one has.
+    pub(super) fn note_use_written(&mut self, before: &CiliumNode) {
+        let Some(now) = self.cilium_nodes.get(&before.name).map(Carrier::CiliumNode) else { return };
+        if self.reader().wrote_use(Carrier::CiliumNode(before), now) {
+            let use_writer = self.agent_on(&before.name).ok().map(|agent| writer(now, agent));
+            self.remember_of(&before.name).use_writer = use_writer;
+        }
+    }
+}
+
+fn writer(carrier: Carrier<'_>, agent: RunningAgent<'_>) -> UseWriter {
+    UseWriter { carrier: carrier.uid().clone(), pod: agent.pod.uid.clone(), started: agent.started }
+}
