@@ -1,0 +1,35 @@
+package rig
+
+// Events turns log lines of Cilium into events of the protocol. Its code has no hooks for what it does at the start,
+// but it logs each step.
+type Events struct {
+	out *output
+}
+
+// logEvents names the log lines that are reported, by their text. Releases share a line wherever it means the same.
+var logEvents = map[string]string{
+	"Successfully created CiliumNode resource":                               "created-ciliumnode",
+	"Waiting for IPs to become available in CRD-backed allocation pool":      "waiting",
+	"All required IPs are available in CRD-backed allocation pool":           "pool-ready",
+	"Unable to update CiliumNode resource, will retry":                       "update-failed",
+	"Unable to create CiliumNode resource, will retry":                       "create-failed",
+	"Unable to update CiliumNode custom resource":                            "status-update-failed",
+	"Unable to restore router IP from filesystem":                            "router-not-restored",
+	"Unable to restore router IP from kubernetes":                            "router-not-restored",
+	"unable to re-allocate health IPv4, a new health IPv4 will be allocated": "health-not-restored",
+	"unable to re-allocate health IPv6, a new health IPv6 will be allocated": "health-not-restored",
+	"unable to re-allocate ingress IPv4.":                                    "ingress-not-restored",
+	"unable to re-allocate ingress IPv6.":                                    "ingress-not-restored",
+}
+
+// Log reports the line if it is one of those that are reported.
+func (e *Events) Log(message string, details map[string]string) {
+	if name, known := logEvents[message]; known {
+		e.out.write(Event{Event: name, Message: message, Details: details})
+	}
+}
+
+// Fatal reports the last line of a process that Cilium's own code ends: it logs at this level, then exits.
+func (e *Events) Fatal(message string, details map[string]string) {
+	e.out.write(Event{Event: "fatal", Message: message, Details: details})
+}

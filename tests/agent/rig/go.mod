@@ -1,0 +1,3 @@
+module nodeipam.io/tests/agent/rig
+
+go 1.26.0
