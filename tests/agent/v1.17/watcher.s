@@ -1,0 +1,1 @@
+// This file lets watcher.go declare a function without a body.
