@@ -9,6 +9,8 @@ CARGO_DENY := $(or $(shell command -v cargo-deny),build/tools/bin/cargo-deny)
 KUBERNETES_VERSION := v1.35.4
 CARGO_DENY_VERSION := 0.20
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# The releases of Cilium whose agents are tested, from the oldest to the newest.
+AGENTS := 1.12 1.14 1.17 1.20
 # Each test on a real API server keeps about one core busy.
 TEST_THREADS ?= 2
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
@@ -74,14 +76,27 @@ test-it: tools
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(addprefix --skip ,$(SERVERLESS))
 
 .PHONY: test-go
-test-go: tools ## The tests of the test control plane and of the agents
+test-go: tools ## The tests of the test control plane, and what is known of Cilium on its oldest and its newest agent
 	cd tests/controlplane && gofmt -l . | (! grep .) && go vet ./... && go test ./oracle
 	cd tests/controlplane && CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane go test -count=1 ./integration
-	cd tests/agent/v1.20 && gofmt -l . | (! grep .) && go vet ./...
-	cd tests/agent/v1.20 && CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane go test -count=1 ./...
+	cd tests/agent/rig && gofmt -l . | (! grep .) && go vet ./...
+	cd tests/agent/suite && gofmt -l . | (! grep .) && go vet ./...
+	$(call test-agent,$(firstword $(AGENTS)))
+	$(call test-agent,$(lastword $(AGENTS)))
+
+.PHONY: test-agents
+test-agents: build/bin/controlplane $(AGENTS:%=build/bin/agent-%) ## What is known of Cilium, on the agent of every release that is tested
+	$(foreach release,$(AGENTS),$(call test-agent,$(release)))
+
+# An agent mostly waits, so many of them run side by side.
+define test-agent
+cd tests/agent/v$(1) && gofmt -l . | (! grep .) && go vet ./...
+cd tests/agent/suite && AGENT=$(1) CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane go test -count=1 -parallel 8 -timeout 20m .
+
+endef
 
 .PHONY: tools
-tools: build/bin/controlplane build/bin/kubectl build/bin/agent-1.20 ## Build the real control plane, kubectl and agents that the tests run with
+tools: build/bin/controlplane build/bin/kubectl build/bin/agent-$(firstword $(AGENTS)) build/bin/agent-$(lastword $(AGENTS)) ## Build the real control plane, kubectl and agents that the tests run with
 
 .PHONY: build/bin/controlplane
 build/bin/controlplane:
@@ -93,10 +108,10 @@ build/bin/kubectl:
 	@echo 'building kubectl $(KUBERNETES_VERSION) from its Go module'
 	cd tests/controlplane && go build -v -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' -o ../../build/bin/kubectl k8s.io/kubernetes/cmd/kubectl
 
-.PHONY: build/bin/agent-1.20
-build/bin/agent-1.20:
-	@echo "building the agent of Cilium 1.20 from its Go module; the first time takes some minutes"
-	cd tests/agent/v1.20 && go build -v -o ../../../build/bin/agent-1.20 .
+.PHONY: $(AGENTS:%=build/bin/agent-%)
+$(AGENTS:%=build/bin/agent-%): build/bin/agent-%:
+	@echo "building the agent of Cilium $* from its Go module; the first time takes some minutes"
+	cd tests/agent/v$* && go build -v -o ../../../$@ .
 
 .PHONY: deny
 deny: $(CARGO_DENY) ## Check licences, bans and sources of all dependencies, and advisories where they can be fetched

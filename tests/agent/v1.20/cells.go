@@ -26,6 +26,7 @@ import (
 	nodeTypes "github.com/cilium/cilium/pkg/node/types"
 	"github.com/cilium/cilium/pkg/nodediscovery"
 	"github.com/cilium/cilium/pkg/option"
+	"nodeipam.io/tests/agent/rig"
 )
 
 // parts are Cilium's objects that the daemon calls in its order (agent.go).
@@ -40,8 +41,8 @@ type parts struct {
 }
 
 // assemble builds the agent; nothing runs before the hive is started.
-func assemble(c config, into *parts) (*hive.Hive, error) {
-	nodeTypes.SetName(c.node)
+func assemble(c rig.Config, into *parts) (*hive.Hive, error) {
+	nodeTypes.SetName(c.Node)
 	configure(option.Config, c)
 
 	h := hive.New(
@@ -67,19 +68,19 @@ func assemble(c config, into *parts) (*hive.Hive, error) {
 	)
 	flags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
 	h.RegisterFlags(flags)
-	return h, flags.Set(option.K8sKubeConfigPath, c.kubeconfig)
+	return h, flags.Set(option.K8sKubeConfigPath, c.Kubeconfig)
 }
 
 // configure sets what Cilium's daemon reads from its flags, for the parts that are used here. Whatever is not named
 // keeps the default that Cilium's code gives it.
-func configure(d *option.DaemonConfig, c config) {
+func configure(d *option.DaemonConfig, c rig.Config) {
 	d.IPAM = ipamOption.IPAMCRD
-	d.EnableIPv4 = c.ipv4
-	d.EnableIPv6 = c.ipv6
-	d.EnableHealthChecking = c.health
-	d.EnableEndpointHealthChecking = c.health
-	d.EnableEnvoyConfig = c.ingress
-	d.IPAMCiliumNodeUpdateRate = c.updateRate
+	d.EnableIPv4 = c.IPv4
+	d.EnableIPv6 = c.IPv6
+	d.EnableHealthChecking = c.Health
+	d.EnableEndpointHealthChecking = c.Health
+	d.EnableEnvoyConfig = c.Ingress
+	d.IPAMCiliumNodeUpdateRate = c.UpdateRate
 
 	// The defaults of these flags, which option.Config does not hold before flags are parsed.
 	d.ClusterName = defaults.ClusterName

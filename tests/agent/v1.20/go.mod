@@ -7,9 +7,7 @@ require (
 	github.com/cilium/hive v1.0.4
 	github.com/cilium/statedb v0.8.4
 	github.com/spf13/pflag v1.0.10
-	k8s.io/api v0.36.4
-	k8s.io/apimachinery v0.36.4
-	k8s.io/client-go v0.36.4
+	nodeipam.io/tests/agent/rig v0.0.0
 )
 
 require (
@@ -142,7 +140,10 @@ require (
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
+	k8s.io/api v0.36.4 // indirect
 	k8s.io/apiextensions-apiserver v0.36.4 // indirect
+	k8s.io/apimachinery v0.36.4 // indirect
+	k8s.io/client-go v0.36.4 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260501160325-927ab1f70cd6 // indirect
 	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3 // indirect
@@ -158,5 +159,6 @@ require (
 
 replace (
 	github.com/cilium/statedb => github.com/cilium/statedb v0.8.3
+	nodeipam.io/tests/agent/rig => ../rig
 	sigs.k8s.io/controller-tools => github.com/cilium/controller-tools v0.21.0-1
 )

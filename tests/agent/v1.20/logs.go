@@ -1,5 +1,4 @@
-// Events from Cilium's log. Its code has no hooks for what it does at the start, but it logs each step; the release is
-// pinned, so the texts are too. All ours; the lines themselves go to standard error as Cilium writes them.
+// Events from Cilium's log; the lines themselves go to standard error as Cilium writes them.
 
 package main
 
@@ -9,36 +8,17 @@ import (
 	"log/slog"
 
 	"github.com/cilium/cilium/pkg/logging"
+	"nodeipam.io/tests/agent/rig"
 )
 
-// logEvents names the log lines that are reported, by their text in the pinned release.
-var logEvents = map[string]string{
-	"Successfully created CiliumNode resource":                               "created-ciliumnode",
-	"Waiting for IPs to become available in CRD-backed allocation pool":      "waiting",
-	"All required IPs are available in CRD-backed allocation pool":           "pool-ready",
-	"Unable to update CiliumNode resource, will retry":                       "update-failed",
-	"Unable to create CiliumNode resource, will retry":                       "create-failed",
-	"Unable to update CiliumNode custom resource":                            "status-update-failed",
-	"Unable to restore router IP from filesystem":                            "router-not-restored",
-	"Unable to restore router IP from kubernetes":                            "router-not-restored",
-	"unable to re-allocate health IPv4, a new health IPv4 will be allocated": "health-not-restored",
-	"unable to re-allocate health IPv6, a new health IPv6 will be allocated": "health-not-restored",
-	"unable to re-allocate ingress IPv4.":                                    "ingress-not-restored",
-	"unable to re-allocate ingress IPv6.":                                    "ingress-not-restored",
-}
-
-// fatalEvent is the last line of a process that Cilium's own code ends: it logs at this level, then exits.
-const fatalEvent = "fatal"
-
-// forwardLogs reports the lines of logEvents, and every fatal one, to out.
-func forwardLogs(out *answers) {
-	logging.AddHandlers(eventHandler{out: out})
+func forwardLogs(events *rig.Events) {
+	logging.AddHandlers(eventHandler{events: events})
 }
 
 // eventHandler is a slog handler that knows events only.
 type eventHandler struct {
-	out   *answers
-	attrs []slog.Attr
+	events *rig.Events
+	attrs  []slog.Attr
 }
 
 func (h eventHandler) Enabled(_ context.Context, level slog.Level) bool {
@@ -46,14 +26,7 @@ func (h eventHandler) Enabled(_ context.Context, level slog.Level) bool {
 }
 
 func (h eventHandler) Handle(_ context.Context, r slog.Record) error {
-	name, known := logEvents[r.Message]
-	switch {
-	case r.Level >= logging.LevelPanic:
-		name = fatalEvent
-	case !known:
-		return nil
-	}
-	details := map[string]any{}
+	details := map[string]string{}
 	add := func(a slog.Attr) bool {
 		details[a.Key] = fmt.Sprint(a.Value.Any())
 		return true
@@ -62,7 +35,11 @@ func (h eventHandler) Handle(_ context.Context, r slog.Record) error {
 		add(a)
 	}
 	r.Attrs(add)
-	h.out.write(event{Event: name, Message: r.Message, Details: details})
+	if r.Level >= logging.LevelPanic {
+		h.events.Fatal(r.Message, details)
+	} else {
+		h.events.Log(r.Message, details)
+	}
 	return nil
 }
 
@@ -71,7 +48,7 @@ func (h eventHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return h
 }
 
-// WithGroup keeps the names of attributes flat: no line of logEvents has a group.
+// WithGroup keeps the names of attributes flat: no line that becomes an event has a group.
 func (h eventHandler) WithGroup(string) slog.Handler {
 	return h
 }

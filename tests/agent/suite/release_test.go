@@ -1,0 +1,46 @@
+// What differs between the releases. Everything else holds for all of them.
+
+package suite
+
+import "time"
+
+// release is what a release does in its own way.
+type release struct {
+	// version is the patch release that the agent's module pins.
+	version string
+	// owners says that owners of pool entries have an effect.
+	owners bool
+	// full is the error of an agent that has no address to give.
+	full string
+	// restoredIPv4 ends the owner of a restored IPv4 address.
+	restoredIPv4 string
+	// keepsHealth says that a restarted agent takes its earlier health address again.
+	keepsHealth bool
+	// routerFromCiliumNode says that a restarted agent finds its router address without its state directory.
+	routerFromCiliumNode bool
+	// updateRate is the time between two writes of use that the agent can't be talked out of; 0 where it obeys the flag.
+	updateRate time.Duration
+	// retryPause is the time between two attempts at an update of the CiliumNode that is refused as a conflict.
+	retryPause time.Duration
+}
+
+const (
+	noMore = "No more IPs available"
+	none   = "no IPs currently available on the node, allocation will be retried once IPs are added to CiliumNode spec.ipam.pool"
+)
+
+var releases = map[string]release{
+	"1.12": {version: "v1.12.19", full: noMore, restoredIPv4: "[restored]", updateRate: 15 * time.Second},
+	"1.14": {
+		version: "v1.14.19", owners: true, full: noMore, restoredIPv4: " [restored]",
+		retryPause: 500 * time.Millisecond,
+	},
+	"1.17": {
+		version: "v1.17.8", owners: true, full: noMore, restoredIPv4: " [restored]",
+		keepsHealth: true, routerFromCiliumNode: true, retryPause: 500 * time.Millisecond,
+	},
+	"1.20": {
+		version: "v1.20.2", owners: true, full: none, restoredIPv4: " [restored]",
+		keepsHealth: true, routerFromCiliumNode: true, retryPause: 500 * time.Millisecond,
+	},
+}
