@@ -236,14 +236,21 @@ func (a *agentProcess) release(owner string) {
 func (a *agentProcess) allocateWhenSeen(owner string) addresses {
 	a.t.Helper()
 	var got answer
-	err := wait.PollUntilContextTimeout(a.t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	a.awaitState("new addresses to be seen", func() bool {
 		got = a.call(command{Cmd: "allocate", Owner: owner})
-		return got.OK, nil
+		return got.OK
+	})
+	return got.Addresses
+}
+
+func (a *agentProcess) awaitState(what string, reached func() bool) {
+	a.t.Helper()
+	err := wait.PollUntilContextTimeout(a.t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		return reached(), nil
 	})
 	if err != nil {
-		a.t.Fatalf("new addresses were not seen: %v", err)
+		a.t.Fatalf("waiting for %s: %v", what, err)
 	}
-	return got.Addresses
 }
 
 // held is what the agent says it has allocated: owner by address.

@@ -21,6 +21,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -221,17 +222,20 @@ func (n testNode) label(key, value string) {
 type object = map[string]any
 
 // patch writes to the CiliumNode as a controller does.
-func (n testNode) patch(change object, subresources ...string) ciliumNode {
+func (n testNode) patch(change object, subresources ...string) {
 	n.t.Helper()
+	if _, err := n.tryPatch(change, subresources...); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// tryPatch may be called by any goroutine.
+func (n testNode) tryPatch(change object, subresources ...string) (*unstructured.Unstructured, error) {
 	body, err := json.Marshal(change)
 	if err != nil {
-		n.t.Fatal(err)
+		return nil, err
 	}
-	raw, err := n.ciliumNodes.Patch(n.t.Context(), n.name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	return parse(n.t, raw)
+	return n.ciliumNodes.Patch(n.t.Context(), n.name, types.MergePatchType, body, metav1.PatchOptions{}, subresources...)
 }
 
 // publish makes the blocks the pool of the node, and nothing else.
@@ -274,11 +278,21 @@ const (
 	noEntry      = ""
 )
 
-// setMarks writes entries of status.ipam.release-ips; noEntry deletes one.
+// setMarks writes the same entry of status.ipam.release-ips for several addresses.
 func (n testNode) setMarks(state string, ips ...string) {
 	n.t.Helper()
-	change := object{}
+	entries := map[string]string{}
 	for _, ip := range ips {
+		entries[ip] = state
+	}
+	n.setEntries(entries)
+}
+
+// setEntries writes entries of status.ipam.release-ips; noEntry deletes one.
+func (n testNode) setEntries(entries map[string]string) {
+	n.t.Helper()
+	change := object{}
+	for ip, state := range entries {
 		change[ip] = state
 		if state == noEntry {
 			change[ip] = nil
@@ -294,6 +308,13 @@ func (n testNode) get() ciliumNode {
 		n.t.Fatal(err)
 	}
 	return parse(n.t, raw)
+}
+
+func (n testNode) deleteCiliumNode() {
+	n.t.Helper()
+	if err := n.ciliumNodes.Delete(n.t.Context(), n.name, metav1.DeleteOptions{}); err != nil {
+		n.t.Fatal(err)
+	}
 }
 
 func (n testNode) awaitCiliumNode(what string, reached func(ciliumNode) bool) ciliumNode {
@@ -348,7 +369,7 @@ func (n testNode) ping() ciliumNode {
 	return n.awaitMarks(doNotRelease, nobody)
 }
 
-func parse(t *testing.T, raw interface{ MarshalJSON() ([]byte, error) }) ciliumNode {
+func parse(t *testing.T, raw *unstructured.Unstructured) ciliumNode {
 	t.Helper()
 	var c ciliumNode
 	body, err := raw.MarshalJSON()

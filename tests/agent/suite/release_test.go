@@ -16,10 +16,14 @@ type release struct {
 	restoredIPv4 string
 	// keepsHealth says that a restarted agent takes its earlier health address again.
 	keepsHealth bool
+	// routerInNativeRange says that an earlier router address is given up unless it lies in the native routing range.
+	routerInNativeRange bool
 	// routerFromCiliumNode says that a restarted agent finds its router address without its state directory.
 	routerFromCiliumNode bool
 	// updateRate is the time between two writes of use that the agent can't be talked out of; 0 where it obeys the flag.
 	updateRate time.Duration
+	// fatalErrors says that an update of the CiliumNode which is refused, but not as a conflict, ends the agent at once.
+	fatalErrors bool
 	// retryPause is the time between two attempts at an update of the CiliumNode that is refused as a conflict.
 	retryPause time.Duration
 }
@@ -30,14 +34,17 @@ const (
 )
 
 var releases = map[string]release{
-	"1.12": {version: "v1.12.19", full: noMore, restoredIPv4: "[restored]", updateRate: 15 * time.Second},
+	"1.12": {
+		version: "v1.12.19", full: noMore, restoredIPv4: "[restored]", updateRate: 15 * time.Second,
+		routerInNativeRange: true, fatalErrors: true,
+	},
 	"1.14": {
 		version: "v1.14.19", owners: true, full: noMore, restoredIPv4: " [restored]",
-		retryPause: 500 * time.Millisecond,
+		routerInNativeRange: true, routerFromCiliumNode: true, fatalErrors: true, retryPause: 500 * time.Millisecond,
 	},
 	"1.17": {
 		version: "v1.17.8", owners: true, full: noMore, restoredIPv4: " [restored]",
-		keepsHealth: true, routerFromCiliumNode: true, retryPause: 500 * time.Millisecond,
+		keepsHealth: true, routerFromCiliumNode: true, fatalErrors: true, retryPause: 500 * time.Millisecond,
 	},
 	"1.20": {
 		version: "v1.20.2", owners: true, full: none, restoredIPv4: " [restored]",

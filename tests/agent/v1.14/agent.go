@@ -43,8 +43,8 @@ func (a *agent) Start(kept rig.Kept) error {
 	if err := a.config.CheckNodeAddresses(node.GetIPv4(), node.GetIPv6()); err != nil {
 		return err
 	}
-	node.SetIngressIPv4(net.ParseIP(kept.Ingress.IPv4))
-	node.SetIngressIPv6(net.ParseIP(kept.Ingress.IPv6))
+	set(node.SetIngressIPv4, kept.Ingress.IPv4)
+	set(node.SetIngressIPv6, kept.Ingress.IPv6)
 
 	objects := newObjects(a.parts)
 	a.discovery = nodediscovery.NewNodeDiscovery(otherNodes{}, a.parts.Clientset, mtu.Configuration{}, nil)
@@ -110,12 +110,12 @@ func (a *agent) Run(rig.Kept) (rig.Kept, error) {
 	if err != nil {
 		return rig.Kept{}, err
 	}
-	node.SetInternalIPv4Router(net.ParseIP(own.Router.IPv4))
-	node.SetIPv6Router(net.ParseIP(own.Router.IPv6))
-	node.SetIngressIPv4(net.ParseIP(own.Ingress.IPv4))
-	node.SetIngressIPv6(net.ParseIP(own.Ingress.IPv6))
-	node.SetEndpointHealthIPv4(net.ParseIP(own.Health.IPv4))
-	node.SetEndpointHealthIPv6(net.ParseIP(own.Health.IPv6))
+	set(node.SetInternalIPv4Router, own.Router.IPv4)
+	set(node.SetIPv6Router, own.Router.IPv6)
+	set(node.SetIngressIPv4, own.Ingress.IPv4)
+	set(node.SetIngressIPv6, own.Ingress.IPv6)
+	set(node.SetEndpointHealthIPv4, own.Health.IPv4)
+	set(node.SetEndpointHealthIPv6, own.Health.IPv6)
 
 	a.discovery.StartDiscovery()
 	go followLabels(a.parts.LocalNode, a.discovery)
@@ -157,6 +157,13 @@ func (a *agent) Dump() (map[string]string, string) {
 
 func (a *agent) TouchNode() {
 	a.discovery.UpdateLocalNode()
+}
+
+// set tells Cilium an address if there is one: to be told of none would remove those of the other family too.
+func set(setter func(net.IP), text string) {
+	if ip := net.ParseIP(text); ip != nil {
+		setter(ip)
+	}
 }
 
 // allocator takes the agent's own addresses.

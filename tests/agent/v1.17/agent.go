@@ -75,12 +75,12 @@ func (a *agent) Run(kept rig.Kept) (rig.Kept, error) {
 	if err != nil {
 		return rig.Kept{}, err
 	}
-	node.SetInternalIPv4Router(net.ParseIP(own.Router.IPv4))
-	node.SetIPv6Router(net.ParseIP(own.Router.IPv6))
-	node.SetIngressIPv4(net.ParseIP(own.Ingress.IPv4))
-	node.SetIngressIPv6(net.ParseIP(own.Ingress.IPv6))
-	node.SetEndpointHealthIPv4(net.ParseIP(own.Health.IPv4))
-	node.SetEndpointHealthIPv6(net.ParseIP(own.Health.IPv6))
+	set(node.SetInternalIPv4Router, own.Router.IPv4)
+	set(node.SetIPv6Router, own.Router.IPv6)
+	set(node.SetIngressIPv4, own.Ingress.IPv4)
+	set(node.SetIngressIPv6, own.Ingress.IPv6)
+	set(node.SetEndpointHealthIPv4, own.Health.IPv4)
+	set(node.SetEndpointHealthIPv6, own.Health.IPv6)
 
 	a.parts.NodeDiscovery.StartDiscovery()
 	if a.config.IPv6 {
@@ -160,6 +160,13 @@ func (a *agent) Dump() (map[string]string, string) {
 
 func (a *agent) TouchNode() {
 	a.parts.NodeDiscovery.UpdateCiliumNodeResource()
+}
+
+// set tells Cilium an address if there is one: to be told of none would remove those of the other family too.
+func set(setter func(net.IP), text string) {
+	if ip := net.ParseIP(text); ip != nil {
+		setter(ip)
+	}
 }
 
 // allocator takes the agent's own addresses.
