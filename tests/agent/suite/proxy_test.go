@@ -29,6 +29,8 @@ type proxy struct {
 	// news is closed while watches of CiliumNodes are passed on.
 	news             chan struct{}
 	updates, statusN int
+	// lists is how often the agent has listed its own CiliumNode.
+	lists int
 }
 
 // open is a closed channel.
@@ -63,6 +65,9 @@ func (n testNode) newProxy() *proxy {
 	own := "/apis/cilium.io/v2/ciliumnodes/" + n.name
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code := 0
+		if query := r.URL.Query(); strings.HasSuffix(r.URL.Path, "/ciliumnodes") && query.Has("fieldSelector") && !query.Has("watch") {
+			p.count(&p.lists, new(func(int) int))
+		}
 		if r.Method == http.MethodPut {
 			switch r.URL.Path {
 			case own:
@@ -117,6 +122,13 @@ func (p *proxy) nUpdates() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.updates
+}
+
+// nLists is how often the agent has listed its own CiliumNode.
+func (p *proxy) nLists() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lists
 }
 
 // holdNews holds back what watches of CiliumNodes say from now on; passNews lets it go.

@@ -22,6 +22,8 @@ type release struct {
 	routerFromCiliumNode bool
 	// updateRate is the time between two writes of use that the agent can't be talked out of; 0 where it obeys the flag.
 	updateRate time.Duration
+	// strictCIDRs says that a CiliumNode with text in podCIDRs that is no canonical CIDR can't be read.
+	strictCIDRs bool
 	// fatalErrors says that an update of the CiliumNode which is refused, but not as a conflict, ends the agent at once.
 	fatalErrors bool
 	// retryPause is the time between two attempts at an update of the CiliumNode that is refused as a conflict.
@@ -48,6 +50,6 @@ var releases = map[string]release{
 	},
 	"1.20": {
 		version: "v1.20.2", owners: true, full: none, restoredIPv4: " [restored]",
-		keepsHealth: true, routerFromCiliumNode: true, retryPause: 500 * time.Millisecond,
+		keepsHealth: true, routerFromCiliumNode: true, strictCIDRs: true, retryPause: 500 * time.Millisecond,
 	},
 }

@@ -213,3 +213,30 @@ func TestChoiceIsRandom(t *testing.T) {
 		t.Errorf("all of 32 pods lie in one of two blocks: %v", lie)
 	}
 }
+
+// The server takes text for a CIDR that agents of 1.20 can't parse. They see nothing of their CiliumNode then, until the
+// text is corrected; earlier agents go on.
+func TestPodCIDRThatTheServerTakesAndTheAgentDoesNot(t *testing.T) {
+	n := newNode(t, "192.0.2.10")
+	p := n.newProxy()
+	a := n.agentWith(p.kubeconfig, "--ipv4")
+	a.startOn(n, block("10.10.0.0/29"))
+	n.awaitUsed(a.held())
+	podCIDRs := func(text string) {
+		n.patch(object{"spec": object{"ipam": object{"podCIDRs": []string{text}}}})
+	}
+	podCIDRs("010.010.000.000/29")
+	n.setMarks(marked, nobody)
+	if cilium.strictCIDRs {
+		// It lists again and again, because it can't read what it gets.
+		lists := p.nLists()
+		a.awaitState("the agent to list its CiliumNode again", func() bool { return p.nLists() > lists+2 })
+		if got := n.get().mark(nobody); got != marked {
+			t.Errorf("the mark became %q", got)
+		}
+		podCIDRs("10.10.0.0/29")
+	}
+	n.awaitMarks(doNotRelease, nobody)
+	a.allocate("ns/p")
+	n.awaitUsed(a.held())
+}
