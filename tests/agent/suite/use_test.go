@@ -49,7 +49,7 @@ func TestUseIsOldDuringARestoration(t *testing.T) {
 }
 
 // The first lie: an entry that the agent must answer or delete makes it write use before it has restored anything.
-func TestUseIsEmptyBeforeARestoration(t *testing.T) {
+func TestUseIsGoneBeforeARestoration(t *testing.T) {
 	for name, c := range map[string]struct{ address, put, answered string }{
 		"released": {"10.33.9.9", released, noEntry},
 		"marked":   {nobody, marked, doNotRelease},
@@ -67,7 +67,8 @@ func TestUseIsEmptyBeforeARestoration(t *testing.T) {
 			hold := restart(before)
 			hold.Hold = true
 			b.do(hold)
-			if seen := n.awaitMarks(c.answered, c.address); len(seen.used()) != 0 {
+			// An empty map is not written, so that it can't be told from one that was never written.
+			if seen := n.awaitMarks(c.answered, c.address); seen.used() != nil {
 				t.Errorf("used before the restoration: %v", seen.used())
 			}
 			for _, pod := range pods {
@@ -147,7 +148,7 @@ func (n testNode) recreate(a *agentProcess, p *proxy, before ciliumNode) {
 }
 
 // The third lie: a mark that arrives before the pod of the address is restored is answered as if it were free, and the
-// pod is lost.
+// pod is lost. The answer lists as used what has been restored by then, so it does not look empty.
 func TestMarkThatMeetsARestorationIsAnsweredAsFree(t *testing.T) {
 	n := newNode(t, "192.0.2.36")
 	a := n.agent("--ipv4", "--health=false")
@@ -162,8 +163,13 @@ func TestMarkThatMeetsARestorationIsAnsweredAsFree(t *testing.T) {
 	b.do(hold)
 	b.do(command{Cmd: "restore", Owner: pods[0].Owner, Addresses: pods[0].Addresses})
 	n.setMarks(marked, pods[0].IPv4, pods[1].IPv4)
-	n.awaitMarks(ready, pods[1].IPv4)
-	n.awaitMarks(doNotRelease, pods[0].IPv4)
+	seen := n.awaitMarks(ready, pods[1].IPv4)
+	if got := seen.mark(pods[0].IPv4); got != doNotRelease {
+		t.Errorf("the mark on the restored pod was answered with %q", got)
+	}
+	if restored := b.held(); !maps.Equal(seen.used(), restored) || len(restored) != 1 {
+		t.Errorf("the answer lists %v, restored are %v", seen.used(), restored)
+	}
 	got := b.call(command{Cmd: "restore", Owner: pods[1].Owner, Addresses: pods[1].Addresses})
 	if got.OK || !sameText(got.Error, "IP not available, marked or ready for release") {
 		t.Errorf("restored: %+v", got)
