@@ -189,6 +189,11 @@ type testNode struct {
 // newNode makes a Node of a name that no other test has, and lets the test run beside others.
 func newNode(t *testing.T, internalIPs ...string) testNode {
 	t.Parallel()
+	return newNodeAlone(t, internalIPs...)
+}
+
+// newNodeAlone is for a test that would disturb the others.
+func newNodeAlone(t *testing.T, internalIPs ...string) testNode {
 	resource := schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}
 	n := testNode{
 		t:           t,

@@ -29,8 +29,8 @@ type proxy struct {
 	// news is closed while watches of CiliumNodes are passed on.
 	news             chan struct{}
 	updates, statusN int
-	// lists is how often the agent has listed its own CiliumNode.
-	lists int
+	// ownLists is how often the agent has listed its own CiliumNode, allLists how often all of them.
+	ownLists, allLists int
 }
 
 // open is a closed channel.
@@ -65,8 +65,8 @@ func (n testNode) newProxy() *proxy {
 	own := "/apis/cilium.io/v2/ciliumnodes/" + n.name
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code := 0
-		if query := r.URL.Query(); strings.HasSuffix(r.URL.Path, "/ciliumnodes") && query.Has("fieldSelector") && !query.Has("watch") {
-			p.count(&p.lists, new(func(int) int))
+		if query := r.URL.Query(); strings.HasSuffix(r.URL.Path, "/ciliumnodes") && r.Method == http.MethodGet && !query.Has("watch") {
+			p.countList(query.Has("fieldSelector"))
 		}
 		if r.Method == http.MethodPut {
 			switch r.URL.Path {
@@ -124,11 +124,21 @@ func (p *proxy) nUpdates() int {
 	return p.updates
 }
 
-// nLists is how often the agent has listed its own CiliumNode.
-func (p *proxy) nLists() int {
+func (p *proxy) countList(own bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.lists
+	if own {
+		p.ownLists++
+	} else {
+		p.allLists++
+	}
+}
+
+// nLists is how often the agent has listed its own CiliumNode, and all of them.
+func (p *proxy) nLists() (own, all int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ownLists, p.allLists
 }
 
 // holdNews holds back what watches of CiliumNodes say from now on; passNews lets it go.

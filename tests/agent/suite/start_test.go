@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestFreshNodeWaitsForItsPoolAndGrowsWithIt(t *testing.T) {
@@ -214,27 +217,48 @@ func TestChoiceIsRandom(t *testing.T) {
 	}
 }
 
-// The server takes text for a CIDR that agents of 1.20 can't parse. They see nothing of their CiliumNode then, until the
-// text is corrected; earlier agents go on.
+// The server takes text for a CIDR that agents of 1.20 can't parse. One such CiliumNode can't be read by its own agent,
+// nor the list of all by any other, so that no agent starts. Earlier agents go on.
 func TestPodCIDRThatTheServerTakesAndTheAgentDoesNot(t *testing.T) {
-	n := newNode(t, "192.0.2.10")
-	p := n.newProxy()
+	n, other := newNodeAlone(t, "192.0.2.10"), newNodeAlone(t, "192.0.2.11")
+	p, q := n.newProxy(), other.newProxy()
 	a := n.agentWith(p.kubeconfig, "--ipv4")
 	a.startOn(n, block("10.10.0.0/29"))
 	n.awaitUsed(a.held())
 	podCIDRs := func(text string) {
-		n.patch(object{"spec": object{"ipam": object{"podCIDRs": []string{text}}}})
+		if _, err := n.tryPatch(object{"spec": object{"ipam": object{"podCIDRs": []string{text}}}}); err != nil {
+			t.Error(err)
+		}
 	}
 	podCIDRs("010.010.000.000/29")
+	defer podCIDRs("10.10.0.0/29")
 	n.setMarks(marked, nobody)
+
+	b := other.agentWith(q.kubeconfig, "--ipv4")
+	start := b.send(command{Cmd: "start"})
 	if cilium.strictCIDRs {
-		// It lists again and again, because it can't read what it gets.
-		lists := p.nLists()
-		a.awaitState("the agent to list its CiliumNode again", func() bool { return p.nLists() > lists+2 })
+		// They list again and again, because they can't read what they get.
+		before, _ := p.nLists()
+		a.awaitState("the agent to list its CiliumNode again", func() bool {
+			own, _ := p.nLists()
+			return own > before+2
+		})
+		b.awaitState("the other agent to list all CiliumNodes again", func() bool {
+			_, all := q.nLists()
+			return all > 2
+		})
 		if got := n.get().mark(nobody); got != marked {
 			t.Errorf("the mark became %q", got)
 		}
+		if _, err := other.ciliumNodes.Get(t.Context(), other.name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("the other agent's CiliumNode: %v", err)
+		}
 		podCIDRs("10.10.0.0/29")
+	}
+	b.expectEvent("created-ciliumnode")
+	other.publish(block("10.10.1.0/29"))
+	if got := b.await(start); !got.OK {
+		t.Errorf("the other agent: %+v", got)
 	}
 	n.awaitMarks(doNotRelease, nobody)
 	a.allocate("ns/p")
