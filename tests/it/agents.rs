@@ -3,6 +3,7 @@
 //! The script plays the controller too, in the simplest way, so that nothing of the product is in between.
 
 mod oddities;
+mod random;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -49,6 +50,18 @@ async fn imitation_and_cilium_lose_the_same_answers() -> Result<()> {
     compare(Script::LostAnswer, Families::V4, |settings| Settings { update_rate, ..settings }).await
 }
 
+/// Three seeds unless `AGENT_SEED` names one; a failure prints its seed.
+#[tokio::test(flavor = "multi_thread")]
+async fn imitation_and_cilium_obey_random_commands_alike() -> Result<()> {
+    let named = std::env::var("AGENT_SEED").ok().map(|text| text.parse()).transpose()?;
+    let seeds: Vec<u64> = named.map_or_else(|| vec![1, 2, 3], |seed| vec![seed]);
+    for seed in seeds {
+        let losses = Losses::Expected;
+        compare(Script::Random(seed), Families::V4, |settings| Settings { losses, ..settings }).await?;
+    }
+    Ok(())
+}
+
 /// What both agents go through.
 #[derive(Clone, Copy)]
 enum Script {
@@ -58,6 +71,8 @@ enum Script {
     Oddities,
     /// An answer of the handshake that never comes.
     LostAnswer,
+    /// Commands drawn from this seed.
+    Random(u64),
 }
 
 /// Plays the script to both and compares what was written.
@@ -119,6 +134,11 @@ impl<'a> Stage<'a> {
             Script::Life => self.life(&mut agent, &settings).await?,
             Script::Oddities => self.oddities(&mut agent).await?,
             Script::LostAnswer => self.lost_answer(&mut agent).await?,
+            Script::Random(seed) => {
+                let story = self.random(&mut agent, seed).await?;
+                agent.stop().await?;
+                return Ok(story);
+            }
         }
         agent.stop().await?;
         Ok(self.recorder.into_text())
