@@ -11,6 +11,7 @@ use super::agents::Changed;
 use super::{LostHolder, World};
 use crate::ledger::Occupant;
 use crate::model::agent::AgentNews;
+use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::net::addresses::AddressSet;
@@ -51,6 +52,21 @@ impl World {
     pub(super) fn addresses_taken(&mut self, cidr: Cidr) {
         self.mark_pools_over(cidr);
         self.mark_occupants(cidr);
+        self.mark_frozen_over(cidr);
+    }
+
+    /// A node that would claim a block if writes were not frozen tells what it lacks as long as that lasts, so it looks
+    /// again when somebody takes what it would have got. Without a freeze it has the block or waits for one.
+    fn mark_frozen_over(&mut self, cidr: Cidr) {
+        if !self.freeze.is_on(Switch::Writes) {
+            return;
+        }
+        let pools: BTreeSet<PoolName> = self.ledger.pools_over(cidr).cloned().collect();
+        let nodes: BTreeSet<NodeName> =
+            pools.iter().flat_map(|pool| self.nodes_of_pool(pool)).cloned().collect();
+        for node in nodes {
+            self.mark(&node);
+        }
     }
 
     /// Somebody takes addresses of `cidr` no more, or something else ended that kept its blocks from being given out.

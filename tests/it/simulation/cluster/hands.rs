@@ -70,13 +70,13 @@ pub(in super::super) enum Hand {
     PatchesWork,
     /// The store is restored from a backup.
     StoreIsRestored { part: u8 },
-    /// The ConfigMaps say something else.
+    /// The `ConfigMap`s say something else.
     ModeChanges { mode: Setup },
     /// A replica hears of it.
     ModeIsHeard { replica: u8 },
 }
 
-/// What the ConfigMaps say: Cilium's, and the one that freezes.
+/// What the `ConfigMap`s say: Cilium's, and the one that freezes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Setup {
     /// What the cluster was set up with.
