@@ -27,8 +27,8 @@ pub struct Gathering {
     later: Vec<Observation>,
     /// The latest version of a claim in the first list of them, which is there before Nodes and CiliumNodes are listed.
     first_claims: Option<Revision>,
-    mode: Option<Mode>,
-    /// In a box, because a gathering is also an error, and errors are small.
+    /// In boxes, because a gathering is also an error, and errors are small.
+    mode: Option<Box<Mode>>,
     freeze: Option<Box<Freeze>>,
     /// What was told of the agents' Pods. A world does without it.
     agents: Option<Box<Agents>>,
@@ -66,7 +66,7 @@ impl Gathering {
 
     /// Takes in Cilium's mode.
     pub fn set_mode(&mut self, mode: Mode) {
-        self.mode = Some(mode);
+        self.mode = Some(Box::new(mode));
     }
 
     /// Takes in what is frozen.
@@ -102,11 +102,11 @@ impl Gathering {
             return Err(self);
         };
         let mut world = World {
-            reader: match &mode {
+            reader: match &*mode {
                 Mode::Active(publisher) => publisher.clone(),
                 Mode::Passive(_) => Publisher::default(),
             },
-            mode,
+            mode: *mode,
             freeze: *freeze,
             pools: BTreeMap::new(),
             nodes: BTreeMap::new(),
