@@ -458,9 +458,9 @@ impl Cluster {
         drop(self.store.create(Kind::Pool, made));
     }
 
-    /// What has lost its claim and its CiliumNode is known to nobody.
+    /// What has no claim, and has lost its CiliumNode, is known to nobody.
     fn forget_orphans(&mut self) {
-        let orphans = self.excuses.orphans.iter();
+        let orphans = self.excuses.orphans.iter().chain(&self.excuses.foreign);
         let forgotten = orphans.filter(|(node, _)| self.store.cilium_node(node).is_none()).cloned();
         self.excuses.forgotten.extend(forgotten.collect::<Vec<_>>());
     }

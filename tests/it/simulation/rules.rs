@@ -118,7 +118,8 @@ pub(super) fn transition(
 ) -> Result<(), String> {
     let node = &after.name;
     // No object told the writer that the node had it.
-    let is_orphan = |address| excuses.orphans.iter().any(|(of, cidr)| of == node && cidr.contains(address));
+    let unknown = || excuses.orphans.iter().chain(&excuses.foreign);
+    let is_orphan = |address| unknown().any(|(of, cidr)| of == node && cidr.contains(address));
     for address in agent.into_iter().flat_map(|agent| &agent.held) {
         let is_claimed = store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
         // What is in a release handshake is not published before somebody ends that.

@@ -54,7 +54,7 @@ pub(in super::super) enum Hand {
     EntryIsOwned { node: u8, entry: u8 },
     /// A claim says that its node is gone.
     ClaimIsReleased { claim: u8 },
-    /// An object gets a label, and with it a new version.
+    /// An object gets an annotation, and with it a new version.
     ObjectIsTouched { kind: Kind, which: u8 },
     /// An object gets a finalizer of somebody else.
     FinalizerAppears { kind: Kind, which: u8 },
@@ -121,7 +121,8 @@ pub(super) struct Broken {
     parent: &'static str,
     field: &'static str,
     before: Option<Value>,
-    instead: Value,
+    /// What can't be read, instead of it or among it.
+    nonsense: Value,
 }
 
 /// What makes an object of a kind unreadable: where, and what is there instead.
@@ -186,7 +187,8 @@ impl Cluster {
             Hand::ObjectIsTouched { kind, which } => {
                 if let Some(name) = self.some_object(kind, which) {
                     let at = self.store.revision().to_string();
-                    self.store.edit(kind, &name, |json| json["metadata"]["labels"]["touched"] = json!(at));
+                    self.store
+                        .edit(kind, &name, |json| json["metadata"]["annotations"]["touched"] = json!(at));
                 }
             }
             Hand::FinalizerAppears { kind, which } => self.finalizer_appears(kind, which),
@@ -401,31 +403,36 @@ impl Cluster {
         if matches!(stored.object, Object::Unreadable(..)) {
             return;
         }
-        let (parent, field, instead) = nonsense(kind, field);
+        let (parent, field, nonsense) = nonsense(kind, field);
         let Some(holder) = stored.json.pointer(parent) else { return };
         let before = holder.get(field).cloned();
-        let instead = match (&before, instead) {
+        let uid = stored.json["metadata"]["uid"].clone();
+        let instead = match (&before, &nonsense) {
             // What was there stays, among what can't be read.
             (Some(Value::Array(before)), Value::Array(added)) => json!([&before[..], &added[..]].concat()),
-            (_, instead) => instead,
+            _ => nonsense.clone(),
         };
-        let uid = stored.json["metadata"]["uid"].clone();
-        if self.store.edit(kind, &name, |json| change(json, parent, field, Some(instead.clone()))) {
-            self.broken.push(Broken { kind, name, uid, parent, field, before, instead });
+        if self.store.edit(kind, &name, |json| change(json, parent, field, Some(instead))) {
+            self.broken.push(Broken { kind, name, uid, parent, field, before, nonsense });
         }
     }
 
     fn objects_are_mended(&mut self) {
         // The last first, because one field may have been broken twice. None is forgotten: a backup may bring it back.
-        for Broken { kind, name, uid, parent, field, before, instead } in self.broken.iter().rev() {
-            let is_broken = self.store.stored(*kind, name).is_some_and(|stored| {
-                // It may have been made anew.
-                stored.json["metadata"]["uid"] == *uid
-                    && stored.json.pointer(parent).and_then(|parent| parent.get(field)) == Some(instead)
-            });
-            if is_broken {
-                self.store.edit(*kind, name, |json| change(json, parent, field, before.clone()));
+        for Broken { kind, name, uid, parent, field, before, nonsense } in self.broken.iter().rev() {
+            let Some(stored) = self.store.stored(*kind, name) else { continue };
+            // It may have been made anew.
+            if stored.json["metadata"]["uid"] != *uid {
+                continue;
             }
+            let mended = match (stored.json.pointer(parent).and_then(|parent| parent.get(field)), nonsense) {
+                (Some(Value::Array(now)), Value::Array(added)) => {
+                    Some(now.iter().filter(|item| !added.contains(item)).cloned().collect())
+                }
+                (Some(now), nonsense) if now == nonsense => before.clone(),
+                _ => continue,
+            };
+            self.store.edit(*kind, name, |json| change(json, parent, field, mended));
         }
     }
 }

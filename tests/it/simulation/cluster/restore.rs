@@ -46,7 +46,8 @@ impl Cluster {
             let Some(cidr) = Cidr::containing(address, Family::of(address).bits()) else { continue };
             let is_of = |node: &NodeName| node == name;
             let claimed = self.store.claims().find(|claim| claim.cidr.contains(address));
-            if claimed.is_some_and(|claim| is_of(&claim.node)) {
+            // The backup may have an earlier claim of the node, which does not offer the address.
+            if claimed.is_some_and(|claim| is_of(&claim.node) && !claim.withheld.contains(address)) {
                 continue;
             }
             let elsewhere = is_lost
