@@ -114,9 +114,11 @@ async fn a_node_whose_cooling_claim_lost_its_finalizer_returns_to_another_block(
         delete_node(rig, "n").await?;
         wait_all(rig, "n", 1, "Cooling").await?;
         let cooling = claim_name(&first[0]);
-        let theirs = json!({"metadata": {"finalizers": ["example.com/audit"]}});
-        rig.cluster.patch(Kind::Block, &cooling, theirs).await?;
-        rig.cluster.delete(Kind::Block, &cooling).await?;
+        // Before the deletion ours would come back.
+        for finalizers in [json!(["nodeipam.io/claim", "example.com/audit"]), json!(["example.com/audit"])] {
+            rig.cluster.patch(Kind::Block, &cooling, json!({"metadata": {"finalizers": finalizers}})).await?;
+            rig.cluster.delete(Kind::Block, &cooling).await?;
+        }
 
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         agent.start()?;

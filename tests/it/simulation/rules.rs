@@ -173,7 +173,7 @@ pub(super) fn settled(store: &Store, families: &BTreeSet<Family>, excuses: &Excu
         }
         let mut needs = Vec::new();
         for family in families {
-            needs.push(Need::of(store, node, seen, &claims, *family));
+            needs.push(Need::of(store, excuses, node, seen, &claims, *family));
         }
         if seen.crd.pod_cidrs.is_empty() {
             if !needs.is_empty() && needs.iter().all(|need| need.reach >= MINIMUM) {
@@ -251,7 +251,14 @@ struct Need {
 }
 
 impl Need {
-    fn of(store: &Store, node: &Node, seen: &CiliumNode, claims: &[&Claim], family: Family) -> Self {
+    fn of(
+        store: &Store,
+        excuses: &Excuses,
+        node: &Node,
+        seen: &CiliumNode,
+        claims: &[&Claim],
+        family: Family,
+    ) -> Self {
         let claims: Vec<&&Claim> = claims.iter().filter(|claim| claim.cidr.family() == family).collect();
         let pools = pools_of(store, node);
         let has = |set: &Option<AddressSet>, address| set.as_ref().is_some_and(|set| set.contains(address));
@@ -274,7 +281,7 @@ impl Need {
         let mut can_grow = false;
         let mut offers = Vec::new();
         for pool in &pools {
-            let free = free_blocks(store, pool, family);
+            let free = free_blocks(store, excuses, pool, family);
             // Where some blocks of a pool fit and some do not, the order decides.
             can_grow |= !free.is_empty() && free.iter().all(|offered| capacity + offered <= most_addresses);
             offers.extend(free);
@@ -356,11 +363,13 @@ fn blocks(store: &Store, pool: &Pool, family: Family) -> Vec<Cidr> {
 }
 
 /// How many addresses each free block of a pool offers.
-fn free_blocks(store: &Store, pool: &Pool, family: Family) -> Vec<u128> {
+fn free_blocks(store: &Store, excuses: &Excuses, pool: &Pool, family: Family) -> Vec<u128> {
     let mut taken: Vec<Cidr> = store.claims().map(|claim| claim.cidr).collect();
     taken.extend(
         store.cilium_nodes().flat_map(|seen| carried_by_cilium_node(seen).cidrs().collect::<Vec<_>>()),
     );
+    // Whoever has seen what somebody put onto a CiliumNode keeps it taken when that goes.
+    taken.extend(excuses.foreign.iter().map(|(_, cidr)| *cidr));
     let own: AddressSet = store
         .nodes()
         .flat_map(|node| node.addresses.iter().map(|address| address.address))
