@@ -211,8 +211,9 @@ impl<'a> Subject<'a> {
     /// while a whole block of the pool would not.
     fn is_too_poor(&self, growth: &Growth<'_>, first: &Pool, pool: &Pool, offered: u128) -> bool {
         let minimum = self.publisher.minimum_for_start(self.carrier, growth.family);
-        let pools = self.world.pools_of(&self.node.name);
-        let largest = pools.map(|pool| pool.max_offered(growth.family)).max().unwrap_or_default();
+        let giving = self.world.pools_of(&self.node.name);
+        let giving = giving.filter(|pool| self.world.ledger().gives_out_of(&pool.name, growth.family));
+        let largest = giving.map(|pool| pool.max_offered(growth.family)).max().unwrap_or_default();
         let can_start_with = |offered: u128| {
             let capacity = growth.demand.capacity.saturating_add(offered);
             let room = u128::from(max_addresses(first)).saturating_sub(capacity);

@@ -155,7 +155,8 @@ impl World {
         let unmet = self.serving(&plan.node).into_iter().flat_map(|serving| &serving.unmet);
         let families = unmet.filter_map(|unmet| match unmet {
             Unmet::NoCapacity(family) => Some(*family),
-            Unmet::AtLimit(_) => None,
+            // Blocks that offer little may have brought it there before its first grant was enough. Others may offer more.
+            Unmet::AtLimit(family) => (!self.is_served(&plan.node)).then_some(*family),
         });
         let pools = self.selection.get(&plan.node).map_or(&[][..], Vec::as_slice);
         let sources =

@@ -237,6 +237,31 @@ fn a_node_is_at_its_limit_whatever_is_withheld_of_the_next_block() {
     );
 }
 
+/// The first of the free blocks that `p` has offers one address only, its second all of its two, and no third is allowed.
+const POOR: &str = "pool p 10.0.0.0/28 31 maxBlocks=2\nnode b 1 own=10.0.0.4/32\nnode a 1\nciliumnode a @50\n\
+                    claim 10.0.0.0/31 x 1 Cooling/NodeGone @40\nclaim 10.0.0.2/31 x 1 Cooling/NodeGone @41";
+
+#[test]
+fn a_pool_that_gives_nothing_makes_up_for_no_poor_block() {
+    let expected = "claim 10.0.0.8/31 of pool p for node a; claim 10.0.0.10/31 of pool p for node a";
+    Cluster::of(POOR).expect("a", expected);
+    Cluster::of(&format!("{POOR}\npool q 10.9.0.0/28 30 cordoned")).expect("a", expected);
+}
+
+#[test]
+fn a_node_that_poor_blocks_keep_from_starting_gets_richer_ones_when_they_are_free() {
+    // The large block of `q` would make up for the poor one.
+    let mut cluster =
+        Cluster::of(&format!("{POOR}\npool q 10.9.0.0/30 30\nclaim 10.9.0.0/30 x 1 Cooling/NodeGone @42"));
+    cluster.drain();
+    assert_eq!(cluster.in_flight, []);
+    cluster.delete(Kind::Claim, "10.0.0.0-31", 110);
+    cluster.delete(Kind::Claim, "10.0.0.2-31", 111);
+    assert!(cluster.drain().contains(&"a".to_owned()));
+    let claims = |request: &&Request| matches!(request, Request::Write(Write::CreateClaim(_)));
+    assert_eq!(cluster.in_flight.iter().filter(claims).count(), 2);
+}
+
 #[test]
 fn a_full_node_that_no_pool_selects_says_so() {
     let holding = |used: u32| {
