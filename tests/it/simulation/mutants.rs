@@ -24,7 +24,7 @@ const fn within(guard: Guard) -> u64 {
         | Guard::WriteInterval => 50,
         Guard::Pause => 100,
         Guard::Absence | Guard::Carried | Guard::Cooling | Guard::LostClaims | Guard::Overlap => 400,
-        // No random script has found these yet: each needs two claims that overlap, seen in different orders.
+        // Each needs two claims that overlap, seen in different orders.
         Guard::CreatedFor | Guard::Freshness | Guard::Shown => 1000,
     }
 }
