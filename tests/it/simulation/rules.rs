@@ -49,7 +49,13 @@ pub(super) fn safety(
             if excuses.foreign.contains(&(node.clone(), *cidr)) {
                 continue;
             }
-            if let Some((other, holder)) = cidrs.iter().find(|(other, _)| other.overlaps(*cidr)) {
+            // A block that lost its claim and one that somebody claimed over it, for the same node.
+            let is_orphan = |cidr| excuses.orphans.contains(&(node.clone(), cidr));
+            let is_excused =
+                |other, holder: &NodeName| holder == node && (is_orphan(*cidr) || is_orphan(other));
+            let overlapping =
+                cidrs.iter().find(|(other, holder)| other.overlaps(*cidr) && !is_excused(**other, holder));
+            if let Some((other, holder)) = overlapping {
                 return Err(format!("{cidr} of {node} overlaps {other} of {holder}"));
             }
             cidrs.insert(*cidr, node);
