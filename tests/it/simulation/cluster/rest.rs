@@ -223,6 +223,17 @@ fn remembers_what_no_object_says(world: &World) -> bool {
         let is_away = world.cilium_node(&node.name).is_none();
         is_away && world.ledger().carried(&node.name).is_some()
             || world.lost_claims_of(&node.name).next().is_some()
+            || has_seen_blocks_go(world, &node.name)
+    })
+}
+
+/// Whether a world has seen blocks on the present CiliumNode of a node that somebody has taken off it since. Its agent may
+/// not have said yet that it goes on with them, so their claims stay; a world that begins now does not know.
+fn has_seen_blocks_go(world: &World, node: &NodeName) -> bool {
+    world.cilium_node(node).is_some_and(|seen| {
+        world.claims_of(node).any(|known| {
+            known.carried_by.as_ref() == Some(&seen.uid) && !seen.crd.pod_cidrs.contains(&known.claim.cidr)
+        })
     })
 }
 
