@@ -269,9 +269,8 @@ impl Cluster {
             !shown.contains(**address) && !seen.crd.used.as_ref().is_some_and(|used| used.contains(**address))
         };
         let hidden: Vec<IpAddr> = agent.held.iter().filter(hidden).copied().collect();
-        let of =
-            |address: IpAddr| Some((name.clone(), Cidr::containing(address, Family::of(address).bits())?));
-        self.excuses.forgotten.extend(hidden.into_iter().filter_map(of));
+        let of = |address| (name.clone(), Cidr::single(address));
+        self.excuses.forgotten.extend(hidden.into_iter().map(of));
     }
 
     fn block_appears(&mut self, node: u8, at: u8, bits: u8) {

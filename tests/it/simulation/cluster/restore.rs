@@ -3,7 +3,7 @@
 
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
-use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::publisher::carried_by_cilium_node;
 
 use super::super::agent::Agent;
@@ -43,7 +43,7 @@ impl Cluster {
         let is_lost = self.lost.contains_key(name);
         let unused = agent.pool.iter().filter(|_| is_lost);
         for address in agent.held.iter().copied().chain(unused) {
-            let Some(cidr) = Cidr::containing(address, Family::of(address).bits()) else { continue };
+            let cidr = Cidr::single(address);
             let is_of = |node: &NodeName| node == name;
             let claimed = self.store.claims().find(|claim| claim.cidr.contains(address));
             // The backup may have an earlier claim of the node, which does not offer the address.
