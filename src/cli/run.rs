@@ -22,7 +22,7 @@ use crate::controller::run::Options;
 use crate::controller::tasks::Tasks;
 use crate::model::release::Release;
 use crate::net::cidr::Family;
-use crate::plan::{CiliumNodeOrigin, Policy};
+use crate::plan::{CiliumNodeOrigin, Policy, ReclaimPolicy};
 use crate::publisher::Mode;
 use crate::publisher::settings;
 use crate::telemetry::{Telemetry, http, logs};
@@ -34,6 +34,7 @@ use crate::wire::cilium_node::ManagedFields;
 /// writes only where Cilium runs in `ipam: crd` mode; elsewhere it stays passive and /readyz says why. SIGTERM ends it
 /// cleanly: writes in flight are finished first.
 #[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
     /// Say what would be written to the cluster as it is now, one line per write, and exit. Nothing is written.
     #[arg(long)]
@@ -69,6 +70,21 @@ pub struct Args {
     /// The agent takes it over.
     #[arg(long)]
     create_ciliumnodes: bool,
+
+    /// Take blocks back also from nodes whose agent is Cilium 1.12 or 1.13, or of an unknown release, where pools ask for
+    /// it. Agents of 1.12 may give an address to a pod while they are asked to let it go, and ten conflicts in a row end
+    /// agents of both.
+    #[arg(long)]
+    reclaim_opt_in: bool,
+
+    /// On how many nodes at once agents are asked to let the addresses of a block go.
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    reclaim_at_once: u16,
+
+    /// How many blocks may begin to leave nodes that live within a minute. If more would, none does any more until
+    /// freeze-reclaim has been turned on and off again, or the process ends.
+    #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u16).range(1..=10000))]
+    reclaim_per_minute: u16,
 
     /// The maximum number of concurrent writes.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -208,6 +224,11 @@ fn policy(args: &Args) -> Policy {
             CiliumNodeOrigin::Controller
         } else {
             CiliumNodeOrigin::Agent
+        },
+        reclaim: ReclaimPolicy {
+            opt_in: args.reclaim_opt_in,
+            at_once: args.reclaim_at_once.into(),
+            per_minute: args.reclaim_per_minute.into(),
         },
     }
 }

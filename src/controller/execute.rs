@@ -7,6 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{
     Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
 };
@@ -30,8 +31,9 @@ use crate::model::request::{
 use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
 use crate::wire::cilium_node::{
-    ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch,
+    ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch, withdrawal_patch,
 };
+use crate::wire::node_pods::{NODE_FIELD, pods_on_node};
 use crate::wire::watched::{Watched, Wire};
 use crate::wire::{CiliumNodes, Claims, NodeIPBlock, Nodes, Pools, block, pool};
 
@@ -46,6 +48,8 @@ pub struct Executor {
     pub managed_fields: ManagedFields,
     /// Where it is told that the server forbids to list.
     pub events: Events,
+    /// The namespace of Cilium's agents.
+    pub cilium_namespace: String,
 }
 
 /// What a read is for, and so what becomes of it if the server refuses it.
@@ -116,6 +120,7 @@ impl Executor {
     async fn read(&self, read: &Read, place: &Place) -> anyhow::Result<Seen> {
         match read {
             Read::ClaimsOf(node) => self.claims_of(node).await,
+            Read::PodsOf(node, after) => self.pods_of(node, *after).await,
             Read::Claim(cidr, _) => self.read_claim(*cidr, Purpose::Outcome(place)).await,
             Read::CiliumNode(node) => self.read_cilium_node(node, Purpose::Decision).await,
             Read::Node(node, as_of) => self.read_node(node, *as_of).await,
@@ -133,6 +138,11 @@ impl Executor {
             Write::UsageProbe(probe) => {
                 debug!(node = %probe.node, step = ?probe.step, "ping");
                 self.patch_cilium_node(&probe.node, Part::Status, usage_probe_patch(probe), settling).await?
+            }
+            Write::Withdraw(withdrawal) => {
+                let part = if withdrawal.change.is_of_status() { Part::Status } else { Part::Object };
+                let patch = withdrawal_patch(withdrawal, self.managed_fields);
+                self.patch_cilium_node(&withdrawal.node, part, patch, settling).await?
             }
             Write::CreateCiliumNode(new) => self.create_cilium_node(new, settling).await?,
             Write::PoolStatus(status) => {
@@ -388,6 +398,19 @@ impl Executor {
             }
         }
         Ok(Seen::ClaimsOf { revision, claims: readable, unreadable })
+    }
+
+    /// The Pods that are bound to a node. What is decided next goes without them, if they can't be had.
+    async fn pods_of(&self, node: &NodeName, after: AnyRevision) -> anyhow::Result<Seen> {
+        let api: Api<Pod> = Api::all(self.clients.reads.clone());
+        let params = ListParams::default().fields(&format!("{NODE_FIELD}={node}"));
+        match self.clients.within_timeout(api.list(&params)).await {
+            Ok(list) => Ok(Seen::PodsOf { after, pods: pods_on_node(&list.items, &self.cilium_namespace) }),
+            Err(error) => {
+                warn!(%node, %error, "read of the node's pods failed: no block is taken back from it");
+                Err(RefusedRead { why: error.to_string(), wait: error.asked_wait() }.into())
+            }
+        }
     }
 
     async fn read_cilium_node(&self, node: &NodeName, purpose: Purpose<'_>) -> anyhow::Result<Seen> {

@@ -58,7 +58,8 @@ fn rights_for(write: &Write) -> Vec<Right> {
         // A deletion may take off the finalizer first.
         Write::UpdateClaim(_) => vec![claims("patch"), claims("delete")],
         Write::Publish(_) | Write::BumpVersion(_) => vec![cilium_nodes("patch")],
-        Write::UsageProbe(_) => vec![status(CiliumNodes::GROUP, CiliumNodes::PLURAL)],
+        Write::Withdraw(withdrawal) if !withdrawal.change.is_of_status() => vec![cilium_nodes("patch")],
+        Write::UsageProbe(_) | Write::Withdraw(_) => vec![status(CiliumNodes::GROUP, CiliumNodes::PLURAL)],
         Write::CreateCiliumNode(_) => vec![cilium_nodes("create")],
         Write::PoolStatus(_) => vec![status(Pools::GROUP, Pools::PLURAL)],
         Write::PoolFinalizers(_) => vec![right("patch", Pools::GROUP, Pools::PLURAL)],

@@ -418,6 +418,9 @@ fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::BothCarried => Some(EventReason::BothCarried),
         FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
         FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),
+        FindingKind::DrainWaits => Some(EventReason::DrainWaits),
+        FindingKind::WouldReclaim => Some(EventReason::WouldReclaim),
+        FindingKind::ReclaimStopped => Some(EventReason::ReclaimStopped),
         FindingKind::NoPool
         | FindingKind::UnreadableObject
         | FindingKind::WriteWithoutEffect
@@ -446,7 +449,28 @@ fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<Event> {
             EventReason::BlocksGivenBack,
             format!("{blocks} of pool {pools} was never published and goes back to the pool"),
         ),
-        (Step::Claimed | Step::Held | Step::Releasing | Step::Cooling | Step::Freed, _) => return None,
+        (Step::Draining, cause) => (
+            EventReason::BlocksDraining,
+            format!("{blocks} of pool {pools} begins to leave this node ({})", cause.as_str()),
+        ),
+        (Step::Held, Cause::Stays) => {
+            (EventReason::BlocksKept, format!("{blocks} of pool {pools} stays on this node after all"))
+        }
+        (Step::TakenOff, _) => (
+            EventReason::BlocksReclaimed,
+            format!("{blocks} of pool {pools} has left this node: its agent let every address go"),
+        ),
+        (
+            Step::Claimed
+            | Step::Held
+            | Step::Fenced
+            | Step::Marked
+            | Step::Releasing
+            | Step::Confirmed
+            | Step::Cooling
+            | Step::Freed,
+            _,
+        ) => return None,
     };
     let uid = world.node_uid(&block_event.node)?.clone();
     Some(Event { subject: Subject::Node(block_event.node.clone(), uid), reason, note, about: blocks })
@@ -541,10 +565,9 @@ mod tests {
             findings: messages.iter().map(finding).collect(),
             wake: None,
             cooling: Vec::new(),
-            incomplete: false,
-            use_unknown: false,
+            lasting: BTreeSet::new(),
+            too_many_leave: false,
             scope: Scope::Whole,
-            orphaned: false,
         }
     }
 

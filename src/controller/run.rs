@@ -99,8 +99,13 @@ pub async fn run(
         return Ok(());
     };
     telemetry.metrics.set_write_limit(options.max_parallel_writes);
-    let executor =
-        Executor { clients, timeline, managed_fields: options.managed_fields, events: events.clone() };
+    let executor = Executor {
+        clients,
+        timeline,
+        managed_fields: options.managed_fields,
+        events: events.clone(),
+        cilium_namespace: options.cilium_namespace.clone(),
+    };
     let mut serving = Loop {
         world,
         clock: Clock::start(),
@@ -306,7 +311,7 @@ mod tests {
     use super::*;
     use crate::model::names::PoolName;
     use crate::model::outcome::{Answer, Outcome, Seen};
-    use crate::plan::CiliumNodeOrigin;
+    use crate::plan::{CiliumNodeOrigin, ReclaimPolicy};
     use crate::publisher::Mode;
     use crate::telemetry::metrics::tests::world;
     use crate::telemetry::readiness::Readiness;
@@ -323,7 +328,11 @@ mod tests {
             mode: ModeSource::ConfigMapIn(String::new()),
             namespace: String::new(),
             cilium_namespace: String::new(),
-            policy: Policy { min_write_interval: Duration::ZERO, cilium_nodes: CiliumNodeOrigin::Agent },
+            policy: Policy {
+                min_write_interval: Duration::ZERO,
+                cilium_nodes: CiliumNodeOrigin::Agent,
+                reclaim: ReclaimPolicy::DEFAULT,
+            },
             max_parallel_writes: 1,
             managed_fields: ManagedFields::Kept,
             self_check_interval: SELF_CHECK_INTERVAL,
@@ -334,7 +343,13 @@ mod tests {
             world: world(),
             clock: Clock::start(),
             places: Places::new(options.max_parallel_writes),
-            executor: Executor { clients, timeline, managed_fields: options.managed_fields, events },
+            executor: Executor {
+                clients,
+                timeline,
+                managed_fields: options.managed_fields,
+                events,
+                cilium_namespace: String::new(),
+            },
             options,
             sender,
             writers: Tasks::default(),

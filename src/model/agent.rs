@@ -3,8 +3,13 @@
 //! They are no kind of the world: nothing about addresses follows from them alone, and the controller serves without
 //! them (`docs/decisions/0021-agents-beside-the-world.md`).
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
 use super::names::{NodeName, PodName, Uid};
 use super::release::Release;
+use super::revision::AnyRevision;
 use super::time::Timestamp;
 
 /// The Pod of an agent that is bound to a node.
@@ -35,6 +40,27 @@ pub struct ContainerStart {
     pub at: Timestamp,
     /// How often the container had ended before.
     pub n_restarts: u32,
+}
+
+/// The Pods that are bound to a node, as one read of all of them found them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodsOnNode {
+    /// Those of Cilium's agents.
+    pub agents: Vec<AgentPod>,
+    /// The addresses that pods have, each with the pod as `namespace/name`. Pods on the network of the host, whose
+    /// addresses are those of the node, and pods that have ended are not among them.
+    pub holders: BTreeMap<IpAddr, String>,
+}
+
+/// What the last read of a node's Pods found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// The version of the carrier that was known when the read was decided. What is found is later.
+    pub after: AnyRevision,
+    /// When it was answered.
+    pub at: Duration,
+    /// What was found; the reason where the server refused to tell.
+    pub found: Result<PodsOnNode, String>,
 }
 
 /// What is told of the agents' Pods.

@@ -103,6 +103,16 @@ impl CarrierChange {
         }
     }
 
+    /// Whether it is a change of the status, which the server keeps apart from the rest of the object.
+    #[must_use]
+    pub fn is_of_status(&self) -> bool {
+        match self {
+            Self::Crd(change) => change.is_of_status(),
+            #[cfg(test)]
+            Self::MadeUp(_) => false,
+        }
+    }
+
     /// Whether a CiliumNode shows what this was to bring about, where it added the blocks `added`.
     #[must_use]
     pub fn is_shown_by(&self, cilium_node: &CiliumNode, added: &[Cidr]) -> bool {

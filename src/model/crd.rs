@@ -25,6 +25,14 @@ pub struct CrdFields {
     pub marks: BTreeMap<IpAddr, ReleaseMark>,
 }
 
+impl CrdFields {
+    /// Whether an entry of the pool has our fence.
+    #[must_use]
+    pub fn is_fenced(&self, address: IpAddr) -> bool {
+        self.owners.get(&address).is_some_and(|owner| owner == FENCE)
+    }
+}
+
 /// Where an address is in the release handshake (`docs/cilium.md`, Release handshake).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReleaseMark {
@@ -58,16 +66,35 @@ pub enum CrdChange {
         pod_cidrs: Vec<Cidr>,
         /// The new entries of `pool`, each with the owner that the address is kept for, if any.
         entries: BTreeMap<IpAddr, Option<&'static str>>,
+        /// Entries that lose our fence.
+        unfenced: AddressSet,
     },
     /// Release marks that are set or removed.
     Marks(BTreeMap<IpAddr, MarkChange>),
+    /// Entries that get our fence.
+    Fence(AddressSet),
+    /// Blocks that are taken off.
+    TakeOff {
+        /// The whole new `podCIDRs`.
+        pod_cidrs: Vec<Cidr>,
+        /// The blocks that go.
+        blocks: Vec<Cidr>,
+        /// The entries of `pool` that go.
+        entries: AddressSet,
+    },
 }
+
+/// The owner of an entry that is fenced. It names nobody, so agents from 1.13 on give the address to no new pod, and a
+/// pod that has it keeps it (`docs/cilium.md`, Owners).
+pub const FENCE: &str = "nodeipam.io/fenced";
 
 /// What a write does to one release mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarkChange {
     /// It is set to [`ReleaseMark::Marked`].
     Ask,
+    /// It is set to [`ReleaseMark::Released`].
+    Release,
     /// It is removed.
     Remove,
 }
@@ -77,15 +104,33 @@ impl CrdChange {
     #[must_use]
     pub fn is_shown_by(&self, fields: &CrdFields, added: &[Cidr]) -> bool {
         match self {
-            Self::Blocks { entries, .. } => {
+            Self::Blocks { entries, unfenced, .. } => {
                 added.iter().all(|cidr| fields.pod_cidrs.contains(cidr))
                     && entries.keys().all(|address| fields.pool.contains(*address))
+                    && unfenced.iter().all(|address| !fields.is_fenced(address))
             }
-            // The agent answers a mark by changing it.
+            // The agent answers a mark by changing it, and removes one that is released.
             Self::Marks(marks) => marks.iter().all(|(address, change)| match change {
                 MarkChange::Ask => fields.marks.contains_key(address),
+                MarkChange::Release => {
+                    fields.marks.get(address).is_none_or(|mark| *mark == ReleaseMark::Released)
+                }
                 MarkChange::Remove => !fields.marks.contains_key(address),
             }),
+            Self::Fence(addresses) => addresses.iter().all(|address| fields.is_fenced(address)),
+            Self::TakeOff { blocks, entries, .. } => {
+                blocks.iter().all(|cidr| !fields.pod_cidrs.contains(cidr))
+                    && entries.iter().all(|address| !fields.pool.contains(address))
+            }
+        }
+    }
+
+    /// Whether it is a change of the status, which the server keeps apart from the rest of the object.
+    #[must_use]
+    pub const fn is_of_status(&self) -> bool {
+        match self {
+            Self::Marks(_) => true,
+            Self::Blocks { .. } | Self::Fence(_) | Self::TakeOff { .. } => false,
         }
     }
 }

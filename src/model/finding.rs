@@ -46,6 +46,12 @@ stable_names! {
         WriteWithoutEffect,
         /// A CiliumNode keeps blocks long after its Node has gone.
         NodeMissing,
+        /// A block that is to leave its node can't yet.
+        DrainWaits,
+        /// A pool that only tries it out would take a block back.
+        WouldReclaim,
+        /// Too many blocks began to leave nodes at once, and no more do.
+        ReclaimStopped,
         /// Addresses in the ranges of a pool belong to somebody else, and keep blocks from being given out.
         ForeignAddresses,
         /// The controller's own bookkeeping disagrees with the objects that it knows.

@@ -75,6 +75,7 @@ fn moves_addresses(write: &Write) -> bool {
         | Write::Publish(_)
         | Write::BumpVersion(_)
         | Write::UsageProbe(_)
+        | Write::Withdraw(_)
         | Write::CreateCiliumNode(_)
         // Without its finalizer a pool is gone, and younger pools get its ranges.
         | Write::PoolFinalizers(_) => true,

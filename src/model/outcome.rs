@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use super::request::{ClaimChange, ClaimUpdate, Request, Write};
+use crate::model::agent::PodsOnNode;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::names::Uid;
 use crate::model::node::CiliumNode;
@@ -95,6 +96,13 @@ pub enum Seen {
         /// What was found.
         presence: Presence,
     },
+    /// The Pods of a node, read after this version of its carrier was seen.
+    PodsOf {
+        /// That version.
+        after: AnyRevision,
+        /// The Pods.
+        pods: PodsOnNode,
+    },
     /// All claims of a node, as of a revision.
     ClaimsOf {
         /// The revision of the list.
@@ -131,11 +139,14 @@ impl Write {
                 ClaimChange::Hold(_)
                 | ClaimChange::CreatedFor(_)
                 | ClaimChange::Keep
+                | ClaimChange::Drain(_)
                 | ClaimChange::Release(_)
                 | ClaimChange::Cool => matches!(found, Seen::Claim(found) if update.is_shown_by(found)),
             },
             Self::Publish(publication) => matches!(found, Seen::CiliumNode(found)
                 if found.uid == publication.uid && publication.change.is_shown_by(found, &publication.added)),
+            Self::Withdraw(withdrawal) => matches!(found, Seen::CiliumNode(found)
+                if found.uid == withdrawal.uid && withdrawal.change.is_shown_by(found, &[])),
             Self::BumpVersion(_)
             | Self::UsageProbe(_)
             | Self::CreateCiliumNode(_)
@@ -171,6 +182,9 @@ impl Write {
             }
             Self::UsageProbe(probe) => matches!(found, Seen::CiliumNode(later)
                 if AnyRevision::from(later.revision) > probe.revision && probe.change.is_shown_by(later, &[])),
+            Self::Withdraw(withdrawal) => matches!(found, Seen::CiliumNode(later)
+                if AnyRevision::from(later.revision) > withdrawal.revision
+                    && withdrawal.change.is_shown_by(later, &[])),
             Self::CreateCiliumNode(_) => matches!(found, Seen::CiliumNode(_)),
             Self::PoolStatus(write) => matches!(found, Seen::Pool(later)
                 if later.revision > write.revision && later.status == write.status),
@@ -203,6 +217,7 @@ impl ClaimChange {
             Self::Hold(node_uid) => found.state == ClaimState::Held && found.node_uid == *node_uid,
             Self::CreatedFor(uid) => found.created_for.as_ref() == Some(uid),
             Self::Keep => found.has_finalizer(),
+            Self::Drain(uid) => found.state == ClaimState::Draining(uid.clone()),
             Self::Release(reason) => found.state == ClaimState::Releasing(*reason),
             Self::Cool => matches!(found.state, ClaimState::Cooling(_)),
             Self::Delete => false,

@@ -20,6 +20,16 @@ pub enum Unmet {
     AtLimit(Family),
 }
 
+impl Unmet {
+    /// The family that it is about.
+    #[must_use]
+    pub const fn family(self) -> Family {
+        match self {
+            Self::NoCapacity(family) | Self::AtLimit(family) => family,
+        }
+    }
+}
+
 impl fmt::Display for Unmet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -50,14 +60,38 @@ pub struct NodePlan {
     pub wake: Option<Duration>,
     /// Its claims that are cooling. This process counts the time that it has seen them cool from its first such plan.
     pub cooling: Vec<Cidr>,
-    /// How far it looked, and so whether `incomplete` and `orphaned` say how it is.
+    /// How far it looked, and so whether `lasting` says how it is.
     pub scope: Scope,
-    /// Whether its first set of blocks is incomplete.
-    pub incomplete: bool,
-    /// Whether its Node is gone, and its CiliumNode keeps blocks.
-    pub orphaned: bool,
-    /// Whether blocks of ours are published, and its agent does not say which addresses it uses.
-    pub use_unknown: bool,
+    /// What is the case of it now whose duration counts for a later decision.
+    pub lasting: BTreeSet<Lasting>,
+    /// Whether too many blocks began to leave nodes within a minute, so that no more may.
+    pub too_many_leave: bool,
+}
+
+/// What may be the case of a node for a while, and counts from when it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Lasting {
+    /// Its first set of blocks is incomplete.
+    Incomplete,
+    /// Its Node is gone, and its CiliumNode keeps blocks.
+    Orphaned,
+    /// Blocks of ours are published, and its agent does not say which addresses it uses.
+    UseUnknown,
+    /// It could do with fewer blocks.
+    Surplus,
+    /// A step by which blocks leave waits for its agent.
+    AgentAwaited,
+}
+
+impl Lasting {
+    /// Whether it is seen before a plan has come to what the node needs.
+    #[must_use]
+    pub const fn is_seen_early(self) -> bool {
+        match self {
+            Self::UseUnknown => true,
+            Self::Incomplete | Self::Orphaned | Self::Surplus | Self::AgentAwaited => false,
+        }
+    }
 }
 
 /// How far a plan looked.

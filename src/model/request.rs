@@ -13,6 +13,7 @@ use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::node::NodeAddress;
 use crate::model::revision::{AnyRevision, Revision};
+use crate::model::stable_names;
 use crate::model::status::{ConditionType, PoolStatus};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
@@ -32,6 +33,8 @@ pub enum Request {
 pub enum Read {
     /// All claims of a node, to know them as of a later revision (safety rule 4).
     ClaimsOf(NodeName),
+    /// The Pods that are bound to a node, after this version of its carrier was seen.
+    PodsOf(NodeName, AnyRevision),
     /// One claim of this node that an answer has shown, but no watch yet.
     Claim(Cidr, NodeName),
     /// Whether a CiliumNode exists.
@@ -53,6 +56,8 @@ pub enum Write {
     BumpVersion(BumpVersion),
     /// Ask an agent which addresses it uses, or clear the question.
     UsageProbe(UsageProbe),
+    /// A step by which blocks leave a carrier whose node lives.
+    Withdraw(Withdrawal),
     /// Create a CiliumNode before its agent creates it.
     CreateCiliumNode(NewCiliumNode),
     /// Write the status of a pool.
@@ -121,6 +126,8 @@ pub enum ClaimChange {
     CreatedFor(Uid),
     /// The state goes on, and our finalizer, which the claim had lost, is there again.
     Keep,
+    /// To Draining, on the carrier of this uid: no new pod is to get an address of it.
+    Drain(Uid),
     /// To Releasing: from now on nobody may publish it.
     Release(Reason),
     /// To Cooling: it is off its node.
@@ -164,6 +171,40 @@ pub enum ProbeStep {
     Ask,
     /// The mark is removed: it is answered, or a later version of the CiliumNode is needed at once.
     Clear,
+}
+
+/// A step by which blocks leave one version of one carrier, with the consent of its agent, or by which they stay after
+/// all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Withdrawal {
+    /// The node.
+    pub node: NodeName,
+    /// The uid of the version that it was decided on.
+    pub uid: Uid,
+    /// That version.
+    pub revision: AnyRevision,
+    /// The step.
+    pub step: WithdrawalStep,
+    /// The blocks.
+    pub blocks: Vec<Cidr>,
+    /// The change.
+    pub change: CarrierChange,
+}
+
+stable_names! {
+    /// What a write does so that blocks leave a carrier, in the order of the steps.
+    pub enum WithdrawalStep {
+        /// The agent is to give no more addresses of them to new pods.
+        Fence => "fence",
+        /// The agent is asked whether it lets each address go.
+        Mark => "mark",
+        /// The agent is told that each address is released.
+        Confirm => "confirm",
+        /// They are taken off.
+        TakeOff => "take_off",
+        /// What is left of such steps is removed from the status.
+        Clear => "clear",
+    }
 }
 
 /// A CiliumNode that is to be created.
@@ -275,6 +316,8 @@ pub enum Target {
     ClaimsOf(NodeName),
     /// A Node, being read.
     Node(NodeName),
+    /// The Pods of one node, being read.
+    PodsOf(NodeName),
     /// A NodeIPPool.
     Pool(PoolName),
 }
@@ -286,7 +329,7 @@ impl Target {
         match self {
             Self::Claim(cidr) => (Kind::Claim, block_name(*cidr)),
             Self::CiliumNode(node) => (Kind::CiliumNode, node.to_string()),
-            Self::ClaimsOf(node) | Self::Node(node) => (Kind::Node, node.to_string()),
+            Self::ClaimsOf(node) | Self::Node(node) | Self::PodsOf(node) => (Kind::Node, node.to_string()),
             Self::Pool(pool) => (Kind::Pool, pool.to_string()),
         }
     }
@@ -335,6 +378,7 @@ impl Read {
     pub fn target(&self) -> Target {
         match self {
             Self::ClaimsOf(node) => Target::ClaimsOf(node.clone()),
+            Self::PodsOf(node, _) => Target::PodsOf(node.clone()),
             Self::Claim(cidr, _) => Target::Claim(*cidr),
             Self::CiliumNode(node) => Target::CiliumNode(node.clone()),
             Self::Node(node, _) => Target::Node(node.clone()),
@@ -345,9 +389,11 @@ impl Read {
     #[must_use]
     pub fn node(&self) -> &NodeName {
         match self {
-            Self::ClaimsOf(node) | Self::Claim(_, node) | Self::CiliumNode(node) | Self::Node(node, _) => {
-                node
-            }
+            Self::ClaimsOf(node)
+            | Self::PodsOf(node, _)
+            | Self::Claim(_, node)
+            | Self::CiliumNode(node)
+            | Self::Node(node, _) => node,
         }
     }
 }
@@ -362,6 +408,7 @@ impl Write {
             Self::Publish(publication) => Target::carrier(&publication.change, &publication.node),
             Self::BumpVersion(bump) => Target::CiliumNode(bump.node.clone()),
             Self::UsageProbe(probe) => Target::carrier(&probe.change, &probe.node),
+            Self::Withdraw(withdrawal) => Target::carrier(&withdrawal.change, &withdrawal.node),
             Self::CreateCiliumNode(new) => Target::CiliumNode(new.node.clone()),
             Self::PoolStatus(write) => Target::Pool(write.pool.clone()),
             Self::PoolFinalizers(write) => Target::Pool(write.pool.clone()),
@@ -377,6 +424,7 @@ impl Write {
             Self::UpdateClaim(update) => Some(&update.node),
             Self::BumpVersion(bump) => Some(&bump.node),
             Self::UsageProbe(probe) => Some(&probe.node),
+            Self::Withdraw(withdrawal) => Some(&withdrawal.node),
             Self::CreateCiliumNode(new) => Some(&new.node),
             Self::PoolStatus(_) | Self::PoolFinalizers(_) => None,
         }
@@ -397,6 +445,7 @@ impl fmt::Display for Read {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClaimsOf(node) => write!(f, "read the claims of node {node}"),
+            Self::PodsOf(node, _) => write!(f, "read the pods of node {node}"),
             Self::Claim(cidr, node) => write!(f, "read the claim of {cidr} for node {node}"),
             Self::CiliumNode(node) => write!(f, "read whether ciliumnode {node} exists"),
             Self::Node(node, _) => write!(f, "read whether node {node} exists"),
@@ -430,6 +479,7 @@ impl fmt::Display for Write {
                     ClaimChange::Keep => {
                         write!(f, "put the finalizer on the claim of {cidr} for node {node} again")
                     }
+                    ClaimChange::Drain(_) => write!(f, "drain {cidr} of node {node}"),
                     ClaimChange::Release(reason) => write!(f, "release {cidr} of node {node} ({reason})"),
                     ClaimChange::Cool => write!(f, "cool {cidr} of node {node}"),
                     ClaimChange::Delete => write!(f, "free {cidr} of node {node}"),
@@ -440,6 +490,21 @@ impl fmt::Display for Write {
                 ProbeStep::Ask => write!(f, "ask the agent of node {} what it uses", probe.node),
                 ProbeStep::Clear => write!(f, "clear the question on ciliumnode {}", probe.node),
             },
+            Self::Withdraw(withdrawal) => {
+                let blocks: Vec<String> = withdrawal.blocks.iter().map(ToString::to_string).collect();
+                let (blocks, node) = (blocks.join(" "), &withdrawal.node);
+                match withdrawal.step {
+                    WithdrawalStep::Fence => write!(f, "fence [{blocks}] on ciliumnode {node}"),
+                    WithdrawalStep::Mark => write!(f, "ask the agent of node {node} to let [{blocks}] go"),
+                    WithdrawalStep::Confirm => {
+                        write!(f, "tell the agent of node {node} that [{blocks}] is released")
+                    }
+                    WithdrawalStep::TakeOff => write!(f, "take [{blocks}] off ciliumnode {node}"),
+                    WithdrawalStep::Clear => {
+                        write!(f, "clear the release marks in [{blocks}] on ciliumnode {node}")
+                    }
+                }
+            }
             Self::CreateCiliumNode(new) => write!(f, "create ciliumnode {}", new.node),
             Self::PoolStatus(write) => write!(f, "write the status of pool {}", write.pool),
             Self::PoolFinalizers(write) => {

@@ -41,8 +41,8 @@ stable_names! {
         Exhausted,
         /// Something that is not ours to give takes blocks of the pool.
         Obstructed,
-        /// The pool asks for something that this version does not do.
-        Limited,
+        /// Blocks of the pool are to leave nodes that live.
+        Draining,
         /// An administrator has stopped what the controller does.
         Frozen,
     }
@@ -81,10 +81,10 @@ stable_names! {
         Unobstructed,
         /// Blocks are unavailable.
         BlocksUnavailable,
-        /// This version does everything that the pool asks for.
-        NoLimit,
-        /// This version does not do everything that the pool asks for.
-        NotYetImplemented,
+        /// No block of the pool is to leave its node.
+        NoneToLeave,
+        /// Blocks of the pool are to leave their nodes, or are on their way.
+        BlocksToLeave,
         /// Nothing is frozen.
         NotFrozen,
         /// No write that gives, moves or takes addresses begins.
@@ -110,7 +110,7 @@ impl ConditionReason {
             Self::NoOverlap | Self::OverlapsOlderPool => ConditionType::Overlapping,
             Self::FreeBlocks | Self::NoFreeBlocks | Self::Closed => ConditionType::Exhausted,
             Self::Unobstructed | Self::BlocksUnavailable => ConditionType::Obstructed,
-            Self::NoLimit | Self::NotYetImplemented => ConditionType::Limited,
+            Self::NoneToLeave | Self::BlocksToLeave => ConditionType::Draining,
             Self::NotFrozen | Self::WritesFrozen | Self::ReclaimFrozen => ConditionType::Frozen,
         }
     }
@@ -123,7 +123,7 @@ impl ConditionReason {
             | Self::OverlapsOlderPool
             | Self::NoFreeBlocks
             | Self::BlocksUnavailable
-            | Self::NotYetImplemented
+            | Self::BlocksToLeave
             | Self::WritesFrozen
             | Self::ReclaimFrozen => true,
             Self::Invalid
@@ -137,7 +137,7 @@ impl ConditionReason {
             | Self::FreeBlocks
             | Self::Closed
             | Self::Unobstructed
-            | Self::NoLimit
+            | Self::NoneToLeave
             | Self::NotFrozen => false,
         }
     }

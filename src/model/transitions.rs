@@ -71,9 +71,8 @@ impl State {
         use Move::{Delete, To};
         match self {
             // A move to Held itself records the uid of a Node or of a CiliumNode that was recreated.
-            Held => &[To(Held), To(Releasing(NodeGone)), To(Releasing(Unused))],
-            // This version never begins to drain a claim; another version did.
-            Draining => &[To(Held), To(Releasing(NodeGone))],
+            Held => &[To(Held), To(Draining), To(Releasing(NodeGone)), To(Releasing(Unused))],
+            Draining => &[To(Held), To(Releasing(Reclaimed)), To(Releasing(NodeGone))],
             Releasing(Reclaimed) => &[To(Held), To(Cooling(Reclaimed))],
             Releasing(NodeGone) => &[To(Held), To(Cooling(NodeGone))],
             // No pod ever had an address of an unused block, so the block does not cool.
@@ -88,10 +87,13 @@ impl State {
         match (change, self) {
             (ClaimChange::Hold(_), _) | (ClaimChange::CreatedFor(_), Held) => Some(Move::To(Held)),
             (ClaimChange::Keep, state) => Some(Move::To(state)),
+            (ClaimChange::Drain(_), Held) => Some(Move::To(Draining)),
             (ClaimChange::Release(reason), _) => Some(Move::To(Releasing(*reason))),
             (ClaimChange::Cool, Releasing(reason) | Cooling(reason)) => Some(Move::To(Cooling(reason))),
             (ClaimChange::Cool, Held | Draining)
-            | (ClaimChange::CreatedFor(_), Draining | Releasing(_) | Cooling(_)) => None,
+            | (ClaimChange::CreatedFor(_) | ClaimChange::Drain(_), Draining | Releasing(_) | Cooling(_)) => {
+                None
+            }
             (ClaimChange::Delete, _) => Some(Move::Delete),
         }
     }

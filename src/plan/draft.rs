@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::model::finding::Finding;
 use crate::model::names::{NodeName, PoolName};
-use crate::model::plan::{NodePlan, Refusal, Scope, Unmet, Verdict, Wait, WhyNot};
+use crate::model::plan::{Lasting, NodePlan, Refusal, Scope, Unmet, Verdict, Wait, WhyNot};
 use crate::model::request::Request;
 use crate::net::cidr::{Cidr, Family};
 
@@ -28,9 +28,8 @@ pub(super) struct Draft {
     pub(super) findings: Vec<Finding>,
     pub(super) cooling: Vec<Cidr>,
     pub(super) scope: Scope,
-    pub(super) incomplete: bool,
-    pub(super) orphaned: bool,
-    pub(super) use_unknown: bool,
+    pub(super) too_many_leave: bool,
+    lasting: BTreeSet<Lasting>,
     wait: Option<Wait>,
     wake: Option<Duration>,
     refusals: Vec<Refusal>,
@@ -46,14 +45,23 @@ impl Draft {
             findings: Vec::new(),
             cooling: Vec::new(),
             scope: Scope::Part,
-            incomplete: false,
-            orphaned: false,
-            use_unknown: false,
+            too_many_leave: false,
+            lasting: BTreeSet::new(),
             wait: None,
             wake: None,
             refusals: Vec::new(),
             detail,
         }
+    }
+
+    /// This is the case of the node now.
+    pub(super) fn finds(&mut self, lasting: Lasting) {
+        self.lasting.insert(lasting);
+    }
+
+    /// Whether this was found to be the case.
+    pub(super) fn has_found(&self, lasting: Lasting) -> bool {
+        self.lasting.contains(&lasting)
     }
 
     /// Decides again at `at`, or earlier if an earlier time was given before.
@@ -103,7 +111,7 @@ impl Draft {
             Verdict::Wait(wait)
         } else if wants_capacity {
             Verdict::Wait(Wait::Capacity)
-        } else if self.incomplete {
+        } else if self.lasting.contains(&Lasting::Incomplete) {
             Verdict::Wait(Wait::Completion)
         } else {
             Verdict::AtRest
@@ -117,9 +125,8 @@ impl Draft {
             wake: self.wake,
             cooling: self.cooling,
             scope: self.scope,
-            incomplete: self.incomplete,
-            orphaned: self.orphaned,
-            use_unknown: self.use_unknown,
+            too_many_leave: self.too_many_leave,
+            lasting: self.lasting,
         }
     }
 }

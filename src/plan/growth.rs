@@ -1,10 +1,14 @@
 //! Which blocks a node should claim: in each family the fewest with which it meets both thresholds of its first pool,
 //! within its limits.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use super::draft::Draft;
 use super::reasons;
 use super::recreation::create_claim;
 use super::subject::{FirstPool, Subject};
+use crate::model::claim::{Claim, ClaimState};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
@@ -16,12 +20,18 @@ use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Holding, Phase};
 use crate::publisher::demand::Demand;
 
+/// How long a node whose pools have no room for what is to leave waits before it asks them again. It lacks nothing itself,
+/// so it is not among those that are told of free blocks.
+const ROOM_AGAIN: Duration = Duration::from_secs(30);
+
 /// The blocks of one family: those that the node holds, and those that the plan has chosen.
 struct Growth<'a> {
     family: Family,
     first: FirstPool<'a>,
     blocks: Vec<Cidr>,
     demand: Demand,
+    /// How many addresses are in blocks that leave. They are on the carrier until they have left.
+    leaving: u128,
     picked: Vec<(Cidr, &'a Pool)>,
     unmet: Option<Unmet>,
 }
@@ -61,12 +71,32 @@ impl<'a> Subject<'a> {
                     ),
                 ));
             }
-            draft.requests.extend(growth.picked.iter().map(|(cidr, pool)| {
-                let withheld = pool.withheld(*cidr, &self.world.node_addresses_in(*cidr));
-                // Nothing carries it.
-                let created_for = Some(self.carrier.uid().clone());
-                create_claim(self.node, *cidr, &pool.name, withheld, created_for, now)
-            }));
+            self.claim_picked(draft, growth, now);
+        }
+    }
+
+    fn claim_picked(&self, draft: &mut Draft, growth: &Growth<'_>, now: Now) {
+        draft.requests.extend(growth.picked.iter().map(|(cidr, pool)| {
+            let withheld = pool.withheld(*cidr, &self.world.node_addresses_in(*cidr));
+            // Nothing carries it.
+            let created_for = Some(self.carrier.uid().clone());
+            create_claim(self.node, *cidr, &pool.name, withheld, created_for, now)
+        }));
+    }
+
+    /// Claims what a node needs so that it can do without the blocks that are to leave, as far as its pools have it: it is
+    /// to have that before the first of them is closed to new pods.
+    pub(super) fn make_room(&self, draft: &mut Draft, now: Now) {
+        for family in self.publisher.families_of(self.carrier) {
+            let leaving: BTreeSet<Cidr> = self.able_to_leave(*family).map(|claim| claim.cidr).collect();
+            let Some(first) = self.first_pool(*family).filter(|_| !leaving.is_empty()) else {
+                continue;
+            };
+            let growth = self.grow_family(draft, *family, first, Phase::Served, &leaving);
+            self.claim_picked(draft, &growth, now);
+            if growth.unmet.is_some() {
+                draft.wake_at(now.uptime + ROOM_AGAIN);
+            }
         }
     }
 
@@ -85,7 +115,8 @@ impl<'a> Subject<'a> {
         let phase = self.phase();
         let families = self.publisher.families_of(self.carrier).iter();
         let firsts = families.filter_map(|family| Some((*family, self.first_pool(*family)?)));
-        firsts.map(|(family, first)| self.grow_family(draft, family, first, phase)).collect()
+        let without = BTreeSet::new();
+        firsts.map(|(family, first)| self.grow_family(draft, family, first, phase, &without)).collect()
     }
 
     /// The finding about a node that needs addresses and that no pool selects. It keeps what it has, and gets no more.
@@ -111,17 +142,27 @@ impl<'a> Subject<'a> {
         Some(Finding::new(FindingKind::NoPool, Kind::Node, self.node.name.as_str(), message))
     }
 
+    /// How a family would grow if the blocks `without` were not there, nor those that drain.
     fn grow_family(
         &self,
         draft: &mut Draft,
         family: Family,
         first: FirstPool<'a>,
         phase: Phase,
+        without: &BTreeSet<Cidr>,
     ) -> Growth<'a> {
-        let blocks: Vec<Cidr> =
-            self.held().map(|claim| claim.cidr).filter(|cidr| cidr.family() == family).collect();
-        let mut growth =
-            Growth { family, first, blocks, demand: self.demand(family), picked: Vec::new(), unmet: None };
+        let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
+        let held = self.held().filter(|claim| claim.cidr.family() == family);
+        let (blocks, leaving): (Vec<&Claim>, Vec<&Claim>) = held.partition(stays);
+        let mut growth = Growth {
+            family,
+            first,
+            blocks: blocks.iter().map(|claim| claim.cidr).collect(),
+            leaving: leaving.iter().map(|claim| claim.offered_count()).sum(),
+            demand: self.demand_without(family, without),
+            picked: Vec::new(),
+            unmet: None,
+        };
         loop {
             let holding = Holding { n_blocks: growth.blocks.len(), demand: growth.demand, phase };
             if self.publisher.is_enough(self.carrier, family, holding, first.pool()) {
@@ -159,8 +200,11 @@ impl<'a> Subject<'a> {
         let (mut too_large, mut fits) = (false, false);
         let family = growth.family;
         let max_addresses = max_addresses(first.pool());
+        let held = growth.demand.capacity.saturating_add(growth.leaving);
         let room = match first {
-            FirstPool::Gives(_) => u128::from(max_addresses).saturating_sub(growth.demand.capacity),
+            FirstPool::Gives(_) => u128::from(max_addresses)
+                .saturating_sub(growth.demand.capacity)
+                .min(u128::from(MAX_ADDRESSES_PER_NODE).saturating_sub(held)),
             FirstPool::Closed(_) => u128::MAX,
         };
         for pool in self.world.pools_of(&self.node.name) {
@@ -224,9 +268,16 @@ impl<'a> Subject<'a> {
         !can_start_with(offered) && can_start_with(pool.max_offered(growth.family))
     }
 
-    /// How many addresses the node has in a family, and how many of them it uses.
+    /// How many addresses the node has in a family, and how many of them it uses. Blocks that drain do not count: no new
+    /// pod gets an address of them.
     fn demand(&self, family: Family) -> Demand {
-        let blocks = self.offering().filter(|claim| claim.cidr.family() == family);
+        self.demand_without(family, &BTreeSet::new())
+    }
+
+    /// The same, without these blocks.
+    pub(super) fn demand_without(&self, family: Family, without: &BTreeSet<Cidr>) -> Demand {
+        let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
+        let blocks = self.offering().filter(|claim| claim.cidr.family() == family).filter(stays);
         self.publisher.demand(self.carrier, family, blocks)
     }
 }

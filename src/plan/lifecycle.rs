@@ -20,12 +20,13 @@ use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
 use crate::model::outcome::Presence;
+use crate::model::plan::Lasting;
 use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS};
 use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::publisher::Publisher;
-use crate::publisher::answer::{Absence, Removal};
+use crate::publisher::answer::{Absence, Leaving, Removal};
 use crate::world::{KnownClaim, World};
 
 /// How long the first set of blocks of a node may be incomplete. Then the node gives back what it has, so that two
@@ -87,8 +88,9 @@ pub(super) fn look_for_orphan(world: &World, draft: &mut Draft, now: Now) {
     if world.cilium_node(&name).is_none() || blocks.peek().is_none() {
         return;
     }
-    draft.orphaned = true;
-    let since = world.serving(&name).and_then(|serving| serving.orphaned_since).unwrap_or(now.uptime);
+    draft.finds(Lasting::Orphaned);
+    let since =
+        world.serving(&name).and_then(|serving| serving.since(Lasting::Orphaned)).unwrap_or(now.uptime);
     if since + MAY_OUTLIVE_FOR > now.uptime {
         draft.wake_at(since + MAY_OUTLIVE_FOR);
         return;
@@ -246,7 +248,8 @@ fn advance_releasing(
         },
         // The replica that began to give it back had not seen that it is carried.
         (Reason::Unused, Some(node)) => Some(node).filter(|_| may_be_in_use(world, claim)),
-        (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| is_carried(world, claim)),
+        // It is there, and a version that is later than the move shows that the agent does not let it go.
+        (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| is_without_consent(world, publisher, claim)),
     };
     if let Some(node) = returned {
         draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
@@ -266,6 +269,13 @@ fn advance_releasing(
         // The Node is gone, and its CiliumNode carries the block. The deletion of the CiliumNode will be the proof.
         Absence::NotYet => {}
     }
+}
+
+/// Whether the carrier of a claim that its agent had let go shows the block in a version later than the move, and does not
+/// show that consent any more.
+fn is_without_consent(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
+    let carrier = world.carrier(&claim.node);
+    carrier.is_some_and(|carrier| publisher.leaving(carrier, claim) == Leaving::NoConsent)
 }
 
 fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
@@ -367,10 +377,11 @@ impl Subject<'_> {
 
     /// A node whose agent can't start with what the node holds, and that can't get more, gives it back after a while.
     pub(super) fn give_back(&self, draft: &mut Draft, now: Now) {
-        if !draft.incomplete {
+        if !draft.has_found(Lasting::Incomplete) {
             return;
         }
-        let since = self.serving().and_then(|serving| serving.incomplete_since).unwrap_or(now.uptime);
+        let since =
+            self.serving().and_then(|serving| serving.since(Lasting::Incomplete)).unwrap_or(now.uptime);
         if since + INCOMPLETE_FOR > now.uptime {
             draft.wake_at(since + INCOMPLETE_FOR);
             return;

@@ -8,6 +8,7 @@
 //! - [`lifecycle`]: the states of a node's claims, safety rules 1 to 3.
 //! - [`publication`]: when blocks are published, safety rules 3 to 5; `publishable`: which may be.
 //! - [`growth`]: which blocks to claim.
+//! - `reclaim`: which blocks are taken back from nodes that live, and how.
 //! - `freeze`: what is decided, and not sent while writes are frozen.
 //! - [`mod@pool`]: status and finalizers of a pool.
 
@@ -22,6 +23,7 @@ pub mod pool;
 pub mod publication;
 pub mod publishable;
 mod reasons;
+mod reclaim;
 mod recreation;
 mod release;
 mod subject;
@@ -30,6 +32,6 @@ mod tests;
 mod whole;
 
 pub use node::{explain, node};
-pub use policy::{CiliumNodeOrigin, Policy};
+pub use policy::{CiliumNodeOrigin, Policy, ReclaimPolicy};
 pub use pool::pool;
 pub use reasons::{why_no_block, why_no_pool};

@@ -11,7 +11,7 @@ use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
-use crate::model::plan::{NodePlan, Scope, Unmet, Verdict, Wait};
+use crate::model::plan::{Lasting, NodePlan, Scope, Unmet, Verdict, Wait};
 use crate::model::request::{ClaimChange, NewCiliumNode, Request, Write};
 use crate::model::time::Now;
 use crate::publisher::Publisher;
@@ -168,11 +168,16 @@ impl Subject<'_> {
     fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) {
         if self.is_served() {
             draft.findings.extend(self.publisher.finding(self.carrier));
-            draft.use_unknown = !self.publisher.use_is_known(self.carrier);
+            if !self.publisher.use_is_known(self.carrier) {
+                draft.finds(Lasting::UseUnknown);
+            }
         }
         let is_supported = self.has_supported_agent();
         if is_supported {
             self.ask_for_use(draft, policy, now);
+        }
+        if is_supported && draft.requests.is_empty() && self.is_served() {
+            self.keep_what_is_needed(draft, now);
         }
         if !draft.requests.is_empty() {
             draft.unmet = self.unmet();
@@ -198,7 +203,13 @@ impl Subject<'_> {
             return;
         }
         self.grow(draft, now);
-        draft.incomplete = !self.is_served() && self.to_give_back().next().is_some();
+        if self.is_served() && draft.requests.is_empty() && !draft.unmet.is_empty() {
+            let unmet = draft.unmet.iter().map(|unmet| unmet.family());
+            self.keep_what_nobody_replaces(draft, unmet.collect::<Vec<_>>().into_iter(), now);
+        }
+        if !self.is_served() && self.to_give_back().next().is_some() {
+            draft.finds(Lasting::Incomplete);
+        }
         if !draft.requests.is_empty() {
             return;
         }
@@ -206,6 +217,13 @@ impl Subject<'_> {
             self.publish(draft, &publishable, policy, now);
         } else {
             self.give_back(draft, now);
+        }
+        let lacks_nothing = draft.requests.is_empty() && draft.unmet.is_empty();
+        if lacks_nothing && self.is_served() && !self.world.freeze().stops_reclaim() {
+            self.make_room(draft, now);
+        }
+        if draft.requests.is_empty() {
+            self.take_back(draft, policy, now);
         }
     }
 }

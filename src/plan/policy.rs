@@ -10,6 +10,24 @@ pub struct Policy {
     pub min_write_interval: Duration,
     /// Who creates a CiliumNode.
     pub cilium_nodes: CiliumNodeOrigin,
+    /// How blocks are taken back from nodes that live.
+    pub reclaim: ReclaimPolicy,
+}
+
+/// How blocks are taken back from nodes that live, whatever their pools say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReclaimPolicy {
+    /// Whether also where the release of the agent is one for which it has to be asked for (`docs/cilium.md`, Support).
+    pub opt_in: bool,
+    /// On how many nodes at once agents are asked to let addresses go.
+    pub at_once: usize,
+    /// How many blocks may begin to leave within a minute. If more would, none does until somebody has looked.
+    pub per_minute: usize,
+}
+
+impl ReclaimPolicy {
+    /// What is done unless the command line says otherwise.
+    pub const DEFAULT: Self = Self { opt_in: false, at_once: 20, per_minute: 120 };
 }
 
 /// Who creates the CiliumNode of a node.

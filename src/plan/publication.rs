@@ -11,8 +11,9 @@ use crate::model::claim::{Claim, block_name};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
-use crate::model::plan::Wait;
+use crate::model::plan::{Lasting, Wait};
 use crate::model::request::{Read, Write};
+use crate::model::revision::Revision;
 use crate::model::time::Now;
 use crate::net::cidr::Family;
 use crate::publisher::answer::ProbeState;
@@ -20,7 +21,7 @@ use crate::world::KnownClaim;
 
 /// How long an agent may not say which addresses it uses before it is asked, and how long before it is asked again.
 /// A starting agent says it within two of its update periods of 15 s (`docs/cilium.md`, Use).
-const SILENCE_BEFORE_PROBE: Duration = Duration::from_secs(30);
+pub(super) const SILENCE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 
 impl<'a> Subject<'a> {
     /// The claims that the CiliumNode may carry. Findings tell which of the others overlap something.
@@ -51,9 +52,7 @@ impl<'a> Subject<'a> {
         if self.is_too_soon(draft, policy, now) {
             return;
         }
-        let is_fresh = |known_at| {
-            self.publisher.is_fresh(known_at, self.carrier) || self.world.guards().is_off(Guard::Freshness)
-        };
+        let is_fresh = |known_at| self.is_fresh(known_at);
         // On a carrier that shows nothing of ours, also a claim that has not been heard of may be in use.
         let is_whole =
             self.is_served() || self.world.claims_known_as_of(&self.node.name).is_some_and(is_fresh);
@@ -65,11 +64,16 @@ impl<'a> Subject<'a> {
         });
     }
 
+    /// Whether what is known as of a revision is known well enough to write the carrier (safety rule 4).
+    pub(super) fn is_fresh(&self, known_at: Revision) -> bool {
+        self.publisher.is_fresh(known_at, self.carrier) || self.world.guards().is_off(Guard::Freshness)
+    }
+
     /// Whether the last patch of the CiliumNode was too recent for another one; then the plan waits.
     ///
     /// This also counts if the CiliumNode carries nothing of ours any more: whoever removes our blocks there should not
     /// make us write them again at once.
-    fn is_too_soon(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+    pub(super) fn is_too_soon(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         let last = self.serving().and_then(|serving| serving.last_patch);
         let next = last.map(|last| last + policy.min_write_interval).filter(|next| *next > now.uptime);
         let next = next.filter(|_| !self.world.guards().is_off(Guard::WriteInterval));
@@ -97,11 +101,12 @@ impl<'a> Subject<'a> {
     /// that changes, and on a full node nothing can change (`docs/cilium.md`, Ping).
     pub(super) fn ask_for_use(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let probe = match self.publisher.probe(self.carrier) {
+            ProbeState::Answered(_) if self.answer_is_awaited() => return,
             ProbeState::Answered(clear) => clear,
-            ProbeState::Askable(ask) if draft.use_unknown => {
+            ProbeState::Askable(ask) if draft.has_found(Lasting::UseUnknown) => {
                 let serving = self.serving();
                 let silent_since =
-                    serving.and_then(|serving| serving.use_unknown_since).unwrap_or(now.uptime);
+                    serving.and_then(|serving| serving.since(Lasting::UseUnknown)).unwrap_or(now.uptime);
                 let last_probe = serving.and_then(|serving| serving.last_probe);
                 // An agent may answer, and its use be absent all the same.
                 let since = last_probe.map_or(silent_since, |last| last.max(silent_since));

@@ -10,6 +10,7 @@ mod overlap;
 mod pools;
 mod publication;
 mod reasons;
+mod reclaim;
 mod releases;
 mod usage;
 mod wakeups;
@@ -19,10 +20,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use super::{CiliumNodeOrigin, Policy, node};
-use crate::model::agent::{AgentNews, AgentPod, ContainerStart};
+use super::{CiliumNodeOrigin, Policy, ReclaimPolicy, node};
+use crate::model::agent::{AgentNews, AgentPod, ContainerStart, PodsOnNode};
 use crate::model::claim::{Claim, ClaimState, Reason};
-use crate::model::crd::{CrdFields, ReleaseMark};
+use crate::model::crd::{CrdFields, FENCE, ReleaseMark};
 use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
@@ -51,13 +52,14 @@ use crate::world::gather::Gathering;
 const LISTED: u64 = 100;
 
 /// A cluster in lines:
-/// `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [zone=Z] [exclude=CIDR] [maxBlocks=N]
-/// [maxAddresses=N] [freeBelow=N] [@REVISION]`,
+/// `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [draining] [reclaim=enabled|dry-run] [zone=Z]
+/// [exclude=CIDR] [maxBlocks=N] [maxAddresses=N] [freeBelow=N] [@REVISION]` (it reclaims after 10 m, below 40 %),
 /// `node NAME UID [zone=Z] [made-up=CIDR] [own=CIDR] [deleting] [@REVISION]`,
-/// `ciliumnode NAME @REVISION [CIDR…] [used=N|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]` (all
-/// addresses of the CIDRs are in the pool, and those of `own` are the node's; claims are created for a CiliumNode that
-/// is not `recreated`),
-/// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN]`,
+/// `ciliumnode NAME @REVISION [CIDR…] [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]
+/// [fenced=CIDRS] [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS]` (all
+/// addresses of the CIDRs but those that are `off` are in the pool, and those of `own` are the node's; claims are created
+/// for a CiliumNode that is not `recreated`),
+/// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL]`,
 /// `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`,
 /// `agent NODE RELEASE|none [named=NAME] [restarts=N] [deleting] [ended] [unready]` (a Pod of Cilium's agent;
 /// they are all listed).
@@ -137,8 +139,11 @@ impl Cluster {
     }
 
     fn plan(&self, name: &str) -> NodePlan {
-        let policy =
-            Policy { min_write_interval: Duration::from_secs(2), cilium_nodes: CiliumNodeOrigin::Agent };
+        let policy = Policy {
+            min_write_interval: Duration::from_secs(2),
+            cilium_nodes: CiliumNodeOrigin::Agent,
+            reclaim: ReclaimPolicy::DEFAULT,
+        };
         let plan = node(&self.world, &NodeName::from(name), policy, self.now);
         self.check_moves(&plan);
         plan
@@ -290,6 +295,15 @@ fn revision(words: &[&str]) -> Revision {
     Revision::of(found.expect("an object has a revision").parse().unwrap())
 }
 
+/// CIDRs that are separated by commas.
+fn cidrs(listed: &str) -> impl Iterator<Item = Cidr> {
+    listed.split(',').map(|text| text.parse().unwrap())
+}
+
+fn addresses(block: Cidr) -> Vec<IpAddr> {
+    AddressSet::from_iter([block]).iter().collect()
+}
+
 /// The addresses of `own=`.
 fn own(words: &[&str]) -> Vec<IpAddr> {
     let cidr = words.iter().find_map(|word| word.strip_prefix("own="));
@@ -326,7 +340,16 @@ fn number(words: &[&str], key: &str, default: u32) -> u32 {
 }
 
 fn pool(words: &[&str]) -> Object {
-    let state = if words.contains(&"cordoned") { RangeState::Cordoned } else { RangeState::Active };
+    let state = match () {
+        () if words.contains(&"cordoned") => RangeState::Cordoned,
+        () if words.contains(&"draining") => RangeState::Draining,
+        () => RangeState::Active,
+    };
+    let reclaim = match value(words, "reclaim=") {
+        Some("enabled") => ReclaimMode::Enabled,
+        Some("dry-run") => ReclaimMode::DryRun,
+        _ => ReclaimMode::Disabled,
+    };
     let range: Option<Cidr> = (words[2] != "none").then(|| words[2].parse().unwrap());
     let family = range.map_or(Family::V4, Cidr::family);
     let ranges = Ranges {
@@ -349,7 +372,7 @@ fn pool(words: &[&str]) -> Object {
             max_addresses: number(words, "maxAddresses=", 1024),
         },
         expand: Expand { used_above: 80, free_below: number(words, "freeBelow=", 2) },
-        reclaim: Reclaim { mode: ReclaimMode::Disabled, used_below: 40, after: Duration::from_secs(600) },
+        reclaim: Reclaim { mode: reclaim, used_below: 40, after: Duration::from_secs(600) },
         reuse_after: Duration::from_secs(300),
         reuse_after_node_loss: Duration::from_secs(3600),
     };
@@ -387,20 +410,42 @@ fn cilium_node(words: &[&str]) -> Object {
     let pool: AddressSet = pod_cidrs.iter().copied().collect();
     let used = match words.iter().find_map(|word| word.strip_prefix("used=")) {
         Some("unknown") => None,
+        Some(listed) if listed.contains('/') => Some(cidrs(listed).collect()),
         count => Some(pool.iter().take(count.map_or(0, |count| count.parse().unwrap())).collect()),
     };
-    let marks = match words.iter().find_map(|word| word.strip_prefix("ping=")) {
-        Some("marked") => [(PROBE_ADDRESS, ReleaseMark::Marked)].into(),
-        Some(_) => [(PROBE_ADDRESS, ReleaseMark::DoNotRelease)].into(),
-        None => BTreeMap::new(),
-    };
+    let mut marks: BTreeMap<IpAddr, ReleaseMark> =
+        match words.iter().find_map(|word| word.strip_prefix("ping=")) {
+            Some("marked") => [(PROBE_ADDRESS, ReleaseMark::Marked)].into(),
+            Some(_) => [(PROBE_ADDRESS, ReleaseMark::DoNotRelease)].into(),
+            None => BTreeMap::new(),
+        };
+    let mut pool = pool;
+    for (key, mark) in [
+        ("marked=", ReleaseMark::Marked),
+        ("ready=", ReleaseMark::Ready),
+        ("refused=", ReleaseMark::DoNotRelease),
+        ("released=", ReleaseMark::Released),
+    ] {
+        let of_blocks = value(words, key).into_iter().flat_map(cidrs);
+        marks.extend(of_blocks.flat_map(addresses).map(|address| (address, mark)));
+    }
+    let mut owners = BTreeMap::new();
+    for block in value(words, "fenced=").into_iter().flat_map(cidrs) {
+        owners.extend(addresses(block).into_iter().map(|address| (address, FENCE.to_owned())));
+    }
+    if let Some((address, owner)) = value(words, "owner=").and_then(|text| text.split_once(':')) {
+        owners.insert(address.parse().unwrap(), owner.to_owned());
+    }
+    for block in value(words, "off=").into_iter().flat_map(cidrs) {
+        pool.remove_cidr(block);
+    }
     Object::CiliumNode(CiliumNode {
         name: words[1].into(),
         uid: format!("cn-{}{}", words[1], if words.contains(&"recreated") { "-again" } else { "" }).into(),
         revision: revision(words),
         deleting: words.contains(&"deleting"),
         addresses: own(words),
-        crd: CrdFields { pod_cidrs, pool, used, marks, ..CrdFields::default() },
+        crd: CrdFields { pod_cidrs, pool, owners, used, marks, ..CrdFields::default() },
         malformed: if words.contains(&"malformed") {
             vec![Malformed { field: "spec.ipam.podCIDRs[9]".to_owned(), value: "odd".to_owned() }]
         } else {
@@ -417,11 +462,12 @@ fn claim(words: &[&str]) -> Object {
         "Releasing/Reclaimed" => ClaimState::Releasing(Reason::Reclaimed),
         "Releasing/Unused" => ClaimState::Releasing(Reason::Unused),
         "Cooling/NodeGone" => ClaimState::Cooling(Reason::NodeGone),
+        "Cooling/Reclaimed" => ClaimState::Cooling(Reason::Reclaimed),
         other => panic!("no state: {other}"),
     };
     Object::Claim(Claim {
         cidr: words[1].parse().unwrap(),
-        pool: "p".into(),
+        pool: value(words, "of=").unwrap_or("p").into(),
         node: words[2].into(),
         node_uid: words[3].into(),
         withheld: AddressSet::new(),

@@ -1,11 +1,14 @@
 //! The questions to a publisher and its answers, which are the same for every mode.
 
+use std::net::IpAddr;
+
 use super::demand::Demand;
 use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
 use crate::model::outcome::Presence;
 use crate::model::request::{Request, UsageProbe};
 use crate::model::revision::Revision;
+use crate::net::addresses::AddressSet;
 
 /// What is known of a block that is being taken off a node.
 #[derive(Debug, Clone, Copy)]
@@ -31,6 +34,66 @@ pub enum Absence {
     Provable(Request),
     /// Something else has to happen first.
     NotYet,
+}
+
+/// What keeps a block on its carrier.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Stays {
+    /// It is the first of its family, which the datapath of the node takes as its own.
+    #[error("it is the node's first block of its family, which stays until the node is drained or recreated")]
+    Primary,
+    /// The carrier does not show exactly what the claim offers.
+    #[error("the CiliumNode does not show it as its claim says")]
+    Incomplete,
+    /// An address is kept for somebody, who would get it whatever its agent has agreed to.
+    #[error("{0} is kept for {1}")]
+    Owned(IpAddr, String),
+    /// An address is on its way off by another hand, or by an earlier try.
+    #[error("{0} has a release mark that is not of this drain")]
+    Marked(IpAddr),
+    /// The agent has given the address to a pod.
+    #[error("the agent keeps {0}")]
+    Refused(IpAddr),
+    /// An address is in use although its agent has let it go.
+    #[error("{0} is in use")]
+    Used(IpAddr),
+    /// Without it the agent would not start again.
+    #[error("spec.ipam.min-allocate is {0}, and fewer addresses would be left")]
+    MinAllocate(u32),
+}
+
+/// How far a block has come whose claim is Draining.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Drain {
+    /// Its agent may give its addresses to new pods.
+    Open,
+    /// No new pod gets an address of it, as soon as its agent has seen that; these are in use.
+    Closed(AddressSet),
+    /// Its agent was asked to let each address go, and has not answered for all of them.
+    Asked,
+    /// Its agent lets every address go, and uses none.
+    Consented,
+    /// It can't leave.
+    Stays(Stays),
+}
+
+/// How far a block has come whose claim is Releasing because its agent has let it go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Leaving {
+    /// The agent lets every address go, and is to be told that they are released.
+    Consented,
+    /// It can be taken off.
+    CanGo,
+    /// It is off, and the agent has not said that it knows.
+    Confirmed,
+    /// It is off, and something of the steps is left that its agent does not remove.
+    LeftOver,
+    /// Nothing of it is left.
+    Off,
+    /// It is there, and this version does not show that the agent lets it go.
+    NoConsent,
+    /// The same, and this version is older than the claim as it is now: a later one is to come.
+    NotSeen,
 }
 
 /// Whether an agent was asked which addresses it uses, and the next step.

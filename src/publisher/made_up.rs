@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::answer::{Absence, Holding, ProbeState, Removal};
+use super::answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
 use super::demand::Demand;
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
@@ -23,7 +23,7 @@ use crate::model::node::Node;
 use crate::model::outcome::Presence;
 use crate::model::pool::Pool;
 use crate::model::release::Release;
-use crate::model::request::{Publication, Read, Request};
+use crate::model::request::{Publication, Read, Request, Withdrawal, WithdrawalStep};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -166,6 +166,30 @@ impl MadeUp {
     }
 
     pub(super) fn wrote_use(&self, _: Carrier<'_>, _: Carrier<'_>) -> bool {
+        false
+    }
+
+    pub(super) fn may_leave(&self, _: Carrier<'_>, _: &Claim) -> Result<(), Stays> {
+        Err(Stays::Primary)
+    }
+
+    pub(super) fn drain(&self, _: Carrier<'_>, _: &Claim) -> Drain {
+        Drain::Stays(Stays::Primary)
+    }
+
+    pub(super) fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
+        if self.carries(carrier, claim.cidr) { Leaving::NoConsent } else { Leaving::Off }
+    }
+
+    pub(super) fn has_stale_marks(&self, _: Carrier<'_>, _: Cidr) -> bool {
+        false
+    }
+
+    pub(super) fn withdrawal(&self, _: Carrier<'_>, _: WithdrawalStep, _: &[Cidr]) -> Option<Withdrawal> {
+        None
+    }
+
+    pub(super) fn is_in_handshake(&self, _: Carrier<'_>) -> bool {
         false
     }
 

@@ -16,7 +16,7 @@ use crate::model::names::NodeName;
 use crate::model::node::{CiliumNode, Node};
 use crate::model::pool::Pool;
 use crate::model::release::Release;
-use crate::model::request::{Publication, Read, Request};
+use crate::model::request::{Publication, Read, Request, Withdrawal, WithdrawalStep};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -29,7 +29,7 @@ pub(crate) mod made_up;
 pub mod settings;
 pub mod support;
 
-use answer::{Absence, Holding, ProbeState, Removal};
+use answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
 use crd::Crd;
 use demand::Demand;
 use support::Support;
@@ -221,6 +221,46 @@ impl Publisher {
     #[must_use]
     pub fn probe(&self, carrier: Carrier<'_>) -> ProbeState {
         by_mode!(self, mode => mode.probe(carrier))
+    }
+
+    /// Why a published block can't begin to leave its carrier while the node lives; `Ok` if it can.
+    pub fn may_leave(&self, carrier: Carrier<'_>, claim: &Claim) -> Result<(), Stays> {
+        by_mode!(self, mode => mode.may_leave(carrier, claim))
+    }
+
+    /// How far a block has come whose claim is Draining.
+    #[must_use]
+    pub fn drain(&self, carrier: Carrier<'_>, claim: &Claim) -> Drain {
+        by_mode!(self, mode => mode.drain(carrier, claim))
+    }
+
+    /// How far a block has come whose claim is Releasing because its agent has let it go.
+    #[must_use]
+    pub fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
+        by_mode!(self, mode => mode.leaving(carrier, claim))
+    }
+
+    /// Whether something of such steps stands in a block that stays.
+    #[must_use]
+    pub fn has_stale_marks(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+        by_mode!(self, mode => mode.has_stale_marks(carrier, cidr))
+    }
+
+    /// The write of a step by which these blocks leave; `None` where it would change nothing.
+    #[must_use]
+    pub fn withdrawal(
+        &self,
+        carrier: Carrier<'_>,
+        step: WithdrawalStep,
+        blocks: &[Cidr],
+    ) -> Option<Withdrawal> {
+        by_mode!(self, mode => mode.withdrawal(carrier, step, blocks))
+    }
+
+    /// Whether a block of the carrier is on its way off, with its agent being asked.
+    #[must_use]
+    pub fn is_in_handshake(&self, carrier: Carrier<'_>) -> bool {
+        by_mode!(self, mode => mode.is_in_handshake(carrier))
     }
 
     /// How far an agent of this release works; of one whose release is not known, how far it is trusted to.

@@ -11,6 +11,18 @@ stable_names! {
         BlocksReturned,
         /// The Node could not get enough addresses for its agent to start, and gave back the blocks that it had got.
         BlocksGivenBack,
+        /// Blocks begin to leave the Node, which lives: it can do without them, or their pool takes them back.
+        BlocksDraining,
+        /// Blocks that had begun to leave the Node stay: it needs them, or they can't leave.
+        BlocksKept,
+        /// Blocks have left the Node with the consent of its agent.
+        BlocksReclaimed,
+        /// A block that is to leave the Node can't yet.
+        DrainWaits,
+        /// With reclaim enabled, a pool would take a block back from the Node.
+        WouldReclaim,
+        /// Too many blocks began to leave nodes at once, and no more do.
+        ReclaimStopped,
         /// No pool of the Node has a free block.
         NoCapacity,
         /// The Node asks for more than its first pool allows it.
@@ -60,10 +72,17 @@ pub(crate) enum Tone {
 impl EventReason {
     pub(crate) fn tone(self) -> Tone {
         match self {
-            Self::BlocksPublished | Self::BlocksReturned | Self::CapacityReturned | Self::FreezeEnded => {
-                Tone::Normal
-            }
+            Self::BlocksPublished
+            | Self::BlocksReturned
+            | Self::BlocksDraining
+            | Self::BlocksKept
+            | Self::BlocksReclaimed
+            | Self::WouldReclaim
+            | Self::CapacityReturned
+            | Self::FreezeEnded => Tone::Normal,
             Self::BlocksGivenBack
+            | Self::DrainWaits
+            | Self::ReclaimStopped
             | Self::NoCapacity
             | Self::NodeAtLimit
             | Self::NoPool
@@ -96,10 +115,15 @@ impl EventReason {
     pub(crate) fn action(self) -> &'static str {
         match self {
             Self::BlocksPublished => "Publish",
-            Self::BlocksReturned => "Hold",
+            Self::BlocksReturned | Self::BlocksKept => "Hold",
+            Self::BlocksDraining => "Drain",
+            Self::BlocksReclaimed => "TakeOff",
             Self::BlocksGivenBack => "Release",
             Self::NoCapacity | Self::NodeAtLimit | Self::NoPool => "Claim",
-            Self::Overlap
+            Self::DrainWaits
+            | Self::WouldReclaim
+            | Self::ReclaimStopped
+            | Self::Overlap
             | Self::HeldBack
             | Self::UnsupportedCilium
             | Self::BothCarried

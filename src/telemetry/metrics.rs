@@ -100,6 +100,8 @@ stable_names! {
         BumpVersion => "touch",
         /// An agent is asked what it uses.
         UsageProbe => "ping",
+        /// Blocks go one step on their way off a CiliumNode.
+        Withdraw => "withdraw",
         /// A CiliumNode is created.
         CreateCiliumNode => "create_ciliumnode",
         /// The status of a pool is written.
@@ -114,6 +116,8 @@ stable_names! {
         ReadCiliumNode => "read_ciliumnode",
         /// A Node is read.
         ReadNode => "read_node",
+        /// The Pods of a node are read.
+        ReadPodsOf => "read_pods",
     }
 }
 
@@ -358,6 +362,7 @@ impl From<&Request> for RequestKind {
             Request::Write(Write::Publish(_)) => Self::Publish,
             Request::Write(Write::BumpVersion(_)) => Self::BumpVersion,
             Request::Write(Write::UsageProbe(_)) => Self::UsageProbe,
+            Request::Write(Write::Withdraw(_)) => Self::Withdraw,
             Request::Write(Write::CreateCiliumNode(_)) => Self::CreateCiliumNode,
             Request::Write(Write::PoolStatus(_)) => Self::PoolStatus,
             Request::Write(Write::PoolFinalizers(_)) => Self::PoolFinalizers,
@@ -365,6 +370,7 @@ impl From<&Request> for RequestKind {
             Request::Read(Read::Claim(..)) => Self::ReadClaim,
             Request::Read(Read::CiliumNode(_)) => Self::ReadCiliumNode,
             Request::Read(Read::Node(..)) => Self::ReadNode,
+            Request::Read(Read::PodsOf(..)) => Self::ReadPodsOf,
         }
     }
 }

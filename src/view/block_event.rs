@@ -4,9 +4,11 @@
 
 use std::fmt;
 
-use crate::model::claim::{ClaimState, Reason};
+use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::names::{NodeName, PoolName, Uid};
-use crate::model::request::{ClaimChange, ClaimUpdate, NewClaim, Publication, Write};
+use crate::model::request::{
+    ClaimChange, ClaimUpdate, NewClaim, Publication, Withdrawal, WithdrawalStep, Write,
+};
 use crate::model::stable_names;
 use crate::net::cidr::Cidr;
 use crate::world::World;
@@ -37,6 +39,16 @@ stable_names! {
         Published,
         /// The claim is held for its node again.
         Held,
+        /// The block begins to leave its node: new pods get no address of it.
+        Draining,
+        /// Its addresses on the CiliumNode are closed to new pods.
+        Fenced,
+        /// The agent is asked to let its addresses go.
+        Marked,
+        /// The agent is told that its addresses are released.
+        Confirmed,
+        /// The block was taken off the CiliumNode.
+        TakenOff,
         /// The block is being taken off its node.
         Releasing,
         /// The block is off its node, and cools.
@@ -63,6 +75,12 @@ stable_names! {
         NodeReturned,
         /// The Node and its CiliumNode are gone.
         NodeGone,
+        /// The node needs fewer addresses.
+        Surplus,
+        /// Its pool, or its range of the pool, takes its blocks back.
+        PoolDrains,
+        /// It is needed after all, or the agent did not consent.
+        Stays,
         /// The agent consented.
         Reclaimed,
         /// It was never published.
@@ -89,11 +107,40 @@ pub fn of(world: &World, write: &Write) -> Option<BlockEvent> {
         Write::CreateClaim(claim) => Some(of_claim(world, claim)),
         Write::Publish(publication) => Some(of_publication(world, publication)),
         Write::UpdateClaim(update) => of_update(world, update),
+        Write::Withdraw(withdrawal) => of_withdrawal(world, withdrawal),
         Write::BumpVersion(_)
         | Write::UsageProbe(_)
         | Write::CreateCiliumNode(_)
         | Write::PoolStatus(_)
         | Write::PoolFinalizers(_) => None,
+    }
+}
+
+fn of_withdrawal(world: &World, withdrawal: &Withdrawal) -> Option<BlockEvent> {
+    let step = match withdrawal.step {
+        WithdrawalStep::Fence => Step::Fenced,
+        WithdrawalStep::Mark => Step::Marked,
+        WithdrawalStep::Confirm => Step::Confirmed,
+        WithdrawalStep::TakeOff => Step::TakenOff,
+        WithdrawalStep::Clear => return None,
+    };
+    let claim = withdrawal.blocks.first().and_then(|cidr| world.claim(*cidr));
+    Some(BlockEvent {
+        step,
+        cause: claim.map_or(Cause::Reclaimed, |known| cause_of_drain(world, &known.claim)),
+        node: withdrawal.node.clone(),
+        pools: pools_of(world, &withdrawal.blocks),
+        blocks: withdrawal.blocks.clone(),
+        n_addresses: 0,
+    })
+}
+
+/// Why a block leaves a node that lives.
+fn cause_of_drain(world: &World, claim: &Claim) -> Cause {
+    match claim.state {
+        ClaimState::Releasing(reason) | ClaimState::Cooling(reason) => reason.into(),
+        ClaimState::Held | ClaimState::Draining(_) if world.is_to_leave(claim) => Cause::PoolDrains,
+        ClaimState::Held | ClaimState::Draining(_) => Cause::Surplus,
     }
 }
 
@@ -135,11 +182,15 @@ fn of_update(world: &World, update: &ClaimUpdate) -> Option<BlockEvent> {
     let (step, cause) = match &update.change {
         ClaimChange::Hold(_) => (
             Step::Held,
-            match state_reason {
-                Some(Reason::Unused | Reason::Reclaimed) => Cause::Carried,
-                Some(Reason::NodeGone) | None => Cause::NodeReturned,
+            match (state_reason, claim.map(|claim| &claim.state)) {
+                (Some(Reason::Unused | Reason::Reclaimed), _) => Cause::Carried,
+                (None, Some(ClaimState::Draining(_))) => Cause::Stays,
+                (Some(Reason::NodeGone) | None, _) => Cause::NodeReturned,
             },
         ),
+        ClaimChange::Drain(_) => {
+            (Step::Draining, claim.map_or(Cause::Surplus, |claim| cause_of_drain(world, claim)))
+        }
         ClaimChange::CreatedFor(_) | ClaimChange::Keep => return None,
         ClaimChange::Release(reason) => (Step::Releasing, Cause::from(*reason)),
         ClaimChange::Cool => (Step::Cooling, state_reason.map_or(Cause::NodeGone, Cause::from)),

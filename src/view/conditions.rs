@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::agents;
+use super::drains;
 use super::free;
 use super::tally::{self, Tally};
 use crate::ledger::free_blocks::FreeBlocks;
@@ -12,7 +13,7 @@ use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::observation::PoolObject;
-use crate::model::pool::{Pool, RangeState, ReclaimMode};
+use crate::model::pool::{Pool, RangeState};
 use crate::model::status::{Condition, ConditionReason, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
@@ -42,7 +43,7 @@ pub(super) fn conditions(
             overlapping(world, world.ledger().overlaps(&pool.name)),
             exhausted(world, pool, &tally.families, tally.nodes),
             obstructed(world, pool, &tally.families),
-            limited(pool),
+            drains::draining(world, &pool.name),
         ],
     };
     explained
@@ -291,32 +292,4 @@ fn frozen(freeze: &Freeze) -> Explained {
         (None, Some(reclaim)) => (ConditionReason::ReclaimFrozen, reclaim),
         (None, None) => (ConditionReason::NotFrozen, "nothing is frozen".to_owned()),
     }
-}
-
-/// Whether the pool asks for something that the API offers and this version does not do yet.
-fn limited(pool: &Pool) -> Explained {
-    let draining = pool
-        .families
-        .values()
-        .flat_map(|ranges| ranges.cidrs.values())
-        .any(|state| *state == RangeState::Draining);
-    let mut limits = Vec::new();
-    if pool.reclaim.mode == ReclaimMode::Enabled {
-        limits.push(
-            "spec.reclaim.mode Enabled has no effect in this version: no block is taken back from a node",
-        );
-    }
-    if draining {
-        limits.push("state Draining acts as Cordoned in this version: its blocks stay where they are");
-    }
-    if !limits.is_empty() {
-        return (ConditionReason::NotYetImplemented, limits.join("; "));
-    }
-    let done = "everything that the pool asks for is done";
-    // It is the default, and a condition that holds for nearly every pool would say nothing.
-    let untold = match pool.reclaim.mode {
-        ReclaimMode::DryRun => ", but spec.reclaim.mode DryRun tells nothing in this version",
-        ReclaimMode::Disabled | ReclaimMode::Enabled => "",
-    };
-    (ConditionReason::NoLimit, format!("{done}{untold}"))
 }

@@ -14,12 +14,12 @@ use serde_json::{Map, Value, json};
 use super::precondition::bound_to;
 use super::watched::{Meta, Wire, can_be_real};
 use crate::model::carrier::CarrierChange;
-use crate::model::crd::{CrdChange, CrdFields, MarkChange, ReleaseMark};
+use crate::model::crd::{CrdChange, CrdFields, FENCE, MarkChange, ReleaseMark};
 use crate::model::kind::Kind;
 use crate::model::names::Uid;
 use crate::model::node::{CiliumNode, Malformed};
 use crate::model::observation::Object;
-use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageProbe};
+use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageProbe, Withdrawal};
 use crate::model::revision::{AnyRevision, Custom, Revision};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
@@ -122,19 +122,35 @@ pub fn usage_probe_patch(probe: &UsageProbe) -> Value {
     change_patch(&probe.uid, probe.revision, &probe.change)
 }
 
+/// A step by which blocks leave, as a merge patch: of the status if the change is of the status, else of the object.
+#[must_use]
+pub fn withdrawal_patch(withdrawal: &Withdrawal, managed_fields: ManagedFields) -> Value {
+    let mut patch = change_patch(&withdrawal.uid, withdrawal.revision, &withdrawal.change);
+    if managed_fields == ManagedFields::Dropped && !withdrawal.change.is_of_status() {
+        patch["metadata"]["managedFields"] = json!([{}]);
+    }
+    patch
+}
+
 /// A change of a carrier as a merge patch that carries uid and version.
 fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Value {
     let patch = match change {
-        CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries }) => {
-            let pod_cidrs: Vec<String> = pod_cidrs.iter().map(ToString::to_string).collect();
-            let pool: Map<String, Value> = entries
-                .iter()
-                .map(|(address, owner)| {
-                    let entry = owner.map_or_else(|| json!({}), |owner| json!({ "owner": owner }));
-                    (address.to_string(), entry)
-                })
-                .collect();
-            json!({ "spec": { "ipam": { "podCIDRs": pod_cidrs, "pool": pool } } })
+        CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries, unfenced }) => {
+            let entry =
+                |owner: Option<&str>| owner.map_or_else(|| json!({}), |owner| json!({ "owner": owner }));
+            let added = entries.iter().map(|(address, owner)| (address.to_string(), entry(*owner)));
+            let no_owner = json!({ "owner": null });
+            let unfenced = of_each(unfenced, &no_owner);
+            let pool: Map<String, Value> = added.chain(unfenced).collect();
+            json!({ "spec": { "ipam": { "podCIDRs": texts(pod_cidrs), "pool": pool } } })
+        }
+        CarrierChange::Crd(CrdChange::Fence(addresses)) => {
+            let pool: Map<String, Value> = of_each(addresses, &json!({ "owner": FENCE })).collect();
+            json!({ "spec": { "ipam": { "pool": pool } } })
+        }
+        CarrierChange::Crd(CrdChange::TakeOff { pod_cidrs, entries, .. }) => {
+            let pool: Map<String, Value> = of_each(entries, &Value::Null).collect();
+            json!({ "spec": { "ipam": { "podCIDRs": texts(pod_cidrs), "pool": pool } } })
         }
         CarrierChange::Crd(CrdChange::Marks(marks)) => {
             let marks: Map<String, Value> = marks
@@ -142,6 +158,7 @@ fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Val
                 .map(|(address, mark)| {
                     let mark = match mark {
                         MarkChange::Ask => json!("marked-for-release"),
+                        MarkChange::Release => json!("released"),
                         MarkChange::Remove => Value::Null,
                     };
                     (address.to_string(), mark)
@@ -153,6 +170,15 @@ fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Val
         CarrierChange::MadeUp(cidr) => json!({ "metadata": { "labels": { "made-up": cidr.to_string() } } }),
     };
     bound_to(uid, revision, patch)
+}
+
+fn texts(cidrs: &[Cidr]) -> Vec<String> {
+    cidrs.iter().map(ToString::to_string).collect()
+}
+
+/// The same value for each address.
+fn of_each<'a>(addresses: &'a AddressSet, value: &'a Value) -> impl Iterator<Item = (String, Value)> + 'a {
+    addresses.iter().map(|address| (address.to_string(), value.clone()))
 }
 
 /// A change without meaning, which makes a later version of the CiliumNode.

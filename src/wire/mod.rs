@@ -14,6 +14,7 @@ mod invalid;
 mod labels;
 mod mirror;
 pub mod node;
+pub mod node_pods;
 pub mod pool;
 mod precondition;
 pub mod rules;

@@ -102,6 +102,7 @@ impl World {
         }
         self.set_own_addresses(Kind::CiliumNode, name, Vec::new());
         self.update_carried(name);
+        self.update_handshake(name);
         self.settle_lost_claims(name);
         self.node_changed(name);
         self.forget_if_gone(name);
@@ -187,7 +188,7 @@ impl World {
                     self.settle_lost_claims(name);
                 }
             }
-            Target::ClaimsOf(_) | Target::Node(_) | Target::Pool(_) => {}
+            Target::ClaimsOf(_) | Target::Node(_) | Target::PodsOf(_) | Target::Pool(_) => {}
         }
     }
 

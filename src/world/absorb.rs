@@ -18,7 +18,7 @@ use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, Listing, Object, Observation, PoolObject, Unreadable};
 use crate::model::outcome::{Answer, Outcome, Seen};
 use crate::model::pool::{Pool, Reservation};
-use crate::model::request::{ProbeStep, Request, Target, UsageProbe, Write};
+use crate::model::request::{ProbeStep, Read, Request, Target, UsageProbe, Write};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::time::Now;
 use crate::net::addresses::AddressSet;
@@ -67,6 +67,9 @@ impl World {
             )
         );
         let failed = (answer != Answer::Done).then(|| Cause::of(&answer, &seen));
+        if let (Request::Read(Read::PodsOf(node, after)), Answer::Refused(why, _)) = (&request, &answer) {
+            self.observe_pods_of(node, *after, Err(why.clone()), now);
+        }
         match seen {
             Seen::Claim(claim) => self.observe_claim(*claim, Source::Answer(None)),
             Seen::CiliumNode(cilium_node) => {
@@ -95,6 +98,11 @@ impl World {
                     let presence = if overtaken { self.presence_as_watched(&node) } else { presence };
                     let read = NodeRead { as_of, answered_at: now.uptime, presence };
                     self.remember_of(&node).presence = Some(read);
+                }
+            }
+            Seen::PodsOf { after, pods } => {
+                if let Some(node) = &node {
+                    self.observe_pods_of(node, after, Ok(pods), now);
                 }
             }
             Seen::ClaimsOf { revision, claims, unreadable } => {
@@ -126,6 +134,8 @@ impl World {
                 serving.last_probe = None;
             }
             match (failed, &request) {
+                // The node only keeps blocks for longer. Nothing else of it waits for that.
+                (Some(_), Request::Read(Read::PodsOf(..))) => {}
                 (Some(cause), _) => serving.pause.lengthen(cause, now),
                 (None, Request::Write(write)) => writes.accepted(write, effect, &mut serving.pause, now),
                 // What it found the world knows to be overtaken. The watch is about to tell.
@@ -279,6 +289,7 @@ impl World {
         }
         self.update_carried(&name);
         self.note_carried(&name);
+        self.update_handshake(&name);
         self.settle_lost_claims(&name);
         self.node_changed(&name);
     }

@@ -13,7 +13,8 @@ use super::pause::{LONGEST, Pause};
 use crate::model::names::{NodeName, Uid};
 use crate::model::outcome::Effect;
 use crate::model::request::{
-    ClaimChange, PoolFinalizersWrite, PoolStatusWrite, ProbeStep, Publication, Target, Write,
+    ClaimChange, PoolFinalizersWrite, PoolStatusWrite, ProbeStep, Publication, Target, Withdrawal,
+    WithdrawalStep, Write,
 };
 use crate::model::revision::Revision;
 use crate::model::status::PoolStatus;
@@ -54,6 +55,11 @@ pub(super) enum Content {
         uid: Uid,
         step: ProbeStep,
     },
+    Withdrawal {
+        uid: Uid,
+        step: WithdrawalStep,
+        blocks: Vec<Cidr>,
+    },
     CiliumNode {
         node_uid: Uid,
     },
@@ -76,6 +82,9 @@ impl Content {
             },
             Write::BumpVersion(bump) => Self::Version { uid: bump.uid.clone(), later_than: bump.later_than },
             Write::UsageProbe(probe) => Self::Probe { uid: probe.uid.clone(), step: probe.step },
+            Write::Withdraw(Withdrawal { uid, step, blocks, .. }) => {
+                Self::Withdrawal { uid: uid.clone(), step: *step, blocks: blocks.clone() }
+            }
             Write::CreateCiliumNode(new) => Self::CiliumNode { node_uid: new.node_uid.clone() },
             Write::PoolStatus(PoolStatusWrite { status, .. }) => Self::Status(Box::new(status.clone())),
             Write::PoolFinalizers(PoolFinalizersWrite { finalizers, .. }) => {

@@ -9,6 +9,7 @@ use super::World;
 use super::agenda::Agenda;
 use super::agents::Agents;
 use super::lost_claims::LostClaims;
+use super::pace::Pace;
 use super::unreadable::UnreadableObjects;
 use super::waiting::Waiting;
 use crate::ledger::Ledger;
@@ -131,6 +132,7 @@ impl Gathering {
             agenda: Agenda::default(),
             waiting: Waiting::default(),
             contradiction: None,
+            pace: Pace::default(),
             agents: self.agents.take().map(|agents| *agents).unwrap_or_default(),
             guards: self.guards,
         };

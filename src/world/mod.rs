@@ -17,9 +17,12 @@ mod applied;
 mod carried;
 pub mod check;
 mod dependents;
+mod look;
 mod lost_claims;
+mod pace;
 mod pause;
 mod progress;
+mod reclaim;
 mod selection;
 mod unreadable;
 mod usage;
@@ -30,12 +33,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
-use crate::model::agent::{AgentPod, NoAgent, UseWriter};
+use crate::model::agent::{AgentPod, Look, NoAgent, UseWriter};
 use crate::model::claim::{Claim, ClaimState};
-use crate::model::freeze::Freeze;
+use crate::model::freeze::{Freeze, Switch};
 use crate::model::guard::{Guard, Guards};
 use crate::model::names::{NodeName, PoolName, Uid};
-use crate::model::plan::Unmet;
+use crate::model::plan::{Lasting, NodePlan, Scope, Unmet};
 use crate::model::pool::{Pool, Reservation};
 use crate::model::release::Release;
 use crate::model::revision::{AnyRevision, Revision, Store};
@@ -57,6 +60,7 @@ pub use agents::RunningAgent;
 use applied::Writes;
 use lost_claims::LostClaims;
 pub use lost_claims::{LostClaim, LostHolder};
+use pace::Pace;
 use pause::Pause;
 use unreadable::UnreadableObjects;
 use waiting::Waiting;
@@ -82,12 +86,10 @@ pub struct Serving {
     pub last_patch: Option<Duration>,
     /// How long it waits because its writes are not applied.
     pub pause: Pause,
-    /// Since when its first set of blocks has been incomplete.
-    pub incomplete_since: Option<Duration>,
-    /// Since when its CiliumNode has kept blocks although its Node is gone.
-    pub orphaned_since: Option<Duration>,
-    /// Since when its agent has said nothing of the use of published blocks.
-    pub use_unknown_since: Option<Duration>,
+    /// Since when what its last plans found of it is the case.
+    pub lasting: BTreeMap<Lasting, Duration>,
+    /// When a block of it was last kept that was on its way off.
+    pub last_kept: Option<Duration>,
     /// When its agent was last asked for that use, unless the server refused the write.
     pub last_probe: Option<Duration>,
     /// What it asks for and no pool can give.
@@ -95,6 +97,21 @@ pub struct Serving {
 }
 
 impl Serving {
+    /// Since when this has been the case.
+    #[must_use]
+    pub fn since(&self, lasting: Lasting) -> Option<Duration> {
+        self.lasting.get(&lasting).copied()
+    }
+
+    /// Takes in what a plan found that looked this far.
+    fn note_lasting(&mut self, plan: &NodePlan, now: Duration) {
+        self.lasting.retain(|lasting, _| plan.lasting.contains(lasting) || (plan.scope != Scope::Whole));
+        let found = plan.lasting.iter().filter(|found| plan.scope == Scope::Whole || found.is_seen_early());
+        for found in found {
+            self.lasting.entry(*found).or_insert(now);
+        }
+    }
+
     /// Whether it asks for a block that no pool of its node has.
     #[must_use]
     pub fn waits_for_capacity(&self) -> bool {
@@ -121,6 +138,8 @@ struct Remembered {
     former_carrier: Option<FormerCarrier>,
     /// Which agent was last seen to write its use; `None` if it was not one that could be told.
     use_writer: Option<UseWriter>,
+    /// What the last read of its Pods found.
+    look: Option<Look>,
 }
 
 /// What a read of a Node found.
@@ -214,6 +233,8 @@ pub struct World {
     contradiction: Option<Contradiction>,
     /// The Pods of Cilium's agents.
     agents: Agents,
+    /// How fast blocks are taken back.
+    pace: Pace,
     guards: Guards,
 }
 
@@ -566,6 +587,9 @@ impl World {
     /// What is frozen is known, or has changed.
     pub fn set_freeze(&mut self, freeze: Freeze) {
         if self.freeze != freeze {
+            if self.freeze.is_on(Switch::Reclaim) != freeze.is_on(Switch::Reclaim) {
+                self.resume_reclaim();
+            }
             self.freeze = freeze;
             self.mark_all();
         }

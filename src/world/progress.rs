@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use super::applied::Content;
 use super::pause::Pause;
-use super::{Remembered, SeenCooling, Sent, World};
+use super::{KnownClaim, Remembered, SeenCooling, Sent, World};
 use crate::ledger::Occupant;
+use crate::model::claim::ClaimState;
 use crate::model::guard::Guard;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::PoolObject;
-use crate::model::plan::{NodePlan, PoolPlan, Scope, Unmet};
+use crate::model::plan::{NodePlan, PoolPlan, Unmet};
 use crate::model::request::{
-    BumpVersion, ClaimChange, ProbeStep, Publication, Read, Request, Target, UsageProbe, Write,
+    BumpVersion, ClaimChange, ClaimUpdate, ProbeStep, Publication, Read, Request, Target, UsageProbe,
+    Withdrawal, WithdrawalStep, Write,
 };
 use crate::model::time::Now;
 
@@ -93,15 +95,8 @@ impl World {
             self.mark_sent(request, now);
         }
         let serving = &mut self.remember_of(&plan.node).serving;
-        let since = |before: Option<Duration>| before.unwrap_or(now.uptime);
         serving.unmet.clone_from(&plan.unmet);
-        if plan.scope == Scope::Whole {
-            serving.incomplete_since = plan.incomplete.then(|| since(serving.incomplete_since));
-            serving.orphaned_since = plan.orphaned.then(|| since(serving.orphaned_since));
-        }
-        if plan.scope == Scope::Whole || plan.use_unknown {
-            serving.use_unknown_since = plan.use_unknown.then(|| since(serving.use_unknown_since));
-        }
+        serving.note_lasting(plan, now.uptime);
         for cidr in &plan.cooling {
             if let Some(claim) = self.claims.get(cidr).map(|known| &known.claim) {
                 let seen = || SeenCooling { uid: claim.uid.clone(), since: claim.since, seen_at: now.uptime };
@@ -118,6 +113,9 @@ impl World {
             remembered.writes = writes;
             // Whoever did what failed here, nothing of it is left to do.
             remembered.serving.pause.end();
+        }
+        if plan.too_many_leave {
+            self.stop_reclaim(now.uptime);
         }
         self.note_waiting(plan);
         self.forget_if_gone(&plan.node);
@@ -229,10 +227,32 @@ impl World {
                     ProbeStep::Clear => {}
                 }
             }
-            Write::UpdateClaim(_)
-            | Write::CreateCiliumNode(_)
-            | Write::PoolStatus(_)
-            | Write::PoolFinalizers(_) => {}
+            Write::Withdraw(Withdrawal { node, step, .. }) => {
+                self.remember_of(node).serving.last_patch = Some(now.uptime);
+                if *step == WithdrawalStep::Mark {
+                    self.enters_handshake(node);
+                }
+            }
+            Write::UpdateClaim(update) => self.note_move(update, now),
+            Write::CreateCiliumNode(_) | Write::PoolStatus(_) | Write::PoolFinalizers(_) => {}
+        }
+    }
+
+    /// A block begins to leave a node that lives, or stays after all.
+    fn note_move(&mut self, update: &ClaimUpdate, now: Now) {
+        match &update.change {
+            ClaimChange::Drain(_) => self.begins_to_leave(now.uptime),
+            ClaimChange::Hold(_) => {
+                let drained = |known: &KnownClaim| matches!(known.claim.state, ClaimState::Draining(_));
+                if self.claim(update.cidr).is_some_and(drained) {
+                    self.remember_of(&update.node).serving.last_kept = Some(now.uptime);
+                }
+            }
+            ClaimChange::CreatedFor(_)
+            | ClaimChange::Keep
+            | ClaimChange::Release(_)
+            | ClaimChange::Cool
+            | ClaimChange::Delete => {}
         }
     }
 

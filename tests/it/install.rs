@@ -48,8 +48,9 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Every right that the controller has, where, and what for. A right that is not here is one too many, and a line that
 /// is not granted one too few.
-const RIGHTS: [(&str, &str, &str, &[&str], &str); 9] = [
+const RIGHTS: [(&str, &str, &str, &[&str], &str); 10] = [
     (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
+    (EVERYWHERE, "", "pods", &["list"], "who has an address of a block that is to leave its node"),
     (NAMESPACE, "", "configmaps", &["list", "watch"], "mode guard and freeze, two ConfigMaps only"),
     (NAMESPACE, "", "pods", &["list", "watch"], "releases and restarts of the agents"),
     ("default", "events.k8s.io", "events", &["create"], "events on objects without a namespace"),
@@ -67,10 +68,9 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 9] = [
 ];
 
 /// What somebody who has stolen the controller's token would like to do: group, resource, verb, namespace, name.
-const REFUSED: [(&str, &str, &str, &str, &str); 18] = [
+const REFUSED: [(&str, &str, &str, &str, &str); 17] = [
     ("", "nodes", "patch", "", ""),
     ("", "nodes/status", "patch", "", ""),
-    ("", "pods", "list", "", ""),
     ("", "pods", "create", NAMESPACE, ""),
     ("", "secrets", "get", NAMESPACE, ""),
     ("", "secrets", "list", "", ""),

@@ -148,7 +148,11 @@ fn a_frozen_plan_still_reports_what_is_wrong_and_reads() {
 #[test]
 fn no_ciliumnode_is_created_while_writes_are_frozen() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\nnode a 1");
-    let policy = Policy { min_write_interval: Duration::ZERO, cilium_nodes: CiliumNodeOrigin::Controller };
+    let policy = Policy {
+        min_write_interval: Duration::ZERO,
+        cilium_nodes: CiliumNodeOrigin::Controller,
+        reclaim: ReclaimPolicy::DEFAULT,
+    };
     let said = |cluster: &Cluster| rendered(&node(&cluster.world, &"a".into(), policy, cluster.now));
     assert_eq!(said(&cluster), "create ciliumnode a");
     cluster.freeze([Switch::Writes]);

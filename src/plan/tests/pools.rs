@@ -105,7 +105,7 @@ fn a_deleted_pool_whose_cidrs_are_emptied_leaves_its_ranges_but_not_its_blocks()
     );
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     cluster.observe("pool p none 28 deleting @110");
-    cluster.expect("a", "nothing");
+    cluster.expect("a", "finding: DrainWaits");
     cluster.expect("b", "claim 10.0.0.32/28 of pool young for node b");
 }
 
@@ -270,31 +270,37 @@ fn a_pool_says_which_family_its_nodes_lack() {
     );
 }
 
-/// The default of `reclaim.mode` is `DryRun`: it is no limit that somebody should act on, and is not passed over either.
+/// How far the blocks of a pool are that are to leave, and what keeps the others.
 #[test]
-fn a_default_pool_is_not_limited_and_says_what_is_not_told() {
-    let mut pool = object("pool p 10.0.0.0/24 28");
-    let world = Cluster::of("").world;
-    for (mode, limited, message) in [
+fn a_pool_says_how_far_its_blocks_are_that_are_to_leave() {
+    let text = "node a 1\nnode b 1\nnode c 1\n\
+         claim 10.0.0.0/28 a 1 Held @31\nclaim 10.0.0.16/28 a 1 Draining @32\nclaim 10.0.0.32/28 b 1 Draining @33\n\
+         claim 10.0.0.48/28 c 1 Releasing/Reclaimed @34\nclaim 10.0.0.64/28 a 1 Held @35\n\
+         ciliumnode a @50 10.0.0.0/28 10.0.0.16/28 10.0.0.64/28 used=10.0.0.16/31 fenced=10.0.0.16/28\n\
+         ciliumnode b @51 10.0.1.0/28 10.0.0.32/28 used=0 fenced=10.0.0.32/28\nciliumnode c @52 10.0.1.16/28";
+    let draining = |text: &str| {
+        let cluster = Cluster::of(text);
+        let object = cluster.world.pool_object(&"p".into()).expect("it is there");
+        let condition =
+            conditions::status(&cluster.world, object).conditions[&ConditionType::Draining].clone();
+        (condition.holds, condition.message)
+    };
+    assert_eq!(
+        draining(&format!("pool p 10.0.0.0/24 28 draining\n{text}")),
         (
-            ReclaimMode::DryRun,
-            false,
-            "everything that the pool asks for is done, but spec.reclaim.mode DryRun tells nothing in this version",
-        ),
-        (ReclaimMode::Disabled, false, "everything that the pool asks for is done"),
-        (
-            ReclaimMode::Enabled,
             true,
-            "spec.reclaim.mode Enabled has no effect in this version: no block is taken back from a node",
+            "2 blocks open to new pods, 1 block closed to new pods and in use, 1 block unused and to be let go by its agent, \
+             1 block being taken off; these wait: 10.0.0.0/28 of a (it is the node's first block of its family, which stays \
+             until the node is drained or recreated), 10.0.0.16/28 of a (2 addresses in use)"
+                .to_owned()
+        )
+    );
+    assert_eq!(
+        draining(
+            "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @31\nciliumnode a @50 10.0.0.0/28"
         ),
-    ] {
-        let Object::Pool(PoolObject { pool: Ok(declared), .. }) = &mut pool else { panic!("{pool:?}") };
-        declared.reclaim.mode = mode;
-        let Object::Pool(object) = &pool else { unreachable!() };
-        let status = conditions::status(&world, object);
-        let condition = &status.conditions[&ConditionType::Limited];
-        assert_eq!((condition.holds, condition.message.as_str()), (limited, message), "{mode:?}");
-    }
+        (false, "no block of the pool is to leave its node".to_owned())
+    );
 }
 
 impl Cluster {

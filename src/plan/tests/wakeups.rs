@@ -178,6 +178,13 @@ impl Settled {
             Request::Read(Read::CiliumNode(node)) => world
                 .cilium_node(node)
                 .map_or(Seen::Absent(revision), |found| Seen::CiliumNode(Box::new(found.clone()))),
+            Request::Read(Read::PodsOf(node, after)) => Seen::PodsOf {
+                after: *after,
+                pods: PodsOnNode {
+                    agents: world.agents_on(node).cloned().collect(),
+                    holders: BTreeMap::new(),
+                },
+            },
             Request::Read(Read::Node(node, as_of)) => Seen::Node {
                 as_of: *as_of,
                 read_at: Revision::of(revision.number()),

@@ -96,10 +96,11 @@ fn the_claims_of_a_node_are_known_as_of_the_version_that_is_patched() {
 #[test]
 fn a_drain_ends_when_its_ciliumnode_is_gone() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 10.0.0.16/28\n\
+        "pool p 10.0.0.0/24 28 reclaim=enabled\nnode a 1\n\
+         ciliumnode a @50 10.0.0.0/28 10.0.0.16/28 fenced=10.0.0.16/28 used=10.0.0.16/31\n\
          claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Draining @40",
     );
-    cluster.expect("a", "nothing");
+    cluster.expect("a", "finding: DrainWaits");
     cluster.delete(Kind::CiliumNode, "a", 110);
     cluster.expect("a", "waits: it has no CiliumNode");
     cluster.observe("ciliumnode a @120 recreated");

@@ -8,13 +8,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
 
-use super::answer::{Absence, Holding, Phase, ProbeState, Removal};
+use super::answer::{Absence, Drain, Holding, Leaving, Phase, ProbeState, Removal, Stays};
 use super::demand::Demand;
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
-use crate::model::claim::Claim;
+use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::counted::counted;
 use crate::model::crd::{CrdChange, CrdFields, FormerCrd, MarkChange, ReleaseMark};
 use crate::model::finding::{Finding, FindingKind};
@@ -22,7 +21,9 @@ use crate::model::kind::Kind;
 use crate::model::node::CiliumNode;
 use crate::model::pool::Pool;
 use crate::model::release::Release;
-use crate::model::request::{BumpVersion, ProbeStep, Publication, Read, Request, UsageProbe, Write};
+use crate::model::request::{
+    BumpVersion, ProbeStep, Publication, Read, Request, UsageProbe, Withdrawal, WithdrawalStep, Write,
+};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -30,15 +31,14 @@ use crate::net::cidr::{Cidr, Family};
 mod handshake;
 mod projection;
 mod releases;
+mod withdrawal;
 
+pub use handshake::PROBE_ADDRESS;
 use handshake::in_handshake;
 
 /// How many addresses of each family an agent needs before it can start: for router, health, ingress and one pod
 /// (`docs/cilium.md`, Start of an agent).
 const MINIMUM_FOR_START: u128 = 4;
-
-/// The address that a usage probe marks. It is in no pool (`docs/cilium.md`, Ping).
-pub const PROBE_ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The crd mode, with its settings from `cilium-config`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -192,6 +192,13 @@ impl Crd {
         match carrier {
             None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
             Some(_) if is_carried => Absence::NotYet,
+            // The agent has not said that it knows. Where the block was taken off with its consent, it does.
+            Some(carrier)
+                if claim.state == ClaimState::Releasing(Reason::Reclaimed)
+                    && self.leaving(carrier, claim) != Leaving::Off =>
+            {
+                Absence::NotYet
+            }
             Some(carrier) if carrier.revision().within() > Some(claim.revision) => Absence::Proven,
             None => Absence::Provable(Read::CiliumNode(claim.node.clone()).into()),
             Some(carrier) => {
@@ -249,6 +256,35 @@ impl Crd {
             Some(ReleaseMark::DoNotRelease) => ProbeState::Answered(clearing(carrier)),
             Some(_) => ProbeState::Asked,
         }
+    }
+
+    pub(super) fn may_leave(&self, carrier: Carrier<'_>, claim: &Claim) -> Result<(), Stays> {
+        withdrawal::may_leave(fields(carrier).ok_or(Stays::Incomplete)?, claim)
+    }
+
+    pub(super) fn drain(&self, carrier: Carrier<'_>, claim: &Claim) -> Drain {
+        fields(carrier).map_or(Drain::Stays(Stays::Incomplete), |fields| withdrawal::drain(fields, claim))
+    }
+
+    pub(super) fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
+        cilium_node(carrier).map_or(Leaving::Off, |cilium_node| withdrawal::leaving(cilium_node, claim))
+    }
+
+    pub(super) fn has_stale_marks(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+        fields(carrier).is_some_and(|fields| withdrawal::stale_marks(fields, cidr).next().is_some())
+    }
+
+    pub(super) fn withdrawal(
+        &self,
+        carrier: Carrier<'_>,
+        step: WithdrawalStep,
+        blocks: &[Cidr],
+    ) -> Option<Withdrawal> {
+        withdrawal::step(cilium_node(carrier)?, step, blocks)
+    }
+
+    pub(super) fn is_in_handshake(&self, carrier: Carrier<'_>) -> bool {
+        fields(carrier).is_some_and(withdrawal::is_in_handshake)
     }
 
     pub(super) fn support(&self, release: Option<Release>) -> Support {

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use super::handshake::in_handshake;
 use crate::model::carrier::CarrierChange;
 use crate::model::claim::Claim;
-use crate::model::crd::{CrdChange, CrdFields, FormerCrd};
+use crate::model::crd::{CrdChange, CrdFields, FENCE, FormerCrd};
 use crate::model::node::CiliumNode;
 use crate::model::request::Publication;
 use crate::model::time::Timestamp;
@@ -42,7 +42,13 @@ pub(super) fn difference(
     for claim in &ordered {
         entries.extend(missing_entries(fields, claim).iter().map(|address| (address, None)));
     }
-    if added.is_empty() && entries.is_empty() {
+    let unfenced: AddressSet = ordered
+        .iter()
+        .flat_map(|claim| claim.cidr.entries_in(&fields.owners))
+        .filter(|(address, owner)| *owner == FENCE && fields.pool.contains(**address))
+        .map(|(address, _)| *address)
+        .collect();
+    if added.is_empty() && entries.is_empty() && unfenced.is_empty() {
         return None;
     }
     for family in Family::ALL {
@@ -64,16 +70,17 @@ pub(super) fn difference(
     }
     let mut pod_cidrs = fields.pod_cidrs.clone();
     pod_cidrs.extend(&added);
-    let lacked_entries = |claim: &&&Claim| claim.cidr.entries_in(&entries).next().is_some();
+    let lacked_entries =
+        |claim: &&&Claim| claim.cidr.entries_in(&entries).next().is_some() || unfenced.intersects(claim.cidr);
     let completed = ordered.iter().filter(lacked_entries).map(|claim| claim.cidr);
     Some(Publication {
         node: cilium_node.name.clone(),
         uid: cilium_node.uid.clone(),
         revision: cilium_node.revision.into(),
         completed: completed.filter(|cidr| !added.contains(cidr)).collect(),
-        n_addresses: entries.len(),
+        n_addresses: entries.len() + usize::try_from(unfenced.len()).unwrap_or(usize::MAX),
         added,
-        change: CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries }),
+        change: CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries, unfenced }),
     })
 }
 
@@ -160,7 +167,9 @@ mod tests {
         let shown = difference(cilium_node, &claims, &["router", "health"], former).map_or(
             "nothing".to_owned(),
             |publication| {
-                let CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries }) = publication.change else {
+                let CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries, unfenced }) =
+                    publication.change
+                else {
                     unreachable!()
                 };
                 let cidrs: Vec<String> = pod_cidrs.iter().map(ToString::to_string).collect();
@@ -170,7 +179,8 @@ mod tests {
                         owner.map_or(address.to_string(), |owner| format!("{address}={owner}"))
                     })
                     .collect();
-                format!("{} | {}", cidrs.join(" "), entries.join(" "))
+                let unfenced: Vec<String> = unfenced.iter().map(|address| format!("-{address}")).collect();
+                format!("{} | {}", cidrs.join(" "), [entries, unfenced].concat().join(" "))
             },
         );
         assert_eq!(shown, expected);
@@ -233,6 +243,18 @@ mod tests {
             &[claim("10.0.0.0/30", 0), claim("10.0.0.4/30", 0)],
             "10.0.0.4/30 10.0.0.0/30 | 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.5 10.0.0.6=router 10.0.0.7",
         );
+    }
+
+    #[test]
+    fn a_block_that_stays_after_all_loses_its_fence_and_no_other_owner() {
+        let mut fenced = cilium_node(&["10.0.0.4/30"], &["10.0.0.5", "10.0.0.6", "10.0.0.7"]);
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let owner = |text, owner: &str| (address(text), owner.to_owned());
+        fenced.crd.owners =
+            [owner("10.0.0.5", FENCE), owner("10.0.0.6", "ns/pod"), owner("10.0.0.7", FENCE)].into();
+        check(&fenced, &[claim("10.0.0.4/30", 1)], "10.0.0.4/30 | -10.0.0.5 -10.0.0.7");
+        // That of a block of which nothing may be published stays.
+        check(&fenced, &[], "nothing");
     }
 
     #[test]

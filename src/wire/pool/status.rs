@@ -23,7 +23,7 @@ use crate::wire::{MAX_COUNT, schema};
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeIPPoolStatus {
-    /// Ready, Overlapping, Exhausted, Obstructed and Limited.
+    /// Ready, Overlapping, Exhausted, Obstructed, Draining and Frozen.
     #[serde(default)]
     #[schemars(schema_with = "schema::conditions")]
     #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["type".into()]))]

@@ -17,7 +17,7 @@ use cilium_node_ipam::model::plan::{PoolPlan, Verdict};
 use cilium_node_ipam::model::request::{ProbeStep, Publication, Request, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Now;
-use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy};
+use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy, ReclaimPolicy};
 use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
@@ -29,8 +29,11 @@ use super::requests::{Stage, is_ours, serve, settle};
 use super::store::Store;
 
 /// The policy of all replicas.
-pub(super) const POLICY: Policy =
-    Policy { min_write_interval: Duration::from_secs(2), cilium_nodes: CiliumNodeOrigin::Agent };
+pub(super) const POLICY: Policy = Policy {
+    min_write_interval: Duration::from_secs(2),
+    cilium_nodes: CiliumNodeOrigin::Agent,
+    reclaim: ReclaimPolicy::DEFAULT,
+};
 
 /// How long a node waits at least whose writes have failed twice in a row.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);

@@ -14,7 +14,7 @@ use cilium_node_ipam::model::outcome::{Answer, Presence, Seen};
 use cilium_node_ipam::model::request::{ClaimChange, ClaimUpdate, Read, Request, Target, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::wire::cilium_node::{
-    ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch,
+    ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch, withdrawal_patch,
 };
 use cilium_node_ipam::wire::{block, pool};
 
@@ -64,6 +64,9 @@ pub(super) fn decided_on(write: &Write) -> Option<DecidedOn<'_>> {
         Write::UsageProbe(probe) => {
             of(Kind::CiliumNode, probe.node.as_str(), &probe.uid, Some(probe.revision))
         }
+        Write::Withdraw(withdrawal) => {
+            of(Kind::CiliumNode, withdrawal.node.as_str(), &withdrawal.uid, Some(withdrawal.revision))
+        }
         Write::PoolStatus(status) => {
             of(Kind::Pool, status.pool.as_str(), &status.uid, Some(status.revision.into()))
         }
@@ -89,6 +92,9 @@ pub(super) enum Stage {
 /// The server does a request, or the half of it whose turn it is. The rule `off` is not kept by what is sent.
 pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store: &mut Store) -> Stage {
     let write = match request {
+        Request::Read(Read::PodsOf(..)) => {
+            return Stage::Answered(Answer::Refused("no pods here".to_owned(), None), Seen::Nothing);
+        }
         Request::Read(_) => return Stage::Answered(Answer::Done, settle(request, store)),
         Request::Write(write) => write,
     };
@@ -110,6 +116,13 @@ pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store:
         Write::UsageProbe(probe) => store
             .patch(Kind::CiliumNode, probe.node.as_str(), Part::Status, &sent(usage_probe_patch(probe), off))
             .map(|stored| answered(&stored)),
+        Write::Withdraw(withdrawal) => {
+            let part = if withdrawal.change.is_of_status() { Part::Status } else { Part::Object };
+            let patch = sent(withdrawal_patch(withdrawal, ManagedFields::Dropped), off);
+            store
+                .patch(Kind::CiliumNode, withdrawal.node.as_str(), part, &patch)
+                .map(|stored| answered(&stored))
+        }
         Write::CreateCiliumNode(new) => {
             store.create(Kind::CiliumNode, new_cilium_node(new)).map(|_| Stage::MustRead(Answer::Done))
         }
@@ -230,7 +243,7 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
             }
             Seen::ClaimsOf { unreadable, revision: store.revision(), claims }
         }
-        Target::Pool(_) | Target::Node(_) => Seen::Nothing,
+        Target::Pool(_) | Target::Node(_) | Target::PodsOf(_) => Seen::Nothing,
     }
 }
 

@@ -1,0 +1,174 @@
+//! Which blocks begin to leave: those of pools that take theirs back as soon as the node can do without them, and one that
+//! the node has not needed for long.
+
+use std::collections::BTreeSet;
+
+use super::room::is_surplus;
+use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::kind::Kind;
+use crate::model::plan::Lasting;
+use crate::model::pool::{Pool, ReclaimMode};
+use crate::model::request::{ClaimChange, ClaimUpdate, Write};
+use crate::model::time::Now;
+use crate::net::cidr::{Cidr, Family};
+use crate::plan::draft::Draft;
+use crate::plan::policy::Policy;
+use crate::plan::subject::{FirstPool, Subject};
+
+/// How long no block of a node begins to leave after one was kept: what was in the way may last.
+const KEPT_FOR: std::time::Duration = std::time::Duration::from_secs(60);
+
+impl<'a> Subject<'a> {
+    /// Lets blocks begin to leave.
+    pub(super) fn begin(&self, draft: &mut Draft, policy: Policy, now: Now) {
+        let families = self.publisher.families_of(self.carrier);
+        let leaves = families.iter().any(|family| self.able_to_leave(*family).next().is_some());
+        let surplus = if leaves { None } else { self.surplus(draft, policy, now) };
+        if (!leaves && surplus.is_none()) || !self.may_reclaim(policy) || self.rests(draft, now) {
+            return;
+        }
+        if self.may_ask() {
+            self.ask(draft, policy, now);
+            return;
+        }
+        if self.world.use_of(&self.node.name).is_err() {
+            return;
+        }
+        let mut chosen: Vec<&Claim> = families.iter().flat_map(|family| self.leaving_now(*family)).collect();
+        chosen.extend(surplus);
+        if chosen.is_empty() || self.is_stopped(draft, chosen.len(), policy, now) {
+            return;
+        }
+        let drain = |claim: &&Claim| {
+            let change = ClaimChange::Drain(self.carrier.uid().clone());
+            Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into()
+        };
+        draft.requests.extend(chosen.iter().map(drain));
+    }
+
+    /// Whether a block of the node was kept a moment ago.
+    fn rests(&self, draft: &mut Draft, now: Now) -> bool {
+        let last = self.serving().and_then(|serving| serving.last_kept);
+        let until = last.map(|last| last + KEPT_FOR).filter(|until| *until > now.uptime);
+        if let Some(until) = until {
+            draft.wake_at(until);
+        }
+        until.is_some()
+    }
+
+    /// Whether too many blocks began to leave nodes within a minute. Whatever that comes from, a person is to look at it
+    /// before it goes on.
+    fn is_stopped(&self, draft: &mut Draft, more: usize, policy: Policy, now: Now) -> bool {
+        let too_many = self.world.n_begun_to_leave(now.uptime) + more > policy.reclaim.per_minute.max(more);
+        draft.too_many_leave |= too_many;
+        let stopped = too_many || self.world.reclaim_stopped_since().is_some();
+        if stopped {
+            let message = format!(
+                "more than {} blocks began to leave nodes within a minute, so no more do: look why, and turn \
+                 freeze-reclaim on and off again to go on",
+                policy.reclaim.per_minute
+            );
+            draft.findings.push(Finding::new(
+                FindingKind::ReclaimStopped,
+                Kind::Node,
+                self.node.name.as_str(),
+                message,
+            ));
+        }
+        stopped
+    }
+
+    /// The blocks of a family that are to leave and without which the node has enough, the least used first.
+    fn leaving_now(&self, family: Family) -> Vec<&'a Claim> {
+        let mut able: Vec<&Claim> = self.able_to_leave(family).collect();
+        able.sort_by_key(|claim| (self.publisher.n_used_in(self.carrier, claim.cidr), claim.cidr));
+        let mut gone = BTreeSet::new();
+        let mut leaving = Vec::new();
+        for claim in able {
+            gone.insert(claim.cidr);
+            if self.can_do_without(family, &gone) {
+                leaving.push(claim);
+            } else {
+                gone.remove(&claim.cidr);
+            }
+        }
+        leaving
+    }
+
+    /// The block that the node has not needed for as long as its pool says; notes whether it needs one less.
+    ///
+    /// One at a time: what it needs is seen again when that one has left.
+    fn surplus(&self, draft: &mut Draft, policy: Policy, now: Now) -> Option<&'a Claim> {
+        let leaves = |claim: &Claim| {
+            matches!(claim.state, ClaimState::Draining(_) | ClaimState::Releasing(Reason::Reclaimed))
+        };
+        if self.has_any(leaves) {
+            return None;
+        }
+        let families = self.publisher.families_of(self.carrier).iter();
+        let found = families.filter_map(|family| self.surplus_of(*family)).min_by_key(|found| found.used)?;
+        draft.finds(Lasting::Surplus);
+        let since = self.serving().and_then(|serving| serving.since(Lasting::Surplus)).unwrap_or(now.uptime);
+        let due = since + found.pool.reclaim.after;
+        if due > now.uptime {
+            draft.wake_at(due);
+            return None;
+        }
+        match found.pool.reclaim.mode {
+            ReclaimMode::Enabled => Some(found.claim),
+            ReclaimMode::DryRun => {
+                draft.findings.push(self.would_reclaim(&found, policy));
+                None
+            }
+            ReclaimMode::Disabled => None,
+        }
+    }
+
+    fn would_reclaim(&self, found: &Surplus<'_>, policy: Policy) -> Finding {
+        let hindrance = match self.world.use_of(&self.node.name) {
+            _ if !self.may_reclaim(policy) => {
+                Some("the release of its agent needs --reclaim-opt-in".to_owned())
+            }
+            Ok(_) => None,
+            Err(unknown) => Some(unknown.to_string()),
+        };
+        let hindrance =
+            hindrance.map(|why| format!(", if this were not in the way: {why}")).unwrap_or_default();
+        let (cidr, pool, used) = (found.claim.cidr, &found.pool.name, found.used);
+        Finding::new(
+            FindingKind::WouldReclaim,
+            Kind::Node,
+            self.node.name.as_str(),
+            format!(
+                "with spec.reclaim.mode Enabled pool {pool} would take back {cidr}, of which {used} of {} are used{hindrance}",
+                found.claim.offered_count()
+            ),
+        )
+    }
+
+    /// The least used block of a family without which little of the rest would be used.
+    fn surplus_of(&self, family: Family) -> Option<Surplus<'a>> {
+        let first = self.first_pool(family).map(FirstPool::pool);
+        let demand = self.demand_without(family, &BTreeSet::new());
+        let held =
+            self.held().filter(|claim| claim.cidr.family() == family && claim.state == ClaimState::Held);
+        let of_pools = held.filter_map(|claim| Some((claim, self.world.pool(&claim.pool)?)));
+        let asked = of_pools.filter(|(_, pool)| pool.reclaim.mode != ReclaimMode::Disabled);
+        let surplus = asked.filter(|(claim, pool)| {
+            is_surplus(demand, claim.offered_count(), pool.reclaim, first)
+                && self.publisher.may_leave(self.carrier, claim).is_ok()
+        });
+        let used = |cidr: Cidr| self.publisher.n_used_in(self.carrier, cidr);
+        surplus
+            .map(|(claim, pool)| Surplus { claim, pool, used: used(claim.cidr) })
+            .min_by_key(|found| (found.used, std::cmp::Reverse(found.claim.cidr)))
+    }
+}
+
+/// A block that a node does not need.
+struct Surplus<'a> {
+    claim: &'a Claim,
+    pool: &'a Pool,
+    used: u128,
+}

@@ -1,0 +1,77 @@
+//! Which blocks stay after all, although they had begun to leave: they are held again, and get their addresses back.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::model::claim::Claim;
+use crate::model::plan::Lasting;
+use crate::model::pool::ReclaimMode;
+use crate::model::request::{ClaimChange, ClaimUpdate, Write};
+use crate::model::time::Now;
+use crate::net::cidr::{Cidr, Family};
+use crate::plan::draft::Draft;
+use crate::plan::subject::Subject;
+use crate::publisher::answer::Drain;
+
+/// How long an agent may take to let the addresses of a block go.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5 * 60);
+
+impl<'a> Subject<'a> {
+    /// Keeps blocks that can't leave any more, and one that the node needs. Nothing has to be asked for that: whoever
+    /// holds a block again gives nothing away.
+    pub(in crate::plan) fn keep_what_is_needed(&self, draft: &mut Draft, now: Now) {
+        let stays = self.draining().filter(|(claim, drain)| self.stays(claim, drain, now));
+        let mut kept: BTreeSet<Cidr> = stays.map(|(claim, _)| claim.cidr).collect();
+        for family in self.publisher.families_of(self.carrier) {
+            // What has to leave is replaced first (`Subject::make_room`).
+            let needed = self.needed(*family).filter(|claim| !self.world.is_to_leave(claim));
+            kept.extend(needed.map(|claim| claim.cidr));
+        }
+        self.keep(draft, kept, now);
+    }
+
+    /// Keeps one block of each of these families, in which a node needs room that nobody else gives.
+    pub(in crate::plan) fn keep_what_nobody_replaces(
+        &self,
+        draft: &mut Draft,
+        families: impl Iterator<Item = Family>,
+        now: Now,
+    ) {
+        let kept = families.filter_map(|family| self.needed(family)).map(|claim| claim.cidr).collect();
+        self.keep(draft, kept, now);
+    }
+
+    fn keep(&self, draft: &mut Draft, kept: BTreeSet<Cidr>, now: Now) {
+        let claims = kept.into_iter().filter_map(|cidr| self.world.claim(cidr));
+        draft.requests.extend(claims.map(|known| {
+            let change = ClaimChange::Hold(self.node.uid.clone());
+            Write::UpdateClaim(ClaimUpdate::of(&known.claim, change, now.wall)).into()
+        }));
+    }
+
+    /// Whether a block that drains can't leave, or is not to.
+    fn stays(&self, claim: &Claim, drain: &Drain, now: Now) -> bool {
+        let is_asked = match drain {
+            Drain::Stays(_) => return true,
+            Drain::Asked => true,
+            Drain::Open | Drain::Closed(_) | Drain::Consented => false,
+        };
+        let is_wanted_back =
+            || self.world.pool(&claim.pool).is_some_and(|pool| pool.reclaim.mode == ReclaimMode::Enabled);
+        let awaited = self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited));
+        let is_overdue = awaited.is_some_and(|since| since + ANSWERS_WITHIN <= now.uptime);
+        // A mark that stands when an agent starts keeps a pod from being restored. None should have the address, and
+        // nobody has to rely on that for long.
+        let is_down = || self.world.agent_on(&self.node.name).is_err();
+        !(self.world.is_to_leave(claim) || is_wanted_back()) || (is_asked && (is_overdue || is_down()))
+    }
+
+    /// The block that a node gets back because it needs more than what stays: the most used, which would empty last.
+    fn needed(&self, family: Family) -> Option<&'a Claim> {
+        if self.can_do_without(family, &BTreeSet::new()) {
+            return None;
+        }
+        let draining = self.draining().map(|(claim, _)| claim).filter(|claim| claim.cidr.family() == family);
+        draining.max_by_key(|claim| (self.publisher.n_used_in(self.carrier, claim.cidr), claim.cidr))
+    }
+}

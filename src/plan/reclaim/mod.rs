@@ -1,0 +1,338 @@
+//! Taking blocks back from nodes that live, with the consent of their agents (`docs/invariants.md`, Taking a block back).
+//!
+//! Each step follows from what the objects show, so a replica that ends anywhere is replaced by any other. Keeps one
+//! invariant: a block goes on only while the node can do without it, and while it is known what its agent uses (safety
+//! rule 7); else it is held again.
+//!
+//! - [`begin`]: which blocks begin to leave.
+//! - [`room`]: what a node can do without, and how it gets room elsewhere before.
+//! - [`kept`]: which blocks stay after all.
+//! - [`told`]: what is told of blocks that can't leave.
+
+use std::time::Duration;
+
+use super::draft::Draft;
+use super::policy::Policy;
+use super::publication::SILENCE_BEFORE_PROBE;
+use super::publishable::may_publish;
+use super::subject::Subject;
+use crate::model::agent::{AgentPod, PodsOnNode, UseUnknown};
+use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::plan::Lasting;
+use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, WithdrawalStep, Write};
+use crate::model::time::Now;
+use crate::net::cidr::Cidr;
+use crate::publisher::answer::{Drain, Leaving, ProbeState};
+use crate::publisher::support::Reclaiming;
+use crate::world::KnownClaim;
+
+mod begin;
+mod kept;
+mod room;
+mod told;
+
+/// How long a node waits for its turn while agents of too many others are being asked.
+const TURN: Duration = Duration::from_secs(5);
+
+/// How long what a read of a node's Pods found is not asked again, where it does not fit what is known of the agent, or
+/// was refused.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+const LOOK_AGAIN_AFTER_REFUSAL: Duration = Duration::from_secs(60);
+
+impl<'a> Subject<'a> {
+    /// Goes on with the blocks that leave, and lets others begin. This is the last thing that a node is asked for: whatever
+    /// it lacks comes first.
+    pub(super) fn take_back(&self, draft: &mut Draft, policy: Policy, now: Now) {
+        if !self.is_served() && !self.has_any(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed))
+        {
+            return;
+        }
+        if self.clear_stale_marks(draft, policy, now) {
+            return;
+        }
+        self.tell_of_drains(draft);
+        if self.world.freeze().stops_reclaim() {
+            return;
+        }
+        if self.go_on_with_released(draft, policy, now) || self.go_on_with_draining(draft, policy, now) {
+            return;
+        }
+        self.begin(draft, policy, now);
+    }
+
+    /// Whether blocks may be taken back from the node's agent, as far as its release goes.
+    fn may_reclaim(&self, policy: Policy) -> bool {
+        match self.world.support(&self.node.name).0.reclaiming() {
+            Reclaiming::Allowed => true,
+            Reclaiming::OptIn => policy.reclaim.opt_in,
+            Reclaiming::Never => false,
+        }
+    }
+
+    fn has_any(&self, is: impl Fn(&Claim) -> bool) -> bool {
+        self.world.claims_of(&self.node.name).any(|known| is(&known.claim))
+    }
+
+    /// The claims that drain on this carrier, each with how far it has come.
+    fn draining(&self) -> impl Iterator<Item = (&'a Claim, Drain)> {
+        let is_draining = |claim: &Claim| claim.state == ClaimState::Draining(self.carrier.uid().clone());
+        self.world
+            .claims_of(&self.node.name)
+            .map(|known| &known.claim)
+            .filter(move |claim| is_draining(claim))
+            .map(|claim| (claim, self.publisher.drain(self.carrier, claim)))
+    }
+
+    /// Marks in blocks that stay are of an earlier try, or of another controller. As long as they stand, their addresses
+    /// go to no pod, and nobody else removes them (`docs/cilium.md`, Release handshake).
+    fn clear_stale_marks(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+        let stays = |known: &&KnownClaim| {
+            let claim = &known.claim;
+            may_publish(self.world, self.node, known).is_ok()
+                || (claim.state == ClaimState::Releasing(Reason::Reclaimed)
+                    && self.publisher.leaving(self.carrier, claim) == Leaving::LeftOver)
+        };
+        let claims = self.world.claims_of(&self.node.name).filter(stays).map(|known| known.claim.cidr);
+        let stale: Vec<Cidr> =
+            claims.filter(|cidr| self.publisher.has_stale_marks(self.carrier, *cidr)).collect();
+        self.withdraw(draft, WithdrawalStep::Clear, &stale, policy, now)
+    }
+
+    /// The blocks that their agent has let go: it is told so, they are taken off, and it says that it knows.
+    fn go_on_with_released(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+        let released = self.world.claims_of(&self.node.name).map(|known| &known.claim);
+        let released = released.filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed));
+        let (mut consented, mut can_go, mut confirmed) = (Vec::new(), Vec::new(), false);
+        for claim in released {
+            match self.publisher.leaving(self.carrier, claim) {
+                Leaving::Consented => consented.push(claim.cidr),
+                Leaving::CanGo => can_go.push(claim.cidr),
+                Leaving::Confirmed => confirmed = true,
+                // The lifecycle of the claim goes on with these.
+                Leaving::LeftOver | Leaving::Off | Leaving::NoConsent | Leaving::NotSeen => {}
+            }
+        }
+        if self.withdraw(draft, WithdrawalStep::Confirm, &consented, policy, now)
+            || self.withdraw(draft, WithdrawalStep::TakeOff, &can_go, policy, now)
+        {
+            return true;
+        }
+        if confirmed {
+            draft.finds(Lasting::AgentAwaited);
+            return self.ask_after_silence(draft, policy, now);
+        }
+        false
+    }
+
+    /// The blocks that drain.
+    fn go_on_with_draining(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+        let (mut open, mut empty, mut consented) = (Vec::new(), Vec::new(), Vec::new());
+        for (claim, drain) in self.draining() {
+            match drain {
+                Drain::Open => open.push(claim.cidr),
+                Drain::Closed(used) if used.is_empty() => empty.push(claim.cidr),
+                Drain::Asked => draft.finds(Lasting::AgentAwaited),
+                Drain::Consented => consented.push(claim),
+                // Pods have to end first; what stays after all is held again.
+                Drain::Closed(_) | Drain::Stays(_) => {}
+            }
+        }
+        if !open.is_empty() {
+            return self.fence(draft, &open, policy, now);
+        }
+        if !consented.is_empty() {
+            return self.release(draft, &consented, policy, now);
+        }
+        if draft.has_found(Lasting::AgentAwaited) {
+            return self.ask_after_silence(draft, policy, now);
+        }
+        !empty.is_empty() && self.mark(draft, &empty, policy, now)
+    }
+
+    /// Fences blocks. No question may be open then, and none answered: an answer that stands beside a fence was given
+    /// behind it, and so lists all that the agent will ever have given out of the block.
+    fn fence(&self, draft: &mut Draft, blocks: &[Cidr], policy: Policy, now: Now) -> bool {
+        match self.publisher.probe(self.carrier) {
+            ProbeState::Asked => {
+                draft.finds(Lasting::AgentAwaited);
+                false
+            }
+            ProbeState::Answered(clear) => {
+                if !self.is_too_soon(draft, policy, now) {
+                    draft.requests.push(Write::UsageProbe(clear).into());
+                }
+                true
+            }
+            ProbeState::Askable(_) | ProbeState::None => {
+                self.withdraw(draft, WithdrawalStep::Fence, blocks, policy, now)
+            }
+        }
+    }
+
+    /// Asks the agent to let fenced blocks go of which nothing is in use: first whether that is so, then for each address.
+    fn mark(&self, draft: &mut Draft, empty: &[Cidr], policy: Policy, now: Now) -> bool {
+        let is_full = self.world.n_in_handshake() >= policy.reclaim.at_once;
+        if is_full && !self.world.is_in_handshake(&self.node.name) {
+            draft.wake_at(now.uptime + TURN);
+            return false;
+        }
+        if !self.answer_is_awaited() {
+            return match self.publisher.probe(self.carrier) {
+                ProbeState::Askable(_) => self.ask(draft, policy, now),
+                ProbeState::Asked => {
+                    draft.finds(Lasting::AgentAwaited);
+                    self.ask_after_silence(draft, policy, now)
+                }
+                // It is cleared, because it does not say what is known of this agent.
+                ProbeState::Answered(_) | ProbeState::None => false,
+            };
+        }
+        let Some(pods) = self.look(draft, now) else {
+            return !draft.requests.is_empty();
+        };
+        let free: Vec<Cidr> =
+            empty.iter().copied().filter(|block| block.entries_in(&pods.holders).next().is_none()).collect();
+        if free.is_empty() {
+            // The answer does not list a pod that has an address. It is asked again later.
+            if let ProbeState::Answered(clear) = self.publisher.probe(self.carrier)
+                && !self.is_too_soon(draft, policy, now)
+            {
+                draft.requests.push(Write::UsageProbe(clear).into());
+            }
+            draft.wake_at(now.uptime + SILENCE_BEFORE_PROBE);
+            return true;
+        }
+        self.withdraw(draft, WithdrawalStep::Mark, &free, policy, now)
+    }
+
+    /// Whether an answer on the carrier is the ground of the next step, and so is not to be cleared: it says what the known
+    /// agent uses behind a fence.
+    pub(super) fn answer_is_awaited(&self) -> bool {
+        matches!(self.publisher.probe(self.carrier), ProbeState::Answered(_))
+            && !self.world.freeze().stops_reclaim()
+            && self.world.use_of(&self.node.name).is_ok()
+            && self.draining().any(|(_, drain)| matches!(drain, Drain::Closed(used) if used.is_empty()))
+            && !self
+                .draining()
+                .any(|(_, drain)| matches!(drain, Drain::Open | Drain::Asked | Drain::Consented))
+    }
+
+    /// Releases blocks of which the agent has let every address go, after a second look: from then on nobody publishes
+    /// them. The consent has to be later than the drain, or it may be that of an earlier one.
+    fn release(&self, draft: &mut Draft, consented: &[&Claim], policy: Policy, now: Now) -> bool {
+        if self.world.use_of(&self.node.name).is_err() {
+            return self.ask_after_silence(draft, policy, now);
+        }
+        let Some(pods) = self.look(draft, now) else {
+            return !draft.requests.is_empty();
+        };
+        let version = self.carrier.revision().within();
+        let can_go = consented.iter().filter(|claim| version > Some(claim.revision));
+        let can_go = can_go.filter(|claim| claim.cidr.entries_in(&pods.holders).next().is_none());
+        let moves = can_go.map(|claim| {
+            let change = ClaimChange::Release(Reason::Reclaimed);
+            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
+        });
+        draft.requests.extend(moves);
+        !draft.requests.is_empty()
+    }
+
+    /// What the Pods of the node are, read after this version of the carrier was known, where its agent is the one whose
+    /// use is known. `None` where that has to be read first, or can't be had.
+    fn look(&self, draft: &mut Draft, now: Now) -> Option<&'a PodsOnNode> {
+        let name = &self.node.name;
+        let agent = self.world.use_of(name).ok()?.agent;
+        let read = Request::from(Read::PodsOf(name.clone(), self.carrier.revision()));
+        let look = self.world.look(name).filter(|look| look.after == self.carrier.revision());
+        let Some(look) = look else {
+            draft.requests.push(read);
+            return None;
+        };
+        let is_same = |found: &AgentPod| {
+            found.uid == agent.pod.uid
+                && found.started == Some(agent.started)
+                && found.ready
+                && !found.deleting
+        };
+        let again = match &look.found {
+            Ok(pods) => match pods.agents.iter().filter(|found| !found.ended).collect::<Vec<_>>()[..] {
+                [only] if is_same(only) => return Some(pods),
+                // The watch of the agents' Pods is late, and will tell.
+                _ => LOOK_AGAIN,
+            },
+            Err(_) => LOOK_AGAIN_AFTER_REFUSAL,
+        };
+        if look.at + again > now.uptime {
+            draft.wake_at(look.at + again);
+        } else {
+            draft.requests.push(read);
+        }
+        None
+    }
+
+    /// The agent is asked what it uses, if it was not a moment ago.
+    fn ask(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+        if self.world.agent_on(&self.node.name).is_err() {
+            return false;
+        }
+        let ProbeState::Askable(ask) = self.publisher.probe(self.carrier) else {
+            return false;
+        };
+        let last = self.serving().and_then(|serving| serving.last_probe);
+        if let Some(next) = last.map(|last| last + SILENCE_BEFORE_PROBE).filter(|next| *next > now.uptime) {
+            draft.wake_at(next);
+            return false;
+        }
+        if !self.is_too_soon(draft, policy, now) {
+            draft.requests.push(Write::UsageProbe(ask).into());
+        }
+        true
+    }
+
+    /// An agent that has not answered for long is asked what it uses: that has it look at every open mark again
+    /// (`docs/cilium.md`, Lost answers).
+    fn ask_after_silence(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+        let since =
+            self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited)).unwrap_or(now.uptime);
+        draft.finds(Lasting::AgentAwaited);
+        if since + SILENCE_BEFORE_PROBE > now.uptime {
+            draft.wake_at(since + SILENCE_BEFORE_PROBE);
+            return false;
+        }
+        draft.wake_at(now.uptime + SILENCE_BEFORE_PROBE);
+        self.ask(draft, policy, now)
+    }
+
+    /// Adds the write of a step for these blocks, or the read that has to come first: their claims have to be known as of
+    /// the version that is written (safety rule 4). Whether the step is due.
+    fn withdraw(
+        &self,
+        draft: &mut Draft,
+        step: WithdrawalStep,
+        blocks: &[Cidr],
+        policy: Policy,
+        now: Now,
+    ) -> bool {
+        let Some(write) =
+            self.publisher.withdrawal(self.carrier, step, blocks).filter(|_| !blocks.is_empty())
+        else {
+            return false;
+        };
+        if self.is_too_soon(draft, policy, now) {
+            return true;
+        }
+        let mut known = blocks.iter().filter_map(|block| self.world.claim(*block));
+        let is_fresh = known.all(|known| self.is_fresh(self.world.known_at(known)));
+        draft.requests.push(if is_fresh {
+            Write::Withdraw(write).into()
+        } else {
+            Read::ClaimsOf(self.node.name.clone()).into()
+        });
+        true
+    }
+
+    /// Whether it is only that the agent has not been seen to say what it uses, so that a question may tell.
+    fn may_ask(&self) -> bool {
+        matches!(self.world.use_of(&self.node.name), Err(UseUnknown::NotSeen | UseUnknown::Silent))
+    }
+}

@@ -1,0 +1,92 @@
+//! What a node can do without: how much it uses of what stays, and how it gets room elsewhere before a block leaves.
+
+use std::collections::BTreeSet;
+
+use crate::model::claim::{Claim, ClaimState};
+use crate::model::pool::{Expand, Pool, Reclaim};
+use crate::net::cidr::{Cidr, Family};
+use crate::plan::subject::{FirstPool, Subject};
+use crate::publisher::demand::Demand;
+
+impl<'a> Subject<'a> {
+    /// The thresholds of the node in a family: those of its first pool, or the defaults where no pool selects it.
+    pub(super) fn expand_of(&self, family: Family) -> Expand {
+        self.first_pool(family).map(FirstPool::pool).map_or(Expand::DEFAULT, |pool| pool.expand)
+    }
+
+    /// The held blocks of a family that are to leave as soon as the node can do without them: their pool is being
+    /// deleted, or their range drains.
+    pub(in crate::plan) fn to_leave(&self, family: Family) -> impl Iterator<Item = &'a Claim> {
+        self.held()
+            .filter(move |claim| claim.state == ClaimState::Held && claim.cidr.family() == family)
+            .filter(|claim| self.world.is_to_leave(claim))
+    }
+
+    /// Of these, the ones that can leave a node that lives.
+    pub(in crate::plan) fn able_to_leave(&self, family: Family) -> impl Iterator<Item = &'a Claim> {
+        self.to_leave(family).filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
+    }
+
+    /// Whether what stays meets the thresholds of the node without these blocks.
+    pub(super) fn can_do_without(&self, family: Family, blocks: &BTreeSet<Cidr>) -> bool {
+        self.demand_without(family, blocks).is_met(self.expand_of(family))
+    }
+}
+
+/// Whether a node whose blocks of a family are used like this needs one of them, which offers so many addresses, so
+/// little that it may be taken back. All that is used counts, also what is used of that block.
+pub(super) fn is_surplus(demand: Demand, offered: u128, reclaim: Reclaim, first: Option<&Pool>) -> bool {
+    let expand = first.map_or(Expand::DEFAULT, |pool| pool.expand);
+    let rest = Demand { capacity: demand.capacity.saturating_sub(offered), ..demand };
+    rest.used.saturating_mul(100) < rest.capacity.saturating_mul(u128::from(reclaim.used_below))
+        && rest.free() > u128::from(expand.free_below).saturating_mul(2)
+        && rest.is_met(expand)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::pool::ReclaimMode;
+
+    const EXPAND: Expand = Expand::DEFAULT;
+
+    fn reclaim(used_below: u32) -> Reclaim {
+        Reclaim { mode: ReclaimMode::Enabled, used_below, after: Duration::from_secs(600) }
+    }
+
+    #[test]
+    fn a_block_is_surplus_where_little_of_the_rest_would_be_used() {
+        let demand = |capacity, used| Demand { capacity, used, unavailable: 0 };
+        for (capacity, used, offered, surplus) in [
+            (64, 12, 32, true),
+            (64, 13, 32, false), // 40.6 % of 32
+            (32, 2, 16, false),  // 14 free, and twice 8 are to stay
+            (34, 1, 16, true),
+            (32, 0, 32, false),
+        ] {
+            let found = is_surplus(demand(capacity, used), offered, reclaim(40), None);
+            assert_eq!(found, surplus, "{used} of {capacity} without {offered}");
+        }
+    }
+
+    proptest! {
+        /// What is taken back is not needed again at the same use, nor at a little more.
+        #[test]
+        fn what_is_taken_back_is_not_asked_for_again(
+            capacity in 0u128..5000, used in 0u128..5000, offered in 0u128..1024, more in 0u128..9,
+            used_below in 0u32..80,
+        ) {
+            let demand = Demand { capacity, used, unavailable: 0 };
+            if is_surplus(demand, offered, reclaim(used_below), None) {
+                let rest = Demand { capacity: capacity - offered, used: used + more, unavailable: 0 };
+                prop_assert!(rest.free() >= u128::from(EXPAND.free_below));
+                let as_before = Demand { used, ..rest };
+                prop_assert!(as_before.is_met(EXPAND));
+            }
+        }
+    }
+}

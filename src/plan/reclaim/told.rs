@@ -1,0 +1,60 @@
+//! What is told of blocks that are to leave and can't, or do not yet.
+
+use std::collections::BTreeSet;
+
+use crate::model::claim::{Claim, block_name};
+use crate::model::counted::counted;
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::kind::Kind;
+use crate::model::names::ten_of;
+use crate::plan::draft::Draft;
+use crate::plan::subject::Subject;
+use crate::publisher::answer::Drain;
+
+impl Subject<'_> {
+    /// Reports each block that is to leave, with what it waits for.
+    pub(super) fn tell_of_drains(&self, draft: &mut Draft) {
+        for family in self.publisher.families_of(self.carrier) {
+            for claim in self.to_leave(*family) {
+                let why = match self.publisher.may_leave(self.carrier, claim) {
+                    Err(stays) => stays.to_string(),
+                    Ok(()) if !self.can_do_without(*family, &BTreeSet::from([claim.cidr])) => {
+                        "the node needs it, and no other pool of it has room".to_owned()
+                    }
+                    Ok(()) => continue,
+                };
+                draft.findings.push(waits(claim, &why));
+            }
+        }
+        for (claim, drain) in self.draining() {
+            if let Drain::Closed(used) = &drain
+                && !used.is_empty()
+            {
+                draft.findings.push(waits(claim, &self.users_of(claim, used.len())));
+            }
+        }
+    }
+
+    /// Who uses a block, as far as that is known.
+    fn users_of(&self, claim: &Claim, n_used: u128) -> String {
+        let found = self.world.look(&self.node.name).and_then(|look| look.found.as_ref().ok());
+        let holders = found.map(|pods| claim.cidr.entries_in(&pods.holders).map(|(_, pod)| pod));
+        let pods: BTreeSet<&String> = holders.into_iter().flatten().collect();
+        let used = format!("{} of it in use", counted_in_use(n_used));
+        if pods.is_empty() { used } else { format!("{used}, by {}", ten_of(pods.into_iter())) }
+    }
+}
+
+fn counted_in_use(n_used: u128) -> String {
+    let is = if n_used == 1 { "is" } else { "are" };
+    format!("{} {is}", counted(n_used, "address"))
+}
+
+fn waits(claim: &Claim, why: &str) -> Finding {
+    Finding::new(
+        FindingKind::DrainWaits,
+        Kind::Claim,
+        &block_name(claim.cidr),
+        format!("it is to leave node {} and can't yet: {why}", claim.node),
+    )
+}

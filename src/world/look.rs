@@ -1,0 +1,33 @@
+//! What the last read of a node's Pods found: who has which address, and which agent runs.
+//!
+//! It comes before each step that takes addresses from a node. The watch of the agents' Pods may be late, and a pod may
+//! have an address that its agent does not list (`docs/cilium.md`, An address that left the pool).
+
+use super::World;
+use crate::model::agent::{Look, PodsOnNode};
+use crate::model::names::NodeName;
+use crate::model::revision::AnyRevision;
+use crate::model::time::Now;
+
+impl World {
+    /// What the last read of a node's Pods found.
+    #[must_use]
+    pub fn look(&self, node: &NodeName) -> Option<&Look> {
+        self.remembered.get(node)?.look.as_ref()
+    }
+
+    /// Takes in what a read of a node's Pods found. What does not concern its claims is not kept.
+    pub(super) fn observe_pods_of(
+        &mut self,
+        node: &NodeName,
+        after: AnyRevision,
+        mut found: Result<PodsOnNode, String>,
+        now: Now,
+    ) {
+        if let Ok(pods) = &mut found {
+            let blocks: Vec<_> = self.claims_of(node).map(|known| known.claim.cidr).collect();
+            pods.holders.retain(|address, _| blocks.iter().any(|block| block.contains(*address)));
+        }
+        self.remember_of(node).look = Some(Look { after, at: now.uptime, found });
+    }
+}
