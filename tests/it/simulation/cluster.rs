@@ -12,7 +12,7 @@ use cilium_node_ipam::model::guard::Guard;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
 use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::request::{Request, Write};
+use cilium_node_ipam::model::request::Request;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::crd::Crd;
@@ -28,6 +28,7 @@ use super::requests;
 use super::rules::{self, Excuses};
 use super::store::{Defect, Store};
 
+mod agents;
 mod hands;
 mod rest;
 mod restore;
@@ -40,8 +41,6 @@ use self::hands::Broken;
 pub(super) const N_NODES: u8 = 20;
 /// The most pools of a script.
 pub(super) const N_POOLS: u8 = 4;
-/// How long a machine whose Node is gone goes on with its addresses. Blocks cool longer, whatever the clocks say.
-const LAST_BREATH: Duration = Duration::from_secs(30);
 
 /// How a cluster is to be.
 #[derive(Debug, Clone)]
@@ -98,6 +97,15 @@ pub(super) enum Step {
     AgentReports {
         node: u8,
     },
+    /// Its process ends, and another of this release begins. Its pods run on.
+    AgentRestarts {
+        node: u8,
+        release: u8,
+    },
+    /// It has restored its pods.
+    AgentIsReady {
+        node: u8,
+    },
     CiliumNodeIsDeleted {
         node: u8,
     },
@@ -151,6 +159,15 @@ pub(super) enum Step {
         kind: Kind,
     },
     HearsAgain {
+        replica: u8,
+    },
+    /// It hears of the Pods of agents.
+    AgentNewsArrives {
+        replica: u8,
+        events: u8,
+    },
+    /// It hears no more of the Pods of agents.
+    GoesDeafToAgents {
         replica: u8,
     },
     Restart {
@@ -295,27 +312,12 @@ impl Cluster {
                     self.lost.insert(name, self.clock);
                 }
             }
-            Step::AgentStarts { node } => Agent::start(&mut self.store, &node_name(*node)),
-            Step::AgentLooks { node } => {
-                let name = node_name(*node);
-                if self.store.node(&name).is_some() {
-                    self.agents.entry(name.clone()).or_default().look(&self.store, &name);
-                }
-            }
-            Step::PodsAreWanted { node, pods, from } => {
-                // A machine whose Node is gone gets no new pods.
-                let name = node_name(*node);
-                if let Some(agent) = self.agents.get_mut(&name).filter(|_| !self.lost.contains_key(&name)) {
-                    agent.pods = usize::from(*pods);
-                    agent.schedule(usize::from(*from));
-                }
-            }
-            Step::AgentReports { node } => {
-                let name = node_name(*node);
-                if let Some(agent) = self.agents.get(&name) {
-                    agent.report(&mut self.store, &name);
-                }
-            }
+            Step::AgentStarts { .. }
+            | Step::AgentLooks { .. }
+            | Step::PodsAreWanted { .. }
+            | Step::AgentReports { .. }
+            | Step::AgentRestarts { .. }
+            | Step::AgentIsReady { .. } => self.agent_step(step)?,
             Step::CiliumNodeIsDeleted { node } => {
                 // Objects tell their age in whole seconds, and nobody makes and unmakes them within one.
                 self.pass(Duration::from_secs(1));
@@ -359,6 +361,8 @@ impl Cluster {
             | Step::Relist { replica, .. }
             | Step::GoesDeaf { replica, .. }
             | Step::HearsAgain { replica }
+            | Step::AgentNewsArrives { replica, .. }
+            | Step::GoesDeafToAgents { replica }
             | Step::Restart { replica }
             | Step::Decision { replica, .. }
             | Step::WriteProceeds { replica, .. }
@@ -386,6 +390,8 @@ impl Cluster {
             Step::Relist { kind, .. } => drop(replica.relist(*kind, &self.store)),
             Step::GoesDeaf { kind, .. } => replica.goes_deaf_to(*kind),
             Step::HearsAgain { .. } => replica.hears_again(),
+            Step::AgentNewsArrives { events, .. } => drop(self.hear_of_agents(number, usize::from(*events))),
+            Step::GoesDeafToAgents { .. } => replica.goes_deaf_to_agents(),
             Step::Restart { .. } => {
                 let strays = replica.restart(self.clock, self.store.revision(), self.mode);
                 self.strays.extend(strays);
@@ -476,21 +482,10 @@ impl Cluster {
         self.lose_machines();
     }
 
-    /// Machines whose Node has been gone for long are gone too.
-    fn lose_machines(&mut self) {
-        let clock = self.clock;
-        let (agents, lost) = (&mut self.agents, &mut self.lost);
-        lost.retain(|node, since| {
-            let runs = *since + LAST_BREATH > clock;
-            if !runs {
-                agents.remove(node);
-            }
-            runs
-        });
-    }
-
     fn hear_all(&mut self, number: usize) -> bool {
-        let mut heard = false;
+        // Of the Pods of agents some hear first, and others last.
+        let is_first = number.is_multiple_of(2);
+        let mut heard = is_first && self.hear_of_agents(number, usize::MAX);
         // A second pass for the lists that begin when that of claims has come.
         for kind in Kind::AS_LISTED.into_iter().chain(Kind::ALL) {
             while let Some(said) = self.replicas[number].hear(kind, &self.store) {
@@ -498,7 +493,7 @@ impl Cluster {
                 self.say(|| format!("    r{number} {said}"));
             }
         }
-        heard
+        heard | self.hear_of_agents(number, usize::MAX)
     }
 
     fn decide_all(&mut self, number: usize) -> Result<(), String> {
@@ -548,12 +543,10 @@ impl Cluster {
             rules::is_gone(&self.store, write, &before.object)?;
             decided_on.is_of(&before).map_err(|why| format!("`{write}` {why}"))?;
         }
-        let (Write::Publish(publication), Object::CiliumNode(before)) = (write, &before.object) else {
-            return Ok(());
-        };
-        match self.store.cilium_node(&publication.node) {
+        let Object::CiliumNode(before) = &before.object else { return Ok(()) };
+        match self.store.cilium_node(&before.name) {
             Some(after) if before.revision != after.revision => {
-                let agent = self.agents.get(&publication.node);
+                let agent = self.agents.get(&before.name);
                 rules::transition(&self.store, before, after, agent, &self.excuses)
             }
             _ => Ok(()),

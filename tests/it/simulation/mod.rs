@@ -21,7 +21,7 @@ mod script;
 mod searches;
 mod store;
 
-use cluster::{Cluster, Pace, Setting, Step, wall};
+use cluster::{Cluster, Hand, Pace, Setting, Step, wall};
 use pools::Shape;
 use searches::{Search, failure, first_failure, setting};
 use store::Defect;
@@ -90,6 +90,42 @@ fn a_server_that_lets_names_be_taken_twice_is_noticed() {
     let broken = Setting { defect: Some(Defect::NamesAreNotUnique), ..sound };
     let noticed = failure(&broken, &script, &mut Cluster::new(broken.clone()));
     assert_eq!(noticed.as_deref(), Some("10.0.0.0/28 is on n0, and its claim is for n1"));
+}
+
+/// An address that leaves its pool while a pod has it costs the pod its network when the agent starts again. Nobody is to
+/// blame but whoever took it.
+#[test]
+fn a_pod_that_loses_its_network_is_noticed() {
+    let serves = [
+        Step::PoolIsMade { pool: 0, shape: Shape::whole() },
+        Step::NodeJoins { node: 0, zone: 0, own_address: None },
+        Step::AgentStarts { node: 0 },
+        Step::Rest,
+        Step::PodsAreWanted { node: 0, pods: 3, from: 0 },
+        Step::AgentReports { node: 0 },
+    ];
+    let restarts = [Step::AgentRestarts { node: 0, release: 0 }, Step::AgentIsReady { node: 0 }];
+    let setting = setting(1, Pace::Wild, &[Family::V4]);
+    let begun = || {
+        let mut cluster = Cluster::new(setting.clone());
+        assert_eq!(failure(&setting, &serves, &mut cluster), None);
+        cluster
+    };
+    assert_eq!(failure(&setting, &restarts, &mut begun()), None);
+
+    let entry = "10.0.0.3";
+    let mut taken = begun();
+    taken.store.edit(Kind::CiliumNode, "n0", |json| {
+        let pool = json["spec"]["ipam"]["pool"].as_object_mut().expect("it has a pool");
+        assert!(pool.remove(entry).is_some());
+    });
+    let noticed = failure(&setting, &restarts, &mut taken);
+    assert_eq!(noticed.as_deref(), Some("the pod with 10.0.0.3 on n0 lost its network"));
+
+    // The third entry, by a hand.
+    let mut excused = begun();
+    let hand = [Step::Hand(Hand::EntryGoes { node: 0, entry: 2 })];
+    assert_eq!(failure(&setting, &[&hand[..], &restarts].concat(), &mut excused), None);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use cilium_node_ipam::model::agent::AgentNews;
 use cilium_node_ipam::model::guard::Guard;
 #[cfg(feature = "mutants")]
 use cilium_node_ipam::model::guard::Guards;
@@ -26,7 +27,7 @@ use k8s_openapi::jiff::SignedDuration;
 
 use super::cluster::Setup;
 use super::requests::{Stage, is_ours, serve, settle};
-use super::store::Store;
+use super::store::{AgentPods, Store};
 
 /// The policy of all replicas.
 pub(super) const POLICY: Policy = Policy {
@@ -128,6 +129,9 @@ pub(super) struct Replica {
     feeds: BTreeMap<Kind, Feed>,
     /// The kinds of which it hears nothing at the moment.
     deaf_to: BTreeSet<Kind>,
+    /// How much it has been told of the Pods of agents; `None` before it has listed them.
+    agent_news: Option<usize>,
+    is_deaf_to_agents: bool,
     pub(super) in_flight: Vec<Flight>,
     /// What Cilium's ConfigMap says where it says what the cluster was set up with.
     settings: Crd,
@@ -151,6 +155,8 @@ impl Replica {
             process: Process::Gathering(Gathering::default()),
             feeds: BTreeMap::new(),
             deaf_to: BTreeSet::new(),
+            agent_news: None,
+            is_deaf_to_agents: false,
             in_flight: Vec::new(),
             settings,
             mode: Setup::Usual,
@@ -180,7 +186,8 @@ impl Replica {
         self.feeds.extend([Kind::Node, Kind::CiliumNode].map(|kind| (kind, Feed::Off)));
         self.born = clock;
         self.patched.clear();
-        self.deaf_to.clear();
+        self.hears_again();
+        self.agent_news = None;
         self.failures.clear();
         let off = self.off;
         std::mem::take(&mut self.in_flight).into_iter().filter_map(|flight| flight.into_stray(off)).collect()
@@ -231,6 +238,41 @@ impl Replica {
 
     pub(super) fn hears_again(&mut self) {
         self.deaf_to.clear();
+        self.is_deaf_to_agents = false;
+    }
+
+    /// It hears no more of the Pods of agents until it hears again. It may never have heard of them: it serves all the
+    /// same.
+    pub(super) fn goes_deaf_to_agents(&mut self) {
+        self.is_deaf_to_agents = true;
+    }
+
+    /// The next piece of news of the Pods of agents, first all of them, in a line for a person.
+    pub(super) fn hear_of_agents(&mut self, pods: &AgentPods) -> Option<String> {
+        if self.is_deaf_to_agents {
+            return None;
+        }
+        let (news, told) = match self.agent_news {
+            None => {
+                self.agent_news = Some(pods.n_news());
+                (pods.listed(), "lists the Pods of agents".to_owned())
+            }
+            Some(n_told) => {
+                let news = pods.news(n_told)?.clone();
+                self.agent_news = Some(n_told + 1);
+                let told = match &news {
+                    AgentNews::Applied(pod) => format!("sees Pod {}, ready: {}", pod.name, pod.ready),
+                    AgentNews::Deleted(pod) => format!("sees Pod {} go", pod.name),
+                    AgentNews::Vouched(_) | AgentNews::Unlisted(_) | AgentNews::Listed(_) => String::new(),
+                };
+                (news, told)
+            }
+        };
+        match &mut self.process {
+            Process::Gathering(gathering) => gathering.observe_agents(news),
+            Process::Serving(world) => world.observe_agents(news),
+        }
+        Some(told)
     }
 
     /// The watch of `kind` broke and lists anew; what happens meanwhile is not told one by one.

@@ -33,6 +33,18 @@ pub(super) struct Excuses {
     pub(super) foreign: BTreeSet<(NodeName, Cidr)>,
     /// Blocks of which no object says any more that pods use them, because somebody removed what said it.
     pub(super) forgotten: BTreeSet<(NodeName, Cidr)>,
+    /// Addresses that somebody else took out of a pool, or marked for release, and that their agent has not seen whole
+    /// since. A pod that has one may lose its network.
+    pub(super) disturbed: BTreeSet<(NodeName, IpAddr)>,
+}
+
+impl Excuses {
+    /// Whether somebody else caused what happens to an address of a node.
+    pub(super) fn cover(&self, node: &NodeName, address: IpAddr) -> bool {
+        let blocks = || self.orphans.iter().chain(&self.foreign).chain(&self.forgotten);
+        self.disturbed.contains(&(node.clone(), address))
+            || blocks().any(|(of, cidr)| of == node && cidr.contains(address))
+    }
 }
 
 /// What must hold at any time.
@@ -130,6 +142,7 @@ pub(super) fn transition(
         let is_claimed = store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
         // What is in a release handshake is not published before somebody ends that.
         if before.crd.pod_cidrs.is_empty()
+            && !after.crd.pod_cidrs.is_empty()
             && !before.crd.marks.contains_key(address)
             && is_claimed
             && !is_orphan(*address)
@@ -196,14 +209,17 @@ pub(super) fn settled(store: &Store, families: &BTreeSet<Family>, excuses: &Excu
 }
 
 /// Whether something is wrong with the node that is reported and that nobody has fixed yet: it has blocks without a
-/// claim, or such blocks overlap what it has.
+/// claim, or such blocks overlap what it has, or pods of another node use what somebody took from that.
 fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
     let not_ours = || excuses.orphans.iter().chain(&excuses.foreign);
     not_ours().any(|(of, _)| *of == node.name)
-        || store
-            .claims()
-            .filter(|claim| claim.node == node.name)
-            .any(|claim| not_ours().any(|(_, other)| other.overlaps(claim.cidr)))
+        || store.claims().filter(|claim| claim.node == node.name).any(|claim| {
+            not_ours().any(|(_, other)| other.overlaps(claim.cidr))
+                || store.cilium_nodes().filter(|other| other.name != node.name).any(|other| {
+                    let mut used = other.crd.used.iter().flat_map(|used| used.iter_in(claim.cidr));
+                    used.any(|address| excuses.cover(&other.name, address))
+                })
+        })
 }
 
 /// Whether a block of the node, or one that overlaps it, waits for somebody to decide which of the two goes. Until then

@@ -80,6 +80,11 @@ fn profile() -> impl Strategy<Value = Profile> {
 
 type Steps = Vec<(u32, BoxedStrategy<Step>)>;
 
+/// The release of an agent that starts again: mostly the newest.
+fn release() -> impl Strategy<Value = u8> {
+    prop_oneof![10 => Just(0u8), 1 => Just(1), 1 => Just(2)]
+}
+
 /// What users and agents do.
 fn life(profile: &Profile) -> Steps {
     let n_nodes = profile.n_nodes;
@@ -106,7 +111,16 @@ fn life(profile: &Profile) -> Steps {
                 .prop_map(|(node, pods, from)| Step::PodsAreWanted { node, pods, from })
                 .boxed(),
         ),
+        // Few are left where blocks are to be taken back.
+        (
+            5,
+            (node(), 0u8..5, any::<u8>())
+                .prop_map(|(node, pods, from)| Step::PodsAreWanted { node, pods, from })
+                .boxed(),
+        ),
         (10, node().prop_map(|node| Step::AgentReports { node }).boxed()),
+        (3, (node(), release()).prop_map(|(node, release)| Step::AgentRestarts { node, release }).boxed()),
+        (8, node().prop_map(|node| Step::AgentIsReady { node }).boxed()),
         (nodes(2), node().prop_map(|node| Step::CiliumNodeIsDeleted { node }).boxed()),
         (1, node().prop_map(|node| Step::NodeIsBeingDeleted { node }).boxed()),
         (nodes(3), node().prop_map(|node| Step::NodeIsDeleted { node }).boxed()),
@@ -210,6 +224,13 @@ fn machinery(profile: &Profile) -> Steps {
             (replica(), kind()).prop_map(|(replica, kind)| Step::GoesDeaf { replica, kind }).boxed(),
         ),
         (deafness(2), replica().prop_map(|replica| Step::HearsAgain { replica }).boxed()),
+        (
+            10,
+            (replica(), 1u8..8)
+                .prop_map(|(replica, events)| Step::AgentNewsArrives { replica, events })
+                .boxed(),
+        ),
+        (deafness(1), replica().prop_map(|replica| Step::GoesDeafToAgents { replica }).boxed()),
         (strays(2), replica().prop_map(|replica| Step::Restart { replica }).boxed()),
         (
             25,

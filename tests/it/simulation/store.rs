@@ -7,6 +7,7 @@
 //! seen to notice.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 use cilium_node_ipam::model::claim::{Claim, block_name};
@@ -16,7 +17,7 @@ use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::observation::{Object, Observation, PoolObject};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Timestamp;
-use cilium_node_ipam::net::cidr::Cidr;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::wire::watched::{Watched, Wire};
 use cilium_node_ipam::wire::{CiliumNodes, Claims, Nodes, Pools};
 use serde_json::{Map, Value, json};
@@ -24,6 +25,9 @@ use serde_json::{Map, Value, json};
 use super::cluster::in_seconds;
 
 mod admission;
+mod agent_pods;
+
+pub(super) use agent_pods::AgentPods;
 
 /// A promise that the server breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +102,8 @@ pub(super) struct Store {
     history: BTreeMap<Kind, Vec<Event>>,
     /// The kinds of which a webhook undoes every patch.
     pub(super) undone: BTreeSet<Kind>,
+    /// The Pods of Cilium's agents, which are told beside the kinds.
+    pub(super) agent_pods: AgentPods,
     /// What the server had to refuse although nobody may ask for it.
     objections: Vec<String>,
 }
@@ -194,6 +200,15 @@ impl Store {
             Object::Claim(claim) => Some(claim),
             _ => None,
         })
+    }
+
+    /// Whether a claim that can't be read covers an address.
+    pub(super) fn is_in_unreadable_claim(&self, address: IpAddr) -> bool {
+        let bits = Family::of(address).bits();
+        // No block of the simulation is larger.
+        let blocks = (0..=8).filter_map(|size| Cidr::containing(address, bits - size));
+        let mut claims = blocks.filter_map(|block| self.object(Kind::Claim, &block_name(block)));
+        claims.any(|claim| matches!(claim, Object::Unreadable(..)))
     }
 
     /// All claims, readable or not.

@@ -114,6 +114,8 @@ impl Setup {
 /// A field that can't be read, and what it was before.
 #[derive(Debug)]
 pub(super) struct Broken {
+    /// The revision at which it was broken.
+    pub(super) at: u64,
     kind: Kind,
     name: String,
     uid: Value,
@@ -167,7 +169,7 @@ impl Cluster {
                 }
             }
             Hand::EntryGoes { node, entry } => {
-                self.edit_entry(node, entry, |json, address| {
+                self.disturb_entry(node, entry, |json, address| {
                     change(json, "/spec/ipam/pool", &address.to_string(), None);
                 });
             }
@@ -177,7 +179,7 @@ impl Cluster {
                     self.edit_cilium_node(&name, |json| change(json, "/status/ipam", "used", None));
                 }
             }
-            Hand::EntryIsMarked { node, entry } => self.edit_entry(node, entry, |json, address| {
+            Hand::EntryIsMarked { node, entry } => self.disturb_entry(node, entry, |json, address| {
                 json["status"]["ipam"]["release-ips"][address.to_string()] = json!("marked-for-release");
             }),
             Hand::EntryIsOwned { node, entry } => self.edit_entry(node, entry, |json, address| {
@@ -235,17 +237,31 @@ impl Cluster {
     }
 
     fn edit_entry(&mut self, node: u8, entry: u8, edit: impl FnOnce(&mut Value, IpAddr)) {
-        let name = super::node_name(node);
-        let Some(seen) = self.store.cilium_node(&name) else { return };
-        let entries: Vec<IpAddr> = seen.crd.pool.iter().collect();
-        if let Some(at) = one_of(entry, entries.len()) {
-            self.edit_cilium_node(&name, |json| edit(json, entries[at]));
+        if let Some((name, address)) = self.some_entry(node, entry) {
+            self.edit_cilium_node(&name, |json| edit(json, address));
         }
+    }
+
+    /// Edits an entry so that its pod may lose its network.
+    fn disturb_entry(&mut self, node: u8, entry: u8, edit: impl FnOnce(&mut Value, IpAddr)) {
+        if let Some(disturbed) = self.some_entry(node, entry) {
+            self.edit_cilium_node(&disturbed.0, |json| edit(json, disturbed.1));
+            self.excuses.disturbed.insert(disturbed);
+        }
+    }
+
+    fn some_entry(&self, node: u8, entry: u8) -> Option<(NodeName, IpAddr)> {
+        let name = super::node_name(node);
+        let entries: Vec<IpAddr> = self.store.cilium_node(&name)?.crd.pool.iter().collect();
+        one_of(entry, entries.len()).map(|at| (name, entries[at]))
     }
 
     fn blocks_go(&mut self, name: &NodeName, going: &BTreeSet<Cidr>) {
         let is_going =
             |text: &str| text.parse().is_ok_and(|address| going.iter().any(|cidr| cidr.contains(address)));
+        let pool = self.store.cilium_node(name).map(|seen| seen.crd.pool.clone()).unwrap_or_default();
+        let entries = going.iter().flat_map(|cidr| pool.iter_in(*cidr));
+        self.excuses.disturbed.extend(entries.map(|address| (name.clone(), address)));
         self.edit_cilium_node(name, |json| {
             let ipam = &mut json["spec"]["ipam"];
             if let Some(cidrs) = ipam["podCIDRs"].as_array_mut() {
@@ -383,15 +399,11 @@ impl Cluster {
         }
     }
 
-    /// Whoever asked to release addresses that are ours ends that.
+    /// Whoever asked to release addresses that are ours ends that. The marks of the controller stay.
     fn marks_go(&mut self) {
-        for name in self.store.names(Kind::CiliumNode) {
-            self.store.edit(Kind::CiliumNode, &name, |json| {
-                let marks = json.pointer_mut("/status/ipam/release-ips").and_then(Value::as_object_mut);
-                if let Some(marks) = marks {
-                    // The question for its use names no address of a pool.
-                    marks.retain(|address, _| address == "0.0.0.0");
-                }
+        for (name, address) in self.excuses.disturbed.clone() {
+            self.store.edit(Kind::CiliumNode, name.as_str(), |json| {
+                change(json, "/status/ipam/release-ips", &address.to_string(), None);
             });
         }
     }
@@ -412,13 +424,19 @@ impl Cluster {
             _ => nonsense.clone(),
         };
         if self.store.edit(kind, &name, |json| change(json, parent, field, Some(instead))) {
-            self.broken.push(Broken { kind, name, uid, parent, field, before, nonsense });
+            let at = self.store.revision().number();
+            self.broken.push(Broken { at, kind, name, uid, parent, field, before, nonsense });
         }
     }
 
     fn objects_are_mended(&mut self) {
+        // A CiliumNode that was recreated meanwhile may lack what a claim says that can't be read.
+        for (name, agent) in &self.agents {
+            let hidden = agent.held.iter().filter(|address| self.store.is_in_unreadable_claim(**address));
+            self.excuses.disturbed.extend(hidden.map(|address| (name.clone(), *address)));
+        }
         // The last first, because one field may have been broken twice. None is forgotten: a backup may bring it back.
-        for Broken { kind, name, uid, parent, field, before, nonsense } in self.broken.iter().rev() {
+        for Broken { kind, name, uid, parent, field, before, nonsense, .. } in self.broken.iter().rev() {
             let Some(stored) = self.store.stored(*kind, name) else { continue };
             // It may have been made anew.
             if stored.json["metadata"]["uid"] != *uid {

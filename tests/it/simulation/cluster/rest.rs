@@ -18,14 +18,13 @@ use cilium_node_ipam::view::conditions;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
-use super::super::agent::Agent;
 use super::super::replica::{POLICY, Replica};
 use super::super::rules;
 use super::{Cluster, Pace};
 
 /// The maximum number of rounds (decisions, writes and news) in which one undisturbed replica writes more than
-/// statuses.
-const MOST_ROUNDS_ALONE: usize = 4;
+/// statuses: after a CiliumNode was recreated, it publishes, asks the agent, clears the question, claims, and publishes.
+const MOST_ROUNDS_ALONE: usize = 6;
 /// The same for several, which get into each other's way, and after faults, which leave reads behind.
 const MOST_ROUNDS: usize = 20;
 /// The maximum number of rounds of any kind: blocks may cool one after the other.
@@ -80,7 +79,7 @@ impl Cluster {
     /// One round: all replicas hear all, then decide all, then write all.
     fn round(&mut self) -> Result<Round, String> {
         self.pass(ROUND);
-        self.surroundings();
+        self.surroundings()?;
         self.forget_orphans();
         let mut round = Round::Quiet;
         for number in 0..self.replicas.len() {
@@ -108,19 +107,18 @@ impl Cluster {
         Ok(round)
     }
 
-    /// What others do sooner or later: a CiliumNode goes after its Node, and an agent answers what it is asked.
-    fn surroundings(&mut self) {
+    /// What others do sooner or later: a CiliumNode goes after its Node, and an agent is ready, and has seen and written
+    /// all there is.
+    fn surroundings(&mut self) -> Result<(), String> {
         let seen: Vec<NodeName> = self.store.cilium_nodes().map(|seen| seen.name.clone()).collect();
         for name in seen {
             if self.store.stored(Kind::Node, name.as_str()).is_none() {
                 self.store.remove(Kind::CiliumNode, name.as_str());
-            } else if Agent::is_awaited(&self.store, &name) {
-                let agent = self.agents.entry(name.clone()).or_default();
-                agent.look(&self.store, &name);
-                agent.report(&mut self.store, &name);
-                self.say(|| format!("    the agent of {name} reports"));
+            } else {
+                self.agent_catches_up(&name)?;
             }
         }
+        Ok(())
     }
 
     /// Whether one replica keeps taken what others never saw: then they do not decide alike. What they show of a pool is
@@ -156,6 +154,7 @@ impl Cluster {
         let mut gathering = Gathering::default();
         gathering.set_mode(running.mode().clone());
         gathering.set_freeze(running.freeze().clone());
+        gathering.observe_agents(self.store.agent_pods.listed());
         for kind in Kind::AS_LISTED {
             let objects = self.store.list(kind);
             let at = AnyRevision::of(kind, at.number());

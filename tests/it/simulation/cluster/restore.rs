@@ -14,6 +14,8 @@ impl Cluster {
     pub(super) fn store_is_restored(&mut self, part: u8) {
         let at = 1 + (self.store.revision().number() - 1) * u64::from(part) / 256;
         self.store.restore(at);
+        // What was broken later is not in the backup.
+        self.broken.retain(|broken| broken.at <= at);
         self.strays.clear();
         let machines: Vec<NodeName> = self.agents.keys().cloned().collect();
         for name in &machines {
@@ -23,9 +25,9 @@ impl Cluster {
             }
             Agent::start(&mut self.store, name);
             if let Some(agent) = self.agents.get_mut(name) {
-                agent.report(&mut self.store, name);
-                agent.look(&self.store, name);
+                agent.report_all(&mut self.store, name);
             }
+            self.show_pod(name);
         }
         for name in &machines {
             self.excuse_what_is_not_as_it_was(name);
@@ -41,7 +43,7 @@ impl Cluster {
         let Some(agent) = self.agents.get(name) else { return };
         // A machine whose Node was deleted and that runs on has nothing to report to.
         let is_lost = self.lost.contains_key(name);
-        let unused = agent.pool.iter().filter(|_| is_lost);
+        let unused = agent.pool().filter(|_| is_lost);
         for address in agent.held.iter().copied().chain(unused) {
             let cidr = Cidr::single(address);
             let is_of = |node: &NodeName| node == name;

@@ -10,7 +10,7 @@ use proptest::strategy::Union;
 
 use super::super::cluster::{Place, Step};
 use super::super::pools::shape;
-use super::{Profile, Steps};
+use super::{Profile, Steps, release};
 
 /// Whether somebody uses force in a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +136,14 @@ fn events(profile: &Profile, force: Force, nodes: [u8; 2], replicas: [u8; 2]) ->
                 .boxed(),
         ),
         (2, node().prop_map(|node| Step::AgentReports { node }).boxed()),
+        (1, (node(), release()).prop_map(|(node, release)| Step::AgentRestarts { node, release }).boxed()),
+        (1, node().prop_map(|node| Step::AgentIsReady { node }).boxed()),
+        (
+            1,
+            (replica(), 1u8..4)
+                .prop_map(|(replica, events)| Step::AgentNewsArrives { replica, events })
+                .boxed(),
+        ),
         (2, node().prop_map(|node| Step::CiliumNodeIsDeleted { node }).boxed()),
         (1, node().prop_map(|node| Step::NodeIsDeleted { node }).boxed()),
         (

@@ -1,0 +1,198 @@
+//! What the agents of the nodes do, each by itself, and what becomes of their Pods.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::net::cidr::Cidr;
+use cilium_node_ipam::publisher::carried_by_cilium_node;
+
+use super::super::agent::Agent;
+use super::{Cluster, Step, node_name, wall};
+
+/// How long a machine whose Node is gone goes on with its addresses. Blocks cool longer, whatever the clocks say.
+const LAST_BREATH: Duration = Duration::from_secs(30);
+
+impl Cluster {
+    /// A step of an agent.
+    pub(super) fn agent_step(&mut self, step: &Step) -> Result<(), String> {
+        match step {
+            Step::AgentStarts { node } => {
+                let name = node_name(*node);
+                Agent::start(&mut self.store, &name);
+                self.runs(&name);
+            }
+            Step::AgentLooks { node } => {
+                let name = node_name(*node);
+                self.runs(&name);
+                self.looks(&name);
+                // One that starts again restores its pods one by one.
+                self.restores(&name, 1)?;
+            }
+            Step::PodsAreWanted { node, pods, from } => {
+                let name = node_name(*node);
+                // A machine whose Node is gone gets no new pods.
+                if let Some(agent) = self.agents.get_mut(&name).filter(|_| !self.lost.contains_key(&name)) {
+                    agent.pods = usize::from(*pods);
+                    let taken = agent.schedule(usize::from(*from));
+                    self.may_be_given_out(&name, &taken)?;
+                }
+            }
+            Step::AgentReports { node } => {
+                let name = node_name(*node);
+                if let Some(agent) = self.agents.get_mut(&name) {
+                    agent.report(&mut self.store, &name);
+                }
+                self.looks(&name);
+            }
+            Step::AgentRestarts { node, release } => {
+                let name = node_name(*node);
+                let n_pods_before = self.store.agent_pods.n_made();
+                if let Some(agent) = self.agents.get_mut(&name) {
+                    agent.restart(*release, n_pods_before, wall(self.clock));
+                    Agent::start(&mut self.store, &name);
+                    self.show_pod(&name);
+                }
+            }
+            Step::AgentIsReady { node } => self.comes_up(&node_name(*node))?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// An agent is ready, and has seen and written all there is.
+    pub(super) fn agent_catches_up(&mut self, name: &NodeName) -> Result<(), String> {
+        self.runs(name);
+        self.looks(name);
+        self.comes_up(name)?;
+        // A version that has moved is looked at again, and one of its own may have more to answer.
+        for _ in 0..3 {
+            let reached = self.store.revision();
+            if let Some(agent) = self.agents.get_mut(name) {
+                agent.report(&mut self.store, name);
+            }
+            self.looks(name);
+            if self.store.revision() != reached {
+                self.say(|| format!("    the agent of {name} reports"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The agent of a node that is there runs.
+    fn runs(&mut self, name: &NodeName) {
+        if self.store.node(name).is_some() && !self.agents.contains_key(name) {
+            let agent = Agent::new(self.store.agent_pods.n_made(), wall(self.clock));
+            self.agents.insert(name.clone(), agent);
+            self.show_pod(name);
+        }
+    }
+
+    fn looks(&mut self, name: &NodeName) {
+        let Some(agent) = self.agents.get_mut(name) else { return };
+        agent.look(&self.store, name);
+        let present = self.store.cilium_node(name);
+        let is_whole = |(of, address): &(NodeName, IpAddr)| {
+            of == name
+                && agent.has_available(*address)
+                && present.is_some_and(|seen| seen.crd.pool.contains(*address))
+        };
+        self.excuses.disturbed.retain(|disturbed| !is_whole(disturbed));
+        self.forget_what_was_taken(name);
+        self.show_pod(name);
+    }
+
+    /// An agent that starts again restores its pods, and is ready.
+    fn comes_up(&mut self, name: &NodeName) -> Result<(), String> {
+        if self.agents.get(name).is_none_or(Agent::is_ready) {
+            return Ok(());
+        }
+        if self.agents.get(name).is_some_and(|agent| !agent.has_looked()) {
+            self.looks(name);
+        }
+        self.restores(name, usize::MAX)?;
+        if let Some(agent) = self.agents.get_mut(name)
+            && agent.has_restored()
+        {
+            agent.begin();
+            self.forget_what_was_taken(name);
+            self.show_pod(name);
+        }
+        Ok(())
+    }
+
+    fn restores(&mut self, name: &NodeName, at_most: usize) -> Result<(), String> {
+        let Some(agent) = self.agents.get_mut(name).filter(|agent| !agent.is_ready()) else { return Ok(()) };
+        for address in agent.restore(at_most) {
+            if !self.excuses.cover(name, address) && !self.store.is_in_unreadable_claim(address) {
+                return Err(format!("the pod with {address} on {name} lost its network"));
+            }
+            self.say(|| format!("    the pod with {address} on {name} loses its network"));
+        }
+        Ok(())
+    }
+
+    /// What an agent gives out has not left its pool, because it has consented to that, unless somebody else took it.
+    fn may_be_given_out(&mut self, name: &NodeName, taken: &[IpAddr]) -> Result<(), String> {
+        self.forget_what_was_taken(name);
+        let (Some(stored), Some(agent)) =
+            (self.store.stored(Kind::CiliumNode, name.as_str()), self.agents.get(name))
+        else {
+            return Ok(());
+        };
+        let Some(present) = self.store.cilium_node(name).filter(|_| agent.has_seen(stored)) else {
+            return Ok(());
+        };
+        let has_left =
+            |address: &&IpAddr| !present.crd.pool.contains(**address) && !self.excuses.cover(name, **address);
+        match taken.iter().find(has_left) {
+            None => Ok(()),
+            Some(address) => Err(format!("{name} gives {address} to a pod, which has left its pool")),
+        }
+    }
+
+    /// An agent may give out what somebody took before it has seen that. No object tells of it then.
+    fn forget_what_was_taken(&mut self, name: &NodeName) {
+        let Some(agent) = self.agents.get(name) else { return };
+        let shown = self.store.cilium_node(name).map(carried_by_cilium_node).unwrap_or_default();
+        let taken =
+            self.excuses.disturbed.iter().filter(|(of, address)| {
+                of == name && agent.held.contains(address) && !shown.contains(*address)
+            });
+        let taken: Vec<IpAddr> = taken.map(|(_, address)| *address).collect();
+        self.excuses.forgotten.extend(taken.into_iter().map(|address| (name.clone(), Cidr::single(address))));
+    }
+
+    /// What the API server shows of the Pod of an agent.
+    pub(super) fn show_pod(&mut self, name: &NodeName) {
+        if let Some(agent) = self.agents.get(name) {
+            self.store.agent_pods.show(agent.pod(name));
+        }
+    }
+
+    /// A replica hears at most so many pieces of news of the Pods of agents; whether there were any.
+    pub(super) fn hear_of_agents(&mut self, number: usize, at_most: usize) -> bool {
+        let mut heard = false;
+        for _ in 0..at_most {
+            let Some(said) = self.replicas[number].hear_of_agents(&self.store.agent_pods) else { break };
+            heard = true;
+            self.say(|| format!("    r{number} {said}"));
+        }
+        heard
+    }
+
+    /// Machines whose Node has been gone for long are gone too.
+    pub(super) fn lose_machines(&mut self) {
+        let clock = self.clock;
+        let (agents, lost, pods) = (&mut self.agents, &mut self.lost, &mut self.store.agent_pods);
+        lost.retain(|node, since| {
+            let runs = *since + LAST_BREATH > clock;
+            if !runs {
+                agents.remove(node);
+                pods.remove(node);
+            }
+            runs
+        });
+    }
+}
