@@ -22,7 +22,7 @@ use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::agent::Agent;
-use super::pools::{LABEL, Shape, ZONES, place};
+use super::pools::{self, LABEL, Shape, ZONES, place};
 use super::replica::{Replica, Stray};
 use super::requests;
 use super::rules::{self, Excuses};
@@ -118,6 +118,10 @@ pub(super) enum Step {
         shape: Shape,
     },
     PoolIsDeleted {
+        pool: u8,
+    },
+    /// All of its ranges are to be emptied.
+    PoolDrains {
         pool: u8,
     },
     /// Removed with its finalizer while nodes hold its blocks, and recreated.
@@ -329,6 +333,9 @@ impl Cluster {
             }
             Step::PoolIsDeleted { pool } => {
                 drop(self.store.delete(Kind::Pool, pool_name(*pool).as_str(), None));
+            }
+            Step::PoolDrains { pool } => {
+                self.store.edit(Kind::Pool, pool_name(*pool).as_str(), pools::drain);
             }
             Step::PoolIsReplaced { pool, shape } => {
                 if self.store.remove(Kind::Pool, pool_name(*pool).as_str()) {

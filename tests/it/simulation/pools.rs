@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
-use cilium_node_ipam::model::pool::{Expand, FirstLast, PerNode, RangeState};
+use cilium_node_ipam::model::pool::{Expand, FirstLast, PerNode, RangeState, Reclaim, ReclaimMode};
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -29,6 +30,7 @@ pub(super) struct Shape {
     first_last: FirstLast,
     per_node: PerNode,
     expand: Expand,
+    reclaim: Reclaim,
 }
 
 /// Any shape with blocks of these sizes, in bits.
@@ -58,17 +60,30 @@ pub(super) fn shape(sizes: RangeInclusive<u8>) -> impl Strategy<Value = Shape> {
         prop_oneof![Just(FirstLast::Offered), Just(FirstLast::Withheld)],
         per_node,
         expand,
+        reclaim(),
     )
-        .prop_map(|(zone, priority, bits, quarters, exclude, first_last, per_node, expand)| Shape {
-            zone,
-            priority,
-            bits,
-            quarters,
-            exclude,
-            first_last,
-            per_node,
-            expand,
+        .prop_map(|(zone, priority, bits, quarters, exclude, first_last, per_node, expand, reclaim)| {
+            Shape { zone, priority, bits, quarters, exclude, first_last, per_node, expand, reclaim }
         })
+}
+
+/// How blocks are taken back: soon, where that is enabled.
+fn reclaim() -> impl Strategy<Value = Reclaim> {
+    let mode = prop_oneof![6 => Just(ReclaimMode::Enabled), 1 => Just(ReclaimMode::DryRun), 1 => Just(ReclaimMode::Disabled)];
+    // Below any `usedAbove`.
+    (mode, 20u32..50, proptest::sample::select(vec![20, 40, 60]))
+        .prop_map(|(mode, used_below, after)| Reclaim { mode, used_below, after: Duration::from_secs(after) })
+}
+
+/// All ranges of a pool are to be emptied.
+pub(super) fn drain(pool: &mut Value) {
+    for family in Family::ALL {
+        let ranges =
+            pool["spec"].get_mut(family.to_string()).and_then(|ranges| ranges["cidrs"].as_array_mut());
+        for range in ranges.into_iter().flatten() {
+            range["state"] = json!("Draining");
+        }
+    }
 }
 
 /// The first address of the universe of a family.
@@ -96,13 +111,13 @@ impl Shape {
             first_last: FirstLast::Withheld,
             per_node: PerNode { initial_blocks: 1, max_blocks: 4, max_addresses: 1024 },
             expand: Expand { used_above: 80, free_below: 0 },
+            reclaim: Reclaim { mode: ReclaimMode::Enabled, used_below: 40, after: Duration::from_secs(20) },
         }
     }
 
     /// A new pool of this shape, in these families.
     pub(super) fn made(&self, name: &str, families: &BTreeSet<Family>) -> Value {
         let mut spec = json!({
-            "reclaim": { "mode": "Enabled", "usedBelow": 40, "after": "10s" },
             "reuseAfter": "20s",
             "reuseAfterNodeLoss": "60s",
         });
@@ -142,6 +157,14 @@ impl Shape {
             "maxBlocks": max_blocks,
             "maxAddresses": max_addresses,
         });
+        let Reclaim { mode, used_below, after } = self.reclaim;
+        let mode = match mode {
+            ReclaimMode::Enabled => "Enabled",
+            ReclaimMode::DryRun => "DryRun",
+            ReclaimMode::Disabled => "Disabled",
+        };
+        spec["reclaim"] =
+            json!({ "mode": mode, "usedBelow": used_below, "after": format!("{}s", after.as_secs()) });
         let Expand { used_above, free_below } = self.expand;
         spec["expand"] = json!({ "usedAbove": used_above, "freeBelow": free_below });
     }

@@ -130,6 +130,7 @@ fn life(profile: &Profile) -> Steps {
         ),
         (5, (pool(), shape(sizes)).prop_map(|(pool, shape)| Step::PoolIsEdited { pool, shape }).boxed()),
         (pools(2), pool().prop_map(|pool| Step::PoolIsDeleted { pool }).boxed()),
+        (pools(2), pool().prop_map(|pool| Step::PoolDrains { pool }).boxed()),
         (force(1), any::<u8>().prop_map(|claim| Step::ClaimIsDeleted { claim }).boxed()),
         (
             3,
