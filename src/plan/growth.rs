@@ -274,11 +274,14 @@ impl<'a> Subject<'a> {
         self.demand_without(family, &BTreeSet::new())
     }
 
-    /// The same, without these blocks.
+    /// The same, without these blocks. What is used of them, and of those that drain, counts all the same: pods that end
+    /// there are recreated on what stays.
     pub(super) fn demand_without(&self, family: Family, without: &BTreeSet<Cidr>) -> Demand {
         let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
-        let blocks = self.offering().filter(|claim| claim.cidr.family() == family).filter(stays);
-        self.publisher.demand(self.carrier, family, blocks)
+        let blocks = || self.offering().filter(|claim| claim.cidr.family() == family);
+        let all = self.publisher.demand(self.carrier, family, blocks());
+        let staying = self.publisher.demand(self.carrier, family, blocks().filter(stays));
+        Demand { used: all.used, ..staying }
     }
 }
 

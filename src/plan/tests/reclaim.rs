@@ -437,6 +437,23 @@ fn a_range_that_drains_is_replaced_first_and_never_closed_without_that() {
     cluster.expect("a", DRAIN);
 }
 
+/// A pod of the block that is to leave needs a place, too: it may end and be recreated at any time.
+#[test]
+fn a_block_in_use_is_closed_only_where_what_stays_has_room_for_its_pods() {
+    let text = |used: &str| {
+        format!(
+            "pool p 10.0.0.0/28 28\npool q 10.0.0.16/28 28 younger draining\nnode a 1\nagent a 1.20.2\n\
+             claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Held @31 of=q\nciliumnode a @50 {BOTH} used={used}"
+        )
+    };
+    for (in_q, expected) in [("10.0.0.16/30", DRAIN), ("10.0.0.16/29", "finding: DrainWaits")] {
+        let used = format!("10.0.0.0/29,{in_q}");
+        let mut cluster = Cluster::of(&text("10.0.0.0/31"));
+        cluster.observe(&format!("ciliumnode a @101 {BOTH} used={used}"));
+        cluster.expect("a", expected);
+    }
+}
+
 #[test]
 fn a_primary_block_and_one_with_an_owner_are_told_of() {
     let mut cluster = Cluster::of(&format!(

@@ -3,8 +3,10 @@
 //! As `controller::execute` does, one call to the server at a time, so that anything can come between the two calls of
 //! a deletion.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use cilium_node_ipam::model::agent::PodsOnNode;
 use cilium_node_ipam::model::claim::block_name;
 use cilium_node_ipam::model::guard::Guard;
 use cilium_node_ipam::model::kind::Kind;
@@ -92,9 +94,6 @@ pub(super) enum Stage {
 /// The server does a request, or the half of it whose turn it is. The rule `off` is not kept by what is sent.
 pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store: &mut Store) -> Stage {
     let write = match request {
-        Request::Read(Read::PodsOf(..)) => {
-            return Stage::Answered(Answer::Refused("no pods here".to_owned(), None), Seen::Nothing);
-        }
         Request::Read(_) => return Stage::Answered(Answer::Done, settle(request, store)),
         Request::Write(write) => write,
     };
@@ -225,6 +224,11 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
             Some(_) => Presence::Unreadable,
         };
         return Seen::Node { as_of: *as_of, read_at: Revision::of(store.revision().number()), presence };
+    }
+    // Who has an address is not told: a pod may have one before the server shows it, and the agent's consent has to do.
+    if let Request::Read(Read::PodsOf(node, after)) = request {
+        let agents = store.agent_pods.on(node).cloned().collect();
+        return Seen::PodsOf { after: *after, pods: PodsOnNode { agents, holders: BTreeMap::new() } };
     }
     match request.target() {
         Target::Claim(cidr) => read(Kind::Claim, &block_name(cidr)),

@@ -43,6 +43,11 @@ impl AgentPods {
         AgentNews::Listed(self.pods.values().cloned().collect())
     }
 
+    /// The one of a node.
+    pub(in super::super) fn on(&self, node: &NodeName) -> impl Iterator<Item = &AgentPod> {
+        self.pods.get(node).into_iter()
+    }
+
     /// How much has been told so far.
     pub(in super::super) fn n_news(&self) -> usize {
         self.news.len()
