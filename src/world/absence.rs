@@ -2,7 +2,7 @@
 //!
 //! Keeps one invariant: a claim of which nobody can say how it went leaves its block taken.
 
-use super::{LostClaim, LostHolder, SeenEnd, World};
+use super::{KnownClaim, LostClaim, LostHolder, SeenEnd, World};
 use crate::ledger::Occupant;
 use crate::model::claim::Claim;
 use crate::model::guard::Guard;
@@ -117,8 +117,15 @@ impl World {
         let is_last_version = how == Departure::Seen
             && gone.malformed.is_empty()
             && self.unreadable(Kind::CiliumNode, name.as_str()).is_none();
-        let end = is_last_version
-            .then(|| SeenEnd { uid: gone.uid.clone(), carried: publisher::carried_by_cilium_node(&gone) });
+        let end = is_last_version.then(|| {
+            let mut carried = publisher::carried_by_cilium_node(&gone);
+            // Somebody may have taken a block off it, and its agent goes on with that block too.
+            let was_carried = |known: &&KnownClaim| known.carried_by.as_ref() == Some(&gone.uid);
+            for known in self.claims_of(&name).filter(was_carried) {
+                carried.insert_cidr(known.claim.cidr);
+            }
+            SeenEnd { uid: gone.uid.clone(), carried }
+        });
         let former = publisher::remember(gone);
         let remembered = self.remember_of(&name);
         remembered.last_seen_end = end;

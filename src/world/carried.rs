@@ -1,6 +1,7 @@
-//! Which blocks carriers have carried, as this process has seen it, so that the log tells a repair from growth.
+//! Which blocks carriers have carried, as this process has seen it.
 //!
-//! Nothing is decided on it: a process that has just started has seen nothing.
+//! A process that has just started has seen nothing. So this tells a repair from growth in the log, and keeps a claim from
+//! moving; it never moves one.
 
 use super::{KnownClaim, World};
 use crate::model::names::NodeName;

@@ -130,7 +130,7 @@ struct Remembered {
     presence: Option<NodeRead>,
     /// The latest revision at which a consistent read did not find its CiliumNode.
     absent_as_of: Option<Revision>,
-    /// The last version of its CiliumNode before the present one, where this process saw every version and the end.
+    /// How its CiliumNode before the present one ended, where this process saw the last version and the end.
     last_seen_end: Option<SeenEnd>,
     /// The latest revision at which all of its claims were read.
     claims_read: Option<Revision>,
@@ -153,11 +153,11 @@ struct NodeRead {
     presence: Presence,
 }
 
-/// The last version of a CiliumNode, which was seen to be deleted.
+/// How a CiliumNode ended, which was seen to be deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SeenEnd {
     uid: Uid,
-    /// Every address that it carried.
+    /// Every address that its last version carried, and the blocks of claims that an earlier version was seen to carry.
     carried: AddressSet,
 }
 
@@ -418,9 +418,9 @@ impl World {
         self.remembered.get(node)?.former_carrier.as_ref()
     }
 
-    /// Whether the CiliumNode of this uid came right before the one that exists now, and its last version carried nothing
-    /// of a block, nor showed an address of it in use. No patch can be on its way to it any more. So its agent, which
-    /// uses only what it finds there, does not have the block.
+    /// Whether the CiliumNode of this uid came right before the one that exists now, its last version carried nothing of a
+    /// block, nor showed an address of it in use, and this process had not seen it carry the block of a claim before. No
+    /// patch can be on its way to it any more. So its agent, which uses only what it finds there, does not have the block.
     #[must_use]
     pub fn ended_without(&self, node: &NodeName, uid: &Uid, cidr: Cidr) -> bool {
         self.remembered

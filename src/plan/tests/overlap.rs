@@ -213,3 +213,19 @@ fn a_claim_for_a_ciliumnode_whose_end_was_not_seen_may_be_in_use() {
         assert_eq!(unknown, KEPT, "{unreadable}");
     }
 }
+
+/// Its agent goes on with the block, which it may not have reported yet.
+#[test]
+fn a_claim_that_somebody_took_off_a_ciliumnode_before_its_end_may_be_in_use() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.observe("ciliumnode a @105");
+    cluster.delete(Kind::CiliumNode, "a", 110);
+    cluster.observe("ciliumnode a @120 recreated");
+    cluster.observe("claim 10.0.0.0/29 b 2 Held @121");
+    cluster.expect(
+        "a",
+        "finding: Overlap; finding: HeldBack; waits: a block that its agent may be using can't be published",
+    );
+}
