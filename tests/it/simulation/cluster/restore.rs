@@ -41,25 +41,27 @@ impl Cluster {
     /// nothing can help them. Otherwise it is in `used`, and nobody else gets it.
     fn excuse_what_is_not_as_it_was(&mut self, name: &NodeName) {
         let Some(agent) = self.agents.get(name) else { return };
-        // A machine whose Node was deleted and that runs on has nothing to report to.
+        // A machine whose Node was deleted and that runs on has nothing to report to, nor has one whose Node or CiliumNode
+        // can't be read: it goes on with all that it had.
         let is_lost = self.lost.contains_key(name);
-        let unused = agent.pool().filter(|_| is_lost);
+        let is_mute = is_lost || self.store.cilium_node(name).is_none();
+        let unused = agent.pool().filter(|_| is_mute);
         for address in agent.held.iter().copied().chain(unused) {
             let cidr = Cidr::single(address);
             let is_of = |node: &NodeName| node == name;
-            let claimed = self.store.claims().find(|claim| claim.cidr.contains(address));
+            // One that only the finalizer of somebody else keeps is given to nobody again.
+            let claimed = self.store.claims().find(|claim| claim.cidr.contains(address) && !claim.is_going());
             // The backup may have an earlier claim of the node, which does not offer the address.
             if claimed.is_some_and(|claim| is_of(&claim.node) && !claim.withheld.contains(address)) {
                 continue;
             }
-            let elsewhere = is_lost
+            let elsewhere = is_mute
                 || claimed.is_some()
                 || self
                     .store
                     .cilium_nodes()
                     .any(|seen| !is_of(&seen.name) && carried_by_cilium_node(seen).contains(address))
-                // An object that can't be read may say so too, and a node that has lost its own says nothing.
-                || self.store.cilium_node(name).is_none()
+                // An object that can't be read may say so too.
                 || self.store.names(Kind::Claim).len() != self.store.claims().count();
             self.excuses.foreign.insert((name.clone(), cidr));
             if elsewhere {
