@@ -187,6 +187,11 @@ impl Agent {
         }
     }
 
+    /// The addresses that pods have or may get.
+    pub(super) fn has(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.held.iter().copied().chain(self.pool())
+    }
+
     /// Restores at most so many of its pods. Returns the addresses that it can't restore: their pods lose their network.
     pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
         let Some(seen) = self.seen.as_ref().filter(|seen| !seen.fields().pool.is_empty()) else {

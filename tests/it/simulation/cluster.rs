@@ -30,6 +30,7 @@ use super::store::{Defect, Store};
 
 mod agents;
 mod hands;
+mod hidden;
 mod rest;
 mod restore;
 
@@ -225,6 +226,8 @@ pub(super) struct Cluster {
     replicas: Vec<Replica>,
     strays: Vec<Stray>,
     excuses: Excuses,
+    /// What somebody has hidden while every process knew of it, and pods may have; see `hidden`.
+    hidden: BTreeSet<(NodeName, IpAddr)>,
     /// What Cilium's ConfigMap says.
     mode: Setup,
     /// What somebody has made unreadable.
@@ -263,6 +266,7 @@ impl Cluster {
             strays: Vec::new(),
             excuses: Excuses::default(),
             mode: Setup::Usual,
+            hidden: BTreeSet::new(),
             broken: Vec::new(),
             trace: None,
         }
@@ -394,7 +398,12 @@ impl Cluster {
                     self.say(|| format!("    r{number} {said}"));
                 }
             }
-            Step::Relist { kind, .. } => drop(replica.relist(*kind, &self.store)),
+            Step::Relist { kind, .. } => {
+                let follows = replica.relist(*kind, &self.store);
+                if follows && *kind == Kind::Claim {
+                    self.forget_what_is_hidden();
+                }
+            }
             Step::GoesDeaf { kind, .. } => replica.goes_deaf_to(*kind),
             Step::HearsAgain { .. } => replica.hears_again(),
             Step::AgentNewsArrives { events, .. } => drop(self.hear_of_agents(number, usize::from(*events))),
@@ -402,6 +411,7 @@ impl Cluster {
             Step::Restart { .. } => {
                 let strays = replica.restart(self.clock, self.store.revision(), self.mode);
                 self.strays.extend(strays);
+                self.forget_what_is_hidden();
             }
             Step::Decision { decisions, .. } => {
                 for _ in 0..*decisions {

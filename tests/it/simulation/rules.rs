@@ -83,8 +83,13 @@ pub(super) fn safety(
                 }
                 return Err(format!("{address} is in the pool of {node} and in none of its podCIDRs"));
             };
-            if store.claim(*cidr).is_some_and(|claim| claim.node == *node && claim.withheld.contains(address))
-            {
+            // A claim that was recreated, and one that somebody made over it meanwhile, for the same node.
+            let is_offered_by_another = || {
+                excuses.orphans.contains(&(node.clone(), *cidr))
+                    && store.claims().any(|claim| claim.node == *node && claim.offered().contains(address))
+            };
+            let is_withheld = |claim: &Claim| claim.node == *node && claim.withheld.contains(address);
+            if store.claim(*cidr).is_some_and(is_withheld) && !is_offered_by_another() {
                 return Err(format!("{address} of {cidr} is withheld, and in the pool of {node}"));
             }
         }
@@ -135,17 +140,26 @@ pub(super) fn transition(
     excuses: &Excuses,
 ) -> Result<(), String> {
     let node = &after.name;
-    // No object told the writer that the node had it.
+    // Nothing told the writer that the node had it.
     let unknown = || excuses.orphans.iter().chain(&excuses.foreign);
-    let is_orphan = |address| unknown().any(|(of, cidr)| of == node && cidr.contains(address));
+    let is_unknown = |address| unknown().any(|(of, cidr)| of == node && cidr.contains(address));
     for address in agent.into_iter().flat_map(|agent| &agent.held) {
-        let is_claimed = store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
+        let unreadable_of = |of: Option<&NodeName>, since| {
+            store
+                .unreadable_since(Kind::Claim, since)
+                .any(|claim| claim.node.as_ref() == of && claim.addresses.contains(*address))
+        };
+        let is_claimed = unreadable_of(Some(node), store.revision())
+            || store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
+        // A claim that does not say whose it is holds no node back (known gaps). It may have been so when the writer decided.
+        let may_be_anyones = unreadable_of(None, before.revision);
         // What is in a release handshake is not published before somebody ends that.
         if before.crd.pod_cidrs.is_empty()
             && !after.crd.pod_cidrs.is_empty()
             && !before.crd.marks.contains_key(address)
             && is_claimed
-            && !is_orphan(*address)
+            && !may_be_anyones
+            && !is_unknown(*address)
             && !after.crd.pool.contains(*address)
         {
             return Err(format!("{node} gets a part of its blocks back, and a pod has {address} of another"));

@@ -232,8 +232,9 @@ impl Cluster {
     }
 
     fn edit_cilium_node(&mut self, name: &NodeName, edit: impl FnOnce(&mut Value)) {
+        let shown = self.store.cilium_node(name).map(carried_by_cilium_node);
         self.store.edit(Kind::CiliumNode, name.as_str(), edit);
-        self.forget_what_is_not_shown(name);
+        self.hide_what_was_shown(name, &shown.unwrap_or_default());
     }
 
     fn edit_entry(&mut self, node: u8, entry: u8, edit: impl FnOnce(&mut Value, IpAddr)) {
@@ -276,19 +277,6 @@ impl Cluster {
         });
     }
 
-    /// Pods may have addresses that the CiliumNode does not list as used yet. Where its block is not there any more
-    /// either, somebody has removed all that told of them.
-    fn forget_what_is_not_shown(&mut self, name: &NodeName) {
-        let (Some(agent), Some(seen)) = (self.agents.get(name), self.store.cilium_node(name)) else { return };
-        let shown = carried_by_cilium_node(seen);
-        let hidden = |address: &&IpAddr| {
-            !shown.contains(**address) && !seen.crd.used.as_ref().is_some_and(|used| used.contains(**address))
-        };
-        let hidden: Vec<IpAddr> = agent.held.iter().filter(hidden).copied().collect();
-        let of = |address| (name.clone(), Cidr::single(address));
-        self.excuses.forgotten.extend(hidden.into_iter().map(of));
-    }
-
     fn block_appears(&mut self, node: u8, at: u8, bits: u8) {
         let name = super::node_name(node);
         let Some(cidr) = Cidr::containing(place(Family::V4, at), Family::V4.bits() - bits) else { return };
@@ -326,7 +314,9 @@ impl Cluster {
         };
         let json = serde_json::to_value(new_claim(&new)).expect("it is plain data");
         // There may be one already.
-        drop(self.store.create(Kind::Claim, json));
+        if self.store.create(Kind::Claim, json).is_ok() {
+            self.hand_over(node, cidr);
+        }
     }
 
     fn address_at(&self, at: Place) -> Option<IpAddr> {
@@ -343,6 +333,7 @@ impl Cluster {
     pub(super) fn claim_is_removed(&mut self, claim: u8) {
         if let Some((node, cidr)) = self.some_claim(claim) {
             self.store.remove(Kind::Claim, &block_name(cidr));
+            self.hide_what_was_claimed(&node, cidr);
             // Whoever is about to publish it may still do so.
             self.excuses.orphans.insert((node, cidr));
         }

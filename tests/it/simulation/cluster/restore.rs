@@ -1,6 +1,7 @@
 //! The store is restored from a backup, and people do what `docs/operations.md` asks for around that: no controller runs
 //! meanwhile, and none starts before every agent has written its status.
 
+use cilium_node_ipam::model::claim::Claim;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::net::cidr::Cidr;
@@ -35,6 +36,7 @@ impl Cluster {
         for number in 0..self.replicas.len() {
             drop(self.replicas[number].restart(self.clock, self.store.revision(), self.mode));
         }
+        self.forget_what_is_hidden();
     }
 
     /// Pods that got their addresses after the backup was taken. Where the backup gives such an address to another node,
@@ -50,17 +52,24 @@ impl Cluster {
             let cidr = Cidr::single(address);
             let is_of = |node: &NodeName| node == name;
             // One that only the finalizer of somebody else keeps is given to nobody again.
-            let claimed = self.store.claims().find(|claim| claim.cidr.contains(address) && !claim.is_going());
+            let claims: Vec<&Claim> = self
+                .store
+                .claims()
+                .filter(|claim| claim.cidr.contains(address) && !claim.is_going())
+                .collect();
+            let is_carried_elsewhere = self
+                .store
+                .cilium_nodes()
+                .any(|seen| !is_of(&seen.name) && carried_by_cilium_node(seen).contains(address));
             // The backup may have an earlier claim of the node, which does not offer the address.
-            if claimed.is_some_and(|claim| is_of(&claim.node) && !claim.withheld.contains(address)) {
+            let is_its_own =
+                claims.iter().any(|claim| is_of(&claim.node) && !claim.withheld.contains(address));
+            if is_its_own && !is_carried_elsewhere {
                 continue;
             }
             let elsewhere = is_mute
-                || claimed.is_some()
-                || self
-                    .store
-                    .cilium_nodes()
-                    .any(|seen| !is_of(&seen.name) && carried_by_cilium_node(seen).contains(address))
+                || !claims.is_empty()
+                || is_carried_elsewhere
                 // An object that can't be read may say so too.
                 || self.store.names(Kind::Claim).len() != self.store.claims().count();
             self.excuses.foreign.insert((name.clone(), cidr));

@@ -1,0 +1,85 @@
+//! What somebody hides: addresses of pods of which no object tells any more, after a hand took a block off a CiliumNode or
+//! removed a claim by force.
+//!
+//! A process that has seen it there remembers it, and has to act on that. One that begins later can't know (known gaps): what
+//! is hidden is excused from then on, and at once where a process has not seen it.
+
+use std::net::IpAddr;
+
+use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::net::addresses::AddressSet;
+use cilium_node_ipam::net::cidr::Cidr;
+use cilium_node_ipam::publisher::carried_by_cilium_node;
+use cilium_node_ipam::world::World;
+
+use super::Cluster;
+
+impl Cluster {
+    /// Somebody edited a CiliumNode that had `shown` these addresses.
+    pub(super) fn hide_what_was_shown(&mut self, name: &NodeName, shown: &AddressSet) {
+        let Some(seen) = self.store.cilium_node(name) else { return };
+        let mut gone = shown.clone();
+        gone.remove_all(&carried_by_cilium_node(seen));
+        let uid = seen.uid.clone();
+        self.hide(name, &gone, |world, address| {
+            world
+                .claims_of(name)
+                .any(|known| known.claim.cidr.contains(address) && known.carried_by.as_ref() == Some(&uid))
+        });
+    }
+
+    /// Somebody removed the claim of a block. A process that serves has seen it, or its watch will show both the claim and
+    /// its end.
+    pub(super) fn hide_what_was_claimed(&mut self, name: &NodeName, block: Cidr) {
+        self.hide(name, &[block].into_iter().collect(), |_, _| true);
+    }
+
+    /// Somebody made a claim for a node. Whoever takes the name of a claim that was removed from another node has its block
+    /// (known gaps).
+    pub(super) fn hand_over(&mut self, to: &NodeName, block: Cidr) {
+        let names = self.excuses.orphans.iter().filter(|(of, cidr)| of != to && *cidr == block);
+        let others: Vec<NodeName> = names.map(|(of, _)| of.clone()).collect();
+        let hidden =
+            self.hidden.iter().filter(|(of, address)| others.contains(of) && block.contains(*address));
+        let forgotten = hidden.map(|(of, address)| (of.clone(), Cidr::single(*address)));
+        self.excuses.forgotten.extend(forgotten);
+    }
+
+    fn hide(&mut self, name: &NodeName, gone: &AddressSet, knows: impl Fn(&World, IpAddr) -> bool) {
+        let Some(agent) = self.agents.get(name) else { return };
+        let hidden = agent.has().filter(|address| gone.contains(*address) && !self.is_told(name, *address));
+        for address in hidden.collect::<Vec<_>>() {
+            let worlds = || self.replicas.iter().map(|replica| replica.world());
+            if worlds().all(|world| world.is_some_and(|world| knows(world, address))) {
+                self.hidden.insert((name.clone(), address));
+            } else {
+                self.excuses.forgotten.insert((name.clone(), Cidr::single(address)));
+            }
+        }
+    }
+
+    /// A process begins, or lists claims again and has not seen what came before.
+    pub(super) fn forget_what_is_hidden(&mut self) {
+        let is_held = |(name, address): &(NodeName, IpAddr)| {
+            self.agents.get(name).is_some_and(|agent| agent.has().any(|held| held == *address))
+        };
+        let hidden = self.hidden.iter().filter(|hidden| is_held(hidden));
+        let forgotten: Vec<_> =
+            hidden.filter(|(name, address)| !self.is_told(name, *address)).cloned().collect();
+        for (name, address) in forgotten {
+            self.excuses.forgotten.insert((name, Cidr::single(address)));
+        }
+    }
+
+    /// Whether an object tells that a node may be using an address: its CiliumNode shows it, or it is of a claim that was
+    /// made for an earlier one.
+    fn is_told(&self, name: &NodeName, address: IpAddr) -> bool {
+        let seen = self.store.cilium_node(name);
+        seen.is_some_and(|seen| carried_by_cilium_node(seen).contains(address))
+            || self.store.claims().any(|claim| {
+                claim.node == *name
+                    && claim.cidr.contains(address)
+                    && seen.is_none_or(|seen| claim.created_for.as_ref() != Some(&seen.uid))
+            })
+    }
+}
