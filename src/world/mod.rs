@@ -138,6 +138,8 @@ struct Remembered {
     former_carrier: Option<FormerCarrier>,
     /// Which agent was last seen to write its use; `None` if it was not one that could be told.
     use_writer: Option<UseWriter>,
+    /// The agent that was Ready when this process last asked it which addresses it uses.
+    asked: Option<UseWriter>,
     /// What the last read of its Pods found.
     look: Option<Look>,
 }

@@ -223,7 +223,10 @@ impl World {
                 let serving = &mut self.remember_of(node).serving;
                 serving.last_patch = Some(now.uptime);
                 match step {
-                    ProbeStep::Ask => serving.last_probe = Some(now.uptime),
+                    ProbeStep::Ask => {
+                        serving.last_probe = Some(now.uptime);
+                        self.note_asked(node);
+                    }
                     ProbeStep::Clear => {}
                 }
             }

@@ -38,6 +38,25 @@ impl World {
         }
     }
 
+    /// Whether the answer that the carrier shows to a question is of the agent that was Ready when this process asked it.
+    ///
+    /// What the carrier shows may be heard of later than the Pod. So an answer that is seen while an agent is Ready may
+    /// have been given by the same agent before it had restored its pods, unless it was asked when it was known to be
+    /// Ready.
+    #[must_use]
+    pub fn answer_counts(&self, node: &NodeName) -> bool {
+        let (Some(remembered), Ok(known)) = (self.remembered.get(node), self.use_of(node)) else {
+            return false;
+        };
+        remembered.asked.as_ref() == Some(&writer(known.carrier, known.agent))
+    }
+
+    /// The agent of a node is about to be asked which addresses it uses.
+    pub(super) fn note_asked(&mut self, node: &NodeName) {
+        let asked = self.carrier(node).and_then(|carrier| Some(writer(carrier, self.agent_on(node).ok()?)));
+        self.remember_of(node).asked = asked;
+    }
+
     /// A CiliumNode is there in another version than `before`. Notes which agent has written its use, if one has.
     pub(super) fn note_use_written(&mut self, before: &CiliumNode) {
         let Some(now) = self.cilium_nodes.get(&before.name).map(Carrier::CiliumNode) else { return };

@@ -210,7 +210,7 @@ impl<'a> Subject<'a> {
     pub(super) fn answer_is_awaited(&self) -> bool {
         matches!(self.publisher.probe(self.carrier), ProbeState::Answered(_))
             && !self.world.freeze().stops_reclaim()
-            && self.world.use_of(&self.node.name).is_ok()
+            && self.world.answer_counts(&self.node.name)
             && self.draining().any(|(_, drain)| matches!(drain, Drain::Closed(used) if used.is_empty()))
             && !self
                 .draining()

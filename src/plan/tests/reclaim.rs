@@ -221,6 +221,25 @@ fn a_fence_waits_for_the_end_of_an_open_question() {
     cluster.expect("a", FENCE);
 }
 
+/// It may be that of an agent which was restoring its pods when another replica asked it, and is Ready now.
+#[test]
+fn an_answer_to_a_question_that_was_asked_of_nobody_known_does_not_count() {
+    let mut cluster = Cluster::fenced();
+    cluster.observe(&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=answered"));
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @112");
+    cluster.done(
+        "clear the question on ciliumnode a",
+        &[&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32")],
+    );
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
+    cluster.done(ASK, &[&format!("ciliumnode a @114 {FENCED} used=10.0.0.0/32 ping=marked")]);
+    // It was asked, and restarts before it answers; the news of the answer is the last to come.
+    cluster.observe_agents(AgentNews::Applied(agent("agent a 1.20.2 restarts=1")));
+    cluster.observe(&format!("ciliumnode a @115 {FENCED} used=10.0.0.0/32 ping=answered"));
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @115");
+    cluster.expect("a", "clear the question on ciliumnode a");
+}
+
 /// Rule 4: a replica that has not heard that the claim is held again must not close its block.
 #[test]
 fn each_step_waits_until_the_claims_are_known_as_of_the_version() {
