@@ -34,6 +34,9 @@ mod told;
 /// How long a node waits for its turn while agents of too many others are being asked.
 const TURN: Duration = Duration::from_secs(5);
 
+/// How often the pods are read for which a block waits.
+const TOLD_ANEW: Duration = Duration::from_secs(5 * 60);
+
 /// How long what a read of a node's Pods found is not asked again, where it does not fit what is known of the agent, or
 /// was refused.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -127,14 +130,17 @@ impl<'a> Subject<'a> {
     /// The blocks that drain.
     fn go_on_with_draining(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         let (mut open, mut empty, mut consented) = (Vec::new(), Vec::new(), Vec::new());
+        let mut in_use = false;
         for (claim, drain) in self.draining() {
             match drain {
                 Drain::Open => open.push(claim.cidr),
                 Drain::Closed(used) if used.is_empty() => empty.push(claim.cidr),
                 Drain::Asked => draft.finds(Lasting::AgentAwaited),
                 Drain::Consented => consented.push(claim),
-                // Pods have to end first; what stays after all is held again.
-                Drain::Closed(_) | Drain::Stays(_) => {}
+                // Pods have to end first.
+                Drain::Closed(_) => in_use = true,
+                // It is held again.
+                Drain::Stays(_) => {}
             }
         }
         if !open.is_empty() {
@@ -146,7 +152,21 @@ impl<'a> Subject<'a> {
         if draft.has_found(Lasting::AgentAwaited) {
             return self.ask_after_silence(draft, policy, now);
         }
-        !empty.is_empty() && self.mark(draft, &empty, policy, now)
+        if !empty.is_empty() {
+            return self.mark(draft, &empty, policy, now);
+        }
+        in_use && self.look_who_uses(draft, now)
+    }
+
+    /// Reads the Pods of the node now and then, so that it can be told which of them a block waits for.
+    fn look_who_uses(&self, draft: &mut Draft, now: Now) -> bool {
+        let name = &self.node.name;
+        let next = self.world.look(name).map(|look| look.at + TOLD_ANEW).filter(|next| *next > now.uptime);
+        match next {
+            Some(next) => draft.wake_at(next),
+            None => draft.requests.push(Read::PodsOf(name.clone(), self.carrier.revision()).into()),
+        }
+        next.is_none()
     }
 
     /// Fences blocks. No question may be open then, and none answered: an answer that stands beside a fence was given

@@ -40,14 +40,10 @@ impl Subject<'_> {
         let found = self.world.look(&self.node.name).and_then(|look| look.found.as_ref().ok());
         let holders = found.map(|pods| claim.cidr.entries_in(&pods.holders).map(|(_, pod)| pod));
         let pods: BTreeSet<&String> = holders.into_iter().flatten().collect();
-        let used = format!("{} of it in use", counted_in_use(n_used));
+        let is = if n_used == 1 { "is" } else { "are" };
+        let used = format!("{} of it {is} in use", counted(n_used, "address"));
         if pods.is_empty() { used } else { format!("{used}, by {}", ten_of(pods.into_iter())) }
     }
-}
-
-fn counted_in_use(n_used: u128) -> String {
-    let is = if n_used == 1 { "is" } else { "are" };
-    format!("{} {is}", counted(n_used, "address"))
 }
 
 fn waits(claim: &Claim, why: &str) -> Finding {

@@ -474,6 +474,31 @@ fn a_block_in_use_is_closed_only_where_what_stays_has_room_for_its_pods() {
 }
 
 #[test]
+fn the_pods_that_a_block_waits_for_are_named() {
+    let mut cluster = Cluster::fenced();
+    cluster.observe(&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32,10.0.0.18/31"));
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @112");
+    let read = Read::PodsOf("a".into(), AnyRevision::of(Kind::CiliumNode, 112));
+    let plan = cluster.plan("a");
+    assert_eq!(plan.requests(), [Request::from(read.clone())]);
+    cluster.begin(&plan);
+    cluster.in_flight.clear();
+    let holders = [("10.0.0.18".parse().unwrap(), "apps/web-0".to_owned())].into();
+    let agents = cluster.world.agents_on(&"a".into()).cloned().collect();
+    let after = AnyRevision::of(Kind::CiliumNode, 112);
+    cluster.finish(read.into(), Seen::PodsOf { after, pods: PodsOnNode { agents, holders } });
+    let plan = cluster.plan("a");
+    assert_eq!(rendered(&plan), "finding: DrainWaits");
+    assert_eq!(
+        plan.findings[0].message,
+        "it is to leave node a and can't yet: 2 addresses of it are in use, by apps/web-0"
+    );
+    cluster.begin(&plan);
+    cluster.pass(300);
+    cluster.expect("a", "read the pods of node a; finding: DrainWaits");
+}
+
+#[test]
 fn a_primary_block_and_one_with_an_owner_are_told_of() {
     let mut cluster = Cluster::of(&format!(
         "pool p 10.0.0.0/24 28 deleting\n{NODE}\nciliumnode a @50 {BOTH} owner=10.0.0.20:ns/pod used=10.0.0.0/31"

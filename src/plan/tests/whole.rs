@@ -100,7 +100,9 @@ fn a_drain_ends_when_its_ciliumnode_is_gone() {
          ciliumnode a @50 10.0.0.0/28 10.0.0.16/28 fenced=10.0.0.16/28 used=10.0.0.16/31\n\
          claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Draining @40",
     );
-    cluster.expect("a", "finding: DrainWaits");
+    cluster.expect("a", "read the pods of node a; finding: DrainWaits");
+    let read = cluster.in_flight.remove(0);
+    cluster.finish(read, Seen::Nothing);
     cluster.delete(Kind::CiliumNode, "a", 110);
     cluster.expect("a", "waits: it has no CiliumNode");
     cluster.observe("ciliumnode a @120 recreated");
