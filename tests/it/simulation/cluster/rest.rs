@@ -24,12 +24,12 @@ use super::{Cluster, Pace};
 
 /// The maximum number of rounds (decisions, writes and news) in which one undisturbed replica writes more than
 /// statuses: after a CiliumNode was recreated, it publishes, asks the agent, clears the question, claims, and publishes;
-/// and a block that leaves a node that lives takes eight, while others get room elsewhere first.
-const MOST_ROUNDS_ALONE: usize = 24;
+/// and each block that leaves a node that lives takes eight, one after the other.
+const MOST_ROUNDS_ALONE: usize = 100;
 /// The same for several, which get into each other's way, and after faults, which leave reads behind.
-const MOST_ROUNDS: usize = 60;
+const MOST_ROUNDS: usize = 150;
 /// The maximum number of rounds of any kind: blocks may leave and cool one after the other.
-const MOST_ROUNDS_IN_ALL: usize = 400;
+const MOST_ROUNDS_IN_ALL: usize = 800;
 /// How many rounds in a row have nothing to do at rest: what a plan waits for is due in the third.
 const QUIET_ROUNDS: usize = 3;
 /// The time between two such rounds: more than any wait of a plan, but for blocks that cool.
