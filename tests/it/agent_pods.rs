@@ -42,13 +42,13 @@ pub(crate) async fn wait_told(rig: &Rig, controller: &Controller, path: &str, pa
 
 /// Whether the agent is up, as the kubelet reports it.
 #[derive(Clone, Copy)]
-enum Health {
+pub(crate) enum Health {
     Ready,
     Starting,
 }
 
 /// Reports the agent that has started this often before.
-async fn report(rig: &Rig, name: &str, n_restarts: u32, health: Health) -> Result<()> {
+pub(crate) async fn report(rig: &Rig, name: &str, n_restarts: u32, health: Health) -> Result<()> {
     let ready = match health {
         Health::Ready => "True",
         Health::Starting => "False",
@@ -67,7 +67,7 @@ async fn report(rig: &Rig, name: &str, n_restarts: u32, health: Health) -> Resul
 }
 
 /// Returns when the one node of the cluster is in this state of use.
-async fn wait_use(rig: &Rig, controller: &Controller, state: &str) -> Result<()> {
+pub(crate) async fn wait_use(rig: &Rig, controller: &Controller, state: &str) -> Result<()> {
     let line = format!("cilium_node_ipam_node_use{{state=\"{state}\"}} 1");
     wait_told(rig, controller, "/metrics", &[&line]).await
 }

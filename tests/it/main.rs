@@ -32,6 +32,7 @@ mod oracle;
 mod outage;
 mod pools;
 mod real_agent;
+mod reclaim;
 mod replicas;
 mod restored;
 mod returning;

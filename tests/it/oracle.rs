@@ -59,6 +59,7 @@ async fn every_rule_is_found_when_it_is_broken() -> Result<()> {
     bench.unclaim("10.5.0.0/28").await?;
     bench.expect("claim deleted too early", &[("claim-deleted-while-carried", "10.5.0.0/28")]).await?;
     bench.serve("e2", "10.5.0.16/28", &["10.5.0.17"]).await?;
+    bench.released("e2", "10.5.0.17").await?;
     bench.publish("e2", json!({"podCIDRs": [], "pool": {"10.5.0.17": null}})).await?;
     bench.unclaim("10.5.0.16/28").await?;
     bench.expect("claim deleted in time", &[]).await?;
@@ -84,8 +85,14 @@ async fn every_rule_is_found_when_it_is_broken() -> Result<()> {
 
     bench.serve("i1", "10.9.0.0/28", &["10.9.0.1", "10.9.0.2"]).await?;
     bench.control_plane.holds("i1", &["10.9.0.1"], &[]).await?;
+    bench.released("i1", "10.9.0.2").await?;
     bench.publish("i1", json!({"pool": {"10.9.0.2": null}})).await?;
-    bench.expect("an address that nobody holds is taken back", &[]).await?;
+    bench.expect("an address that its agent has let go is taken back", &[]).await?;
+    bench.serve("i2", "10.9.0.16/28", &["10.9.0.17"]).await?;
+    bench.publish("i2", json!({"pool": {"10.9.0.17": null}})).await?;
+    let asked_nobody = [("withdrawn-without-consent", "10.9.0.17/32")];
+    bench.expect("an address is taken back that its agent has not let go", &asked_nobody).await?;
+    bench.released("i1", "10.9.0.1").await?;
     bench.publish("i1", json!({"pool": {"10.9.0.1": null}})).await?;
     bench.expect("an address is taken from a pod", &[("held-address-withdrawn", "10.9.0.1/32")]).await?;
 
@@ -114,6 +121,7 @@ async fn the_life_of_a_block_breaks_no_rule() -> Result<()> {
     bench.serve("n1", "10.1.0.16/28", &["10.1.0.17"]).await?;
     bench.state("10.1.0.16/28", "Draining").await?;
     bench.state("10.1.0.16/28", "Releasing").await?;
+    bench.released("n1", "10.1.0.17").await?;
     bench.publish("n1", json!({"podCIDRs": ["10.1.0.0/28"], "pool": {"10.1.0.17": null}})).await?;
     bench.state("10.1.0.16/28", "Cooling").await?;
     bench.unclaim("10.1.0.16/28").await?;
@@ -305,9 +313,18 @@ impl Bench {
     }
 
     async fn used(&self, node: &str, address: &str) -> Result<()> {
-        let patch = Patch::Merge(json!({"status": {"ipam": {"used": {address: {"owner": "ns/pod"}}}}}));
+        self.report(node, json!({"used": {address: {"owner": "ns/pod"}}})).await
+    }
+
+    async fn released(&self, node: &str, address: &str) -> Result<()> {
+        self.report(node, json!({"release-ips": {address: "released"}})).await
+    }
+
+    /// Changes the status of a CiliumNode.
+    async fn report(&self, node: &str, ipam: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({"status": {"ipam": ipam}}));
         let nodes = Kind::CiliumNode.api(&self.client);
-        nodes.patch_status(node, &PatchParams::default(), &patch).await.map(drop).context("used")
+        nodes.patch_status(node, &PatchParams::default(), &patch).await.map(drop).context("its status")
     }
 }
 

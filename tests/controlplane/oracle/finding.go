@@ -30,6 +30,9 @@ const (
 	AgentAddressTwice Rule = "agent-address-twice"
 	// HeldAddressWithdrawn: an address left the pool of a CiliumNode while the agent of that node held it.
 	HeldAddressWithdrawn Rule = "held-address-withdrawn"
+	// WithdrawnWithoutConsent: an address left the pool of a CiliumNode that continues to exist, and its agent had not
+	// let it go, or used it.
+	WithdrawnWithoutConsent Rule = "withdrawn-without-consent"
 	// ReleasingTooLong: a claim was Releasing for longer than the test allows.
 	ReleasingTooLong Rule = "releasing-too-long"
 	// Compacted: the store forgot events before they were judged.
@@ -41,7 +44,8 @@ const (
 // Rules lists every rule.
 var Rules = []Rule{
 	OverlappingPodCIDRs, AddressInTwoPools, AddressOutsidePodCIDRs, CIDRWithoutClaim, ClaimDeletedWhileCarried,
-	UsedTwice, AgentAddressTwice, HeldAddressWithdrawn, ReleasingTooLong, Compacted, Undecodable,
+	UsedTwice, AgentAddressTwice, HeldAddressWithdrawn, WithdrawnWithoutConsent, ReleasingTooLong, Compacted,
+	Undecodable,
 }
 
 // Finding is one breach of a rule, reported once, when it begins.

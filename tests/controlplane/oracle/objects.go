@@ -18,6 +18,7 @@ type node struct {
 	cidrs []netip.Prefix
 	pool  []address // Sorted.
 	used  []address // Sorted.
+	freed []address // Sorted: what the agent has let go, which is ready to be released, or released.
 	// bad are the texts that could not be read; a text is reported when it first appears.
 	bad []string
 }
@@ -47,7 +48,8 @@ type ciliumNodeJSON struct {
 	} `json:"spec"`
 	Status struct {
 		IPAM struct {
-			Used map[string]struct{} `json:"used"`
+			Used    map[string]struct{} `json:"used"`
+			Release map[string]string   `json:"release-ips"`
 		} `json:"ipam"`
 	} `json:"status"`
 }
@@ -137,7 +139,7 @@ func (o *Oracle) changePool(name string, id nodeID, old, next *node) {
 			continue
 		}
 		// An address that was outside before is an old finding.
-		if _, before := slices.BinarySearchFunc(old.pool, a, compareAddresses); before && !contains(old.cidrs, a) {
+		if includes(old.pool, a) && !contains(old.cidrs, a) {
 			continue
 		}
 		o.find(AddressOutsidePodCIDRs, a.prefix(), []nodeID{id}, "%s is in the pool of %s and in none of its podCIDRs", a, name)
@@ -145,13 +147,21 @@ func (o *Oracle) changePool(name string, id nodeID, old, next *node) {
 }
 
 // judgeWithdrawn looks at what a CiliumNode that continues to exist offers no more. An agent that restarts takes the
-// network of a pod whose address is not offered. One that is deleted is another matter: its agent keeps what it had.
+// network of a pod whose address is not offered, so nothing leaves without its consent. One that is deleted is another
+// matter: its agent keeps what it had.
 func (o *Oracle) judgeWithdrawn(name string, id nodeID, old, next *node) {
 	_, removed := difference(old.pool, next.pool)
 	for _, a := range removed {
 		if o.held.has(a, id) {
 			o.find(HeldAddressWithdrawn, a.prefix(), []nodeID{id},
 				"%s is taken out of the pool of %s, whose agent holds it", a, name)
+		}
+		if !includes(old.freed, a) {
+			o.find(WithdrawnWithoutConsent, a.prefix(), []nodeID{id},
+				"%s is taken out of the pool of %s, whose agent has not let it go", a, name)
+		} else if includes(old.used, a) || includes(next.used, a) {
+			o.find(WithdrawnWithoutConsent, a.prefix(), []nodeID{id},
+				"%s is taken out of the pool of %s, which says that it is used", a, name)
 		}
 	}
 }
@@ -270,6 +280,13 @@ func decodeNode(value []byte) (*node, error) {
 	}
 	n.pool = n.sortedKeys("pool", object.Spec.IPAM.Pool)
 	n.used = n.sortedKeys("used", object.Status.IPAM.Used)
+	freed := map[string]struct{}{}
+	for text, state := range object.Status.IPAM.Release {
+		if state == "ready-for-release" || state == "released" {
+			freed[text] = struct{}{}
+		}
+	}
+	n.freed = n.sortedKeys("release-ips", freed)
 	sort.Strings(n.bad)
 	return n, nil
 }
@@ -315,6 +332,12 @@ func decodeClaim(value []byte) (*claim, error) {
 }
 
 func compareAddresses(a, b address) int { return bytes.Compare(a[:], b[:]) }
+
+// includes says whether a sorted list has the address.
+func includes(sorted []address, a address) bool {
+	_, found := slices.BinarySearchFunc(sorted, a, compareAddresses)
+	return found
+}
 
 func contains(cidrs []netip.Prefix, a address) bool {
 	addr := a.addr()

@@ -24,6 +24,16 @@ func (h *history) apply(kind Kind, name string, value []byte) []Finding {
 
 // node writes a CiliumNode; each list is separated by spaces.
 func (h *history) node(name, cidrs, pool, used string) []Finding {
+	return h.marked(name, cidrs, pool, used, "")
+}
+
+// marked writes a CiliumNode with marks; each is an address, a slash, and the state of its release.
+func (h *history) marked(name, cidrs, pool, used, marks string) []Finding {
+	var release []string
+	for _, mark := range strings.Fields(marks) {
+		address, state, _ := strings.Cut(mark, "/")
+		release = append(release, fmt.Sprintf("%q:%q", address, state))
+	}
 	quote := func(text, format string) string {
 		var parts []string
 		for _, word := range strings.Fields(text) {
@@ -32,8 +42,9 @@ func (h *history) node(name, cidrs, pool, used string) []Finding {
 		return strings.Join(parts, ",")
 	}
 	return h.apply(CiliumNode, name, fmt.Appendf(nil,
-		`{"metadata":{"name":%q},"spec":{"ipam":{"podCIDRs":[%s],"pool":{%s}}},"status":{"ipam":{"used":{%s}}}}`,
-		name, quote(cidrs, `"%s"`), quote(pool, `"%s":{"owner":"x"}`), quote(used, `"%s":{"owner":"default/p"}`)))
+		`{"metadata":{"name":%q},"spec":{"ipam":{"podCIDRs":[%s],"pool":{%s}}},"status":{"ipam":{"used":{%s},"release-ips":{%s}}}}`,
+		name, quote(cidrs, `"%s"`), quote(pool, `"%s":{"owner":"x"}`), quote(used, `"%s":{"owner":"default/p"}`),
+		strings.Join(release, ",")))
 }
 
 func (h *history) claim(cidr, node, state string) []Finding {
@@ -87,14 +98,15 @@ func TestCleanLifeOfABlockBreaksNothing(t *testing.T) {
 	want(t, h.node("a", "10.0.0.0/30", "10.0.0.1 10.0.0.2", ""))
 	want(t, h.claim("10.0.0.0/30", "a", "Draining"))
 	want(t, h.claim("10.0.0.0/30", "a", "Releasing"))
-	want(t, h.node("a", "", "", ""))
+	want(t, h.marked("a", "10.0.0.0/30", "10.0.0.1 10.0.0.2", "", "10.0.0.1/released 10.0.0.2/ready-for-release"))
+	want(t, h.marked("a", "", "", "", "10.0.0.1/released 10.0.0.2/ready-for-release"))
 	want(t, h.claim("10.0.0.0/30", "a", "Cooling"))
 	want(t, h.noClaim("10.0.0.0/30"))
 	want(t, h.claim("10.0.0.0/30", "b", "Held"))
 	want(t, h.node("b", "10.0.0.0/30", "10.0.0.1 10.0.0.2", "10.0.0.1"))
 	want(t, h.hold("b", "10.0.0.1", ""))
 	report := h.report(time.Time{})
-	if report.ViolationsTotal != 0 || report.Nodes != 2 || report.Claims != 1 || report.Events != 13 {
+	if report.ViolationsTotal != 0 || report.Nodes != 2 || report.Claims != 1 || report.Events != 14 {
 		t.Fatalf("%+v", report)
 	}
 }
@@ -153,7 +165,7 @@ func TestAddressInTwoPools(t *testing.T) {
 	want(t, h.node("b", "", "10.0.0.1", ""), AddressInTwoPools, AddressOutsidePodCIDRs)
 	want(t, h.node("b", "", "10.0.0.1 10.0.0.3", ""), AddressOutsidePodCIDRs)
 	// The first holder goes; the second one is still known.
-	want(t, h.node("a", "10.0.0.0/30", "", ""))
+	want(t, h.node("a", "10.0.0.0/30", "", ""), WithdrawnWithoutConsent)
 	want(t, h.node("a", "10.0.0.0/30", "10.0.0.1", ""), AddressInTwoPools)
 }
 
@@ -294,7 +306,8 @@ func TestAllowedFindingsArePlanted(t *testing.T) {
 func TestListsEndAndTotalsGoOn(t *testing.T) {
 	h := newHistory(t)
 	for n := range 2 * maxListed {
-		h.node("a", "", fmt.Sprintf("10.0.%d.%d", n/256, n%256), "")
+		address := fmt.Sprintf("10.0.%d.%d", n/256, n%256)
+		h.marked("a", "", address, "", address+"/released")
 	}
 	report := h.report(time.Time{})
 	if len(report.Violations) != maxListed || report.ViolationsTotal != 2*maxListed {
@@ -341,11 +354,38 @@ func TestAHeldAddressIsWithdrawn(t *testing.T) {
 	want(t, h.hold("a", "10.0.0.1", ""))
 	// What another agent holds is found by other rules.
 	want(t, h.hold("b", "10.0.0.2", ""))
-	want(t, h.node("a", "10.0.0.0/30", "10.0.0.1", ""))
-	want(t, h.node("a", "10.0.0.0/30", "10.0.0.2", ""), HeldAddressWithdrawn)
-	want(t, h.node("a", "10.0.0.0/30", "10.0.0.1 10.0.0.2", ""))
+	let := "10.0.0.1/ready-for-release 10.0.0.2/released"
+	want(t, h.marked("a", "10.0.0.0/30", "10.0.0.1 10.0.0.2", "", let))
+	want(t, h.marked("a", "10.0.0.0/30", "10.0.0.1", "", let))
+	want(t, h.marked("a", "10.0.0.0/30", "10.0.0.2", "", let), HeldAddressWithdrawn)
+	want(t, h.marked("a", "10.0.0.0/30", "10.0.0.1 10.0.0.2", "", let))
 	want(t, h.hold("a", "", "10.0.0.1"))
-	want(t, h.node("a", "10.0.0.0/30", "10.0.0.2", ""))
+	want(t, h.marked("a", "10.0.0.0/30", "10.0.0.2", "", let))
+}
+
+func TestAnAddressIsWithdrawnWithoutConsent(t *testing.T) {
+	for _, c := range []struct {
+		used, marks string
+		expected    []Rule
+	}{
+		{"", "", []Rule{WithdrawnWithoutConsent}},
+		{"", "10.0.0.1/marked-for-release", []Rule{WithdrawnWithoutConsent}},
+		{"", "10.0.0.1/do-not-release", []Rule{WithdrawnWithoutConsent}},
+		{"", "10.0.0.2/released", []Rule{WithdrawnWithoutConsent}},
+		{"10.0.0.1", "10.0.0.1/released", []Rule{WithdrawnWithoutConsent}},
+		{"10.0.0.2", "10.0.0.1/ready-for-release", nil},
+		{"", "10.0.0.1/released", nil},
+	} {
+		h := newHistory(t)
+		h.claim("10.0.0.0/30", "a", "Held")
+		want(t, h.marked("a", "10.0.0.0/30", "10.0.0.1 10.0.0.2", c.used, c.marks))
+		want(t, h.marked("a", "10.0.0.0/30", "10.0.0.2", c.used, c.marks), c.expected...)
+	}
+	// A consent that comes with the withdrawal, or after it, is none.
+	h := newHistory(t)
+	h.claim("10.0.0.0/30", "a", "Held")
+	want(t, h.node("a", "10.0.0.0/30", "10.0.0.1", ""))
+	want(t, h.marked("a", "10.0.0.0/30", "", "", "10.0.0.1/released"), WithdrawnWithoutConsent)
 }
 
 func TestACiliumNodeThatIsDeletedWithdrawsNothing(t *testing.T) {

@@ -18,6 +18,7 @@ impl Stage<'_> {
     pub(super) async fn oddities(&mut self, agent: &mut Agent) -> Result<()> {
         // The last part takes the address of a pod off its node, to see what its agent makes of that.
         self.rig.control_plane.allow("held-address-withdrawn", Some(&self.name), None).await?;
+        self.rig.control_plane.allow("withdrawn-without-consent", Some(&self.name), None).await?;
         agent.start()?;
         self.wait("the CiliumNode", |_| true).await?;
         self.publish(0).await?;

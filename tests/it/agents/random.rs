@@ -67,6 +67,7 @@ impl Stage<'_> {
     pub(super) async fn random(&mut self, agent: &mut Agent, seed: u64) -> Result<String> {
         // Addresses leave the pool under pods.
         self.rig.control_plane.allow("held-address-withdrawn", Some(&self.name), None).await?;
+        self.rig.control_plane.allow("withdrawn-without-consent", Some(&self.name), None).await?;
         agent.start()?;
         self.wait("the CiliumNode", |_| true).await?;
         self.publish(0).await?;

@@ -1,0 +1,464 @@
+//! Blocks that leave nodes that live, with Cilium's own agent: nothing that a pod has is ever lost by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use ipnet::IpNet;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::agent_pods::{Health, create_agent_pod, pods, report};
+use crate::scene::{PROMPT, SOON, ask, wait_claims_carried, wait_status, wait_use_written};
+use crate::support::agent::{Agent, Make, Settings, plain};
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::rig::{Rig, under_oracle};
+use crate::support::views::{Claim, Published};
+
+mod steps;
+
+/// The pause between two writes to a node is long enough to end a controller between two steps.
+const FLAGS: &[&str] = &["--min-write-interval", "300ms"];
+
+/// The time between two reports of an agent, which Cilium has at 15 s.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// Where periods are counted: what else takes time is short beside it.
+const LONG_PERIOD: Duration = Duration::from_secs(3);
+
+/// The release of the agents, where nothing else is said.
+const CURRENT: &str = "1.20.2";
+
+/// Addresses of a block; all are offered.
+const BLOCK: usize = 16;
+
+/// Router and health.
+const OWN: usize = 2;
+
+/// Pods that stay.
+const KEPT: usize = 4;
+
+/// A question to an agent is repeated after 30 s, and a block that was kept rests for a minute.
+const LATE: Duration = Duration::from_secs(180);
+
+/// The owner that keeps new pods out of a block, and the address that stands for a question to the agent.
+const FENCE: &str = "nodeipam.io/fenced";
+const QUESTION: &str = "0.0.0.0";
+
+/// A pool from which a node takes a block when it is full, and which takes it back when all is used by half of the rest.
+fn pool(name: &str, range: &str) -> PoolSpec {
+    PoolSpec::new(name)
+        .ipv4(28, &[range])
+        .with("allowFirstLastIPs", true)
+        .with("expand", json!({"usedAbove": 100, "freeBelow": 1}))
+        .with("reclaim", json!({"mode": "Enabled", "usedBelow": 80, "after": "1s"}))
+        .with("reuseAfter", "1s")
+}
+
+/// A node with its agent, and the Pod of that agent as the kubelet reports it.
+struct Scene {
+    node: String,
+    agent: Agent,
+    n_restarts: u32,
+}
+
+impl Scene {
+    /// A node joins, with one agent that serves pods.
+    async fn join(rig: &Rig, node: &str) -> Result<Self> {
+        Self::join_with(rig, node, PERIOD).await
+    }
+
+    async fn join_with(rig: &Rig, node: &str, update_rate: Duration) -> Result<Self> {
+        rig.cluster.create_node(&NodeSpec::new(node)).await?;
+        create_agent_pod(rig, &pod_of(node), node, CURRENT).await?;
+        let settings = Settings { update_rate, ..rig.agents.settings() };
+        let mut agent = rig.agents.agent_with(Make::Real, node, settings);
+        agent.start()?;
+        agent.wait_ready(SOON).await?;
+        report(rig, &pod_of(node), 0, Health::Ready).await?;
+        Ok(Self { node: node.to_owned(), agent, n_restarts: 0 })
+    }
+
+    /// The node fills up and takes a second block, of which three pods have addresses. Returns that block.
+    async fn grow(&self, rig: &Rig) -> Result<String> {
+        for number in 0..KEPT {
+            ask(rig, &self.agent, &format!("ns/kept-{number}")).await?;
+        }
+        let block = self.fill(rig).await?;
+        for number in 0..3 {
+            ask(rig, &self.agent, &format!("ns/second-{number}")).await?;
+        }
+        wait_use_written(rig, &self.agent, &self.node).await?;
+        Ok(block)
+    }
+
+    /// All of the first block is given away, and the node takes a second one, which is returned.
+    async fn fill(&self, rig: &Rig) -> Result<String> {
+        let filled = self.agent.allocate_many("ns/first-", BLOCK).await?;
+        ensure!(filled.error.is_some(), "{filled:?}");
+        let two = |seen: &Published| seen.pod_cidrs.len() == 2 && seen.pool.len() == 2 * BLOCK;
+        let seen = rig.cluster.wait_published(&self.node, "two blocks", SOON, two).await?;
+        Ok(seen.pod_cidrs[1].clone())
+    }
+
+    /// All pods end but those that stay.
+    async fn shrink(&self) -> Result<()> {
+        let owners: BTreeSet<String> = self.held().await?.into_values().collect();
+        for owner in owners.iter().filter(|owner| owner.starts_with("ns/") && !owner.contains("kept")) {
+            self.agent.release(owner).await?;
+        }
+        Ok(())
+    }
+
+    /// What the agent has given out, without what a restart adds to the owners.
+    async fn held(&self) -> Result<BTreeMap<IpAddr, String>> {
+        let held = self.agent.held().await?;
+        Ok(held.into_iter().map(|(address, owner)| (address, plain(&owner).to_owned())).collect())
+    }
+
+    /// The agent restarts, and its pods keep their addresses. The kubelet reports it when the agent is up again.
+    async fn restart(&mut self, rig: &Rig) -> Result<()> {
+        let before = self.held().await?;
+        let started = self.agent.restart(SOON).await?;
+        ensure!(started.lost.is_empty(), "not restored: {:?}", started.lost);
+        self.n_restarts += 1;
+        report(rig, &pod_of(&self.node), self.n_restarts, Health::Ready).await?;
+        let after = self.held().await?;
+        ensure!(before == after, "{before:?} became {after:?}");
+        Ok(())
+    }
+
+    fn claim(&self, rig: &Rig, block: &str) -> Option<Claim> {
+        rig.cluster.claims_of(&self.node).into_iter().find(|claim| claim.cidr == block)
+    }
+
+    /// Returns when the block is free, and nothing of it is left on the CiliumNode.
+    async fn wait_free(&self, rig: &Rig, block: &str) -> Result<()> {
+        let cidr: IpNet = block.parse()?;
+        let gone = async || {
+            let seen = rig.cluster.published(&self.node).unwrap_or_default();
+            Ok(self.claim(rig, block).is_none()
+                && !seen.pod_cidrs.iter().any(|listed| listed == block)
+                && !has_any(&seen.pool, cidr)
+                && !has_any(&seen.release, cidr))
+        };
+        let waited =
+            rig.cluster.wait_until(&format!("{block} of {} to be free", self.node), LATE, gone).await;
+        waited.with_context(|| self.told(rig, block))
+    }
+
+    /// Returns when the block is held whole: no address of it is kept from pods.
+    async fn wait_whole(&self, rig: &Rig, block: &str) -> Result<()> {
+        let cidr: IpNet = block.parse()?;
+        let whole = async || {
+            let seen = rig.cluster.published(&self.node).unwrap_or_default();
+            let open = of_block(&seen.pool, cidr).all(String::is_empty);
+            let claim = self.claim(rig, block);
+            Ok(claim.is_some_and(|claim| claim.state == "Held")
+                && of_block(&seen.pool, cidr).count() == BLOCK
+                && open
+                && !has_any(&seen.release, cidr))
+        };
+        let waited = rig.cluster.wait_until(&format!("{block} to be held whole"), LATE, whole).await;
+        waited.with_context(|| self.told(rig, block))
+    }
+
+    /// What the objects say of the block, for the message of a failure.
+    fn told(&self, rig: &Rig, block: &str) -> String {
+        let seen = rig.cluster.published(&self.node).unwrap_or_default();
+        let state = self.claim(rig, block).map(|claim| claim.state);
+        format!(
+            "the claim of {block} is {state:?}, and {} has {:?}, {:?}, used {:?}, release {:?}",
+            self.node, seen.pod_cidrs, seen.pool, seen.used, seen.release
+        )
+    }
+}
+
+/// The name of the Pod of the agent on a node.
+fn pod_of(node: &str) -> String {
+    format!("cilium-{node}")
+}
+
+fn of_block(map: &BTreeMap<String, String>, block: IpNet) -> impl Iterator<Item = &String> {
+    let lies_in =
+        move |address: &str| address.parse::<IpAddr>().is_ok_and(|address| block.contains(&address));
+    map.iter().filter(move |(address, _)| lies_in(address)).map(|(_, value)| value)
+}
+
+fn has_any(map: &BTreeMap<String, String>, block: IpNet) -> bool {
+    of_block(map, block).next().is_some()
+}
+
+/// Every version of the CiliumNodes is looked at, and the texts of those that `look` objects to are kept.
+fn objections(
+    rig: &Rig,
+    look: impl Fn(&Published) -> Option<String> + Send + Sync + 'static,
+) -> Arc<Mutex<Vec<String>>> {
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&found);
+    rig.cluster.cache().subscribe(Box::new(move |kind, name, object| {
+        if let (Kind::CiliumNode, Some(object)) = (kind, object)
+            && let Some(objection) = look(&Published::of(object))
+        {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.push(format!("{name}: {objection}"));
+        }
+    }));
+    found
+}
+
+fn ensure_none(objections: &Mutex<Vec<String>>) -> Result<()> {
+    let found = objections.lock().unwrap_or_else(PoisonError::into_inner);
+    ensure!(found.is_empty(), "{found:?}");
+    Ok(())
+}
+
+/// How many writes of this kind the controller has done.
+async fn n_writes(controller: &Controller, kind: &str) -> Result<u64> {
+    let (_, metrics) = controller.get("/metrics").await?;
+    let line = format!("cilium_node_ipam_writes_total{{kind=\"{kind}\",outcome=\"done\"}} ");
+    let found = metrics.lines().find_map(|metric| metric.strip_prefix(&line));
+    Ok(found.map_or(Ok(0), str::parse)?)
+}
+
+/// How many writes of CiliumNodes it has done so that blocks leave.
+async fn n_steps(controller: &Controller) -> Result<u64> {
+    Ok(n_writes(controller, "withdraw").await? + n_writes(controller, "ping").await?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_that_is_not_needed_goes_back_in_five_writes_and_three_periods() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let mut scene = Scene::join_with(rig, "n", LONG_PERIOD).await?;
+        let block = scene.grow(rig).await?;
+        let (before, moves) = (n_steps(&controller).await?, n_writes(&controller, "move_claim").await?);
+        scene.shrink().await?;
+        let begun = Instant::now();
+        let version: u64 = rig.cluster.published("n").context("its CiliumNode")?.resource_version.parse()?;
+        let seen = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&seen);
+        rig.cluster.cache().subscribe(Box::new(move |kind, _, object| {
+            let is_later = |object: &Arc<DynamicObject>| {
+                Published::of(object).resource_version.parse::<u64>().is_ok_and(|found| found > version)
+            };
+            if kind == Kind::CiliumNode && object.is_some_and(is_later) {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+        scene.wait_free(rig, &block).await?;
+        // `after` and `reuseAfter` are a second each, and both are rounded up.
+        let periods = begun.elapsed().saturating_sub(Duration::from_secs(2)).as_secs_f64() / LONG_PERIOD.as_secs_f64();
+        let steps = n_steps(&controller).await? - before;
+        let moves = n_writes(&controller, "move_claim").await? - moves;
+        let all = seen.load(Ordering::Relaxed);
+        eprintln!(
+            "{block} was free after {:?}, which is {periods:.1} periods beside the delays; {steps} writes of its \
+             CiliumNode, {} of the agent, {moves} moves of the claim",
+            begun.elapsed(),
+            all.saturating_sub(steps),
+        );
+        ensure!(steps <= 5, "{steps} writes of the CiliumNode");
+        ensure!(periods < 5.0, "{periods:.1} periods");
+        scene.restart(rig).await?;
+        // It is given again to who needs it.
+        ensure!(scene.fill(rig).await? == block, "another block than {block}");
+        wait_claims_carried(rig).await?;
+        Ok((controller, scene))
+    })
+    .await
+}
+
+/// A pool that overlaps the need of nodes by mistake: they take blocks of it, it is deleted, and nothing of it is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_made_by_mistake_is_undone_by_its_deletion() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster
+            .create_pool(&pool("right", "10.1.0.0/24").with("reclaim", json!({"mode": "Disabled"})))
+            .await?;
+        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
+        let (busy, calm) = tokio::try_join!(Scene::join(rig, "busy"), Scene::join(rig, "calm"))?;
+        let mistake = pool("mistake", "10.2.0.0/24").with("priority", 10);
+        rig.cluster.create_pool(&mistake.with("reclaim", json!({"mode": "Disabled"}))).await?;
+        wait_status(rig, "mistake", "its nodes", |status| status["nodes"]["selected"] == 2).await?;
+        for scene in [&busy, &calm] {
+            let block = scene.grow(rig).await?;
+            ensure!(block.starts_with("10.2.0."), "{block} was taken");
+        }
+        calm.shrink().await?;
+
+        rig.cluster.delete_pool("mistake").await?;
+        let begun = Instant::now();
+        // The full one takes room elsewhere first; its pods in the block of the mistake go on until they end.
+        let three = |seen: &Published| seen.pod_cidrs.len() == 3 && seen.pool.len() == 3 * BLOCK;
+        let seen = rig.cluster.wait_published("busy", "room elsewhere", SOON, three).await?;
+        ensure!(seen.pod_cidrs[2].starts_with("10.1.0."), "{:?}", seen.pod_cidrs);
+        let none_of_it = |node: &str| {
+            let seen = rig.cluster.published(node).unwrap_or_default();
+            !seen.pod_cidrs.iter().any(|cidr| cidr.starts_with("10.2.0."))
+        };
+        rig.cluster.wait_until("calm to have nothing of it", LATE, async || Ok(none_of_it("calm"))).await?;
+        eprintln!("the calm node had nothing of it after {:?}", begun.elapsed());
+        ask(rig, &calm.agent, "ns/meanwhile").await?;
+        ask(rig, &busy.agent, "ns/meanwhile").await?;
+        for number in 0..3 {
+            busy.agent.release(&format!("ns/second-{number}")).await?;
+        }
+        let begun = Instant::now();
+        let gone = async || Ok(rig.cluster.object(Kind::Pool, "mistake").is_none());
+        rig.cluster
+            .wait_until("the pool to be gone", LATE, gone)
+            .await
+            .context(busy.told(rig, "10.2.0.0/28"))?;
+        eprintln!("the pool was gone {:?} after the last pod in it", begun.elapsed());
+        ensure!(none_of_it("busy") && none_of_it("calm"), "something of it is left");
+        let mut scenes = [busy, calm];
+        for scene in &mut scenes {
+            scene.restart(rig).await?;
+        }
+        // Its range is free.
+        rig.cluster.create_pool(&pool("next", "10.2.0.0/24").select("zone", "next")).await?;
+        wait_status(rig, "next", "free blocks", |status| status["ipv4"]["blocks"]["free"] == 16).await?;
+        wait_claims_carried(rig).await?;
+        Ok((controller, scenes))
+    })
+    .await
+}
+
+/// The only pool is deleted by mistake: its blocks stay open to pods where a node needs them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_only_pool_is_deleted_and_every_pod_still_starts() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
+        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
+        let mut scene = Scene::join(rig, "n").await?;
+        let block = scene.grow(rig).await?;
+        let fences = objections(rig, |seen| {
+            let fenced = seen.pool.iter().find(|(_, owner)| *owner == FENCE);
+            fenced.map(|(address, _)| format!("{address} is fenced"))
+        });
+        rig.cluster.delete_pool("p").await?;
+        wait_status(rig, "p", "what it waits for", |status| {
+            let conditions = status["conditions"].as_array().into_iter().flatten();
+            let mut told =
+                conditions.filter(|found| found["type"] == "Draining" && found["status"] == "True");
+            told.any(|found| found["message"].as_str().is_some_and(|text| text.contains("needs it")))
+        })
+        .await?;
+        // Also behind a restart of the agent.
+        scene.restart(rig).await?;
+        let filled = scene.agent.allocate_many("ns/late-", BLOCK).await?;
+        ensure!(
+            filled.allocated.len() == BLOCK - 3,
+            "{} pods started: {:?}",
+            filled.allocated.len(),
+            filled.error
+        );
+        wait_use_written(rig, &scene.agent, "n").await?;
+        ensure_none(&fences)?;
+
+        // What no pod needs leaves, and the rest is open as before.
+        scene.shrink().await?;
+        scene.wait_free(rig, &block).await?;
+        let filled = scene.agent.allocate_many("ns/last-", BLOCK).await?;
+        ensure!(filled.allocated.len() == BLOCK - OWN - KEPT, "{} pods started", filled.allocated.len());
+        ensure!(
+            rig.cluster.object(Kind::Pool, "p").is_some(),
+            "the pool is gone, and its first block is not"
+        );
+        scene.restart(rig).await?;
+        Ok((controller, scene))
+    })
+    .await
+}
+
+/// A pod has an address that its agent does not list: nobody asks the agent to let the block go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_with_a_pod_in_no_list_stays() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
+        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
+        let mut scene = Scene::join(rig, "n").await?;
+        let block = scene.grow(rig).await?;
+        let cidr: IpNet = block.parse()?;
+        let held = scene.held().await?;
+        let address = cidr.hosts().find(|address| !held.contains_key(address)).context("all are in use")?;
+        let ghost = serde_json::from_value(json!({
+            "metadata": {"name": "ghost"},
+            "spec": {"nodeName": "n", "containers": [{"name": "app", "image": "app"}]},
+        }))?;
+        pods(rig).create(&PostParams::default(), &ghost).await?;
+        let text = address.to_string();
+        let status = json!({"status": {"phase": "Running", "podIP": text, "podIPs": [{"ip": text}]}});
+        pods(rig).patch_status("ghost", &PatchParams::default(), &Patch::Merge(status)).await?;
+        let marks =
+            objections(rig, move |seen| has_any(&seen.release, cidr).then(|| format!("{:?}", seen.release)));
+        scene.shrink().await?;
+        // Twice: what was seen once is not relied on the next time.
+        for _ in 0..2 {
+            let asked = |seen: &Published| seen.release.contains_key(QUESTION);
+            rig.cluster.wait_published("n", "a question", LATE, asked).await?;
+            let cleared = |seen: &Published| !seen.release.contains_key(QUESTION);
+            rig.cluster.wait_published("n", "the question to be cleared", LATE, cleared).await?;
+        }
+        ensure_none(&marks)?;
+        let state = scene.claim(rig, &block).map(|claim| claim.state);
+        ensure!(state.as_deref() == Some("Draining"), "{}", scene.told(rig, &block));
+
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        pods(rig).delete("ghost", &now).await?;
+        scene.wait_free(rig, &block).await?;
+        scene.restart(rig).await?;
+        wait_claims_carried(rig).await?;
+        Ok((controller, scene))
+    })
+    .await
+}
+
+/// A pod comes when the claim drains and the fence is not there yet: it keeps its address, and the block waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_comes_before_the_fence_keeps_its_address() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
+        // The node grew a moment before, so the fence comes that much later.
+        let controller = Controller::start_ready(&rig.control_plane, &["--min-write-interval", "6s"]).await?;
+        let mut scene = Scene::join(rig, "n").await?;
+        let block = scene.grow(rig).await?;
+        let cidr: IpNet = block.parse()?;
+        scene.shrink().await?;
+        let state = async || Ok(scene.claim(rig, &block).is_some_and(|claim| claim.state == "Draining"));
+        rig.cluster.wait_until("the claim to drain", LATE, state).await?;
+        let filled = scene.agent.allocate_many("ns/late-", 2 * BLOCK - OWN - KEPT).await?;
+        let lies_in = |address: &IpAddr| cidr.contains(address);
+        let late: Vec<&String> = filled
+            .allocated
+            .iter()
+            .filter(|(_, addresses)| addresses.each().any(|address| lies_in(&address)))
+            .map(|(owner, _)| owner)
+            .collect();
+        ensure!(!late.is_empty(), "the fence was there first: {filled:?}");
+        eprintln!("{} pods came before the fence", late.len());
+        // The node needs the block again.
+        scene.wait_whole(rig, &block).await?;
+        scene.restart(rig).await?;
+        for (owner, _) in filled.allocated.iter().filter(|(owner, _)| *owner != *late[0]) {
+            scene.agent.release(owner).await?;
+        }
+        // It drains again, behind the fence this time, and one pod is left in it.
+        let fenced = |seen: &Published| of_block(&seen.pool, cidr).all(|owner| owner == FENCE);
+        rig.cluster.wait_published("n", "the fence", LATE, fenced).await?;
+        scene.restart(rig).await?;
+        scene.agent.release(late[0]).await?;
+        scene.wait_free(rig, &block).await?;
+        scene.restart(rig).await?;
+        wait_claims_carried(rig).await?;
+        Ok((controller, scene))
+    })
+    .await
+}
