@@ -238,7 +238,9 @@ impl<'a> Subject<'a> {
     }
 
     /// Releases blocks of which the agent has let every address go, after a second look: from then on nobody publishes
-    /// them. The consent has to be later than the drain, or it may be that of an earlier one.
+    /// them. The consent has to be later than the drain, or it may be that of an earlier one. A block is held again where a
+    /// pod has an address of it that the agent does not know of: as long as the marks stand, a start of the agent would
+    /// not restore that pod.
     fn release(&self, draft: &mut Draft, consented: &[&Claim], policy: Policy, now: Now) -> bool {
         if self.world.use_of(&self.node.name).is_err() {
             return self.ask_after_silence(draft, policy, now);
@@ -248,9 +250,13 @@ impl<'a> Subject<'a> {
         };
         let version = self.carrier.revision().within();
         let can_go = consented.iter().filter(|claim| version > Some(claim.revision));
-        let can_go = can_go.filter(|claim| claim.cidr.entries_in(&pods.holders).next().is_none());
         let moves = can_go.map(|claim| {
-            let change = ClaimChange::Release(Reason::Reclaimed);
+            let is_held = claim.cidr.entries_in(&pods.holders).next().is_some();
+            let change = if is_held {
+                ClaimChange::Hold(self.node.uid.clone())
+            } else {
+                ClaimChange::Release(Reason::Reclaimed)
+            };
             Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
         });
         draft.requests.extend(moves);

@@ -28,21 +28,29 @@ impl Subject<'_> {
         }
         for (claim, drain) in self.draining() {
             if let Drain::Closed(used) = &drain
-                && !used.is_empty()
+                && let Some(users) = self.users_of(claim, used.len())
             {
-                draft.findings.push(waits(claim, &self.users_of(claim, used.len())));
+                draft.findings.push(waits(claim, &users));
             }
         }
     }
 
-    /// Who uses a block, as far as that is known.
-    fn users_of(&self, claim: &Claim, n_used: u128) -> String {
+    /// Who uses a block, as far as that is known; `None` where nobody is known to.
+    fn users_of(&self, claim: &Claim, n_used: u128) -> Option<String> {
         let found = self.world.look(&self.node.name).and_then(|look| look.found.as_ref().ok());
         let holders = found.map(|pods| claim.cidr.entries_in(&pods.holders).map(|(_, pod)| pod));
         let pods: BTreeSet<&String> = holders.into_iter().flatten().collect();
         let is = if n_used == 1 { "is" } else { "are" };
         let used = format!("{} of it {is} in use", counted(n_used, "address"));
-        if pods.is_empty() { used } else { format!("{used}, by {}", ten_of(pods.into_iter())) }
+        match (n_used, pods.is_empty()) {
+            (0, true) => None,
+            (0, false) => {
+                let pods = ten_of(pods);
+                Some(format!("its agent lists no address of it, but these pods have one: {pods}"))
+            }
+            (_, true) => Some(used),
+            (_, false) => Some(format!("{used}, by {}", ten_of(pods))),
+        }
     }
 }
 
