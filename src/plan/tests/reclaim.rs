@@ -148,6 +148,43 @@ fn the_load_must_be_low_for_as_long_as_the_pool_says() {
     cluster.expect("a", DRAIN);
 }
 
+/// A load that swings round the threshold for an hour takes back one block at most, and what was taken is not asked for
+/// again.
+#[test]
+fn a_load_that_swings_takes_back_one_block_at_most() {
+    // 6 of the 16 that would stay are under 40 %, and 7 are above.
+    let (low, high) = ("10.0.0.0/30,10.0.0.4/31", "10.0.0.0/30,10.0.0.4/31,10.0.0.6/32");
+    for (minutes, expected) in [(1, 0), (5, 0), (9, 0), (11, 1), (20, 1)] {
+        let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 reclaim=enabled freeBelow=4");
+        let mut n_drained = 0;
+        for minute in 0..60 {
+            let used = if minute / minutes % 2 == 0 { low } else { high };
+            let blocks = if n_drained == 0 { BOTH } else { "10.0.0.0/28" };
+            cluster.observe(&format!("ciliumnode a @{} {blocks} used={used}", 110 + 2 * minute));
+            let plan = cluster.plan("a");
+            cluster.begin(&plan);
+            match rendered(&plan).as_str() {
+                "nothing" => {}
+                DRAIN => {
+                    n_drained += 1;
+                    let request = cluster.in_flight.remove(0);
+                    cluster.finish(request, Seen::Nothing);
+                    cluster
+                        .observe(&format!("claim 10.0.0.16/28 a 1 Cooling/Reclaimed @{}", 111 + 2 * minute));
+                }
+                "free 10.0.0.16/28 of node a" => {
+                    let request = cluster.in_flight.remove(0);
+                    cluster.finish(request, Seen::Nothing);
+                    cluster.delete(Kind::Claim, "10.0.0.16-28", 111 + 2 * minute);
+                }
+                other => panic!("{minutes}: {other}"),
+            }
+            cluster.pass(60);
+        }
+        assert_eq!(n_drained, expected, "it swings every {minutes} minutes");
+    }
+}
+
 #[test]
 fn a_pool_that_tries_it_out_says_what_it_would_take_back() {
     let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 reclaim=dry-run");
