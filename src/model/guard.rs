@@ -38,11 +38,14 @@ pub enum Guard {
     WriteInterval,
     /// One write about an object is in flight at a time.
     OneWritePerObject,
+    /// An agent is asked to let addresses go only behind a fence that it has seen, and that is known to run (safety rule
+    /// 7).
+    Answer,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Overlap,
         Self::Shown,
         Self::Freshness,
@@ -58,6 +61,7 @@ impl Guard {
         Self::Pause,
         Self::WriteInterval,
         Self::OneWritePerObject,
+        Self::Answer,
     ];
 }
 

@@ -188,9 +188,9 @@ fn deleting(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts
         format!("until then younger pools get none of its ranges: {}; ", ten_of(younger))
     };
     format!(
-        "{gives_nothing}; it stays while a block of it is held or cools ({}), for nodes {}; {waiting}drain and delete \
-         these nodes, and their blocks cool for its `reuseAfterNodeLoss`; or empty its `cidrs`, and younger pools get the \
-         ranges at once, except for these blocks{unreadable}",
+        "{gives_nothing}; it stays while a block of it is held or cools ({}), for nodes {}; {waiting}its blocks \
+         leave as their nodes can do without them, as the condition Draining says; drain and delete the nodes of the others; \
+         or empty its `cidrs`, and younger pools get the ranges at once, except for these blocks{unreadable}",
         counts.join(", "),
         ten_of(nodes),
     )

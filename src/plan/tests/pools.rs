@@ -86,8 +86,9 @@ fn a_deleted_pool_says_which_nodes_keep_it_and_how_it_ends() {
         cluster.condition("p", ConditionType::Ready),
         "Deleting false: the pool is being deleted and gives out no blocks; it stays while a block of it is held or \
          cools (ipv4: 11 held, 1 cooling), for nodes n00, n01, n02, n03, n04, n05, n06, n07, n08, n09 and 2 more; until \
-         then younger pools get none of its ranges: young; drain and delete these nodes, and their blocks cool for its \
-         `reuseAfterNodeLoss`; or empty its `cidrs`, and younger pools get the ranges at once, except for these blocks",
+         then younger pools get none of its ranges: young; its blocks leave as their nodes can do without them, as the \
+         condition Draining says; drain and delete the nodes of the others; or empty its `cidrs`, and younger pools get the \
+         ranges at once, except for these blocks",
     );
     assert_eq!(
         cluster.condition("young", ConditionType::Overlapping),

@@ -26,6 +26,8 @@ const fn within(guard: Guard) -> u64 {
         Guard::Absence | Guard::Carried | Guard::Cooling | Guard::LostClaims | Guard::Overlap => 400,
         // Each needs two claims that overlap, seen in different orders.
         Guard::CreatedFor | Guard::Freshness | Guard::Shown => 1000,
+        // An agent has to restart between the mark and its answer.
+        Guard::Answer => 1000,
     }
 }
 
