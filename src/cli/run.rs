@@ -81,8 +81,9 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
     reclaim_at_once: u16,
 
-    /// How many blocks may begin to leave nodes that live within a minute. If more would, none does any more until
-    /// freeze-reclaim has been turned on and off again, or the process ends.
+    /// How many blocks may begin to leave nodes that live within a minute. Those of pools that are drained or deleted
+    /// wait for the next. If more would leave that nodes do not need, none does any more until freeze-reclaim has been
+    /// turned on and off again, or the process ends.
     #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u16).range(1..=10000))]
     reclaim_per_minute: u16,
 

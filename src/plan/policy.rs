@@ -21,7 +21,8 @@ pub struct ReclaimPolicy {
     pub opt_in: bool,
     /// On how many nodes at once agents are asked to let addresses go.
     pub at_once: usize,
-    /// How many blocks may begin to leave within a minute. If more would, none does until somebody has looked.
+    /// How many blocks may begin to leave within a minute. Those of pools that drain wait for the next minute; if nodes
+    /// give up more of themselves, none begins to leave until somebody has looked.
     pub per_minute: usize,
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use super::TURN;
 use super::room::is_surplus;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::finding::{Finding, FindingKind};
@@ -37,8 +38,18 @@ impl<'a> Subject<'a> {
         }
         let mut chosen: Vec<&Claim> = families.iter().flat_map(|family| self.leaving_now(*family)).collect();
         chosen.extend(surplus);
-        if chosen.is_empty() || self.is_stopped(draft, chosen.len(), policy, now) {
+        if chosen.is_empty() || self.is_stopped(draft, surplus, policy, now) {
             return;
+        }
+        let n_begun = self.world.n_begun_to_leave(now.uptime);
+        let n_more = match surplus {
+            // Not more than could be asked for, so that more than that in a minute is no usual thing.
+            Some(_) => policy.reclaim.at_once.saturating_sub(self.world.n_in_handshake() + n_begun),
+            None => policy.reclaim.per_minute.saturating_sub(n_begun),
+        };
+        if n_more < chosen.len() {
+            draft.wake_at(now.uptime + TURN);
+            chosen.truncate(n_more);
         }
         let drain = |claim: &&Claim| {
             let change = ClaimChange::Drain(self.carrier.uid().clone());
@@ -57,10 +68,11 @@ impl<'a> Subject<'a> {
         until.is_some()
     }
 
-    /// Whether too many blocks began to leave nodes within a minute. Whatever that comes from, a person is to look at it
-    /// before it goes on.
-    fn is_stopped(&self, draft: &mut Draft, more: usize, policy: Policy, now: Now) -> bool {
-        let too_many = self.world.n_begun_to_leave(now.uptime) + more > policy.reclaim.per_minute.max(more);
+    /// Whether too many blocks began to leave nodes within a minute that nobody has asked for. Whatever that comes from, a
+    /// person is to look at it before it goes on.
+    fn is_stopped(&self, draft: &mut Draft, surplus: Option<&Claim>, policy: Policy, now: Now) -> bool {
+        let n_begun = self.world.n_begun_to_leave(now.uptime);
+        let too_many = surplus.is_some() && n_begun >= policy.reclaim.per_minute;
         draft.too_many_leave |= too_many;
         let stopped = too_many || self.world.reclaim_stopped_since().is_some();
         if stopped {

@@ -455,6 +455,31 @@ fn no_more_blocks_begin_than_a_minute_allows_until_somebody_has_looked() {
     assert_eq!(rendered(&decide(&cluster)), DRAIN);
 }
 
+/// Blocks that an administrator takes back are not too many: they go one after the other.
+#[test]
+fn a_pool_that_drains_is_slowed_down_and_not_stopped() {
+    let mut cluster = Cluster::known("pool p 10.0.0.0/28 28 deleting\npool q 10.0.0.16/28 28 younger");
+    cluster.observe("pool p 10.0.0.0/24 28 deleting @110");
+    let policy = Policy {
+        min_write_interval: Duration::from_secs(2),
+        cilium_nodes: CiliumNodeOrigin::Agent,
+        reclaim: ReclaimPolicy { per_minute: 1, ..ReclaimPolicy::DEFAULT },
+    };
+    let decide = |cluster: &Cluster| node(&cluster.world, &"a".into(), policy, cluster.now);
+    let plan = decide(&cluster);
+    assert_eq!(rendered(&plan), format!("{DRAIN}; finding: DrainWaits"));
+    cluster.begin(&plan);
+    let request = cluster.in_flight.remove(0);
+    cluster.finish(request, Seen::Nothing);
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @111");
+    let plan = decide(&cluster);
+    assert_eq!(rendered(&plan), "finding: DrainWaits");
+    assert!(plan.wake.is_some());
+    cluster.begin(&plan);
+    cluster.pass(60);
+    assert_eq!(rendered(&decide(&cluster)), format!("{DRAIN}; finding: DrainWaits"));
+}
+
 #[test]
 fn a_pool_that_is_deleted_takes_its_unused_blocks_back_at_once() {
     let mut cluster = Cluster::of(&format!(
