@@ -7,7 +7,7 @@ use cilium_node_ipam::model::request::WithdrawalStep;
 use ipnet::IpNet;
 use serde_json::json;
 
-use super::{FENCE, FLAGS, LATE, QUESTION, Scene, has_any, of_block, pool};
+use super::node::{FENCE, FLAGS, LATE, QUESTION, Scene, has_any, of_block, pool};
 use crate::scene::{SOON, wait_claims_carried};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;

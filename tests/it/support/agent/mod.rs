@@ -26,6 +26,8 @@ pub(crate) use real::RealAgent;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) families: Families,
+    /// Cilium's own agents only: the release.
+    pub(crate) release: Release,
     /// Whether the health endpoint has addresses.
     pub(crate) health: bool,
     /// Whether Cilium's ingress has addresses.
@@ -39,6 +41,24 @@ pub(crate) struct Settings {
     pub(crate) seed: u64,
     /// What it means that a pod's address could not be restored.
     pub(crate) losses: Losses,
+}
+
+/// A release of Cilium whose agent is tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Release {
+    /// It ignores fences, and writes what it uses each 15 s.
+    Oldest,
+    Newest,
+}
+
+impl Release {
+    /// As the tag of an image names it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Oldest => "1.12.19",
+            Self::Newest => "1.20.2",
+        }
+    }
 }
 
 /// What it means that a pod has lost its network.
@@ -55,6 +75,7 @@ impl Settings {
     pub(crate) fn of(families: Families) -> Self {
         Self {
             families,
+            release: Release::Newest,
             health: true,
             ingress: false,
             update_rate: Duration::from_secs(1),
@@ -193,10 +214,10 @@ impl Agent {
     }
 }
 
-/// What restored addresses have behind the name of their pod.
+/// What restored addresses have behind the name of their pod. Old agents put no space between the two.
 const RESTORED: &str = " [restored]";
 
 /// The owner without what a restart adds.
 pub(crate) fn plain(owner: &str) -> &str {
-    owner.strip_suffix(RESTORED).unwrap_or(owner)
+    owner.strip_suffix(RESTORED.trim_start()).map_or(owner, str::trim_end)
 }

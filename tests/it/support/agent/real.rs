@@ -14,7 +14,7 @@ use tokio::process::Command;
 use tokio::task::JoinSet;
 
 use super::host::Host;
-use super::{Addresses, Filled, Losses, Settings, Started, plain};
+use super::{Addresses, Filled, Losses, Release, Settings, Started, plain};
 use crate::support::control_plane::tool;
 use crate::support::peer::{Heard, Peer, Speaker};
 
@@ -167,8 +167,12 @@ impl RealAgent {
     }
 
     fn command(&self) -> Command {
-        let Settings { families, health, ingress, update_rate, .. } = &self.settings;
-        let mut command = Command::new(tool("NODEIPAM_AGENT", "agent-1.20"));
+        let Settings { families, release, health, ingress, update_rate, .. } = &self.settings;
+        let program = match release {
+            Release::Oldest => tool("NODEIPAM_OLDEST_AGENT", "agent-1.12"),
+            Release::Newest => tool("NODEIPAM_AGENT", "agent-1.20"),
+        };
+        let mut command = Command::new(program);
         command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--node").arg(&self.name);
         command.arg(format!("--ipv4={}", families.ipv4())).arg(format!("--ipv6={}", families.ipv6()));
         command.arg(format!("--health={health}")).arg(format!("--ingress={ingress}"));

@@ -1,0 +1,181 @@
+//! A node with Cilium's own agent that grows by a block and needs it no more, for the tests of this folder.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use ipnet::IpNet;
+use serde_json::json;
+
+use crate::agent_pods::{Health, create_agent_pod, report};
+use crate::scene::{SOON, ask, wait_use_written};
+use crate::support::agent::{Agent, Make, Settings, plain};
+use crate::support::objects::{NodeSpec, PoolSpec};
+use crate::support::rig::Rig;
+use crate::support::views::{Claim, Published};
+
+/// The pause between two writes to a node is long enough to end a controller between two steps.
+pub(super) const FLAGS: &[&str] = &["--min-write-interval", "300ms"];
+
+/// The time between two reports of an agent, which Cilium has at 15 s.
+pub(super) const PERIOD: Duration = Duration::from_millis(500);
+
+/// Addresses of a block; all are offered.
+pub(super) const BLOCK: usize = 16;
+
+/// Router and health.
+pub(super) const OWN: usize = 2;
+
+/// Pods that stay.
+pub(super) const KEPT: usize = 4;
+
+/// A question to an agent is repeated after 30 s, and a block that was kept rests for a minute.
+pub(super) const LATE: Duration = Duration::from_secs(180);
+
+/// The owner that keeps new pods out of a block, and the address that stands for a question to the agent.
+pub(super) const FENCE: &str = "nodeipam.io/fenced";
+pub(super) const QUESTION: &str = "0.0.0.0";
+
+/// A pool from which a node takes a block when it is full, and which takes it back when all is used by half of the rest.
+pub(super) fn pool(name: &str, range: &str) -> PoolSpec {
+    PoolSpec::new(name)
+        .ipv4(28, &[range])
+        .with("allowFirstLastIPs", true)
+        .with("expand", json!({"usedAbove": 100, "freeBelow": 1}))
+        .with("reclaim", json!({"mode": "Enabled", "usedBelow": 80, "after": "1s"}))
+        .with("reuseAfter", "1s")
+}
+
+/// A node with its agent, and the Pod of that agent as the kubelet reports it.
+pub(super) struct Scene {
+    pub(super) node: String,
+    pub(super) agent: Agent,
+    n_restarts: u32,
+}
+
+impl Scene {
+    /// A node joins, with one agent that serves pods.
+    pub(super) async fn join(rig: &Rig, node: &str) -> Result<Self> {
+        Self::join_with(rig, node, Settings { update_rate: PERIOD, ..rig.agents.settings() }).await
+    }
+
+    pub(super) async fn join_with(rig: &Rig, node: &str, settings: Settings) -> Result<Self> {
+        rig.cluster.create_node(&NodeSpec::new(node)).await?;
+        create_agent_pod(rig, &pod_of(node), node, settings.release.as_str()).await?;
+        let mut agent = rig.agents.agent_with(Make::Real, node, settings);
+        agent.start()?;
+        agent.wait_ready(SOON).await?;
+        report(rig, &pod_of(node), 0, Health::Ready).await?;
+        Ok(Self { node: node.to_owned(), agent, n_restarts: 0 })
+    }
+
+    /// The node fills up and takes a second block, of which three pods have addresses. Returns that block.
+    pub(super) async fn grow(&self, rig: &Rig) -> Result<String> {
+        for number in 0..KEPT {
+            ask(rig, &self.agent, &format!("ns/kept-{number}")).await?;
+        }
+        let block = self.fill(rig).await?;
+        for number in 0..3 {
+            ask(rig, &self.agent, &format!("ns/second-{number}")).await?;
+        }
+        wait_use_written(rig, &self.agent, &self.node).await?;
+        Ok(block)
+    }
+
+    /// All of the first block is given away, and the node takes a second one, which is returned.
+    pub(super) async fn fill(&self, rig: &Rig) -> Result<String> {
+        let filled = self.agent.allocate_many("ns/first-", BLOCK).await?;
+        ensure!(filled.error.is_some(), "{filled:?}");
+        let two = |seen: &Published| seen.pod_cidrs.len() == 2 && seen.pool.len() == 2 * BLOCK;
+        let seen = rig.cluster.wait_published(&self.node, "two blocks", SOON, two).await?;
+        Ok(seen.pod_cidrs[1].clone())
+    }
+
+    /// All pods end but those that stay.
+    pub(super) async fn shrink(&self) -> Result<()> {
+        let owners: BTreeSet<String> = self.held().await?.into_values().collect();
+        for owner in owners.iter().filter(|owner| owner.starts_with("ns/") && !owner.contains("kept")) {
+            self.agent.release(owner).await?;
+        }
+        Ok(())
+    }
+
+    /// What the agent has given out, without what a restart adds to the owners.
+    pub(super) async fn held(&self) -> Result<BTreeMap<IpAddr, String>> {
+        let held = self.agent.held().await?;
+        Ok(held.into_iter().map(|(address, owner)| (address, plain(&owner).to_owned())).collect())
+    }
+
+    /// The agent restarts, and its pods keep their addresses. The kubelet reports it when the agent is up again.
+    pub(super) async fn restart(&mut self, rig: &Rig) -> Result<()> {
+        let before = self.held().await?;
+        let started = self.agent.restart(SOON).await?;
+        ensure!(started.lost.is_empty(), "not restored: {:?}", started.lost);
+        self.n_restarts += 1;
+        report(rig, &pod_of(&self.node), self.n_restarts, Health::Ready).await?;
+        let after = self.held().await?;
+        ensure!(before == after, "{before:?} became {after:?}");
+        Ok(())
+    }
+
+    pub(super) fn claim(&self, rig: &Rig, block: &str) -> Option<Claim> {
+        rig.cluster.claims_of(&self.node).into_iter().find(|claim| claim.cidr == block)
+    }
+
+    /// Returns when the block is free, and nothing of it is left on the CiliumNode.
+    pub(super) async fn wait_free(&self, rig: &Rig, block: &str) -> Result<()> {
+        let cidr: IpNet = block.parse()?;
+        let gone = async || {
+            let seen = rig.cluster.published(&self.node).unwrap_or_default();
+            Ok(self.claim(rig, block).is_none()
+                && !seen.pod_cidrs.iter().any(|listed| listed == block)
+                && !has_any(&seen.pool, cidr)
+                && !has_any(&seen.release, cidr))
+        };
+        let waited =
+            rig.cluster.wait_until(&format!("{block} of {} to be free", self.node), LATE, gone).await;
+        waited.with_context(|| self.told(rig, block))
+    }
+
+    /// Returns when the block is held whole: no address of it is kept from pods.
+    pub(super) async fn wait_whole(&self, rig: &Rig, block: &str) -> Result<()> {
+        let cidr: IpNet = block.parse()?;
+        let whole = async || {
+            let seen = rig.cluster.published(&self.node).unwrap_or_default();
+            let open = of_block(&seen.pool, cidr).all(String::is_empty);
+            let claim = self.claim(rig, block);
+            Ok(claim.is_some_and(|claim| claim.state == "Held")
+                && of_block(&seen.pool, cidr).count() == BLOCK
+                && open
+                && !has_any(&seen.release, cidr))
+        };
+        let waited = rig.cluster.wait_until(&format!("{block} to be held whole"), LATE, whole).await;
+        waited.with_context(|| self.told(rig, block))
+    }
+
+    /// What the objects say of the block, for the message of a failure.
+    pub(super) fn told(&self, rig: &Rig, block: &str) -> String {
+        let seen = rig.cluster.published(&self.node).unwrap_or_default();
+        let state = self.claim(rig, block).map(|claim| claim.state);
+        format!(
+            "the claim of {block} is {state:?}, and {} has {:?}, {:?}, used {:?}, release {:?}",
+            self.node, seen.pod_cidrs, seen.pool, seen.used, seen.release
+        )
+    }
+}
+
+/// The name of the Pod of the agent on a node.
+pub(super) fn pod_of(node: &str) -> String {
+    format!("cilium-{node}")
+}
+
+pub(super) fn of_block(map: &BTreeMap<String, String>, block: IpNet) -> impl Iterator<Item = &String> {
+    let lies_in =
+        move |address: &str| address.parse::<IpAddr>().is_ok_and(|address| block.contains(&address));
+    map.iter().filter(move |(address, _)| lies_in(address)).map(|(_, value)| value)
+}
+
+pub(super) fn has_any(map: &BTreeMap<String, String>, block: IpNet) -> bool {
+    of_block(map, block).next().is_some()
+}
