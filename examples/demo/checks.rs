@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::script::{BLOCKS_AT_END, FULL, RELIEF, SPARE, SPILLING, Script};
+use crate::script::{BLOCKS_AT_END, FULL, MISTAKE, RELIEF, SPARE, SPILLING, Script};
 use crate::stage::Stage;
 use crate::state::State;
 
@@ -28,6 +28,7 @@ pub(crate) async fn all(script: &Script, stage: &Stage, seen: &State) -> Vec<Che
         spilled(seen),
         taken_over(script, seen),
         returned(stage, seen),
+        undone(seen),
         agreed(seen),
         told(stage),
         started(stage),
@@ -113,6 +114,16 @@ fn returned(stage: &Stage, seen: &State) -> Check {
             "{} nodes left and returned, and {n_same} of them hold the very blocks that they had",
             lost.len()
         ),
+    )
+}
+
+fn undone(seen: &State) -> Check {
+    let is_gone = !seen.pools.iter().any(|pool| pool.name == MISTAKE);
+    let n_left = seen.claims.iter().filter(|claim| claim.pool == MISTAKE).count();
+    let pool = if is_gone { "is gone" } else { "is still there" };
+    check(
+        is_gone && n_left == 0,
+        format!("pool {MISTAKE}, which was made by mistake, {pool}, and nodes keep {n_left} of its blocks"),
     )
 }
 

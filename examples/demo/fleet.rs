@@ -68,6 +68,23 @@ impl Fleet {
         Ok(())
     }
 
+    /// The same, on these nodes alone.
+    pub(crate) async fn load_only(
+        &mut self,
+        members: impl Iterator<Item = &Member>,
+        n_pods: usize,
+    ) -> Result<()> {
+        for member in members {
+            let name = &member.node.name;
+            let machine =
+                self.machines.get_mut(name).with_context(|| format!("no machine is called {name}"))?;
+            if let Err(refusal) = machine.load(n_pods).await {
+                self.refused.push(format!("{name}: {refusal:#}"));
+            }
+        }
+        Ok(())
+    }
+
     /// Pods that could not start, each with the reason.
     pub(crate) fn refused(&self) -> &[String] {
         &self.refused

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 use crate::state::State;
 use crate::support::objects::PoolSpec;
 
@@ -38,6 +40,15 @@ pub(crate) enum Action {
     ReturnNodes(usize),
     /// Each node gets new pods, or loses some, until it has that many.
     Load(usize),
+    /// The same, on the nodes with Cilium's own agents alone.
+    LoadReal(usize),
+    /// The kubelets of those nodes report the Pods of the agents, without which no block is taken back.
+    ReportAgents,
+    /// An administrator deletes a pool.
+    DeletePool(String),
+    /// An administrator changes the `spec` of a pool by a merge patch, and the load of the nodes with Cilium's own agents
+    /// becomes so many pods.
+    Edit { pool: String, spec: Value, n_pods: usize },
 }
 
 /// What must be seen before the next scene.

@@ -23,6 +23,14 @@ pub(crate) const FULL: &str = "zone-c";
 /// The pool that is made for the nodes that [`FULL`] can't serve.
 pub(crate) const RELIEF: &str = "zone-c-more";
 
+/// The pool that is made by mistake.
+pub(crate) const MISTAKE: &str = "mistake";
+/// The pool of the nodes with Cilium's own agents.
+const OF_REAL: &str = "zone-b";
+
+/// The label of the nodes with Cilium's own agents, by which [`MISTAKE`] selects them.
+const AGENT: &str = "example.com/agent";
+
 /// Addresses that an agent takes for itself: router and health.
 const OWN: usize = 2;
 
@@ -36,6 +44,7 @@ const LOW: usize = 6;
 const WITHIN_ONE: usize = 16;
 const BEYOND_ONE: usize = 24;
 const BEYOND_TWO: usize = 50;
+const BEYOND_THREE: usize = 76;
 
 /// Blocks per node when all scenes have been played.
 pub(crate) const BLOCKS_AT_END: usize = 3;
@@ -76,7 +85,7 @@ impl Script {
         let pools = vec![
             pool(SPILLING, "a", 100, "10.1.0.0", a_blocks),
             pool(SPARE, "a", 50, "10.2.0.0", plenty(a)),
-            pool("zone-b", "b", 100, "10.3.0.0", plenty(b)),
+            pool(OF_REAL, "b", 100, "10.3.0.0", plenty(b)),
             pool(FULL, "c", 100, "10.4.0.0", c_blocks),
         ];
         let relief = pool(RELIEF, "c", 100, "10.5.0.0", plenty(c));
@@ -134,6 +143,9 @@ impl Script {
             ),
         ];
         scenes.extend(mishaps(n_nodes, n_imitated / 6));
+        // The relief is a pool too.
+        scenes.extend(undoing(n_imitated, pools.len() + 1));
+        scenes.extend(taking_back(n_imitated));
         scenes.push(Scene {
             title: "The status of the pools comes to agree with what the nodes carry.".to_owned(),
             action: Action::Watch,
@@ -214,6 +226,97 @@ fn mishaps(n_nodes: usize, n_lost: usize) -> Vec<Scene> {
     ]
 }
 
+/// Nodes take blocks of a pool that was made by mistake, and the pool is deleted.
+fn undoing(n_imitated: usize, n_pools: usize) -> Vec<Scene> {
+    let mistake = PoolSpec::new(MISTAKE)
+        .select(AGENT, "cilium")
+        .ipv4(BLOCK_SIZE, &["10.9.0.0/24"])
+        .with("priority", 200)
+        .with("reclaim", json!({"mode": "Disabled"}))
+        .with("reuseAfter", "1s");
+    let n_nodes = n_imitated + REAL_AGENTS;
+    vec![
+        Scene {
+            title: format!(
+                "The Pods of Cilium's own agents on {REAL_AGENTS} nodes are reported: what these use is known now."
+            ),
+            action: Action::ReportAgents,
+            until: vec![Goal::Nodes(n_nodes)],
+        },
+        Scene {
+            title: format!(
+                "An administrator makes a mistake: pool {MISTAKE} selects these nodes too, with the highest priority."
+            ),
+            action: Action::DeclarePools(vec![mistake]),
+            until: vec![Goal::Pools(n_pools + 1), Goal::PoolsReady(n_pools + 1)],
+        },
+        real_scene(
+            &format!(
+                "Load rises to {BEYOND_THREE} pods on each of them: they take their fourth block of {MISTAKE}."
+            ),
+            Action::LoadReal(BEYOND_THREE),
+            n_imitated,
+            (BEYOND_THREE, BLOCKS_AT_END + 1),
+        ),
+        real_scene(
+            &format!("Load falls to {BEYOND_ONE} pods there. No block is taken back from nodes."),
+            Action::LoadReal(BEYOND_ONE),
+            n_imitated,
+            (BEYOND_ONE, BLOCKS_AT_END + 1),
+        ),
+        Scene {
+            title: format!(
+                "The administrator deletes {MISTAKE}. Its blocks leave with the consent of the agents, when no pod is in \
+                 them, and the pool goes."
+            ),
+            action: Action::DeletePool(MISTAKE.to_owned()),
+            until: vec![Goal::Pools(n_pools), Goal::Hold { nodes: n_nodes, blocks: BLOCKS_AT_END }],
+        },
+    ]
+}
+
+/// Blocks that nodes don't need go back, and the nodes take others when they do.
+fn taking_back(n_imitated: usize) -> Vec<Scene> {
+    let edit = |reclaim, n_pods| Action::Edit {
+        pool: OF_REAL.to_owned(),
+        spec: json!({"reclaim": reclaim, "reuseAfter": "1s"}),
+        n_pods,
+    };
+    vec![
+        real_scene(
+            &format!(
+                "An administrator lets {OF_REAL} take back what nodes don't need, and load falls to {WITHIN_ONE} pods on the \
+                 nodes with Cilium's own agents: one of their blocks goes back."
+            ),
+            edit(json!({"mode": "Enabled", "after": "2s"}), WITHIN_ONE),
+            n_imitated,
+            (WITHIN_ONE, 2),
+        ),
+        real_scene(
+            &format!("Load rises there to {BEYOND_TWO} pods: they take a third block again."),
+            Action::LoadReal(BEYOND_TWO),
+            n_imitated,
+            (BEYOND_TWO, BLOCKS_AT_END),
+        ),
+        real_scene(
+            &format!(
+                "That is turned off again, and load falls to {BEYOND_ONE} pods: blocks stay where they are."
+            ),
+            edit(json!({"mode": "Disabled"}), BEYOND_ONE),
+            n_imitated,
+            (BEYOND_ONE, BLOCKS_AT_END),
+        ),
+    ]
+}
+
+/// A scene at whose end each node with Cilium's own agent has so many pods and blocks; the others have what
+/// [`mishaps`] leaves them.
+fn real_scene(title: &str, action: Action, n_imitated: usize, (n_pods, blocks): (usize, usize)) -> Scene {
+    let used = n_imitated * (BEYOND_ONE + OWN) + REAL_AGENTS * (n_pods + OWN);
+    let nodes = if blocks == BLOCKS_AT_END { n_imitated + REAL_AGENTS } else { REAL_AGENTS };
+    Scene { title: title.to_owned(), action, until: vec![Goal::Used(used), Goal::Hold { nodes, blocks }] }
+}
+
 /// The load goes down and up. Blocks stay where they are.
 fn encore(n_nodes: usize) -> Vec<Scene> {
     let load = |verb: &str, n_pods| {
@@ -239,8 +342,10 @@ fn members(n_imitated: usize) -> Vec<Member> {
         node: node(format!("node-{:04}", number + 1), ["a", "b", "c"][number % 3]),
         make: Make::Fake,
     });
-    let real = (1..=REAL_AGENTS)
-        .map(|number| Member { node: node(format!("real-{number}"), "b"), make: Make::Real });
+    let real = (1..=REAL_AGENTS).map(|number| Member {
+        node: node(format!("real-{number}"), "b").label(AGENT, "cilium"),
+        make: Make::Real,
+    });
     imitated.chain(real).collect()
 }
 

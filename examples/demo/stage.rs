@@ -16,8 +16,10 @@ use crate::scene::{Action, Count, Scene};
 use crate::screen::{Screen, View};
 use crate::script::Member;
 use crate::state::State;
+use crate::support::agent::{Make, Release};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
+use crate::support::kubelet::{self, Health};
 use crate::support::rig::Rig;
 use crate::support::tails;
 use crate::table;
@@ -202,8 +204,27 @@ impl Crew {
                 self.fleet.join(&members[..*n_nodes], &rig.cluster, &rig.agents).await
             }
             Action::Load(n_pods) => self.fleet.load(*n_pods).await,
+            Action::LoadReal(n_pods) => self.fleet.load_only(real(members), *n_pods).await,
+            Action::ReportAgents => {
+                for Member { node, .. } in real(members) {
+                    let (client, pod) = (&rig.cluster.client, format!("cilium-{}", node.name));
+                    kubelet::create_agent_pod(client, &pod, &node.name, Release::Newest.as_str()).await?;
+                    kubelet::report(client, &pod, 0, Health::Ready).await?;
+                }
+                Ok(())
+            }
+            Action::DeletePool(pool) => rig.cluster.delete_pool(pool).await,
+            Action::Edit { pool, spec, n_pods } => {
+                rig.cluster.patch_pool(pool, spec.clone()).await?;
+                self.fleet.load_only(real(members), *n_pods).await
+            }
         }
     }
+}
+
+/// Those with Cilium's own agents.
+fn real(members: &[Member]) -> impl Iterator<Item = &Member> {
+    members.iter().filter(|member| member.make == Make::Real)
 }
 
 /// The counts in one line.

@@ -1,34 +1,28 @@
 //! What is done with the knowledge of agents' Pods: an agent that has not restored its pods yet is not believed.
 //!
-//! No kubelet runs in these tests, so each plays its part for the Pod of an agent.
+//! No kubelet runs in these tests, so each plays its part for the Pod of an agent ([`kubelet`]).
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::scene::{PROMPT, SOON, wait_use_written};
 use crate::support::agent::Make;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
+use crate::support::kubelet::{self, Health};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::Published;
 
 pub(crate) fn pods(rig: &Rig) -> Api<Pod> {
-    Api::namespaced(rig.cluster.client.clone(), "kube-system")
+    kubelet::pods(&rig.cluster.client)
 }
 
 /// Creates the Pod of an agent of this release.
 pub(crate) async fn create_agent_pod(rig: &Rig, name: &str, node: &str, release: &str) -> Result<()> {
-    let image = format!("registry.example.com:5000/cilium:v{release}");
-    let pod = serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": {"k8s-app": "cilium"}},
-        "spec": {"nodeName": node, "containers": [{"name": "cilium-agent", "image": image}]},
-    }))?;
-    pods(rig).create(&PostParams::default(), &pod).await?;
-    Ok(())
+    kubelet::create_agent_pod(&rig.cluster.client, name, node, release).await
 }
 
 /// Returns when the answer at this path has all of these parts.
@@ -40,34 +34,13 @@ pub(crate) async fn wait_told(rig: &Rig, controller: &Controller, path: &str, pa
     rig.control_plane.alarm.over(controller.wait_answer(path, &what, SOON, tells)).await
 }
 
-/// Whether the agent is up, as the kubelet reports it.
-#[derive(Clone, Copy)]
-pub(crate) enum Health {
-    Ready,
-    Starting,
-}
-
 /// Reports the agent that has started this often before.
 pub(crate) async fn report(rig: &Rig, name: &str, n_restarts: u32, health: Health) -> Result<()> {
-    let ready = match health {
-        Health::Ready => "True",
-        Health::Starting => "False",
-    };
-    let status = json!({"status": {
-        "phase": "Running",
-        "conditions": [{"type": "Ready", "status": ready}],
-        "containerStatuses": [{
-            "name": "cilium-agent", "image": "cilium", "imageID": "", "ready": ready == "True",
-            "restartCount": n_restarts,
-            "state": {"running": {"startedAt": format!("2026-01-01T00:00:{n_restarts:02}Z")}},
-        }],
-    }});
-    pods(rig).patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
-    Ok(())
+    kubelet::report(&rig.cluster.client, name, n_restarts, health).await
 }
 
 /// Returns when the one node of the cluster is in this state of use.
-pub(crate) async fn wait_use(rig: &Rig, controller: &Controller, state: &str) -> Result<()> {
+async fn wait_use(rig: &Rig, controller: &Controller, state: &str) -> Result<()> {
     let line = format!("cilium_node_ipam_node_use{{state=\"{state}\"}} 1");
     wait_told(rig, controller, "/metrics", &[&line]).await
 }

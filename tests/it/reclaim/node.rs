@@ -8,9 +8,10 @@ use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
 use serde_json::json;
 
-use crate::agent_pods::{Health, create_agent_pod, report};
+use crate::agent_pods::{create_agent_pod, report};
 use crate::scene::{SOON, ask, wait_use_written};
 use crate::support::agent::{Agent, Make, Settings, plain};
+use crate::support::kubelet::Health;
 use crate::support::objects::{NodeSpec, PoolSpec};
 use crate::support::rig::Rig;
 use crate::support::views::{Claim, Published};

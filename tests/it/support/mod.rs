@@ -22,6 +22,7 @@ pub(crate) mod families;
 pub(crate) mod findings;
 pub(crate) mod fleet;
 pub(crate) mod holdings;
+pub(crate) mod kubelet;
 pub(crate) mod objects;
 pub(crate) mod peer;
 pub(crate) mod proxy;
