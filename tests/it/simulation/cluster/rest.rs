@@ -8,7 +8,7 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::{Listing, Observation};
 use cilium_node_ipam::model::plan::{Lasting, NodePlan};
-use cilium_node_ipam::model::request::{ClaimChange, Request, Write};
+use cilium_node_ipam::model::request::{ClaimChange, Read, Request, Write};
 use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::plan;
@@ -136,7 +136,9 @@ impl Cluster {
             world.mark_all();
         }
         self.decide_all(number)?;
-        match self.replicas[number].in_flight.first() {
+        // Which pods a block waits for is read now and then for as long as it does.
+        let is_due = |request: &Request| !matches!(request, Request::Read(Read::PodsOf(..)));
+        match self.replicas[number].in_flight.iter().find(|flight| is_due(&flight.request)) {
             None => Ok(()),
             Some(flight) => Err(format!("r{number} was at rest, and wants to `{}`", flight.request)),
         }
