@@ -388,13 +388,12 @@ fn lack_of(plan: &NodePlan) -> Option<Lack> {
 }
 
 fn log(finding: &Finding) {
-    warn!(
-        finding = finding.kind.as_str(),
-        kind = finding.subject.as_str(),
-        name = finding.name,
-        "{}",
-        finding.message
-    );
+    let (kind, subject) = (finding.kind.as_str(), finding.subject.as_str());
+    if finding.kind.is_wrong() {
+        warn!(finding = kind, kind = subject, name = finding.name, "{}", finding.message);
+    } else {
+        info!(finding = kind, kind = subject, name = finding.name, "{}", finding.message);
+    }
 }
 
 fn log_end(finding: &Finding) {

@@ -59,6 +59,15 @@ stable_names! {
     }
 }
 
+impl FindingKind {
+    /// Whether it says that something is wrong. Reclaim is only tried out unless a pool says otherwise, and most clusters
+    /// have nodes that could do with less.
+    #[must_use]
+    pub fn is_wrong(self) -> bool {
+        self != Self::WouldReclaim
+    }
+}
+
 /// The findings of `before` that have ended: nothing of their kind is found about their object in `after`, in whatever
 /// words.
 pub fn ended<'a>(

@@ -147,15 +147,12 @@ impl<'a> Subject<'a> {
         };
         let hindrance =
             hindrance.map(|why| format!(", if this were not in the way: {why}")).unwrap_or_default();
-        let (cidr, pool, used) = (found.claim.cidr, &found.pool.name, found.used);
+        let (cidr, pool) = (found.claim.cidr, &found.pool.name);
         Finding::new(
             FindingKind::WouldReclaim,
             Kind::Node,
             self.node.name.as_str(),
-            format!(
-                "with spec.reclaim.mode Enabled pool {pool} would take back {cidr}, of which {used} of {} are used{hindrance}",
-                found.claim.offered_count()
-            ),
+            format!("with spec.reclaim.mode Enabled pool {pool} would take {cidr} back{hindrance}"),
         )
     }
 

@@ -193,7 +193,7 @@ fn a_pool_that_tries_it_out_says_what_it_would_take_back() {
     assert_eq!(rendered(&plan), "finding: WouldReclaim");
     assert_eq!(
         plan.findings[0].message,
-        "with spec.reclaim.mode Enabled pool p would take back 10.0.0.16/28, of which 0 of 16 are used"
+        "with spec.reclaim.mode Enabled pool p would take 10.0.0.16/28 back"
     );
     cluster.observe_agents(AgentNews::Applied(agent("agent a 1.13.18")));
     let plan = cluster.plan("a");
