@@ -295,6 +295,10 @@ impl<'a> Stage<'a> {
     async fn part(&mut self, title: &str) -> Result<()> {
         self.recorder.part(&self.rig.cluster, title).await
     }
+
+    async fn outcome(&mut self, title: &str) -> Result<()> {
+        self.recorder.outcome(&self.rig.cluster, title).await
+    }
 }
 
 /// Every address of a block, first and last too.

@@ -24,6 +24,13 @@ use super::alarm::Bell;
 use super::cluster::Cluster;
 use super::objects::Kind;
 
+/// Which of the versions of a part are written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Steps {
+    Each,
+    Last,
+}
+
 /// Records every version of one CiliumNode from before it exists.
 pub(crate) struct Recorder {
     node: String,
@@ -59,6 +66,15 @@ impl Recorder {
 
     /// Ends a part of the script: writes down what was written since the last.
     pub(crate) async fn part(&mut self, cluster: &Cluster, title: &str) -> Result<()> {
+        self.end(cluster, title, Steps::Each).await
+    }
+
+    /// The same, where the writer may come to the same end by several ways: only the difference to the part before.
+    pub(crate) async fn outcome(&mut self, cluster: &Cluster, title: &str) -> Result<()> {
+        self.end(cluster, title, Steps::Last).await
+    }
+
+    async fn end(&mut self, cluster: &Cluster, title: &str, steps: Steps) -> Result<()> {
         let newest = version(&cluster.read(Kind::CiliumNode, &self.node).await?)?;
         cluster
             .wait_until("the recorder", Duration::from_secs(30), async || {
@@ -68,7 +84,10 @@ impl Recorder {
             })
             .await?;
         writeln!(self.text, "== {title}")?;
-        let states: Vec<_> = self.versions().iter().map(|object| self.describe(object)).collect();
+        let mut states: Vec<_> = self.versions().iter().map(|object| self.describe(object)).collect();
+        if steps == Steps::Last {
+            states.drain(..states.len().saturating_sub(1));
+        }
         let mut before = self.last.clone();
         for (index, state) in states.iter().enumerate() {
             let same_write = |next: &BTreeSet<String>| only_used(&before, state) && only_used(state, next);
