@@ -78,6 +78,16 @@ impl Moment {
     }
 }
 
+/// The node needs less from now on: its block comes back, and its agent loses no pod when it restarts after that.
+async fn gives_back(rig: &Rig, scene: &mut Scene, block: &str) -> Result<()> {
+    scene.shrink().await?;
+    let begun = Instant::now();
+    scene.wait_free(rig, block).await?;
+    eprintln!("{block} was free {:?} later", begun.elapsed());
+    scene.restart(rig).await?;
+    wait_claims_carried(rig).await
+}
+
 /// The controller is killed at a moment, and the next one goes on.
 async fn killed_at(moment: Moment) -> Result<()> {
     under_oracle(Options::default(), async |rig| {
@@ -90,12 +100,7 @@ async fn killed_at(moment: Moment) -> Result<()> {
         let [killed, _] = moment.tests();
         eprintln!("{killed}: {}", scene.told(rig, &block));
         let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
-        scene.shrink().await?;
-        let begun = Instant::now();
-        scene.wait_free(rig, &block).await?;
-        eprintln!("{block} was free {:?} later", begun.elapsed());
-        scene.restart(rig).await?;
-        wait_claims_carried(rig).await?;
+        gives_back(rig, &mut scene, &block).await?;
         Ok((controller, scene))
     })
     .await
@@ -113,12 +118,7 @@ async fn restarted_at(moment: Moment) -> Result<()> {
         eprintln!("{restarted}: {}", scene.told(rig, &block));
         scene.restart(rig).await?;
         eprintln!("restarted: {}", scene.told(rig, &block));
-        scene.shrink().await?;
-        let begun = Instant::now();
-        scene.wait_free(rig, &block).await?;
-        eprintln!("{block} was free {:?} later", begun.elapsed());
-        scene.restart(rig).await?;
-        wait_claims_carried(rig).await?;
+        gives_back(rig, &mut scene, &block).await?;
         Ok((controller, scene))
     })
     .await
