@@ -264,6 +264,14 @@ impl<'a> Subject<'a> {
             Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
         });
         draft.requests.extend(moves);
+        // Somebody has made a later version of each claim since: what stands on the carrier has to be shown once more.
+        if draft.requests.is_empty()
+            && let Some(latest) = consented.iter().map(|claim| claim.revision).max()
+            && !self.is_too_soon(draft, policy, now)
+        {
+            let later = self.publisher.later_version(&self.node.name, Some(self.carrier), latest);
+            draft.requests.extend(later);
+        }
         !draft.requests.is_empty()
     }
 
