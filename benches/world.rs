@@ -125,6 +125,7 @@ fn claim(cidr: Cidr, pool: u32, node: &str, state: ClaimState, revision: u64) ->
         created: Timestamp::UNIX_EPOCH,
         deleting: false,
         finalizers: vec![Claim::FINALIZER.to_owned()],
+        drain: None,
     }
 }
 
@@ -178,7 +179,7 @@ impl Cluster {
             } else if let Some(name) = self.world.next_pool().cloned() {
                 let plan = plan::pool(&self.world, &name, self.now);
                 self.world.begin_status(&name, &plan, self.now);
-                if let PoolPlan::Write(write) = plan {
+                for write in plan.into_writes() {
                     let mut written = self.world.pool_object(&name).expect("it is written").clone();
                     written.revision = Revision::of(self.next_revision());
                     if let Write::PoolStatus(status) = &write {
@@ -317,7 +318,7 @@ fn all_statuses(criterion: &mut Criterion) {
             let start = Instant::now();
             let plans: Vec<PoolPlan> = cluster.world.pool_objects().map(plan).collect();
             let elapsed = start.elapsed();
-            let is_rewritten = |plan: &PoolPlan| matches!(plan, PoolPlan::Write(Write::PoolStatus(_)));
+            let is_rewritten = |plan: &PoolPlan| matches!(plan, PoolPlan::Write(_));
             assert!(!plans.iter().any(is_rewritten), "the statuses are right");
             elapsed
         });

@@ -9,7 +9,7 @@ use super::gather::{GatherOptions, list_cluster};
 use crate::model::counted::counted;
 use crate::model::finding::FindingKind;
 use crate::model::freeze::{Freeze, Switch};
-use crate::model::plan::{NodePlan, PoolPlan, Verdict, Wait};
+use crate::model::plan::{NodePlan, Verdict, Wait};
 use crate::model::request::Request;
 use crate::model::time::Now;
 use crate::plan::{self, Policy};
@@ -67,9 +67,7 @@ impl Proposal {
         while let Some(pool) = world.next_pool().cloned() {
             let status = plan::pool(&world, &pool, now);
             world.begin_status(&pool, &status, now);
-            if let PoolPlan::Write(write) = status {
-                proposal.requests.push(write.into());
-            }
+            proposal.requests.extend(status.into_writes().into_iter().map(Request::from));
         }
         proposal
     }

@@ -26,7 +26,8 @@ use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::{Object, PoolObject};
 use crate::model::outcome::{Answer, Outcome, Presence, Seen};
 use crate::model::request::{
-    ClaimUpdate, NewCiliumNode, NewClaim, PoolFinalizersWrite, Publication, Read, Request, Write,
+    ClaimStatusWrite, ClaimUpdate, NewCiliumNode, NewClaim, PoolFinalizersWrite, Publication, Read, Request,
+    Write,
 };
 use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
@@ -149,6 +150,7 @@ impl Executor {
                 self.patch_pool(&status.pool, Part::Status, pool::status_patch(status), settling).await?
             }
             Write::PoolFinalizers(write) => self.set_pool_finalizers(write, settling).await?,
+            Write::ClaimStatus(write) => self.tell_on_claim(write, settling).await?,
         })
     }
 
@@ -229,6 +231,26 @@ impl Executor {
         let seen = self.read_claim(update.cidr, settling).await?;
         info!(block = %update.cidr, node = %update.node, change = ?update.change, ?answer, "move of a claim settled by reading");
         Ok((answer, seen))
+    }
+
+    /// Writes the status of a claim.
+    async fn tell_on_claim(
+        &self,
+        write: &ClaimStatusWrite,
+        settling: Purpose<'_>,
+    ) -> anyhow::Result<(Answer, Seen)> {
+        let api: Api<Watched<Claims>> = Api::all(self.clients.writes.clone());
+        let patch = block::status_patch(write);
+        Ok(match self.patch(&api, &block_name(write.cidr), Part::Status, patch).await {
+            Attempt::Applied(patched) => (Answer::Done, self.seen(patched.into_object())),
+            // The watch shows the outcome.
+            Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
+            Attempt::Unknown(why) => (Answer::Unknown(why), self.read_claim(write.cidr, settling).await?),
+            Attempt::Refused(why, wait) => {
+                warn!(block = %write.cidr, why, "status of the claim refused");
+                (Answer::Refused(why, wait), Seen::Nothing)
+            }
+        })
     }
 
     async fn delete_claim(&self, update: &ClaimUpdate) -> Attempt<Seen> {

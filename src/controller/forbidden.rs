@@ -63,6 +63,7 @@ fn rights_for(write: &Write) -> Vec<Right> {
         Write::CreateCiliumNode(_) => vec![cilium_nodes("create")],
         Write::PoolStatus(_) => vec![status(Pools::GROUP, Pools::PLURAL)],
         Write::PoolFinalizers(_) => vec![right("patch", Pools::GROUP, Pools::PLURAL)],
+        Write::ClaimStatus(_) => vec![status(Claims::GROUP, Claims::PLURAL)],
     }
 }
 

@@ -22,7 +22,7 @@ use crate::model::names::NodeName;
 use crate::model::observation::Observation;
 use crate::model::outcome::{Answer, Outcome};
 use crate::model::plan::{NodePlan, Scope, Unmet};
-use crate::model::request::{PoolStatusWrite, Request, Target, Write};
+use crate::model::request::{PoolStatusWrite, Request, Write};
 use crate::model::status::{ConditionReason, ConditionType, PoolStatus};
 use crate::model::time::Now;
 use crate::plan::{why_no_block, why_no_pool};
@@ -160,9 +160,9 @@ impl Reporter {
         let (Request::Write(write), Answer::Refused(..)) = (&outcome.request, &outcome.answer) else {
             return;
         };
-        let subject = match (write.target(), write.node()) {
-            (Target::Pool(pool), _) => {
-                world.pool_object(&pool).map(|object| Subject::Pool(pool, object.uid.clone()))
+        let subject = match (write.pool(), write.node()) {
+            (Some(pool), _) => {
+                world.pool_object(pool).map(|object| Subject::Pool(pool.clone(), object.uid.clone()))
             }
             (_, Some(node)) => world.node_uid(node).map(|uid| Subject::Node(node.clone(), uid.clone())),
             (_, None) => None,

@@ -28,7 +28,6 @@ use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
 use crate::model::agent::AgentNews;
-use crate::model::plan::PoolPlan;
 use crate::model::request::Request;
 use crate::plan::{self, Policy};
 use crate::telemetry::metrics::{Decision, RequestKind};
@@ -263,9 +262,7 @@ impl Loop {
             let status = plan::pool(&self.world, &pool, now);
             self.world.begin_status(&pool, &status, now);
             self.reporter.metrics().decided(Decision::Pool, self.clock.since(now));
-            if let PoolPlan::Write(write) = status {
-                self.send([write.into()]);
-            }
+            self.send(status.into_writes().into_iter().map(Request::from));
         }
     }
 
@@ -405,7 +402,7 @@ mod tests {
         for n_writes in 1..=2 {
             let plan = plan::pool(&serving.world, &pool, now);
             serving.world.begin_status(&pool, &plan, now);
-            let PoolPlan::Write(write) = plan else { panic!("{plan:?}") };
+            let write = plan.into_writes().pop().expect("it writes");
             let seen = Seen::Pool(Box::new(serving.world.pool_object(&pool).unwrap().clone()));
             let outcome = Outcome { request: write.into(), answer: Answer::Done, seen };
             assert!(!outcome.took_effect(), "it would be announced");

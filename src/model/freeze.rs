@@ -78,7 +78,9 @@ fn moves_addresses(write: &Write) -> bool {
         | Write::Withdraw(_)
         | Write::CreateCiliumNode(_)
         // Without its finalizer a pool is gone, and younger pools get its ranges.
-        | Write::PoolFinalizers(_) => true,
+        | Write::PoolFinalizers(_)
+        // It makes a later version of the claim.
+        | Write::ClaimStatus(_) => true,
         // It tells of the freeze.
         Write::PoolStatus(_) => false,
     }

@@ -61,7 +61,7 @@ name! {
 }
 
 /// How many names a message lists before it counts the others.
-const MAX_LISTED: usize = 10;
+pub const MAX_LISTED: usize = 10;
 
 /// The names for a person: the first ten, and how many more there are.
 #[must_use]

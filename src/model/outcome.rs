@@ -151,7 +151,8 @@ impl Write {
             | Self::UsageProbe(_)
             | Self::CreateCiliumNode(_)
             | Self::PoolStatus(_)
-            | Self::PoolFinalizers(_) => false,
+            | Self::PoolFinalizers(_)
+            | Self::ClaimStatus(_) => false,
         }
     }
 
@@ -191,6 +192,8 @@ impl Write {
             Self::PoolFinalizers(write) => matches!(found, Seen::Pool(later)
                 if later.revision > write.revision
                     && later.has_finalizer() == write.finalizers.iter().any(|name| name == PoolObject::FINALIZER)),
+            Self::ClaimStatus(write) => matches!(found, Seen::Claim(later)
+                if later.revision > write.revision && later.drain == write.drain),
         }
     }
 

@@ -298,6 +298,17 @@ pub enum PoolPlan {
     UpToDate,
     /// It was looked at a moment ago, or its writes fail; look again at this time.
     Later(Duration),
-    /// Write this.
-    Write(Write),
+    /// Write these: its finalizers, or statuses of the pool and of its claims. There is at least one.
+    Write(Vec<Write>),
+}
+
+impl PoolPlan {
+    /// What it writes.
+    #[must_use]
+    pub fn into_writes(self) -> Vec<Write> {
+        match self {
+            Self::Unchanged | Self::UpToDate | Self::Later(_) => Vec::new(),
+            Self::Write(writes) => writes,
+        }
+    }
 }

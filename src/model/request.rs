@@ -14,7 +14,7 @@ use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::node::NodeAddress;
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::stable_names;
-use crate::model::status::{ConditionType, PoolStatus};
+use crate::model::status::{ConditionType, DrainStatus, PoolStatus};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
@@ -64,6 +64,8 @@ pub enum Write {
     PoolStatus(PoolStatusWrite),
     /// Write the finalizers of a pool.
     PoolFinalizers(PoolFinalizersWrite),
+    /// Write the status of a claim.
+    ClaimStatus(ClaimStatusWrite),
 }
 
 impl From<Read> for Request {
@@ -305,6 +307,21 @@ pub struct PoolStatusWrite {
     pub transitions: BTreeMap<ConditionType, Timestamp>,
 }
 
+/// A new status of a claim. It is one of the writes about its pool: no node waits for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimStatusWrite {
+    /// The block.
+    pub cidr: Cidr,
+    /// The pool of the claim.
+    pub pool: PoolName,
+    /// The uid of the version that it was decided on.
+    pub uid: Uid,
+    /// That version.
+    pub revision: Revision,
+    /// What its drain waits for; `None` removes what was said before.
+    pub drain: Option<DrainStatus>,
+}
+
 /// The object that a request is about. At most one request about an object is in flight at a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
@@ -412,6 +429,7 @@ impl Write {
             Self::CreateCiliumNode(new) => Target::CiliumNode(new.node.clone()),
             Self::PoolStatus(write) => Target::Pool(write.pool.clone()),
             Self::PoolFinalizers(write) => Target::Pool(write.pool.clone()),
+            Self::ClaimStatus(write) => Target::Claim(write.cidr),
         }
     }
 
@@ -426,7 +444,24 @@ impl Write {
             Self::UsageProbe(probe) => Some(&probe.node),
             Self::Withdraw(withdrawal) => Some(&withdrawal.node),
             Self::CreateCiliumNode(new) => Some(&new.node),
-            Self::PoolStatus(_) | Self::PoolFinalizers(_) => None,
+            Self::PoolStatus(_) | Self::PoolFinalizers(_) | Self::ClaimStatus(_) => None,
+        }
+    }
+
+    /// The pool whose plan it is of.
+    #[must_use]
+    pub const fn pool(&self) -> Option<&PoolName> {
+        match self {
+            Self::PoolStatus(write) => Some(&write.pool),
+            Self::PoolFinalizers(write) => Some(&write.pool),
+            Self::ClaimStatus(write) => Some(&write.pool),
+            Self::CreateClaim(_)
+            | Self::Publish(_)
+            | Self::UpdateClaim(_)
+            | Self::BumpVersion(_)
+            | Self::UsageProbe(_)
+            | Self::Withdraw(_)
+            | Self::CreateCiliumNode(_) => None,
         }
     }
 }
@@ -510,6 +545,10 @@ impl fmt::Display for Write {
             Self::PoolFinalizers(write) => {
                 write!(f, "set the finalizers of pool {} to [{}]", write.pool, write.finalizers.join(" "))
             }
+            Self::ClaimStatus(write) => match &write.drain {
+                Some(drain) => write!(f, "note on the claim of {}: {}", write.cidr, drain.waiting_for),
+                None => write!(f, "note on the claim of {} that nothing is waited for", write.cidr),
+            },
         }
     }
 }

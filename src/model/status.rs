@@ -1,9 +1,10 @@
-//! The status of a pool as a value.
+//! The status of a pool and that of a claim as values.
 //!
-//! It has no times in it, so an unchanged world leads to an equal status, and nothing is written.
+//! They have no times in them, so an unchanged world leads to equal ones, and nothing is written.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use crate::model::stable_names;
 use crate::net::cidr::Family;
@@ -154,6 +155,17 @@ pub struct Condition {
     pub reason: Cow<'static, str>,
     /// A sentence for a person.
     pub message: String,
+}
+
+/// What the status of a claim says of its drain: what is waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainStatus {
+    /// A sentence for a person.
+    pub waiting_for: String,
+    /// How many addresses of the block pods still have.
+    pub pod_count: u64,
+    /// The first ten of them, each with its pod, as far as that is known.
+    pub pods: Vec<(IpAddr, String)>,
 }
 
 /// The nodes that a pool selects.

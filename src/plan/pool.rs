@@ -1,19 +1,26 @@
-//! What to write to a pool: its status, and the finalizer that keeps it while one of its blocks exists.
+//! What to write to a pool: its status, the finalizer that keeps it while one of its blocks exists, and the statuses of its
+//! claims.
 
 use std::time::Duration;
 
+use crate::model::freeze::Switch;
 use crate::model::guard::Guard;
 use crate::model::names::PoolName;
 use crate::model::observation::PoolObject;
 use crate::model::plan::PoolPlan;
-use crate::model::request::{PoolFinalizersWrite, PoolStatusWrite, Target, Write};
+use crate::model::request::{ClaimStatusWrite, PoolFinalizersWrite, PoolStatusWrite, Target, Write};
 use crate::model::time::Now;
 use crate::view::conditions::{status, younger_than};
+use crate::view::drains;
 use crate::world::World;
 
 /// The minimum time between two computations of one pool's status, and so between two writes of it: it changes with
 /// every pod, and counting is a pass over the cluster.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How many statuses of claims are written for one pool at a time. Each counts against the limit of parallel writes, which
+/// nodes need more.
+const STATUSES_AT_ONCE: usize = 16;
 
 /// How long a pool without blocks that is being deleted stays, if a younger pool waits for its ranges. Pools that are
 /// deleted together arrive one after the other; if the first one were gone before the deletion of the second is known,
@@ -45,7 +52,7 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
         });
         // The status is told all the same: it says what is frozen.
         if !world.freeze().holds_back(&write) {
-            return PoolPlan::Write(write);
+            return PoolPlan::Write(vec![write]);
         }
     }
     if let Some(looked) = world.status_looked_at(name)
@@ -53,9 +60,21 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     {
         return PoolPlan::Later(looked + STATUS_INTERVAL);
     }
+    let mut writes: Vec<Write> =
+        status_write(world, object, now).into_iter().map(Write::PoolStatus).collect();
+    writes.extend(claim_statuses(world, name).into_iter().map(Write::ClaimStatus));
+    match (writes.is_empty(), settles) {
+        (false, _) => PoolPlan::Write(writes),
+        (true, Some(settles)) => PoolPlan::Later(settles),
+        (true, None) => PoolPlan::UpToDate,
+    }
+}
+
+/// The status of the pool, where it is not what the object shows.
+fn status_write(world: &World, object: &PoolObject, now: Now) -> Option<PoolStatusWrite> {
     let status = status(world, object);
     if status == object.status {
-        return settles.map_or(PoolPlan::UpToDate, PoolPlan::Later);
+        return None;
     }
     let transitions = status
         .conditions
@@ -66,13 +85,13 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
             (*kind, since.unwrap_or(now.wall))
         })
         .collect();
-    PoolPlan::Write(Write::PoolStatus(PoolStatusWrite {
-        pool: name.clone(),
+    Some(PoolStatusWrite {
+        pool: object.name.clone(),
         uid: object.uid.clone(),
         revision: object.revision,
         status,
         transitions,
-    }))
+    })
 }
 
 /// The time before which a pool that is being deleted does not go, where that is to come.
@@ -95,4 +114,27 @@ fn finalizers(world: &World, object: &PoolObject) -> Option<Vec<String>> {
     (object.deleting && has_ours && !world.may_have_blocks(&object.name)).then(|| {
         object.finalizers.iter().filter(|finalizer| *finalizer != PoolObject::FINALIZER).cloned().collect()
     })
+}
+
+/// The statuses of claims of the pool that are to be written next. The answer puts the pool on the agenda again.
+fn claim_statuses(world: &World, name: &PoolName) -> Vec<ClaimStatusWrite> {
+    if world.freeze().is_on(Switch::Writes) {
+        return Vec::new();
+    }
+    let claims = world.claims_of_pool(name).filter(|known| known.shown).map(|known| &known.claim);
+    claims
+        .filter(|claim| {
+            !world.is_unreadable_claim(claim.cidr) && !world.is_in_flight(&Target::Claim(claim.cidr))
+        })
+        .filter_map(|claim| {
+            Some(ClaimStatusWrite {
+                cidr: claim.cidr,
+                pool: claim.pool.clone(),
+                uid: claim.uid.clone(),
+                revision: claim.revision,
+                drain: drains::status_due(world, claim)?,
+            })
+        })
+        .take(STATUSES_AT_ONCE)
+        .collect()
 }

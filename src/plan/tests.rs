@@ -482,5 +482,6 @@ fn claim(words: &[&str]) -> Object {
             Some(finalizer) => vec![finalizer.to_owned()],
             None => vec![Claim::FINALIZER.to_owned()],
         },
+        drain: None,
     })
 }

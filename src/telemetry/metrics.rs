@@ -108,6 +108,8 @@ stable_names! {
         PoolStatus => "pool_status",
         /// The finalizers of a pool are written.
         PoolFinalizers => "pool_finalizers",
+        /// The status of a claim is written.
+        ClaimStatus => "claim_status",
         /// All claims of a node are read.
         ReadClaimsOf => "confirm_claims",
         /// A claim is read.
@@ -366,6 +368,7 @@ impl From<&Request> for RequestKind {
             Request::Write(Write::CreateCiliumNode(_)) => Self::CreateCiliumNode,
             Request::Write(Write::PoolStatus(_)) => Self::PoolStatus,
             Request::Write(Write::PoolFinalizers(_)) => Self::PoolFinalizers,
+            Request::Write(Write::ClaimStatus(_)) => Self::ClaimStatus,
             Request::Read(Read::ClaimsOf(_)) => Self::ReadClaimsOf,
             Request::Read(Read::Claim(..)) => Self::ReadClaim,
             Request::Read(Read::CiliumNode(_)) => Self::ReadCiliumNode,

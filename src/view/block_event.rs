@@ -112,7 +112,8 @@ pub fn of(world: &World, write: &Write) -> Option<BlockEvent> {
         | Write::UsageProbe(_)
         | Write::CreateCiliumNode(_)
         | Write::PoolStatus(_)
-        | Write::PoolFinalizers(_) => None,
+        | Write::PoolFinalizers(_)
+        | Write::ClaimStatus(_) => None,
     }
 }
 

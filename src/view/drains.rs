@@ -1,13 +1,16 @@
-//! The condition `Draining` of a pool: which of its blocks are to leave living nodes, how far they are, and what keeps the
-//! others.
+//! Which blocks of a pool are to leave living nodes, how far they are, and what keeps the others: the condition `Draining`
+//! of the pool, and the status of each claim.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
+use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::counted::counted;
 use crate::model::kind::Kind;
-use crate::model::names::{PoolName, ten_of};
-use crate::model::status::ConditionReason;
+use crate::model::names::{MAX_LISTED, PoolName, ten_of};
+use crate::model::status::{ConditionReason, DrainStatus, capped_count};
+use crate::net::addresses::AddressSet;
 use crate::publisher::answer::Drain;
 use crate::world::World;
 
@@ -84,4 +87,80 @@ fn hindrance(world: &World, claim: &Claim, stage: Stage) -> Option<String> {
         }
         Stage::Asked | Stage::Leaving => None,
     }
+}
+
+/// What a block waits for that its node still needs, or whose turn has not come.
+const NOT_YET: &str = "its node needs it, or its turn has not come";
+const PODS: &str = "pods have addresses of it";
+const UNLISTED: &str = "pods have addresses of it, which their agent does not list";
+
+/// What the status of a claim has to say of its drain where it says something else now; `None` where it may stay.
+///
+/// It says nothing that only this process remembers unless it has something else to say anyway: processes that
+/// remember different things would correct each other for ever. And it is left alone from the question to the agent until
+/// the block is off its node: a later version of the claim would have every proof be given again.
+#[must_use]
+pub fn status_due(world: &World, claim: &Claim) -> Option<Option<DrainStatus>> {
+    let told = claim.drain.as_ref();
+    let carrier = world.carrier(&claim.node);
+    if carrier.is_some_and(|of| world.is_unreadable(of.kind(), claim.node.as_str())) {
+        return None;
+    }
+    let due = match (&claim.state, carrier) {
+        (ClaimState::Held, Some(_)) if world.is_to_leave(claim) => {
+            let why = hindrance(world, claim, Stage::Held).unwrap_or_else(|| NOT_YET.to_owned());
+            Some(waits_for(&why, 0, Vec::new()))
+        }
+        (ClaimState::Held | ClaimState::Cooling(_), _) => None,
+        (ClaimState::Draining(uid), Some(carrier)) if carrier.uid() == uid => {
+            match world.reader().drain(carrier, claim) {
+                Drain::Closed(used) if !used.is_empty() => {
+                    let pods = holders(world, claim, Some(&used));
+                    Some(waits_for(PODS, used.len(), pods))
+                }
+                Drain::Closed(_) => match holders(world, claim, None) {
+                    // Another process may know of such a pod.
+                    pods if pods.is_empty() && told.is_some_and(|told| told.waiting_for == UNLISTED) => {
+                        return None;
+                    }
+                    pods if pods.is_empty() => None,
+                    pods => Some(waits_for(UNLISTED, pods.len() as u128, pods)),
+                },
+                Drain::Open | Drain::Asked | Drain::Consented | Drain::Stays(_) => return None,
+            }
+        }
+        (ClaimState::Draining(_) | ClaimState::Releasing(_), _) => return None,
+    };
+    let is_told = match (told, &due) {
+        (None, None) => true,
+        (Some(told), Some(due)) => {
+            told.waiting_for == due.waiting_for
+                && told.pod_count == due.pod_count
+                && (!told.pods.is_empty() || due.pods.is_empty())
+        }
+        (None, Some(_)) | (Some(_), None) => false,
+    };
+    (!is_told).then_some(due)
+}
+
+/// The longest sentence that the status of a claim takes, in characters.
+const LONGEST: usize = 256;
+
+fn waits_for(what: &str, n_pods: u128, mut pods: Vec<(IpAddr, String)>) -> DrainStatus {
+    pods.truncate(MAX_LISTED);
+    DrainStatus { waiting_for: what.chars().take(LONGEST).collect(), pod_count: capped_count(n_pods), pods }
+}
+
+/// The pods that have an address of a block, as the last read of the node's Pods found, and of those only the ones that
+/// their agent lists.
+fn holders(world: &World, claim: &Claim, listed: Option<&AddressSet>) -> Vec<(IpAddr, String)> {
+    // What an earlier read found may have ended since, and only then nobody lists it.
+    let version = world.carrier(&claim.node).map(Carrier::revision);
+    let look = world.look(&claim.node).filter(|look| listed.is_some() || Some(look.after) == version);
+    let found = look.and_then(|look| look.found.as_ref().ok());
+    let entries = found.into_iter().flat_map(|pods| claim.cidr.entries_in(&pods.holders));
+    entries
+        .filter(|(address, _)| listed.is_none_or(|listed| listed.contains(**address)))
+        .map(|(address, pod)| (*address, pod.clone()))
+        .collect()
 }

@@ -5,7 +5,7 @@
 pub mod agents;
 pub mod block_event;
 pub mod conditions;
-mod drains;
+pub mod drains;
 pub mod free;
 pub mod snapshot;
 pub mod tally;

@@ -31,6 +31,9 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
 mod convert;
+mod status;
+
+pub use status::{NodeIPBlockStatus, status_patch};
 
 /// NodeIPBlocks.
 #[derive(Debug, Clone)]
@@ -227,48 +230,6 @@ pub enum BlockReason {
     Reclaimed,
     NodeGone,
     Unused,
-}
-
-/// What the controller says of a claim.
-#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct NodeIPBlockStatus {
-    /// How far a drain has come.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub drain: Option<Drain>,
-}
-
-/// The progress of a drain.
-#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Drain {
-    /// What is being waited for.
-    #[serde(default)]
-    #[schemars(length(max = 256))]
-    pub waiting_for: String,
-
-    /// How many pods still use an address of the block.
-    #[schemars(schema_with = "schema::count")]
-    pub pod_count: i64,
-
-    /// The first ten of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 10))]
-    #[x_kube(merge_strategy = kube::core::ListMerge::Atomic)]
-    pub pods: Vec<BlockingPod>,
-}
-
-/// A pod that keeps a block from being taken back.
-#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BlockingPod {
-    /// Its address.
-    #[schemars(length(max = 45))]
-    pub ip: String,
-    /// Its namespace and name, as far as the agent says.
-    #[serde(default)]
-    #[schemars(length(max = 320))]
-    pub pod: String,
 }
 
 impl From<&ClaimState> for BlockState {

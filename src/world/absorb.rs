@@ -145,7 +145,7 @@ impl World {
             self.mark(&node);
             self.forget_if_gone(&node);
         }
-        if let Target::Pool(pool) = target {
+        if let Some(pool) = request.as_write().and_then(Write::pool).cloned() {
             // An answer about a pool that is gone leaves nothing behind.
             if self.pools.contains_key(&pool) {
                 let (pause, writes) = self.pool_writes.entry(pool.clone()).or_default();

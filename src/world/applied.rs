@@ -17,7 +17,7 @@ use crate::model::request::{
     WithdrawalStep, Write,
 };
 use crate::model::revision::Revision;
-use crate::model::status::PoolStatus;
+use crate::model::status::{DrainStatus, PoolStatus};
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 
@@ -65,6 +65,7 @@ pub(super) enum Content {
     },
     Status(Box<PoolStatus>),
     Finalizers(Vec<String>),
+    Drain(Option<DrainStatus>),
 }
 
 impl Content {
@@ -90,6 +91,7 @@ impl Content {
             Write::PoolFinalizers(PoolFinalizersWrite { finalizers, .. }) => {
                 Self::Finalizers(finalizers.clone())
             }
+            Write::ClaimStatus(write) => Self::Drain(write.drain.clone()),
         }
     }
 }

@@ -132,6 +132,9 @@ impl World {
                 let has_ours = finalizers.iter().any(|name| name == PoolObject::FINALIZER);
                 self.pool_object(pool).is_some_and(|object| object.has_finalizer() == has_ours)
             }
+            (Content::Drain(drain), Target::Claim(cidr)) => {
+                self.claim(*cidr).is_some_and(|known| known.claim.drain == *drain)
+            }
             (Content::Claim { node, node_uid }, Target::Claim(cidr)) => self
                 .claim(*cidr)
                 .is_some_and(|known| known.claim.node == *node && known.claim.node_uid == *node_uid),
@@ -181,11 +184,13 @@ impl World {
                 }
             }
             PoolPlan::Later(wake) => self.agenda.wake_pool(pool, *wake),
-            PoolPlan::Write(write) => {
-                if matches!(write, Write::PoolStatus(_)) {
-                    self.agenda.status_looked_at(pool, now.uptime);
+            PoolPlan::Write(writes) => {
+                for write in writes {
+                    if !matches!(write, Write::PoolFinalizers(_)) {
+                        self.agenda.status_looked_at(pool, now.uptime);
+                    }
+                    self.mark_sent(&Request::Write(write.clone()), now);
                 }
-                self.mark_sent(&Request::Write(write.clone()), now);
             }
         }
     }
@@ -237,7 +242,10 @@ impl World {
                 }
             }
             Write::UpdateClaim(update) => self.note_move(update, now),
-            Write::CreateCiliumNode(_) | Write::PoolStatus(_) | Write::PoolFinalizers(_) => {}
+            Write::CreateCiliumNode(_)
+            | Write::PoolStatus(_)
+            | Write::PoolFinalizers(_)
+            | Write::ClaimStatus(_) => {}
         }
     }
 

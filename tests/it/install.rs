@@ -48,7 +48,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Every right that the controller has, where, and what for. A right that is not here is one too many, and a line that
 /// is not granted one too few.
-const RIGHTS: [(&str, &str, &str, &[&str], &str); 10] = [
+const RIGHTS: [(&str, &str, &str, &[&str], &str); 11] = [
     (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
     (EVERYWHERE, "", "pods", &["list"], "who has an address of a block that is to leave its node"),
     (NAMESPACE, "", "configmaps", &["list", "watch"], "mode guard and freeze, two ConfigMaps only"),
@@ -65,6 +65,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 10] = [
         &["list", "watch", "create", "patch", "delete"],
         "watch, settle, claim, move, drop",
     ),
+    (EVERYWHERE, "nodeipam.io", "nodeipblocks/status", &["patch"], "what a drain waits for"),
 ];
 
 /// What somebody who has stolen the controller's token would like to do: group, resource, verb, namespace, name.

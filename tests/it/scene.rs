@@ -176,14 +176,22 @@ pub(crate) async fn wait_status(
         .with_context(|| format!("the status says {}", pool_status(rig, pool)))
 }
 
-/// The version of every object of the kinds, as the server has it now.
+/// The version of every object of the kinds, as the server has it now. That of a claim is of all but its status, which may
+/// tell of a drain at any time.
 pub(crate) async fn versions(rig: &Rig, kinds: &[Kind]) -> Result<BTreeSet<(Kind, String, String)>> {
     let mut versions = BTreeSet::new();
     for kind in kinds {
         let objects = kind.api(&rig.cluster.client).list(&kube::api::ListParams::default()).await?;
         versions.extend(objects.items.into_iter().map(|object| {
             let metadata = object.metadata;
-            (*kind, metadata.name.unwrap_or_default(), metadata.resource_version.unwrap_or_default())
+            let version = match kind {
+                Kind::Block => format!(
+                    "{:?} {:?} {:?}",
+                    metadata.generation, metadata.finalizers, metadata.deletion_timestamp
+                ),
+                _ => metadata.resource_version.unwrap_or_default(),
+            };
+            (*kind, metadata.name.unwrap_or_default(), version)
         }));
     }
     Ok(versions)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::model::agent::Look;
 use crate::model::claim::{Claim, block_name};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
@@ -37,7 +38,10 @@ impl Subject<'_> {
 
     /// Who uses a block, as far as that is known; `None` where nobody is known to.
     fn users_of(&self, claim: &Claim, n_used: u128) -> Option<String> {
-        let found = self.world.look(&self.node.name).and_then(|look| look.found.as_ref().ok());
+        let look = self.world.look(&self.node.name);
+        // What an earlier read found may have ended since, and only then nobody lists it.
+        let counts = |look: &&Look| n_used > 0 || look.after == self.carrier.revision();
+        let found = look.filter(counts).and_then(|look| look.found.as_ref().ok());
         let holders = found.map(|pods| claim.cidr.entries_in(&pods.holders).map(|(_, pod)| pod));
         let pods: BTreeSet<&String> = holders.into_iter().flatten().collect();
         let is = if n_used == 1 { "is" } else { "are" };

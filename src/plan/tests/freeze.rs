@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::model::names::PoolName;
-use crate::model::plan::PoolPlan;
 use crate::plan::pool::pool as plan_pool;
 
 impl Cluster {
@@ -14,10 +13,7 @@ impl Cluster {
     }
 
     fn pool_write(&self, name: &str) -> Option<Write> {
-        match plan_pool(&self.world, &PoolName::from(name), self.now) {
-            PoolPlan::Write(write) => Some(write),
-            PoolPlan::Unchanged | PoolPlan::UpToDate | PoolPlan::Later(_) => None,
-        }
+        plan_pool(&self.world, &PoolName::from(name), self.now).into_writes().pop()
     }
 
     /// The reason and the message of a condition.

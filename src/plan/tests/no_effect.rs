@@ -226,16 +226,18 @@ fn written_to_pool(cluster: &mut Cluster, undo: impl Fn(&mut PoolObject, &Write,
     while cluster.now.uptime < end && written.len() < 1000 {
         let plan = pool(&cluster.world, &"p".into(), cluster.now);
         cluster.world.begin_status(&"p".into(), &plan, cluster.now);
-        match plan {
-            PoolPlan::Write(write) => {
-                written.push(write.to_string());
-                let mut seen = cluster.world.pool_object(&"p".into()).unwrap().clone();
-                undo(&mut seen, &write, 200 + written.len() as u64);
-                cluster.finish(write.into(), Seen::Pool(Box::new(seen)));
-                assert_eq!(cluster.world.check(), []);
-            }
-            PoolPlan::Later(at) => cluster.now.uptime = at,
-            PoolPlan::Unchanged | PoolPlan::UpToDate => break,
+        if matches!(plan, PoolPlan::Unchanged | PoolPlan::UpToDate) {
+            break;
+        }
+        if let PoolPlan::Later(at) = plan {
+            cluster.now.uptime = at;
+        }
+        for write in plan.into_writes() {
+            written.push(write.to_string());
+            let mut seen = cluster.world.pool_object(&"p".into()).unwrap().clone();
+            undo(&mut seen, &write, 200 + written.len() as u64);
+            cluster.finish(write.into(), Seen::Pool(Box::new(seen)));
+            assert_eq!(cluster.world.check(), []);
         }
     }
     written

@@ -58,7 +58,8 @@ impl Cluster {
     fn settle_pool(&mut self, name: &str, revision: u64) -> String {
         let plan = self.pool_plan(name);
         self.world.begin_status(&name.into(), &plan, self.now);
-        let PoolPlan::Write(write) = plan else { return format!("{plan:?}") };
+        let PoolPlan::Write(writes) = plan else { return format!("{plan:?}") };
+        let write = writes.into_iter().next().expect("it writes");
         let told = write.to_string();
         if let Write::PoolStatus(PoolStatusWrite { pool, status, .. }) = &write {
             let mut object = self.world.pool_object(pool).expect("it is a pool").clone();
@@ -204,7 +205,7 @@ fn a_replica_that_loses_each_race_for_a_status_waits_no_longer_for_the_next() {
         cluster.pass(2);
         let plan = cluster.pool_plan("p");
         cluster.world.begin_status(&"p".into(), &plan, cluster.now);
-        let PoolPlan::Write(write) = plan else { panic!("{plan:?}") };
+        let write = plan.into_writes().pop().expect("it writes");
         let answer = Answer::Conflict("the other replica was first".to_owned());
         let outcome = Outcome { request: write.into(), answer, seen: Seen::Nothing };
         cluster.world.finish(outcome, cluster.now);

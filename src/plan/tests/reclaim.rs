@@ -5,6 +5,8 @@ use crate::model::carrier::CarrierChange;
 use crate::model::crd::{CrdChange, MarkChange};
 use crate::model::request::WithdrawalStep;
 
+mod told;
+
 /// A node with a primary and a second block, whose agent runs.
 const NODE: &str =
     "node a 1\nagent a 1.20.2\nclaim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Held @31";
@@ -46,7 +48,9 @@ impl Cluster {
     /// The Pods of the node are read: its agent, and these pods.
     #[track_caller]
     fn looked(&mut self, pods: &[(&str, &str)]) {
-        self.expect("a", LOOK);
+        let plan = self.plan("a");
+        assert!(rendered(&plan).starts_with(LOOK), "{}", rendered(&plan));
+        self.begin(&plan);
         let Request::Read(Read::PodsOf(node, after)) = self.in_flight.remove(0) else { unreachable!() };
         let agents = self.world.agents_on(&node).cloned().collect();
         let holders =

@@ -9,7 +9,6 @@ mod worlds;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::names::PoolName;
 use crate::model::plan::PoolPlan;
 use crate::model::request::{ClaimChange, Read};
 use crate::plan::pool;
@@ -222,11 +221,10 @@ impl Settled {
             } else if let Some(name) = cluster.world.next_pool().cloned() {
                 let plan = pool(&cluster.world, &name, cluster.now);
                 cluster.world.begin_status(&name, &plan, cluster.now);
-                if let PoolPlan::Write(write) = plan {
+                for write in plan.into_writes() {
                     assert_eq!(cluster.held_back(&[write.clone().into()]), [""; 0], "writes are frozen");
                     self.revision += 1;
-                    let written = written(&cluster.world, &name, &write, self.revision);
-                    let seen = Seen::Pool(Box::new(written));
+                    let seen = written(&cluster.world, &write, self.revision);
                     cluster
                         .world
                         .finish(Outcome { request: write.into(), answer: Answer::Done, seen }, cluster.now);
@@ -277,23 +275,30 @@ impl Settled {
         let pools = self.cluster.world.pool_objects().map(|object| &object.name);
         pools
             .filter_map(|name| match pool(&self.cluster.world, name, later) {
-                PoolPlan::Write(write) => Some(format!("pool {name} lacks {write:?}")),
+                PoolPlan::Write(writes) => Some(format!("pool {name} lacks {writes:?}")),
                 PoolPlan::Unchanged | PoolPlan::UpToDate | PoolPlan::Later(_) => None,
             })
             .collect()
     }
 }
 
-/// The pool after this write.
-fn written(world: &World, name: &PoolName, write: &Write, revision: u64) -> PoolObject {
-    let mut object = world.pool_object(name).expect("it is written").clone();
+/// The pool or the claim after this write of the plan of a pool.
+pub(super) fn written(world: &World, write: &Write, revision: u64) -> Seen {
+    if let Write::ClaimStatus(write) = write {
+        let mut claim = world.claim(write.cidr).expect("it is written").claim.clone();
+        claim.revision = Revision::of(revision);
+        claim.drain.clone_from(&write.drain);
+        return Seen::Claim(Box::new(claim));
+    }
+    let mut object =
+        world.pool_object(write.pool().expect("it is of a pool")).expect("it is written").clone();
     object.revision = Revision::of(revision);
     match write {
         Write::PoolStatus(write) => object.status = write.status.clone(),
         Write::PoolFinalizers(write) => object.finalizers.clone_from(&write.finalizers),
         other => panic!("no write of a pool: {other}"),
     }
-    object
+    Seen::Pool(Box::new(object))
 }
 
 /// Every change of one object.

@@ -139,6 +139,7 @@ mod tests {
             created: Timestamp::from_second(created).unwrap(),
             deleting: false,
             finalizers: Vec::new(),
+            drain: None,
         }
     }
 

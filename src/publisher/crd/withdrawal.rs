@@ -198,6 +198,7 @@ mod tests {
             created: Timestamp::default(),
             deleting: false,
             finalizers: Vec::new(),
+            drain: None,
         }
     }
 

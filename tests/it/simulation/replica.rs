@@ -14,7 +14,7 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::{Listing, Object, Observation};
 use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
-use cilium_node_ipam::model::plan::{PoolPlan, Verdict};
+use cilium_node_ipam::model::plan::Verdict;
 use cilium_node_ipam::model::request::{ProbeStep, Publication, Request, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Now;
@@ -417,15 +417,16 @@ impl Replica {
         if let Some(pool) = world.next_pool().cloned() {
             let status = plan::pool(world, &pool, now);
             world.begin_status(&pool, &status, now);
-            if let PoolPlan::Write(write) = status {
-                if self.mode == Setup::Frozen && !self.mode.allows(&write) {
-                    return Err(format!("`{write}` is planned although writes are frozen"));
-                }
-                let said = format!("{pool}: {write}");
-                self.send(vec![write.into()]);
-                return Ok(Some(said));
+            let writes = status.into_writes();
+            if let Some(write) =
+                writes.iter().find(|write| self.mode == Setup::Frozen && !self.mode.allows(write))
+            {
+                return Err(format!("`{write}` is planned although writes are frozen"));
             }
-            return Ok(Some(format!("{pool}: nothing")));
+            let requests: Vec<Request> = writes.into_iter().map(Request::from).collect();
+            let said = format!("{pool}: {}", shown(&requests));
+            self.send(requests);
+            return Ok(Some(said));
         }
         Ok(None)
     }

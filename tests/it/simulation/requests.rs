@@ -75,6 +75,9 @@ pub(super) fn decided_on(write: &Write) -> Option<DecidedOn<'_>> {
         Write::PoolFinalizers(write) => {
             of(Kind::Pool, write.pool.as_str(), &write.uid, Some(write.revision.into()))
         }
+        Write::ClaimStatus(write) => {
+            of(Kind::Claim, &block_name(write.cidr), &write.uid, Some(write.revision.into()))
+        }
     }
 }
 
@@ -136,11 +139,19 @@ pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store:
                 &sent(pool::finalizers_patch(finalizers), off),
             )
             .map(|stored| answered(&stored)),
+        Write::ClaimStatus(status) => store
+            .patch(
+                Kind::Claim,
+                &block_name(status.cidr),
+                Part::Status,
+                &sent(block::status_patch(status), off),
+            )
+            .map(|stored| answered(&stored)),
     };
     match done {
         Ok(stage) => stage,
         // The watch shows the outcome, and writing it twice does no harm.
-        Err(Refusal::Conflict(why)) if matches!(write, Write::PoolStatus(_) | Write::PoolFinalizers(_)) => {
+        Err(Refusal::Conflict(why)) if write.pool().is_some() => {
             Stage::Answered(Answer::Conflict(why), Seen::Nothing)
         }
         Err(Refusal::Conflict(why)) => Stage::MustRead(Answer::Conflict(why)),

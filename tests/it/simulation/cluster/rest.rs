@@ -92,7 +92,7 @@ impl Cluster {
             self.decide_all(number)?;
             for flight in &self.replicas[number].in_flight {
                 round = round.max(match &flight.request {
-                    Request::Write(Write::PoolStatus(_) | Write::PoolFinalizers(_)) => Round::Statuses,
+                    Request::Write(write) if write.pool().is_some() => Round::Statuses,
                     Request::Read(_) => Round::Reads,
                     Request::Write(_) => Round::Busy,
                 });

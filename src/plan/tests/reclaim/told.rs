@@ -1,0 +1,126 @@
+//! Tests of what the status of a claim says of its drain.
+
+use super::*;
+use crate::model::names::PoolName;
+use crate::model::plan::PoolPlan;
+use crate::model::request::ClaimStatusWrite;
+use crate::model::status::DrainStatus;
+use crate::plan::pool::pool as plan_pool;
+use crate::plan::tests::wakeups::written;
+
+impl Cluster {
+    /// Every write of pool p is applied until none is due. The statuses of claims among them, each as a line.
+    fn tell(&mut self, revision: u64) -> Vec<String> {
+        let name = PoolName::from("p");
+        let mut told = Vec::new();
+        for revision in revision.. {
+            self.now.uptime += Duration::from_secs(1);
+            let plan = plan_pool(&self.world, &name, self.now);
+            self.world.begin_status(&name, &plan, self.now);
+            let writes = plan.into_writes();
+            if writes.is_empty() {
+                break;
+            }
+            for write in writes {
+                if let Write::ClaimStatus(status) = &write {
+                    told.push(line(status));
+                }
+                let seen = written(&self.world, &write, revision);
+                let outcome = Outcome { request: write.into(), answer: Answer::Done, seen };
+                self.world.finish(outcome, self.now);
+                assert_eq!(self.world.check(), []);
+            }
+        }
+        told
+    }
+}
+
+fn line(status: &ClaimStatusWrite) -> String {
+    let Some(drain) = &status.drain else { return format!("{}: nothing", status.cidr) };
+    let pods: Vec<String> = drain.pods.iter().map(|(address, pod)| format!(", {address} {pod}")).collect();
+    format!("{}: {} ({}{})", status.cidr, drain.waiting_for, drain.pod_count, pods.concat())
+}
+
+#[test]
+fn a_block_tells_which_pods_it_waits_for_until_they_have_ended() {
+    let mut cluster = Cluster::fenced();
+    assert_eq!(cluster.tell(112), [""; 0], "nothing is in use");
+    cluster.observe(&format!("ciliumnode a @122 {FENCED} used=10.0.0.0/32,10.0.0.18/31"));
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @122");
+    let waits = "10.0.0.16/28: pods have addresses of it";
+    assert_eq!(cluster.tell(123), [format!("{waits} (2)")]);
+    cluster.looked(&[("10.0.0.18", "apps/web-0"), ("10.0.0.20", "apps/new"), ("10.0.0.3", "apps/elsewhere")]);
+    assert_eq!(cluster.tell(130), [format!("{waits} (2, 10.0.0.18 apps/web-0)")]);
+    cluster.observe(&format!("ciliumnode a @140 {FENCED} used=10.0.0.0/32,10.0.0.18/32"));
+    assert_eq!(cluster.tell(141), [format!("{waits} (1, 10.0.0.18 apps/web-0)")]);
+    assert_eq!(cluster.tell(151), [""; 0]);
+    cluster.observe(&format!("ciliumnode a @160 {FENCED} used=10.0.0.0/32"));
+    assert_eq!(cluster.tell(161), ["10.0.0.16/28: nothing"]);
+}
+
+/// A process that has not read the Pods of the node leaves alone what another one found.
+#[test]
+fn what_another_process_found_is_not_corrected() {
+    let mut cluster = Cluster::fenced();
+    cluster.observe(&format!("ciliumnode a @122 {FENCED} used=10.0.0.0/32,10.0.0.18/32"));
+    assert_eq!(cluster.tell(123).len(), 1);
+    let mut claim = cluster.world.claim("10.0.0.16/28".parse().unwrap()).unwrap().claim.clone();
+    claim.revision = Revision::of(124);
+    let drain = claim.drain.as_mut().unwrap();
+    drain.pods = vec![("10.0.0.18".parse().unwrap(), "apps/web-0".to_owned())];
+    cluster.world.observe(Observation::Applied(Box::new(Object::Claim(claim))));
+    assert_eq!(cluster.tell(125), [""; 0]);
+}
+
+/// A later version of the claim would have every proof be given again.
+#[test]
+fn nothing_is_told_from_the_question_until_the_block_is_off() {
+    for mut cluster in [Cluster::marked(), Cluster::ready(), Cluster::releasing()] {
+        let cidr = "10.0.0.16/28".parse().unwrap();
+        let mut claim = cluster.world.claim(cidr).unwrap().claim.clone();
+        let waits = DrainStatus { waiting_for: "something".to_owned(), pod_count: 1, pods: Vec::new() };
+        claim.drain = Some(waits);
+        cluster.world.observe(Observation::Applied(Box::new(Object::Claim(claim.clone()))));
+        assert_eq!(cluster.tell(200), [""; 0], "{}", claim.state);
+    }
+}
+
+#[test]
+fn a_block_that_may_not_leave_tells_why_and_one_that_stays_tells_nothing() {
+    let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 deleting");
+    assert_eq!(
+        cluster.tell(110),
+        [
+            "10.0.0.0/28: it is the node's first block of its family, which stays until the node is drained or recreated \
+             (0)",
+            "10.0.0.16/28: its node needs it, or its turn has not come (0)",
+        ]
+    );
+    cluster.observe("pool p 10.0.0.0/24 28 @130");
+    assert_eq!(cluster.tell(131), ["10.0.0.0/28: nothing", "10.0.0.16/28: nothing"]);
+}
+
+#[test]
+fn nothing_is_told_of_claims_while_writes_are_frozen() {
+    let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 deleting");
+    cluster.world.set_freeze(Freeze::of([(Switch::Writes, "of a test".to_owned())]));
+    assert_eq!(cluster.tell(110), [""; 0]);
+}
+
+/// A right that is missing after an upgrade holds up nothing of the node.
+#[test]
+fn a_refused_status_of_a_claim_keeps_its_node_from_nothing() {
+    let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 deleting");
+    let name = PoolName::from("p");
+    let plan = plan_pool(&cluster.world, &name, cluster.now);
+    cluster.world.begin_status(&name, &plan, cluster.now);
+    let writes = plan.into_writes();
+    assert_eq!(writes.len(), 3, "the status of the pool and of both claims: {writes:?}");
+    assert!(cluster.world.is_busy(&"a".into()), "a move of the claim would meet the status");
+    for write in writes {
+        let answer = Answer::Refused("forbidden".to_owned(), None);
+        cluster.world.finish(Outcome { request: write.into(), answer, seen: Seen::Nothing }, cluster.now);
+    }
+    assert_eq!(rendered(&cluster.plan("a")), format!("{DRAIN}; finding: DrainWaits"));
+    assert!(matches!(plan_pool(&cluster.world, &name, cluster.now), PoolPlan::Later(_)));
+}

@@ -1,0 +1,80 @@
+//! What the controller says of a claim: how far its drain has come, and what keeps it.
+
+#![allow(unreachable_pub, reason = "`KubeSchema` generates a public copy of each struct inside a function")]
+
+use kube::KubeSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::model::request::ClaimStatusWrite;
+use crate::model::status::DrainStatus;
+use crate::wire::precondition::bound_to;
+use crate::wire::schema;
+
+/// What the controller says of a claim.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeIPBlockStatus {
+    /// How far a drain has come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<Drain>,
+}
+
+/// The progress of a drain.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Drain {
+    /// What is being waited for.
+    #[serde(default)]
+    #[schemars(length(max = 256))]
+    pub waiting_for: String,
+
+    /// How many pods still use an address of the block.
+    #[schemars(schema_with = "schema::count")]
+    pub pod_count: i64,
+
+    /// The first ten of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Atomic)]
+    pub pods: Vec<BlockingPod>,
+}
+
+/// A pod that keeps a block from being taken back.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BlockingPod {
+    /// Its address.
+    #[schemars(length(max = 45))]
+    pub ip: String,
+    /// Its namespace and name, as far as the agent says.
+    #[serde(default)]
+    #[schemars(length(max = 320))]
+    pub pod: String,
+}
+
+/// The status that is to be written, as a merge patch.
+///
+/// Carries uid and version. Everything that was said before is replaced.
+#[must_use]
+pub fn status_patch(write: &ClaimStatusWrite) -> Value {
+    let drain = write.drain.as_ref().map(|drain| {
+        let pods: Vec<BlockingPod> =
+            drain.pods.iter().map(|(ip, pod)| BlockingPod { ip: ip.to_string(), pod: pod.clone() }).collect();
+        // Said in full, also where it is nothing: what a merge patch leaves out stays.
+        json!({ "waitingFor": drain.waiting_for, "podCount": drain.pod_count, "pods": pods })
+    });
+    bound_to(&write.uid, write.revision, json!({ "status": { "drain": drain } }))
+}
+
+impl From<&Drain> for DrainStatus {
+    /// What can't be read is left out: nothing follows from a status.
+    fn from(drain: &Drain) -> Self {
+        let pods = drain.pods.iter().filter_map(|pod| Some((pod.ip.parse().ok()?, pod.pod.clone())));
+        Self {
+            waiting_for: drain.waiting_for.clone(),
+            pod_count: u64::try_from(drain.pod_count).unwrap_or_default(),
+            pods: pods.collect(),
+        }
+    }
+}
