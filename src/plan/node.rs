@@ -174,7 +174,7 @@ impl Subject<'_> {
         }
         let is_supported = self.has_supported_agent();
         if is_supported {
-            self.ask_for_use(draft, policy, now);
+            self.clear_answer(draft, policy, now);
         }
         if is_supported && draft.requests.is_empty() && self.is_served() {
             self.keep_what_is_needed(draft, now);
@@ -218,6 +218,7 @@ impl Subject<'_> {
         } else {
             self.give_back(draft, now);
         }
+        self.ask_for_use(draft, policy, now);
         let lacks_nothing = draft.requests.is_empty() && draft.unmet.is_empty();
         if lacks_nothing && self.is_served() && !self.world.freeze().stops_reclaim() {
             self.make_room(draft, now);

@@ -95,32 +95,36 @@ impl<'a> Subject<'a> {
         self.publisher.can_start_with(self.carrier, &offered)
     }
 
-    /// Asks an agent that has not said for long which addresses it uses, and clears the question when it is answered.
+    /// Ends a question to the agent that is answered, and is not needed any more.
+    pub(super) fn clear_answer(&self, draft: &mut Draft, policy: Policy, now: Now) {
+        if let ProbeState::Answered(clear) = self.publisher.probe(self.carrier)
+            && !self.answer_is_awaited()
+            && !self.is_too_soon(draft, policy, now)
+        {
+            draft.requests.push(Write::UsageProbe(clear).into());
+        }
+    }
+
+    /// Asks an agent that has not said for long which addresses it uses. What the node lacks goes first: an agent that
+    /// can't start without that answers every question at once, and says nothing by it.
     ///
     /// Without this a full node whose CiliumNode was recreated would never grow: its agent writes its use only when
     /// that changes, and on a full node nothing can change (`docs/cilium.md`, Ping).
     pub(super) fn ask_for_use(&self, draft: &mut Draft, policy: Policy, now: Now) {
-        let probe = match self.publisher.probe(self.carrier) {
-            ProbeState::Answered(_) if self.answer_is_awaited() => return,
-            ProbeState::Answered(clear) => clear,
-            ProbeState::Askable(ask) if draft.has_found(Lasting::UseUnknown) => {
-                let serving = self.serving();
-                let silent_since =
-                    serving.and_then(|serving| serving.since(Lasting::UseUnknown)).unwrap_or(now.uptime);
-                let last_probe = serving.and_then(|serving| serving.last_probe);
-                // An agent may answer, and its use be absent all the same.
-                let since = last_probe.map_or(silent_since, |last| last.max(silent_since));
-                if since + SILENCE_BEFORE_PROBE > now.uptime {
-                    draft.wake_at(since + SILENCE_BEFORE_PROBE);
-                    return;
-                }
-                ask
-            }
-            ProbeState::Askable(_) | ProbeState::Asked | ProbeState::None => return,
-        };
-        if self.is_too_soon(draft, policy, now) {
+        let ProbeState::Askable(ask) = self.publisher.probe(self.carrier) else { return };
+        if !draft.has_found(Lasting::UseUnknown) {
             return;
         }
-        draft.requests.push(Write::UsageProbe(probe).into());
+        let serving = self.serving();
+        let silent_since =
+            serving.and_then(|serving| serving.since(Lasting::UseUnknown)).unwrap_or(now.uptime);
+        let last_probe = serving.and_then(|serving| serving.last_probe);
+        // An agent may answer, and its use be absent all the same.
+        let since = last_probe.map_or(silent_since, |last| last.max(silent_since));
+        if since + SILENCE_BEFORE_PROBE > now.uptime {
+            draft.wake_at(since + SILENCE_BEFORE_PROBE);
+        } else if draft.requests.is_empty() && !self.is_too_soon(draft, policy, now) {
+            draft.requests.push(Write::UsageProbe(ask).into());
+        }
     }
 }

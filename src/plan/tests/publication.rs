@@ -105,6 +105,28 @@ fn an_agent_that_answers_and_shows_no_use_is_asked_every_thirty_seconds() {
     assert_eq!(asked_at, [30, 60, 90, 120]);
 }
 
+/// An agent that can't start for want of addresses answers each question at once, and says nothing by it.
+#[test]
+fn what_a_node_lacks_goes_before_the_question_what_it_uses() {
+    let mut cluster = with_silent_agent();
+    cluster.expect("a", "nothing");
+    cluster.pass(40);
+    // Somebody has taken a block off.
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @105");
+    cluster.observe("ciliumnode a @104 10.0.0.0/28 used=unknown");
+    cluster.expect("a", "publish [10.0.0.16/28] and 16 addresses on ciliumnode a");
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.observe("ciliumnode a @110 10.0.0.0/28 10.0.0.16/28 used=unknown");
+    cluster.pass(2);
+    cluster.expect("a", "ask the agent of node a what it uses");
+    // So does a block that it has to claim first.
+    let mut small = Cluster::of(
+        "pool p 10.0.0.0/26 31\nnode a 1\nciliumnode a @50 10.0.0.0/31 used=unknown\nclaim 10.0.0.0/31 a 1 Held @40",
+    );
+    small.pass(40);
+    small.expect("a", "claim 10.0.0.2/31 of pool p for node a");
+}
+
 #[test]
 fn an_agent_that_falls_silent_again_is_given_the_whole_time() {
     let mut cluster = with_silent_agent();
