@@ -166,6 +166,7 @@ impl<'a> Subject<'a> {
         let asked = of_pools.filter(|(_, pool)| pool.reclaim.mode != ReclaimMode::Disabled);
         let surplus = asked.filter(|(claim, pool)| {
             is_surplus(demand, claim.offered_count(), pool.reclaim, first)
+                && self.can_do_without(family, &BTreeSet::from([claim.cidr]))
                 && self.publisher.may_leave(self.carrier, claim).is_ok()
         });
         let used = |cidr: Cidr| self.publisher.n_used_in(self.carrier, cidr);

@@ -27,9 +27,11 @@ impl<'a> Subject<'a> {
         self.to_leave(family).filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
     }
 
-    /// Whether what stays meets the thresholds of the node without these blocks.
+    /// Whether what stays is enough without these blocks: for an agent that starts, and by the thresholds of the node.
     pub(super) fn can_do_without(&self, family: Family, blocks: &BTreeSet<Cidr>) -> bool {
-        self.demand_without(family, blocks).is_met(self.expand_of(family))
+        let rest = self.demand_without(family, blocks);
+        rest.capacity >= self.publisher.minimum_for_start(self.carrier, family)
+            && rest.is_met(self.expand_of(family))
     }
 }
 

@@ -55,7 +55,7 @@ impl Cluster {
         let agents = self.world.agents_on(&node).cloned().collect();
         let holders =
             pods.iter().map(|(address, pod)| (address.parse().unwrap(), (*pod).to_owned())).collect();
-        let seen = Seen::PodsOf { after, pods: PodsOnNode { agents, holders } };
+        let seen = Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_bound: 0 } };
         self.finish(Read::PodsOf(node, after).into(), seen);
     }
 
@@ -189,6 +189,29 @@ fn a_load_that_swings_takes_back_one_block_at_most() {
     }
 }
 
+/// An agent needs four addresses to start. A node that has fewer without a block would get another one for it, and that
+/// would be taken back in its turn.
+#[test]
+fn a_node_keeps_what_an_agent_needs_to_start() {
+    const DRAIN_WAITS: &str =
+        "finding: DrainWaits; finding: DrainWaits; finding: DrainWaits; finding: DrainWaits";
+    let single = ["10.0.0.0/32", "10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"];
+    let of = |pool: &str, blocks: &[&str]| {
+        let claims: Vec<String> = blocks.iter().map(|block| format!("claim {block} a 1 Held @30")).collect();
+        let (claims, blocks) = (claims.join("\n"), blocks.join(" "));
+        let node = "node a 1\nagent a 1.20.2";
+        let mut cluster = Cluster::of(&format!("{pool}\n{node}\n{claims}\nciliumnode a @50 {blocks} used=2"));
+        cluster.observe(&format!("ciliumnode a @101 {blocks} used=1"));
+        cluster.expect("a", if pool.contains("draining") { DRAIN_WAITS } else { "nothing" });
+        cluster.pass(600);
+        cluster
+    };
+    let reclaims = "pool p 10.0.0.0/28 32 reclaim=enabled freeBelow=0";
+    of(reclaims, &single).expect("a", "nothing");
+    of(reclaims, &[&single[..], &["10.0.0.4/32"]].concat()).expect("a", "drain 10.0.0.4/32 of node a");
+    of("pool p 10.0.0.0/28 32 draining freeBelow=0", &single).expect("a", DRAIN_WAITS);
+}
+
 #[test]
 fn a_pool_that_tries_it_out_says_what_it_would_take_back() {
     let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 reclaim=dry-run");
@@ -320,7 +343,8 @@ fn an_agent_that_the_read_finds_restarted_is_not_asked() {
     cluster.expect("a", LOOK);
     let Request::Read(read) = cluster.in_flight.remove(0) else { unreachable!() };
     let Read::PodsOf(_, after) = read else { unreachable!() };
-    let pods = PodsOnNode { agents: vec![agent("agent a 1.20.2 restarts=1")], holders: BTreeMap::new() };
+    let pods =
+        PodsOnNode { agents: vec![agent("agent a 1.20.2 restarts=1")], holders: BTreeMap::new(), n_bound: 0 };
     cluster.finish(read.into(), Seen::PodsOf { after, pods });
     cluster.expect("a", "nothing");
     cluster.pass(10);
@@ -564,7 +588,7 @@ fn the_pods_that_a_block_waits_for_are_named() {
     let holders = [("10.0.0.18".parse().unwrap(), "apps/web-0".to_owned())].into();
     let agents = cluster.world.agents_on(&"a".into()).cloned().collect();
     let after = AnyRevision::of(Kind::CiliumNode, 112);
-    cluster.finish(read.into(), Seen::PodsOf { after, pods: PodsOnNode { agents, holders } });
+    cluster.finish(read.into(), Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_bound: 0 } });
     let plan = cluster.plan("a");
     assert_eq!(rendered(&plan), "finding: DrainWaits");
     assert_eq!(
