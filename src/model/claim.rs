@@ -135,6 +135,19 @@ impl Claim {
         }
     }
 
+    /// Whether its block is proven to be off its node, as far as this version tells: it has cooled or cools, or it is
+    /// given back, and whoever proved that has taken our finalizer off.
+    #[must_use]
+    pub fn is_let_go(&self) -> bool {
+        match self.state {
+            ClaimState::Cooling(_) => true,
+            ClaimState::Releasing(Reason::Unused) => !self.has_finalizer(),
+            ClaimState::Held
+            | ClaimState::Draining(_)
+            | ClaimState::Releasing(Reason::NodeGone | Reason::Reclaimed) => false,
+        }
+    }
+
     /// The addresses that it offers.
     #[must_use]
     pub fn offered(&self) -> AddressSet {

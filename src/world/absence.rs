@@ -165,8 +165,11 @@ impl World {
         };
         let (node, pool) = (known.claim.node.clone(), known.claim.pool.clone());
         let claim = known.claim.clone();
-        if how == Departure::Inferred || !claim.may_be_deleted() {
-            self.lose_claim(LostHolder::Node(node.clone()), cidr, revision, Some(claim));
+        // In this state its block can't be published, and nothing came after that version.
+        let was_banned_at = Some(claim.revision).filter(|_| how == Departure::Seen && claim.may_be_deleted());
+        if was_banned_at.is_none() || !claim.is_let_go() {
+            let at = was_banned_at.unwrap_or(revision);
+            self.lose_claim(LostHolder::Node(node.clone()), cidr, at, Some(claim));
         }
         self.claims.remove(&cidr);
         self.move_claim(cidr, Some(&pool), None);

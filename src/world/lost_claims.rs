@@ -16,7 +16,7 @@ use crate::net::cidr::Cidr;
 pub struct LostClaim {
     /// The block, or the range that an unreadable claim seemed to take.
     pub cidr: Cidr,
-    /// A revision as of which it was gone.
+    /// A revision as of which nobody could publish its block any more: it was gone, or in a state that forbids it.
     pub at: Revision,
     /// The claim as it was known; `None` where it could not be read.
     pub claim: Option<Claim>,

@@ -114,6 +114,35 @@ fn a_claim_that_was_on_its_way_out_is_not_recreated() {
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
 }
 
+/// A patch that publishes it may be on its way, decided before the claim was released.
+#[test]
+fn a_claim_that_somebody_removes_while_it_is_given_back_keeps_its_block_until_a_later_version_shows_nothing()
+{
+    let given_back = "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nciliumnode b @51\nciliumnode a @50\n\
+                      claim 10.0.0.0/28 a 1 Releasing/Unused @60";
+    let mut cluster = Cluster::of(given_back);
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    let mut published = cluster.clone();
+    cluster.observe("ciliumnode a @112");
+    cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+    published.observe("ciliumnode a @112 10.0.0.0/28");
+    published.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    published.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    // A version that is later than the ban proves it at once.
+    let mut proven = Cluster::of(given_back);
+    proven.observe("ciliumnode a @105");
+    proven.delete(Kind::Claim, "10.0.0.0-28", 110);
+    proven.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+    // Whoever takes our finalizer off has proven it.
+    let mut let_go = Cluster::of(given_back);
+    let_go.observe("claim 10.0.0.0/28 a 1 Releasing/Unused @108 finalizer=theirs");
+    let_go.delete(Kind::Claim, "10.0.0.0-28", 110);
+    let_go.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+}
+
 /// Without it `kubectl delete` would end a claim at once, whatever its node does.
 #[test]
 fn a_claim_that_lost_our_finalizer_gets_it_back_in_whatever_state_it_rests() {
