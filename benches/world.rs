@@ -31,7 +31,7 @@ use cilium_node_ipam::model::status::PoolStatus;
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
-use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy, ReclaimPolicy};
+use cilium_node_ipam::plan::{self, Policy};
 use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::view::free;
@@ -43,11 +43,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 /// The sizes of the clusters: nodes and pools.
 const SIZES: [(u32, u32); 4] = [(500, 10), (500, 1000), (5000, 10), (5000, 1000)];
 
-const POLICY: Policy = Policy {
-    min_write_interval: Duration::from_secs(2),
-    cilium_nodes: CiliumNodeOrigin::Agent,
-    reclaim: ReclaimPolicy::DEFAULT,
-};
+const POLICY: Policy = Policy::DEFAULT;
 
 /// The range of a pool: each has 512 blocks of 16 addresses.
 fn range(pool: u32) -> Cidr {

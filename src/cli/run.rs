@@ -246,3 +246,22 @@ async fn config(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Config> {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_command_line_without_flags_is_the_default_policy() {
+        let line = Line::try_parse_from(["run"]).unwrap();
+        assert_eq!(policy(&line.args), Policy::DEFAULT);
+    }
+}

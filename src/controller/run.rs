@@ -308,7 +308,6 @@ mod tests {
     use super::*;
     use crate::model::names::PoolName;
     use crate::model::outcome::{Answer, Outcome, Seen};
-    use crate::plan::{CiliumNodeOrigin, ReclaimPolicy};
     use crate::publisher::Mode;
     use crate::telemetry::metrics::tests::world;
     use crate::telemetry::readiness::Readiness;
@@ -325,11 +324,7 @@ mod tests {
             mode: ModeSource::ConfigMapIn(String::new()),
             namespace: String::new(),
             cilium_namespace: String::new(),
-            policy: Policy {
-                min_write_interval: Duration::ZERO,
-                cilium_nodes: CiliumNodeOrigin::Agent,
-                reclaim: ReclaimPolicy::DEFAULT,
-            },
+            policy: Policy { min_write_interval: Duration::ZERO, ..Policy::DEFAULT },
             max_parallel_writes: 1,
             managed_fields: ManagedFields::Kept,
             self_check_interval: SELF_CHECK_INTERVAL,

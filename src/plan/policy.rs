@@ -14,6 +14,15 @@ pub struct Policy {
     pub reclaim: ReclaimPolicy,
 }
 
+impl Policy {
+    /// What is done unless the command line says otherwise.
+    pub const DEFAULT: Self = Self {
+        min_write_interval: Duration::from_secs(2),
+        cilium_nodes: CiliumNodeOrigin::Agent,
+        reclaim: ReclaimPolicy::DEFAULT,
+    };
+}
+
 /// How blocks are taken back from nodes that live, whatever their pools say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReclaimPolicy {

@@ -139,11 +139,7 @@ impl Cluster {
     }
 
     fn plan(&self, name: &str) -> NodePlan {
-        let policy = Policy {
-            min_write_interval: Duration::from_secs(2),
-            cilium_nodes: CiliumNodeOrigin::Agent,
-            reclaim: ReclaimPolicy::DEFAULT,
-        };
+        let policy = Policy::DEFAULT;
         let plan = node(&self.world, &NodeName::from(name), policy, self.now);
         self.check_moves(&plan);
         plan

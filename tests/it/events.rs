@@ -13,7 +13,7 @@ use cilium_node_ipam::model::request::{Request, Write};
 use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::cidr::Family;
-use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy, ReclaimPolicy};
+use cilium_node_ipam::plan::{self, Policy};
 use cilium_node_ipam::publisher::Mode;
 use cilium_node_ipam::publisher::settings;
 use cilium_node_ipam::wire::watched::{Watched, Wire};
@@ -25,11 +25,7 @@ use serde_json::{Value, json};
 /// Longer than anything that could run on a timer.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-const POLICY: Policy = Policy {
-    min_write_interval: Duration::ZERO,
-    cilium_nodes: CiliumNodeOrigin::Agent,
-    reclaim: ReclaimPolicy::DEFAULT,
-};
+const POLICY: Policy = Policy { min_write_interval: Duration::ZERO, ..Policy::DEFAULT };
 
 /// The counterpart of `one_change_of_used_leads_to_claim_and_patch`, which shows the same on a real API server.
 #[test]

@@ -147,7 +147,7 @@ fn no_ciliumnode_is_created_while_writes_are_frozen() {
     let policy = Policy {
         min_write_interval: Duration::ZERO,
         cilium_nodes: CiliumNodeOrigin::Controller,
-        reclaim: ReclaimPolicy::DEFAULT,
+        ..Policy::DEFAULT
     };
     let said = |cluster: &Cluster| rendered(&node(&cluster.world, &"a".into(), policy, cluster.now));
     assert_eq!(said(&cluster), "create ciliumnode a");

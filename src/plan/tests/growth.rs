@@ -317,11 +317,7 @@ fn free_addresses_are_those_that_are_offered() {
 fn a_node_whose_ciliumnode_is_not_created_because_no_pool_selects_it_says_so() {
     let plan = |text: &str, cilium_nodes: CiliumNodeOrigin| {
         let cluster = Cluster::of(text);
-        let policy = Policy {
-            min_write_interval: Duration::from_secs(2),
-            cilium_nodes,
-            reclaim: ReclaimPolicy::DEFAULT,
-        };
+        let policy = Policy { cilium_nodes, ..Policy::DEFAULT };
         rendered(&node(&cluster.world, &"a".into(), policy, cluster.now))
     };
     let unselected = "pool p 10.0.0.0/24 28 zone=x\nnode a 1";

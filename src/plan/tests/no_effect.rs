@@ -35,8 +35,7 @@ fn written(
     answer: impl Fn(&Write, usize) -> Option<String>,
 ) -> Vec<String> {
     let end = cluster.now.uptime + Duration::from_secs(60);
-    let policy =
-        Policy { min_write_interval: Duration::ZERO, cilium_nodes: origin, reclaim: ReclaimPolicy::DEFAULT };
+    let policy = Policy { min_write_interval: Duration::ZERO, cilium_nodes: origin, ..Policy::DEFAULT };
     let mut written = Vec::new();
     while cluster.now.uptime < end && written.len() < 1000 {
         let plan = node(&cluster.world, &NodeName::from("a"), policy, cluster.now);
@@ -276,11 +275,7 @@ fn a_status_of_a_pool_that_is_not_kept() {
 fn a_publication_that_is_undone_by_a_later_write() {
     let text = "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40";
     let mut cluster = Cluster::of(text);
-    let policy = Policy {
-        min_write_interval: Duration::from_secs(2),
-        cilium_nodes: CiliumNodeOrigin::Agent,
-        reclaim: ReclaimPolicy::DEFAULT,
-    };
+    let policy = Policy::DEFAULT;
     let mut n_written = 0;
     for second in 0..60 {
         let plan = node(&cluster.world, &NodeName::from("a"), policy, cluster.now);

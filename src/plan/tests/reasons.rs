@@ -7,11 +7,7 @@ use crate::plan::{explain, why_no_block, why_no_pool};
 #[track_caller]
 fn check(families: &[Family], text: &str, expected: &str) {
     let cluster = Cluster::running(families, text);
-    let policy = Policy {
-        min_write_interval: Duration::from_secs(2),
-        cilium_nodes: CiliumNodeOrigin::Agent,
-        reclaim: ReclaimPolicy::DEFAULT,
-    };
+    let policy = Policy::DEFAULT;
     let plan = explain(&cluster.world, &"a".into(), policy, cluster.now);
     let mut lines: Vec<String> = plan.refusals.iter().map(ToString::to_string).collect();
     lines.extend(match &plan.verdict {

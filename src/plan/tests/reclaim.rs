@@ -261,11 +261,8 @@ fn agents_of_some_releases_have_to_be_asked_for() {
         cluster.observe_agents(AgentNews::Applied(agent(&format!("agent a {release}"))));
         cluster.wait_until_surplus();
         assert_eq!(rendered(&cluster.plan("a")), expected, "{release}");
-        let policy = Policy {
-            min_write_interval: Duration::from_secs(2),
-            cilium_nodes: CiliumNodeOrigin::Agent,
-            reclaim: ReclaimPolicy { opt_in: true, ..ReclaimPolicy::DEFAULT },
-        };
+        let policy =
+            Policy { reclaim: ReclaimPolicy { opt_in: true, ..ReclaimPolicy::DEFAULT }, ..Policy::DEFAULT };
         assert_eq!(rendered(&node(&cluster.world, &"a".into(), policy, cluster.now)), DRAIN, "{release}");
     }
 }
@@ -465,11 +462,8 @@ fn a_freeze_of_reclaim_stops_every_step() {
 fn no_more_blocks_begin_than_a_minute_allows_until_somebody_has_looked() {
     let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 reclaim=enabled");
     cluster.wait_until_surplus();
-    let policy = Policy {
-        min_write_interval: Duration::from_secs(2),
-        cilium_nodes: CiliumNodeOrigin::Agent,
-        reclaim: ReclaimPolicy { per_minute: 1, ..ReclaimPolicy::DEFAULT },
-    };
+    let policy =
+        Policy { reclaim: ReclaimPolicy { per_minute: 1, ..ReclaimPolicy::DEFAULT }, ..Policy::DEFAULT };
     let decide = |cluster: &Cluster| node(&cluster.world, &"a".into(), policy, cluster.now);
     let plan = decide(&cluster);
     assert_eq!(rendered(&plan), DRAIN);
@@ -495,11 +489,8 @@ fn no_more_blocks_begin_than_a_minute_allows_until_somebody_has_looked() {
 fn a_pool_that_drains_is_slowed_down_and_not_stopped() {
     let mut cluster = Cluster::known("pool p 10.0.0.0/28 28 deleting\npool q 10.0.0.16/28 28 younger");
     cluster.observe("pool p 10.0.0.0/24 28 deleting @110");
-    let policy = Policy {
-        min_write_interval: Duration::from_secs(2),
-        cilium_nodes: CiliumNodeOrigin::Agent,
-        reclaim: ReclaimPolicy { per_minute: 1, ..ReclaimPolicy::DEFAULT },
-    };
+    let policy =
+        Policy { reclaim: ReclaimPolicy { per_minute: 1, ..ReclaimPolicy::DEFAULT }, ..Policy::DEFAULT };
     let decide = |cluster: &Cluster| node(&cluster.world, &"a".into(), policy, cluster.now);
     let plan = decide(&cluster);
     assert_eq!(rendered(&plan), format!("{DRAIN}; finding: DrainWaits"));

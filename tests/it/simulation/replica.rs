@@ -18,7 +18,7 @@ use cilium_node_ipam::model::plan::Verdict;
 use cilium_node_ipam::model::request::{ProbeStep, Publication, Request, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Now;
-use cilium_node_ipam::plan::{self, CiliumNodeOrigin, Policy, ReclaimPolicy};
+use cilium_node_ipam::plan::{self, Policy};
 use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
@@ -30,11 +30,7 @@ use super::requests::{Stage, is_ours, serve, settle};
 use super::store::{AgentPods, Store};
 
 /// The policy of all replicas.
-pub(super) const POLICY: Policy = Policy {
-    min_write_interval: Duration::from_secs(2),
-    cilium_nodes: CiliumNodeOrigin::Agent,
-    reclaim: ReclaimPolicy::DEFAULT,
-};
+pub(super) const POLICY: Policy = Policy::DEFAULT;
 
 /// How long a node waits at least whose writes have failed twice in a row.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
