@@ -7,7 +7,7 @@ use clap::Parser as _;
 
 fn main() -> anyhow::Result<ExitCode> {
     match Command::parse() {
-        Command::Run(args) => cli::run::run(args),
+        Command::Run(args) => cli::run::run(*args),
         Command::Crd(args) => cli::crd::run(args),
         Command::Validate(args) => cli::validate::run(args),
     }

@@ -12,7 +12,7 @@ pub mod validate;
     reason = "a comment on a variant would replace what its arguments say of the subcommand"
 )]
 pub enum Command {
-    Run(run::Args),
+    Run(Box<run::Args>),
     Crd(crd::Args),
     Validate(validate::Args),
 }

@@ -66,6 +66,11 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
     min_write_interval: Duration,
 
+    /// How long an agent may be silent before it is asked which addresses it uses, and how long before it is asked again.
+    /// A block that was to leave a node and was kept rests for twice that.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = question_interval)]
+    question_interval: Duration,
+
     /// Create the CiliumNode of a selected node as soon as its Node appears, instead of waiting until its agent does.
     /// The agent takes it over.
     #[arg(long)]
@@ -122,6 +127,17 @@ fn pause(text: &str) -> Result<Duration, String> {
         Ok(Duration::ZERO) => Err("must be longer than zero".to_owned()),
         Ok(pause) => Ok(pause),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Agents answer at once, so less than a second tells nothing; a block is kept if its agent has let 5 m go by, and it is
+/// to be asked again before that.
+fn question_interval(text: &str) -> Result<Duration, String> {
+    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if (Duration::from_secs(1)..=Duration::from_secs(120)).contains(&interval) {
+        Ok(interval)
+    } else {
+        Err("must be from 1s to 2m".to_owned())
     }
 }
 
@@ -221,6 +237,7 @@ fn mode(args: &Args) -> ModeSource {
 fn policy(args: &Args) -> Policy {
     Policy {
         min_write_interval: args.min_write_interval,
+        question_interval: args.question_interval,
         cilium_nodes: if args.create_ciliumnodes {
             CiliumNodeOrigin::Controller
         } else {
@@ -263,5 +280,17 @@ mod tests {
     fn a_command_line_without_flags_is_the_default_policy() {
         let line = Line::try_parse_from(["run"]).unwrap();
         assert_eq!(policy(&line.args), Policy::DEFAULT);
+    }
+
+    #[test]
+    fn questions_are_neither_a_storm_nor_too_late() {
+        for (text, expected) in [
+            ("999ms", Err("must be from 1s to 2m")),
+            ("1s", Ok(Duration::from_secs(1))),
+            ("2m", Ok(Duration::from_secs(120))),
+            ("121s", Err("must be from 1s to 2m")),
+        ] {
+            assert_eq!(question_interval(text), expected.map_err(str::to_owned), "{text}");
+        }
     }
 }

@@ -8,6 +8,9 @@ pub struct Policy {
     /// The minimum time between two patches of one served CiliumNode, except those that prove a block absent.
     /// Conflicts kill agents (`docs/cilium.md`, Who else writes).
     pub min_write_interval: Duration,
+    /// How long an agent may not say what it was to say before it is asked which addresses it uses, and how long before it
+    /// is asked again.
+    pub question_interval: Duration,
     /// Who creates a CiliumNode.
     pub cilium_nodes: CiliumNodeOrigin,
     /// How blocks are taken back from nodes that live.
@@ -18,6 +21,8 @@ impl Policy {
     /// What is done unless the command line says otherwise.
     pub const DEFAULT: Self = Self {
         min_write_interval: Duration::from_secs(2),
+        // A starting agent says what it uses within two of its update periods of 15 s (`docs/cilium.md`, Use).
+        question_interval: Duration::from_secs(30),
         cilium_nodes: CiliumNodeOrigin::Agent,
         reclaim: ReclaimPolicy::DEFAULT,
     };

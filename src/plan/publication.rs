@@ -1,7 +1,6 @@
 //! When blocks are written onto a CiliumNode, and when its agent is asked which addresses it uses.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::draft::Draft;
 use super::policy::Policy;
@@ -18,10 +17,6 @@ use crate::model::time::Now;
 use crate::net::cidr::Family;
 use crate::publisher::answer::ProbeState;
 use crate::world::KnownClaim;
-
-/// How long an agent may not say which addresses it uses before it is asked, and how long before it is asked again.
-/// A starting agent says it within two of its update periods of 15 s (`docs/cilium.md`, Use).
-pub(super) const SILENCE_BEFORE_PROBE: Duration = Duration::from_secs(30);
 
 impl<'a> Subject<'a> {
     /// The claims that the CiliumNode may carry. Findings tell which of the others overlap something.
@@ -121,8 +116,8 @@ impl<'a> Subject<'a> {
         let last_probe = serving.and_then(|serving| serving.last_probe);
         // An agent may answer, and its use be absent all the same.
         let since = last_probe.map_or(silent_since, |last| last.max(silent_since));
-        if since + SILENCE_BEFORE_PROBE > now.uptime {
-            draft.wake_at(since + SILENCE_BEFORE_PROBE);
+        if since + policy.question_interval > now.uptime {
+            draft.wake_at(since + policy.question_interval);
         } else if draft.requests.is_empty() && !self.is_too_soon(draft, policy, now) {
             draft.requests.push(Write::UsageProbe(ask).into());
         }

@@ -17,8 +17,9 @@ use crate::plan::draft::Draft;
 use crate::plan::policy::Policy;
 use crate::plan::subject::{FirstPool, Subject};
 
-/// How long no block of a node begins to leave after one was kept: what was in the way may last.
-const KEPT_FOR: std::time::Duration = std::time::Duration::from_secs(60);
+/// For how many intervals between questions no block of a node begins to leave after one was kept: what was in the way may
+/// last.
+const RESTS_FOR: u32 = 2;
 
 impl<'a> Subject<'a> {
     /// Lets blocks begin to leave.
@@ -26,7 +27,7 @@ impl<'a> Subject<'a> {
         let families = self.publisher.families_of(self.carrier);
         let leaves = families.iter().any(|family| self.able_to_leave(*family).next().is_some());
         let surplus = if leaves { None } else { self.surplus(draft, policy, now) };
-        if (!leaves && surplus.is_none()) || !self.may_reclaim(policy) || self.rests(draft, now) {
+        if (!leaves && surplus.is_none()) || !self.may_reclaim(policy) || self.rests(draft, policy, now) {
             return;
         }
         if self.may_ask() {
@@ -59,9 +60,10 @@ impl<'a> Subject<'a> {
     }
 
     /// Whether a block of the node was kept a moment ago.
-    fn rests(&self, draft: &mut Draft, now: Now) -> bool {
+    fn rests(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         let last = self.serving().and_then(|serving| serving.last_kept);
-        let until = last.map(|last| last + KEPT_FOR).filter(|until| *until > now.uptime);
+        let until =
+            last.map(|last| last + policy.question_interval * RESTS_FOR).filter(|until| *until > now.uptime);
         if let Some(until) = until {
             draft.wake_at(until);
         }

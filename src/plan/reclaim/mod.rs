@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use super::draft::Draft;
 use super::policy::Policy;
-use super::publication::SILENCE_BEFORE_PROBE;
 use super::publishable::may_publish;
 use super::subject::Subject;
 use crate::model::agent::{AgentPod, PodsOnNode, UseUnknown};
@@ -223,7 +222,7 @@ impl<'a> Subject<'a> {
             {
                 draft.requests.push(Write::UsageProbe(clear).into());
             }
-            draft.wake_at(now.uptime + SILENCE_BEFORE_PROBE);
+            draft.wake_at(now.uptime + policy.question_interval);
             return true;
         }
         self.withdraw(draft, WithdrawalStep::Mark, &free, policy, now)
@@ -317,7 +316,8 @@ impl<'a> Subject<'a> {
             return false;
         };
         let last = self.serving().and_then(|serving| serving.last_probe);
-        if let Some(next) = last.map(|last| last + SILENCE_BEFORE_PROBE).filter(|next| *next > now.uptime) {
+        if let Some(next) = last.map(|last| last + policy.question_interval).filter(|next| *next > now.uptime)
+        {
             draft.wake_at(next);
             return false;
         }
@@ -333,11 +333,11 @@ impl<'a> Subject<'a> {
         let since =
             self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited)).unwrap_or(now.uptime);
         draft.finds(Lasting::AgentAwaited);
-        if since + SILENCE_BEFORE_PROBE > now.uptime {
-            draft.wake_at(since + SILENCE_BEFORE_PROBE);
+        if since + policy.question_interval > now.uptime {
+            draft.wake_at(since + policy.question_interval);
             return false;
         }
-        draft.wake_at(now.uptime + SILENCE_BEFORE_PROBE);
+        draft.wake_at(now.uptime + policy.question_interval);
         self.ask(draft, policy, now)
     }
 

@@ -409,6 +409,16 @@ fn an_agent_that_does_not_answer_is_asked_again_and_not_for_ever() {
     cluster.expect("a", HOLD);
 }
 
+#[test]
+fn how_long_an_agent_may_be_silent_follows_the_policy() {
+    let mut cluster = Cluster::marked();
+    cluster.expect("a", "nothing");
+    cluster.pass(5);
+    let after = |seconds| Policy { question_interval: Duration::from_secs(seconds), ..Policy::DEFAULT };
+    let said = |policy| rendered(&node(&cluster.world, &"a".into(), policy, cluster.now));
+    assert_eq!([said(after(5)), said(after(6))], [ASK, "nothing"]);
+}
+
 /// Load that comes back is served from the block that was about to leave.
 #[test]
 fn a_node_that_needs_its_block_again_keeps_it() {
