@@ -222,10 +222,6 @@ func TestRefusedAddressIsRestored(t *testing.T) {
 	n.awaitMarks(doNotRelease, pod.IPv4)
 }
 
-// tolerance is how much sooner a write may be seen than the period between two writes says, because the first of them
-// is seen late.
-const tolerance = 500 * time.Millisecond
-
 func TestUseIsWrittenOncePerPeriod(t *testing.T) {
 	n := newNode(t, "192.0.2.21")
 	const asked = 4 * time.Second
@@ -241,7 +237,8 @@ func TestUseIsWrittenOncePerPeriod(t *testing.T) {
 	a.allocate("ns/p1")
 	n.awaitUsed(a.held())
 	took := time.Since(since)
-	if took < period-tolerance || cilium.updateRate == 0 && took > 3*asked {
+	// A write that waits for no period comes within milliseconds. The first is seen late where the machine is busy.
+	if took < period/2 || cilium.updateRate == 0 && took > 3*asked {
 		t.Errorf("the next write came after %v, the period is %v", took, period)
 	}
 }
