@@ -33,7 +33,7 @@ const (
 	// ciliumVersion is the release whose CRDs are installed unless a flag says otherwise.
 	ciliumVersion = "v1.20.2"
 	ciliumModule  = "github.com/cilium/cilium"
-	ciliumCRDs    = "pkg/k8s/apis/cilium.io/client/crds/v2"
+	ciliumCRDs    = "pkg/k8s/apis/cilium.io/client/crds"
 
 	fieldManager = "controlplane"
 )
@@ -41,13 +41,45 @@ const (
 // crdKind is the kind whose objects make others possible.
 var crdKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 
-// ciliumCRDFiles are the CRDs that a controller beside Cilium reads or writes.
-var ciliumCRDFiles = []string{"ciliumnodes.yaml", "ciliumendpoints.yaml"}
+// ciliumCRDFiles are the CRDs that a controller beside Cilium reads or writes, and the folders of Cilium's module in
+// which they lie.
+var ciliumCRDFiles = []struct {
+	folder, name string
+	// optional says that older releases have no such CRD.
+	optional bool
+}{
+	{folder: "v2", name: "ciliumnodes.yaml"},
+	{folder: "v2", name: "ciliumendpoints.yaml"},
+	{folder: "v2alpha1", name: "ciliumpodippools.yaml", optional: true},
+}
 
-// ciliumCRDFolder finds the CRDs of a Cilium release in its Go module, downloading the module if need be. The module
-// is not a dependency in go.mod: its requirements would change the versions with which the API server is built,
-// and the release to be tested is chosen at run time. The Go checksum database vouches for the content.
-func ciliumCRDFolder(ctx context.Context, version, scratch string) (string, error) {
+// ciliumCRDPaths finds the CRDs, in the folder of the administrator if there is one.
+func ciliumCRDPaths(ctx context.Context, folder, version, scratch string) ([]string, error) {
+	module := ""
+	if folder == "" {
+		var err error
+		if module, err = ciliumModuleFolder(ctx, version, scratch); err != nil {
+			return nil, err
+		}
+	}
+	var paths []string
+	for _, file := range ciliumCRDFiles {
+		path := filepath.Join(folder, file.name)
+		if module != "" {
+			path = filepath.Join(module, ciliumCRDs, file.folder, file.name)
+		}
+		if _, err := os.Stat(path); file.optional && errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+// ciliumModuleFolder finds the Go module of a Cilium release, downloading it if need be. The module is not a dependency
+// in go.mod: its requirements would change the versions with which the API server is built, and the release to be
+// tested is chosen at run time. The Go checksum database vouches for the content.
+func ciliumModuleFolder(ctx context.Context, version, scratch string) (string, error) {
 	command := exec.CommandContext(ctx, "go", "mod", "download", "-json", ciliumModule+"@"+version)
 	command.Dir = scratch // No go.mod of the caller may have a say.
 	command.Env = append(os.Environ(), "GOWORK=off", "GO111MODULE=on", "GOFLAGS=")
@@ -56,7 +88,7 @@ func ciliumCRDFolder(ctx context.Context, version, scratch string) (string, erro
 	out, err := command.Output()
 	var module struct{ Dir, Error string }
 	if jsonErr := json.Unmarshal(out, &module); jsonErr == nil && module.Dir != "" {
-		return filepath.Join(module.Dir, ciliumCRDs), nil
+		return module.Dir, nil
 	}
 	return "", fmt.Errorf("getting %s@%s from the Go module proxy: %v: %s%s (--cilium-crds DIR takes the CRDs from a folder)",
 		ciliumModule, version, err, module.Error, complaint.String())

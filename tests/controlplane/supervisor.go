@@ -201,16 +201,12 @@ func (s *supervisor) install(ctx context.Context, config *rest.Config) (string, 
 	if err != nil {
 		return "", err
 	}
-	crds := s.ciliumCRDs
-	if crds == "" {
+	if s.ciliumCRDs == "" {
 		s.out.progress("getting the CRDs of Cilium " + s.ciliumVersion)
-		if crds, err = ciliumCRDFolder(ctx, s.ciliumVersion, s.data); err != nil {
-			return "", err
-		}
 	}
-	var files []string
-	for _, name := range ciliumCRDFiles {
-		files = append(files, filepath.Join(crds, name))
+	files, err := ciliumCRDPaths(ctx, s.ciliumCRDs, s.ciliumVersion, s.data)
+	if err != nil {
+		return "", err
 	}
 	for _, path := range s.manifests {
 		more, err := yamlFiles(path)
