@@ -8,13 +8,22 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"time"
+)
+
+// The modes of IPAM, as the option ipam has them.
+const (
+	CRD       = "crd"
+	MultiPool = "multi-pool"
 )
 
 // Config is what the command line says.
 type Config struct {
 	Kubeconfig string
 	Node       string
+	IPAM       string
 	IPv4       bool
 	IPv6       bool
 	Health     bool
@@ -23,32 +32,41 @@ type Config struct {
 	// NativeRoutingIPv4 and NativeRoutingIPv6 are empty where the option is unset.
 	NativeRoutingIPv4 string
 	NativeRoutingIPv6 string
+	// DefaultPool and PreAllocate are of the mode multi-pool alone.
+	DefaultPool string
+	PreAllocate map[string]string
 }
 
 // hostDevice is the device of the router's address. Cilium's start removes foreign addresses from it.
 const hostDevice = "cilium_host"
 
-// Main runs the agent of one release, named as "1.20", and does not return. build constructs the agent and starts
-// nothing.
-func Main(release string, build func(Config, *Events) Agent) {
+// Main runs the agent of one release, named as "1.20", and does not return. modes are those that it can run in; build
+// constructs the agent and starts nothing.
+func Main(release string, modes []string, build func(Config, *Events) Agent) {
 	name := "agent-" + release
 	var c Config
 	// Cilium's dependencies put flags of their own into the default set.
 	flags := flag.NewFlagSet(name, flag.ExitOnError)
 	flags.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubeconfig of the API server")
 	flags.StringVar(&c.Node, "node", "", "name of the Node that this agent runs on")
+	flags.StringVar(&c.IPAM, "ipam", CRD, "ipam: one of "+strings.Join(modes, ", "))
 	flags.BoolVar(&c.IPv4, "ipv4", false, "enable-ipv4")
 	flags.BoolVar(&c.IPv6, "ipv6", false, "enable-ipv6")
 	flags.BoolVar(&c.Health, "health", true, "enable-health-checking and enable-endpoint-health-checking")
 	flags.BoolVar(&c.Ingress, "ingress", false, "enable-envoy-config: an ingress address for each family")
 	flags.DurationVar(&c.UpdateRate, "update-rate", 15*time.Second,
-		"ipam-cilium-node-update-rate: the minimum time between two writes of status.ipam.used; agents before 1.14 ignore it")
+		"ipam-cilium-node-update-rate: the minimum time between two writes of what is in use; agents before 1.14 ignore it")
 	flags.StringVar(&c.NativeRoutingIPv4, "ipv4-native-routing-cidr", "0.0.0.0/0", "ipv4-native-routing-cidr")
 	flags.StringVar(&c.NativeRoutingIPv6, "ipv6-native-routing-cidr", "::/0", "ipv6-native-routing-cidr")
+	flags.StringVar(&c.DefaultPool, "default-pool", "default", "ipam-default-ip-pool, in mode multi-pool")
+	flags.Func("pre-allocate", "ipam-multi-pool-pre-allocation, as pool=count; repeatable; otherwise 8 of the default pool", c.preAllocate)
 	// It exits on an error.
 	_ = flags.Parse(os.Args[1:])
 
-	if err := c.check(flags.Args()); err != nil {
+	if len(c.PreAllocate) == 0 {
+		c.PreAllocate = map[string]string{c.DefaultPool: "8"}
+	}
+	if err := c.check(modes, flags.Args()); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		os.Exit(2)
 	}
@@ -61,8 +79,22 @@ func Main(release string, build func(Config, *Events) Agent) {
 	os.Exit(0)
 }
 
-func (c Config) check(rest []string) error {
+func (c *Config) preAllocate(text string) error {
+	pool, count, found := strings.Cut(text, "=")
+	if !found {
+		return fmt.Errorf("%q is not pool=count", text)
+	}
+	if c.PreAllocate == nil {
+		c.PreAllocate = map[string]string{}
+	}
+	c.PreAllocate[pool] = count
+	return nil
+}
+
+func (c Config) check(modes, rest []string) error {
 	switch {
+	case !slices.Contains(modes, c.IPAM):
+		return fmt.Errorf("--ipam must be one of %s, not %q", strings.Join(modes, ", "), c.IPAM)
 	case c.Kubeconfig == "" || c.Node == "":
 		return fmt.Errorf("--kubeconfig and --node are required")
 	case !c.IPv4 && !c.IPv6:

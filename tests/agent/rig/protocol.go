@@ -21,7 +21,34 @@ type Addresses struct {
 // Allocation is what an owner holds.
 type Allocation struct {
 	Owner string `json:"owner"`
+	// Pool is empty in modes without named pools, and where Cilium chooses the pool.
+	Pool string `json:"pool,omitempty"`
 	Addresses
+}
+
+// PoolState is what an agent in mode multi-pool knows of a pool. The demand that it has published may be older.
+type PoolState struct {
+	Pool  string      `json:"pool"`
+	CIDRs []CIDRState `json:"cidrs,omitempty"`
+	// Released are CIDRs that the agent has given back and still finds among those of its CiliumNode, or that are too
+	// small for it.
+	Released []string `json:"released,omitempty"`
+	Needed   Demand   `json:"needed"`
+}
+
+// CIDRState is a CIDR from which an agent serves pods.
+type CIDRState struct {
+	CIDR  string `json:"cidr"`
+	InUse int    `json:"inUse"`
+	Free  int    `json:"free"`
+	// Removed says that somebody has taken the CIDR away while it was in use: nothing more is allocated from it.
+	Removed bool `json:"removed,omitempty"`
+}
+
+// Demand is a number of addresses of each family.
+type Demand struct {
+	IPv4 int `json:"ipv4,omitempty"`
+	IPv6 int `json:"ipv6,omitempty"`
 }
 
 // Loss is an endpoint that could not be restored.
@@ -43,6 +70,7 @@ type Command struct {
 	Cmd string          `json:"cmd"`
 
 	Owner  string `json:"owner"`
+	Pool   string `json:"pool"`
 	Prefix string `json:"prefix"`
 	Count  int    `json:"count"`
 	Addresses
@@ -61,8 +89,10 @@ type Answer struct {
 	Error string          `json:"error,omitempty"`
 
 	Addresses
+	Pool        string       `json:"pool,omitempty"`
 	Allocations []Allocation `json:"allocations,omitempty"`
 	Status      string       `json:"status,omitempty"`
+	Pools       []PoolState  `json:"pools,omitempty"`
 
 	Router   *Addresses   `json:"router,omitempty"`
 	Health   *Addresses   `json:"health,omitempty"`

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -17,18 +18,27 @@ type Agent interface {
 	// addresses. Where Cilium's code ends the process itself, there is a fatal event and no return.
 	Start(Kept) error
 	// Restore takes an address for an endpoint that an earlier run has left, under the owner that Cilium gives it then.
-	Restore(ip netip.Addr, owner string) error
+	// Here and below, pool is empty in modes without named pools.
+	Restore(ip netip.Addr, owner, pool string) error
 	// Run does what the daemon does after it has restored endpoints: it takes the agent's own addresses, starts node
 	// discovery and declares the restoration finished, which lets it publish what is in use.
 	Run(Kept) (Kept, error)
-	// Allocate takes an address of each enabled family, both or none, as Cilium's CNI plugin asks for them.
-	Allocate(owner string) (Addresses, error)
+	// Allocate takes an address of each enabled family, both or none, as Cilium's CNI plugin asks for them. Where no pool
+	// is named, Cilium chooses it.
+	Allocate(owner, pool string) (Allocation, error)
 	// Release gives an address back.
-	Release(ip netip.Addr) error
-	// Dump is the owner of each address, as Cilium has it, and Cilium's line about it.
+	Release(ip netip.Addr, pool string) error
+	// Dump is the owner of each address, as Cilium has it, and Cilium's line about it. An address of a pool that is not
+	// the default is preceded by the pool's name and a slash.
 	Dump() (owners map[string]string, status string)
 	// TouchNode updates the CiliumNode as after a change of the local node.
 	TouchNode()
+}
+
+// Pooled is an agent that may run in mode multi-pool.
+type Pooled interface {
+	// Pools is what the agent knows of each pool; nothing in other modes.
+	Pools() []PoolState
 }
 
 // restoredSuffix ends the owner of an address that was restored, in every release.
@@ -86,7 +96,7 @@ func (s *server) do(c Command) (Answer, error) {
 	case c.Cmd == "dump":
 		return s.dump(), nil
 	case c.Cmd == "restore" && s.phase == restoring:
-		return Answer{}, s.restore(Allocation{Owner: c.Owner, Addresses: c.Addresses})
+		return Answer{}, s.restore(Allocation{Owner: c.Owner, Pool: c.Pool, Addresses: c.Addresses})
 	case c.Cmd == "restored" && s.phase == restoring:
 		return s.run()
 	case s.phase == restoring:
@@ -94,8 +104,8 @@ func (s *server) do(c Command) (Answer, error) {
 	}
 	switch c.Cmd {
 	case "allocate":
-		got, err := s.allocate(c.Owner)
-		return Answer{Addresses: got}, err
+		got, err := s.allocate(c.Owner, c.Pool)
+		return Answer{Addresses: got.Addresses, Pool: got.Pool}, err
 	case "allocate-many":
 		return s.allocateMany(c)
 	case "release":
@@ -147,6 +157,7 @@ func (s *server) run() (Answer, error) {
 
 // restore takes the addresses of one endpoint, all or none, as allocateIPsLocked of Cilium's daemon: IPv6, then IPv4.
 func (s *server) restore(e Allocation) error {
+	pool := s.poolOrDefault(e.Pool)
 	var taken []netip.Addr
 	for _, family := range []struct {
 		name    string
@@ -158,11 +169,11 @@ func (s *server) restore(e Allocation) error {
 		}
 		addr, err := netip.ParseAddr(family.text)
 		if err == nil {
-			err = s.agent.Restore(addr, e.Owner)
+			err = s.agent.Restore(addr, e.Owner, pool)
 		}
 		if err != nil {
 			for _, t := range taken {
-				err = errors.Join(err, s.agent.Release(t))
+				err = errors.Join(err, s.agent.Release(t, pool))
 			}
 			return fmt.Errorf("unable to reallocate %s %s address: %w", family.text, family.name, err)
 		}
@@ -171,11 +182,24 @@ func (s *server) restore(e Allocation) error {
 	return nil
 }
 
-func (s *server) allocate(owner string) (Addresses, error) {
-	if owner == "" {
-		return Addresses{}, errors.New("allocate needs an owner")
+// poolOrDefault is empty in modes without named pools.
+func (s *server) poolOrDefault(pool string) string {
+	if pool == "" && s.config.IPAM == MultiPool {
+		return s.config.DefaultPool
 	}
-	return s.agent.Allocate(owner)
+	return pool
+}
+
+func (s *server) allocate(owner, pool string) (Allocation, error) {
+	switch {
+	case owner == "":
+		return Allocation{}, errors.New("allocate needs an owner")
+	case pool != "" && s.config.IPAM != MultiPool:
+		return Allocation{}, fmt.Errorf("mode %s has no pool %q", s.config.IPAM, pool)
+	}
+	got, err := s.agent.Allocate(owner, pool)
+	got.Owner = owner
+	return got, err
 }
 
 // allocateMany serves the owners prefix0, prefix1, … and stops at the first failure, which it reports beside what was
@@ -187,35 +211,41 @@ func (s *server) allocateMany(c Command) (Answer, error) {
 	}
 	for i := range c.Count {
 		owner := fmt.Sprintf("%s%d", c.Prefix, i)
-		got, err := s.allocate(owner)
+		got, err := s.allocate(owner, c.Pool)
 		if err != nil {
 			return reply, err
 		}
-		reply.Allocations = append(reply.Allocations, Allocation{Owner: owner, Addresses: got})
+		reply.Allocations = append(reply.Allocations, got)
 	}
 	return reply, nil
 }
 
 // release gives back the addresses that are named, and those of the owner that is named.
 func (s *server) release(c Command) (Answer, error) {
+	type address struct{ text, pool string }
 	var reply Answer
-	texts := slices.DeleteFunc([]string{c.IPv4, c.IPv6}, func(t string) bool { return t == "" })
+	var given []address
+	for _, text := range []string{c.IPv4, c.IPv6} {
+		if text != "" {
+			given = append(given, address{text, s.poolOrDefault(c.Pool)})
+		}
+	}
 	if c.Owner != "" {
 		for _, held := range s.dump().Allocations {
 			if PlainOwner(held.Owner) == c.Owner {
-				texts = append(texts, held.IPv4+held.IPv6)
+				given = append(given, address{held.IPv4 + held.IPv6, held.Pool})
 			}
 		}
 	}
-	if len(texts) == 0 {
+	if len(given) == 0 {
 		return reply, fmt.Errorf("nothing to release for owner %q", c.Owner)
 	}
-	for _, text := range texts {
-		addr, err := netip.ParseAddr(text)
+	for _, g := range given {
+		addr, err := netip.ParseAddr(g.text)
 		if err != nil {
 			return reply, err
 		}
-		if err := s.agent.Release(addr); err != nil {
+		if err := s.agent.Release(addr, g.pool); err != nil {
 			return reply, err
 		}
 	}
@@ -226,8 +256,15 @@ func (s *server) release(c Command) (Answer, error) {
 func (s *server) dump() Answer {
 	owners, status := s.agent.Dump()
 	reply := Answer{Status: status}
+	if a, pooled := s.agent.(Pooled); pooled {
+		reply.Pools = a.Pools()
+	}
 	for ip, owner := range owners {
 		a := Allocation{Owner: owner}
+		if pool, rest, named := strings.Cut(ip, "/"); named {
+			a.Pool, ip = pool, rest
+		}
+		a.Pool = s.poolOrDefault(a.Pool)
 		if strings.Contains(ip, ":") {
 			a.IPv6 = ip
 		} else {
@@ -236,7 +273,7 @@ func (s *server) dump() Answer {
 		reply.Allocations = append(reply.Allocations, a)
 	}
 	slices.SortFunc(reply.Allocations, func(x, y Allocation) int {
-		return strings.Compare(x.IPv4+x.IPv6, y.IPv4+y.IPv6)
+		return cmp.Or(strings.Compare(x.IPv4+x.IPv6, y.IPv4+y.IPv6), strings.Compare(x.Pool, y.Pool))
 	})
 	return reply
 }

@@ -90,7 +90,7 @@ func (a *agent) restoreRouter(fromK8s4, fromK8s6 net.IP) {
 }
 
 // Restore calls and names as allocateIPsLocked of daemon/cmd/state.go.
-func (a *agent) Restore(ip netip.Addr, owner string) error {
+func (a *agent) Restore(ip netip.Addr, owner, _ string) error {
 	_, err := a.ipam.AllocateIPWithoutSyncUpstream(ip.AsSlice(), owner+" [restored]", ipam.PoolDefault)
 	return err
 }
@@ -128,12 +128,12 @@ func (a *agent) Run(rig.Kept) (rig.Kept, error) {
 	return own, nil
 }
 
-func (a *agent) Allocate(owner string) (rig.Addresses, error) {
+func (a *agent) Allocate(owner, _ string) (rig.Allocation, error) {
 	v4, v6, err := a.ipam.AllocateNext("", owner, "")
 	if err != nil {
-		return rig.Addresses{}, err
+		return rig.Allocation{}, err
 	}
-	var got rig.Addresses
+	var got rig.Allocation
 	if v4 != nil {
 		got.IPv4 = v4.IP.String()
 	}
@@ -143,7 +143,7 @@ func (a *agent) Allocate(owner string) (rig.Addresses, error) {
 	return got, nil
 }
 
-func (a *agent) Release(ip netip.Addr) error {
+func (a *agent) Release(ip netip.Addr, _ string) error {
 	return a.ipam.ReleaseIP(ip.AsSlice(), ipam.PoolDefault)
 }
 

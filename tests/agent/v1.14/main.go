@@ -15,7 +15,7 @@ package main
 import "nodeipam.io/tests/agent/rig"
 
 func main() {
-	rig.Main("1.14", func(c rig.Config, events *rig.Events) rig.Agent {
+	rig.Main("1.14", []string{rig.CRD}, func(c rig.Config, events *rig.Events) rig.Agent {
 		forwardLogs(events)
 		return &agent{config: c, events: events}
 	})

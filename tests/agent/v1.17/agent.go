@@ -57,7 +57,7 @@ func (a *agent) Start(kept rig.Kept) error {
 }
 
 // Restore calls and names as allocateIPsLocked of daemon/cmd/state.go.
-func (a *agent) Restore(ip netip.Addr, owner string) error {
+func (a *agent) Restore(ip netip.Addr, owner, _ string) error {
 	_, err := a.parts.IPAM.AllocateIPWithoutSyncUpstream(ip.AsSlice(), owner+" [restored]", ipam.PoolDefault())
 	return err
 }
@@ -131,12 +131,12 @@ func (a *agent) nodeIPs() []net.IP {
 	return ips
 }
 
-func (a *agent) Allocate(owner string) (rig.Addresses, error) {
+func (a *agent) Allocate(owner, _ string) (rig.Allocation, error) {
 	v4, v6, err := a.parts.IPAM.AllocateNext("", owner, "")
 	if err != nil {
-		return rig.Addresses{}, err
+		return rig.Allocation{}, err
 	}
-	var got rig.Addresses
+	var got rig.Allocation
 	if v4 != nil {
 		got.IPv4 = v4.IP.String()
 	}
@@ -146,7 +146,7 @@ func (a *agent) Allocate(owner string) (rig.Addresses, error) {
 	return got, nil
 }
 
-func (a *agent) Release(ip netip.Addr) error {
+func (a *agent) Release(ip netip.Addr, _ string) error {
 	return a.parts.IPAM.ReleaseIP(ip.AsSlice(), ipam.PoolDefault())
 }
 

@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -48,14 +49,21 @@ func (a *agent) Start(kept rig.Kept) error {
 		keep(&n.IPv6IngressIP, kept.Ingress.IPv6)
 	})
 
+	if a.config.IPAM == rig.MultiPool {
+		// In crd mode the allocator does it.
+		a.parts.NodeDiscovery.UpdateCiliumNodeResource()
+	}
+	if err := a.parts.LocalNodeStore.WaitForNodeInformation(ctx); err != nil {
+		return err
+	}
 	a.parts.K8sWatcher.InitK8sSubsystem(ctx)
 	a.parts.IPAM.ConfigureAllocator()
 	return nil
 }
 
 // Restore calls and names as allocateIPsLocked of daemon/cmd/endpoint_restore.go.
-func (a *agent) Restore(ip netip.Addr, owner string) error {
-	_, err := a.parts.IPAM.AllocateIPWithoutSyncUpstream(ip, owner+" [restored]", ipam.PoolDefault())
+func (a *agent) Restore(ip netip.Addr, owner, pool string) error {
+	_, err := a.parts.IPAM.AllocateIPWithoutSyncUpstream(ip, owner+" [restored]", ipam.PoolOrDefault(pool))
 	return err
 }
 
@@ -79,23 +87,29 @@ func (a *agent) Run(kept rig.Kept) (rig.Kept, error) {
 	}, err
 }
 
-func (a *agent) Allocate(owner string) (rig.Addresses, error) {
-	v4, v6, err := a.parts.IPAM.AllocateNext("", owner, "")
+func (a *agent) Allocate(owner, pool string) (rig.Allocation, error) {
+	v4, v6, err := a.parts.IPAM.AllocateNext("", owner, ipam.Pool(pool))
 	if err != nil {
-		return rig.Addresses{}, err
+		return rig.Allocation{}, err
 	}
-	var got rig.Addresses
+	var got rig.Allocation
 	if v4 != nil {
-		got.IPv4 = v4.IP.String()
+		got.IPv4, got.Pool = v4.IP.String(), v4.IPPoolName.String()
 	}
 	if v6 != nil {
-		got.IPv6 = v6.IP.String()
+		got.IPv6, got.Pool = v6.IP.String(), v6.IPPoolName.String()
+	}
+	if v4 != nil && v6 != nil && v4.IPPoolName != v6.IPPoolName {
+		return got, fmt.Errorf("Cilium chose pool %s for IPv4 and %s for IPv6: not supported here", v4.IPPoolName, v6.IPPoolName)
+	}
+	if a.config.IPAM != rig.MultiPool {
+		got.Pool = ""
 	}
 	return got, nil
 }
 
-func (a *agent) Release(ip netip.Addr) error {
-	return a.parts.IPAM.ReleaseIP(ip, ipam.PoolDefault())
+func (a *agent) Release(ip netip.Addr, pool string) error {
+	return a.parts.IPAM.ReleaseIP(ip, ipam.PoolOrDefault(pool))
 }
 
 func (a *agent) Dump() (map[string]string, string) {

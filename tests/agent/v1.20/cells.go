@@ -6,6 +6,7 @@ package main
 import (
 	"github.com/cilium/hive/cell"
 	"github.com/cilium/hive/job"
+	"github.com/cilium/statedb"
 	"github.com/spf13/pflag"
 
 	"github.com/cilium/cilium/daemon/infraendpoints"
@@ -15,9 +16,12 @@ import (
 	"github.com/cilium/cilium/pkg/defaults"
 	"github.com/cilium/cilium/pkg/hive"
 	"github.com/cilium/cilium/pkg/ipam"
-	ipamOption "github.com/cilium/cilium/pkg/ipam/option"
+	"github.com/cilium/cilium/pkg/ipam/metadata"
+	"github.com/cilium/cilium/pkg/ipam/podippool"
+	"github.com/cilium/cilium/pkg/k8s"
 	k8sClient "github.com/cilium/cilium/pkg/k8s/client"
 	k8sSynced "github.com/cilium/cilium/pkg/k8s/synced"
+	k8sTables "github.com/cilium/cilium/pkg/k8s/tables"
 	"github.com/cilium/cilium/pkg/k8s/watchers"
 	"github.com/cilium/cilium/pkg/kvstore"
 	"github.com/cilium/cilium/pkg/logging"
@@ -58,6 +62,7 @@ func assemble(c rig.Config, into *parts) (*hive.Hive, error) {
 			watchers.Cell,
 			nodediscovery.Cell,
 			infraendpoints.Cell,
+			modeCell(c.IPAM),
 			cell.Provide(
 				func() *option.DaemonConfig { return option.Config },
 				newIPAM,
@@ -74,7 +79,9 @@ func assemble(c rig.Config, into *parts) (*hive.Hive, error) {
 // configure sets what Cilium's daemon reads from its flags, for the parts that are used here. Whatever is not named
 // keeps the default that Cilium's code gives it.
 func configure(d *option.DaemonConfig, c rig.Config) {
-	d.IPAM = ipamOption.IPAMCRD
+	d.IPAM = c.IPAM
+	d.IPAMDefaultIPPool = c.DefaultPool
+	d.IPAMMultiPoolPreAllocation = c.PreAllocate
 	d.EnableIPv4 = c.IPv4
 	d.EnableIPv6 = c.IPv6
 	d.EnableHealthChecking = c.Health
@@ -90,27 +97,56 @@ func configure(d *option.DaemonConfig, c rig.Config) {
 	d.BootIDFile = "/proc/sys/kernel/random/boot_id"
 }
 
-func newIPAM(
-	c *option.DaemonConfig,
-	addressing node.Addressing,
-	discovery *nodediscovery.NodeDiscovery,
-	localNode *node.LocalNodeStore,
-	events *watchers.K8sEventReporter,
-	resource agentK8s.LocalCiliumNodeResource,
-	clientset k8sClient.Clientset,
-	jobs job.Group,
-) *ipam.IPAM {
+// modeCell is what only one mode needs, or must not have.
+func modeCell(mode string) cell.Cell {
+	if mode == rig.MultiPool {
+		return cell.Group(
+			k8sTables.TablesCell,
+			podippool.TableCell,
+			metadata.Cell,
+			cell.Provide(k8s.CiliumPodIPPoolResource),
+		)
+	}
+	return cell.Provide(
+		func() metadata.Manager { return defaultPool{} },
+		func() statedb.Table[podippool.LocalPodIPPool] { return nil },
+		// The pod watcher would read them; it is not started (resourceGroups).
+		func() statedb.Table[k8sTables.LocalPod] { return nil },
+		func() statedb.Table[k8sTables.Namespace] { return nil },
+	)
+}
+
+// ipamParams are those that newIPAddressManager of Cilium's pkg/ipam/cell takes, without features that are off.
+type ipamParams struct {
+	cell.In
+
+	Config     *option.DaemonConfig
+	Addressing node.Addressing
+	Discovery  *nodediscovery.NodeDiscovery
+	LocalNode  *node.LocalNodeStore
+	Events     *watchers.K8sEventReporter
+	Resource   agentK8s.LocalCiliumNodeResource
+	Clientset  k8sClient.Clientset
+	Metadata   metadata.Manager
+	Jobs       job.Group
+	DB         *statedb.DB
+	PodIPPools statedb.Table[podippool.LocalPodIPPool]
+}
+
+func newIPAM(p ipamParams) *ipam.IPAM {
 	return ipam.NewIPAM(ipam.NewIPAMParams{
 		Logger:         logging.DefaultSlogLogger,
-		NodeAddressing: addressing,
-		AgentConfig:    c,
-		NodeDiscovery:  discovery,
-		LocalNodeStore: localNode,
-		K8sEventReg:    events,
-		NodeResource:   resource,
+		NodeAddressing: p.Addressing,
+		AgentConfig:    p.Config,
+		NodeDiscovery:  p.Discovery,
+		LocalNodeStore: p.LocalNode,
+		K8sEventReg:    p.Events,
+		NodeResource:   p.Resource,
 		MTUConfig:      ethernetMTU{},
-		Clientset:      clientset,
-		Metadata:       defaultPool{},
-		JobGroup:       jobs,
+		Clientset:      p.Clientset,
+		Metadata:       podless{p.Metadata},
+		JobGroup:       p.Jobs,
+		DB:             p.DB,
+		PodIPPools:     p.PodIPPools,
 	})
 }

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"time"
 
@@ -22,8 +23,8 @@ import (
 	"github.com/cilium/cilium/pkg/endpointmanager"
 	"github.com/cilium/cilium/pkg/endpointstate"
 	"github.com/cilium/cilium/pkg/ipam"
+	"github.com/cilium/cilium/pkg/ipam/metadata"
 	"github.com/cilium/cilium/pkg/ipcache"
-	k8sTables "github.com/cilium/cilium/pkg/k8s/tables"
 	"github.com/cilium/cilium/pkg/k8s/watchers"
 	"github.com/cilium/cilium/pkg/loadbalancer"
 	"github.com/cilium/cilium/pkg/mtu"
@@ -60,8 +61,6 @@ var standins = cell.Group(
 		func() endpointmanager.EndpointManager { return nil },
 		func() *policy.Updater { return nil },
 		func() *ipcache.IPCache { return nil },
-		func() statedb.Table[k8sTables.LocalPod] { return nil },
-		func() statedb.Table[k8sTables.Namespace] { return nil },
 		func() cgroup.CGroupManager { return nil },
 		func() iptables.Manager { return nil },
 
@@ -106,4 +105,16 @@ type defaultPool struct{}
 
 func (defaultPool) GetIPPoolForPod(string, ipam.Family) (string, error) {
 	return option.Config.IPAMDefaultIPPool, nil
+}
+
+// podless lets an owner stand for a pod that the API server does not have: it gets the default pool. For a Pod that is
+// there Cilium's manager decides.
+type podless struct{ metadata.Manager }
+
+func (p podless) GetIPPoolForPod(owner string, family ipam.Family) (string, error) {
+	pool, err := p.Manager.GetIPPoolForPod(owner, family)
+	if errors.Is(err, &metadata.ResourceNotFound{Resource: "Pod"}) {
+		return option.Config.IPAMDefaultIPPool, nil
+	}
+	return pool, err
 }

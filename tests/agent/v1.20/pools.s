@@ -1,0 +1,1 @@
+// This file lets pools.go declare a function without a body.
