@@ -50,6 +50,9 @@ pub struct PodsOnNode {
     /// The addresses that pods have, each with the pod as `namespace/name`. Pods on the network of the host, whose
     /// addresses are those of the node, and pods that have ended are not among them.
     pub holders: BTreeMap<IpAddr, String>,
+    /// How many pods have an address of each family that the node runs, or wait for one: all but those on the network of the
+    /// host and those that have ended.
+    pub n_bound: usize,
 }
 
 /// What the last read of a node's Pods found.

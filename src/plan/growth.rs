@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::draft::Draft;
+use super::policy::Policy;
 use super::reasons;
 use super::recreation::create_claim;
 use super::subject::{FirstPool, Subject};
@@ -14,15 +15,19 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::plan::{Unmet, WhyNot};
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
-use crate::model::request::Target;
+use crate::model::request::{Read, Target};
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
-use crate::publisher::answer::{Holding, Phase};
+use crate::publisher::answer::{Holding, Phase, ProbeState};
 use crate::publisher::demand::Demand;
 
 /// How long a node whose pools have no room for what is to leave waits before it asks them again. It lacks nothing itself,
 /// so it is not among those that are told of free blocks.
 const ROOM_AGAIN: Duration = Duration::from_secs(30);
+
+/// For how long the number of Pods that was read of a node counts where its agent is silent. A list of them is expensive
+/// for some API servers.
+const PODS_COUNT_FOR: Duration = Duration::from_secs(60);
 
 /// The blocks of one family: those that the node holds, and those that the plan has chosen.
 struct Growth<'a> {
@@ -92,11 +97,39 @@ impl<'a> Subject<'a> {
             let Some(first) = self.first_pool(*family).filter(|_| !leaving.is_empty()) else {
                 continue;
             };
-            let growth = self.grow_family(draft, *family, first, Phase::Served, &leaving);
+            let demand = self.demand_without(*family, &leaving);
+            let growth = self.grow_family(draft, *family, first, Phase::Served, demand, &leaving);
             self.claim_picked(draft, &growth, now);
             if growth.unmet.is_some() {
                 draft.wake_at(now.uptime + ROOM_AGAIN);
             }
+        }
+    }
+
+    /// Claims what a node needs for the Pods that are bound to it, where its agent does not say what it uses and does not
+    /// answer either. What it can't get is not told of as lacking: other processes may have read other Pods.
+    pub(super) fn grow_for_pods(&self, draft: &mut Draft, policy: Policy, now: Now) {
+        let is_asked = matches!(self.publisher.probe(self.carrier), ProbeState::Asked | ProbeState::None);
+        let Some(due) = self.question_due(draft, policy, now).filter(|_| is_asked) else {
+            return;
+        };
+        if due > now.uptime {
+            draft.wake_at(due);
+            return;
+        }
+        let name = &self.node.name;
+        let Some(look) = self.world.look(name).filter(|look| look.at + PODS_COUNT_FOR > now.uptime) else {
+            draft.requests.push(Read::PodsOf(name.clone(), self.carrier.revision()).into());
+            return;
+        };
+        draft.wake_at(look.at + PODS_COUNT_FOR);
+        let Ok(pods) = &look.found else { return };
+        for family in self.publisher.families_of(self.carrier) {
+            let Some(first) = self.first_pool(*family) else { continue };
+            let demand = self.demand(*family);
+            let demand = Demand { used: demand.used.max(pods.n_bound as u128), ..demand };
+            let growth = self.grow_family(draft, *family, first, Phase::Served, demand, &BTreeSet::new());
+            self.claim_picked(draft, &growth, now);
         }
     }
 
@@ -116,7 +149,11 @@ impl<'a> Subject<'a> {
         let families = self.publisher.families_of(self.carrier).iter();
         let firsts = families.filter_map(|family| Some((*family, self.first_pool(*family)?)));
         let without = BTreeSet::new();
-        firsts.map(|(family, first)| self.grow_family(draft, family, first, phase, &without)).collect()
+        firsts
+            .map(|(family, first)| {
+                self.grow_family(draft, family, first, phase, self.demand(family), &without)
+            })
+            .collect()
     }
 
     /// The finding about a node that needs addresses and that no pool selects. It keeps what it has, and gets no more.
@@ -142,13 +179,14 @@ impl<'a> Subject<'a> {
         Some(Finding::new(FindingKind::NoPool, Kind::Node, self.node.name.as_str(), message))
     }
 
-    /// How a family would grow if the blocks `without` were not there, nor those that drain.
+    /// How a family would grow by this demand if the blocks `without` were not there, nor those that drain.
     fn grow_family(
         &self,
         draft: &mut Draft,
         family: Family,
         first: FirstPool<'a>,
         phase: Phase,
+        demand: Demand,
         without: &BTreeSet<Cidr>,
     ) -> Growth<'a> {
         let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
@@ -159,7 +197,7 @@ impl<'a> Subject<'a> {
             first,
             blocks: blocks.iter().map(|claim| claim.cidr).collect(),
             leaving: leaving.iter().map(|claim| claim.offered_count()).sum(),
-            demand: self.demand_without(family, without),
+            demand,
             picked: Vec::new(),
             unmet: None,
         };

@@ -219,6 +219,9 @@ impl Subject<'_> {
             self.give_back(draft, now);
         }
         self.ask_for_use(draft, policy, now);
+        if draft.requests.is_empty() && draft.unmet.is_empty() {
+            self.grow_for_pods(draft, policy, now);
+        }
         let lacks_nothing = draft.requests.is_empty() && draft.unmet.is_empty();
         if lacks_nothing && self.is_served() && !self.world.freeze().stops_reclaim() {
             self.make_room(draft, now);

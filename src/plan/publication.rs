@@ -1,6 +1,7 @@
 //! When blocks are written onto a CiliumNode, and when its agent is asked which addresses it uses.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::draft::Draft;
 use super::policy::Policy;
@@ -107,8 +108,19 @@ impl<'a> Subject<'a> {
     /// that changes, and on a full node nothing can change (`docs/cilium.md`, Ping).
     pub(super) fn ask_for_use(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let ProbeState::Askable(ask) = self.publisher.probe(self.carrier) else { return };
+        let Some(due) = self.question_due(draft, policy, now) else { return };
+        if due > now.uptime {
+            draft.wake_at(due);
+        } else if draft.requests.is_empty() && !self.is_too_soon(draft, policy, now) {
+            draft.requests.push(Write::UsageProbe(ask).into());
+        }
+    }
+
+    /// When the agent has been silent for so long that it is asked, or asked and silent for so long that something else
+    /// is done; `None` where it has said what it uses.
+    pub(super) fn question_due(&self, draft: &Draft, policy: Policy, now: Now) -> Option<Duration> {
         if !draft.has_found(Lasting::UseUnknown) {
-            return;
+            return None;
         }
         let serving = self.serving();
         let silent_since =
@@ -116,10 +128,6 @@ impl<'a> Subject<'a> {
         let last_probe = serving.and_then(|serving| serving.last_probe);
         // An agent may answer, and its use be absent all the same.
         let since = last_probe.map_or(silent_since, |last| last.max(silent_since));
-        if since + policy.question_interval > now.uptime {
-            draft.wake_at(since + policy.question_interval);
-        } else if draft.requests.is_empty() && !self.is_too_soon(draft, policy, now) {
-            draft.requests.push(Write::UsageProbe(ask).into());
-        }
+        Some(since + policy.question_interval)
     }
 }

@@ -18,6 +18,7 @@ pub fn pods_on_node(pods: &[Pod], namespace: &str) -> PodsOnNode {
         found.agents.extend(agent_in(pod, namespace));
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        found.n_bound += usize::from(needs_address(pod));
         for address in addresses_of(pod) {
             found.holders.insert(address, format!("{namespace}/{name}"));
         }
@@ -34,16 +35,19 @@ fn agent_in(pod: &Pod, namespace: &str) -> Option<AgentPod> {
     serde_json::from_value::<WatchedPod>(json).ok()?.into_agent()
 }
 
-/// The addresses that a Pod has of the node's pool. One on the network of the host has those of the node, and one that
-/// has ended has none.
-fn addresses_of(pod: &Pod) -> Vec<IpAddr> {
+/// Whether a Pod has an address of the node's pool, or waits for one. One on the network of the host has those of the
+/// node, and one that has ended has none.
+fn needs_address(pod: &Pod) -> bool {
     let on_host = pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
-    let Some(status) = pod.status.as_ref().filter(|_| !on_host) else {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    !on_host && !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The addresses that a Pod has of the node's pool.
+fn addresses_of(pod: &Pod) -> Vec<IpAddr> {
+    let Some(status) = pod.status.as_ref().filter(|_| needs_address(pod)) else {
         return Vec::new();
     };
-    if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
-        return Vec::new();
-    }
     let listed = status.pod_ips.iter().flatten().map(|found| found.ip.as_str());
     let texts = listed.chain(status.pod_ip.as_deref());
     texts.filter_map(|text| text.parse::<IpAddr>().ok()).map(|address| address.to_canonical()).collect()
@@ -60,7 +64,8 @@ mod tests {
         let found = pods_on_node(&pods, "kube-system");
         let agents = found.agents.iter().map(|agent| format!("agent {}", agent.name));
         let holders = found.holders.iter().map(|(address, pod)| format!("{address} {pod}"));
-        agents.chain(holders).collect::<Vec<_>>().join(", ")
+        let bound = format!("{} bound", found.n_bound);
+        agents.chain(holders).chain((found.n_bound > 0).then_some(bound)).collect::<Vec<_>>().join(", ")
     }
 
     fn pod(name: &str, spec: &Value, status: &Value) -> Value {
@@ -84,7 +89,7 @@ mod tests {
         ]);
         assert_eq!(
             found(pods),
-            "10.0.0.5 apps/a, 10.0.0.6 apps/going, 10.0.0.8 apps/pending, fd00::5 apps/a"
+            "10.0.0.5 apps/a, 10.0.0.6 apps/going, 10.0.0.8 apps/pending, fd00::5 apps/a, 4 bound"
         );
     }
 

@@ -80,6 +80,38 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     cluster.expect("a", "clear the question on ciliumnode a");
 }
 
+/// Pods that wait for an address are not to wait for an agent's answer, which may never come.
+#[test]
+fn a_node_whose_agent_does_not_answer_grows_by_the_pods_that_are_bound_to_it() {
+    let mut cluster = with_silent_agent();
+    ask(&mut cluster);
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
+    cluster.expect("a", "nothing");
+    cluster.pass(29);
+    cluster.expect("a", "nothing");
+    cluster.pass(1);
+    cluster.expect("a", "read the pods of node a");
+    let read = Read::PodsOf("a".into(), AnyRevision::of(Kind::CiliumNode, 110));
+    let pods = PodsOnNode { n_bound: 20, ..PodsOnNode::default() };
+    let after = AnyRevision::of(Kind::CiliumNode, 110);
+    cluster.settle(&read.target(), Seen::PodsOf { after, pods });
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+    cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @111");
+    cluster.expect("a", "publish [10.0.0.16/28] and 16 addresses on ciliumnode a");
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.observe("ciliumnode a @112 10.0.0.0/28 10.0.0.16/28 used=unknown ping=marked");
+    cluster.expect("a", "nothing");
+    cluster.pass(60);
+    cluster.expect("a", "read the pods of node a");
+    // What it can't get is not told of: another process may have read other Pods.
+    let pods = PodsOnNode { n_bound: 200, ..PodsOnNode::default() };
+    cluster.settle(&read.target(), Seen::PodsOf { after, pods });
+    let plan = cluster.plan("a");
+    assert_eq!((plan.requests().len(), plan.unmet.len()), (2, 0));
+}
+
 /// It writes its whole use with the answer, but somebody may take that off again.
 #[test]
 fn an_agent_that_answers_and_shows_no_use_is_asked_every_thirty_seconds() {

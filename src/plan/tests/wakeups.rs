@@ -182,6 +182,7 @@ impl Settled {
                 pods: PodsOnNode {
                     agents: world.agents_on(node).cloned().collect(),
                     holders: BTreeMap::new(),
+                    n_bound: 0,
                 },
             },
             Request::Read(Read::Node(node, as_of)) => Seen::Node {

@@ -239,7 +239,10 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
     // Who has an address is not told: a pod may have one before the server shows it, and the agent's consent has to do.
     if let Request::Read(Read::PodsOf(node, after)) = request {
         let agents = store.agent_pods.on(node).cloned().collect();
-        return Seen::PodsOf { after: *after, pods: PodsOnNode { agents, holders: BTreeMap::new() } };
+        return Seen::PodsOf {
+            after: *after,
+            pods: PodsOnNode { agents, holders: BTreeMap::new(), n_bound: 0 },
+        };
     }
     match request.target() {
         Target::Claim(cidr) => read(Kind::Claim, &block_name(cidr)),
