@@ -322,7 +322,11 @@ async fn a_pod_that_comes_before_the_fence_keeps_its_address() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
         // The node grew a moment before, so the fence comes that much later.
-        let controller = Controller::start_ready(&rig.control_plane, &["--min-write-interval", "6s"]).await?;
+        let controller = Controller::start_ready(
+            &rig.control_plane,
+            &["--min-write-interval", "6s", "--question-interval", "5s"],
+        )
+        .await?;
         let mut scene = Scene::join(rig, "n").await?;
         let block = scene.grow(rig).await?;
         let cidr: IpNet = block.parse()?;

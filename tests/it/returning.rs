@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::json;
@@ -276,12 +275,12 @@ async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows_real() ->
 }
 
 async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows(make: Make) -> Result<()> {
-    /// The controller gives a starting agent 30 s to speak unasked.
-    const ASKED: Duration = Duration::from_secs(90);
+    /// A starting agent speaks unasked within a few of its periods.
+    const FLAGS: &[&str] = &["--min-write-interval", "0s", "--question-interval", "5s"];
     under_oracle(Options::default(), async |rig| {
         let pool = pool().with("perNode", json!({"maxBlocks": 1}));
         rig.cluster.create_pool(&pool).await?;
-        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         let mut agent = rig.agents.agent_with(make, "n", rig.agents.settings());
         agent.start()?;
@@ -297,7 +296,7 @@ async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows(make: Mak
             wait_gone(rig, Kind::CiliumNode, "n").await?;
             agent.touch_node().await?;
             let used = |seen: &Published| seen.pool.len() == 14 && seen.used.is_some();
-            rig.cluster.wait_published("n", "its block, and its use", ASKED, used).await?;
+            rig.cluster.wait_published("n", "its block, and its use", SOON, used).await?;
             if questions.heard() {
                 break;
             }

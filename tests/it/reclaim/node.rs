@@ -16,8 +16,9 @@ use crate::support::objects::{NodeSpec, PoolSpec};
 use crate::support::rig::Rig;
 use crate::support::views::{Claim, Published};
 
-/// The pause between two writes to a node is long enough to end a controller between two steps.
-pub(super) const FLAGS: &[&str] = &["--min-write-interval", "300ms"];
+/// The pause between two writes to a node is long enough to end a controller between two steps. Agents answer within a few
+/// periods of theirs, so they are soon asked again.
+pub(super) const FLAGS: &[&str] = &["--min-write-interval", "300ms", "--question-interval", "5s"];
 
 /// The time between two reports of an agent, which Cilium has at 15 s.
 pub(super) const PERIOD: Duration = Duration::from_millis(500);
@@ -31,8 +32,8 @@ pub(super) const OWN: usize = 2;
 /// Pods that stay.
 pub(super) const KEPT: usize = 4;
 
-/// A question to an agent is repeated after 30 s, and a block that was kept rests for a minute.
-pub(super) const LATE: Duration = Duration::from_secs(180);
+/// A question to an agent is repeated, and a block that was kept rests for twice as long.
+pub(super) const LATE: Duration = Duration::from_secs(120);
 
 /// The owner that keeps new pods out of a block, and the address that stands for a question to the agent.
 pub(super) const FENCE: &str = "nodeipam.io/fenced";
