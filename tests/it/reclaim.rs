@@ -234,14 +234,34 @@ async fn the_only_pool_is_deleted_and_every_pod_still_starts() -> Result<()> {
 async fn create_ghost(rig: &Rig, scene: &Scene, block: IpNet) -> Result<()> {
     let held = scene.held().await?;
     let address = block.hosts().find(|address| !held.contains_key(address)).context("all are in use")?;
-    let ghost = serde_json::from_value(json!({
-        "metadata": {"name": GHOST},
-        "spec": {"nodeName": scene.node, "containers": [{"name": "app", "image": "app"}]},
+    create_pod(rig, GHOST, &scene.node, Network::OfThePod, "Running", address).await
+}
+
+/// Whose network a Pod is on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Network {
+    OfThePod,
+    OfTheHost,
+}
+
+/// A Pod as the kubelet reports it.
+async fn create_pod(
+    rig: &Rig,
+    name: &str,
+    node: &str,
+    network: Network,
+    phase: &str,
+    address: IpAddr,
+) -> Result<()> {
+    let on_host = network == Network::OfTheHost;
+    let pod = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"nodeName": node, "hostNetwork": on_host, "containers": [{"name": "app", "image": "app"}]},
     }))?;
-    pods(rig).create(&PostParams::default(), &ghost).await?;
+    pods(rig).create(&PostParams::default(), &pod).await?;
     let text = address.to_string();
-    let status = json!({"status": {"phase": "Running", "podIP": text, "podIPs": [{"ip": text}]}});
-    pods(rig).patch_status(GHOST, &PatchParams::default(), &Patch::Merge(status)).await?;
+    let status = json!({"status": {"phase": phase, "podIP": text, "podIPs": [{"ip": text}]}});
+    pods(rig).patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
     Ok(())
 }
 
@@ -280,6 +300,34 @@ async fn a_block_with_a_pod_in_no_list_stays() -> Result<()> {
             .await?;
 
         delete_ghost(rig).await?;
+        scene.wait_free(rig, &block).await?;
+        scene.restart(rig).await?;
+        wait_claims_carried(rig).await?;
+        Ok((controller, scene))
+    })
+    .await
+}
+
+/// A Pod on the network of the host has no address of ours, whatever the kubelet takes for the address of the host, and one
+/// that has ended has none any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_leaves_beside_pods_that_have_no_address_of_it() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
+        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
+        let mut scene = Scene::join(rig, "n").await?;
+        let block = scene.grow(rig).await?;
+        let cidr: IpNet = block.parse()?;
+        let mut addresses = cidr.hosts();
+        for (name, network, phase) in [
+            ("static", Network::OfTheHost, "Running"),
+            ("done", Network::OfThePod, "Succeeded"),
+            ("failed", Network::OfThePod, "Failed"),
+        ] {
+            let address = addresses.next().context("an address")?;
+            create_pod(rig, name, "n", network, phase, address).await?;
+        }
+        scene.shrink().await?;
         scene.wait_free(rig, &block).await?;
         scene.restart(rig).await?;
         wait_claims_carried(rig).await?;
