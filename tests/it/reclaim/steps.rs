@@ -1,23 +1,25 @@
-//! Every step by which a block leaves a node, with an end of the controller and a restart of the agent behind it.
+//! Every step by which a block leaves a node, with an end of the controller, a controller that wakes up late, and a restart
+//! of the agent behind it.
 
 use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use cilium_node_ipam::model::request::WithdrawalStep;
 use ipnet::IpNet;
 use serde_json::json;
 
 use super::node::{FENCE, FLAGS, LATE, QUESTION, Scene, has_any, of_block, pool};
-use crate::scene::{SOON, wait_claims_carried};
+use crate::scene::{SOON, ask, wait_claims_carried};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::Kind;
+use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::Published;
 
 /// A moment between two steps by which a block leaves.
 #[derive(Clone, Copy, Debug)]
-enum Moment {
+pub(super) enum Moment {
     /// Its claim is in this state.
     Claim(ClaimState),
     /// The agent is asked which addresses it uses.
@@ -27,7 +29,7 @@ enum Moment {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum ClaimState {
+pub(super) enum ClaimState {
     Draining,
     Releasing,
     Cooling,
@@ -59,7 +61,7 @@ impl Moment {
 
     /// The pods of the node end, and its second block begins to leave. Returns when this moment has come. That of a mark
     /// which is cleared comes before the pods end.
-    async fn reach(self, rig: &Rig, scene: &Scene, block: &str) -> Result<()> {
+    pub(super) async fn reach(self, rig: &Rig, scene: &Scene, block: &str) -> Result<()> {
         if matches!(self, Self::Step(WithdrawalStep::Clear)) {
             let cidr: IpNet = block.parse()?;
             let stale =
@@ -79,7 +81,7 @@ impl Moment {
 }
 
 /// The node needs less from now on: its block comes back, and its agent loses no pod when it restarts after that.
-async fn gives_back(rig: &Rig, scene: &mut Scene, block: &str) -> Result<()> {
+pub(super) async fn gives_back(rig: &Rig, scene: &mut Scene, block: &str) -> Result<()> {
     scene.shrink().await?;
     let begun = Instant::now();
     scene.wait_free(rig, block).await?;
@@ -97,7 +99,7 @@ async fn killed_at(moment: Moment) -> Result<()> {
         let block = scene.grow(rig).await?;
         moment.reach(rig, &scene, &block).await?;
         controller.sigkill().await?;
-        let [killed, _] = moment.tests();
+        let [killed, _, _] = moment.tests();
         eprintln!("{killed}: {}", scene.told(rig, &block));
         let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
         gives_back(rig, &mut scene, &block).await?;
@@ -114,7 +116,7 @@ async fn restarted_at(moment: Moment) -> Result<()> {
         let mut scene = Scene::join(rig, "n").await?;
         let block = scene.grow(rig).await?;
         moment.reach(rig, &scene, &block).await?;
-        let [_, restarted] = moment.tests();
+        let [_, restarted, _] = moment.tests();
         eprintln!("{restarted}: {}", scene.told(rig, &block));
         scene.restart(rig).await?;
         eprintln!("restarted: {}", scene.told(rig, &block));
@@ -124,14 +126,62 @@ async fn restarted_at(moment: Moment) -> Result<()> {
     .await
 }
 
-/// Two tests per moment. A step that has none does not compile.
+/// The controller is halted at a moment, with its next write on the way. Another one goes on, the block comes back and goes
+/// to another node, and only then the write arrives and the first controller wakes up: neither changes anything.
+async fn woken_after(moment: Moment) -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        // Three blocks, so that the other node can only grow by the one that leaves.
+        let pool = pool("p", "10.1.0.0/27").ipv4(28, &["10.1.0.0/27", "10.1.1.0/28"]);
+        rig.cluster.create_pool(&pool).await?;
+        let proxy = Proxy::start(&rig.control_plane, rig.cluster.bell.clone()).await?;
+        let old = Controller::start_ready_behind(&rig.control_plane, &proxy, FLAGS).await?;
+        let mut scene = Scene::join(rig, "n").await?;
+        let block = scene.grow(rig).await?;
+        let mut other = Scene::join(rig, "other").await?;
+        let claim = scene.claim(rig, &block).context("its claim")?.name;
+        moment.reach(rig, &scene, &block).await?;
+        let n_refused = || proxy.passing().refused_patches + proxy.passing().refused_moves;
+        let before = n_refused();
+        let next = [
+            Requests::new(Verb::Patch, Kind::CiliumNode).of("n"),
+            Requests::new(Verb::Patch, Kind::Block).of(&claim),
+            Requests::new(Verb::Delete, Kind::Block).of(&claim),
+        ];
+        let on_the_way = next.map(|request| proxy.plant(request, Fault::Stall, Often::Times(1)));
+        scene.shrink().await?;
+        let has_begun = async || Ok(on_the_way.iter().any(|planted| planted.fired() > 0));
+        rig.cluster.wait_until("its next write to be on the way", LATE, has_begun).await?;
+        old.signal("STOP").await?;
+        let [_, _, woken] = moment.tests();
+        eprintln!("{woken}: {}", scene.told(rig, &block));
+
+        let new = Controller::start_ready(&rig.control_plane, FLAGS).await?;
+        let taken = other.fill(rig).await.with_context(|| scene.told(rig, &block))?;
+        ensure!(taken == block, "another block than {block}: {taken}");
+        drop(on_the_way);
+        let refused = async || Ok(n_refused() == before + 1);
+        rig.cluster.wait_until("the late write to be refused", SOON, refused).await?;
+        old.signal("CONT").await?;
+        for scene in [&mut scene, &mut other] {
+            scene.restart(rig).await?;
+        }
+        ask(rig, &other.agent, "ns/late").await?;
+        wait_claims_carried(rig).await?;
+        Ok((old, new, proxy, scene, other))
+    })
+    .await
+}
+
+/// Three tests per moment. A step that has none does not compile.
 macro_rules! at_each_moment {
-    ($($kind:ident $(($step:path))? => $killed:ident, $restarted:ident;)+) => {
+    ($($kind:ident $(($step:path))? => $killed:ident, $restarted:ident, $woken:ident;)+) => {
         impl Moment {
             /// The names of its tests.
-            const fn tests(self) -> [&'static str; 2] {
+            const fn tests(self) -> [&'static str; 3] {
                 match self {
-                    $(Self::$kind $(($step))? => [stringify!($killed), stringify!($restarted)],)+
+                    $(Self::$kind $(($step))? => {
+                        [stringify!($killed), stringify!($restarted), stringify!($woken)]
+                    })+
                 }
             }
         }
@@ -146,18 +196,33 @@ macro_rules! at_each_moment {
             async fn $restarted() -> Result<()> {
                 restarted_at(Moment::$kind $(($step))?).await
             }
+
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $woken() -> Result<()> {
+                woken_after(Moment::$kind $(($step))?).await
+            }
         )+
     };
 }
 
 at_each_moment! {
-    Claim(ClaimState::Draining) => killed_when_it_drains, agent_restarts_when_it_drains;
-    Step(WithdrawalStep::Fence) => killed_when_it_is_fenced, agent_restarts_when_it_is_fenced;
-    Question => killed_when_the_agent_is_asked, agent_restarts_when_it_is_asked;
-    Step(WithdrawalStep::Mark) => killed_when_it_is_marked, agent_restarts_when_it_is_marked;
-    Claim(ClaimState::Releasing) => killed_when_it_is_releasing, agent_restarts_when_it_is_releasing;
-    Step(WithdrawalStep::Confirm) => killed_when_it_is_confirmed, agent_restarts_when_it_is_confirmed;
-    Step(WithdrawalStep::TakeOff) => killed_when_it_is_off, agent_restarts_when_it_is_off;
-    Claim(ClaimState::Cooling) => killed_when_it_cools, agent_restarts_when_it_cools;
-    Step(WithdrawalStep::Clear) => killed_when_a_stale_mark_is_cleared, agent_restarts_when_a_stale_mark_is_cleared;
+    Claim(ClaimState::Draining) =>
+        killed_when_it_drains, agent_restarts_when_it_drains, woken_after_it_drained;
+    Step(WithdrawalStep::Fence) =>
+        killed_when_it_is_fenced, agent_restarts_when_it_is_fenced, woken_after_it_was_fenced;
+    Question =>
+        killed_when_the_agent_is_asked, agent_restarts_when_it_is_asked, woken_after_the_agent_was_asked;
+    Step(WithdrawalStep::Mark) =>
+        killed_when_it_is_marked, agent_restarts_when_it_is_marked, woken_after_it_was_marked;
+    Claim(ClaimState::Releasing) =>
+        killed_when_it_is_releasing, agent_restarts_when_it_is_releasing, woken_after_it_was_releasing;
+    Step(WithdrawalStep::Confirm) =>
+        killed_when_it_is_confirmed, agent_restarts_when_it_is_confirmed, woken_after_it_was_confirmed;
+    Step(WithdrawalStep::TakeOff) =>
+        killed_when_it_is_off, agent_restarts_when_it_is_off, woken_after_it_was_off;
+    Claim(ClaimState::Cooling) =>
+        killed_when_it_cools, agent_restarts_when_it_cools, woken_after_it_cooled;
+    Step(WithdrawalStep::Clear) =>
+        killed_when_a_stale_mark_is_cleared, agent_restarts_when_a_stale_mark_is_cleared,
+        woken_after_a_stale_mark_was_cleared;
 }

@@ -62,6 +62,8 @@ pub(crate) struct Passing {
     pub(crate) create_conflicts: usize,
     /// Patches of CiliumNodes that the server refused because of their version.
     pub(crate) refused_patches: usize,
+    /// Patches and deletions of claims that the server refused because of their version.
+    pub(crate) refused_moves: usize,
     /// How often each object was written, or tried to be.
     pub(crate) writes: BTreeMap<(Kind, String), usize>,
     /// The CiliumNodes that are being patched, and how many such patches each has.
@@ -413,8 +415,10 @@ impl Shared {
             match (asked.verb, asked.kind) {
                 (Some(Verb::Create), Some(Kind::Block)) => self.passing().create_conflicts += 1,
                 (Some(Verb::Patch), Some(Kind::CiliumNode)) => self.passing().refused_patches += 1,
+                (Some(Verb::Patch | Verb::Delete), Some(Kind::Block)) => self.passing().refused_moves += 1,
                 _ => {}
             }
+            self.bell.ring();
         }
         let body = body.map_err(anyhow::Error::from);
         let Some(Verb::Watch) = asked.verb else {
