@@ -46,11 +46,10 @@ impl Fleet {
     /// Powers machines off and deletes their Nodes; the garbage collector then deletes their CiliumNodes.
     pub(crate) async fn lose(&mut self, members: &[Member], cluster: &Cluster) -> Result<()> {
         for Member { node, .. } in members {
-            match self.machines.remove(&node.name).map(|machine| machine.agent) {
-                Some(Agent::Fake(agent)) => agent.power_off().await,
-                Some(Agent::Real(agent)) => agent.power_off().await?,
-                None => bail!("{} is no machine of the fleet", node.name),
-            }
+            let Some(machine) = self.machines.remove(&node.name) else {
+                bail!("{} is no machine of the fleet", node.name)
+            };
+            machine.agent.power_off().await?;
             cluster.delete_node(&node.name).await?;
         }
         Ok(())

@@ -11,7 +11,9 @@ use ipnet::IpNet;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use self::node::{BLOCK, FENCE, FLAGS, KEPT, LATE, OWN, QUESTION, Scene, has_any, of_block, pool};
+use self::node::{
+    BLOCK, FENCE, FLAGS, KEPT, LATE, LONG_PERIOD, OWN, QUESTION, Scene, has_any, of_block, pool,
+};
 use crate::agent_pods::pods;
 use crate::scene::{PROMPT, SOON, ask, wait_claims_carried, wait_status, wait_use_written};
 use crate::support::agent::{Release, Settings};
@@ -21,11 +23,10 @@ use crate::support::objects::Kind;
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::{Claim, Published};
 
+mod disturbed;
+mod marks;
 mod node;
 mod steps;
-
-/// Where periods are counted: what else takes time is short beside it.
-const LONG_PERIOD: Duration = Duration::from_secs(3);
 
 /// How long a node has to need less there: longer than a period, as with Cilium's and our defaults.
 const AFTER: Duration = Duration::from_secs(4);

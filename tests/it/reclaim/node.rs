@@ -23,6 +23,9 @@ pub(super) const FLAGS: &[&str] = &["--min-write-interval", "300ms", "--question
 /// The time between two reports of an agent, which Cilium has at 15 s.
 pub(super) const PERIOD: Duration = Duration::from_millis(500);
 
+/// Where periods are counted, or something is to happen within one: what else takes time is short beside it.
+pub(super) const LONG_PERIOD: Duration = Duration::from_secs(3);
+
 /// Addresses of a block; all are offered.
 pub(super) const BLOCK: usize = 16;
 
@@ -92,6 +95,14 @@ impl Scene {
         let two = |seen: &Published| seen.pod_cidrs.len() == 2 && seen.pool.len() == 2 * BLOCK;
         let seen = rig.cluster.wait_published(&self.node, "two blocks", SOON, two).await?;
         Ok(seen.pod_cidrs[1].clone())
+    }
+
+    /// Every address of two blocks goes to a pod: both are open.
+    pub(super) async fn fill_both(&self) -> Result<()> {
+        let n_free = 2 * BLOCK - self.held().await?.len();
+        let filled = self.agent.allocate_many("ns/again-", n_free).await?;
+        ensure!(filled.error.is_none(), "not all addresses are open: {filled:?}");
+        Ok(())
     }
 
     /// All pods end but those that stay.

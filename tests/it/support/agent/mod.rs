@@ -198,6 +198,15 @@ impl Agent {
         Ok(())
     }
 
+    /// Loses the machine with its pods.
+    pub(crate) async fn power_off(self) -> Result<()> {
+        match self {
+            Self::Fake(agent) => agent.power_off().await,
+            Self::Real(agent) => agent.power_off().await?,
+        }
+        Ok(())
+    }
+
     /// Stops and starts it, and returns when it serves pods again.
     pub(crate) async fn restart(&mut self, deadline: Duration) -> Result<Started> {
         self.stop().await?;

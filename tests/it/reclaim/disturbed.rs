@@ -1,0 +1,196 @@
+//! What happens while a block leaves: objects are edited, deleted and recreated between two steps.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use cilium_node_ipam::model::request::WithdrawalStep;
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use super::node::{BLOCK, FLAGS, LONG_PERIOD, PERIOD, Scene, pod_of, pool};
+use super::steps::{ClaimState, Moment, gives_back};
+use crate::agent_pods::pods;
+use crate::chronicle::{delete_node, wait_gone};
+use crate::scene::{SOON, ask, wait_claims_carried};
+use crate::support::agent::{Release, Settings};
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::objects::Kind;
+use crate::support::rig::{Rig, under_oracle};
+use crate::support::views::Published;
+
+/// Two blocks, so that another node can only get those of the first.
+const RANGE: &str = "10.1.0.0/27";
+
+/// A pod that has an address of a block which is fenced, so that the block stays so until the pod ends.
+const INSIDE: &str = "ns/kept-inside";
+
+/// What happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Happening {
+    /// The CiliumNode is deleted, and its agent recreates it.
+    CiliumNodeRecreated,
+    /// The machine, its Node and its CiliumNode are lost.
+    NodeLost,
+    /// The pool is edited: it takes no blocks back.
+    ReclaimDisabled,
+    /// The pool is edited: its range, which drained, is active again.
+    RangeActiveAgain,
+    /// The pool is edited: the node is to have more addresses free than it would keep.
+    MoreWanted,
+    /// The pool is edited: it does not select the node any more.
+    Unselected,
+    /// The pool is deleted.
+    PoolDeleted,
+}
+
+/// What becomes of the block.
+enum End {
+    /// It leaves, then or later.
+    Leaves,
+    /// It is held whole.
+    Stays,
+    /// Another node gets it.
+    Lost,
+}
+
+impl Happening {
+    /// What it needs before the block begins to leave.
+    async fn prepare(self, rig: &Rig) -> Result<()> {
+        if self == Self::RangeActiveAgain {
+            rig.cluster.patch_pool("p", range_in_state("Draining")).await?;
+            rig.cluster.patch_pool("p", json!({"reclaim": {"mode": "Disabled"}})).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets it happen, but for a loss, which ends the scene.
+    async fn happen(self, rig: &Rig, scene: &Scene) -> Result<End> {
+        let edit = async |spec| rig.cluster.patch_pool("p", spec).await.map(drop);
+        Ok(match self {
+            Self::CiliumNodeRecreated => {
+                recreate(rig, scene).await?;
+                End::Leaves
+            }
+            Self::NodeLost => End::Lost,
+            Self::ReclaimDisabled => {
+                edit(json!({"reclaim": {"mode": "Disabled"}})).await?;
+                End::Stays
+            }
+            Self::RangeActiveAgain => {
+                edit(range_in_state("Active")).await?;
+                End::Stays
+            }
+            Self::MoreWanted => {
+                edit(json!({"expand": {"freeBelow": 12}})).await?;
+                End::Stays
+            }
+            Self::Unselected => {
+                edit(json!({"nodeSelector": {"matchLabels": {"zone": "other"}}})).await?;
+                End::Leaves
+            }
+            Self::PoolDeleted => {
+                rig.cluster.delete_pool("p").await?;
+                End::Leaves
+            }
+        })
+    }
+}
+
+/// The CiliumNode is deleted under its agent, which recreates it empty; the node gets its addresses again.
+async fn recreate(rig: &Rig, scene: &Scene) -> Result<()> {
+    let before = rig.cluster.published("n").unwrap_or_default().uid;
+    rig.cluster.delete(Kind::CiliumNode, "n").await?;
+    wait_gone(rig, Kind::CiliumNode, "n").await?;
+    scene.agent.touch_node().await?;
+    let served = |seen: &Published| seen.uid != before && seen.pool.len() >= BLOCK;
+    rig.cluster.wait_published("n", "its addresses again", SOON, served).await.map(drop)
+}
+
+/// The machine of the node ends, and what is known of it is deleted. Another node comes and grows into both blocks.
+async fn replace(rig: &Rig, scene: Scene) -> Result<Scene> {
+    scene.agent.power_off().await?;
+    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+    pods(rig).delete(&pod_of("n"), &now).await?;
+    delete_node(rig, "n").await?;
+    let mut other = Scene::join(rig, "other").await?;
+    other.grow(rig).await?;
+    other.restart(rig).await?;
+    Ok(other)
+}
+
+fn range_in_state(state: &str) -> serde_json::Value {
+    json!({"ipv4": {"cidrs": [{"cidr": RANGE, "state": state}]}})
+}
+
+/// Something happens at a moment, with an agent of this release.
+async fn happens(happening: Happening, moment: Moment, release: Release) -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&pool("p", RANGE).with("reuseAfterNodeLoss", "1s")).await?;
+        let flags: Vec<&str> = FLAGS.iter().copied().chain(["--reclaim-opt-in"]).collect();
+        let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
+        let mut scene = Scene::join_with(rig, "n", settings(rig, moment, release)).await?;
+        let block = scene.grow(rig).await?;
+        let is_fence = matches!(moment, Moment::Step(WithdrawalStep::Fence));
+        if is_fence {
+            ask(rig, &scene.agent, INSIDE).await?;
+        }
+        happening.prepare(rig).await?;
+        moment.reach(rig, &scene, &block).await?;
+        eprintln!("{happening:?} at {moment:?}: {}", scene.told(rig, &block));
+        match happening.happen(rig, &scene).await? {
+            End::Leaves => {
+                scene.restart(rig).await?;
+                if is_fence {
+                    scene.agent.release(INSIDE).await?;
+                }
+                gives_back(rig, &mut scene, &block).await?;
+            }
+            End::Stays => {
+                scene.wait_whole(rig, &block).await?;
+                scene.restart(rig).await?;
+                scene.fill_both().await?;
+            }
+            End::Lost => scene = replace(rig, scene).await?,
+        }
+        wait_claims_carried(rig).await?;
+        Ok((controller, scene))
+    })
+    .await
+}
+
+/// An agent that is asked to let addresses go has just reported, so its answer comes a whole period later.
+fn settings(rig: &Rig, moment: Moment, release: Release) -> Settings {
+    let is_mark = matches!(moment, Moment::Step(WithdrawalStep::Mark));
+    let update_rate: Duration = if is_mark { LONG_PERIOD } else { PERIOD };
+    // The oldest takes another health address at each start, of any block.
+    Settings { release, update_rate, health: release == Release::Newest, ..rig.agents.settings() }
+}
+
+macro_rules! while_it_leaves {
+    ($($test:ident: $happening:ident, $kind:ident($step:path), $release:ident;)+) => {
+        $(
+            #[tokio::test(flavor = "multi_thread")]
+            async fn $test() -> Result<()> {
+                happens(Happening::$happening, Moment::$kind($step), Release::$release).await
+            }
+        )+
+    };
+}
+
+while_it_leaves! {
+    ciliumnode_recreated_when_fenced: CiliumNodeRecreated, Step(WithdrawalStep::Fence), Newest;
+    ciliumnode_recreated_when_marked: CiliumNodeRecreated, Step(WithdrawalStep::Mark), Newest;
+    ciliumnode_recreated_when_releasing: CiliumNodeRecreated, Claim(ClaimState::Releasing), Newest;
+    ciliumnode_recreated_when_off: CiliumNodeRecreated, Step(WithdrawalStep::TakeOff), Newest;
+    node_lost_when_fenced: NodeLost, Step(WithdrawalStep::Fence), Newest;
+    node_lost_when_marked: NodeLost, Step(WithdrawalStep::Mark), Newest;
+    node_lost_when_releasing: NodeLost, Claim(ClaimState::Releasing), Newest;
+    reclaim_disabled_when_marked: ReclaimDisabled, Step(WithdrawalStep::Mark), Newest;
+    reclaim_disabled_when_marked_oldest: ReclaimDisabled, Step(WithdrawalStep::Mark), Oldest;
+    range_active_again_when_fenced: RangeActiveAgain, Step(WithdrawalStep::Fence), Newest;
+    more_wanted_when_fenced: MoreWanted, Step(WithdrawalStep::Fence), Newest;
+    more_wanted_when_marked: MoreWanted, Step(WithdrawalStep::Mark), Newest;
+    pool_selects_others_when_fenced: Unselected, Step(WithdrawalStep::Fence), Newest;
+    pool_deleted_when_marked: PoolDeleted, Step(WithdrawalStep::Mark), Newest;
+}
