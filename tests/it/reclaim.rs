@@ -23,6 +23,7 @@ use crate::support::objects::Kind;
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::{Claim, Published};
 
+mod conflicts;
 mod disturbed;
 mod marks;
 mod node;

@@ -1,5 +1,5 @@
-//! A proxy between one controller and the API server: it loses answers, cuts connections, refuses, delays, and holds
-//! back the watch of a kind. It forwards with the controller's own rights.
+//! A proxy between one controller or agent and the API server: it loses answers, cuts connections, refuses, delays, and
+//! holds back the watch of a kind. It forwards with the rights of whom it stands for.
 //!
 //! What is planted counts how often it was carried out, so that a test can show that it happened at all; and what
 //! passes by is counted too, as far as tests ask for it.
@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use futures::StreamExt as _;
@@ -64,6 +64,8 @@ pub(crate) struct Passing {
     pub(crate) refused_patches: usize,
     /// Patches and deletions of claims that the server refused because of their version.
     pub(crate) refused_moves: usize,
+    /// What the server said to writes of CiliumNodes, in this order.
+    pub(crate) answers: Vec<Answered>,
     /// How often each object was written, or tried to be.
     pub(crate) writes: BTreeMap<(Kind, String), usize>,
     /// The CiliumNodes that are being patched, and how many such patches each has.
@@ -72,11 +74,21 @@ pub(crate) struct Passing {
     pub(crate) most_patched: usize,
 }
 
+/// The answer to a write.
+#[derive(Clone, Debug)]
+pub(crate) struct Answered {
+    pub(crate) at: Instant,
+    pub(crate) path: String,
+    pub(crate) code: u16,
+}
+
 /// What is asked of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Create,
     Patch,
+    /// A PUT, as agents write.
+    Update,
     Delete,
     /// A list or a read.
     Read,
@@ -207,6 +219,7 @@ impl Asked {
         let verb = match *method {
             Method::POST => Some(Verb::Create),
             Method::PATCH => Some(Verb::Patch),
+            Method::PUT => Some(Verb::Update),
             Method::DELETE => Some(Verb::Delete),
             Method::GET if query.split('&').any(|part| part == "watch=true") => Some(Verb::Watch),
             Method::GET => Some(Verb::Read),
@@ -221,9 +234,18 @@ fn is_version(segment: &str) -> bool {
 }
 
 impl Proxy {
-    /// Starts one on a free port.
+    /// Starts one on a free port, for a controller.
     pub(crate) async fn start(control_plane: &ControlPlane, bell: Bell) -> Result<Self> {
-        let file = Kubeconfig::read_from(&control_plane.controller_kubeconfig)?;
+        Self::start_as(control_plane, &control_plane.controller_kubeconfig, bell).await
+    }
+
+    /// Starts one for whoever has the rights of `kubeconfig`.
+    pub(crate) async fn start_as(
+        control_plane: &ControlPlane,
+        kubeconfig: &Path,
+        bell: Bell,
+    ) -> Result<Self> {
+        let file = Kubeconfig::read_from(kubeconfig)?;
         let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
         // What is asked once is forwarded once.
         config.default_retry = false;
@@ -252,7 +274,7 @@ impl Proxy {
         Ok(Self { kubeconfig, shared, _tasks: tasks })
     }
 
-    /// How a controller finds it.
+    /// How a client finds it.
     pub(crate) fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
@@ -409,8 +431,13 @@ impl Shared {
         for name in [header::HOST, header::CONNECTION, header::CONTENT_LENGTH] {
             request.headers_mut().remove(name);
         }
+        let path = request.uri().path().to_owned();
         let request = request.map(|body| kube::client::Body::from(body.to_vec()));
         let (parts, body) = self.upstream.send(request).await?.into_parts();
+        if let (Some(Verb::Patch | Verb::Update), Some(Kind::CiliumNode)) = (asked.verb, asked.kind) {
+            let answered = Answered { at: Instant::now(), path, code: parts.status.as_u16() };
+            self.passing().answers.push(answered);
+        }
         if parts.status == StatusCode::CONFLICT {
             match (asked.verb, asked.kind) {
                 (Some(Verb::Create), Some(Kind::Block)) => self.passing().create_conflicts += 1,

@@ -12,6 +12,7 @@ mod real;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -39,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) poll: Option<Duration>,
     /// Imitations only: what the choice of addresses starts from, beside the node's name.
     pub(crate) seed: u64,
+    /// Cilium's own agents only: the kubeconfig by which it finds a server that is not the usual one, such as a proxy.
+    pub(crate) server: Option<PathBuf>,
     /// What it means that a pod's address could not be restored.
     pub(crate) losses: Losses,
 }
@@ -81,6 +84,7 @@ impl Settings {
             update_rate: Duration::from_secs(1),
             poll: None,
             seed: 1,
+            server: None,
             losses: Losses::Alarm,
         }
     }

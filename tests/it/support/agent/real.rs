@@ -167,13 +167,14 @@ impl RealAgent {
     }
 
     fn command(&self) -> Command {
-        let Settings { families, release, health, ingress, update_rate, .. } = &self.settings;
+        let Settings { families, release, health, ingress, update_rate, server, .. } = &self.settings;
         let program = match release {
             Release::Oldest => tool("NODEIPAM_OLDEST_AGENT", "agent-1.12"),
             Release::Newest => tool("NODEIPAM_AGENT", "agent-1.20"),
         };
         let mut command = Command::new(program);
-        command.arg("--kubeconfig").arg(&self.kubeconfig).arg("--node").arg(&self.name);
+        let kubeconfig = server.as_ref().unwrap_or(&self.kubeconfig);
+        command.arg("--kubeconfig").arg(kubeconfig).arg("--node").arg(&self.name);
         command.arg(format!("--ipv4={}", families.ipv4())).arg(format!("--ipv6={}", families.ipv6()));
         command.arg(format!("--health={health}")).arg(format!("--ingress={ingress}"));
         command.arg("--update-rate").arg(format!("{}ms", update_rate.as_millis()));
