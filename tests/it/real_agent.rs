@@ -5,10 +5,13 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
 use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
-use crate::support::agent::{Addresses, Agent, Make, plain};
+use crate::support::agent::{Addresses, Agent, Make, Settings, Started, plain};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::families::{Families, Family};
@@ -95,6 +98,74 @@ async fn fills_up(families: Families) -> Result<()> {
         Ok((controller, agent))
     })
     .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn router_alone_has_addresses_in_the_first_blocks() -> Result<()> {
+    takes_what_is_kept(&["router"]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn router_and_ingress_have_addresses_in_the_first_blocks() -> Result<()> {
+    takes_what_is_kept(&["router", "ingress"]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn router_health_and_ingress_have_addresses_in_the_first_blocks() -> Result<()> {
+    takes_what_is_kept(&["router", "health", "ingress"]).await
+}
+
+/// Addresses of the first block of each family are kept for what the agent runs, and for nothing else. It takes those, also
+/// when it restarts beside blocks that came later.
+async fn takes_what_is_kept(run: &[&str]) -> Result<()> {
+    under_oracle(Options::of(Families::Dual), async |rig| {
+        let (health, ingress) = (run.contains(&"health"), run.contains(&"ingress"));
+        let configs: Api<ConfigMap> = Api::namespaced(rig.cluster.client.clone(), "kube-system");
+        let settings = json!({"data": {
+            "enable-endpoint-health-checking": health.to_string(),
+            "enable-ingress-controller": ingress.to_string(),
+        }});
+        configs.patch("cilium-config", &PatchParams::default(), &Patch::Merge(settings)).await?;
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).ipv6(124, &["fd00:1::/112"]);
+        rig.cluster.create_pool(&pool.with("allowFirstLastIPs", true)).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        let settings = Settings { health, ingress, ..rig.agents.settings() };
+        let mut agent = rig.agents.agent_with(Make::Real, "n", settings);
+        agent.start()?;
+        let started = agent.wait_ready(SOON).await?;
+        let first = blocks(rig, Families::Dual, 1).await?;
+        let own = |started: &Started| {
+            [("router", started.router), ("health", started.health), ("ingress", started.ingress)]
+        };
+        let taken: BTreeMap<String, String> = own(&started)
+            .iter()
+            .flat_map(|(owner, taken)| taken.each().map(|address| (address.to_string(), (*owner).to_owned())))
+            .collect();
+        ensure!(taken.len() == 2 * run.len(), "{run:?} have {taken:?}");
+        let of_first = |address: &String| {
+            address.parse::<IpAddr>().is_ok_and(|address| first.iter().any(|block| block.contains(&address)))
+        };
+        ensure!(taken.keys().all(of_first), "{taken:?} are not all of {first:?}");
+        ensure_kept(rig, &taken)?;
+
+        agent.allocate_many("ns/first-", BLOCK).await?;
+        blocks(rig, Families::Dual, 2).await?;
+        let again = agent.restart(SOON).await?;
+        ensure!(again.lost.is_empty() && own(&again) == own(&started), "{started:?} became {again:?}");
+        ensure_kept(rig, &taken)?;
+        wait_claims_carried(rig).await?;
+        Ok((controller, agent))
+    })
+    .await
+}
+
+/// These addresses are kept for these owners, and no others.
+fn ensure_kept(rig: &Rig, expected: &BTreeMap<String, String>) -> Result<()> {
+    let mut kept = rig.cluster.published("n").context("its CiliumNode")?.pool;
+    kept.retain(|_, owner| !owner.is_empty());
+    ensure!(kept == *expected, "kept for {kept:?}, taken by {expected:?}");
+    Ok(())
 }
 
 /// Waits until the node has so many blocks of each family, and returns them.
