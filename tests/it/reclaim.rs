@@ -25,6 +25,7 @@ use crate::support::views::{Claim, Published};
 
 mod conflicts;
 mod disturbed;
+mod dual_stack;
 mod marks;
 mod node;
 mod steps;

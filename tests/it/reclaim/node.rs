@@ -57,6 +57,7 @@ pub(super) struct Scene {
     pub(super) node: String,
     pub(super) agent: Agent,
     n_restarts: u32,
+    n_families: usize,
 }
 
 impl Scene {
@@ -68,33 +69,46 @@ impl Scene {
     pub(super) async fn join_with(rig: &Rig, node: &str, settings: Settings) -> Result<Self> {
         rig.cluster.create_node(&NodeSpec::new(node)).await?;
         create_agent_pod(rig, &pod_of(node), node, settings.release.as_str()).await?;
+        let n_families = settings.families.each().count();
         let mut agent = rig.agents.agent_with(Make::Real, node, settings);
         agent.start()?;
         agent.wait_ready(SOON).await?;
         report(rig, &pod_of(node), 0, Health::Ready).await?;
-        Ok(Self { node: node.to_owned(), agent, n_restarts: 0 })
+        Ok(Self { node: node.to_owned(), agent, n_restarts: 0, n_families })
     }
 
     /// The node fills up and takes a second block, of which three pods have addresses. Returns that block.
     pub(super) async fn grow(&self, rig: &Rig) -> Result<String> {
+        self.grow_each(rig).await?.pop().context("a second block")
+    }
+
+    /// The same with one block per family.
+    pub(super) async fn grow_each(&self, rig: &Rig) -> Result<Vec<String>> {
         for number in 0..KEPT {
             ask(rig, &self.agent, &format!("ns/kept-{number}")).await?;
         }
-        let block = self.fill(rig).await?;
+        let blocks = self.fill_each(rig).await?;
         for number in 0..3 {
             ask(rig, &self.agent, &format!("ns/second-{number}")).await?;
         }
         wait_use_written(rig, &self.agent, &self.node).await?;
-        Ok(block)
+        Ok(blocks)
     }
 
     /// All of the first block is given away, and the node takes a second one, which is returned.
     pub(super) async fn fill(&self, rig: &Rig) -> Result<String> {
+        self.fill_each(rig).await?.pop().context("a second block")
+    }
+
+    /// The same with one block per family.
+    async fn fill_each(&self, rig: &Rig) -> Result<Vec<String>> {
         let filled = self.agent.allocate_many("ns/first-", BLOCK).await?;
         ensure!(filled.error.is_some(), "{filled:?}");
-        let two = |seen: &Published| seen.pod_cidrs.len() == 2 && seen.pool.len() == 2 * BLOCK;
-        let seen = rig.cluster.wait_published(&self.node, "two blocks", SOON, two).await?;
-        Ok(seen.pod_cidrs[1].clone())
+        let first = self.n_families;
+        let two =
+            |seen: &Published| seen.pod_cidrs.len() == 2 * first && seen.pool.len() == 2 * first * BLOCK;
+        let seen = rig.cluster.wait_published(&self.node, "two blocks per family", SOON, two).await?;
+        Ok(seen.pod_cidrs[first..].to_vec())
     }
 
     /// Every address of two blocks goes to a pod: both are open.
