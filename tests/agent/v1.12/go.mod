@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/cilium/cilium v1.12.19
-	github.com/sirupsen/logrus v1.9.3
 	k8s.io/api v0.24.13
 	k8s.io/apimachinery v0.24.13
 	k8s.io/client-go v0.24.13
@@ -104,6 +103,7 @@ require (
 	github.com/rogpeppe/go-internal v1.9.0 // indirect
 	github.com/sasha-s/go-deadlock v0.3.1 // indirect
 	github.com/shirou/gopsutil/v3 v3.22.5 // indirect
+	github.com/sirupsen/logrus v1.9.3 // indirect
 	github.com/spf13/afero v1.8.2 // indirect
 	github.com/spf13/cast v1.5.0 // indirect
 	github.com/spf13/cobra v1.4.0 // indirect

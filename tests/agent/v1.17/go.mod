@@ -6,7 +6,6 @@ require (
 	github.com/cilium/cilium v1.17.8
 	github.com/cilium/hive v0.0.0-20250522145610-0734675df148
 	github.com/cilium/statedb v0.4.5
-	github.com/sirupsen/logrus v1.9.3
 	github.com/spf13/pflag v1.0.6-0.20210604193023-d5e0c0615ace
 	nodeipam.io/tests/agent/rig v0.0.0
 )
@@ -114,6 +113,7 @@ require (
 	github.com/sagikazarmark/locafero v0.4.0 // indirect
 	github.com/sagikazarmark/slog-shim v0.1.0 // indirect
 	github.com/sasha-s/go-deadlock v0.3.5 // indirect
+	github.com/sirupsen/logrus v1.9.3 // indirect
 	github.com/sourcegraph/conc v0.3.0 // indirect
 	github.com/spf13/afero v1.11.0 // indirect
 	github.com/spf13/cast v1.7.0 // indirect

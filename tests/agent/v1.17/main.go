@@ -7,15 +7,19 @@
 //
 // Ours: agent.go (the order of calls, copied from Cilium's daemon), cells.go (which parts of Cilium are put together),
 // localnode.go (how the local node store is filled, copied from Cilium's daemon), standins.go (what Cilium's parts
-// require and this process has not), logs.go (log lines that become events), and the package rig (flags, commands and
-// answers, and the order in which the agent takes addresses for itself, copied from Cilium's daemon).
+// require and this process has not), and the package rig (flags, commands and answers, log lines that become events,
+// and the order in which the agent takes addresses for itself, copied from Cilium's daemon).
 package main
 
-import "nodeipam.io/tests/agent/rig"
+import (
+	"github.com/cilium/cilium/pkg/logging"
+	"nodeipam.io/tests/agent/rig"
+	"nodeipam.io/tests/agent/rig/hook"
+)
 
 func main() {
 	rig.Main("1.17", []string{rig.CRD}, func(c rig.Config, events *rig.Events) rig.Agent {
-		forwardLogs(events)
+		logging.DefaultLogger.AddHook(hook.Into(events))
 		return &agent{config: c, events: events}
 	})
 }

@@ -1,21 +1,20 @@
-// Events from Cilium's log; the lines themselves go to standard error as Cilium writes them.
-
-package main
+// Package hook makes events of Cilium's log, for the releases whose logger is logrus. The lines themselves go to standard
+// error as Cilium writes them.
+package hook
 
 import (
 	"fmt"
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/cilium/cilium/pkg/logging"
 	"nodeipam.io/tests/agent/rig"
 )
 
-func forwardLogs(events *rig.Events) {
-	logging.DefaultLogger.AddHook(eventHook{events: events})
+// Into returns a hook of the logger that knows events only. It is called before a fatal line ends the process.
+func Into(events *rig.Events) logrus.Hook {
+	return eventHook{events: events}
 }
 
-// eventHook is a hook of the logger that knows events only. It is called before a fatal line ends the process.
 type eventHook struct {
 	events *rig.Events
 }
