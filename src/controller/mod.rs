@@ -14,6 +14,7 @@ pub mod clock;
 mod config_map;
 pub mod contact;
 pub mod dry_run;
+mod event_of;
 pub mod events;
 pub mod execute;
 mod forbidden;

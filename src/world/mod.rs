@@ -19,6 +19,7 @@ pub mod check;
 mod dependents;
 mod look;
 mod lost_claims;
+mod memory;
 mod pace;
 mod pause;
 mod progress;
@@ -33,16 +34,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
-use crate::model::agent::{AgentPod, Look, NoAgent, UseWriter};
-use crate::model::claim::{Claim, ClaimState};
+use crate::model::agent::{AgentPod, NoAgent};
+use crate::model::claim::Claim;
 use crate::model::freeze::{Freeze, Switch};
 use crate::model::guard::{Guard, Guards};
 use crate::model::names::{NodeName, PoolName, Uid};
-use crate::model::plan::{Lasting, NodePlan, Scope, Unmet};
 use crate::model::pool::{Pool, Reservation};
 use crate::model::release::Release;
 use crate::model::revision::{AnyRevision, Revision, Store};
-use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -60,136 +59,12 @@ pub use agents::RunningAgent;
 use applied::Writes;
 use lost_claims::LostClaims;
 pub use lost_claims::{LostClaim, LostHolder};
+pub use memory::{KnownClaim, Serving};
+use memory::{NodeRead, Remembered, SeenCooling, SeenEnd, Sent};
 use pace::Pace;
 use pause::Pause;
 use unreadable::UnreadableObjects;
 use waiting::Waiting;
-
-/// A claim and how well it is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KnownClaim {
-    /// The claim in its newest version.
-    pub claim: Claim,
-    /// Whether a watch or list has reached it. An answer to our own create does not count: it says nothing about
-    /// claims that overlap (safety rule 2).
-    pub shown: bool,
-    /// The revision of the last consistent read that showed it.
-    pub confirmed: Option<Revision>,
-    /// The carrier that this process has seen carry its block. If that carrier does so no more, somebody took it off.
-    pub carried_by: Option<Uid>,
-}
-
-/// How a node is being served.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Serving {
-    /// When the last patch of its CiliumNode was sent.
-    pub last_patch: Option<Duration>,
-    /// How long it waits because its writes are not applied.
-    pub pause: Pause,
-    /// Since when what its last plans found of it is the case.
-    pub lasting: BTreeMap<Lasting, Duration>,
-    /// When a block of it was last kept that was on its way off.
-    pub last_kept: Option<Duration>,
-    /// When its agent was last asked for that use, unless the server refused the write.
-    pub last_probe: Option<Duration>,
-    /// What it asks for and no pool can give.
-    pub unmet: BTreeSet<Unmet>,
-}
-
-impl Serving {
-    /// Since when this has been the case.
-    #[must_use]
-    pub fn since(&self, lasting: Lasting) -> Option<Duration> {
-        self.lasting.get(&lasting).copied()
-    }
-
-    /// Takes in what a plan found that looked this far.
-    fn note_lasting(&mut self, plan: &NodePlan, now: Duration) {
-        self.lasting.retain(|lasting, _| plan.lasting.contains(lasting) || (plan.scope != Scope::Whole));
-        let found = plan.lasting.iter().filter(|found| plan.scope == Scope::Whole || found.is_seen_early());
-        for found in found {
-            self.lasting.entry(*found).or_insert(now);
-        }
-    }
-
-    /// Whether it asks for a block that no pool of its node has.
-    #[must_use]
-    pub fn waits_for_capacity(&self) -> bool {
-        self.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_)))
-    }
-}
-
-/// What is remembered of a node beside its objects. Never of one of which nothing is left ([`World::is_gone`]).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Remembered {
-    /// How it is being served.
-    serving: Serving,
-    /// What was last written to its objects.
-    writes: Writes,
-    /// What the last read of its Node found since the watch said something of it.
-    presence: Option<NodeRead>,
-    /// The latest revision at which a consistent read did not find its CiliumNode.
-    absent_as_of: Option<Revision>,
-    /// How its CiliumNode before the present one ended, where this process saw the last version and the end.
-    last_seen_end: Option<SeenEnd>,
-    /// The latest revision at which all of its claims were read.
-    claims_read: Option<Revision>,
-    /// What its last carrier showed, which is gone while the Node lives.
-    former_carrier: Option<FormerCarrier>,
-    /// Which agent was last seen to write its use; `None` if it was not one that could be told.
-    use_writer: Option<UseWriter>,
-    /// The agent that was Ready when this process last asked it which addresses it uses.
-    asked: Option<UseWriter>,
-    /// What the last read of its Pods found.
-    look: Option<Look>,
-}
-
-/// What a read of a Node found.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct NodeRead {
-    /// A revision as of which the claims of the node were known when the read was decided.
-    as_of: Revision,
-    /// When it was answered.
-    answered_at: Duration,
-    /// What was found.
-    presence: Presence,
-}
-
-/// How a CiliumNode ended, which was seen to be deleted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct SeenEnd {
-    uid: Uid,
-    /// Every address that its last version carried, and the blocks of claims that an earlier version was seen to carry.
-    carried: AddressSet,
-}
-
-/// A cooling of a block that this process has seen. A claim that cools again, or another claim of the block, begins anew,
-/// also where nothing of what came between was shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct SeenCooling {
-    /// The claim.
-    uid: Uid,
-    /// When it began, as the claim says.
-    since: Timestamp,
-    /// When it was first seen.
-    seen_at: Duration,
-}
-
-impl SeenCooling {
-    /// Whether it is the cooling that the claim is in.
-    fn is_of(&self, claim: &Claim) -> bool {
-        matches!(claim.state, ClaimState::Cooling(_)) && claim.uid == self.uid && claim.since == self.since
-    }
-}
-
-/// What is kept of a request in flight.
-#[derive(Debug, Clone)]
-struct Sent {
-    /// The node on whose behalf it was sent.
-    node: Option<NodeName>,
-    /// The block whose claim it creates, and the pool of that, where it creates one.
-    creates: Option<(Cidr, PoolName)>,
-}
 
 /// The model of the cluster.
 #[derive(Debug, Clone)]

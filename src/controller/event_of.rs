@@ -1,0 +1,129 @@
+//! Which Kubernetes event tells of what: findings, steps of blocks, and what changes in the status of a pool.
+
+use super::events::{Event, Subject};
+use crate::model::counted::counted;
+use crate::model::finding::FindingKind;
+use crate::model::request::PoolStatusWrite;
+use crate::model::status::{ConditionReason, ConditionType, PoolStatus};
+use crate::telemetry::event_reason::EventReason;
+use crate::view::block_event::{BlockEvent, Cause, Step, listed};
+use crate::world::World;
+
+/// The reason of the event on the Node that reports a finding, if one does.
+pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
+    match kind {
+        FindingKind::MalformedCiliumNode => Some(EventReason::MalformedCiliumNode),
+        FindingKind::MinAllocate => Some(EventReason::MinAllocate),
+        FindingKind::Overlap => Some(EventReason::Overlap),
+        FindingKind::HeldBack => Some(EventReason::HeldBack),
+        FindingKind::UnsupportedCilium => Some(EventReason::UnsupportedCilium),
+        FindingKind::BothCarried => Some(EventReason::BothCarried),
+        FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
+        FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),
+        FindingKind::DrainWaits => Some(EventReason::DrainWaits),
+        FindingKind::WouldReclaim => Some(EventReason::WouldReclaim),
+        FindingKind::ReclaimStopped => Some(EventReason::ReclaimStopped),
+        FindingKind::NoPool
+        | FindingKind::UnreadableObject
+        | FindingKind::WriteWithoutEffect
+        | FindingKind::NodeMissing
+        | FindingKind::ForeignAddresses
+        | FindingKind::BrokenInvariant => None,
+    }
+}
+
+/// The event on the Node about a step in the life of a block, if it is told of.
+pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<Event> {
+    let blocks = listed(&block_event.blocks);
+    let pools = listed(&block_event.pools);
+    let (reason, note) = match (block_event.step, block_event.cause) {
+        (Step::Published, _) => (
+            EventReason::BlocksPublished,
+            format!(
+                "{blocks} of pool {pools}, {} more ({})",
+                counted(block_event.n_addresses, "address"),
+                block_event.cause.as_str()
+            ),
+        ),
+        (Step::Held, Cause::NodeReturned) => {
+            (EventReason::BlocksReturned, format!("{blocks} of pool {pools} is held for this node again"))
+        }
+        (Step::Releasing, Cause::Unused) => (
+            EventReason::BlocksGivenBack,
+            format!("{blocks} of pool {pools} was never published and goes back to the pool"),
+        ),
+        (Step::Draining, cause) => (
+            EventReason::BlocksDraining,
+            format!("{blocks} of pool {pools} begins to leave this node ({})", cause.as_str()),
+        ),
+        (Step::Held, Cause::Stays) => {
+            (EventReason::BlocksKept, format!("{blocks} of pool {pools} stays on this node after all"))
+        }
+        (Step::TakenOff, _) => (
+            EventReason::BlocksReclaimed,
+            format!("{blocks} of pool {pools} has left this node: its agent let every address go"),
+        ),
+        (
+            Step::Claimed
+            | Step::Held
+            | Step::Fenced
+            | Step::Marked
+            | Step::Releasing
+            | Step::Confirmed
+            | Step::Cooling
+            | Step::Freed,
+            _,
+        ) => return None,
+    };
+    let uid = world.node_uid(&block_event.node)?.clone();
+    Some(Event { subject: Subject::Node(block_event.node.clone(), uid), reason, note, about: blocks })
+}
+
+/// The events about what changes in a pool between the status that it shows and the status that is written.
+pub(super) fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Event> {
+    let Some(object) = world.pool_object(&write.pool) else {
+        return Vec::new();
+    };
+    let holds =
+        |status: &PoolStatus, kind| status.conditions.get(&kind).is_some_and(|condition| condition.holds);
+    let has = |status: &PoolStatus, reason: ConditionReason| {
+        let condition = status.conditions.get(&reason.condition());
+        condition.is_some_and(|condition| condition.reason == reason.as_str())
+    };
+    let is_invalid = |status: &PoolStatus| has(status, ConditionReason::Invalid);
+    let before = &object.status;
+    let after = &write.status;
+    let became = |kind| holds(after, kind) && !holds(before, kind);
+    // A pool that can't be read has no such condition any more, and one that was closed since is not exhausted, which
+    // does not mean that capacity returned.
+    let returned = holds(before, ConditionType::Exhausted) && has(after, ConditionReason::FreeBlocks);
+    let transitions = [
+        (became(ConditionType::Exhausted), EventReason::Exhausted, ConditionType::Exhausted),
+        (returned, EventReason::CapacityReturned, ConditionType::Exhausted),
+        (became(ConditionType::Overlapping), EventReason::Overlapping, ConditionType::Overlapping),
+        (is_invalid(after) && !is_invalid(before), EventReason::InvalidPool, ConditionType::Ready),
+        (
+            // One switch more or less is news too.
+            [ConditionReason::WritesFrozen, ConditionReason::ReclaimFrozen]
+                .into_iter()
+                .any(|reason| has(after, reason) && !has(before, reason)),
+            EventReason::Frozen,
+            ConditionType::Frozen,
+        ),
+        (
+            holds(before, ConditionType::Frozen) && !holds(after, ConditionType::Frozen),
+            EventReason::FreezeEnded,
+            ConditionType::Frozen,
+        ),
+    ];
+    transitions
+        .into_iter()
+        .filter(|(happened, ..)| *happened)
+        .map(|(_, reason, condition)| Event {
+            subject: Subject::Pool(write.pool.clone(), write.uid.clone()),
+            reason,
+            note: after.conditions.get(&condition).map(|shown| shown.message.clone()).unwrap_or_default(),
+            about: String::new(),
+        })
+        .collect()
+}
