@@ -146,6 +146,7 @@ type ciliumNode struct {
 			Pool        map[string]entry `json:"pool"`
 			PodCIDRs    []string         `json:"podCIDRs"`
 			MinAllocate int              `json:"min-allocate"`
+			Pools       pools            `json:"pools"`
 		} `json:"ipam"`
 	} `json:"spec"`
 	Status struct {

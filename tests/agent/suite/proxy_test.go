@@ -3,6 +3,8 @@
 package suite
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -29,6 +32,8 @@ type proxy struct {
 	// news is closed while watches of CiliumNodes are passed on.
 	news             chan struct{}
 	updates, statusN int
+	// bodies are the updates of the CiliumNode that the agent has tried, in order.
+	bodies []ciliumNode
 	// ownLists is how often the agent has listed its own CiliumNode, allLists how often all of them.
 	ownLists, allLists int
 }
@@ -71,6 +76,7 @@ func (n testNode) newProxy() *proxy {
 		if r.Method == http.MethodPut {
 			switch r.URL.Path {
 			case own:
+				p.keep(r)
 				code = p.count(&p.updates, &p.update)
 			case own + "/status":
 				code = p.count(&p.statusN, &p.status)
@@ -90,6 +96,34 @@ func (n testNode) newProxy() *proxy {
 		n.t.Fatal(err)
 	}
 	return p
+}
+
+// keep remembers what an update writes.
+func (p *proxy) keep(r *http.Request) {
+	text, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(text))
+	var body ciliumNode
+	if err == nil {
+		err = json.Unmarshal(text, &body)
+	}
+	if err != nil {
+		// It can't be passed on as it was, so that the test fails.
+		body = ciliumNode{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bodies = append(p.bodies, body)
+}
+
+// firstUpdate is the first update that the agent has tried with this content.
+func (p *proxy) firstUpdate(with func(ciliumNode) bool) (ciliumNode, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.bodies, with)
+	if i < 0 {
+		return ciliumNode{}, false
+	}
+	return p.bodies[i], true
 }
 
 // count calls the hook with the number of the request.

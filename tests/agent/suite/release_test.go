@@ -26,6 +26,8 @@ type release struct {
 	strictCIDRs bool
 	// fatalErrors says that an update of the CiliumNode which is refused, but not as a conflict, ends the agent at once.
 	fatalErrors bool
+	// multiPool says that the agent runs in mode multi-pool too.
+	multiPool bool
 	// retryPause is the time between two attempts at an update of the CiliumNode that is refused as a conflict.
 	retryPause time.Duration
 }
@@ -50,6 +52,6 @@ var releases = map[string]release{
 	},
 	"1.20": {
 		version: "v1.20.2", owners: true, full: none, restoredIPv4: " [restored]",
-		keepsHealth: true, routerFromCiliumNode: true, strictCIDRs: true, retryPause: 500 * time.Millisecond,
+		keepsHealth: true, routerFromCiliumNode: true, strictCIDRs: true, multiPool: true, retryPause: 500 * time.Millisecond,
 	},
 }

@@ -7,12 +7,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/cilium/cilium/pkg/ipam"
+	"github.com/cilium/cilium/pkg/ipam/metadata"
 	"github.com/cilium/cilium/pkg/logging"
 	"github.com/cilium/cilium/pkg/node"
 	"github.com/cilium/cilium/pkg/option"
@@ -78,6 +81,7 @@ func (a *agent) Run(kept rig.Kept) (rig.Kept, error) {
 	}
 	a.parts.NodeDiscovery.StartDiscovery(ctx)
 	a.parts.IPAM.RestoreFinished()
+	a.awaitPoolChoice()
 
 	local, err := a.parts.LocalNodeStore.Get(ctx)
 	return rig.Kept{
@@ -85,6 +89,18 @@ func (a *agent) Run(kept rig.Kept) (rig.Kept, error) {
 		Health:  rig.Texts(local.IPv4HealthIP, local.IPv6HealthIP),
 		Ingress: rig.Texts(local.IPv4IngressIP, local.IPv6IngressIP),
 	}, err
+}
+
+// awaitPoolChoice returns when Cilium can say which pool serves a pod. Until it has read the CiliumPodIPPools it refuses
+// pods, and the kubelet would ask again.
+func (a *agent) awaitPoolChoice() {
+	for {
+		_, err := a.parts.Metadata.GetIPPoolForPod("anybody", ipam.IPv4)
+		if !errors.Is(err, metadata.ErrManagerPoolsNotSynced) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 func (a *agent) Allocate(owner, pool string) (rig.Allocation, error) {

@@ -41,6 +41,7 @@ type parts struct {
 	NodeDiscovery  *nodediscovery.NodeDiscovery
 	K8sWatcher     *watchers.K8sWatcher
 	IPAM           *ipam.IPAM
+	Metadata       metadata.Manager
 	InfraIPs       infraendpoints.InfraIPAllocator
 }
 
