@@ -1,5 +1,7 @@
 package rig
 
+import "strings"
+
 // Events turns log lines of Cilium into events of the protocol. Its code has no hooks for what it does at the start,
 // but it logs each step.
 type Events struct {
@@ -18,6 +20,10 @@ var logEvents = map[string]string{
 	"Waiting for pod cidr pool to become available in stateDB":          "waiting-podippool",
 	"Conflict when updating local CiliumNode resource, will retry":      "pools-update-failed",
 	"Timer job failed":                                                       "pools-update-failed",
+	"in-use pod CIDR was removed from spec":                                  "cidr-removed",
+	"skipping too-small pod CIDR":                                            "cidr-refused",
+	"ignoring invalid pod CIDR":                                              "cidr-refused",
+	"ignoring duplicate pod CIDR":                                            "cidr-refused",
 	"in-use CIDR was removed from spec":                                      "cidr-removed",
 	"skipping too-small CIDR":                                                "cidr-refused",
 	"ignoring invalid CIDR":                                                  "cidr-refused",
@@ -30,9 +36,21 @@ var logEvents = map[string]string{
 	"unable to re-allocate ingress IPv6.":                                    "ingress-not-restored",
 }
 
+// logBeginnings names the log lines that are reported, by how they begin: the rest names a pool.
+var logBeginnings = map[string]string{
+	"Waiting for ipv4 pod CIDR pool ": "waiting",
+	"Waiting for ipv6 pod CIDR pool ": "waiting",
+}
+
 // Log reports the line if it is one of those that are reported.
 func (e *Events) Log(message string, details map[string]string) {
-	if name, known := logEvents[message]; known {
+	name, known := logEvents[message]
+	for beginning, other := range logBeginnings {
+		if strings.HasPrefix(message, beginning) {
+			name, known = other, true
+		}
+	}
+	if known {
 		e.out.write(Event{Event: name, Message: message, Details: details})
 	}
 }

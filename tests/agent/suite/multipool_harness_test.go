@@ -78,6 +78,9 @@ const (
 	tick = time.Minute
 )
 
+// exhausted is a part of the error of a pool without free addresses.
+const exhausted = "CIDR ranges are exhausted"
+
 // whole is the demand of a pool with pre-allocation: one whole step beyond what is in use.
 func whole(used, step int) int {
 	return ((used+step-1)/step + 1) * step

@@ -129,7 +129,7 @@ func TestPoolsTakenAwayInUse(t *testing.T) {
 		t.Errorf("%+v", state)
 	}
 	for range 2 {
-		if got := a.call(command{Cmd: "allocate", Owner: "ns/late"}); got.OK || got.Error != "all CIDR ranges are exhausted" {
+		if got := a.call(command{Cmd: "allocate", Owner: "ns/late"}); got.OK || !sameText(got.Error, exhausted) {
 			t.Errorf("from a CIDR that was taken away: %+v", got)
 		}
 		n.addCIDRs(defaultPool, instead)
@@ -160,7 +160,7 @@ func TestPoolsTakenAwayInUseBeforeARestart(t *testing.T) {
 
 	b := n.poolAgent("--ipv4")
 	after := b.do(restart(before, pods...))
-	if len(after.Lost) != 2 || !sameText(after.Lost[0].Error, "not in range of any CIDR") {
+	if len(after.Lost) != 2 || !sameText(after.Lost[0].Error, "not in range of any") {
 		t.Errorf("lost %+v", after.Lost)
 	}
 	b.expectEvent("router-not-restored")
@@ -214,7 +214,7 @@ func TestPoolsEntriesOfOthersStay(t *testing.T) {
 		a.allocateFrom(other, fmt.Sprintf("ns/other-%d-", i), 1)
 		a.awaitDemand(n, other, whole(i+1, 4))
 		if p := n.get().Spec.IPAM.Pools; !slices.ContainsFunc(p.Allocated, func(g grant) bool {
-			return g.Pool == other && slices.Equal(g.CIDRs, theirs.CIDRs) && g.AllowFirstIP && !g.AllowLastIP
+			return g.Pool == other && slices.Equal(g.CIDRs, theirs.CIDRs) && g.AllowFirstIP == cilium.pools.firstAndLast && !g.AllowLastIP
 		}) {
 			t.Errorf("%+v", p)
 		}
@@ -247,13 +247,23 @@ func TestPoolsReleasedCIDRComesBack(t *testing.T) {
 		t.Errorf("%+v", state)
 	}
 	a.allocateMany("ns/q", 20)
+	if !cilium.pools.takesBack {
+		n.ask()
+		a.awaitState("an update to be refused", func() bool { a.nudge(defaultPool); return p.refused(http.StatusConflict) })
+		if got := a.call(command{Cmd: "allocate", Owner: "ns/late"}); got.OK {
+			t.Errorf("%+v", got)
+		}
+		p.passNews()
+		a.awaitNudged(n, "the answer", func(p pools) bool { return !p.names(question) })
+		n.awaitCIDRs(defaultPool, first)
+		return
+	}
 	a.awaitState("an address of the CIDR that was given back", func() bool {
 		got := a.call(command{Cmd: "allocate", Owner: "ns/late"})
 		return got.OK && block(second).within(got.IPv4)
 	})
 	n.ask()
-	a.nudge(defaultPool)
-	a.expectEvent("pools-update-failed")
+	a.awaitState("an update to be refused", func() bool { a.nudge(defaultPool); return p.refused(http.StatusConflict) })
 	if p := n.get().Spec.IPAM.Pools; !p.names(question) || len(p.cidrs(defaultPool)) != 1 {
 		t.Errorf("while the agent hears nothing: %+v", p)
 	}
@@ -282,9 +292,7 @@ func TestPoolsDeletedCiliumNode(t *testing.T) {
 	n.deleteCiliumNode()
 	// A step more is asked for.
 	a.allocateMany("ns/q", 7)
-	if failed := a.expectEventWith("pools-update-failed", func(e event) bool { return sameText(e.Details["error"], "not found") }); failed.Message == "" {
-		t.Error("an update of what is gone")
-	}
+	a.awaitState("an update of what is gone", func() bool { return p.refused(http.StatusNotFound) })
 	n.label("rack", "r1")
 	made := n.awaitCiliumNode("another CiliumNode", func(c ciliumNode) bool { return c.Metadata.UID != before.Metadata.UID })
 	if got := made.Spec.IPAM.Pools.Allocated; len(got) != 0 {

@@ -34,6 +34,8 @@ type proxy struct {
 	updates, statusN int
 	// bodies are the updates of the CiliumNode that the agent has tried, in order.
 	bodies []ciliumNode
+	// failures are the codes with which the server has answered updates of the CiliumNode, where they are errors.
+	failures []int
 	// ownLists is how often the agent has listed its own CiliumNode, allLists how often all of them.
 	ownLists, allLists int
 }
@@ -60,14 +62,19 @@ func (n testNode) newProxy() *proxy {
 	forward := httputil.NewSingleHostReverseProxy(target)
 	forward.Transport = transport
 	forward.FlushInterval = -1
+	own := "/apis/cilium.io/v2/ciliumnodes/" + n.name
 	forward.ModifyResponse = func(answer *http.Response) error {
 		request := answer.Request
+		if request.Method == http.MethodPut && request.URL.Path == own && answer.StatusCode >= http.StatusBadRequest {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.failures = append(p.failures, answer.StatusCode)
+		}
 		if strings.Contains(request.URL.Path, "/ciliumnodes") && request.URL.Query().Has("watch") {
 			answer.Body = held{body: answer.Body, proxy: p}
 		}
 		return nil
 	}
-	own := "/apis/cilium.io/v2/ciliumnodes/" + n.name
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		code := 0
 		if query := r.URL.Query(); strings.HasSuffix(r.URL.Path, "/ciliumnodes") && r.Method == http.MethodGet && !query.Has("watch") {
@@ -124,6 +131,13 @@ func (p *proxy) firstUpdate(with func(ciliumNode) bool) (ciliumNode, bool) {
 		return ciliumNode{}, false
 	}
 	return p.bodies[i], true
+}
+
+// refused says whether the server has answered an update with this code.
+func (p *proxy) refused(code int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Contains(p.failures, code)
 }
 
 // count calls the hook with the number of the request.

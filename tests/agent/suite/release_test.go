@@ -28,8 +28,27 @@ type release struct {
 	fatalErrors bool
 	// multiPool says that the agent runs in mode multi-pool too.
 	multiPool bool
+	// pools is what mode multi-pool does in its own way.
+	pools poolRelease
 	// retryPause is the time between two attempts at an update of the CiliumNode that is refused as a conflict.
 	retryPause time.Duration
+}
+
+// poolRelease is what a release in mode multi-pool does in its own way.
+type poolRelease struct {
+	// interval is the time between two writes of spec.ipam.pools that the agent can't be talked out of; 0 where it obeys
+	// the flag.
+	interval time.Duration
+	// needsCiliumPodIPPool says that nothing is allocated from a pool without such an object.
+	needsCiliumPodIPPool bool
+	// lateDemand says that demand which changes within the interval waits for the next tick, not for the interval's end.
+	lateDemand bool
+	// lateRetry says that an update which is refused as a conflict is tried again at the next tick, not within seconds.
+	lateRetry bool
+	// takesBack says that the agent may use a CIDR again that it has given back.
+	takesBack bool
+	// firstAndLast says that an entry can allow the first and the last address of its CIDRs.
+	firstAndLast bool
 }
 
 const (
@@ -49,9 +68,13 @@ var releases = map[string]release{
 	"1.17": {
 		version: "v1.17.8", owners: true, full: noMore, restoredIPv4: " [restored]",
 		keepsHealth: true, routerFromCiliumNode: true, fatalErrors: true, retryPause: 500 * time.Millisecond,
+		multiPool: true, pools: poolRelease{interval: 15 * time.Second},
 	},
 	"1.20": {
 		version: "v1.20.2", owners: true, full: none, restoredIPv4: " [restored]",
-		keepsHealth: true, routerFromCiliumNode: true, strictCIDRs: true, multiPool: true, retryPause: 500 * time.Millisecond,
+		keepsHealth: true, routerFromCiliumNode: true, strictCIDRs: true, retryPause: 500 * time.Millisecond,
+		multiPool: true, pools: poolRelease{
+			needsCiliumPodIPPool: true, lateDemand: true, lateRetry: true, takesBack: true, firstAndLast: true,
+		},
 	},
 }

@@ -7,10 +7,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
 
+	agentK8s "github.com/cilium/cilium/daemon/k8s"
 	"github.com/cilium/cilium/pkg/ipam"
 	"github.com/cilium/cilium/pkg/logging"
 	"github.com/cilium/cilium/pkg/node"
@@ -50,6 +52,13 @@ func (a *agent) Start(kept rig.Kept) error {
 		keep(&n.IPv4IngressIP, kept.Ingress.IPv4)
 		keep(&n.IPv6IngressIP, kept.Ingress.IPv6)
 	})
+	if a.config.IPAM == rig.MultiPool {
+		// In crd mode the allocator does it.
+		a.parts.NodeDiscovery.UpdateCiliumNodeResource()
+	}
+	if err := agentK8s.WaitForNodeInformation(ctx, logging.DefaultLogger, a.parts.K8s.LocalNode, a.parts.K8s.LocalCiliumNode); err != nil {
+		return err
+	}
 	watchCiliumNodes(ctx, a.parts.CiliumNodeWatcher)
 	a.fromK8s = rig.Texts(node.GetInternalIPv4Router(), node.GetIPv6Router())
 	a.parts.IPAM.ConfigureAllocator()
@@ -57,8 +66,8 @@ func (a *agent) Start(kept rig.Kept) error {
 }
 
 // Restore calls and names as allocateIPsLocked of daemon/cmd/state.go.
-func (a *agent) Restore(ip netip.Addr, owner, _ string) error {
-	_, err := a.parts.IPAM.AllocateIPWithoutSyncUpstream(ip.AsSlice(), owner+" [restored]", ipam.PoolDefault())
+func (a *agent) Restore(ip netip.Addr, owner, pool string) error {
+	_, err := a.parts.IPAM.AllocateIPWithoutSyncUpstream(ip.AsSlice(), owner+" [restored]", ipam.PoolOrDefault(pool))
 	return err
 }
 
@@ -131,23 +140,29 @@ func (a *agent) nodeIPs() []net.IP {
 	return ips
 }
 
-func (a *agent) Allocate(owner, _ string) (rig.Allocation, error) {
-	v4, v6, err := a.parts.IPAM.AllocateNext("", owner, "")
+func (a *agent) Allocate(owner, pool string) (rig.Allocation, error) {
+	v4, v6, err := a.parts.IPAM.AllocateNext("", owner, ipam.Pool(pool))
 	if err != nil {
 		return rig.Allocation{}, err
 	}
 	var got rig.Allocation
 	if v4 != nil {
-		got.IPv4 = v4.IP.String()
+		got.IPv4, got.Pool = v4.IP.String(), v4.IPPoolName.String()
 	}
 	if v6 != nil {
-		got.IPv6 = v6.IP.String()
+		got.IPv6, got.Pool = v6.IP.String(), v6.IPPoolName.String()
+	}
+	if v4 != nil && v6 != nil && v4.IPPoolName != v6.IPPoolName {
+		return got, fmt.Errorf("Cilium chose pool %s for IPv4 and %s for IPv6: not supported here", v4.IPPoolName, v6.IPPoolName)
+	}
+	if a.config.IPAM != rig.MultiPool {
+		got.Pool = ""
 	}
 	return got, nil
 }
 
-func (a *agent) Release(ip netip.Addr, _ string) error {
-	return a.parts.IPAM.ReleaseIP(ip.AsSlice(), ipam.PoolDefault())
+func (a *agent) Release(ip netip.Addr, pool string) error {
+	return a.parts.IPAM.ReleaseIP(ip.AsSlice(), ipam.PoolOrDefault(pool))
 }
 
 func (a *agent) Dump() (map[string]string, string) {

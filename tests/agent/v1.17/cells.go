@@ -14,7 +14,7 @@ import (
 	"github.com/cilium/cilium/pkg/defaults"
 	"github.com/cilium/cilium/pkg/hive"
 	"github.com/cilium/cilium/pkg/ipam"
-	ipamOption "github.com/cilium/cilium/pkg/ipam/option"
+	"github.com/cilium/cilium/pkg/ipam/metadata"
 	k8sClient "github.com/cilium/cilium/pkg/k8s/client"
 	k8sSynced "github.com/cilium/cilium/pkg/k8s/synced"
 	"github.com/cilium/cilium/pkg/k8s/watchers"
@@ -34,6 +34,7 @@ type parts struct {
 	NodeDiscovery     *nodediscovery.NodeDiscovery
 	CiliumNodeWatcher *watchers.K8sCiliumNodeWatcher
 	IPAM              *ipam.IPAM
+	K8s               agentK8s.Resources
 }
 
 // assemble builds the agent; nothing runs before the hive is started.
@@ -50,6 +51,7 @@ func assemble(c rig.Config, into *parts) (*hive.Hive, error) {
 			datapath.NodeAddressingCell,
 			watchers.Cell,
 			nodediscovery.Cell,
+			metadata.Cell,
 			cell.Provide(
 				func() *option.DaemonConfig { return option.Config },
 				newLocalNodeSynchronizer,
@@ -67,7 +69,9 @@ func assemble(c rig.Config, into *parts) (*hive.Hive, error) {
 // configure sets what Cilium's daemon reads from its flags, for the parts that are used here. Whatever is not named
 // keeps the default that Cilium's code gives it.
 func configure(d *option.DaemonConfig, c rig.Config) {
-	d.IPAM = ipamOption.IPAMCRD
+	d.IPAM = c.IPAM
+	d.IPAMDefaultIPPool = c.DefaultPool
+	d.IPAMMultiPoolPreAllocation = c.PreAllocate
 	d.EnableIPv4 = c.IPv4
 	d.EnableIPv6 = c.IPv6
 	d.EnableHealthChecking = c.Health
@@ -91,7 +95,8 @@ func newIPAM(
 	events *watchers.K8sEventReporter,
 	resource agentK8s.LocalCiliumNodeResource,
 	clientset k8sClient.Clientset,
+	pools metadata.Manager,
 ) *ipam.IPAM {
 	var noSysctl sysctl.Sysctl
-	return ipam.NewIPAM(addressing, c, discovery, localNode, events, resource, ethernetMTU{}, clientset, defaultPool{}, noSysctl)
+	return ipam.NewIPAM(addressing, c, discovery, localNode, events, resource, ethernetMTU{}, clientset, podless{pools}, noSysctl)
 }

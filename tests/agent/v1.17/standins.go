@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"time"
 
 	"github.com/cilium/hive/cell"
@@ -13,6 +14,7 @@ import (
 	cnifake "github.com/cilium/cilium/daemon/cmd/cni/fake"
 	"github.com/cilium/cilium/pkg/datapath/tables"
 	"github.com/cilium/cilium/pkg/ipam"
+	"github.com/cilium/cilium/pkg/ipam/metadata"
 	nodemanager "github.com/cilium/cilium/pkg/node/manager"
 	nodeTypes "github.com/cilium/cilium/pkg/node/types"
 	"github.com/cilium/cilium/pkg/option"
@@ -44,9 +46,14 @@ func (otherNodes) ClusterSizeDependantInterval(base time.Duration) time.Duration
 	return base
 }
 
-// defaultPool answers as Cilium's own metadata manager does in every mode but multi-pool.
-type defaultPool struct{}
+// podless lets an owner stand for a pod that the API server does not have: it gets the default pool. For a Pod that is
+// there Cilium's manager decides.
+type podless struct{ metadata.Manager }
 
-func (defaultPool) GetIPPoolForPod(string, ipam.Family) (string, error) {
-	return option.Config.IPAMDefaultIPPool, nil
+func (p podless) GetIPPoolForPod(owner string, family ipam.Family) (string, error) {
+	pool, err := p.Manager.GetIPPoolForPod(owner, family)
+	if errors.Is(err, &metadata.ResourceNotFound{Resource: "Pod"}) {
+		return option.Config.IPAMDefaultIPPool, nil
+	}
+	return pool, err
 }

@@ -1,1 +1,1 @@
-// This file lets watcher.go declare a function without a body.
+// This file lets watcher.go and pools.go declare functions without a body.
