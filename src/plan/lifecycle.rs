@@ -57,7 +57,9 @@ pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, n
     for known in claims {
         let claim = &known.claim;
         match claim.state {
-            ClaimState::Held | ClaimState::Draining(_) => advance_held(world, draft, claim, now),
+            ClaimState::Held | ClaimState::Draining(_) => {
+                advance_held(world, publisher, draft, claim, now);
+            }
             ClaimState::Releasing(reason) => advance_releasing(world, publisher, draft, claim, reason, now),
             ClaimState::Cooling(reason) => advance_cooling(world, draft, claim, reason, now),
         }
@@ -124,7 +126,7 @@ fn being_deleted(claim: &Claim) -> Finding {
     Finding::new(FindingKind::ClaimBeingDeleted, Kind::Claim, &block_name(claim.cidr), message)
 }
 
-fn advance_held(world: &World, draft: &mut Draft, claim: &Claim, now: Now) {
+fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, claim: &Claim, now: Now) {
     match (world.node(&claim.node), world.carrier(&claim.node)) {
         (None, None) => {
             if presence(world, draft, claim) == Some(Presence::Gone) {
@@ -138,8 +140,13 @@ fn advance_held(world: &World, draft: &mut Draft, claim: &Claim, now: Now) {
         }
         // Its CiliumNode still exists, so its agent may still use what that carries.
         (None, Some(_)) => {}
-        (Some(node), Some(carrier)) if is_drain_over(world, claim, carrier) => {
-            draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+        (Some(node), Some(carrier)) if shows_no_drain(world, claim, carrier) => {
+            if carrier.revision().within() > Some(claim.revision) {
+                draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
+            } else if let Some(request) = publisher.later_version(&claim.node, Some(carrier), claim.revision)
+            {
+                prove(draft, request);
+            }
         }
         (Some(_), Some(carrier)) if is_of_ended_without(world, claim, carrier) => {
             let created_for = ClaimChange::CreatedFor(carrier.uid().clone());
@@ -164,13 +171,17 @@ fn is_of_ended_without(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bo
         && !evidence::is_carried_or_used(world, claim)
 }
 
-/// Whether a claim drains of which a later version of the carrier shows nothing, or shows another carrier: what it was
-/// to be taken off is gone, and its agent may go on with it.
-fn is_drain_over(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
-    let ClaimState::Draining(uid) = &claim.state else {
-        return false;
-    };
-    carrier.revision().within() > Some(claim.revision) && (carrier.uid() != uid || !is_carried(world, claim))
+/// Whether a claim drains of which the carrier shows nothing, or which is to leave another carrier: what it was to be
+/// taken off is gone, and its agent may go on with it. A version that is later than the claim has to show that.
+fn shows_no_drain(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
+    matches!(&claim.state, ClaimState::Draining(uid) if carrier.uid() != uid || !is_carried(world, claim))
+}
+
+/// Adds a request that may prove something about a node. One serves all claims of the node.
+fn prove(draft: &mut Draft, request: Request) {
+    if !draft.requests.iter().any(|planned| planned.target() == request.target()) {
+        draft.requests.push(request);
+    }
 }
 
 /// Whether the Node of a claim exists; `None` if that is not known well enough to move the claim. Then a read comes
@@ -260,12 +271,7 @@ fn advance_releasing(
             Reason::Unused => update(claim, now, ClaimChange::Delete),
             Reason::NodeGone | Reason::Reclaimed => update(claim, now, ClaimChange::Cool),
         }),
-        Absence::Provable(request) => {
-            // One proof serves all claims of the node.
-            if !draft.requests.iter().any(|planned| planned.target() == request.target()) {
-                draft.requests.push(request);
-            }
-        }
+        Absence::Provable(request) => prove(draft, request),
         // The Node is gone, and its CiliumNode carries the block. The deletion of the CiliumNode will be the proof.
         Absence::NotYet => {}
     }

@@ -111,3 +111,27 @@ fn a_drain_ends_when_its_ciliumnode_is_gone() {
     cluster.observe("claim 10.0.0.16/28 a 1 Held @130");
     cluster.expect("a", BOTH);
 }
+
+/// Whoever writes the claim makes it later than its CiliumNode, and nobody else may ever write that again: the agent waits
+/// for its blocks.
+#[test]
+fn a_drain_ends_though_its_claim_is_written_after_its_ciliumnode() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28 reclaim=enabled\nnode a 1\nciliumnode a @50 recreated\n\
+         claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Draining @60",
+    );
+    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.observe("ciliumnode a @110 recreated");
+    cluster.expect("a", "hold 10.0.0.16/28 for node a again");
+    // The same where its agent had let it go, and does not any more.
+    let blocks = "10.0.0.0/28 10.0.0.16/28 fenced=10.0.0.16/28";
+    let mut cluster = Cluster::of(&format!(
+        "pool p 10.0.0.0/24 28 reclaim=enabled\nnode a 1\nciliumnode a @50 {blocks}\n\
+         claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @60",
+    ));
+    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.observe(&format!("ciliumnode a @110 {blocks}"));
+    cluster.expect("a", "hold 10.0.0.16/28 for node a again");
+}

@@ -191,6 +191,13 @@ impl Crd {
         let Removal { claim, carrier, is_carried, absent_as_of, presence: _ } = removal;
         match carrier {
             None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
+            // Whether its consent is gone, or was not heard of yet, only a later version tells.
+            Some(carrier)
+                if claim.state == ClaimState::Releasing(Reason::Reclaimed)
+                    && self.leaving(carrier, claim) == Leaving::NotSeen =>
+            {
+                self.later_version(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
+            }
             Some(_) if is_carried => Absence::NotYet,
             // The agent has not said that it knows. Where the block was taken off with its consent, it does.
             Some(carrier)

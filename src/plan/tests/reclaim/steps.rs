@@ -155,12 +155,12 @@ fn a_block_whose_consent_is_gone_before_it_is_off_is_held_again() {
     let mut cluster = Cluster::releasing();
     cluster.observe(&format!("ciliumnode a @117 {FENCED} used=10.0.0.0/32 ready=10.0.0.16/29"));
     cluster.expect("a", HOLD);
-    // A version from before the move says nothing.
+    // A version from before the move says nothing, and a later one is made.
     let mut cluster = Cluster::ready();
     cluster.looked(&[]);
     cluster.observe(&format!("ciliumnode a @116 {FENCED} used=10.0.0.0/32 ready=10.0.0.16/29"));
     cluster.observe("claim 10.0.0.16/28 a 1 Releasing/Reclaimed @117");
-    cluster.expect("a", "nothing");
+    cluster.expect("a", "make a later version of ciliumnode a");
 }
 
 #[test]
