@@ -19,6 +19,10 @@ use crate::net::cidr::Family;
 use crate::publisher::answer::ProbeState;
 use crate::world::KnownClaim;
 
+/// How long at most before an agent that has answered and shows no use is asked again. Every agent of the cluster hears
+/// of each question, of its answer and of its end.
+const LONGEST_SILENCE: Duration = Duration::from_secs(10 * 60);
+
 impl<'a> Subject<'a> {
     /// The claims that the CiliumNode may carry. Findings tell which of the others overlap something.
     pub(super) fn publishable(&self, findings: &mut Vec<Finding>) -> Vec<&'a KnownClaim> {
@@ -125,9 +129,12 @@ impl<'a> Subject<'a> {
         let serving = self.serving();
         let silent_since =
             serving.and_then(|serving| serving.since(Lasting::UseUnknown)).unwrap_or(now.uptime);
-        let last_probe = serving.and_then(|serving| serving.last_probe);
-        // An agent may answer, and its use be absent all the same.
-        let since = last_probe.map_or(silent_since, |last| last.max(silent_since));
-        Some(since + policy.question_interval)
+        // An agent may answer, and its use be absent all the same. It has been silent for twice as long when it is asked
+        // again.
+        let last_probe = serving.and_then(|serving| serving.last_probe).filter(|last| *last > silent_since);
+        let wait = last_probe.map_or(policy.question_interval, |last| {
+            last.saturating_sub(silent_since).clamp(policy.question_interval, LONGEST_SILENCE)
+        });
+        Some(last_probe.unwrap_or(silent_since) + wait)
     }
 }
