@@ -3,7 +3,7 @@
 //! They are no kind of the world: nothing about addresses follows from them alone, and the controller serves without
 //! them (`docs/decisions/0021-agents-beside-the-world.md`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -64,6 +64,8 @@ pub struct Look {
     pub at: Duration,
     /// What was found; the reason where the server refused to tell.
     pub found: Result<PodsOnNode, String>,
+    /// The addresses of pods that their agent did not list as used when this was found.
+    pub unlisted: BTreeSet<IpAddr>,
 }
 
 /// What is told of the agents' Pods.

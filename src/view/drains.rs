@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::counted::counted;
 use crate::model::kind::Kind;
@@ -151,16 +150,15 @@ fn waits_for(what: &str, n_pods: u128, mut pods: Vec<(IpAddr, String)>) -> Drain
     DrainStatus { waiting_for: what.chars().take(LONGEST).collect(), pod_count: capped_count(n_pods), pods }
 }
 
-/// The pods that have an address of a block, as the last read of the node's Pods found, and of those only the ones that
-/// their agent lists.
+/// The pods that have an address of a block, as the last read of the node's Pods found: of those their agent lists the ones
+/// that it still lists, or else the ones that it did not list then.
 fn holders(world: &World, claim: &Claim, listed: Option<&AddressSet>) -> Vec<(IpAddr, String)> {
-    // What an earlier read found may have ended since, and only then nobody lists it.
-    let version = world.carrier(&claim.node).map(Carrier::revision);
-    let look = world.look(&claim.node).filter(|look| listed.is_some() || Some(look.after) == version);
-    let found = look.and_then(|look| look.found.as_ref().ok());
-    let entries = found.into_iter().flat_map(|pods| claim.cidr.entries_in(&pods.holders));
-    entries
-        .filter(|(address, _)| listed.is_none_or(|listed| listed.contains(**address)))
-        .map(|(address, pod)| (*address, pod.clone()))
-        .collect()
+    let Some(look) = world.look(&claim.node) else { return Vec::new() };
+    // One that was listed may have ended since, and only then nobody lists it.
+    let counts = |address: IpAddr| match listed {
+        Some(listed) => listed.contains(address),
+        None => look.unlisted.contains(&address),
+    };
+    let entries = look.found.iter().flat_map(|pods| claim.cidr.entries_in(&pods.holders));
+    entries.filter(|(address, _)| counts(**address)).map(|(address, pod)| (*address, pod.clone())).collect()
 }

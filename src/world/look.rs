@@ -3,11 +3,15 @@
 //! It comes before each step that takes addresses from a node. The watch of the agents' Pods may be late, and a pod may
 //! have an address that its agent does not list (`docs/cilium.md`, An address that left the pool).
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use super::World;
 use crate::model::agent::{Look, PodsOnNode};
 use crate::model::names::NodeName;
 use crate::model::revision::AnyRevision;
 use crate::model::time::Now;
+use crate::net::cidr::Cidr;
 
 impl World {
     /// What the last read of a node's Pods found.
@@ -24,10 +28,15 @@ impl World {
         mut found: Result<PodsOnNode, String>,
         now: Now,
     ) {
+        let mut unlisted = BTreeSet::new();
         if let Ok(pods) = &mut found {
             let blocks: Vec<_> = self.claims_of(node).map(|known| known.claim.cidr).collect();
             pods.holders.retain(|address, _| blocks.iter().any(|block| block.contains(*address)));
+            if let Some(carrier) = self.carrier(node) {
+                let is_listed = |address: IpAddr| self.reader().n_used_in(carrier, Cidr::single(address)) > 0;
+                unlisted.extend(pods.holders.keys().copied().filter(|address| !is_listed(*address)));
+            }
         }
-        self.remember_of(node).look = Some(Look { after, at: now.uptime, found });
+        self.remember_of(node).look = Some(Look { after, at: now.uptime, found, unlisted });
     }
 }

@@ -206,6 +206,7 @@ async fn the_only_pool_is_deleted_and_every_pod_still_starts() -> Result<()> {
         });
         rig.cluster.delete_pool("p").await?;
         controller.wait_logged("the node needs it, and no other pool of it has room", SOON).await?;
+        scene.wait_told(rig, &block, "its node needs it, or its turn has not come (0: )").await?;
         // Also behind a restart of the agent.
         scene.restart(rig).await?;
         let filled = scene.agent.allocate_many("ns/late-", BLOCK).await?;
@@ -301,6 +302,8 @@ async fn a_block_with_a_pod_in_no_list_stays() -> Result<()> {
         controller
             .wait_logged("its agent lists no address of it, but these pods have one: kube-system/ghost", SOON)
             .await?;
+        let unlisted = "pods have addresses of it, which their agent does not list (1: kube-system/ghost)";
+        scene.wait_told(rig, &block, unlisted).await?;
 
         delete_ghost(rig).await?;
         scene.wait_free(rig, &block).await?;
@@ -403,8 +406,10 @@ async fn a_pod_that_comes_before_the_fence_keeps_its_address() -> Result<()> {
         // It drains again, behind the fence this time, and one pod is left in it.
         let fenced = |seen: &Published| of_block(&seen.pool, cidr).all(|owner| owner == FENCE);
         rig.cluster.wait_published("n", "the fence", LATE, fenced).await?;
+        scene.wait_told(rig, &block, "pods have addresses of it (1: )").await?;
         scene.restart(rig).await?;
         scene.agent.release(late[0]).await?;
+        scene.wait_told(rig, &block, "nothing").await?;
         scene.wait_free(rig, &block).await?;
         scene.restart(rig).await?;
         wait_claims_carried(rig).await?;

@@ -1,8 +1,8 @@
 //! What is told of blocks that are to leave and can't, or do not yet.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
-use crate::model::agent::Look;
 use crate::model::claim::{Claim, block_name};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
@@ -39,11 +39,13 @@ impl Subject<'_> {
     /// Who uses a block, as far as that is known; `None` where nobody is known to.
     fn users_of(&self, claim: &Claim, n_used: u128) -> Option<String> {
         let look = self.world.look(&self.node.name);
-        // What an earlier read found may have ended since, and only then nobody lists it.
-        let counts = |look: &&Look| n_used > 0 || look.after == self.carrier.revision();
-        let found = look.filter(counts).and_then(|look| look.found.as_ref().ok());
-        let holders = found.map(|pods| claim.cidr.entries_in(&pods.holders).map(|(_, pod)| pod));
-        let pods: BTreeSet<&String> = holders.into_iter().flatten().collect();
+        // One that was listed may have ended since, and only then nobody lists it.
+        let counts =
+            |address: &IpAddr| n_used > 0 || look.is_some_and(|look| look.unlisted.contains(address));
+        let found = look.and_then(|look| look.found.as_ref().ok());
+        let found = found.into_iter().flat_map(|pods| claim.cidr.entries_in(&pods.holders));
+        let holders = found.filter(|(address, _)| counts(address)).map(|(_, pod)| pod);
+        let pods: BTreeSet<&String> = holders.collect();
         let is = if n_used == 1 { "is" } else { "are" };
         let used = format!("{} of it {is} in use", counted(n_used, "address"));
         match (n_used, pods.is_empty()) {

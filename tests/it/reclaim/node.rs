@@ -12,7 +12,7 @@ use crate::agent_pods::{create_agent_pod, report};
 use crate::scene::{SOON, ask, wait_use_written};
 use crate::support::agent::{Agent, Make, Settings, plain};
 use crate::support::kubelet::Health;
-use crate::support::objects::{NodeSpec, PoolSpec};
+use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim_name};
 use crate::support::rig::Rig;
 use crate::support::views::{Claim, Published};
 
@@ -148,6 +148,24 @@ impl Scene {
 
     pub(super) fn claim(&self, rig: &Rig, block: &str) -> Option<Claim> {
         rig.cluster.claims_of(&self.node).into_iter().find(|claim| claim.cidr == block)
+    }
+
+    /// Returns when the status of the block's claim says this of its drain: what is waited for, how many addresses pods have,
+    /// and those pods whose names are known; `nothing` where it says nothing.
+    pub(super) async fn wait_told(&self, rig: &Rig, block: &str, expected: &str) -> Result<()> {
+        let told = || {
+            let claim = rig.cluster.object(Kind::Block, &claim_name(block))?;
+            let drain = &claim.data["status"]["drain"];
+            if drain.is_null() {
+                return Some("nothing".to_owned());
+            }
+            let pods = drain["pods"].as_array().into_iter().flatten();
+            let pods: Vec<&str> = pods.filter_map(|pod| pod["pod"].as_str()).collect();
+            Some(format!("{} ({}: {})", drain["waitingFor"].as_str()?, drain["podCount"], pods.join(" ")))
+        };
+        let is_told = async || Ok(told().as_deref() == Some(expected));
+        let waited = rig.cluster.wait_until("the status of the claim", LATE, is_told).await;
+        waited.with_context(|| format!("{block}: {expected}, and not {:?}", told()))
     }
 
     /// Returns when the block is free, and nothing of it is left on the CiliumNode.

@@ -49,13 +49,33 @@ fn a_block_tells_which_pods_it_waits_for_until_they_have_ended() {
     cluster.observe("claim 10.0.0.0/28 a 1 Held @122");
     let waits = "10.0.0.16/28: pods have addresses of it";
     assert_eq!(cluster.tell(123), [format!("{waits} (2)")]);
-    cluster.looked(&[("10.0.0.18", "apps/web-0"), ("10.0.0.20", "apps/new"), ("10.0.0.3", "apps/elsewhere")]);
+    cluster.looked(&[("10.0.0.18", "apps/web-0"), ("10.0.0.3", "apps/elsewhere")]);
     assert_eq!(cluster.tell(130), [format!("{waits} (2, 10.0.0.18 apps/web-0)")]);
     cluster.observe(&format!("ciliumnode a @140 {FENCED} used=10.0.0.0/32,10.0.0.18/32"));
     assert_eq!(cluster.tell(141), [format!("{waits} (1, 10.0.0.18 apps/web-0)")]);
     assert_eq!(cluster.tell(151), [""; 0]);
     cluster.observe(&format!("ciliumnode a @160 {FENCED} used=10.0.0.0/32"));
     assert_eq!(cluster.tell(161), ["10.0.0.16/28: nothing"]);
+}
+
+/// Nobody knows of such a pod but this process; whoever does not leaves it alone.
+#[test]
+fn a_pod_that_its_agent_does_not_list_is_told_of_until_the_block_is_held_again() {
+    let mut cluster = Cluster::fenced();
+    cluster.done(ASK, &[&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=marked")]);
+    cluster.observe(&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32 ping=answered"));
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
+    cluster.looked(&[("10.0.0.20", "apps/web-0")]);
+    let unlisted =
+        "10.0.0.16/28: pods have addresses of it, which their agent does not list (1, 10.0.0.20 apps/web-0)";
+    assert_eq!(cluster.tell(120), [unlisted]);
+    let claim = cluster.world.claim("10.0.0.16/28".parse().unwrap()).unwrap().claim.clone();
+    let mut other = Cluster::fenced();
+    other.world.observe(Observation::Applied(Box::new(Object::Claim(claim.clone()))));
+    assert_eq!(other.tell(130), [""; 0]);
+    let held = Claim { state: ClaimState::Held, revision: Revision::of(140), ..claim };
+    other.world.observe(Observation::Applied(Box::new(Object::Claim(held))));
+    assert_eq!(other.tell(141), ["10.0.0.16/28: nothing"]);
 }
 
 /// A process that has not read the Pods of the node leaves alone what another one found.
