@@ -49,7 +49,7 @@ impl Cluster {
         }
         let (mut n_rounds, mut n_busy, mut n_quiet) = (0, 0, 0);
         while n_quiet < QUIET_ROUNDS {
-            match self.round()? {
+            match self.round(n_rounds)? {
                 Round::Busy => {
                     n_busy += 1;
                     n_quiet = 0;
@@ -78,10 +78,16 @@ impl Cluster {
     }
 
     /// One round: all replicas hear all, then decide all, then write all.
-    fn round(&mut self) -> Result<Round, String> {
+    ///
+    /// Where one wants what another does not, because the other remembers what no object says, that would go on for ever:
+    /// the writes of the one come too late each time. There they take turns.
+    fn round(&mut self, number: usize) -> Result<Round, String> {
         self.pass(ROUND);
         self.surroundings()?;
         self.forget_orphans();
+        if self.memories_differ() {
+            return self.turns(number);
+        }
         let mut round = Round::Quiet;
         for number in 0..self.replicas.len() {
             if self.hear_all(number) {
@@ -90,13 +96,7 @@ impl Cluster {
         }
         for number in 0..self.replicas.len() {
             self.decide_all(number)?;
-            for flight in &self.replicas[number].in_flight {
-                round = round.max(match &flight.request {
-                    Request::Write(write) if write.pool().is_some() => Round::Statuses,
-                    Request::Read(_) => Round::Reads,
-                    Request::Write(_) => Round::Busy,
-                });
-            }
+            round = round.max(self.under_way(number));
         }
         // By turns, so that replicas meet at every object.
         while self.replicas.iter().any(|replica| !replica.in_flight.is_empty()) {
@@ -106,6 +106,36 @@ impl Cluster {
             self.look(None)?;
         }
         Ok(round)
+    }
+
+    /// One replica after the other, each time beginning with another one, hears all, reads what it has to, and writes.
+    fn turns(&mut self, begin: usize) -> Result<Round, String> {
+        let mut round = Round::Quiet;
+        for turn in 0..self.replicas.len() {
+            let number = (begin + turn) % self.replicas.len();
+            for _ in 0..2 {
+                if self.hear_all(number) {
+                    round = round.max(Round::Statuses);
+                }
+                self.decide_all(number)?;
+                round = round.max(self.under_way(number));
+                self.end_all(number)?;
+                self.look(None)?;
+            }
+        }
+        Ok(round)
+    }
+
+    /// What a replica has under way.
+    fn under_way(&self, number: usize) -> Round {
+        let rounds = self.replicas[number].in_flight.iter().map(|flight| match &flight.request {
+            Request::Write(write) if write.pool().is_some() => Round::Statuses,
+            // Which pods a block waits for is read now and then for as long as it does.
+            Request::Read(Read::PodsOf(..)) => Round::Quiet,
+            Request::Read(_) => Round::Reads,
+            Request::Write(_) => Round::Busy,
+        });
+        rounds.max().unwrap_or(Round::Quiet)
     }
 
     /// What others do sooner or later: a CiliumNode goes after its Node, and an agent is ready, and has seen and written
@@ -136,7 +166,7 @@ impl Cluster {
             world.mark_all();
         }
         self.decide_all(number)?;
-        // Which pods a block waits for is read now and then for as long as it does.
+        // It is told anew which pods a block waits for (`Cluster::under_way`).
         let is_due = |request: &Request| !matches!(request, Request::Read(Read::PodsOf(..)));
         match self.replicas[number].in_flight.iter().find(|flight| is_due(&flight.request)) {
             None => Ok(()),
