@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use cilium_node_ipam::model::crd::{CrdFields, ReleaseMark};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::net::cidr::Cidr;
@@ -92,11 +93,15 @@ impl Cluster {
     fn looks(&mut self, name: &NodeName) {
         let Some(agent) = self.agents.get_mut(name) else { return };
         agent.look(&self.store, name);
-        let present = self.store.cilium_node(name);
+        let present = self.store.cilium_node(name).map(|seen| &seen.crd);
+        // An answer that the agent has not written is lost when it starts again: the mark stands.
+        let is_open = |crd: &CrdFields, address| {
+            crd.marks.get(&address).is_some_and(|mark| *mark != ReleaseMark::DoNotRelease)
+        };
         let is_whole = |(of, address): &(NodeName, IpAddr)| {
             of == name
                 && agent.has_available(*address)
-                && present.is_some_and(|seen| seen.crd.pool.contains(*address))
+                && present.is_some_and(|crd| crd.pool.contains(*address) && !is_open(crd, *address))
         };
         self.excuses.disturbed.retain(|disturbed| !is_whole(disturbed));
         self.forget_what_was_taken(name);
