@@ -8,7 +8,7 @@ use cilium_node_ipam::model::kind::Kind;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-use self::episodes::{Force, crossing, two_views};
+use self::episodes::{Force, crossing, taking_back, two_views};
 use super::cluster::{Hand, N_NODES, N_POOLS, Place, Setup, Step};
 use super::pools::shape;
 
@@ -276,7 +276,11 @@ fn script(
         let pieces = match force {
             None => steps.boxed(),
             Some(force) => {
-                let mut pieces = vec![(STEPS_PER_EPISODE, steps.boxed()), (1, two_views(&profile, force))];
+                let mut pieces = vec![
+                    (STEPS_PER_EPISODE, steps.boxed()),
+                    (1, two_views(&profile, force)),
+                    (1, taking_back(&profile)),
+                ];
                 if force == Force::Used {
                     pieces.push((1, crossing(&profile)));
                 }

@@ -9,7 +9,7 @@ use proptest::sample::subsequence;
 use proptest::strategy::Union;
 
 use super::super::cluster::{Place, Step};
-use super::super::pools::shape;
+use super::super::pools::{Shape, shape};
 use super::{Profile, Steps, release};
 
 /// Whether somebody uses force in a script.
@@ -80,6 +80,53 @@ pub(super) fn crossing(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
             // One step in eight is missing.
             let is_there = |at: usize| (present >> (at % 29)) & 0b111 != 0b111;
             steps.into_iter().enumerate().filter(|(at, _)| is_there(*at)).map(|(_, step)| step).collect()
+        })
+        .boxed()
+}
+
+/// A node grows, needs less, and gives a block back step by step, while its agent starts and ends pods, lags behind and
+/// restarts between any two steps.
+pub(super) fn taking_back(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
+    let few = || 0u8..4;
+    let many = || 12u8..30;
+    (0u8..3, 0..profile.n_nodes, 0..profile.n_pools)
+        .prop_flat_map(move |(replica, node, pool)| {
+            let wants = move |pods, from| Step::PodsAreWanted { node, pods, from };
+            let grows = (many(), few(), any::<u8>(), any::<u8>()).prop_map(move |(many, few, one, other)| {
+                vec![
+                    Step::PoolIsMade { pool, shape: Shape::whole() },
+                    Step::NodeJoins { node, zone: 0, own_address: None },
+                    Step::AgentStarts { node },
+                    works(replica),
+                    works(replica),
+                    Step::AgentLooks { node },
+                    wants(many, one),
+                    Step::AgentReports { node },
+                    Step::TimePasses { seconds: 2 },
+                    works(replica),
+                    works(replica),
+                    Step::AgentLooks { node },
+                    wants(few, other),
+                    Step::AgentReports { node },
+                    works(replica),
+                ]
+            });
+            let event = prop_oneof![
+                4 => Just(Step::AgentReports { node }),
+                2 => Just(Step::AgentLooks { node }),
+                2 => (many(), any::<u8>()).prop_map(move |(pods, from)| wants(pods, from)),
+                1 => (few(), any::<u8>()).prop_map(move |(pods, from)| wants(pods, from)),
+                2 => release().prop_map(move |release| Step::AgentRestarts { node, release }),
+                1 => Just(Step::AgentIsReady { node }),
+            ];
+            let goes_on = proptest::collection::vec(event, 0..=2).prop_map(move |events| {
+                [&[works(replica)][..], &events, &[Step::TimePasses { seconds: 2 }]].concat()
+            });
+            (grows, 20u8..40, proptest::collection::vec(goes_on, 4..=12)).prop_map(
+                |(grows, seconds, steps)| {
+                    [&grows[..], &[Step::TimePasses { seconds }], &steps.concat()].concat()
+                },
+            )
         })
         .boxed()
 }
