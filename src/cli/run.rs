@@ -67,7 +67,7 @@ pub struct Args {
     min_write_interval: Duration,
 
     /// How long an agent may be silent before it is asked which addresses it uses, and how long before it is asked again.
-    /// A block that was to leave a node and was kept rests for twice that.
+    /// A block that is to leave a node is kept if its agent does not answer for ten times that, and rests for twice that.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = question_interval)]
     question_interval: Duration,
 
@@ -130,14 +130,14 @@ fn pause(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Agents answer at once, so less than a second tells nothing; a block is kept if its agent has let 5 m go by, and it is
-/// to be asked again before that.
+/// An agent reports up to 15 s late, and a block is kept if it has let ten questions go by. As long as it is asked, its
+/// block is closed to pods.
 fn question_interval(text: &str) -> Result<Duration, String> {
     let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    if (Duration::from_secs(1)..=Duration::from_secs(120)).contains(&interval) {
+    if (Duration::from_secs(5)..=Duration::from_secs(120)).contains(&interval) {
         Ok(interval)
     } else {
-        Err("must be from 1s to 2m".to_owned())
+        Err("must be from 5s to 2m".to_owned())
     }
 }
 
@@ -285,10 +285,10 @@ mod tests {
     #[test]
     fn questions_are_neither_a_storm_nor_too_late() {
         for (text, expected) in [
-            ("999ms", Err("must be from 1s to 2m")),
-            ("1s", Ok(Duration::from_secs(1))),
+            ("4s", Err("must be from 5s to 2m")),
+            ("5s", Ok(Duration::from_secs(5))),
             ("2m", Ok(Duration::from_secs(120))),
-            ("121s", Err("must be from 1s to 2m")),
+            ("121s", Err("must be from 5s to 2m")),
         ] {
             assert_eq!(question_interval(text), expected.map_err(str::to_owned), "{text}");
         }

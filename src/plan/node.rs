@@ -177,7 +177,7 @@ impl Subject<'_> {
             self.clear_answer(draft, policy, now);
         }
         if is_supported && draft.requests.is_empty() && self.is_served() {
-            self.keep_what_is_needed(draft, now);
+            self.keep_what_is_needed(draft, policy, now);
         }
         if !draft.requests.is_empty() {
             draft.unmet = self.unmet();

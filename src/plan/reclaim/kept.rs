@@ -1,7 +1,6 @@
 //! Which blocks stay after all, although they had begun to leave: they are held again, and get their addresses back.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use crate::model::claim::Claim;
 use crate::model::plan::Lasting;
@@ -10,17 +9,19 @@ use crate::model::request::{ClaimChange, ClaimUpdate, Write};
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
 use crate::plan::draft::Draft;
+use crate::plan::policy::Policy;
 use crate::plan::subject::Subject;
 use crate::publisher::answer::Drain;
 
-/// How long an agent may take to let the addresses of a block go.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5 * 60);
+/// For how many intervals between questions an agent may fail to let the addresses of a block go: it is asked again after
+/// each, and the block is closed to pods meanwhile.
+const ANSWERS_WITHIN: u32 = 10;
 
 impl<'a> Subject<'a> {
     /// Keeps blocks that can't leave any more, and one that the node needs. Nothing has to be asked for that: whoever
     /// holds a block again gives nothing away.
-    pub(in crate::plan) fn keep_what_is_needed(&self, draft: &mut Draft, now: Now) {
-        let stays = self.draining().filter(|(claim, drain)| self.stays(claim, drain, now));
+    pub(in crate::plan) fn keep_what_is_needed(&self, draft: &mut Draft, policy: Policy, now: Now) {
+        let stays = self.draining().filter(|(claim, drain)| self.stays(claim, drain, policy, now));
         let mut kept: BTreeSet<Cidr> = stays.map(|(claim, _)| claim.cidr).collect();
         for family in self.publisher.families_of(self.carrier) {
             // What has to leave is replaced first (`Subject::make_room`).
@@ -50,7 +51,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Whether a block that drains can't leave, or is not to.
-    fn stays(&self, claim: &Claim, drain: &Drain, now: Now) -> bool {
+    fn stays(&self, claim: &Claim, drain: &Drain, policy: Policy, now: Now) -> bool {
         let is_asked = match drain {
             Drain::Stays(_) => return true,
             Drain::Asked => true,
@@ -59,7 +60,8 @@ impl<'a> Subject<'a> {
         let is_wanted_back =
             || self.world.pool(&claim.pool).is_some_and(|pool| pool.reclaim.mode == ReclaimMode::Enabled);
         let awaited = self.serving().and_then(|serving| serving.since(Lasting::AgentAwaited));
-        let is_overdue = awaited.is_some_and(|since| since + ANSWERS_WITHIN <= now.uptime);
+        let is_overdue =
+            awaited.is_some_and(|since| since + policy.question_interval * ANSWERS_WITHIN <= now.uptime);
         // A mark that stands when an agent starts keeps a pod from being restored. None should have the address, and
         // nobody has to rely on that for long.
         let is_down = || self.world.agent_on(&self.node.name).is_err();

@@ -132,6 +132,9 @@ fn how_long_an_agent_may_be_silent_follows_the_policy() {
     let after = |seconds| Policy { question_interval: Duration::from_secs(seconds), ..Policy::DEFAULT };
     let said = |policy| rendered(&node(&cluster.world, &"a".into(), policy, cluster.now));
     assert_eq!([said(after(5)), said(after(6))], [ASK, "nothing"]);
+    cluster.pass(45);
+    let said = |policy| rendered(&node(&cluster.world, &"a".into(), policy, cluster.now));
+    assert_eq!([said(after(5)), said(after(6))], [HOLD, ASK]);
 }
 
 /// The consent that stands on the carrier may be that of an earlier drain, which this replica has not seen end. Whoever
