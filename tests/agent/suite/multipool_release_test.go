@@ -262,6 +262,8 @@ func TestPoolsReleasedCIDRComesBack(t *testing.T) {
 		got := a.call(command{Cmd: "allocate", Owner: "ns/late"})
 		return got.OK && block(second).within(got.IPv4)
 	})
+	// Another demand than the one that it has last heard of, or it has nothing to write.
+	a.allocateMany("ns/r", 12)
 	n.ask()
 	a.awaitState("an update to be refused", func() bool { a.nudge(defaultPool); return p.refused(http.StatusConflict) })
 	if p := n.get().Spec.IPAM.Pools; !p.names(question) || len(p.cidrs(defaultPool)) != 1 {

@@ -34,7 +34,8 @@ type proxy struct {
 	updates, statusN int
 	// bodies are the updates of the CiliumNode that the agent has tried, in order.
 	bodies []ciliumNode
-	// failures are the codes with which the server has answered updates of the CiliumNode, where they are errors.
+	// failures are the codes with which the server has answered updates of the CiliumNode since the hook was set, where
+	// they are errors.
 	failures []int
 	// ownLists is how often the agent has listed its own CiliumNode, allLists how often all of them.
 	ownLists, allLists int
@@ -156,7 +157,7 @@ func (p *proxy) count(counter *int, hook *func(int) int) int {
 func (p *proxy) onUpdate(hook func(int) int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.update, p.updates = hook, 0
+	p.update, p.updates, p.failures = hook, 0, nil
 }
 
 func (p *proxy) onStatus(hook func(int) int) {
