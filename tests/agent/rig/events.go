@@ -16,6 +16,7 @@ var logEvents = map[string]string{
 	"Unable to update CiliumNode resource, will retry":                  "update-failed",
 	"Unable to create CiliumNode resource, will retry":                  "create-failed",
 	"Unable to update CiliumNode custom resource":                       "status-update-failed",
+	"Waiting for k8s node information":                                  "waiting",
 	"Waiting for cidr pool to become available":                         "waiting",
 	"Waiting for pod cidr pool to become available in stateDB":          "waiting-podippool",
 	"Conflict when updating local CiliumNode resource, will retry":      "pools-update-failed",

@@ -15,8 +15,10 @@ import (
 
 // The modes of IPAM, as the option ipam has them.
 const (
-	CRD       = "crd"
-	MultiPool = "multi-pool"
+	CRD         = "crd"
+	MultiPool   = "multi-pool"
+	ClusterPool = "cluster-pool"
+	Kubernetes  = "kubernetes"
 )
 
 // Config is what the command line says.
@@ -35,6 +37,8 @@ type Config struct {
 	// DefaultPool and PreAllocate are of the mode multi-pool alone.
 	DefaultPool string
 	PreAllocate map[string]string
+	// Annotations says that the agent reads pod CIDRs from annotations of its Node too, and writes them there.
+	Annotations bool
 }
 
 // hostDevice is the device of the router's address. Cilium's start removes foreign addresses from it.
@@ -60,6 +64,7 @@ func Main(release string, modes []string, build func(Config, *Events) Agent) {
 	flags.StringVar(&c.NativeRoutingIPv6, "ipv6-native-routing-cidr", "::/0", "ipv6-native-routing-cidr")
 	flags.StringVar(&c.DefaultPool, "default-pool", "default", "ipam-default-ip-pool, in mode multi-pool")
 	flags.Func("pre-allocate", "ipam-multi-pool-pre-allocation, as pool=count; repeatable; otherwise 8 of the default pool", c.preAllocate)
+	flags.BoolVar(&c.Annotations, "annotate-k8s-node", false, "annotate-k8s-node, in mode kubernetes")
 	// It exits on an error.
 	_ = flags.Parse(os.Args[1:])
 

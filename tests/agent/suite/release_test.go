@@ -28,6 +28,8 @@ type release struct {
 	fatalErrors bool
 	// multiPool says that the agent runs in mode multi-pool too.
 	multiPool bool
+	// static says that the agent runs in the modes cluster-pool and kubernetes too.
+	static bool
 	// pools is what mode multi-pool does in its own way.
 	pools poolRelease
 	// retryPause is the time between two attempts at an update of the CiliumNode that is refused as a conflict.
@@ -72,7 +74,7 @@ var releases = map[string]release{
 	},
 	"1.20": {
 		version: "v1.20.2", owners: true, full: none, restoredIPv4: " [restored]",
-		keepsHealth: true, routerFromCiliumNode: true, strictCIDRs: true, retryPause: 500 * time.Millisecond,
+		keepsHealth: true, routerFromCiliumNode: true, strictCIDRs: true, retryPause: 500 * time.Millisecond, static: true,
 		multiPool: true, pools: poolRelease{
 			needsCiliumPodIPPool: true, lateDemand: true, lateRetry: true, takesBack: true, firstAndLast: true,
 		},

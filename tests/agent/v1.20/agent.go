@@ -52,8 +52,8 @@ func (a *agent) Start(kept rig.Kept) error {
 		keep(&n.IPv6IngressIP, kept.Ingress.IPv6)
 	})
 
-	if a.config.IPAM == rig.MultiPool {
-		// In crd mode the allocator does it.
+	if a.config.IPAM == rig.MultiPool || a.config.IPAM == rig.ClusterPool {
+		// In crd mode the allocator does it, in kubernetes mode it is done when the agent runs.
 		a.parts.NodeDiscovery.UpdateCiliumNodeResource()
 	}
 	if err := a.parts.LocalNodeStore.WaitForNodeInformation(ctx); err != nil {
@@ -80,6 +80,7 @@ func (a *agent) Run(kept rig.Kept) (rig.Kept, error) {
 		return rig.Kept{}, err
 	}
 	a.parts.NodeDiscovery.StartDiscovery(ctx)
+	a.parts.NodeDiscovery.AnnotateK8sNode(ctx)
 	a.parts.IPAM.RestoreFinished()
 	a.awaitPoolChoice()
 

@@ -1,7 +1,7 @@
 // Command agent-1.20 is the IPAM side of one node's Cilium agent, release 1.20.2, as a process for tests.
 //
-// Cilium's own code, unmodified, from the module that go.mod pins: the allocators of the modes crd and multi-pool
-// (pkg/ipam, pkg/ipam/podippool, pkg/ipam/metadata), node discovery that creates and updates the CiliumNode (pkg/nodediscovery), the local
+// Cilium's own code, unmodified, from the module that go.mod pins: the allocators of all modes that
+// are run here (pkg/ipam, pkg/ipam/podippool, pkg/ipam/metadata), node discovery that creates and updates the CiliumNode (pkg/nodediscovery), the local
 // node store that is filled from the Node and the CiliumNode (pkg/node, pkg/node/sync), the CiliumNode watcher whose
 // cache node discovery reads (pkg/k8s/watchers), the allocation of router, ingress and health addresses
 // (daemon/infraendpoints), and the Kubernetes client with its default rate limits (pkg/k8s/client).
@@ -15,7 +15,7 @@ package main
 import "nodeipam.io/tests/agent/rig"
 
 func main() {
-	rig.Main("1.20", []string{rig.CRD, rig.MultiPool}, func(c rig.Config, events *rig.Events) rig.Agent {
+	rig.Main("1.20", []string{rig.CRD, rig.MultiPool, rig.ClusterPool, rig.Kubernetes}, func(c rig.Config, events *rig.Events) rig.Agent {
 		forwardLogs(events)
 		return &agent{config: c}
 	})
