@@ -30,6 +30,8 @@ const MOST_ROUNDS_ALONE: usize = 100;
 const MOST_ROUNDS: usize = 150;
 /// The maximum number of rounds of any kind: blocks may leave and cool one after the other.
 const MOST_ROUNDS_IN_ALL: usize = 800;
+/// The maximum number of times in a turn that a replica decides and carries out what it has decided.
+const MOST_IN_A_TURN: usize = 10;
 /// How many rounds in a row have nothing to do at rest: what a plan waits for is due in the third.
 const QUIET_ROUNDS: usize = 3;
 /// The time between two such rounds: more than any wait of a plan, but for blocks that cool.
@@ -108,16 +110,20 @@ impl Cluster {
         Ok(round)
     }
 
-    /// One replica after the other, each time beginning with another one, hears all, reads what it has to, and writes.
+    /// One replica after the other, each time beginning with another one, does all that it can do now.
     fn turns(&mut self, begin: usize) -> Result<Round, String> {
         let mut round = Round::Quiet;
         for turn in 0..self.replicas.len() {
             let number = (begin + turn) % self.replicas.len();
-            for _ in 0..2 {
+            // Reads come before a write, and a write shows what is next; all but one to an object has to wait.
+            for _ in 0..MOST_IN_A_TURN {
                 if self.hear_all(number) {
                     round = round.max(Round::Statuses);
                 }
                 self.decide_all(number)?;
+                if self.replicas[number].in_flight.is_empty() {
+                    break;
+                }
                 round = round.max(self.under_way(number));
                 self.end_all(number)?;
                 self.look(None)?;
