@@ -141,7 +141,7 @@ pub(super) fn transition(
 ) -> Result<(), String> {
     let node = &after.name;
     // Nothing told the writer that the node had it.
-    let unknown = || excuses.orphans.iter().chain(&excuses.foreign);
+    let unknown = || excuses.orphans.iter().chain(&excuses.foreign).chain(&excuses.forgotten);
     let is_unknown = |address| unknown().any(|(of, cidr)| of == node && cidr.contains(address));
     for address in agent.into_iter().flat_map(|agent| &agent.held) {
         let unreadable_of = |of: Option<&NodeName>, since| {
