@@ -22,11 +22,10 @@ const fn within(guard: Guard) -> u64 {
         | Guard::PatchVersion
         | Guard::Presence
         | Guard::WriteInterval => 50,
-        Guard::Pause => 100,
+        Guard::Answer | Guard::Pause => 100,
         Guard::Absence | Guard::Carried | Guard::Cooling | Guard::LostClaims | Guard::Overlap => 400,
-        // Two claims have to overlap and be seen in different orders, or an agent has to restart between a mark and its
-        // answer.
-        Guard::CreatedFor | Guard::Freshness | Guard::Shown | Guard::Answer => 1000,
+        // Two claims have to overlap and be seen in different orders.
+        Guard::CreatedFor | Guard::Freshness | Guard::Shown => 1000,
     }
 }
 
