@@ -30,6 +30,10 @@ const INSIDE: &str = "ns/kept-inside";
 enum Happening {
     /// The CiliumNode is deleted, and its agent recreates it.
     CiliumNodeRecreated,
+    /// The metadata of the CiliumNode is changed before its agent has answered: it does not look at the marks again.
+    AnswerLost,
+    /// Its agent hangs and wakes up when nobody waits for its answer any more.
+    AgentHangs,
     /// The machine, its Node and its CiliumNode are lost.
     NodeLost,
     /// The pool is edited: it takes no blocks back.
@@ -65,11 +69,22 @@ impl Happening {
     }
 
     /// Lets it happen, but for a loss, which ends the scene.
-    async fn happen(self, rig: &Rig, scene: &Scene) -> Result<End> {
+    async fn happen(self, rig: &Rig, scene: &Scene, block: &str) -> Result<End> {
         let edit = async |spec| rig.cluster.patch_pool("p", spec).await.map(drop);
         Ok(match self {
             Self::CiliumNodeRecreated => {
                 recreate(rig, scene).await?;
+                End::Leaves
+            }
+            Self::AnswerLost => {
+                let annotation = json!({"metadata": {"annotations": {"example.com/touched": "now"}}});
+                rig.cluster.patch(Kind::CiliumNode, "n", annotation).await?;
+                End::Leaves
+            }
+            Self::AgentHangs => {
+                scene.agent.signal("STOP").await?;
+                scene.wait_whole(rig, block).await?;
+                scene.agent.signal("CONT").await?;
                 End::Leaves
             }
             Self::NodeLost => End::Lost,
@@ -138,10 +153,10 @@ async fn happens(happening: Happening, moment: Moment, release: Release) -> Resu
         happening.prepare(rig).await?;
         moment.reach(rig, &scene, &block).await?;
         eprintln!("{happening:?} at {moment:?}: {}", scene.told(rig, &block));
-        match happening.happen(rig, &scene).await? {
+        match happening.happen(rig, &scene, &block).await? {
             End::Leaves => {
-                scene.restart(rig).await?;
                 if is_fence {
+                    scene.restart(rig).await?;
                     scene.agent.release(INSIDE).await?;
                 }
                 gives_back(rig, &mut scene, &block).await?;
@@ -183,6 +198,8 @@ while_it_leaves! {
     ciliumnode_recreated_when_marked: CiliumNodeRecreated, Step(WithdrawalStep::Mark), Newest;
     ciliumnode_recreated_when_releasing: CiliumNodeRecreated, Claim(ClaimState::Releasing), Newest;
     ciliumnode_recreated_when_off: CiliumNodeRecreated, Step(WithdrawalStep::TakeOff), Newest;
+    answer_lost_when_marked: AnswerLost, Step(WithdrawalStep::Mark), Newest;
+    agent_hangs_when_marked: AgentHangs, Step(WithdrawalStep::Mark), Newest;
     node_lost_when_fenced: NodeLost, Step(WithdrawalStep::Fence), Newest;
     node_lost_when_marked: NodeLost, Step(WithdrawalStep::Mark), Newest;
     node_lost_when_releasing: NodeLost, Claim(ClaimState::Releasing), Newest;

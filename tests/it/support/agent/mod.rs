@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::families::{Families, Family};
 
@@ -209,6 +209,14 @@ impl Agent {
             Self::Real(agent) => agent.power_off().await?,
         }
         Ok(())
+    }
+
+    /// Halts the process of a real agent (`STOP`) or lets it go on (`CONT`). An imitation has none.
+    pub(crate) async fn signal(&self, signal: &str) -> Result<()> {
+        match self {
+            Self::Fake(agent) => bail!("{} is no process", agent.name()),
+            Self::Real(agent) => agent.signal(signal).await,
+        }
     }
 
     /// Stops and starts it, and returns when it serves pods again.

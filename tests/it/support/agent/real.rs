@@ -17,6 +17,7 @@ use super::host::Host;
 use super::{Addresses, Filled, Losses, Release, Settings, Started, plain};
 use crate::support::control_plane::tool;
 use crate::support::peer::{Heard, Peer, Speaker};
+use crate::support::signals;
 
 /// Any command but start. Four thousand allocations take seconds.
 const ASK_TIMEOUT: Duration = Duration::from_secs(60);
@@ -107,6 +108,11 @@ impl RealAgent {
             Some(mut process) => process.kill().await,
             None => Ok(()),
         }
+    }
+
+    pub(crate) async fn signal(&self, signal: &str) -> Result<()> {
+        let pid = self.process.as_ref().and_then(Peer::pid).context("the agent does not run")?;
+        signals::send(pid, signal).await
     }
 
     /// Loses the machine with its pods.
