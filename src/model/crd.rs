@@ -21,6 +21,8 @@ pub struct CrdFields {
     pub min_allocate: u32,
     /// The keys of `status.ipam.used`; `None` where it is null, which says nothing about use.
     pub used: Option<AddressSet>,
+    /// Those of them that the agent has for itself, and for what.
+    pub own: BTreeMap<IpAddr, &'static str>,
     /// `status.ipam.release-ips`.
     pub marks: BTreeMap<IpAddr, ReleaseMark>,
 }

@@ -48,6 +48,9 @@ pub enum Stays {
     /// An address is kept for somebody, who would get it whatever its agent has agreed to.
     #[error("{0} is kept for {1}")]
     Owned(IpAddr, String),
+    /// The agent has an address of it for itself, and takes it again when it starts.
+    #[error("{0} is the agent's own, for {1}, until the node is drained or recreated")]
+    AgentsOwn(IpAddr, &'static str),
     /// An address is on its way off by another hand, or by an earlier try.
     #[error("{0} has a release mark that is not of this drain")]
     Marked(IpAddr),

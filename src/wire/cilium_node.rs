@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
 use super::precondition::bound_to;
@@ -62,7 +62,7 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
     let marks = status.release_ips.unwrap_or_default();
     for (field, keys) in [
         ("spec.ipam.pool", Some(&pool.keys)),
-        ("status.ipam.used", used.as_ref()),
+        ("status.ipam.used", used.as_ref().map(|used| &used.keys)),
         ("status.ipam.release-ips", Some(&marks.keys)),
     ] {
         malformed.extend(
@@ -87,7 +87,8 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
             pool: pool.keys.addresses,
             owners: pool.owners,
             min_allocate: ipam.min_allocate.unwrap_or_default(),
-            used: used.map(|keys| keys.addresses),
+            own: used.as_ref().map(|used| used.own.clone()).unwrap_or_default(),
+            used: used.map(|used| used.keys.addresses),
             marks: marks.by_address,
         },
         malformed,
@@ -246,7 +247,7 @@ struct WireStatus {
 
 #[derive(Default, Deserialize)]
 struct WireIpamStatus {
-    used: Option<Keys>,
+    used: Option<Used>,
     #[serde(rename = "release-ips")]
     release_ips: Option<Marks>,
 }
@@ -274,27 +275,74 @@ impl Keys {
     }
 }
 
-impl<'de> Deserialize<'de> for Keys {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct KeysVisitor;
+/// The entries of `status.ipam.used`.
+#[derive(Debug, Default)]
+struct Used {
+    keys: Keys,
+    own: BTreeMap<IpAddr, &'static str>,
+}
 
-        impl<'de> Visitor<'de> for KeysVisitor {
-            type Value = Keys;
+impl<'de> Deserialize<'de> for Used {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Entry {
+            #[serde(default)]
+            owner: AgentsOwn,
+        }
+
+        struct UsedVisitor;
+
+        impl<'de> Visitor<'de> for UsedVisitor {
+            type Value = Used;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map by address")
+                f.write_str("a map of used addresses")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
-                let mut keys = Keys::default();
-                while let Some((key, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
-                    keys.insert(&key);
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Used, A::Error> {
+                let mut used = Used::default();
+                while let Some((key, entry)) = map.next_entry::<String, Option<Entry>>()? {
+                    let address = used.keys.insert(&key);
+                    if let (Some(address), Some(AgentsOwn(Some(purpose)))) =
+                        (address, entry.map(|entry| entry.owner))
+                    {
+                        used.own.insert(address, purpose);
+                    }
                 }
-                Ok(keys)
+                Ok(used)
             }
         }
 
-        deserializer.deserialize_map(KeysVisitor)
+        deserializer.deserialize_map(UsedVisitor)
+    }
+}
+
+/// What an agent has an address for itself for; `None` if a pod has it. Most owners are pods, and nobody asks for their
+/// names, so they are not kept.
+#[derive(Debug, Clone, Copy, Default)]
+struct AgentsOwn(Option<&'static str>);
+
+impl<'de> Deserialize<'de> for AgentsOwn {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OwnerVisitor;
+
+        impl Visitor<'_> for OwnerVisitor {
+            type Value = AgentsOwn;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an owner")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, owner: &str) -> Result<AgentsOwn, E> {
+                Ok(AgentsOwn(["router", "health", "ingress"].into_iter().find(|own| *own == owner)))
+            }
+
+            fn visit_unit<E: serde::de::Error>(self) -> Result<AgentsOwn, E> {
+                Ok(AgentsOwn(None))
+            }
+        }
+
+        deserializer.deserialize_any(OwnerVisitor)
     }
 }
 
@@ -420,6 +468,20 @@ mod tests {
         assert_eq!(format!("{:?}", node.crd.pod_cidrs), "[10.0.0.0/16]");
         let malformed: Vec<&str> = node.malformed.iter().map(|found| found.value.as_str()).collect();
         assert_eq!(malformed, ["::/64", "0.0.0.0/0", "10.0.0.0/8"]);
+    }
+
+    #[test]
+    fn what_the_agent_has_for_itself_is_told_from_what_pods_have() {
+        let object = read::<CiliumNodes>(
+            r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7"},"status":{"ipam":{"used":{
+                "10.0.0.1":{"owner":"router"},"10.0.0.2":{"owner":"health","resource":"x"},"10.0.0.3":{},
+                "10.0.0.4":{"owner":"ns/router"},"10.0.0.5":null,"10.0.0.6":{"owner":null},"fd00::1":{"owner":"ingress"}
+            }}}}"#,
+        );
+        let Object::CiliumNode(node) = object else { panic!("{object:?}") };
+        let own: Vec<String> = node.crd.own.iter().map(|(address, own)| format!("{address} {own}")).collect();
+        assert_eq!(own, ["10.0.0.1 router", "10.0.0.2 health", "fd00::1 ingress"]);
+        assert_eq!(node.crd.used.map(|used| used.len()), Some(7));
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod disturbed;
 mod dual_stack;
 mod marks;
 mod node;
+mod own;
 mod steps;
 
 /// How long a node has to need less there: longer than a period, as with Cilium's and our defaults.

@@ -20,6 +20,10 @@ use crate::publisher::answer::{Drain, Leaving, Stays};
 /// Why a block that is published can't begin to leave; `Ok` if it can.
 pub(super) fn may_leave(fields: &CrdFields, claim: &Claim) -> Result<(), Stays> {
     must_stay(fields, claim)?;
+    // It would be closed for as long as the node lives, and no other block of the node would leave meanwhile.
+    if let Some((address, purpose)) = claim.cidr.entries_in(&fields.own).next() {
+        return Err(Stays::AgentsOwn(*address, purpose));
+    }
     if let Some((address, _)) = claim.cidr.entries_in(&fields.marks).next() {
         return Err(Stays::Marked(*address));
     }
@@ -203,7 +207,7 @@ mod tests {
     }
 
     /// The fields of a CiliumNode with a primary block and the block of the claim: `fence=` and a number of its entries,
-    /// `owner=` of its first, `used=` and a number, `marks=` and a letter per entry (Marked, Ready, Do-not-release, reLeased),
+    /// `owner=` of its first, `own=` if that is the agent's, `used=` and a number, `marks=` and a letter per entry (Marked, Ready, Do-not-release, reLeased),
     /// `off` where it has left the pool.
     fn fields(text: &str) -> CrdFields {
         let block: Cidr = BLOCK.parse().unwrap();
@@ -228,6 +232,7 @@ mod tests {
             owners,
             min_allocate: u32::try_from(count("min=")).unwrap(),
             used: Some(addresses.iter().copied().take(count("used=")).collect()),
+            own: addresses.iter().copied().zip(value("own=").map(|_| "router")).collect(),
             marks: addresses.iter().copied().zip(marks).collect(),
         }
     }
@@ -295,6 +300,10 @@ mod tests {
         assert_eq!(shown("fence=2"), "may leave");
         assert_eq!(shown("marks=D"), "10.0.0.8 has a release mark that is not of this drain");
         assert_eq!(shown("owner=router"), "10.0.0.8 is kept for router");
+        assert_eq!(
+            shown("used=3 own=1"),
+            "10.0.0.8 is the agent's own, for router, until the node is drained or recreated"
+        );
         let primary = CrdFields { pod_cidrs: vec![claim().cidr], ..fields("") };
         assert_eq!(may_leave(&primary, &claim()), Err(Stays::Primary));
         let mut lacks_one = fields("");
