@@ -11,8 +11,8 @@ CARGO_DENY_VERSION := 0.20
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The releases of Cilium whose agents are tested, from the oldest to the newest.
 AGENTS := 1.12 1.14 1.17 1.20
-# Each test on a real API server keeps about one core busy.
-TEST_THREADS ?= 2
+# Tests on a real API server mostly wait: for periods of agents, and for one another. Four at a time are what two cores carry.
+TEST_THREADS ?= 4
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
 SERVERLESS := cli_validate:: docs:: events:: install::image:: layout:: simulation::
 export CARGO_TERM_COLOR ?= auto
