@@ -73,7 +73,8 @@ impl Serving {
     }
 }
 
-/// What is remembered of a node beside its objects. Never of one of which nothing is left ([`World::is_gone`]).
+/// What is remembered of a node beside its objects. Never of one of which nothing is left
+/// ([`World::is_gone`](super::World::is_gone)).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Remembered {
     /// How it is being served.

@@ -85,10 +85,12 @@ impl Settled {
         self.apply(change);
         self.settle();
         let mut lost = self.lost();
-        // The status of a pool is looked at once per second.
-        self.cluster.pass(2);
-        self.settle();
-        lost.extend(self.lost());
+        // The status of a pool is looked at once per second, and what is told on its claims may change it once more.
+        for _ in 0..2 {
+            self.cluster.pass(2);
+            self.settle();
+            lost.extend(self.lost());
+        }
         lost.extend(self.lost_pools());
         lost
     }
