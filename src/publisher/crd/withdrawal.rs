@@ -90,7 +90,8 @@ fn shown(fields: &CrdFields, claim: &Claim) -> Leaving {
     let mut marks = claim.cidr.entries_in(&fields.marks).map(|(_, mark)| *mark).peekable();
     let is_used = fields.used.as_ref().is_some_and(|used| used.intersects(claim.cidr));
     let is_listed = fields.pod_cidrs.contains(&claim.cidr);
-    if entries.is_empty() && !is_listed {
+    // A store that was restored may show the block off while its agent goes on with it.
+    if entries.is_empty() && !is_listed && !is_used {
         return if marks.peek().is_none() {
             Leaving::Off
         } else if marks.all(|mark| mark == ReleaseMark::Released) {
@@ -285,6 +286,7 @@ mod tests {
             ("off marks=LL", Leaving::Confirmed),
             ("off marks=LRLL", Leaving::LeftOver),
             ("off", Leaving::Off),
+            ("off used=1", Leaving::NoConsent),
         ] {
             assert_eq!(shown(&fields(text), &claim()), expected, "{text}");
         }
