@@ -63,8 +63,9 @@ async fn a_claim_removed_by_force_is_recreated_for_its_node() -> Result<()> {
 }
 
 async fn remove_by_force(rig: &Rig, name: &str) -> Result<()> {
-    rig.cluster.patch(Kind::Block, name, json!({"metadata": {"finalizers": null}})).await?;
-    rig.cluster.delete(Kind::Block, name).await
+    // The other way round a controller may restore its finalizer in between.
+    rig.cluster.delete(Kind::Block, name).await?;
+    rig.cluster.patch(Kind::Block, name, json!({"metadata": {"finalizers": null}})).await.map(drop)
 }
 
 /// A claim as a controller with another view of the pools would make it.
