@@ -228,6 +228,8 @@ pub(super) struct Cluster {
     excuses: Excuses,
     /// What somebody has hidden while every process knew of it, and pods may have; see `hidden`.
     hidden: BTreeSet<(NodeName, IpAddr)>,
+    /// What somebody took off a CiliumNode while its pods had it.
+    only_in_use: BTreeSet<(NodeName, IpAddr)>,
     /// What Cilium's ConfigMap says.
     mode: Setup,
     /// What somebody has made unreadable.
@@ -267,6 +269,7 @@ impl Cluster {
             excuses: Excuses::default(),
             mode: Setup::Usual,
             hidden: BTreeSet::new(),
+            only_in_use: BTreeSet::new(),
             broken: Vec::new(),
             trace: None,
         }

@@ -49,6 +49,7 @@ impl Cluster {
             }
             Step::AgentRestarts { node, release } => {
                 let name = node_name(*node);
+                self.forget_what_only_use_tells(&name);
                 let n_pods_before = self.store.agent_pods.n_made();
                 if let Some(agent) = self.agents.get_mut(&name) {
                     agent.restart(*release, n_pods_before, wall(self.clock));

@@ -6,7 +6,7 @@
 
 use std::net::IpAddr;
 
-use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::names::{NodeName, Uid};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::publisher::carried_by_cilium_node;
@@ -21,11 +21,34 @@ impl Cluster {
         let mut gone = shown.clone();
         gone.remove_all(&carried_by_cilium_node(seen));
         let uid = seen.uid.clone();
-        self.hide(name, &gone, |world, address| {
-            world
-                .claims_of(name)
-                .any(|known| known.claim.cidr.contains(address) && known.carried_by.as_ref() == Some(&uid))
-        });
+        self.hide(name, &gone, |world, address| saw_carried(world, name, &uid, address));
+        if let Some(agent) = self.agents.get(name) {
+            let in_use = agent.has().filter(|address| gone.contains(*address));
+            self.only_in_use.extend(in_use.map(|address| (name.clone(), address)));
+        }
+    }
+
+    /// An agent starts again. Of addresses that somebody took off its CiliumNode, or that a restored store never had, only
+    /// its use may tell, and it restores nothing of them, and writes its use without them.
+    pub(super) fn forget_what_only_use_tells(&mut self, name: &NodeName) {
+        let Some(seen) = self.store.cilium_node(name) else { return };
+        let uid = seen.uid.clone();
+        let is_shown = |address: IpAddr| {
+            seen.crd.pool.contains(address)
+                || self.store.claims().any(|claim| claim.node == *name && claim.cidr.contains(address))
+        };
+        let restored = self.excuses.foreign.iter().filter(|(of, cidr)| of == name && cidr.size() == 1);
+        let restored = restored.map(|(_, cidr)| cidr.first_address());
+        let taken = self.only_in_use.iter().filter(|(of, _)| of == name).map(|(_, address)| *address);
+        let forgotten: Vec<IpAddr> = restored.chain(taken).filter(|address| !is_shown(*address)).collect();
+        for address in forgotten {
+            let worlds = || self.replicas.iter().map(|replica| replica.world());
+            if worlds().all(|world| world.is_some_and(|world| saw_carried(world, name, &uid, address))) {
+                self.hidden.insert((name.clone(), address));
+            } else {
+                self.excuses.forgotten.insert((name.clone(), Cidr::single(address)));
+            }
+        }
     }
 
     /// Somebody removed the claim of a block. A process that serves has seen it, or its watch will show both the claim and
@@ -82,4 +105,10 @@ impl Cluster {
                     && seen.is_none_or(|seen| claim.created_for.as_ref() != Some(&seen.uid))
             })
     }
+}
+
+/// Whether a process has seen this CiliumNode carry the block of a claim that has this address.
+fn saw_carried(world: &World, name: &NodeName, uid: &Uid, address: IpAddr) -> bool {
+    let mut claims = world.claims_of(name).filter(|known| known.claim.cidr.contains(address));
+    claims.any(|known| known.carried_by.as_ref() == Some(uid))
 }
