@@ -197,10 +197,7 @@ async fn a_pool_made_by_mistake_is_undone_by_its_deletion() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_only_pool_is_deleted_and_every_pod_still_starts() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
-        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
-        let mut scene = Scene::join(rig, "n").await?;
-        let block = scene.grow(rig).await?;
+        let (controller, mut scene, block) = Scene::grown(rig).await?;
         let fences = objections(rig, |seen| {
             let fenced = seen.pool.iter().find(|(_, owner)| *owner == FENCE);
             fenced.map(|(address, _)| format!("{address} is fenced"))
@@ -280,10 +277,7 @@ async fn delete_ghost(rig: &Rig) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_with_a_pod_in_no_list_stays() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
-        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
-        let mut scene = Scene::join(rig, "n").await?;
-        let block = scene.grow(rig).await?;
+        let (controller, mut scene, block) = Scene::grown(rig).await?;
         let cidr: IpNet = block.parse()?;
         create_ghost(rig, &scene, cidr).await?;
         let marks =
@@ -320,10 +314,7 @@ async fn a_block_with_a_pod_in_no_list_stays() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_leaves_beside_pods_that_have_no_address_of_it() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
-        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
-        let mut scene = Scene::join(rig, "n").await?;
-        let block = scene.grow(rig).await?;
+        let (controller, mut scene, block) = Scene::grown(rig).await?;
         let cidr: IpNet = block.parse()?;
         let mut addresses = cidr.hosts();
         for (name, network, phase) in [

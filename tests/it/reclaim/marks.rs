@@ -7,7 +7,7 @@ use cilium_node_ipam::model::request::WithdrawalStep;
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
-use super::node::{BLOCK, FLAGS, LATE, Scene, pod_of, pool};
+use super::node::{BLOCK, FLAGS, LATE, Scene, pod_of};
 use super::steps::{Moment, gives_back};
 use crate::agent_pods::report;
 use crate::scene::SOON;
@@ -23,10 +23,7 @@ use crate::support::views::Published;
 #[tokio::test(flavor = "multi_thread")]
 async fn marks_of_an_earlier_controller_are_cleared_at_the_start() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
-        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
-        let mut scene = Scene::join(rig, "n").await?;
-        let block = scene.grow(rig).await?;
+        let (controller, mut scene, block) = Scene::grown(rig).await?;
         controller.sigkill().await?;
 
         // One of each state on addresses that nobody has, and a mark on one that a pod has.
@@ -62,10 +59,7 @@ async fn marks_of_an_earlier_controller_are_cleared_at_the_start() -> Result<()>
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_comes_back_as_released_is_given_to_pods_again() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
-        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
-        let mut scene = Scene::join(rig, "n").await?;
-        let block = scene.grow(rig).await?;
+        let (controller, mut scene, block) = Scene::grown(rig).await?;
         let cidr: IpNet = block.parse()?;
         let address = cidr.addr().to_string();
         Moment::Step(WithdrawalStep::Confirm).reach(rig, &scene, &block).await?;

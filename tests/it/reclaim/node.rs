@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::agent_pods::{create_agent_pod, report};
 use crate::scene::{SOON, ask, wait_use_written};
 use crate::support::agent::{Agent, Make, Settings, plain};
+use crate::support::controller::Controller;
 use crate::support::kubelet::Health;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim_name};
 use crate::support::rig::Rig;
@@ -61,6 +62,15 @@ pub(super) struct Scene {
 }
 
 impl Scene {
+    /// A pool, a controller, and node n of it, which has just grown: the second of its blocks is returned with it.
+    pub(super) async fn grown(rig: &Rig) -> Result<(Controller, Self, String)> {
+        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
+        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
+        let scene = Self::join(rig, "n").await?;
+        let block = scene.grow(rig).await?;
+        Ok((controller, scene, block))
+    }
+
     /// A node joins, with one agent that serves pods.
     pub(super) async fn join(rig: &Rig, node: &str) -> Result<Self> {
         Self::join_with(rig, node, Settings { update_rate: PERIOD, ..rig.agents.settings() }).await

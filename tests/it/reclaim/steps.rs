@@ -93,10 +93,7 @@ pub(super) async fn gives_back(rig: &Rig, scene: &mut Scene, block: &str) -> Res
 /// The controller is killed at a moment, and the next one goes on.
 async fn killed_at(moment: Moment) -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
-        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
-        let mut scene = Scene::join(rig, "n").await?;
-        let block = scene.grow(rig).await?;
+        let (controller, mut scene, block) = Scene::grown(rig).await?;
         moment.reach(rig, &scene, &block).await?;
         controller.sigkill().await?;
         let [killed, _, _] = moment.tests();
@@ -111,10 +108,7 @@ async fn killed_at(moment: Moment) -> Result<()> {
 /// The agent restarts at a moment, with a pod that stays; the block leaves, or is held whole.
 async fn restarted_at(moment: Moment) -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
-        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
-        let mut scene = Scene::join(rig, "n").await?;
-        let block = scene.grow(rig).await?;
+        let (controller, mut scene, block) = Scene::grown(rig).await?;
         moment.reach(rig, &scene, &block).await?;
         let [_, restarted, _] = moment.tests();
         eprintln!("{restarted}: {}", scene.told(rig, &block));
