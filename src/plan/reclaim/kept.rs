@@ -65,7 +65,11 @@ impl<'a> Subject<'a> {
         // A mark that stands when an agent starts keeps a pod from being restored. None should have the address, and
         // nobody has to rely on that for long.
         let is_down = || self.world.agent_on(&self.node.name).is_err();
-        !(self.world.is_to_leave(claim) || is_wanted_back()) || (is_asked && (is_overdue || is_down()))
+        // Of an agent that is not there, nobody knows the release.
+        let is_of_another_release = !is_down() && !self.may_reclaim(policy);
+        !(self.world.is_to_leave(claim) || is_wanted_back())
+            || is_of_another_release
+            || (is_asked && (is_overdue || is_down()))
     }
 
     /// The block that a node gets back because it needs more than what stays: the most used, which would empty last.

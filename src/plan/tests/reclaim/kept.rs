@@ -40,6 +40,15 @@ fn a_block_that_stays_gets_its_addresses_back() {
     cluster.expect("a", "nothing");
 }
 
+/// The release may change while a block leaves: what is not to begin there is not to go on either.
+#[test]
+fn a_block_stays_where_its_agent_is_replaced_by_one_of_a_release_that_has_to_be_asked_for() {
+    for mut cluster in [Cluster::fenced(), Cluster::marked()] {
+        cluster.observe_agents(AgentNews::Applied(agent("agent a 1.12.19 restarts=1")));
+        cluster.expect("a", HOLD);
+    }
+}
+
 #[test]
 fn an_agent_that_ends_while_it_is_asked_keeps_its_block() {
     let mut cluster = Cluster::marked();
