@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
 use cilium_node_ipam::model::kind::Kind;
-use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::names::{NodeName, Uid};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::pool::{Pool, RangeState};
@@ -36,6 +36,8 @@ pub(super) struct Excuses {
     /// Addresses that somebody else took out of a pool, or marked for release, and that their agent has not seen whole
     /// since. A pod that has one may lose its network.
     pub(super) disturbed: BTreeSet<(NodeName, IpAddr)>,
+    /// CiliumNodes from which somebody else took blocks: another block may have come first since.
+    pub(super) reordered: BTreeSet<(NodeName, Uid)>,
 }
 
 impl Excuses {
@@ -168,7 +170,8 @@ pub(super) fn transition(
             return Err(format!("{address} was taken out of the pool of {node} while a pod has it"));
         }
     }
-    for family in Family::ALL {
+    let is_reordered = excuses.reordered.contains(&(node.clone(), after.uid.clone()));
+    for family in Family::ALL.into_iter().filter(|_| !is_reordered) {
         let primary =
             |seen: &CiliumNode| seen.crd.pod_cidrs.iter().copied().find(|cidr| cidr.family() == family);
         if primary(before).is_some() && primary(before) != primary(after) {

@@ -263,6 +263,8 @@ impl Cluster {
         let pool = self.store.cilium_node(name).map(|seen| seen.crd.pool.clone()).unwrap_or_default();
         let entries = going.iter().flat_map(|cidr| pool.iter_in(*cidr));
         self.excuses.disturbed.extend(entries.map(|address| (name.clone(), address)));
+        let uid = self.store.cilium_node(name).map(|seen| seen.uid.clone());
+        self.excuses.reordered.extend(uid.map(|uid| (name.clone(), uid)));
         self.edit_cilium_node(name, |json| {
             let ipam = &mut json["spec"]["ipam"];
             if let Some(cidrs) = ipam["podCIDRs"].as_array_mut() {

@@ -294,7 +294,9 @@ fn leaves(world: &World, node: &NodeName) -> bool {
 
 /// Whether a plan depends on for how long something was seen that no object says.
 fn counts_time(plan: &NodePlan) -> bool {
-    plan.lasting.contains(&Lasting::Surplus) || plan.lasting.contains(&Lasting::AgentAwaited)
+    [Lasting::Surplus, Lasting::AgentAwaited, Lasting::UseUnknown]
+        .iter()
+        .any(|lasting| plan.lasting.contains(lasting))
 }
 
 /// Where two worlds that were told the same differ: objects, what is taken, what is free, what is chosen, and what

@@ -1,6 +1,8 @@
 //! The store is restored from a backup, and people do what `docs/operations.md` asks for around that: no controller runs
 //! meanwhile, and none starts before every agent has written its status.
 
+use std::net::IpAddr;
+
 use cilium_node_ipam::model::claim::Claim;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
@@ -32,11 +34,25 @@ impl Cluster {
         }
         for name in &machines {
             self.excuse_what_is_not_as_it_was(name);
+            self.disturb_what_is_not_carried(name);
         }
         for number in 0..self.replicas.len() {
             drop(self.replicas[number].restart(self.clock, self.store.revision(), self.mode));
         }
         self.forget_what_is_hidden();
+    }
+
+    /// The backup may have the claim of a block and not yet its addresses, or marks of a drain that has ended since. An
+    /// agent that starts again before that is undone restores no pod that has such an address, and nobody is to restart it
+    /// (`docs/operations.md`, Restoring etcd).
+    fn disturb_what_is_not_carried(&mut self, name: &NodeName) {
+        let Some(agent) = self.agents.get(name) else { return };
+        let present = self.store.cilium_node(name).map(|seen| &seen.crd);
+        let is_open = |address: &&IpAddr| {
+            present.is_some_and(|crd| crd.pool.contains(**address) && !crd.marks.contains_key(*address))
+        };
+        let missing = agent.held.iter().filter(|address| !is_open(address));
+        self.excuses.disturbed.extend(missing.map(|address| (name.clone(), *address)));
     }
 
     /// Pods that got their addresses after the backup was taken. Where the backup gives such an address to another node,
