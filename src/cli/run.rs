@@ -24,7 +24,7 @@ use crate::model::release::Release;
 use crate::net::cidr::Family;
 use crate::plan::{CiliumNodeOrigin, Policy, ReclaimPolicy};
 use crate::publisher::Mode;
-use crate::publisher::settings;
+use crate::publisher::settings::{self, OwnAddresses};
 use crate::telemetry::{Telemetry, http, logs};
 use crate::wire::cilium_node::ManagedFields;
 
@@ -70,6 +70,11 @@ pub struct Args {
     /// A block that is to leave a node is kept if its agent does not answer for ten times that, and rests for twice that.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = question_interval)]
     question_interval: Duration,
+
+    /// Keep no address of a node's first block for the router, health and ingress of its agent. They may be in any block
+    /// then, and that block stays for as long as the node lives.
+    #[arg(long)]
+    no_own_addresses: bool,
 
     /// Create the CiliumNode of a selected node as soon as its Node appears, instead of waiting until its agent does.
     /// The agent takes it over.
@@ -224,13 +229,14 @@ fn options(args: &Args) -> Options {
 }
 
 fn mode(args: &Args) -> ModeSource {
+    let own = if args.no_own_addresses { OwnAddresses::Anywhere } else { OwnAddresses::Kept };
     match &args.assume_cilium {
         Some(release) => {
             info!(version = %release, "Cilium's settings are taken from the command line");
             let families = args.families.iter().copied().collect::<BTreeSet<Family>>();
-            ModeSource::Assumed(Mode::Active(settings::assumed(families)), *release)
+            ModeSource::Assumed(Mode::Active(settings::assumed(families, own)), *release)
         }
-        None => ModeSource::ConfigMapIn(args.cilium_namespace.clone()),
+        None => ModeSource::ConfigMapIn(args.cilium_namespace.clone(), own),
     }
 }
 

@@ -9,9 +9,18 @@ use super::crd::Crd;
 use super::{Mode, Publisher};
 use crate::net::cidr::Family;
 
+/// Whether the lowest addresses of a node's first block are kept for its agent itself (`docs/cilium.md`, Owners).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnAddresses {
+    /// They are. So they are never in a block that is to leave the node.
+    Kept,
+    /// They are not: the agent takes any address, and the block of that stays for as long as the node lives.
+    Anywhere,
+}
+
 /// The mode that follows from the data of `cilium-config`.
 #[must_use]
-pub fn from_config(config: &BTreeMap<String, String>) -> Mode {
+pub fn from_config(config: &BTreeMap<String, String>, own: OwnAddresses) -> Mode {
     let ipam = config.get("ipam").map_or("", String::as_str);
     if ipam != "crd" {
         return Mode::Passive(format!(
@@ -32,14 +41,18 @@ pub fn from_config(config: &BTreeMap<String, String>) -> Mode {
         .iter()
         .any(|key| is_on(config, key, Default::Off));
     let owners = [("router", true), ("health", health), ("ingress", ingress)];
-    let infrastructure = owners.into_iter().filter(|(_, is_run)| *is_run).map(|(owner, _)| owner).collect();
-    Mode::Active(Publisher::Crd(Crd { families, infrastructure }))
+    let run = owners.into_iter().filter(|(_, is_run)| *is_run).map(|(owner, _)| owner);
+    Mode::Active(Publisher::Crd(Crd { families, infrastructure: kept(run, own) }))
+}
+
+fn kept(run: impl IntoIterator<Item = &'static str>, own: OwnAddresses) -> Vec<&'static str> {
+    run.into_iter().filter(|_| own == OwnAddresses::Kept).collect()
 }
 
 /// The publisher if an administrator says that Cilium runs in crd mode with these families.
 #[must_use]
-pub fn assumed(families: BTreeSet<Family>) -> Publisher {
-    Publisher::Crd(Crd { families, infrastructure: vec!["router", "health"] })
+pub fn assumed(families: BTreeSet<Family>, own: OwnAddresses) -> Publisher {
+    Publisher::Crd(Crd { families, infrastructure: kept(["router", "health"], own) })
 }
 
 /// The agent's default for a key that is absent.
@@ -63,7 +76,7 @@ mod tests {
 
     fn check(config: &[(&str, &str)], expected: &str) {
         let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let shown = match from_config(&config) {
+        let shown = match from_config(&config, OwnAddresses::Kept) {
             Mode::Passive(why) => format!("passive: {why}"),
             Mode::Active(Publisher::Crd(crd)) => {
                 let families: Vec<String> = crd.families.iter().map(ToString::to_string).collect();
@@ -72,6 +85,19 @@ mod tests {
             Mode::Active(other) => format!("{other:?}"),
         };
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn nothing_is_kept_for_an_agent_that_may_take_any_address() {
+        let config = [("ipam".to_owned(), "crd".to_owned())].into();
+        for (own, expected) in
+            [(OwnAddresses::Kept, &["router", "health"][..]), (OwnAddresses::Anywhere, &[])]
+        {
+            let Mode::Active(Publisher::Crd(crd)) = from_config(&config, own) else { panic!("{own:?}") };
+            assert_eq!(crd.infrastructure, expected);
+            let Publisher::Crd(crd) = assumed(BTreeSet::from([Family::V4]), own) else { panic!("{own:?}") };
+            assert_eq!(crd.infrastructure, expected);
+        }
     }
 
     #[test]
