@@ -13,6 +13,8 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 AGENTS := 1.12 1.14 1.17 1.20
 # Tests on a real API server mostly wait: for periods of agents, and for one another. Four at a time are what two cores carry.
 TEST_THREADS ?= 4
+# The tests of agents in modes that the controller does not serve yet. `make test-agents` runs them too.
+OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
 SERVERLESS := cli_validate:: docs:: events:: install::image:: layout:: simulation::
 export CARGO_TERM_COLOR ?= auto
@@ -81,8 +83,8 @@ test-go: tools ## The tests of the test control plane, and what is known of Cili
 	cd tests/controlplane && CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane go test -count=1 ./integration
 	cd tests/agent/rig && gofmt -l . | (! grep .) && go vet ./...
 	cd tests/agent/suite && gofmt -l . | (! grep .) && go vet ./...
-	$(call test-agent,$(firstword $(AGENTS)))
-	$(call test-agent,$(lastword $(AGENTS)))
+	$(call test-agent,$(firstword $(AGENTS)),-skip $(OTHER_MODES))
+	$(call test-agent,$(lastword $(AGENTS)),-skip $(OTHER_MODES))
 
 .PHONY: test-agents
 test-agents: build/bin/controlplane $(AGENTS:%=build/bin/agent-%) ## What is known of Cilium, on the agent of every release that is tested
@@ -91,7 +93,7 @@ test-agents: build/bin/controlplane $(AGENTS:%=build/bin/agent-%) ## What is kno
 # An agent mostly waits, so many of them run side by side.
 define test-agent
 cd tests/agent/v$(1) && gofmt -l . | (! grep .) && go vet ./...
-cd tests/agent/suite && AGENT=$(1) CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane go test -count=1 -parallel 8 -timeout 20m .
+cd tests/agent/suite && AGENT=$(1) CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane go test -count=1 -parallel 8 -timeout 20m $(2) .
 
 endef
 
