@@ -65,7 +65,7 @@ async fn a_block_with_the_agents_own_addresses_stays_and_others_leave() -> Resul
         ensure!(scene.claim(rig, OWN).is_some_and(|claim| claim.state == "Held"), "{}", scene.told(rig, OWN));
 
         rig.cluster.delete_pool("p").await?;
-        controller.wait_logged("is the agent's own, for router", SOON).await?;
+        controller.wait_logged("is the agent's own, for ", SOON).await?;
         Ok((controller, scene))
     })
     .await
