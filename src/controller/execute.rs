@@ -239,18 +239,13 @@ impl Executor {
         write: &ClaimStatusWrite,
         settling: Purpose<'_>,
     ) -> anyhow::Result<(Answer, Seen)> {
-        let api: Api<Watched<Claims>> = Api::all(self.clients.writes.clone());
-        let patch = block::status_patch(write);
-        Ok(match self.patch(&api, &block_name(write.cidr), Part::Status, patch).await {
-            Attempt::Applied(patched) => (Answer::Done, self.seen(patched.into_object())),
-            // The watch shows the outcome.
-            Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
-            Attempt::Unknown(why) => (Answer::Unknown(why), self.read_claim(write.cidr, settling).await?),
-            Attempt::Refused(why, wait) => {
-                warn!(block = %write.cidr, why, "status of the claim refused");
-                (Answer::Refused(why, wait), Seen::Nothing)
-            }
-        })
+        let (name, patch) = (block_name(write.cidr), block::status_patch(write));
+        let found = self.read_claim(write.cidr, settling);
+        let ended = self.patch_or_leave_to_watch::<Claims>(&name, Part::Status, patch, found).await?;
+        if let Answer::Refused(why, _) = &ended.0 {
+            warn!(block = %write.cidr, why, "status of the claim refused");
+        }
+        Ok(ended)
     }
 
     async fn delete_claim(&self, update: &ClaimUpdate) -> Attempt<Seen> {
@@ -362,17 +357,30 @@ impl Executor {
         patch: Value,
         settling: Purpose<'_>,
     ) -> anyhow::Result<(Answer, Seen)> {
-        let api: Api<Watched<Pools>> = Api::all(self.clients.writes.clone());
-        Ok(match self.patch(&api, pool.as_str(), part, patch).await {
+        let found = self.read_pool(pool, settling);
+        let ended = self.patch_or_leave_to_watch::<Pools>(pool.as_str(), part, patch, found).await?;
+        if let Answer::Refused(why, _) = &ended.0 {
+            warn!(%pool, why, "patch of the pool refused");
+        }
+        Ok(ended)
+    }
+
+    /// Patches what no node waits for. `found` reads the object, where there was no answer.
+    async fn patch_or_leave_to_watch<W: Wire>(
+        &self,
+        name: &str,
+        part: Part,
+        patch: Value,
+        found: impl Future<Output = anyhow::Result<Seen>>,
+    ) -> anyhow::Result<(Answer, Seen)> {
+        let api: Api<Watched<W>> = Api::all(self.clients.writes.clone());
+        Ok(match self.patch(&api, name, part, patch).await {
             Attempt::Applied(patched) => (Answer::Done, self.seen(patched.into_object())),
             // The watch shows the outcome.
             Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
             // Writing it twice would do no harm, but a server that is away would be asked ever more seldom.
-            Attempt::Unknown(why) => (Answer::Unknown(why), self.read_pool(pool, settling).await?),
-            Attempt::Refused(why, wait) => {
-                warn!(%pool, why, "patch of the pool refused");
-                (Answer::Refused(why, wait), Seen::Nothing)
-            }
+            Attempt::Unknown(why) => (Answer::Unknown(why), found.await?),
+            Attempt::Refused(why, wait) => (Answer::Refused(why, wait), Seen::Nothing),
         })
     }
 
