@@ -42,12 +42,7 @@ impl Cluster {
         let taken = self.only_in_use.iter().filter(|(of, _)| of == name).map(|(_, address)| *address);
         let forgotten: Vec<IpAddr> = restored.chain(taken).filter(|address| !is_shown(*address)).collect();
         for address in forgotten {
-            let worlds = || self.replicas.iter().map(|replica| replica.world());
-            if worlds().all(|world| world.is_some_and(|world| saw_carried(world, name, &uid, address))) {
-                self.hidden.insert((name.clone(), address));
-            } else {
-                self.excuses.forgotten.insert((name.clone(), Cidr::single(address)));
-            }
+            self.is_told_no_more(name, address, |world| saw_carried(world, name, &uid, address));
         }
     }
 
@@ -72,12 +67,16 @@ impl Cluster {
         let Some(agent) = self.agents.get(name) else { return };
         let hidden = agent.has().filter(|address| gone.contains(*address) && !self.is_told(name, *address));
         for address in hidden.collect::<Vec<_>>() {
-            let worlds = || self.replicas.iter().map(|replica| replica.world());
-            if worlds().all(|world| world.is_some_and(|world| knows(world, address))) {
-                self.hidden.insert((name.clone(), address));
-            } else {
-                self.excuses.forgotten.insert((name.clone(), Cidr::single(address)));
-            }
+            self.is_told_no_more(name, address, |world| knows(world, address));
+        }
+    }
+
+    /// No object tells any more that a pod has this address. It is excused at once where a process does not know it.
+    fn is_told_no_more(&mut self, name: &NodeName, address: IpAddr, knows: impl Fn(&World) -> bool) {
+        if self.replicas.iter().all(|replica| replica.world().is_some_and(&knows)) {
+            self.hidden.insert((name.clone(), address));
+        } else {
+            self.excuses.forgotten.insert((name.clone(), Cidr::single(address)));
         }
     }
 
