@@ -106,6 +106,7 @@ func newPoolNodeAlone(t *testing.T, internalIPs ...string) testNode {
 
 func needMultiPool(t *testing.T) {
 	t.Helper()
+	// 1.12 has no such mode, and that of 1.14 no tick, by which demand and questions are seen to.
 	if !cilium.multiPool {
 		t.Skip("the agent of this release is not run in mode multi-pool")
 	}

@@ -168,6 +168,7 @@ func TestPoolsStartWithoutCiliumPodIPPool(t *testing.T) {
 // One that is made meanwhile lets it go on at once. One that is deleted later stops allocations, and nothing else.
 func TestPoolsCiliumPodIPPoolComesAndGoes(t *testing.T) {
 	n := newPoolNode(t, "192.0.2.7")
+	// Before 1.19 the agent does not look for one, so there is nothing that comes or goes.
 	if !cilium.pools.needsCiliumPodIPPool {
 		t.Skip("this release needs no CiliumPodIPPool")
 	}

@@ -172,6 +172,7 @@ impl Stage<'_> {
                 Err(error) if tokio::time::Instant::now() > limit => bail!(without_name(&error.to_string())),
                 Err(_) => {}
             }
+            // As kubelet tries again: the agent tells nobody when another address is open.
             tokio::time::sleep(KUBELET_PAUSE).await;
         }
     }

@@ -38,6 +38,7 @@ async fn keep_busy(scene: &Scene) -> Result<()> {
     loop {
         scene.agent.allocate("ns/short-lived").await?;
         scene.agent.touch_node().await?;
+        // How long the pod lives. There is no state to wait for: the agent is to be busy whatever it has written.
         tokio::time::sleep(KUBELET_PAUSE).await;
         scene.agent.release("ns/short-lived").await?;
     }
