@@ -24,14 +24,14 @@ use crate::model::release::Release;
 use crate::net::cidr::Family;
 use crate::plan::{CiliumNodeOrigin, Policy, ReclaimPolicy};
 use crate::publisher::Mode;
-use crate::publisher::settings::{self, OwnAddresses};
+use crate::publisher::settings::{self, IpamMode, OwnAddresses, Settings};
 use crate::telemetry::{Telemetry, http, logs};
 use crate::wire::cilium_node::ManagedFields;
 
 /// Run the controller: give nodes blocks of the pools that select them, and more as they fill.
 ///
 /// It finds its API server by --kubeconfig, then KUBECONFIG, then ~/.kube/config, then the pod that it runs in. It
-/// writes only where Cilium runs in `ipam: crd` mode; elsewhere it stays passive and /readyz says why. SIGTERM ends it
+/// writes only where `cilium-config` names a mode of --modes; elsewhere it stays passive and /readyz says why. SIGTERM ends it
 /// cleanly: writes in flight are finished first.
 #[derive(Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -44,9 +44,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// The namespace of Cilium: of its ConfigMap `cilium-config`, which must say `ipam: crd`, and of its agents' Pods.
+    /// The namespace of Cilium: of its ConfigMap `cilium-config`, which says its mode, and of its agents' Pods.
     #[arg(long, value_name = "NAME", default_value = "kube-system", env = "CILIUM_NAMESPACE")]
     cilium_namespace: String,
+
+    /// The modes of Cilium in which the controller may write, separated by commas: crd, multi-pool, cluster-pool,
+    /// kubernetes. In all but crd another allocator serves the nodes by default, and has to be turned off first.
+    #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "crd")]
+    modes: Vec<IpamMode>,
 
     /// The controller's own namespace, where its ConfigMap `cilium-node-ipam` can freeze it.
     #[arg(long, value_name = "NAME", default_value = "kube-system", env = "POD_NAMESPACE")]
@@ -230,14 +235,13 @@ fn options(args: &Args) -> Options {
 
 fn mode(args: &Args) -> ModeSource {
     let own = if args.no_own_addresses { OwnAddresses::Anywhere } else { OwnAddresses::Kept };
-    match &args.assume_cilium {
-        Some(release) => {
-            info!(version = %release, "Cilium's settings are taken from the command line");
-            let families = args.families.iter().copied().collect::<BTreeSet<Family>>();
-            ModeSource::Assumed(Mode::Active(settings::assumed(families, own)), *release)
-        }
-        None => ModeSource::ConfigMapIn(args.cilium_namespace.clone(), own),
-    }
+    let Some(release) = args.assume_cilium else {
+        let settings = Settings { modes: args.modes.iter().copied().collect(), own };
+        return ModeSource::ConfigMapIn(args.cilium_namespace.clone(), settings);
+    };
+    info!(version = %release, "Cilium's settings are taken from the command line");
+    let families = args.families.iter().copied().collect::<BTreeSet<Family>>();
+    ModeSource::Assumed(Mode::Active(settings::assumed(families, own)), release)
 }
 
 fn policy(args: &Args) -> Policy {

@@ -100,9 +100,9 @@ impl Lister<'_> {
     async fn mode(&self, source: &ModeSource) -> anyhow::Result<Mode> {
         match source {
             ModeSource::Assumed(mode, _) => Ok(mode.clone()),
-            ModeSource::ConfigMapIn(namespace, own) => {
+            ModeSource::ConfigMapIn(namespace, settings) => {
                 let action = format!("read the ConfigMap {namespace}/{}", CILIUM_CONFIG.name);
-                self.until_read(&action, || mode::read(self.clients, namespace, *own)).await
+                self.until_read(&action, || mode::read(self.clients, namespace, settings)).await
             }
         }
     }
@@ -232,14 +232,14 @@ mod tests {
     use super::*;
     use crate::model::agent::NoAgent;
     use crate::model::freeze::Switch;
-    use crate::publisher::settings::OwnAddresses;
+    use crate::publisher::settings::Settings;
 
     /// Lists a cluster whose server answers so.
     async fn listed(
         answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
     ) -> (anyhow::Result<World>, Asked) {
         let (clients, asked) = answered_by(answer);
-        let mode = ModeSource::ConfigMapIn("kube-system".to_owned(), OwnAddresses::Kept);
+        let mode = ModeSource::ConfigMapIn("kube-system".to_owned(), Settings::default());
         let namespace = "kube-system".to_owned();
         let cilium_namespace = namespace.clone();
         let options = GatherOptions { mode, namespace, cilium_namespace, time_limit: TIME_LIMIT };

@@ -10,27 +10,27 @@ use super::input::Input;
 use super::watch::Watches;
 use crate::model::release::Release;
 use crate::publisher::Mode;
-use crate::publisher::settings::{OwnAddresses, from_config};
+use crate::publisher::settings::{Settings, from_config};
 use crate::telemetry::standing::CILIUM_CONFIG;
 
 /// Where Cilium's mode is learned from.
 #[derive(Debug, Clone)]
 pub enum ModeSource {
-    /// From Cilium's ConfigMap in this namespace, and what an administrator says of the agents' own addresses.
-    ConfigMapIn(String, OwnAddresses),
+    /// From Cilium's ConfigMap in this namespace, and what an administrator says about it.
+    ConfigMapIn(String, Settings),
     /// From the command line: an administrator vouches for it, and for the release of the agents.
     Assumed(Mode, Release),
 }
 
 /// Reads Cilium's ConfigMap in `namespace` once.
-pub(super) async fn read(clients: &Clients, namespace: &str, own: OwnAddresses) -> Result<Mode, ReadError> {
+pub(super) async fn read(clients: &Clients, namespace: &str, settings: &Settings) -> Result<Mode, ReadError> {
     let found = place(namespace).read(clients).await?;
-    Ok(mode_of(found.as_ref(), namespace, own))
+    Ok(mode_of(found.as_ref(), namespace, settings))
 }
 
 /// Follows Cilium's ConfigMap in `namespace` until told to stop.
-pub async fn follow(watches: Watches, namespace: String, own: OwnAddresses) -> anyhow::Result<()> {
-    place(&namespace).follow(watches, |found| Input::Mode(mode_of(found, &namespace, own))).await
+pub async fn follow(watches: Watches, namespace: String, settings: Settings) -> anyhow::Result<()> {
+    place(&namespace).follow(watches, |found| Input::Mode(mode_of(found, &namespace, &settings))).await
 }
 
 fn place(namespace: &str) -> Place {
@@ -38,9 +38,9 @@ fn place(namespace: &str) -> Place {
 }
 
 /// What the ConfigMap says, or that there is none.
-fn mode_of(found: Option<&ConfigMap>, namespace: &str, own: OwnAddresses) -> Mode {
+fn mode_of(found: Option<&ConfigMap>, namespace: &str, settings: &Settings) -> Mode {
     match found {
-        Some(config) => from_config(&config.data.clone().unwrap_or_default(), own),
+        Some(config) => from_config(&config.data.clone().unwrap_or_default(), settings),
         None => Mode::Passive(format!(
             "there is no ConfigMap {namespace}/{}; set --cilium-namespace, or --assume-cilium where Cilium has none",
             CILIUM_CONFIG.name

@@ -84,8 +84,8 @@ pub async fn run(
             sender.send(Input::Mode(mode.clone())).await?;
             sender.send(Input::Agents(AgentNews::Vouched(*release))).await?;
         }
-        ModeSource::ConfigMapIn(namespace, own) => {
-            tasks.spawn("mode", mode::follow(watches.clone(), namespace.clone(), *own));
+        ModeSource::ConfigMapIn(namespace, settings) => {
+            tasks.spawn("mode", mode::follow(watches.clone(), namespace.clone(), settings.clone()));
         }
     }
     tasks.spawn("freeze", freeze::follow(watches.clone(), options.namespace.clone()));
@@ -309,7 +309,7 @@ mod tests {
     use crate::model::names::PoolName;
     use crate::model::outcome::{Answer, Outcome, Seen};
     use crate::publisher::Mode;
-    use crate::publisher::settings::OwnAddresses;
+    use crate::publisher::settings::Settings;
     use crate::telemetry::metrics::tests::world;
     use crate::telemetry::readiness::Readiness;
     use crate::world::check::Inconsistency;
@@ -322,7 +322,7 @@ mod tests {
         let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
         let clients = Clients::new(&nowhere, Duration::from_secs(10), Contact::default()).unwrap();
         let options = Options {
-            mode: ModeSource::ConfigMapIn(String::new(), OwnAddresses::Kept),
+            mode: ModeSource::ConfigMapIn(String::new(), Settings::default()),
             namespace: String::new(),
             cilium_namespace: String::new(),
             policy: Policy { min_write_interval: Duration::ZERO, ..Policy::DEFAULT },

@@ -4,10 +4,52 @@
 //! Configuration).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
 
 use super::crd::Crd;
 use super::{Mode, Publisher};
+use crate::model::stable_names;
 use crate::net::cidr::Family;
+
+stable_names! {
+    /// A mode of Cilium, as `ipam` of `cilium-config` names it, in which nodes can get blocks of pools.
+    pub enum IpamMode {
+        /// Blocks and each of their addresses on the CiliumNode.
+        Crd => "crd",
+        /// CIDRs per Cilium pool name on the CiliumNode.
+        MultiPool => "multi-pool",
+        /// One CIDR of each family on the CiliumNode, for the life of the node.
+        ClusterPool => "cluster-pool",
+        /// One CIDR of each family on the Node, for the life of the node.
+        Kubernetes => "kubernetes",
+    }
+}
+
+impl FromStr for IpamMode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = Self::ALL.map(Self::as_str).join(", ");
+        let found = Self::ALL.into_iter().find(|mode| mode.as_str() == text);
+        found.ok_or_else(|| format!("`{text}` is none of {names}"))
+    }
+}
+
+/// What an administrator says about how Cilium is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The modes in which the controller may write.
+    pub modes: BTreeSet<IpamMode>,
+    /// Which addresses are kept for agents themselves, in crd mode.
+    pub own: OwnAddresses,
+}
+
+impl Default for Settings {
+    /// What applies where an administrator says nothing.
+    fn default() -> Self {
+        Self { modes: [IpamMode::Crd].into(), own: OwnAddresses::Kept }
+    }
+}
 
 /// Whether the lowest addresses of a node's first block are kept for its agent itself (`docs/cilium.md`, Owners).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,29 +62,49 @@ pub enum OwnAddresses {
 
 /// The mode that follows from the data of `cilium-config`.
 #[must_use]
-pub fn from_config(config: &BTreeMap<String, String>, own: OwnAddresses) -> Mode {
+pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mode {
     let ipam = config.get("ipam").map_or("", String::as_str);
-    if ipam != "crd" {
+    let mode = match ipam.parse::<IpamMode>() {
+        Ok(mode) => mode,
+        Err(error) => {
+            return Mode::Passive(format!(
+                "cilium-config says `ipam: {ipam}`, in which nodes get no blocks of pools: {error}"
+            ));
+        }
+    };
+    if !settings.modes.contains(&mode) {
+        let modes: Vec<&str> = settings.modes.iter().map(|mode| mode.as_str()).collect();
         return Mode::Passive(format!(
-            "cilium-config says `ipam: {ipam}`; this controller writes only where it says `ipam: crd`"
+            "cilium-config says `ipam: {ipam}`, and --modes allows to write only in {}: another allocator may serve \
+             these nodes",
+            modes.join(", ")
         ));
     }
     let families: BTreeSet<Family> = [(Family::V4, "enable-ipv4"), (Family::V6, "enable-ipv6")]
         .into_iter()
-        .filter(|(_, key)| is_on(config, key, Default::On))
+        .filter(|(_, key)| is_on(config, key, IfAbsent::On))
         .map(|(family, _)| family)
         .collect();
     if families.is_empty() {
         return Mode::Passive("cilium-config enables neither enable-ipv4 nor enable-ipv6".to_owned());
     }
-    let health = is_on(config, "enable-health-checking", Default::On)
-        && is_on(config, "enable-endpoint-health-checking", Default::On);
+    match mode {
+        IpamMode::Crd => Mode::Active(Publisher::Crd(crd(config, families, settings.own))),
+        IpamMode::MultiPool | IpamMode::ClusterPool | IpamMode::Kubernetes => {
+            Mode::Passive(format!("cilium-config says `ipam: {ipam}`, which this release does not serve"))
+        }
+    }
+}
+
+fn crd(config: &BTreeMap<String, String>, families: BTreeSet<Family>, own: OwnAddresses) -> Crd {
+    let health = is_on(config, "enable-health-checking", IfAbsent::On)
+        && is_on(config, "enable-endpoint-health-checking", IfAbsent::On);
     let ingress = ["enable-ingress-controller", "enable-gateway-api", "enable-envoy-config"]
         .iter()
-        .any(|key| is_on(config, key, Default::Off));
+        .any(|key| is_on(config, key, IfAbsent::Off));
     let owners = [("router", true), ("health", health), ("ingress", ingress)];
     let run = owners.into_iter().filter(|(_, is_run)| *is_run).map(|(owner, _)| owner);
-    Mode::Active(Publisher::Crd(Crd { families, infrastructure: kept(run, own) }))
+    Crd { families, infrastructure: kept(run, own) }
 }
 
 fn kept(run: impl IntoIterator<Item = &'static str>, own: OwnAddresses) -> Vec<&'static str> {
@@ -57,14 +119,14 @@ pub fn assumed(families: BTreeSet<Family>, own: OwnAddresses) -> Publisher {
 
 /// The agent's default for a key that is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Default {
+enum IfAbsent {
     On,
     Off,
 }
 
-fn is_on(config: &BTreeMap<String, String>, key: &str, default: Default) -> bool {
+fn is_on(config: &BTreeMap<String, String>, key: &str, default: IfAbsent) -> bool {
     match config.get(key).map(|value| value.trim().to_ascii_lowercase()) {
-        None => default == Default::On,
+        None => default == IfAbsent::On,
         // The values that Go's strconv.ParseBool reads as true.
         Some(value) => matches!(value.as_str(), "true" | "t" | "1"),
     }
@@ -76,7 +138,7 @@ mod tests {
 
     fn check(config: &[(&str, &str)], expected: &str) {
         let config = config.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        let shown = match from_config(&config, OwnAddresses::Kept) {
+        let shown = match from_config(&config, &Settings::default()) {
             Mode::Passive(why) => format!("passive: {why}"),
             Mode::Active(Publisher::Crd(crd)) => {
                 let families: Vec<String> = crd.families.iter().map(ToString::to_string).collect();
@@ -93,7 +155,11 @@ mod tests {
         for (own, expected) in
             [(OwnAddresses::Kept, &["router", "health"][..]), (OwnAddresses::Anywhere, &[])]
         {
-            let Mode::Active(Publisher::Crd(crd)) = from_config(&config, own) else { panic!("{own:?}") };
+            let Mode::Active(Publisher::Crd(crd)) =
+                from_config(&config, &Settings { own, ..Settings::default() })
+            else {
+                panic!("{own:?}")
+            };
             assert_eq!(crd.infrastructure, expected);
             let Publisher::Crd(crd) = assumed(BTreeSet::from([Family::V4]), own) else { panic!("{own:?}") };
             assert_eq!(crd.infrastructure, expected);
@@ -101,14 +167,24 @@ mod tests {
     }
 
     #[test]
-    fn only_crd_mode_is_served() {
+    fn only_modes_that_an_administrator_has_named_are_served() {
+        let no_mode = "is none of crd, multi-pool, cluster-pool, kubernetes";
         check(
             &[],
-            "passive: cilium-config says `ipam: `; this controller writes only where it says `ipam: crd`",
+            &format!(
+                "passive: cilium-config says `ipam: `, in which nodes get no blocks of pools: `` {no_mode}"
+            ),
+        );
+        check(
+            &[("ipam", "eni")],
+            &format!(
+                "passive: cilium-config says `ipam: eni`, in which nodes get no blocks of pools: `eni` {no_mode}"
+            ),
         );
         check(
             &[("ipam", "cluster-pool")],
-            "passive: cilium-config says `ipam: cluster-pool`; this controller writes only where it says `ipam: crd`",
+            "passive: cilium-config says `ipam: cluster-pool`, and --modes allows to write only in crd: another \
+             allocator may serve these nodes",
         );
         check(
             &[("ipam", "crd"), ("enable-ipv4", "false"), ("enable-ipv6", "false")],
