@@ -19,6 +19,7 @@ use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
 use cilium_node_ipam::model::crd::CrdFields;
 use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::multi_pool::PoolsFields;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::observation::{Listing, Object, Observation, PoolObject, Unreadable};
@@ -102,6 +103,7 @@ fn cilium_node(name: &str, carried: Option<Cidr>, revision: u64) -> Object {
         deleting: false,
         addresses: Vec::new(),
         crd: CrdFields { pod_cidrs, pool: addresses, used: Some(used), ..CrdFields::default() },
+        pools: PoolsFields::default(),
         malformed: Vec::new(),
     })
 }

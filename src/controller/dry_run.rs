@@ -45,6 +45,7 @@ impl Proposal {
                     | Wait::Upgrade
                     | Wait::Completion
                     | Wait::Correction
+                    | Wait::OtherAllocator
                     | Wait::Readable(_),
                 ) => {
                     proposal.waiting.push(plan);

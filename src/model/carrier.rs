@@ -4,6 +4,7 @@
 
 use super::crd::{CrdChange, FormerCrd};
 use super::kind::Kind;
+use super::multi_pool::PoolsChange;
 use super::names::{NodeName, Uid};
 use super::node::{CiliumNode, Malformed, Node};
 use super::revision::AnyRevision;
@@ -87,6 +88,8 @@ pub enum FormerCarrier {
 pub enum CarrierChange {
     /// In the crd mode.
     Crd(CrdChange),
+    /// In the multi-pool mode.
+    MultiPool(PoolsChange),
     /// In the made-up mode of the unit tests: the block as the value of a label of the Node.
     #[cfg(test)]
     MadeUp(Cidr),
@@ -97,7 +100,7 @@ impl CarrierChange {
     #[must_use]
     pub fn carrier_kind(&self) -> Kind {
         match self {
-            Self::Crd(_) => Kind::CiliumNode,
+            Self::Crd(_) | Self::MultiPool(_) => Kind::CiliumNode,
             #[cfg(test)]
             Self::MadeUp(_) => Kind::Node,
         }
@@ -108,6 +111,7 @@ impl CarrierChange {
     pub fn is_of_status(&self) -> bool {
         match self {
             Self::Crd(change) => change.is_of_status(),
+            Self::MultiPool(_) => false,
             #[cfg(test)]
             Self::MadeUp(_) => false,
         }
@@ -118,6 +122,7 @@ impl CarrierChange {
     pub fn is_shown_by(&self, cilium_node: &CiliumNode, added: &[Cidr]) -> bool {
         match self {
             Self::Crd(change) => change.is_shown_by(&cilium_node.crd, added),
+            Self::MultiPool(change) => change.is_shown_by(&cilium_node.pools, added),
             #[cfg(test)]
             Self::MadeUp(_) => false,
         }

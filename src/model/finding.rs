@@ -40,6 +40,8 @@ stable_names! {
         ClaimBeingDeleted,
         /// A node asks for more than its first pool allows it.
         NodeAtLimit,
+        /// Somebody else allocates for the node, too.
+        SecondAllocator,
         /// A node has no addresses or is nearly full, and no pool selects it.
         NoPool,
         /// The server accepts a write to an object again and again, and it has no effect, or none that lasts.

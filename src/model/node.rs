@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::crd::CrdFields;
+use super::multi_pool::PoolsFields;
 use super::names::{NodeName, Uid};
 use super::revision::{Core, Revision};
 
@@ -50,6 +51,8 @@ pub struct CiliumNode {
     pub addresses: Vec<IpAddr>,
     /// What it shows in the crd mode of Cilium. Only `publisher` and `wire` look into it.
     pub crd: CrdFields,
+    /// What it shows in the multi-pool mode of Cilium. Only `publisher` and `wire` look into it.
+    pub pools: PoolsFields,
     /// The texts on it that could not be read.
     pub malformed: Vec<Malformed>,
 }

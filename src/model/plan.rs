@@ -130,6 +130,8 @@ pub enum Wait {
     Deletion,
     /// Its CiliumNode has no malformed address any more.
     Correction,
+    /// Nobody else allocates for it any more.
+    OtherAllocator,
     /// A request is answered, or a watch shows what an answer has shown.
     Answer,
     /// The pause after requests that were not applied ends.
@@ -155,6 +157,7 @@ impl fmt::Display for Wait {
             Self::Existence(kind) => write!(f, "it has no {}", kind.as_str()),
             Self::Deletion => f.write_str("its CiliumNode is being deleted"),
             Self::Correction => f.write_str("its CiliumNode has an address that can't be read"),
+            Self::OtherAllocator => f.write_str("somebody else allocates for it, too"),
             Self::Answer => f.write_str("a request for it is not answered yet"),
             Self::Pause => f.write_str("requests for it were not applied, and the next is sent later"),
             Self::Interval => f.write_str("its CiliumNode was patched a moment ago"),
@@ -273,6 +276,7 @@ impl NodePlan {
                 | Wait::Existence(_)
                 | Wait::Deletion
                 | Wait::Correction
+                | Wait::OtherAllocator
                 | Wait::Capacity
                 | Wait::WholeSet
                 | Wait::Upgrade

@@ -53,7 +53,7 @@ impl State {
     #[must_use]
     pub const fn may_follow(self) -> &'static [Self] {
         match self {
-            Held => &[Held, Draining, Releasing(NodeGone), Releasing(Unused)],
+            Held => &[Held, Draining, Releasing(Reclaimed), Releasing(NodeGone), Releasing(Unused)],
             Draining => &[Draining, Held, Releasing(Reclaimed), Releasing(NodeGone)],
             Releasing(Reclaimed) => &[Releasing(Reclaimed), Cooling(Reclaimed), Held],
             Releasing(NodeGone) => &[Releasing(NodeGone), Cooling(NodeGone), Held],
@@ -71,7 +71,14 @@ impl State {
         use Move::{Delete, To};
         match self {
             // A move to Held itself records the uid of a Node or of a CiliumNode that was recreated.
-            Held => &[To(Held), To(Draining), To(Releasing(NodeGone)), To(Releasing(Unused))],
+            // An agent that gives blocks back by itself does so without a drain.
+            Held => &[
+                To(Held),
+                To(Draining),
+                To(Releasing(Reclaimed)),
+                To(Releasing(NodeGone)),
+                To(Releasing(Unused)),
+            ],
             Draining => &[To(Held), To(Releasing(Reclaimed)), To(Releasing(NodeGone))],
             Releasing(Reclaimed) => &[To(Held), To(Cooling(Reclaimed))],
             Releasing(NodeGone) => &[To(Held), To(Cooling(NodeGone))],

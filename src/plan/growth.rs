@@ -162,7 +162,8 @@ impl<'a> Subject<'a> {
         let nearly_full = families.iter().find(|family| {
             let held = self.offering().find(|claim| claim.cidr.family() == **family);
             let pool = held.and_then(|claim| self.world.pool(&claim.pool));
-            held.is_some() && !self.demand(**family).is_met(pool.map_or(Expand::DEFAULT, |pool| pool.expand))
+            let expand = pool.map_or(Expand::DEFAULT, |pool| pool.expand);
+            held.is_some() && self.publisher.is_short(self.demand(**family), expand)
         });
         // What others have put on a CiliumNode may be all that it needs.
         let has_nothing = self.offering().next().is_none() && self.publisher.blocks(self.carrier).is_empty();
@@ -270,7 +271,7 @@ impl<'a> Subject<'a> {
                     continue;
                 }
                 let withheld = pool.withheld(cidr, &self.world.node_addresses_in(cidr));
-                let offered = cidr.size() - withheld.count_in(cidr);
+                let offered = self.publisher.n_offered(cidr, &withheld);
                 let wastes_the_grant =
                     phase == Phase::FirstGrant && self.is_too_poor(growth, first.pool(), pool, offered);
                 if offered > 0 && !wastes_the_grant {

@@ -294,6 +294,7 @@ fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
         is_carried: is_carried(world, claim),
         absent_as_of: world.absent_as_of(&claim.node),
         presence: world.presence(claim).as_ref(),
+        answered: world.answered(&claim.node),
     })
 }
 

@@ -16,6 +16,7 @@ mod draft;
 mod evidence;
 mod freeze;
 pub mod growth;
+mod handed_back;
 pub mod lifecycle;
 pub mod node;
 pub mod policy;

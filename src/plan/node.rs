@@ -104,6 +104,10 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
         ));
         return draft.asking_for_nothing_before(Wait::Correction);
     }
+    if let Some(finding) = publisher.second_allocator(carrier) {
+        draft.findings.push(finding);
+        return draft.asking_for_nothing_before(Wait::OtherAllocator);
+    }
     let subject = Subject { world, node, carrier, publisher };
     subject.decide(&mut draft, policy, now);
     draft.finish()
@@ -197,6 +201,13 @@ impl Subject<'_> {
         }
         if !self.is_served() && self.is_held_back(draft) {
             return;
+        }
+        if self.is_served() {
+            self.give_back_what_was_let_go(draft, now);
+            if !draft.requests.is_empty() {
+                draft.unmet = self.unmet();
+                return;
+            }
         }
         if !self.is_served() && self.can_start_with(&publishable) {
             self.publish(draft, &publishable, policy, now);

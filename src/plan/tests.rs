@@ -5,6 +5,7 @@ mod growth;
 mod leaving;
 mod lost_claims;
 mod made_up;
+mod multi_pool;
 mod no_effect;
 mod overlap;
 mod pools;
@@ -56,6 +57,7 @@ const LISTED: u64 = 100;
 /// [exclude=CIDR] [maxBlocks=N] [maxAddresses=N] [freeBelow=N] [@REVISION]` (it reclaims after 10 m, below 40 %),
 /// `node NAME UID [zone=Z] [made-up=CIDR] [own=CIDR] [deleting] [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]
+/// [need=N] [has=CIDRS] [others=CIDRS] [asked=REVISION] [operator=ERROR] (multi-pool: `mars` has the others)
 /// [fenced=CIDRS] [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS]` (all
 /// addresses of the CIDRs but those that are `off` are in the pool, and those of `own` are the node's; claims are created
 /// for a CiliumNode that is not `recreated`),
@@ -442,6 +444,7 @@ fn cilium_node(words: &[&str]) -> Object {
         deleting: words.contains(&"deleting"),
         addresses: own(words),
         crd: CrdFields { pod_cidrs, pool, owners, used, marks, ..CrdFields::default() },
+        pools: multi_pool::fields(words),
         malformed: if words.contains(&"malformed") {
             vec![Malformed { field: "spec.ipam.podCIDRs[9]".to_owned(), value: "odd".to_owned() }]
         } else {

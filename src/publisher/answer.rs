@@ -23,6 +23,8 @@ pub struct Removal<'a> {
     pub absent_as_of: Option<Revision>,
     /// Whether its Node exists, at some time after the claim got to where it is; `None` where that has to be read.
     pub presence: Option<&'a Presence>,
+    /// As of which revision the latest question was asked that the agent of this carrier has answered.
+    pub answered: Option<Revision>,
 }
 
 /// Whether a block is known to be off its node as of a time after its claim moved to Releasing.
@@ -60,6 +62,9 @@ pub enum Stays {
     /// An address is in use although its agent has let it go.
     #[error("{0} is in use")]
     Used(IpAddr),
+    /// In this mode an agent gives blocks back by itself.
+    #[error("its agent gives blocks back by itself")]
+    AgentDecides,
     /// Without it the agent would not start again.
     #[error("spec.ipam.min-allocate is {0}, and fewer addresses would be left")]
     MinAllocate(u32),

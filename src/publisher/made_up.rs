@@ -21,7 +21,7 @@ use crate::model::finding::Finding;
 use crate::model::kind::Kind;
 use crate::model::node::Node;
 use crate::model::outcome::Presence;
-use crate::model::pool::Pool;
+use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
 use crate::model::request::{Publication, Read, Request, Withdrawal, WithdrawalStep};
 use crate::model::revision::Revision;
@@ -96,6 +96,22 @@ impl MadeUp {
         AddressSet::new()
     }
 
+    pub(super) fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
+        block.size() - withheld.count_in(block)
+    }
+
+    pub(super) fn agent_lets_go(&self, _: Carrier<'_>) -> bool {
+        false
+    }
+
+    pub(super) fn answered(&self, _: Carrier<'_>, _: Carrier<'_>) -> Option<Revision> {
+        None
+    }
+
+    pub(super) fn second_allocator(&self, _: Carrier<'_>) -> Option<Finding> {
+        None
+    }
+
     pub(super) fn families_of(&self, _: Carrier<'_>) -> &BTreeSet<Family> {
         &self.families
     }
@@ -115,6 +131,10 @@ impl MadeUp {
 
     pub(super) fn is_enough(&self, _: Carrier<'_>, _: Family, holding: Holding, _: &Pool) -> bool {
         holding.n_blocks >= 1
+    }
+
+    pub(super) fn is_short(&self, _: Demand, _: Expand) -> bool {
+        false
     }
 
     pub(super) fn publication(

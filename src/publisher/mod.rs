@@ -14,7 +14,7 @@ use crate::model::finding::Finding;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::{CiliumNode, Node};
-use crate::model::pool::Pool;
+use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
 use crate::model::request::{Publication, Read, Request, Withdrawal, WithdrawalStep};
 use crate::model::revision::Revision;
@@ -26,12 +26,14 @@ pub mod crd;
 pub mod demand;
 #[cfg(test)]
 pub(crate) mod made_up;
+pub mod multi_pool;
 pub mod settings;
 pub mod support;
 
 use answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
 use crd::Crd;
 use demand::Demand;
+use multi_pool::MultiPool;
 use support::Support;
 
 /// Whether the controller may write at all, and how.
@@ -48,6 +50,8 @@ pub enum Mode {
 pub enum Publisher {
     /// `ipam: crd`.
     Crd(Crd),
+    /// `ipam: multi-pool`.
+    MultiPool(MultiPool),
     /// A mode that does not exist. The unit tests show with it that the seam fits other modes.
     #[cfg(test)]
     MadeUp(made_up::MadeUp),
@@ -64,6 +68,7 @@ macro_rules! by_mode {
     ($publisher:expr, $mode:ident => $answer:expr) => {
         match $publisher {
             Publisher::Crd($mode) => $answer,
+            Publisher::MultiPool($mode) => $answer,
             #[cfg(test)]
             Publisher::MadeUp($mode) => $answer,
         }
@@ -126,6 +131,32 @@ impl Publisher {
         by_mode!(self, mode => mode.withheld_in(carrier, block))
     }
 
+    /// How many addresses of a block its agent can give to pods if these are withheld. Where no single addresses are
+    /// written, it gives all of a block but its ends; a block in which others are withheld offers nothing there.
+    #[must_use]
+    pub fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
+        by_mode!(self, mode => mode.n_offered(block, withheld))
+    }
+
+    /// Whether the agent of this carrier takes blocks off by itself, and has said what it needs: a block that is held, not
+    /// carried and not needed is one that it let go.
+    #[must_use]
+    pub fn agent_lets_go(&self, carrier: Carrier<'_>) -> bool {
+        by_mode!(self, mode => mode.agent_lets_go(carrier))
+    }
+
+    /// As of which revision we asked the question that the agent has answered between these versions of one carrier.
+    #[must_use]
+    pub fn answered(&self, before: Carrier<'_>, after: Carrier<'_>) -> Option<Revision> {
+        by_mode!(self, mode => mode.answered(before, after))
+    }
+
+    /// A sign that somebody else allocates for the node of this carrier. Then nothing is claimed or written for it.
+    #[must_use]
+    pub fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
+        by_mode!(self, mode => mode.second_allocator(carrier))
+    }
+
     /// Whether the agent of this carrier can start when it finds so many addresses of each family.
     #[must_use]
     pub fn can_start_with(&self, carrier: Carrier<'_>, offered: &BTreeMap<Family, u128>) -> bool {
@@ -161,6 +192,12 @@ impl Publisher {
     #[must_use]
     pub fn is_enough(&self, carrier: Carrier<'_>, family: Family, holding: Holding, first: &Pool) -> bool {
         by_mode!(self, mode => mode.is_enough(carrier, family, holding, first))
+    }
+
+    /// Whether a node that no pool selects needs more than it holds of a family.
+    #[must_use]
+    pub fn is_short(&self, demand: Demand, expand: Expand) -> bool {
+        by_mode!(self, mode => mode.is_short(demand, expand))
     }
 
     /// What has to be added to the carrier so that it shows all of `claims`; `None` if it already does, or if nothing
@@ -292,7 +329,9 @@ impl fmt::Display for Publisher {
 /// 6).
 #[must_use]
 pub fn carried_by_cilium_node(cilium_node: &CiliumNode) -> AddressSet {
-    crd::carried(&cilium_node.crd)
+    let mut carried = crd::carried(&cilium_node.crd);
+    carried.extend_with(&multi_pool::carried(&cilium_node.pools).collect());
+    carried
 }
 
 /// Every address that a Node carries, whatever mode it was written in.

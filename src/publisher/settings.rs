@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use super::crd::Crd;
+use super::multi_pool::MultiPool;
 use super::{Mode, Publisher};
 use crate::model::stable_names;
 use crate::net::cidr::Family;
@@ -34,6 +35,9 @@ impl FromStr for IpamMode {
         found.ok_or_else(|| format!("`{text}` is none of {names}"))
     }
 }
+
+/// The key of `cilium-config` that names the Cilium pool of Pods that ask for none.
+const DEFAULT_POOL_KEY: &str = "ipam-default-ip-pool";
 
 /// What an administrator says about how Cilium is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +94,11 @@ pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mo
     }
     match mode {
         IpamMode::Crd => Mode::Active(Publisher::Crd(crd(config, families, settings.own))),
-        IpamMode::MultiPool | IpamMode::ClusterPool | IpamMode::Kubernetes => {
+        IpamMode::MultiPool => {
+            let pool = config.get(DEFAULT_POOL_KEY).map_or("default", |name| name.trim()).to_owned();
+            Mode::Active(Publisher::MultiPool(MultiPool { families, pool }))
+        }
+        IpamMode::ClusterPool | IpamMode::Kubernetes => {
             Mode::Passive(format!("cilium-config says `ipam: {ipam}`, which this release does not serve"))
         }
     }

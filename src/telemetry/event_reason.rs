@@ -27,6 +27,8 @@ stable_names! {
         NoCapacity,
         /// The Node asks for more than its first pool allows it.
         NodeAtLimit,
+        /// Somebody else allocates for the Node, too.
+        SecondAllocator,
         /// The Node has no addresses or is nearly full, and no pool selects it.
         NoPool,
         /// A block of the Node overlaps something else, and nothing more of it is published.
@@ -85,6 +87,7 @@ impl EventReason {
             | Self::ReclaimStopped
             | Self::NoCapacity
             | Self::NodeAtLimit
+            | Self::SecondAllocator
             | Self::NoPool
             | Self::Overlap
             | Self::HeldBack
@@ -128,6 +131,7 @@ impl EventReason {
             | Self::UnsupportedCilium
             | Self::BothCarried
             | Self::ClaimBeingDeleted
+            | Self::SecondAllocator
             | Self::MalformedCiliumNode
             | Self::MinAllocate => "Plan",
             Self::Exhausted

@@ -11,11 +11,13 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
+use super::multi_pool::{self, WirePools};
 use super::precondition::bound_to;
 use super::watched::{Meta, Wire, can_be_real};
 use crate::model::carrier::CarrierChange;
 use crate::model::crd::{CrdChange, CrdFields, FENCE, MarkChange, ReleaseMark};
 use crate::model::kind::Kind;
+use crate::model::multi_pool::PoolsFields;
 use crate::model::names::Uid;
 use crate::model::node::{CiliumNode, Malformed};
 use crate::model::observation::Object;
@@ -57,6 +59,9 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
             malformed.push(Malformed { field: format!("spec.ipam.podCIDRs[{index}]"), value: text });
         }
     }
+    let (requested, allocated) = multi_pool::read(ipam.pools.unwrap_or_default(), &mut malformed);
+    let operator_error =
+        status.operator.and_then(|operator| operator.error).filter(|error| !error.is_empty());
     let pool = ipam.pool.unwrap_or_default();
     let used = status.used;
     let marks = status.release_ips.unwrap_or_default();
@@ -91,6 +96,7 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
             used: used.map(|used| used.keys.addresses),
             marks: marks.by_address,
         },
+        pools: PoolsFields { requested, allocated, operator_error },
         malformed,
     })
 }
@@ -167,6 +173,7 @@ fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Val
                 .collect();
             json!({ "status": { "ipam": { "release-ips": marks } } })
         }
+        CarrierChange::MultiPool(change) => multi_pool::change_patch(change),
         #[cfg(test)]
         CarrierChange::MadeUp(cidr) => json!({ "metadata": { "labels": { "made-up": cidr.to_string() } } }),
     };
@@ -236,6 +243,7 @@ struct WireIpamSpec {
     #[serde(rename = "podCIDRs")]
     pod_cidrs: Option<Vec<String>>,
     pool: Option<Entries>,
+    pools: Option<WirePools>,
     #[serde(rename = "min-allocate")]
     min_allocate: Option<u32>,
 }
@@ -250,6 +258,13 @@ struct WireIpamStatus {
     used: Option<Used>,
     #[serde(rename = "release-ips")]
     release_ips: Option<Marks>,
+    #[serde(rename = "operator-status")]
+    operator: Option<WireOperator>,
+}
+
+#[derive(Deserialize)]
+struct WireOperator {
+    error: Option<String>,
 }
 
 /// The keys of a map by address.

@@ -13,6 +13,7 @@ pub mod freeze;
 mod invalid;
 mod labels;
 mod mirror;
+mod multi_pool;
 pub mod node;
 pub mod node_pods;
 pub mod pool;

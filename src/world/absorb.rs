@@ -279,7 +279,10 @@ impl World {
         let uid = cilium_node.uid.clone();
         match self.cilium_nodes.insert(name.clone(), cilium_node) {
             Some(before) if before.uid != uid => self.remember(before, Departure::Inferred),
-            Some(before) => self.note_use_written(&before),
+            Some(before) => {
+                self.note_use_written(&before);
+                self.note_answered(&before);
+            }
             // The watch is behind this answer, and will not tell of others that came before it.
             None if source != Source::Watch => self.forget_seen_end(&name),
             None => {}

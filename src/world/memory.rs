@@ -95,6 +95,8 @@ pub(super) struct Remembered {
     pub(super) use_writer: Option<UseWriter>,
     /// The agent that was Ready when this process last asked it which addresses it uses.
     pub(super) asked: Option<UseWriter>,
+    /// The carrier whose agent has answered a question, and as of which revision that was asked.
+    pub(super) answered: Option<(Uid, Revision)>,
     /// What the last read of its Pods found.
     pub(super) look: Option<Look>,
 }

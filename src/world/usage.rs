@@ -9,6 +9,7 @@ use crate::model::agent::{UseUnknown, UseWriter};
 use crate::model::carrier::Carrier;
 use crate::model::names::NodeName;
 use crate::model::node::CiliumNode;
+use crate::model::revision::Revision;
 
 /// What an agent uses is known: it is what the carrier shows.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +56,23 @@ impl World {
     pub(super) fn note_asked(&mut self, node: &NodeName) {
         let asked = self.carrier(node).and_then(|carrier| Some(writer(carrier, self.agent_on(node).ok()?)));
         self.remember_of(node).asked = asked;
+    }
+
+    /// As of which revision the latest question was asked that the agent of a node's carrier has answered.
+    #[must_use]
+    pub fn answered(&self, node: &NodeName) -> Option<Revision> {
+        let (uid, as_of) = self.remembered.get(node)?.answered.as_ref()?;
+        self.carrier(node).filter(|carrier| carrier.uid() == uid).map(|_| *as_of)
+    }
+
+    /// A CiliumNode is there in another version than `before`. Notes which question its agent has answered, if one.
+    pub(super) fn note_answered(&mut self, before: &CiliumNode) {
+        let Some(now) = self.cilium_nodes.get(&before.name).map(Carrier::CiliumNode) else { return };
+        if let Some(as_of) = self.reader().answered(Carrier::CiliumNode(before), now) {
+            let answered =
+                Some((before.uid.clone(), as_of.max(self.answered(&before.name).unwrap_or(as_of))));
+            self.remember_of(&before.name).answered = answered;
+        }
     }
 
     /// A CiliumNode is there in another version than `before`. Notes which agent has written its use, if one has.

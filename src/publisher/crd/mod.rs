@@ -19,7 +19,7 @@ use crate::model::crd::{CrdChange, CrdFields, FormerCrd, MarkChange, ReleaseMark
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::node::CiliumNode;
-use crate::model::pool::Pool;
+use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
 use crate::model::request::{
     BumpVersion, ProbeStep, Publication, Read, Request, UsageProbe, Withdrawal, WithdrawalStep, Write,
@@ -120,6 +120,22 @@ impl Crd {
         withheld
     }
 
+    pub(super) fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
+        block.size() - withheld.count_in(block)
+    }
+
+    pub(super) fn agent_lets_go(&self, _: Carrier<'_>) -> bool {
+        false
+    }
+
+    pub(super) fn answered(&self, _: Carrier<'_>, _: Carrier<'_>) -> Option<Revision> {
+        None
+    }
+
+    pub(super) fn second_allocator(&self, _: Carrier<'_>) -> Option<Finding> {
+        None
+    }
+
     pub(super) fn families_of(&self, _: Carrier<'_>) -> &BTreeSet<Family> {
         &self.families
     }
@@ -172,6 +188,10 @@ impl Crd {
         enough_to_start && holding.demand.is_met(first.expand)
     }
 
+    pub(super) fn is_short(&self, demand: Demand, expand: Expand) -> bool {
+        !demand.is_met(expand)
+    }
+
     pub(super) fn publication(
         &self,
         carrier: Carrier<'_>,
@@ -188,7 +208,7 @@ impl Crd {
     }
 
     pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
-        let Removal { claim, carrier, is_carried, absent_as_of, presence: _ } = removal;
+        let Removal { claim, carrier, is_carried, absent_as_of, presence: _, answered: _ } = removal;
         match carrier {
             None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
             // Whether its consent is gone, or was not heard of yet, only a later version tells.

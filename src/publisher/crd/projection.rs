@@ -121,6 +121,7 @@ fn keep_for_infrastructure(
 mod tests {
     use super::*;
     use crate::model::claim::ClaimState;
+    use crate::model::multi_pool::PoolsFields;
     use crate::model::revision::Revision;
 
     fn claim(cidr: &str, created: i64) -> Claim {
@@ -155,6 +156,7 @@ mod tests {
                 pool: pool.iter().map(|text| text.parse::<IpAddr>().unwrap()).collect(),
                 ..CrdFields::default()
             },
+            pools: PoolsFields::default(),
             malformed: Vec::new(),
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::freeze::Freeze;
+use crate::model::multi_pool::PoolsFields;
 use crate::model::node::{CiliumNode, Node, NodeAddress};
 use crate::model::observation::PoolObject;
 use crate::model::observation::{Listing, Object, Observation, Unreadable};
@@ -106,6 +107,7 @@ fn sound() -> World {
         deleting: false,
         addresses: vec!["192.168.0.1".parse().unwrap()],
         crd,
+        pools: PoolsFields::default(),
         malformed: Vec::new(),
     };
     let unreadable = Unreadable {

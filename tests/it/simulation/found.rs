@@ -7,6 +7,7 @@ use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
 use cilium_node_ipam::model::crd::CrdFields;
 use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::multi_pool::PoolsFields;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::observation::{Listing, Object, Observation, PoolObject};
@@ -70,6 +71,7 @@ fn cilium_node(name: &str, uid: &str) -> CiliumNode {
         deleting: false,
         addresses: Vec::new(),
         crd: CrdFields::default(),
+        pools: PoolsFields::default(),
         malformed: Vec::new(),
     }
 }

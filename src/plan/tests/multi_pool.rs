@@ -1,0 +1,193 @@
+//! Tests of the multi-pool mode: the agent says what it needs, takes whole CIDRs, and gives them back by itself.
+
+use super::*;
+use crate::model::carrier::CarrierChange;
+use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields, Requested};
+use crate::publisher::multi_pool::MultiPool;
+
+fn cluster(text: &str) -> Cluster {
+    served(&[Family::V4], text)
+}
+
+fn served(families: &[Family], text: &str) -> Cluster {
+    let families = families.iter().copied().collect();
+    Cluster::served_by(Publisher::MultiPool(MultiPool { families, pool: "default".to_owned() }), text)
+}
+
+/// What a line of a CiliumNode says of its pools.
+pub(super) fn fields(words: &[&str]) -> PoolsFields {
+    let requested = |pool: &str, needed: &[(Family, u128)], asked: Option<u64>| Requested {
+        pool: pool.to_owned(),
+        needed: needed.iter().copied().collect(),
+        asked_as_of: asked.map(Revision::of),
+        entry: Entry(format!("{{\"pool\":\"{pool}\"}}")),
+    };
+    let need = value(words, "need=").map(|need| match need.split_once('+') {
+        Some((v4, v6)) => vec![(Family::V4, v4.parse().unwrap()), (Family::V6, v6.parse().unwrap())],
+        None => vec![(Family::V4, need.parse().unwrap())],
+    });
+    let need = need.map(|need| requested("default", &need, None));
+    let asked = value(words, "asked=").map(|asked| requested("asked", &[], Some(asked.parse().unwrap())));
+    let allocated = [("mars", "others="), ("default", "has=")].into_iter().filter_map(|(pool, key)| {
+        let cidrs = cidrs(value(words, key)?).collect();
+        Some(Allocated { pool: pool.to_owned(), cidrs, entry: Entry(format!("{{\"of\":\"{pool}\"}}")) })
+    });
+    PoolsFields {
+        requested: need.into_iter().chain(asked).collect(),
+        allocated: allocated.collect(),
+        operator_error: value(words, "operator=").map(ToOwned::to_owned),
+    }
+}
+
+/// What the only write of a node's plan makes of `allocated` or `requested`.
+#[track_caller]
+fn written(cluster: &Cluster, node: &str) -> String {
+    let plan = cluster.plan(node);
+    let change = match plan.requests() {
+        [Request::Write(Write::Publish(publication))] => &publication.change,
+        [Request::Write(Write::UsageProbe(probe))] => &probe.change,
+        other => panic!("{other:?}"),
+    };
+    match change {
+        CarrierChange::MultiPool(PoolsChange::Allocate(allocated)) => {
+            let entries =
+                allocated.iter().map(|entry| format!("{} {:?} {}", entry.pool, entry.cidrs, entry.entry.0));
+            entries.collect::<Vec<_>>().join("; ")
+        }
+        CarrierChange::MultiPool(PoolsChange::Ask { others, as_of }) => {
+            let others: Vec<&str> = others.iter().map(|entry| entry.0.as_str()).collect();
+            format!("{} and asks as of {as_of}", others.join(" "))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_node_gets_what_its_agent_needs_once_it_has_said_so() {
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90");
+    cluster.expect("a", "nothing");
+    cluster.observe("ciliumnode a @101 need=16");
+    // A /28 gives an agent 14 addresses.
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a; claim 10.0.0.16/28 of pool p for node a");
+}
+
+#[test]
+fn a_publication_keeps_what_is_of_other_pools() {
+    let text = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 others=10.9.0.0/24\nclaim 10.0.0.0/28 a 1 Held @80";
+    let cluster = cluster(text);
+    assert_eq!(written(&cluster, "a"), "mars [10.9.0.0/24] {\"of\":\"mars\"}; default [10.0.0.0/28] {}");
+}
+
+#[test]
+fn a_served_node_grows_with_its_demand_alone() {
+    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
+    let mut cluster = cluster(&format!("{held}\nciliumnode a @90 need=14 has=10.0.0.0/28"));
+    cluster.expect("a", "nothing");
+    cluster.observe("ciliumnode a @101 need=15 has=10.0.0.0/28");
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+}
+
+#[test]
+fn both_families_or_none() {
+    let mut cluster =
+        served(&[Family::V4, Family::V6], "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8+8");
+    cluster.expect("a", "unmet: no pool of the node has a free ipv6 block");
+}
+
+/// An agent would give an excluded address to a pod.
+#[test]
+fn a_block_with_an_exclusion_in_it_is_not_given() {
+    let text = "pool p 10.0.0.0/27 28 exclude=10.0.0.5/32\nnode a 1\nciliumnode a @90 need=8";
+    cluster(text).expect("a", "claim 10.0.0.16/28 of pool p for node a");
+}
+
+#[test]
+fn a_block_that_the_agent_let_go_is_published_again_where_it_is_needed() {
+    let held =
+        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
+    let cluster = cluster(&format!("{held}\nciliumnode a @90 need=20 has=10.0.0.0/28"));
+    assert_eq!(written(&cluster, "a"), "default [10.0.0.0/28, 10.0.0.16/28] {\"of\":\"default\"}");
+}
+
+#[test]
+fn a_block_that_the_agent_let_go_cools_when_it_has_answered() {
+    let held =
+        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
+    let mut cluster = cluster(&format!("{held}\nciliumnode a @90 need=8 has=10.0.0.0/28"));
+    cluster.expect("a", "release 10.0.0.16/28 of node a (Reclaimed)");
+    let Object::Claim(moved) = object("claim 10.0.0.16/28 a 1 Releasing/Reclaimed @110") else {
+        unreachable!()
+    };
+    cluster.settle(&Target::Claim(moved.cidr), Seen::Claim(Box::new(moved)));
+    // The version without it, be it a later one, is no proof: the agent is asked.
+    cluster.observe("ciliumnode a @115 need=8 has=10.0.0.0/28");
+    assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 110");
+    // While a question is open, nothing is asked.
+    cluster.observe("ciliumnode a @120 need=8 has=10.0.0.0/28 asked=110");
+    cluster.expect("a", "nothing");
+    // Its update without the question is the answer.
+    cluster.observe("ciliumnode a @130 need=8 has=10.0.0.0/28");
+    cluster.expect("a", "cool 10.0.0.16/28 of node a");
+}
+
+#[test]
+fn an_answer_to_an_earlier_question_proves_nothing() {
+    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
+    let leaving = "claim 10.0.0.16/28 a 1 Releasing/Reclaimed @95";
+    let mut cluster =
+        cluster(&format!("{held}\n{leaving}\nciliumnode a @96 need=8 has=10.0.0.0/28 asked=94"));
+    cluster.expect("a", "nothing");
+    cluster.observe("ciliumnode a @120 need=8 has=10.0.0.0/28");
+    assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 95");
+}
+
+#[test]
+fn a_released_block_that_comes_back_is_held_again() {
+    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
+    let leaving = "claim 10.0.0.16/28 a 1 Releasing/Reclaimed @85";
+    let mut cluster =
+        cluster(&format!("{held}\n{leaving}\nciliumnode a @90 need=8 has=10.0.0.0/28,10.0.0.16/28"));
+    cluster.expect("a", "hold 10.0.0.16/28 for node a again");
+}
+
+/// It goes on with its CIDRs, and writes them back.
+#[test]
+fn a_living_agent_without_a_ciliumnode_keeps_what_it_let_go() {
+    let leaving = "node a 1\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @85";
+    let mut cluster = cluster(leaving);
+    // The list of CiliumNodes does not have it, and its Node is there.
+    cluster.expect("a", "waits: it has no CiliumNode");
+}
+
+#[test]
+fn nothing_is_written_where_an_operator_allocates_too() {
+    let mut cluster =
+        cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 operator=pool-not-found");
+    cluster.expect("a", "finding: SecondAllocator; waits: somebody else allocates for it, too");
+}
+
+#[test]
+fn what_another_has_put_there_counts_for_the_node() {
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 has=10.8.0.0/28");
+    cluster.expect("a", "nothing");
+}
+
+/// A cluster can be taken over with what its nodes have.
+#[test]
+fn a_cidr_that_is_a_block_of_a_pool_is_claimed() {
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 has=10.0.0.32/28");
+    cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a");
+}
+
+/// An agent that starts finds all that its pods may have, or it restores only some of them.
+#[test]
+fn a_recreated_ciliumnode_gets_every_block_back() {
+    let held =
+        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
+    let mut cluster = cluster(&format!("{held}\nciliumnode a @90 recreated"));
+    cluster.expect("a", "nothing");
+    cluster.observe("ciliumnode a @101 recreated need=8");
+    cluster.expect("a", "read the claims of node a");
+    let cluster = super::multi_pool::cluster(&format!("{held}\nciliumnode a @90 recreated need=8"));
+    assert_eq!(written(&cluster, "a"), "default [10.0.0.0/28, 10.0.0.16/28] {}");
+}

@@ -1,0 +1,385 @@
+//! The publisher for `ipam: multi-pool`: a CiliumNode carries CIDRs per Cilium pool in `spec.ipam.pools.allocated`, and
+//! its agent says in `spec.ipam.pools.requested` how many addresses of each it needs.
+//!
+//! The agent takes whole CIDRs and gives them back by itself. That it has let one go is known only from an answer: an
+//! entry of `requested` without need, which nobody but its allocator removes, in an update that is based on the version
+//! with the entry or a later one (`docs/cilium.md`, Mode multi-pool).
+
+#![allow(
+    clippy::unused_self,
+    reason = "every mode has the same methods, and not every mode needs all it is given"
+)]
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
+use super::demand::Demand;
+use super::support::Support;
+use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
+use crate::model::claim::{Claim, Reason};
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::kind::Kind;
+use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields};
+use crate::model::node::CiliumNode;
+use crate::model::outcome::Presence;
+use crate::model::pool::{Expand, Pool};
+use crate::model::release::{Minor, Release};
+use crate::model::request::{
+    BumpVersion, ProbeStep, Publication, Read, Request, UsageProbe, Withdrawal, WithdrawalStep, Write,
+};
+use crate::model::revision::Revision;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+
+/// The first minor release whose agents answer the question, because they look after their pools once per minute.
+const FIRST: Minor = Minor(1, 17);
+
+/// The multi-pool mode, with its settings from `cilium-config`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MultiPool {
+    /// The families that the agents run.
+    pub families: BTreeSet<Family>,
+    /// The Cilium pool whose CIDRs are blocks of ours: the default one. What nodes have of other pools is not ours.
+    pub pool: String,
+}
+
+impl fmt::Display for MultiPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "multi-pool, for the Cilium pool {}", self.pool)
+    }
+}
+
+/// The fields of a carrier; `None` if it is not a CiliumNode, which does not happen in this mode.
+fn fields(carrier: Carrier<'_>) -> Option<&PoolsFields> {
+    cilium_node(carrier).map(|cilium_node| &cilium_node.pools)
+}
+
+fn cilium_node(carrier: Carrier<'_>) -> Option<&CiliumNode> {
+    match carrier {
+        Carrier::CiliumNode(cilium_node) => Some(cilium_node),
+        Carrier::Node(_) => None,
+    }
+}
+
+/// The first and the last address of a CIDR, which an agent gives to nobody unless the CIDR has no others.
+fn ends(cidr: Cidr) -> AddressSet {
+    let mut ends = AddressSet::new();
+    if cidr.size() > 2 {
+        ends.insert(cidr.first_address());
+        ends.insert(cidr.last_address());
+    }
+    ends
+}
+
+impl MultiPool {
+    pub(super) fn carrier_kind(&self) -> Kind {
+        Kind::CiliumNode
+    }
+
+    pub(super) fn families(&self) -> &BTreeSet<Family> {
+        &self.families
+    }
+
+    /// Under whatever Cilium pool it is listed: a CIDR that is moved to another one breaks the next start of its agent, so
+    /// it is not listed twice.
+    pub(super) fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+        fields(carrier).is_some_and(|fields| listed(fields).any(|listed| listed == cidr))
+    }
+
+    pub(super) fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
+        let fields = fields(carrier).into_iter();
+        fields.flat_map(listed).filter(|listed| listed.overlaps(cidr)).collect()
+    }
+
+    pub(super) fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
+        if self.carries(carrier, cidr) { n_given_of(cidr) } else { 0 }
+    }
+
+    /// An agent tells its demand, and not what it uses.
+    pub(super) fn n_used_in(&self, _: Carrier<'_>, _: Cidr) -> u128 {
+        0
+    }
+
+    pub(super) fn used_in(&self, _: Carrier<'_>, _: Cidr) -> AddressSet {
+        AddressSet::new()
+    }
+
+    pub(super) fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
+        let entries = fields(carrier).into_iter().flat_map(|fields| &fields.allocated);
+        entries.filter(|entry| entry.pool == self.pool).flat_map(|entry| entry.cidrs.clone()).collect()
+    }
+
+    pub(super) fn withheld_in(&self, _: Carrier<'_>, block: Cidr) -> AddressSet {
+        ends(block)
+    }
+
+    pub(super) fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
+        let mut others = withheld.clone();
+        others.remove_all(&ends(block));
+        if others.is_empty() { n_given_of(block) } else { 0 }
+    }
+
+    pub(super) fn families_of(&self, _: Carrier<'_>) -> &BTreeSet<Family> {
+        &self.families
+    }
+
+    /// An agent that has not said what it needs is not written to: a conflict with one of its first updates costs it a
+    /// minute.
+    pub(super) fn minimum_for_start(&self, carrier: Carrier<'_>, family: Family) -> u128 {
+        u128::from(self.needed(carrier, family) > 0)
+    }
+
+    /// What the agent needs counts as used.
+    pub(super) fn demand<'a>(
+        &self,
+        carrier: Carrier<'_>,
+        family: Family,
+        blocks: impl Iterator<Item = &'a Claim>,
+    ) -> Demand {
+        let demand = Demand { used: self.needed(carrier, family), ..Demand::default() };
+        let mut counted = BTreeSet::new();
+        let demand = blocks.fold(demand, |demand, claim| {
+            counted.insert(claim.cidr);
+            demand.grown_by(n_given_of(claim.cidr))
+        });
+        // What others have put there serves the node as well.
+        let others = self.blocks(carrier).into_iter().filter(|cidr| cidr.family() == family);
+        others
+            .filter(|cidr| !counted.contains(cidr))
+            .fold(demand, |demand, cidr| demand.grown_by(n_given_of(cidr)))
+    }
+
+    /// The agent adds its own reserve to what it needs, and gives back what is more. So neither thresholds nor a number of
+    /// first blocks count.
+    pub(super) fn is_enough(&self, _: Carrier<'_>, _: Family, holding: Holding, first: &Pool) -> bool {
+        !self.is_short(holding.demand, first.expand)
+    }
+
+    pub(super) fn is_short(&self, demand: Demand, _: Expand) -> bool {
+        demand.capacity < demand.used
+    }
+
+    pub(super) fn publication(
+        &self,
+        carrier: Carrier<'_>,
+        claims: &[&Claim],
+        _: Option<&FormerCarrier>,
+    ) -> Option<Publication> {
+        let fields = fields(carrier)?;
+        if !self.says_its_need(fields) {
+            return None;
+        }
+        let mut missing: Vec<&Claim> =
+            claims.iter().copied().filter(|claim| !self.carries(carrier, claim.cidr)).collect();
+        missing.sort_by_key(|claim| (claim.created, claim.cidr));
+        if missing.is_empty() {
+            return None;
+        }
+        let added: Vec<Cidr> = missing.iter().map(|claim| claim.cidr).collect();
+        let mut allocated = fields.allocated.clone();
+        if let Some(ours) = allocated.iter_mut().find(|entry| entry.pool == self.pool) {
+            ours.cidrs.extend(&added);
+        } else {
+            let pool = self.pool.clone();
+            allocated.push(Allocated { pool, cidrs: added.clone(), entry: Entry::default() });
+        }
+        let n_addresses = added.iter().map(|cidr| n_given_of(*cidr)).fold(0, u128::saturating_add);
+        Some(Publication {
+            node: carrier.name().clone(),
+            uid: carrier.uid().clone(),
+            revision: carrier.revision(),
+            added,
+            completed: Vec::new(),
+            n_addresses: usize::try_from(n_addresses).unwrap_or(usize::MAX),
+            change: CarrierChange::MultiPool(PoolsChange::Allocate(allocated)),
+        })
+    }
+
+    /// Claims and CiliumNodes are in one store, so their revisions can be compared.
+    pub(super) fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
+        carrier.revision().within().is_some_and(|revision| known_at >= revision)
+    }
+
+    /// A version without the block is no proof of its own: an agent that did not hear of what it wrote itself takes a CIDR
+    /// again. An answer to a question that is later than the claim's move is.
+    pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
+        let Removal { claim, carrier, is_carried, absent_as_of, presence, answered } = removal;
+        let was_never_carried = claim.state.reason() == Some(Reason::Unused);
+        match carrier {
+            // As long as its Node lives, an agent without a CiliumNode goes on with what it has, and writes it back.
+            None if absent_as_of.is_none_or(|as_of| as_of < claim.revision) => {
+                Absence::Provable(Read::CiliumNode(claim.node.clone()).into())
+            }
+            None if was_never_carried => Absence::Proven,
+            None => match presence {
+                Some(Presence::Gone) => Absence::Proven,
+                Some(Presence::Is(_) | Presence::Unreadable) => Absence::NotYet,
+                None => Absence::Provable(Read::Node(claim.node.clone(), claim.revision).into()),
+            },
+            Some(carrier) if was_never_carried => {
+                if is_carried {
+                    Absence::NotYet
+                } else if carrier.revision().within() > Some(claim.revision) {
+                    Absence::Proven
+                } else {
+                    self.later_version(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
+                }
+            }
+            Some(_) if answered.is_some_and(|as_of| as_of >= claim.revision) => {
+                if is_carried {
+                    Absence::NotYet
+                } else {
+                    Absence::Proven
+                }
+            }
+            Some(carrier) => {
+                self.question(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
+            }
+        }
+    }
+
+    pub(super) fn later_version(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
+        let cilium_node = cilium_node(carrier)?;
+        let bump = BumpVersion {
+            node: cilium_node.name.clone(),
+            uid: cilium_node.uid.clone(),
+            revision: cilium_node.revision,
+            later_than,
+        };
+        Some(Write::BumpVersion(bump).into())
+    }
+
+    /// The write that asks the agent; `None` while a question is open.
+    fn question(&self, carrier: Carrier<'_>, as_of: Revision) -> Option<Request> {
+        let fields = fields(carrier)?;
+        if fields.requested.iter().any(|entry| entry.asked_as_of.is_some()) {
+            return None;
+        }
+        let others = fields.requested.iter().map(|entry| entry.entry.clone()).collect();
+        let probe = UsageProbe {
+            node: carrier.name().clone(),
+            uid: carrier.uid().clone(),
+            revision: carrier.revision(),
+            step: ProbeStep::Ask,
+            change: CarrierChange::MultiPool(PoolsChange::Ask { others, as_of }),
+        };
+        Some(Write::UsageProbe(probe).into())
+    }
+
+    /// The latest question that an agent has answered between two versions of one carrier.
+    pub(super) fn answered(&self, before: Carrier<'_>, after: Carrier<'_>) -> Option<Revision> {
+        let asked = |carrier| {
+            let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
+            requested.filter_map(|entry| entry.asked_as_of).collect::<BTreeSet<Revision>>()
+        };
+        let open = asked(after);
+        asked(before).into_iter().filter(|as_of| !open.contains(as_of)).max()
+    }
+
+    pub(super) fn agent_lets_go(&self, carrier: Carrier<'_>) -> bool {
+        fields(carrier).is_some_and(|fields| self.says_its_need(fields))
+    }
+
+    pub(super) fn use_is_known(&self, _: Carrier<'_>) -> bool {
+        true
+    }
+
+    pub(super) fn wrote_use(&self, _: Carrier<'_>, _: Carrier<'_>) -> bool {
+        false
+    }
+
+    pub(super) fn probe(&self, _: Carrier<'_>) -> ProbeState {
+        ProbeState::None
+    }
+
+    pub(super) fn may_leave(&self, _: Carrier<'_>, _: &Claim) -> Result<(), Stays> {
+        Err(Stays::AgentDecides)
+    }
+
+    pub(super) fn drain(&self, _: Carrier<'_>, _: &Claim) -> Drain {
+        Drain::Stays(Stays::AgentDecides)
+    }
+
+    pub(super) fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
+        if !self.carries(carrier, claim.cidr) {
+            Leaving::Off
+        } else if carrier.revision().within() > Some(claim.revision) {
+            Leaving::NoConsent
+        } else {
+            Leaving::NotSeen
+        }
+    }
+
+    pub(super) fn has_stale_marks(&self, _: Carrier<'_>, _: Cidr) -> bool {
+        false
+    }
+
+    pub(super) fn withdrawal(&self, _: Carrier<'_>, _: WithdrawalStep, _: &[Cidr]) -> Option<Withdrawal> {
+        None
+    }
+
+    pub(super) fn is_in_handshake(&self, _: Carrier<'_>) -> bool {
+        false
+    }
+
+    pub(super) fn support(&self, release: Option<Release>) -> Support {
+        match release {
+            None => Support::Unknown,
+            Some(release) if release.minor < FIRST => Support::None,
+            Some(_) => Support::Full,
+        }
+    }
+
+    pub(super) fn why_unsupported(&self, release: Release) -> String {
+        format!(
+            "agents of Cilium {release} do not answer in multi-pool mode whether they have let a CIDR go, so nothing is \
+             published for them; nodes keep what they have; upgrade these agents to 1.17 or newer"
+        )
+    }
+
+    pub(super) fn finding(&self, _: Carrier<'_>) -> Option<Finding> {
+        None
+    }
+
+    /// cilium-operator writes what it has to report onto each CiliumNode that it serves.
+    pub(super) fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
+        let fields = fields(carrier)?;
+        let error = fields.operator_error.as_ref()?;
+        Some(Finding::new(
+            FindingKind::SecondAllocator,
+            Kind::CiliumNode,
+            carrier.name().as_str(),
+            format!(
+                "cilium-operator reports on it (status.ipam.operator-status.error: {error}), so it allocates CIDRs for this \
+                 node too: run it with --ipam=kubernetes, which turns that off, and remove the error"
+            ),
+        ))
+    }
+
+    /// How many addresses of a family the agent needs of our Cilium pool.
+    fn needed(&self, carrier: Carrier<'_>, family: Family) -> u128 {
+        let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
+        let ours = requested.filter(|entry| entry.pool == self.pool);
+        ours.filter_map(|entry| entry.needed.get(&family)).copied().max().unwrap_or_default()
+    }
+
+    fn says_its_need(&self, fields: &PoolsFields) -> bool {
+        fields.requested.iter().any(|entry| entry.pool == self.pool)
+    }
+}
+
+/// Every CIDR that an agent has, of whatever Cilium pool.
+fn listed(fields: &PoolsFields) -> impl Iterator<Item = Cidr> + '_ {
+    fields.allocated.iter().flat_map(|entry| &entry.cidrs).copied()
+}
+
+/// How many addresses of a CIDR an agent gives to pods.
+fn n_given_of(cidr: Cidr) -> u128 {
+    cidr.size() - ends(cidr).len()
+}
+
+/// Every address that is in any of these fields.
+pub(super) fn carried(fields: &PoolsFields) -> impl Iterator<Item = Cidr> + '_ {
+    listed(fields)
+}

@@ -1,0 +1,177 @@
+//! `spec.ipam.pools` of a CiliumNode on the wire: what its agent needs and has of each Cilium pool, and our patches of it.
+//!
+//! A patch replaces a list as a whole, so each entry is kept as it was read, with fields that only a newer Cilium knows.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::watched::can_be_real;
+use crate::model::kind::Kind;
+use crate::model::multi_pool::{Allocated, Entry, PoolsChange, QUESTION, Requested};
+use crate::model::node::Malformed;
+use crate::model::revision::Revision;
+use crate::net::cidr::{Cidr, Family};
+
+/// The lists; an entry that is no object is as malformed as its text.
+#[derive(Default, Deserialize)]
+pub(super) struct WirePools {
+    requested: Option<Vec<Value>>,
+    allocated: Option<Vec<Value>>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireNeed {
+    #[serde(default, rename = "ipv4-addrs")]
+    ipv4: u64,
+    #[serde(default, rename = "ipv6-addrs")]
+    ipv6: u64,
+}
+
+/// Reads both lists. What is no CIDR is added to `malformed`, with the range that it means counted where there is one.
+pub(super) fn read(pools: WirePools, malformed: &mut Vec<Malformed>) -> (Vec<Requested>, Vec<Allocated>) {
+    let requested = pools.requested.unwrap_or_default().iter().map(read_requested).collect();
+    let allocated = pools.allocated.unwrap_or_default();
+    let allocated =
+        allocated.iter().enumerate().map(|(index, entry)| read_allocated(index, entry, malformed));
+    (requested, allocated.collect())
+}
+
+fn read_requested(entry: &Value) -> Requested {
+    let pool = pool_of(entry);
+    let needed = entry.get("needed").cloned().and_then(|needed| serde_json::from_value(needed).ok());
+    let needed: WireNeed = needed.unwrap_or_default();
+    let by_family = [(Family::V4, needed.ipv4), (Family::V6, needed.ipv6)];
+    Requested {
+        asked_as_of: pool.strip_prefix(QUESTION).and_then(Revision::parse),
+        pool,
+        needed: by_family
+            .into_iter()
+            .filter(|(_, needed)| *needed > 0)
+            .map(|(family, needed)| (family, needed.into()))
+            .collect::<BTreeMap<Family, u128>>(),
+        entry: Entry(entry.to_string()),
+    }
+}
+
+fn read_allocated(index: usize, entry: &Value, malformed: &mut Vec<Malformed>) -> Allocated {
+    let mut cidrs = Vec::new();
+    for (place, cidr) in entry.get("cidrs").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let text = cidr.as_str().map_or_else(|| cidr.to_string(), ToOwned::to_owned);
+        let meant = Cidr::parse_lenient(&text).filter(|cidr| can_be_real(Kind::CiliumNode, *cidr));
+        cidrs.extend(meant);
+        if meant.is_none() || text.parse::<Cidr>().is_err() {
+            let field = format!("spec.ipam.pools.allocated[{index}].cidrs[{place}]");
+            malformed.push(Malformed { field, value: text });
+        }
+    }
+    Allocated { pool: pool_of(entry), cidrs, entry: Entry(entry.to_string()) }
+}
+
+fn pool_of(entry: &Value) -> String {
+    entry.get("pool").and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+/// A change of the lists as a merge patch.
+pub(super) fn change_patch(change: &PoolsChange) -> Value {
+    let pools = match change {
+        PoolsChange::Allocate(allocated) => {
+            let entries: Vec<Value> = allocated.iter().map(allocated_entry).collect();
+            json!({ "allocated": entries })
+        }
+        PoolsChange::Ask { others, as_of } => {
+            let mut entries: Vec<Value> = others.iter().map(|entry| Value::Object(fields(entry))).collect();
+            entries.push(json!({ "pool": format!("{QUESTION}{as_of}"), "needed": {} }));
+            json!({ "requested": entries })
+        }
+    };
+    json!({ "spec": { "ipam": { "pools": pools } } })
+}
+
+fn allocated_entry(allocated: &Allocated) -> Value {
+    let mut entry = fields(&allocated.entry);
+    entry.insert("pool".to_owned(), json!(allocated.pool));
+    entry.insert(
+        "cidrs".to_owned(),
+        json!(allocated.cidrs.iter().map(ToString::to_string).collect::<Vec<_>>()),
+    );
+    Value::Object(entry)
+}
+
+fn fields(entry: &Entry) -> Map<String, Value> {
+    serde_json::from_str(&entry.0).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> (Vec<Requested>, Vec<Allocated>, Vec<Malformed>) {
+        let mut malformed = Vec::new();
+        let (requested, allocated) = read(serde_json::from_str(text).unwrap(), &mut malformed);
+        (requested, allocated, malformed)
+    }
+
+    #[test]
+    fn demand_and_questions_are_told_apart() {
+        let (requested, allocated, malformed) = read_text(
+            r#"{"requested":[{"pool":"default","needed":{"ipv4-addrs":16,"ipv6-addrs":8}},{"pool":"mars"},
+                {"pool":"nodeipam.io-asked-as-of-41","needed":{}}]}"#,
+        );
+        let shown: Vec<String> = requested
+            .iter()
+            .map(|entry| {
+                format!("{} {:?} {:?}", entry.pool, entry.needed, entry.asked_as_of.map(Revision::number))
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            ["default {V4: 16, V6: 8} None", "mars {} None", "nodeipam.io-asked-as-of-41 {} Some(41)"]
+        );
+        assert_eq!((allocated, malformed), (vec![], vec![]));
+    }
+
+    #[test]
+    fn text_that_is_no_cidr_is_reported_and_what_it_means_is_taken() {
+        let (_, allocated, malformed) = read_text(
+            r#"{"allocated":[{"pool":"default","cidrs":["10.0.0.0/28","010.0.0.16/28","10.0.0.33/28","x",7]}]}"#,
+        );
+        let shown: Vec<String> = malformed.iter().map(|m| format!("{} {}", m.field, m.value)).collect();
+        assert_eq!(
+            shown,
+            [
+                "spec.ipam.pools.allocated[0].cidrs[1] 010.0.0.16/28",
+                "spec.ipam.pools.allocated[0].cidrs[2] 10.0.0.33/28",
+                "spec.ipam.pools.allocated[0].cidrs[3] x",
+                "spec.ipam.pools.allocated[0].cidrs[4] 7",
+            ]
+        );
+        assert!(allocated[0].cidrs.contains(&"10.0.0.0/28".parse().unwrap()));
+        assert!(allocated[0].cidrs.contains(&"10.0.0.32/28".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_patch_keeps_what_it_does_not_know() {
+        let text = r#"{"allocated":[{"pool":"mars","cidrs":["10.9.0.0/28"],"of":{"a":"newer Cilium"}},
+            {"pool":"default","cidrs":["10.0.0.0/28"],"allowFirstIP":true}],
+            "requested":[{"pool":"default","needed":{"ipv4-addrs":8},"since":"1.21"}]}"#;
+        let (requested, mut allocated, _) = read_text(text);
+        allocated[1].cidrs.push("10.0.0.16/28".parse().unwrap());
+        assert_eq!(
+            change_patch(&PoolsChange::Allocate(allocated)),
+            json!({ "spec": { "ipam": { "pools": { "allocated": [
+                { "pool": "mars", "cidrs": ["10.9.0.0/28"], "of": { "a": "newer Cilium" } },
+                { "pool": "default", "cidrs": ["10.0.0.0/28", "10.0.0.16/28"], "allowFirstIP": true },
+            ] } } } })
+        );
+        let others = requested.into_iter().map(|entry| entry.entry).collect();
+        assert_eq!(
+            change_patch(&PoolsChange::Ask { others, as_of: Revision::of(41) }),
+            json!({ "spec": { "ipam": { "pools": { "requested": [
+                { "pool": "default", "needed": { "ipv4-addrs": 8 }, "since": "1.21" },
+                { "pool": "nodeipam.io-asked-as-of-41", "needed": {} },
+            ] } } } })
+        );
+    }
+}
