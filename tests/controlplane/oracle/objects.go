@@ -15,10 +15,13 @@ import (
 
 // node is what is known of a CiliumNode.
 type node struct {
+	// cidrs are its podCIDRs, and in mode multi-pool those that are allocated.
 	cidrs []netip.Prefix
-	pool  []address // Sorted.
-	used  []address // Sorted.
-	freed []address // Sorted: what the agent has let go, which is ready to be released, or released.
+	// allocated are those of them that its agent may use whole.
+	allocated []netip.Prefix
+	pool      []address // Sorted.
+	used      []address // Sorted.
+	freed     []address // Sorted: what the agent has let go, which is ready to be released, or released.
 	// bad are the texts that could not be read; a text is reported when it first appears.
 	bad []string
 }
@@ -44,6 +47,11 @@ type ciliumNodeJSON struct {
 		IPAM struct {
 			PodCIDRs []string            `json:"podCIDRs"`
 			Pool     map[string]struct{} `json:"pool"`
+			Pools    struct {
+				Allocated []struct {
+					CIDRs []string `json:"cidrs"`
+				} `json:"allocated"`
+			} `json:"pools"`
 		} `json:"ipam"`
 	} `json:"spec"`
 	Status struct {
@@ -164,6 +172,16 @@ func (o *Oracle) judgeWithdrawn(name string, id nodeID, old, next *node) {
 				"%s is taken out of the pool of %s, which says that it is used", a, name)
 		}
 	}
+	for _, cidr := range old.allocated {
+		if slices.Contains(next.allocated, cidr) {
+			continue
+		}
+		for a := range o.held.first {
+			if cidr.Contains(a.addr()) && o.held.has(a, id) {
+				o.find(HeldAddressWithdrawn, a.prefix(), []nodeID{id}, "%s is taken off %s, whose agent holds %s", cidr, name, a)
+			}
+		}
+	}
 }
 
 func (o *Oracle) changeUsed(name string, id nodeID, old, next *node) {
@@ -270,11 +288,12 @@ func decodeNode(value []byte) (*node, error) {
 		return nil, err
 	}
 	n := &node{}
-	for _, text := range object.Spec.IPAM.PodCIDRs {
-		cidr, err := parseCIDR(text)
-		if err != nil {
-			n.bad = append(n.bad, fmt.Sprintf("podCIDRs: %v", err))
-		} else if !slices.Contains(n.cidrs, cidr) {
+	n.cidrs = n.parseCIDRs("podCIDRs", object.Spec.IPAM.PodCIDRs)
+	for _, entry := range object.Spec.IPAM.Pools.Allocated {
+		n.allocated = append(n.allocated, n.parseCIDRs("allocated", entry.CIDRs)...)
+	}
+	for _, cidr := range n.allocated {
+		if !slices.Contains(n.cidrs, cidr) {
 			n.cidrs = append(n.cidrs, cidr)
 		}
 	}
@@ -289,6 +308,20 @@ func decodeNode(value []byte) (*node, error) {
 	n.freed = n.sortedKeys("release-ips", freed)
 	sort.Strings(n.bad)
 	return n, nil
+}
+
+// parseCIDRs reads each CIDR once, whatever its text.
+func (n *node) parseCIDRs(field string, texts []string) []netip.Prefix {
+	var cidrs []netip.Prefix
+	for _, text := range texts {
+		cidr, err := parseCIDR(text)
+		if err != nil {
+			n.bad = append(n.bad, fmt.Sprintf("%s: %v", field, err))
+		} else if !slices.Contains(cidrs, cidr) {
+			cidrs = append(cidrs, cidr)
+		}
+	}
+	return cidrs
 }
 
 func (n *node) sortedKeys(field string, keys map[string]struct{}) []address {

@@ -363,6 +363,25 @@ func TestAHeldAddressIsWithdrawn(t *testing.T) {
 	want(t, h.marked("a", "10.0.0.0/30", "10.0.0.2", "", let))
 }
 
+func TestCIDRsThatAreAllocatedAreJudgedAsPodCIDRsAre(t *testing.T) {
+	h := newHistory(t)
+	allocated := func(name string, entries ...string) []Finding {
+		return h.apply(CiliumNode, name, fmt.Appendf(nil,
+			`{"metadata":{"name":%q},"spec":{"ipam":{"pools":{"allocated":[%s]}}}}`, name, strings.Join(entries, ",")))
+	}
+	h.claim("10.0.0.0/28", "a", "Held")
+	h.claim("10.0.0.16/28", "a", "Held")
+	mine := `{"pool":"default","cidrs":["10.0.0.0/28","10.0.0.16/28"]}`
+	want(t, allocated("a", mine))
+	want(t, allocated("b", `{"pool":"mars","cidrs":["10.0.0.16/29"]}`), OverlappingPodCIDRs, CIDRWithoutClaim)
+	want(t, allocated("b"))
+	want(t, h.hold("a", "10.0.0.17", ""))
+	want(t, h.hold("b", "10.0.0.1", "") /* another agent's, which other rules find */)
+	want(t, allocated("a", `{"pool":"default","cidrs":["10.0.0.16/28"]}`))
+	want(t, allocated("a"), HeldAddressWithdrawn)
+	want(t, allocated("a", `{"pool":"default","cidrs":["10.0.0.1/28"]}`), Undecodable)
+}
+
 func TestAnAddressIsWithdrawnWithoutConsent(t *testing.T) {
 	for _, c := range []struct {
 		used, marks string
