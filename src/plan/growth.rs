@@ -109,7 +109,7 @@ impl<'a> Subject<'a> {
     /// Claims what a node needs for the Pods that are bound to it, where its agent does not say what it uses and does not
     /// answer either. What it can't get is not told of as lacking: other processes may have read other Pods.
     pub(super) fn grow_for_pods(&self, draft: &mut Draft, policy: Policy, now: Now) {
-        let is_asked = matches!(self.publisher.probe(self.carrier), ProbeState::Asked | ProbeState::None);
+        let is_asked = matches!(self.publisher.probe(self.carrier), ProbeState::Asked(_) | ProbeState::None);
         let Some(due) = self.question_due(draft, policy, now).filter(|_| is_asked) else {
             return;
         };

@@ -109,8 +109,8 @@ pub enum Leaving {
 pub enum ProbeState {
     /// It was not asked; this asks it.
     Askable(UsageProbe),
-    /// It was asked and has not answered.
-    Asked,
+    /// It was asked and has not answered; this ends the question.
+    Asked(UsageProbe),
     /// It was asked and has answered; this removes the question.
     Answered(UsageProbe),
     /// In this mode agents are not asked.

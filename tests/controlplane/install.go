@@ -262,11 +262,11 @@ func (i *installer) ensureNamespace(ctx context.Context, name string) error {
 // families says which address families the agents run.
 type families struct{ ipv4, ipv6 bool }
 
-// ensureCiliumConfig makes the ConfigMap that Cilium's installation makes for crd mode with native routing. One that
+// ensureCiliumConfig makes the ConfigMap that Cilium's installation makes for this mode with native routing. One that
 // is there stays: a test may have changed it before a restart.
-func (i *installer) ensureCiliumConfig(ctx context.Context, f families) error {
+func (i *installer) ensureCiliumConfig(ctx context.Context, f families, ipam string) error {
 	data := map[string]string{
-		"ipam":                             "crd",
+		"ipam":                             ipam,
 		"enable-ipv4":                      fmt.Sprint(f.ipv4),
 		"enable-ipv6":                      fmt.Sprint(f.ipv6),
 		"routing-mode":                     "native",

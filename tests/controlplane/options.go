@@ -15,6 +15,7 @@ type options struct {
 	fsync         bool
 	families      families
 	ciliumConfig  bool
+	ipam          string
 	ciliumVersion string
 	ciliumCRDs    string
 	manifests     []string
@@ -28,6 +29,7 @@ func parseOptions(args []string) (options, error) {
 	flags.BoolVar(&o.families.ipv4, "ipv4", true, "the agents run IPv4")
 	flags.BoolVar(&o.families.ipv6, "ipv6", false, "the agents run IPv6")
 	flags.BoolVar(&o.ciliumConfig, "cilium-config", true, "make the ConfigMap kube-system/cilium-config")
+	flags.StringVar(&o.ipam, "ipam", "crd", "the `mode` that cilium-config names")
 	flags.StringVar(&o.ciliumVersion, "cilium-version", ciliumVersion, "the Cilium release whose CRDs are installed")
 	flags.StringVar(&o.ciliumCRDs, "cilium-crds", "", "take Cilium's CRDs from this `folder` instead of its Go module")
 	more := func(path string) error {

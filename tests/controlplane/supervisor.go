@@ -220,7 +220,7 @@ func (s *supervisor) install(ctx context.Context, config *rest.Config) (string, 
 		return "", err
 	}
 	if s.ciliumConfig {
-		if err := i.ensureCiliumConfig(ctx, s.families); err != nil {
+		if err := i.ensureCiliumConfig(ctx, s.families, s.ipam); err != nil {
 			return "", err
 		}
 	}

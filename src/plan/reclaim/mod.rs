@@ -173,9 +173,9 @@ impl<'a> Subject<'a> {
     /// behind it, and so lists all that the agent will ever have given out of the block.
     fn fence(&self, draft: &mut Draft, blocks: &[Cidr], policy: Policy, now: Now) -> bool {
         match self.publisher.probe(self.carrier) {
-            ProbeState::Asked => {
+            ProbeState::Asked(_) => {
                 draft.finds(Lasting::AgentAwaited);
-                false
+                self.ask_after_silence(draft, policy, now)
             }
             ProbeState::Answered(clear) => {
                 if !self.is_too_soon(draft, policy, now) {
@@ -202,7 +202,7 @@ impl<'a> Subject<'a> {
         if !self.answer_is_awaited() {
             return match self.publisher.probe(self.carrier) {
                 ProbeState::Askable(_) => self.ask(draft, policy, now),
-                ProbeState::Asked => {
+                ProbeState::Asked(_) => {
                     draft.finds(Lasting::AgentAwaited);
                     self.ask_after_silence(draft, policy, now)
                 }
@@ -307,12 +307,15 @@ impl<'a> Subject<'a> {
         None
     }
 
-    /// The agent is asked what it uses, if it was not a moment ago.
+    /// The agent is asked what it uses, if it was not a moment ago. A question that has been open since then is ended: its
+    /// answer may have been lost, and then the agent looks at it again only when something else changes
+    /// (`docs/cilium.md`, Lost answers).
     fn ask(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         if self.world.agent_on(&self.node.name).is_err() {
             return false;
         }
-        let ProbeState::Askable(ask) = self.publisher.probe(self.carrier) else {
+        let (ProbeState::Askable(write) | ProbeState::Asked(write)) = self.publisher.probe(self.carrier)
+        else {
             return false;
         };
         let last = self.serving().and_then(|serving| serving.last_probe);
@@ -322,7 +325,7 @@ impl<'a> Subject<'a> {
             return false;
         }
         if !self.is_too_soon(draft, policy, now) {
-            draft.requests.push(Write::UsageProbe(ask).into());
+            draft.requests.push(Write::UsageProbe(write).into());
         }
         true
     }

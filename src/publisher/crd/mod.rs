@@ -281,7 +281,7 @@ impl Crd {
         match fields.marks.get(&PROBE_ADDRESS) {
             None => ProbeState::Askable(probe(carrier, ProbeStep::Ask, MarkChange::Ask)),
             Some(ReleaseMark::DoNotRelease) => ProbeState::Answered(clearing(carrier)),
-            Some(_) => ProbeState::Asked,
+            Some(_) => ProbeState::Asked(clearing(carrier)),
         }
     }
 

@@ -30,6 +30,8 @@ pub(crate) struct Cluster {
     pub(crate) alarm: Alarm,
     pub(crate) bell: Bell,
     families: Families,
+    /// The mode of Cilium. In all but crd a node is served without a `pool` of single addresses.
+    pub(crate) ipam: &'static str,
     cache: Arc<Cache>,
     next_node: AtomicU32,
     /// A Node that is recreated gets the addresses that it had.
@@ -46,6 +48,7 @@ impl Cluster {
             alarm,
             bell,
             families,
+            ipam: "crd",
             next_node: AtomicU32::new(0),
             node_indices: Mutex::default(),
         })
@@ -215,7 +218,7 @@ impl Cluster {
             let labels = node.metadata.labels.clone().unwrap_or_default();
             let Some(published) = self.published(&name) else { continue };
             if selectors.iter().any(|selector| selector.matches(&labels))
-                && !serves(&published, self.families)
+                && !serves(&published, self.families, self.ipam)
             {
                 unserved.push(name);
             }
@@ -252,10 +255,10 @@ fn selector(pool: &DynamicObject) -> Result<Selector> {
     Ok(Selector::try_from(selector)?)
 }
 
-fn serves(published: &Published, families: Families) -> bool {
+fn serves(published: &Published, families: Families, ipam: &str) -> bool {
     let has = |family| {
         let of_family = |text: &String| Family::of_text(text) == family;
-        published.pod_cidrs.iter().any(of_family) && published.pool.keys().any(of_family)
+        published.pod_cidrs.iter().any(of_family) && (ipam != "crd" || published.pool.keys().any(of_family))
     };
     families.each().all(has)
 }

@@ -35,6 +35,8 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct Options {
     /// The families that the agents run, as `cilium-config` says.
     pub(crate) families: Families,
+    /// The mode of Cilium, as `cilium-config` says.
+    pub(crate) ipam: &'static str,
     /// Whether `cilium-config` exists.
     pub(crate) cilium_config: bool,
     /// Whether etcd writes through to the disk. Needed only where a machine that loses its power is the subject.
@@ -51,6 +53,7 @@ impl Default for Options {
         let (crds, rights) = (root.join("crds"), root.join("manifests/rbac.yaml"));
         Self {
             families: Families::V4,
+            ipam: "crd",
             cilium_config: true,
             fsync: false,
             crds: if holds_yaml(&crds) { vec![crds] } else { Vec::new() },
@@ -276,7 +279,7 @@ fn command(program: &Path, dir: &Path, options: &Options) -> Command {
     command
         .arg(format!("--ipv4={}", options.families.ipv4()))
         .arg(format!("--ipv6={}", options.families.ipv6()));
-    command.arg(format!("--cilium-config={}", options.cilium_config));
+    command.arg(format!("--cilium-config={}", options.cilium_config)).arg("--ipam").arg(options.ipam);
     if options.fsync {
         command.arg("--fsync");
     }

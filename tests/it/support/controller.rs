@@ -71,6 +71,7 @@ impl Controller {
             .args(["run", "--listen", "127.0.0.1:0", "--address-file"])
             .arg(&address_file)
             .args(["--self-check-interval", SELF_CHECK_INTERVAL])
+            .args(modes(control_plane))
             .args(flags)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
@@ -226,6 +227,7 @@ pub(crate) async fn dry_run(control_plane: &ControlPlane) -> Result<Vec<String>>
 pub(crate) async fn dry_run_output(control_plane: &ControlPlane) -> Result<String> {
     let run = command(&control_plane.controller_kubeconfig)
         .args(["run", "--dry-run", "--listen", "127.0.0.1:0"])
+        .args(modes(control_plane))
         .stdin(Stdio::null())
         .output();
     let Ok(output) = tokio::time::timeout(DRY_RUN_TIMEOUT, run).await else {
@@ -237,6 +239,14 @@ pub(crate) async fn dry_run_output(control_plane: &ControlPlane) -> Result<Strin
         bail!("the dry run ended with {}:\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     Ok(text.into_owned())
+}
+
+/// The leave to write in the mode of the cluster, where that is not given anyway.
+fn modes(control_plane: &ControlPlane) -> Vec<&'static str> {
+    match control_plane.options.ipam {
+        "crd" => Vec::new(),
+        ipam => vec!["--modes", ipam],
+    }
 }
 
 /// Fails if a fresh controller would write anything.

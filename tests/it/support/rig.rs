@@ -34,10 +34,16 @@ impl Rig {
         let control_plane = ControlPlane::start(options).await?;
         let families = control_plane.options.families;
         let alarm = control_plane.alarm.clone();
-        let cluster = Cluster::start(control_plane.admin.clone(), families, alarm.clone()).await?;
+        let mut cluster = Cluster::start(control_plane.admin.clone(), families, alarm.clone()).await?;
+        cluster.ipam = control_plane.options.ipam;
         let mut tasks = JoinSet::new();
         let holdings = Holdings::new(alarm, cluster.bell.clone(), control_plane.speaker(), &mut tasks);
-        let agents = AgentHost::new(&control_plane, &cluster, holdings.clone(), Settings::of(families));
+        let agents = AgentHost::new(
+            &control_plane,
+            &cluster,
+            holdings.clone(),
+            Settings { ipam: control_plane.options.ipam, ..Settings::of(families) },
+        );
         Ok(Self { agents, holdings, cluster, tasks, excused: Mutex::default(), control_plane })
     }
 

@@ -201,3 +201,36 @@ fn the_pods_that_a_block_waits_for_are_named() {
     cluster.pass(300);
     cluster.expect("a", "read the pods of node a; finding: DrainWaits");
 }
+
+/// A change of metadata alone makes an agent lose its answers, and it looks at no mark again until something else changes.
+/// A question that is open for so long is ended, which is such a change, and asked anew.
+#[test]
+fn a_question_whose_answer_was_lost_is_asked_again() {
+    let mut cluster = Cluster::releasing();
+    cluster.done(CONFIRM, &[&format!("ciliumnode a @117 {FENCED} used=10.0.0.0/32 released=10.0.0.16/28")]);
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @117");
+    let off = "10.0.0.0/28 used=10.0.0.0/32 released=10.0.0.16/28";
+    cluster.done(TAKE_OFF, &[&format!("ciliumnode a @118 {off}")]);
+    cluster.expect("a", "nothing");
+    cluster.pass(30);
+    cluster.done(ASK, &[&format!("ciliumnode a @119 {off} ping=marked")]);
+    cluster.pass(27);
+    cluster.expect("a", "nothing");
+    cluster.pass(1);
+    cluster.done("clear the question on ciliumnode a", &[&format!("ciliumnode a @120 {off}")]);
+    cluster.expect("a", ASK);
+}
+
+#[test]
+fn a_fence_does_not_wait_for_an_answer_that_was_lost() {
+    let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 reclaim=enabled");
+    cluster.wait_until_surplus();
+    cluster.done(DRAIN, &["claim 10.0.0.16/28 a 1 Draining @110"]);
+    cluster.observe(&format!("ciliumnode a @111 {BOTH} used=10.0.0.0/32 ping=marked"));
+    cluster.expect("a", "nothing");
+    cluster.pass(30);
+    cluster
+        .done("clear the question on ciliumnode a", &[&format!("ciliumnode a @113 {BOTH} used=10.0.0.0/32")]);
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
+    cluster.expect("a", FENCE);
+}

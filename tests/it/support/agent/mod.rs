@@ -27,6 +27,8 @@ pub(crate) use real::RealAgent;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) families: Families,
+    /// Cilium's own agents only: the mode, as `ipam` of `cilium-config` names it.
+    pub(crate) ipam: &'static str,
     /// Cilium's own agents only: the release.
     pub(crate) release: Release,
     /// Whether the health endpoint has addresses.
@@ -78,6 +80,7 @@ impl Settings {
     pub(crate) fn of(families: Families) -> Self {
         Self {
             families,
+            ipam: "crd",
             release: Release::Newest,
             health: true,
             ingress: false,

@@ -173,7 +173,7 @@ impl RealAgent {
     }
 
     fn command(&self) -> Command {
-        let Settings { families, release, health, ingress, update_rate, server, .. } = &self.settings;
+        let Settings { families, ipam, release, health, ingress, update_rate, server, .. } = &self.settings;
         let program = match release {
             Release::Oldest => tool("NODEIPAM_OLDEST_AGENT", "agent-1.12"),
             Release::Newest => tool("NODEIPAM_AGENT", "agent-1.20"),
@@ -183,6 +183,9 @@ impl RealAgent {
         command.arg("--kubeconfig").arg(kubeconfig).arg("--node").arg(&self.name);
         command.arg(format!("--ipv4={}", families.ipv4())).arg(format!("--ipv6={}", families.ipv6()));
         command.arg(format!("--health={health}")).arg(format!("--ingress={ingress}"));
+        if *ipam != "crd" {
+            command.arg("--ipam").arg(ipam);
+        }
         command.arg("--update-rate").arg(format!("{}ms", update_rate.as_millis()));
         command
     }
