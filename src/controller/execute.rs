@@ -21,6 +21,7 @@ use super::events::Events;
 use super::places::Place;
 use super::timeline::Timeline;
 use super::{forbidden, retry_after};
+use crate::model::carrier::CarrierChange;
 use crate::model::claim::{Claim, block_name};
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::{Object, PoolObject};
@@ -101,6 +102,11 @@ enum Part {
     Status,
 }
 
+/// The part that a change of a carrier is of.
+fn part_of(change: &CarrierChange) -> Part {
+    if change.is_of_status() { Part::Status } else { Part::Object }
+}
+
 impl Executor {
     /// Carries out `request` and returns its outcome; an error ends the process.
     pub async fn carry_out(&self, request: Request, place: &Place) -> anyhow::Result<Outcome> {
@@ -138,10 +144,16 @@ impl Executor {
             }
             Write::UsageProbe(probe) => {
                 debug!(node = %probe.node, step = ?probe.step, "ping");
-                self.patch_cilium_node(&probe.node, Part::Status, usage_probe_patch(probe), settling).await?
+                self.patch_cilium_node(
+                    &probe.node,
+                    part_of(&probe.change),
+                    usage_probe_patch(probe),
+                    settling,
+                )
+                .await?
             }
             Write::Withdraw(withdrawal) => {
-                let part = if withdrawal.change.is_of_status() { Part::Status } else { Part::Object };
+                let part = part_of(&withdrawal.change);
                 let patch = withdrawal_patch(withdrawal, self.managed_fields);
                 self.patch_cilium_node(&withdrawal.node, part, patch, settling).await?
             }

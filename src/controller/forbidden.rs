@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::events::{Event, Subject};
-use crate::model::request::Write;
+use crate::model::request::{UsageProbe, Withdrawal, Write};
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::standing::{OR_ADMISSION, Right, Standing};
 use crate::wire::watched::Wire;
@@ -58,8 +58,13 @@ fn rights_for(write: &Write) -> Vec<Right> {
         // A deletion may take off the finalizer first.
         Write::UpdateClaim(_) => vec![claims("patch"), claims("delete")],
         Write::Publish(_) | Write::BumpVersion(_) => vec![cilium_nodes("patch")],
-        Write::Withdraw(withdrawal) if !withdrawal.change.is_of_status() => vec![cilium_nodes("patch")],
-        Write::UsageProbe(_) | Write::Withdraw(_) => vec![status(CiliumNodes::GROUP, CiliumNodes::PLURAL)],
+        Write::UsageProbe(UsageProbe { change, .. }) | Write::Withdraw(Withdrawal { change, .. }) => {
+            vec![if change.is_of_status() {
+                status(CiliumNodes::GROUP, CiliumNodes::PLURAL)
+            } else {
+                cilium_nodes("patch")
+            }]
+        }
         Write::CreateCiliumNode(_) => vec![cilium_nodes("create")],
         Write::PoolStatus(_) => vec![status(Pools::GROUP, Pools::PLURAL)],
         Write::PoolFinalizers(_) => vec![right("patch", Pools::GROUP, Pools::PLURAL)],

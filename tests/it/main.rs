@@ -26,6 +26,7 @@ mod leaving;
 mod lost_answers;
 mod malformed;
 mod mode;
+mod multi_pool;
 mod one_bad_node;
 mod operator;
 mod oracle;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use cilium_node_ipam::model::agent::PodsOnNode;
+use cilium_node_ipam::model::carrier::CarrierChange;
 use cilium_node_ipam::model::claim::block_name;
 use cilium_node_ipam::model::guard::Guard;
 use cilium_node_ipam::model::kind::Kind;
@@ -116,10 +117,15 @@ pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store:
             .patch(Kind::CiliumNode, bump.node.as_str(), Part::Object, &sent(bump_version_patch(bump), off))
             .map(|stored| answered(&stored)),
         Write::UsageProbe(probe) => store
-            .patch(Kind::CiliumNode, probe.node.as_str(), Part::Status, &sent(usage_probe_patch(probe), off))
+            .patch(
+                Kind::CiliumNode,
+                probe.node.as_str(),
+                part_of(&probe.change),
+                &sent(usage_probe_patch(probe), off),
+            )
             .map(|stored| answered(&stored)),
         Write::Withdraw(withdrawal) => {
-            let part = if withdrawal.change.is_of_status() { Part::Status } else { Part::Object };
+            let part = part_of(&withdrawal.change);
             let patch = sent(withdrawal_patch(withdrawal, ManagedFields::Dropped), off);
             store
                 .patch(Kind::CiliumNode, withdrawal.node.as_str(), part, &patch)
@@ -207,6 +213,11 @@ fn sent(mut patch: Value, off: Option<Guard>) -> Value {
         metadata.remove(lacks);
     }
     patch
+}
+
+/// The part of a CiliumNode that a change is of.
+fn part_of(change: &CarrierChange) -> Part {
+    if change.is_of_status() { Part::Status } else { Part::Object }
 }
 
 fn answered(stored: &Rc<Stored>) -> Stage {

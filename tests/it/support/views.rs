@@ -10,7 +10,10 @@ use serde_json::Value;
 pub(crate) struct Published {
     pub(crate) uid: String,
     pub(crate) resource_version: String,
+    /// Its podCIDRs, and in multi-pool mode those that are allocated, of whatever Cilium pool.
     pub(crate) pod_cidrs: Vec<String>,
+    /// Multi-pool mode: how many IPv4 addresses the agent needs, by Cilium pool.
+    pub(crate) needed: BTreeMap<String, u64>,
     /// Address to owner, which is empty for most.
     pub(crate) pool: BTreeMap<String, String>,
     /// Address to owner; `None` if the agent has never said.
@@ -23,10 +26,17 @@ impl Published {
     pub(crate) fn of(cilium_node: &DynamicObject) -> Self {
         let (spec, status) = (&cilium_node.data["spec"]["ipam"], &cilium_node.data["status"]["ipam"]);
         let owner = |entry: &Value| entry["owner"].as_str().unwrap_or_default().to_owned();
+        let pools = &spec["pools"];
+        let allocated = each(&pools["allocated"]).flat_map(|entry| strings(&entry["cidrs"]));
+        let needed = each(&pools["requested"]).map(|entry| {
+            let name = entry["pool"].as_str().unwrap_or_default().to_owned();
+            (name, entry["needed"]["ipv4-addrs"].as_u64().unwrap_or_default())
+        });
         Self {
             uid: cilium_node.metadata.uid.clone().unwrap_or_default(),
             resource_version: cilium_node.metadata.resource_version.clone().unwrap_or_default(),
-            pod_cidrs: strings(&spec["podCIDRs"]),
+            pod_cidrs: strings(&spec["podCIDRs"]).into_iter().chain(allocated).collect(),
+            needed: needed.collect(),
             pool: entries(&spec["pool"], owner).unwrap_or_default(),
             used: entries(&status["used"], owner),
             release: entries(&status["release-ips"], |state| state.as_str().unwrap_or_default().to_owned())
@@ -67,8 +77,12 @@ impl Claim {
     }
 }
 
+fn each(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
 fn strings(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+    each(list).filter_map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
 fn entries(map: &Value, value: impl Fn(&Value) -> String) -> Option<BTreeMap<String, String>> {
