@@ -104,6 +104,7 @@ fn cilium_node(name: &str, carried: Option<Cidr>, revision: u64) -> Object {
         addresses: Vec::new(),
         crd: CrdFields { pod_cidrs, pool: addresses, used: Some(used), ..CrdFields::default() },
         pools: PoolsFields::default(),
+        operator: None,
         malformed: Vec::new(),
     })
 }

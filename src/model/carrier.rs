@@ -90,6 +90,8 @@ pub enum CarrierChange {
     Crd(CrdChange),
     /// In the multi-pool mode.
     MultiPool(PoolsChange),
+    /// In cluster-pool mode: the `podCIDRs` of a CiliumNode that had none.
+    ClusterPool(Vec<Cidr>),
     /// In the made-up mode of the unit tests: the block as the value of a label of the Node.
     #[cfg(test)]
     MadeUp(Cidr),
@@ -100,7 +102,7 @@ impl CarrierChange {
     #[must_use]
     pub fn carrier_kind(&self) -> Kind {
         match self {
-            Self::Crd(_) | Self::MultiPool(_) => Kind::CiliumNode,
+            Self::Crd(_) | Self::MultiPool(_) | Self::ClusterPool(_) => Kind::CiliumNode,
             #[cfg(test)]
             Self::MadeUp(_) => Kind::Node,
         }
@@ -111,7 +113,7 @@ impl CarrierChange {
     pub fn is_of_status(&self) -> bool {
         match self {
             Self::Crd(change) => change.is_of_status(),
-            Self::MultiPool(_) => false,
+            Self::MultiPool(_) | Self::ClusterPool(_) => false,
             #[cfg(test)]
             Self::MadeUp(_) => false,
         }
@@ -123,6 +125,7 @@ impl CarrierChange {
         match self {
             Self::Crd(change) => change.is_shown_by(&cilium_node.crd, added),
             Self::MultiPool(change) => change.is_shown_by(&cilium_node.pools, added),
+            Self::ClusterPool(cidrs) => cilium_node.crd.lists_exactly(cidrs),
             #[cfg(test)]
             Self::MadeUp(_) => false,
         }

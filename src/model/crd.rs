@@ -28,6 +28,12 @@ pub struct CrdFields {
 }
 
 impl CrdFields {
+    /// Whether the podCIDRs are these, in this order.
+    #[must_use]
+    pub fn lists_exactly(&self, cidrs: &[Cidr]) -> bool {
+        self.pod_cidrs == cidrs
+    }
+
     /// Whether an entry of the pool has our fence.
     #[must_use]
     pub fn is_fenced(&self, address: IpAddr) -> bool {

@@ -28,6 +28,8 @@ stable_names! {
         MalformedCiliumNode,
         /// A CiliumNode asks for more addresses at start than it offers.
         MinAllocate,
+        /// A node has podCIDRs that can't be its blocks, so it is left alone.
+        ForeignPodCIDRs,
         /// A claim overlaps something else, and nothing more of it is published.
         Overlap,
         /// Nothing is published for a node, because a claim that its agent may be using can't be.

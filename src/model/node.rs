@@ -53,6 +53,9 @@ pub struct CiliumNode {
     pub crd: CrdFields,
     /// What it shows in the multi-pool mode of Cilium. Only `publisher` and `wire` look into it.
     pub pools: PoolsFields,
+    /// The field manager in `metadata.managedFields` that is a cilium-operator, which allocates itself in some modes
+    /// (`docs/cilium.md`, A second allocator).
+    pub operator: Option<String>,
     /// The texts on it that could not be read.
     pub malformed: Vec<Malformed>,
 }

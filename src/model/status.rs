@@ -46,6 +46,8 @@ stable_names! {
         Draining,
         /// An administrator has stopped what the controller does.
         Frozen,
+        /// Fields of the pool do nothing in the mode of Cilium.
+        WithoutEffect,
     }
 }
 
@@ -92,6 +94,10 @@ stable_names! {
         WritesFrozen,
         /// No block is taken back.
         ReclaimFrozen,
+        /// Every field does what it says.
+        AllInEffect,
+        /// A node gets one block of each family for its whole life, and fields that say otherwise do nothing.
+        OneBlockPerNode,
     }
 }
 
@@ -113,6 +119,7 @@ impl ConditionReason {
             Self::Unobstructed | Self::BlocksUnavailable => ConditionType::Obstructed,
             Self::NoneToLeave | Self::BlocksToLeave => ConditionType::Draining,
             Self::NotFrozen | Self::WritesFrozen | Self::ReclaimFrozen => ConditionType::Frozen,
+            Self::AllInEffect | Self::OneBlockPerNode => ConditionType::WithoutEffect,
         }
     }
 
@@ -126,7 +133,8 @@ impl ConditionReason {
             | Self::BlocksUnavailable
             | Self::BlocksToLeave
             | Self::WritesFrozen
-            | Self::ReclaimFrozen => true,
+            | Self::ReclaimFrozen
+            | Self::OneBlockPerNode => true,
             Self::Invalid
             | Self::Deleting
             | Self::Empty
@@ -139,7 +147,8 @@ impl ConditionReason {
             | Self::Closed
             | Self::Unobstructed
             | Self::NoneToLeave
-            | Self::NotFrozen => false,
+            | Self::NotFrozen
+            | Self::AllInEffect => false,
         }
     }
 }
@@ -196,8 +205,8 @@ pub struct FamilyCounts {
     pub unavailable: u64,
     /// Addresses that CiliumNodes carry.
     pub published: u64,
-    /// Of these, addresses in use.
-    pub used: u64,
-    /// Addresses that free blocks offer, and published addresses that are not used.
+    /// Of these, addresses in use; `None` where agents do not say.
+    pub used: Option<u64>,
+    /// Addresses that free blocks offer, and published addresses of which it is known that they are not used.
     pub addresses_free: u64,
 }

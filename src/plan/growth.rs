@@ -241,6 +241,7 @@ impl<'a> Subject<'a> {
         let max_addresses = max_addresses(first.pool());
         let held = growth.demand.capacity.saturating_add(growth.leaving);
         let room = match first {
+            FirstPool::Gives(_) if self.publisher.gives_one_block() => u128::MAX,
             FirstPool::Gives(_) => u128::from(max_addresses)
                 .saturating_sub(growth.demand.capacity)
                 .min(u128::from(MAX_ADDRESSES_PER_NODE).saturating_sub(held)),

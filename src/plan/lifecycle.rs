@@ -393,6 +393,11 @@ impl Subject<'_> {
             draft.wake_at(since + INCOMPLETE_FOR);
             return;
         }
+        self.give_back_at_once(draft, now);
+    }
+
+    /// Gives back what the node holds that is not in use.
+    pub(super) fn give_back_at_once(&self, draft: &mut Draft, now: Now) {
         draft.requests.extend(
             self.to_give_back().map(|claim| update(claim, now, ClaimChange::Release(Reason::Unused))),
         );

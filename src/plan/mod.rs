@@ -14,6 +14,7 @@
 
 mod draft;
 mod evidence;
+mod foreign;
 mod freeze;
 pub mod growth;
 mod handed_back;

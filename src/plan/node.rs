@@ -157,6 +157,9 @@ impl Subject<'_> {
     /// What the node would ask for in vain if it came to that, in the order of [`Self::decide`].
     fn unmet(&self) -> BTreeSet<Unmet> {
         let mut draft = Draft::new(&self.node.name, Detail::Verdict);
+        if self.foreign_hand().is_some() {
+            return BTreeSet::new();
+        }
         if !self.is_served() {
             let publishable = self.publishable(&mut draft.findings);
             if self.is_held_back(&mut draft) || self.can_start_with(&publishable) {
@@ -172,9 +175,13 @@ impl Subject<'_> {
     fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) {
         if self.is_served() {
             draft.findings.extend(self.publisher.finding(self.carrier));
-            if !self.publisher.use_is_known(self.carrier) {
+            if self.publisher.shows_use() && !self.publisher.use_is_known(self.carrier) {
                 draft.finds(Lasting::UseUnknown);
             }
+        }
+        if let Some(finding) = self.foreign_hand() {
+            self.leave_alone(draft, finding, now);
+            return;
         }
         let is_supported = self.has_supported_agent();
         if is_supported {
@@ -192,6 +199,12 @@ impl Subject<'_> {
         draft.requests = self.claim_carried_blocks(now);
         if !draft.requests.is_empty() {
             draft.unmet = self.unmet();
+            return;
+        }
+        if self.publisher.gives_one_block() && self.is_served() {
+            self.give_back_at_once(draft, now);
+        }
+        if !draft.requests.is_empty() {
             return;
         }
         draft.scope = Scope::Whole;

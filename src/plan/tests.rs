@@ -1,5 +1,6 @@
 //! Tests of decisions as text: a small cluster goes in, and what to do for one node comes out.
 
+mod cluster_pool;
 mod freeze;
 mod growth;
 mod leaving;
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use super::{CiliumNodeOrigin, Policy, ReclaimPolicy, node};
 use crate::model::agent::{AgentNews, AgentPod, ContainerStart, PodsOnNode};
+use crate::model::carrier::CarrierChange;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::crd::{CrdFields, FENCE, ReleaseMark};
 use crate::model::freeze::{Freeze, Switch};
@@ -58,7 +60,8 @@ const LISTED: u64 = 100;
 /// `node NAME UID [zone=Z] [made-up=CIDR] [own=CIDR] [deleting] [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]
 /// [need=N] [has=CIDRS] [others=CIDRS] [asked=REVISION] [operator=ERROR] (multi-pool: `mars` has the others)
-/// [fenced=CIDRS] [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS]` (all
+/// [fenced=CIDRS] [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS]
+/// [bare] [manager=NAME]` (one that is `bare` has no pool; of others all
 /// addresses of the CIDRs but those that are `off` are in the pool, and those of `own` are the node's; claims are created
 /// for a CiliumNode that is not `recreated`),
 /// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL]`,
@@ -443,8 +446,13 @@ fn cilium_node(words: &[&str]) -> Object {
         revision: revision(words),
         deleting: words.contains(&"deleting"),
         addresses: own(words),
-        crd: CrdFields { pod_cidrs, pool, owners, used, marks, ..CrdFields::default() },
+        crd: if words.contains(&"bare") {
+            CrdFields { pod_cidrs, ..CrdFields::default() }
+        } else {
+            CrdFields { pod_cidrs, pool, owners, used, marks, ..CrdFields::default() }
+        },
         pools: multi_pool::fields(words),
+        operator: value(words, "manager=").map(ToOwned::to_owned),
         malformed: if words.contains(&"malformed") {
             vec![Malformed { field: "spec.ipam.podCIDRs[9]".to_owned(), value: "odd".to_owned() }]
         } else {

@@ -68,6 +68,28 @@ impl MadeUp {
         &self.families
     }
 
+    pub(super) fn gives_one_block(&self) -> bool {
+        false
+    }
+
+    pub(super) fn shows_use(&self) -> bool {
+        true
+    }
+
+    pub(super) fn gives_whole_blocks(&self) -> bool {
+        false
+    }
+
+    /// What others have put on a CiliumNode is kept, and what can be claimed of it is claimed.
+    pub(super) fn foreign_hand(
+        &self,
+        _: Carrier<'_>,
+        _: &dyn Fn(Cidr) -> bool,
+        _: &dyn Fn(Cidr) -> Option<String>,
+    ) -> Option<Finding> {
+        None
+    }
+
     pub(super) fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
         block_of(carrier) == Some(cidr)
     }

@@ -24,16 +24,19 @@ use crate::net::cidr::{Cidr, Family};
 pub mod answer;
 pub mod crd;
 pub mod demand;
+mod ends;
 #[cfg(test)]
 pub(crate) mod made_up;
 pub mod multi_pool;
 pub mod settings;
+pub mod static_mode;
 pub mod support;
 
 use answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
 use crd::Crd;
 use demand::Demand;
 use multi_pool::MultiPool;
+use static_mode::{ClusterPool, Static};
 use support::Support;
 
 /// Whether the controller may write at all, and how.
@@ -52,6 +55,8 @@ pub enum Publisher {
     Crd(Crd),
     /// `ipam: multi-pool`.
     MultiPool(MultiPool),
+    /// `ipam: cluster-pool`.
+    ClusterPool(Static<ClusterPool>),
     /// A mode that does not exist. The unit tests show with it that the seam fits other modes.
     #[cfg(test)]
     MadeUp(made_up::MadeUp),
@@ -69,6 +74,7 @@ macro_rules! by_mode {
         match $publisher {
             Publisher::Crd($mode) => $answer,
             Publisher::MultiPool($mode) => $answer,
+            Publisher::ClusterPool($mode) => $answer,
             #[cfg(test)]
             Publisher::MadeUp($mode) => $answer,
         }
@@ -86,6 +92,36 @@ impl Publisher {
     #[must_use]
     pub fn families(&self) -> &BTreeSet<Family> {
         by_mode!(self, mode => mode.families())
+    }
+
+    /// Whether a node gets one block of each family and never another, so that a pool neither sizes nor shrinks it.
+    #[must_use]
+    pub fn gives_one_block(&self) -> bool {
+        by_mode!(self, mode => mode.gives_one_block())
+    }
+
+    /// Whether agents say on the carrier which addresses they use. If not, nobody is asked, and nothing is told of it.
+    #[must_use]
+    pub fn shows_use(&self) -> bool {
+        by_mode!(self, mode => mode.shows_use())
+    }
+
+    /// Whether agents give out every address of a block but its ends, and can't be kept from single ones.
+    #[must_use]
+    pub fn gives_whole_blocks(&self) -> bool {
+        by_mode!(self, mode => mode.gives_whole_blocks())
+    }
+
+    /// Why a carrier is left alone that has addresses of another hand which can't be blocks of this node.
+    /// `is_claimed` says whether a block is a claim of the node, and `why_not` why one that is none can't become one.
+    #[must_use]
+    pub fn foreign_hand(
+        &self,
+        carrier: Carrier<'_>,
+        is_claimed: &dyn Fn(Cidr) -> bool,
+        why_not: &dyn Fn(Cidr) -> Option<String>,
+    ) -> Option<Finding> {
+        by_mode!(self, mode => mode.foreign_hand(carrier, is_claimed, why_not))
     }
 
     /// Whether the carrier lists exactly this block.

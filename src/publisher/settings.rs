@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use super::crd::Crd;
 use super::multi_pool::MultiPool;
+use super::static_mode::Static;
 use super::{Mode, Publisher};
 use crate::model::stable_names;
 use crate::net::cidr::Family;
@@ -98,7 +99,8 @@ pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mo
             let pool = config.get(DEFAULT_POOL_KEY).map_or("default", |name| name.trim()).to_owned();
             Mode::Active(Publisher::MultiPool(MultiPool { families, pool }))
         }
-        IpamMode::ClusterPool | IpamMode::Kubernetes => {
+        IpamMode::ClusterPool => Mode::Active(Publisher::ClusterPool(Static::new(families))),
+        IpamMode::Kubernetes => {
             Mode::Passive(format!("cilium-config says `ipam: {ipam}`, which this release does not serve"))
         }
     }

@@ -45,6 +45,8 @@ stable_names! {
         MalformedCiliumNode,
         /// The CiliumNode of the Node asks for more addresses at start than it offers.
         MinAllocate,
+        /// The Node has podCIDRs that can't be its blocks.
+        ForeignPodCIDRs,
         /// The pool has no free block any more.
         Exhausted,
         /// The pool has free blocks again.
@@ -96,6 +98,7 @@ impl EventReason {
             | Self::ClaimBeingDeleted
             | Self::MalformedCiliumNode
             | Self::MinAllocate
+            | Self::ForeignPodCIDRs
             | Self::Exhausted
             | Self::Overlapping
             | Self::InvalidPool
@@ -133,7 +136,8 @@ impl EventReason {
             | Self::ClaimBeingDeleted
             | Self::SecondAllocator
             | Self::MalformedCiliumNode
-            | Self::MinAllocate => "Plan",
+            | Self::MinAllocate
+            | Self::ForeignPodCIDRs => "Plan",
             Self::Exhausted
             | Self::CapacityReturned
             | Self::Overlapping

@@ -423,15 +423,20 @@ impl Collector for World {
         gauges(
             &mut encoder,
             "pool_addresses",
-            "Addresses of a pool, by state: used and unused ones are published, unpublished ones are offered by free blocks",
+            "Addresses of a pool, by state: used and unused ones are published, and published ones where agents do not say \
+             which they use; unpublished ones are offered by free blocks",
             families().flat_map(|(pool, family, counts)| {
-                let unused = counts.published.saturating_sub(counts.used);
-                [
-                    ("used", counts.used),
-                    ("unused", unused),
-                    ("unpublished", counts.addresses_free.saturating_sub(unused)),
-                ]
-                .map(|(state, value)| ([("pool", pool), ("family", family), ("state", state)], value))
+                let states = match counts.used {
+                    Some(used) => {
+                        let unused = counts.published.saturating_sub(used);
+                        let unpublished = counts.addresses_free.saturating_sub(unused);
+                        vec![("used", used), ("unused", unused), ("unpublished", unpublished)]
+                    }
+                    None => vec![("published", counts.published), ("unpublished", counts.addresses_free)],
+                };
+                states.into_iter().map(move |(state, value)| {
+                    ([("pool", pool), ("family", family), ("state", state)], value)
+                })
             }),
         )?;
         gauges(

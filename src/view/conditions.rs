@@ -13,7 +13,7 @@ use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::observation::PoolObject;
-use crate::model::pool::{Pool, RangeState};
+use crate::model::pool::{Expand, PerNode, Pool, RangeState, Reclaim, ReclaimMode};
 use crate::model::status::{Condition, ConditionReason, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
@@ -44,6 +44,7 @@ pub(super) fn conditions(
             exhausted(world, pool, &tally.families, tally.nodes),
             obstructed(world, pool, &tally.families),
             drains::draining(world, &pool.name),
+            without_effect(world, pool),
         ],
     };
     explained
@@ -274,11 +275,48 @@ fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCoun
     });
     let useless: Vec<Cidr> = useless.collect();
     if !useless.is_empty() {
-        culprits.push(format!("every address belongs to nodes themselves in {}", ten_of(useless)));
+        let which = if world.reader().gives_whole_blocks() {
+            "an address is excluded or belongs to nodes themselves"
+        } else {
+            "every address belongs to nodes themselves"
+        };
+        culprits.push(format!("{which} in {}", ten_of(useless)));
     }
     culprits.push("any others are in claims of other pools or block sizes (`kubectl get nib`)".to_owned());
     let message = format!("blocks that no node can get ({}): {}", counts.join(", "), culprits.join("; "));
     (ConditionReason::BlocksUnavailable, message)
+}
+
+/// What the pool asks for that the mode of Cilium can't do. What nobody has set is not told of, nor what comes out the
+/// same: a pool that never takes blocks back, or allows one block.
+fn without_effect(world: &World, pool: &Pool) -> Explained {
+    let in_effect = || (ConditionReason::AllInEffect, "every field of the pool does what it says".to_owned());
+    if !world.reader().gives_one_block() {
+        return in_effect();
+    }
+    let (per_node, usual) = (pool.per_node, PerNode::DEFAULT);
+    let largest = pool.families.keys().map(|family| pool.max_offered(*family)).max().unwrap_or_default();
+    let fields = [
+        ("perNode.initialBlocks", per_node.initial_blocks > 1),
+        ("perNode.maxBlocks", per_node.max_blocks != usual.max_blocks && per_node.max_blocks > 1),
+        (
+            "perNode.maxAddresses",
+            per_node.max_addresses != usual.max_addresses && u128::from(per_node.max_addresses) != largest,
+        ),
+        ("expand", pool.expand != Expand::DEFAULT),
+        ("reclaim", pool.reclaim != Reclaim::DEFAULT && pool.reclaim.mode != ReclaimMode::Disabled),
+    ];
+    let set: Vec<&str> = fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect();
+    if set.is_empty() {
+        return in_effect();
+    }
+    let message = format!(
+        "in Cilium's mode {} a node gets one block of each family for its whole life, so these fields do nothing: {}; \
+         `blockSize` alone says how many addresses a node has",
+        world.reader(),
+        set.join(", ")
+    );
+    (ConditionReason::OneBlockPerNode, message)
 }
 
 /// What is frozen, and what says so.

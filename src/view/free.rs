@@ -44,21 +44,31 @@ pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> 
     Some(Cow::Owned(free))
 }
 
-/// The free blocks in which every address belongs to nodes themselves or is excluded, so that they offer none. Costs a
-/// look at the addresses of nodes in the ranges of the pool.
+/// The free blocks that no node gets: every address belongs to nodes themselves or is excluded; or one does, where agents
+/// can't be kept from single addresses. Costs a look at the addresses of nodes in the ranges of the pool.
 pub(super) fn useless_blocks(world: &World, pool: &Pool, family: Family, free: &FreeBlocks) -> Vec<Cidr> {
     let mut useless = Vec::new();
     let has_exclusions = pool.families.get(&family).is_some_and(|ranges| !ranges.exclude.is_empty());
+    let is_whole_only = world.reader().gives_whole_blocks();
     for range in ranges(pool, family) {
         let addresses = world.node_addresses_in(range);
+        let mut suspects = addresses.clone();
+        for exclusion in pool.families.get(&family).into_iter().flat_map(|ranges| &ranges.exclude) {
+            if is_whole_only && range.covers(*exclusion) {
+                suspects.insert(exclusion.first_address());
+            }
+        }
         let mut last = None;
-        for address in addresses.iter() {
+        for address in suspects.iter() {
             let block = free.grid().block(free.grid().span(Cidr::single(address)).first);
+            let is_useless = || world.reader().n_offered(block, &pool.withheld(block, &addresses)) == 0;
             if last.replace(block) != Some(block)
                 && free.is_free(block)
                 // Most nodes have one address in a block of many, and what is withheld need not be computed.
-                && (has_exclusions || addresses.count_in(block) >= pool.max_offered(family))
-                && pool.withheld(block, &addresses).count_in(block) == block.size()
+                && (is_whole_only
+                    || has_exclusions
+                    || addresses.count_in(block) >= pool.max_offered(family))
+                && is_useless()
             {
                 useless.push(block);
             }
@@ -125,11 +135,20 @@ pub fn findings(world: &World) -> Vec<Finding> {
             let Some(free) = free_blocks(world, pool, *family) else { continue };
             let useless = useless_blocks(world, pool, *family, &free);
             if !useless.is_empty() {
-                let message = format!(
-                    "every address of these blocks belongs to nodes themselves, so no node gets them: {}; exclude the \
-                     network of the nodes, or remove it from `cidrs`",
-                    ten_of(useless)
-                );
+                let message = if world.reader().gives_whole_blocks() {
+                    format!(
+                        "in Cilium's mode {} an agent can't be kept from single addresses of its block, and some of these \
+                         blocks are excluded or belong to nodes themselves, so no node gets them: {}; exclude whole blocks",
+                        world.reader(),
+                        ten_of(useless)
+                    )
+                } else {
+                    format!(
+                        "every address of these blocks belongs to nodes themselves, so no node gets them: {}; exclude the \
+                         network of the nodes, or remove it from `cidrs`",
+                        ten_of(useless)
+                    )
+                };
                 findings.push(Finding::new(
                     FindingKind::ForeignAddresses,
                     Kind::Pool,

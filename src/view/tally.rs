@@ -113,11 +113,12 @@ pub fn of_all(world: &World) -> BTreeMap<PoolName, Tally> {
 impl Tally {
     /// Nothing but the families; nodes and claims are added one by one.
     fn start(world: &World, name: &PoolName) -> Self {
+        let used = world.reader().shows_use().then_some(0);
         let families = world
             .pool(name)
             .into_iter()
             .flat_map(|pool| pool.families.keys())
-            .map(|family| (*family, FamilyCounts::default()));
+            .map(|family| (*family, FamilyCounts { used, ..FamilyCounts::default() }));
         Self { nodes: NodeCounts::default(), families: families.collect() }
     }
 
@@ -149,10 +150,12 @@ impl Tally {
             return;
         }
         let published = capped_count(world.reader().n_published_in(carrier, claim.cidr));
-        let used = capped_count(world.reader().n_used_in(carrier, claim.cidr));
         counts.published += published;
-        // An address that is no longer published may still be in use.
-        counts.used += used.min(published);
+        if let Some(counted) = &mut counts.used {
+            let used = capped_count(world.reader().n_used_in(carrier, claim.cidr));
+            // An address that is no longer published may still be in use.
+            *counted += used.min(published);
+        }
     }
 
     /// Computes what depends on all claims of the pool.
@@ -176,7 +179,7 @@ impl Tally {
             counts.blocks = capped_count(blocks);
             counts.free = capped_count(free);
             counts.unavailable = capped_count(blocks - taken_or_free);
-            let unused = counts.published.saturating_sub(counts.used);
+            let unused = counts.used.map_or(0, |used| counts.published.saturating_sub(used));
             counts.addresses_free = capped_count(unpublished.saturating_add(u128::from(unused)));
         }
     }

@@ -1,7 +1,7 @@
 //! The CiliumNode on the wire: read leniently into what the world keeps, and our patches of it.
 //!
-//! Text that is no address becomes a [`Malformed`] value, never an error of the whole object. `managedFields` and
-//! everything else that no decision needs is skipped while reading (`docs/cilium.md`, Size).
+//! Text that is no address becomes a [`Malformed`] value, never an error of the whole object. What each writer wrote, by
+//! `managedFields`, and everything else that no decision needs is skipped while reading (`docs/cilium.md`, Size).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -97,6 +97,10 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
             marks: marks.by_address,
         },
         pools: PoolsFields { requested, allocated, operator_error },
+        operator: wire
+            .metadata
+            .and_then(|metadata| metadata.managed_fields)
+            .and_then(|managers| managers.operator),
         malformed,
     })
 }
@@ -174,6 +178,9 @@ fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Val
             json!({ "status": { "ipam": { "release-ips": marks } } })
         }
         CarrierChange::MultiPool(change) => multi_pool::change_patch(change),
+        CarrierChange::ClusterPool(pod_cidrs) => {
+            json!({ "spec": { "ipam": { "podCIDRs": texts(pod_cidrs) } } })
+        }
         #[cfg(test)]
         CarrierChange::MadeUp(cidr) => json!({ "metadata": { "labels": { "made-up": cidr.to_string() } } }),
     };
@@ -222,8 +229,35 @@ pub fn new_cilium_node(new: &NewCiliumNode) -> Value {
 
 #[derive(Deserialize)]
 struct WireCiliumNode {
+    metadata: Option<WireMeta>,
     spec: Option<WireSpec>,
     status: Option<WireStatus>,
+}
+
+#[derive(Deserialize)]
+struct WireMeta {
+    #[serde(rename = "managedFields")]
+    managed_fields: Option<Managers>,
+}
+
+/// The names of those who have written the object, without what each has written.
+#[derive(Debug)]
+struct Managers {
+    /// The name of an operator's program: `cilium-operator`, or with the cloud behind it.
+    operator: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Managers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Entry {
+            #[serde(default)]
+            manager: String,
+        }
+
+        let mut names = Vec::<Entry>::deserialize(deserializer)?.into_iter().map(|entry| entry.manager);
+        Ok(Self { operator: names.find(|name| name.starts_with("cilium-operator")) })
+    }
 }
 
 #[derive(Default, Deserialize)]

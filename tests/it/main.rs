@@ -40,6 +40,7 @@ mod returning;
 mod scene;
 mod server_restarts;
 mod simulation;
+mod static_modes;
 mod storm;
 mod support;
 mod uninstall;

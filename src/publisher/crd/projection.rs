@@ -157,6 +157,7 @@ mod tests {
                 ..CrdFields::default()
             },
             pools: PoolsFields::default(),
+            operator: None,
             malformed: Vec::new(),
         }
     }

@@ -15,6 +15,7 @@ use std::fmt;
 
 use super::answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
 use super::demand::Demand;
+use super::ends::ends;
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::{Claim, Reason};
@@ -60,16 +61,6 @@ fn cilium_node(carrier: Carrier<'_>) -> Option<&CiliumNode> {
         Carrier::CiliumNode(cilium_node) => Some(cilium_node),
         Carrier::Node(_) => None,
     }
-}
-
-/// The first and the last address of a CIDR, which an agent gives to nobody unless the CIDR has no others.
-fn ends(cidr: Cidr) -> AddressSet {
-    let mut ends = AddressSet::new();
-    if cidr.size() > 2 {
-        ends.insert(cidr.first_address());
-        ends.insert(cidr.last_address());
-    }
-    ends
 }
 
 impl MultiPool {
@@ -339,6 +330,28 @@ impl MultiPool {
     }
 
     pub(super) fn finding(&self, _: Carrier<'_>) -> Option<Finding> {
+        None
+    }
+
+    pub(super) fn gives_one_block(&self) -> bool {
+        false
+    }
+
+    pub(super) fn shows_use(&self) -> bool {
+        true
+    }
+
+    pub(super) fn gives_whole_blocks(&self) -> bool {
+        true
+    }
+
+    /// CIDRs of others lie under other names.
+    pub(super) fn foreign_hand(
+        &self,
+        _: Carrier<'_>,
+        _: &dyn Fn(Cidr) -> bool,
+        _: &dyn Fn(Cidr) -> Option<String>,
+    ) -> Option<Finding> {
         None
     }
 

@@ -108,10 +108,12 @@ pub struct AddressCounts {
     /// Offered to agents.
     #[schemars(schema_with = "schema::count")]
     pub published: i64,
-    /// Used, as far as the agents say.
+    /// Used, as far as the agents say. Absent in Cilium's modes in which they say nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::count")]
-    pub used: i64,
-    /// Those that free blocks offer, without exclusions and addresses of nodes, and the published ones that nothing uses.
+    pub used: Option<i64>,
+    /// Those that free blocks offer, without exclusions and addresses of nodes, and the published ones that nothing uses,
+    /// where agents say that.
     #[schemars(schema_with = "schema::count")]
     pub free: i64,
 }
@@ -179,7 +181,7 @@ fn read_counts(wire: &FamilyCounts) -> domain::FamilyCounts {
         free: from_wire(wire.blocks.free),
         unavailable: from_wire(wire.blocks.unavailable),
         published: from_wire(wire.addresses.published),
-        used: from_wire(wire.addresses.used),
+        used: wire.addresses.used.map(from_wire),
         addresses_free: from_wire(wire.addresses.free),
     }
 }
@@ -223,7 +225,9 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
         summary: Some(Summary {
             nodes: format!("{}/{}", status.nodes.served, status.nodes.selected),
             blocks: by_family(&status.families, |counts| format!("{}/{}", counts.held, counts.blocks)),
-            used: by_family(&status.families, |counts| counts.used.to_string()),
+            used: by_family(&status.families, |counts| {
+                counts.used.map_or_else(|| "?".to_owned(), |used| used.to_string())
+            }),
             free: by_family(&status.families, |counts| counts.addresses_free.to_string()),
         }),
     };
@@ -232,6 +236,9 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
     // away, and the status would be written again for ever.
     for family in Family::ALL.iter().filter(|family| !status.families.contains_key(family)) {
         patch["status"][family.as_str()] = Value::Null;
+    }
+    for (family, _) in status.families.iter().filter(|(_, counts)| counts.used.is_none()) {
+        patch["status"][family.as_str()]["addresses"]["used"] = Value::Null;
     }
     patch
 }
@@ -248,7 +255,7 @@ fn counts(counts: &domain::FamilyCounts) -> FamilyCounts {
         },
         addresses: AddressCounts {
             published: to_wire(counts.published),
-            used: to_wire(counts.used),
+            used: counts.used.map(to_wire),
             free: to_wire(counts.addresses_free),
         },
     }

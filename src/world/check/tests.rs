@@ -108,6 +108,7 @@ fn sound() -> World {
         addresses: vec!["192.168.0.1".parse().unwrap()],
         crd,
         pools: PoolsFields::default(),
+        operator: None,
         malformed: Vec::new(),
     };
     let unreadable = Unreadable {

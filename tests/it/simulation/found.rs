@@ -72,6 +72,7 @@ fn cilium_node(name: &str, uid: &str) -> CiliumNode {
         addresses: Vec::new(),
         crd: CrdFields::default(),
         pools: PoolsFields::default(),
+        operator: None,
         malformed: Vec::new(),
     }
 }

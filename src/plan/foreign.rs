@@ -1,0 +1,50 @@
+//! Nodes that are left alone because somebody else gives them addresses, or has.
+//!
+//! In crd mode what others have put on a carrier is kept beside ours. In other modes a carrier has one writer.
+
+use super::draft::Draft;
+use super::subject::Subject;
+use crate::ledger::Occupant;
+use crate::model::finding::Finding;
+use crate::model::plan::{Lasting, Scope, Wait};
+use crate::model::time::Now;
+use crate::net::cidr::Cidr;
+
+impl Subject<'_> {
+    /// Why the node is left alone, if it is.
+    pub(super) fn foreign_hand(&self) -> Option<Finding> {
+        let is_claimed =
+            |cidr: Cidr| self.world.claim(cidr).is_some_and(|known| known.claim.node == self.node.name);
+        self.publisher.foreign_hand(self.carrier, &is_claimed, &|cidr| self.why_unclaimable(cidr))
+    }
+
+    /// Why a block that the carrier has, and that is no claim of the node, can't become one; `None` if it can, now or
+    /// when a request is answered.
+    fn why_unclaimable(&self, cidr: Cidr) -> Option<String> {
+        let is_in_the_way = |(_, occupant): &(Cidr, &Occupant)| match occupant {
+            Occupant::Claim | Occupant::Unreadable(..) => true,
+            Occupant::Carried(holder) => *holder != self.node.name,
+            Occupant::Pending | Occupant::LostClaim(_) => false,
+        };
+        if let Some((other, occupant)) = self.world.ledger().overlapping(cidr).find(is_in_the_way) {
+            let holder = self.world.claim(other).map(|known| format!(" of node {}", known.claim.node));
+            return Some(format!("overlaps {other} ({occupant}{})", holder.unwrap_or_default()));
+        }
+        self.world
+            .pool_of_block(cidr)
+            .is_none()
+            .then(|| "is no whole block of a pool that can be read".to_owned())
+    }
+
+    /// Claims and publishes nothing. What the node holds and can't use goes back to its pool after a while.
+    pub(super) fn leave_alone(&self, draft: &mut Draft, finding: Finding, now: Now) {
+        draft.findings.retain(|found| found.kind != finding.kind);
+        draft.findings.push(finding);
+        draft.scope = Scope::Whole;
+        draft.wait_for(Wait::OtherAllocator);
+        if self.to_give_back().next().is_some() {
+            draft.finds(Lasting::Incomplete);
+            self.give_back(draft, now);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! cluster-pool: a node gets one block of each family on its CiliumNode, and it stays as it is.
+
+use super::*;
+use crate::publisher::static_mode::Static;
+
+fn running(families: &[Family], text: &str) -> Cluster {
+    Cluster::served_by(Publisher::ClusterPool(Static::new(families.iter().copied().collect())), text)
+}
+
+fn cluster(text: &str) -> Cluster {
+    running(&[Family::V4], text)
+}
+
+/// The podCIDRs of the patch that is decided.
+#[track_caller]
+fn published(plan: &NodePlan) -> Vec<String> {
+    let [Request::Write(Write::Publish(publication))] = plan.requests() else {
+        panic!("{}", rendered(plan));
+    };
+    let CarrierChange::ClusterPool(pod_cidrs) = &publication.change else { panic!("{publication:?}") };
+    pod_cidrs.iter().map(ToString::to_string).collect()
+}
+
+#[track_caller]
+fn message(plan: &NodePlan) -> String {
+    let [finding] = &plan.findings[..] else { panic!("{}", rendered(plan)) };
+    format!("{} {}: {}", finding.subject.as_str(), finding.name, finding.message)
+}
+
+#[test]
+fn a_node_gets_one_block_on_its_ciliumnode_and_never_a_second() {
+    let mut cluster = cluster("pool p 10.0.0.0/24 28 reclaim=enabled freeBelow=99\nnode a 1");
+    cluster.expect("a", "waits: it has no CiliumNode");
+    cluster.observe("ciliumnode a @101 bare");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    let Object::Claim(created) = object("claim 10.0.0.0/28 a 1 Held @102") else { unreachable!() };
+    cluster.settle(&Target::Claim(created.cidr), Seen::Claim(Box::new(created)));
+    cluster.expect("a", "waits: a request for it is not answered yet");
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @102");
+    assert_eq!(published(&cluster.plan("a")), ["10.0.0.0/28"]);
+    cluster.observe("ciliumnode a @103 bare 10.0.0.0/28");
+    cluster.expect("a", "nothing");
+    // Nobody is asked what is used, whatever time passes, and nothing is taken back.
+    cluster.pass(3600);
+    cluster.expect("a", "nothing");
+}
+
+#[test]
+fn a_claim_that_is_not_known_as_of_the_ciliumnode_is_read_first() {
+    let mut cluster =
+        cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @150 bare\nclaim 10.0.0.0/28 a 1 Held @90");
+    cluster.expect("a", "read the claims of node a");
+}
+
+#[test]
+fn both_families_come_in_one_patch_or_not_at_all() {
+    let both = &[Family::V4, Family::V6];
+    let pools = "pool p 10.0.0.0/24 28\npool q fd00::/120 124";
+    let mut cluster = running(both, &format!("{pools}\nnode a 1\nciliumnode a @99 bare"));
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a; claim fd00::/124 of pool q for node a");
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
+    cluster.observe("claim fd00::/124 a 1 Held @111 of=q");
+    cluster.in_flight.clear();
+    let cluster = running(
+        both,
+        &format!(
+            "{pools}\nnode a 1\nciliumnode a @99 bare\nclaim 10.0.0.0/28 a 1 Held @90\nclaim fd00::/124 a 1 Held @91 of=q"
+        ),
+    );
+    assert_eq!(published(&cluster.plan("a")), ["10.0.0.0/28", "fd00::/124"]);
+    let mut alone = running(both, "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare");
+    alone.expect("a", "unmet: no pool of the node has a free ipv6 block");
+}
+
+/// Addresses are given out by the agent, so it can't be kept from single ones.
+#[test]
+fn a_block_with_an_address_of_a_node_or_an_exclusion_is_no_nodes() {
+    let mut cluster = cluster(
+        "pool p 10.0.0.0/26 28 exclude=10.0.0.16/29\nnode a 1\nnode b 2 own=10.0.0.5/32\nciliumnode a @99 bare",
+    );
+    cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a");
+    let pool = cluster.world.pool_object(&"p".into()).unwrap();
+    let counts = conditions::status(&cluster.world, pool).families[&Family::V4];
+    assert_eq!((counts.blocks, counts.free, counts.unavailable), (4, 2, 2));
+}
+
+#[test]
+fn per_node_limits_no_first_block() {
+    let mut cluster = cluster("pool p 10.0.0.0/16 24 maxAddresses=16\nnode a 1\nciliumnode a @99 bare");
+    cluster.expect("a", "claim 10.0.0.0/24 of pool p for node a");
+}
+
+#[test]
+fn pod_cidrs_that_are_blocks_of_a_pool_become_claims() {
+    let mut cluster = cluster(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare 10.0.0.32/28 manager=cilium-operator-generic",
+    );
+    let plan = cluster.plan("a");
+    let [Request::Write(Write::CreateClaim(claim))] = plan.requests() else { panic!("{}", rendered(&plan)) };
+    assert_eq!((claim.cidr.to_string().as_str(), &claim.created_for), ("10.0.0.32/28", &None));
+    cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a");
+    let taken_over = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare 10.0.0.32/28 manager=cilium-operator\nclaim 10.0.0.32/28 a 1 Held @101";
+    let mut cluster = self::cluster(taken_over);
+    cluster.expect("a", "nothing");
+}
+
+#[test]
+fn pod_cidrs_that_are_no_blocks_are_reported_and_left_alone() {
+    let pool = "pool p 10.0.0.0/24 28\nnode a 1";
+    for (pod_cidrs, families, why) in [
+        ("10.0.0.0/24", &[Family::V4][..], "10.0.0.0/24 is no whole block of a pool that can be read"),
+        ("10.9.0.0/28", &[Family::V4], "10.9.0.0/28 is no whole block of a pool that can be read"),
+        (
+            "10.0.0.0/28 10.0.0.16/28",
+            &[Family::V4],
+            "it has 2 ipv4 CIDRs, and a node has one block of each family",
+        ),
+        ("10.0.0.0/28", &[Family::V4, Family::V6], "the agents run ipv6 too, and it has no ipv6 CIDR"),
+    ] {
+        let cluster = running(families, &format!("{pool}\nciliumnode a @99 bare {pod_cidrs}"));
+        let plan = cluster.plan("a");
+        assert_eq!(rendered(&plan), "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+        assert_eq!(
+            message(&plan),
+            format!(
+                "CiliumNode a: spec.ipam.podCIDRs is {}, which is left as it is, and the node gets no blocks: {why}; let \
+                 cilium-operator allocate nothing: give it `--ipam=kubernetes` (`operator.extraArgs` of Cilium's chart); \
+                 then give the node a pool that has these CIDRs as whole blocks, or drain it and recreate its CiliumNode",
+                pod_cidrs.replace(' ', ", ")
+            )
+        );
+    }
+}
+
+#[test]
+fn pod_cidrs_that_another_node_has_are_no_claims() {
+    let cluster = cluster(
+        "pool p 10.0.0.0/24 28\nnode a 1\nnode b 2\nciliumnode a @98 bare 10.0.0.0/28\nciliumnode b @99 bare 10.0.0.0/28\nclaim 10.0.0.0/28 b 2 Held @97",
+    );
+    assert!(
+        message(&cluster.plan("a")).contains("10.0.0.0/28 overlaps 10.0.0.0/28 (a claim of node b)"),
+        "{}",
+        message(&cluster.plan("a"))
+    );
+}
+
+#[test]
+fn an_operator_that_allocates_stops_what_is_written_for_that_node() {
+    let pool = "pool p 10.0.0.0/24 28\nnode a 1";
+    for (sign, told) in [
+        (
+            "manager=cilium-operator-aws",
+            "metadata.managedFields names cilium-operator-aws, which writes CiliumNodes only if it allocates",
+        ),
+        (
+            "operator=full",
+            "status.ipam.operator-status.error is `full`: cilium-operator allocates for this node",
+        ),
+    ] {
+        let cluster = cluster(&format!("{pool}\nciliumnode a @99 bare {sign}"));
+        let plan = cluster.plan("a");
+        assert_eq!(rendered(&plan), "finding: SecondAllocator; waits: somebody else allocates for it, too");
+        let message = message(&plan);
+        assert!(
+            message.starts_with(&format!(
+                "CiliumNode a: {told} (when it does no more: kubectl patch ciliumnode a "
+            )),
+            "{message}"
+        );
+        assert!(message.contains("), so the node gets no blocks; let cilium-operator allocate nothing: give it `--ipam=kubernetes`"), "{message}");
+    }
+    // What the node has it keeps.
+    let mut served = cluster(&format!(
+        "{pool}\nciliumnode a @99 bare 10.0.0.0/28 operator=full\nclaim 10.0.0.0/28 a 1 Held @98"
+    ));
+    served.expect("a", "finding: SecondAllocator");
+}
+
+/// Between our claim and our patch the operator was faster.
+#[test]
+fn a_block_that_another_allocator_forestalled_goes_back() {
+    let objects = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @98";
+    let mut cluster = cluster(&format!("{objects}\nciliumnode a @99 bare 10.9.0.0/24"));
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.pass(30);
+    cluster.expect("a", "release 10.0.0.0/28 of node a (Unused); finding: ForeignPodCIDRs");
+    // One that is a block becomes a claim, and the other goes back.
+    let mut cluster = self::cluster(&format!("{objects}\nciliumnode a @99 bare 10.0.0.16/28"));
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
+    let mut cluster = self::cluster(&format!(
+        "{objects}\nciliumnode a @99 bare 10.0.0.16/28\nclaim 10.0.0.16/28 a 1 Held @97"
+    ));
+    cluster.expect("a", "release 10.0.0.0/28 of node a (Unused)");
+}
+
+#[test]
+fn a_ciliumnode_that_is_recreated_gets_the_same_cidrs_in_the_same_order() {
+    let both = &[Family::V4, Family::V6];
+    let objects = "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @90\nclaim fd00::/124 a 1 Held @91 of=q";
+    let mut cluster = running(both, &format!("{objects}\nciliumnode a @99 bare fd00::/124 10.0.0.0/28"));
+    cluster.expect("a", "nothing");
+    cluster.delete(Kind::CiliumNode, "a", 120);
+    cluster.expect("a", "waits: it has no CiliumNode");
+    cluster.observe("ciliumnode a @121 bare recreated");
+    cluster.expect("a", "read the claims of node a");
+    let claims = ["claim 10.0.0.0/28 a 1 Held @90", "claim fd00::/124 a 1 Held @91 of=q"].map(|line| {
+        let Object::Claim(claim) = object(line) else { unreachable!() };
+        claim
+    });
+    let answer =
+        Seen::ClaimsOf { revision: Revision::of(122), claims: claims.into(), unreadable: Vec::new() };
+    cluster.settle(&Target::ClaimsOf("a".into()), answer);
+    assert_eq!(published(&cluster.plan("a")), ["fd00::/124", "10.0.0.0/28"]);
+}
+
+/// A block is the node's until Node and CiliumNode are gone; then it cools.
+#[test]
+fn a_block_of_a_node_that_is_gone_cools() {
+    let mut cluster =
+        cluster("pool p 10.0.0.0/24 28\nciliumnode a @99 bare 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @98");
+    cluster.expect("a", "waits: it has no Node");
+    cluster.delete(Kind::CiliumNode, "a", 120);
+    cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
+    let mut cluster = self::cluster(
+        "pool p 10.0.0.0/24 28\nciliumnode a @99 bare 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Releasing/NodeGone @98",
+    );
+    cluster.expect("a", "waits: it has no Node");
+    cluster.delete(Kind::CiliumNode, "a", 120);
+    cluster.expect("a", "cool 10.0.0.0/28 of node a");
+}
+
+/// A pool can't have back what the agent never lets go.
+#[test]
+fn a_pool_that_drains_waits_for_its_nodes() {
+    let mut cluster = cluster(
+        "pool p 10.0.0.0/24 28 draining\nnode a 1\nciliumnode a @99 bare 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @98",
+    );
+    cluster.expect("a", "finding: DrainWaits");
+    assert!(message(&cluster.plan("a")).contains("stays until the node is drained or recreated"));
+    // One that began to leave in another mode stays.
+    let mut cluster = self::cluster(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Draining @98",
+    );
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again");
+}
+
+/// A patch of ours that is on its way is refused after a later version.
+#[test]
+fn a_claim_that_was_given_back_is_free_after_a_later_version_of_the_ciliumnode() {
+    let mut cluster = cluster(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @80 bare\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90",
+    );
+    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.observe("ciliumnode a @120 bare");
+    cluster.in_flight.clear();
+    let mut cluster = self::cluster(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @95 bare\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90",
+    );
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
+}

@@ -1,0 +1,80 @@
+//! cluster-pool: a CiliumNode carries the CIDRs in `spec.ipam.podCIDRs`, without a `pool` of single addresses.
+//!
+//! Claims and CiliumNodes are in one store, so proofs compare their revisions, as in crd mode.
+
+use super::StaticMode;
+use crate::model::carrier::{Carrier, CarrierChange};
+use crate::model::kind::Kind;
+use crate::model::request::{BumpVersion, Read, Request, Write};
+use crate::model::revision::Revision;
+use crate::net::cidr::Cidr;
+use crate::publisher::answer::{Absence, Removal};
+
+/// `ipam: cluster-pool`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClusterPool {}
+
+impl StaticMode for ClusterPool {
+    const NAME: &'static str = "cluster-pool";
+    const CARRIER: Kind = Kind::CiliumNode;
+    const FIELD: &'static str = "spec.ipam.podCIDRs";
+    const ONLY_WRITER: &'static str = "let cilium-operator allocate nothing: give it `--ipam=kubernetes` (`operator.extraArgs` of Cilium's chart)";
+
+    fn pod_cidrs(carrier: Carrier<'_>) -> &[Cidr] {
+        match carrier {
+            Carrier::CiliumNode(cilium_node) => &cilium_node.crd.pod_cidrs,
+            Carrier::Node(_) => &[],
+        }
+    }
+
+    fn change(pod_cidrs: Vec<Cidr>) -> CarrierChange {
+        CarrierChange::ClusterPool(pod_cidrs)
+    }
+
+    fn is_fresh(known_at: Revision, carrier: Carrier<'_>) -> bool {
+        carrier.revision().within().is_some_and(|revision| known_at >= revision)
+    }
+
+    fn absence(removal: Removal<'_>) -> Absence {
+        let Removal { claim, carrier, is_carried, absent_as_of, .. } = removal;
+        match carrier {
+            None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
+            None => Absence::Provable(Read::CiliumNode(claim.node.clone()).into()),
+            Some(_) if is_carried => Absence::NotYet,
+            Some(carrier) if carrier.revision().within() > Some(claim.revision) => Absence::Proven,
+            Some(carrier) => {
+                Self::later_version(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
+            }
+        }
+    }
+
+    fn later_version(carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
+        let bump = BumpVersion {
+            node: carrier.name().clone(),
+            uid: carrier.uid().clone(),
+            revision: carrier.revision().within()?,
+            later_than,
+        };
+        Some(Write::BumpVersion(bump).into())
+    }
+
+    /// With `--ipam=kubernetes` an operator writes nothing to CiliumNodes (`docs/cilium.md`, A second allocator). Our
+    /// patch drops the names of all writers, so a name that stands beside our blocks is of a later write; beside CIDRs
+    /// that were there before us it may be of long ago.
+    fn second_allocator(carrier: Carrier<'_>) -> Option<String> {
+        let Carrier::CiliumNode(cilium_node) = carrier else { return None };
+        let name = &cilium_node.name;
+        if let Some(error) = &cilium_node.pools.operator_error {
+            return Some(format!(
+                "status.ipam.operator-status.error is `{error}`: cilium-operator allocates for this node (when it does no \
+                 more: kubectl patch ciliumnode {name} --subresource=status --type=merge -p \
+                 '{{\"status\":{{\"ipam\":{{\"operator-status\":null}}}}}}')"
+            ));
+        }
+        let manager = cilium_node.operator.as_ref().filter(|_| cilium_node.crd.pod_cidrs.is_empty())?;
+        Some(format!(
+            "metadata.managedFields names {manager}, which writes CiliumNodes only if it allocates (when it does no more: \
+             kubectl patch ciliumnode {name} --type=merge -p '{{\"metadata\":{{\"managedFields\":[{{}}]}}}}')"
+        ))
+    }
+}

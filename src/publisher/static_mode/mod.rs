@@ -1,0 +1,337 @@
+//! The publisher for the modes in which a node has one CIDR of each family for its whole life: cluster-pool and
+//! kubernetes.
+//!
+//! An agent reads the CIDRs once, when it starts, and gives out their addresses by itself. It says neither how much it
+//! needs nor what it uses. So a carrier that shows no CIDR gets one block of each family in one write, and none of them
+//! is ever changed, reordered or taken off. What differs between the modes is behind [`StaticMode`].
+
+#![allow(
+    clippy::unused_self,
+    reason = "every mode has the same methods, and not every mode needs all it is given"
+)]
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::marker::PhantomData;
+
+use super::answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
+use super::demand::Demand;
+use super::ends::ends;
+use super::support::Support;
+use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
+use crate::model::claim::Claim;
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::kind::Kind;
+use crate::model::pool::{Expand, Pool};
+use crate::model::release::Release;
+use crate::model::request::{Publication, Request, Withdrawal, WithdrawalStep};
+use crate::model::revision::Revision;
+use crate::model::time::Timestamp;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+
+mod cluster_pool;
+
+pub use cluster_pool::ClusterPool;
+
+/// What differs between the modes.
+pub trait StaticMode {
+    /// Its name, as `ipam` of `cilium-config` has it.
+    const NAME: &'static str;
+    /// The kind of the carrier.
+    const CARRIER: Kind;
+    /// The field that has the CIDRs.
+    const FIELD: &'static str;
+    /// How somebody else is kept from writing that field, for a person.
+    const ONLY_WRITER: &'static str;
+
+    /// The CIDRs that a carrier shows, in their order.
+    fn pod_cidrs(carrier: Carrier<'_>) -> &[Cidr];
+
+    /// The write of these CIDRs.
+    fn change(pod_cidrs: Vec<Cidr>) -> CarrierChange;
+
+    /// Whether a claim that is known as of `known_at` may be published on this version of the carrier.
+    fn is_fresh(known_at: Revision, carrier: Carrier<'_>) -> bool;
+
+    /// Whether a block that is being taken off is known to be off.
+    fn absence(removal: Removal<'_>) -> Absence;
+
+    /// The request for a version of the carrier later than `later_than`.
+    fn later_version(carrier: Carrier<'_>, later_than: Revision) -> Option<Request>;
+
+    /// What on the carrier says that somebody else gives it CIDRs, and how that sign is removed when he no longer does.
+    fn second_allocator(carrier: Carrier<'_>) -> Option<String>;
+}
+
+/// One of these modes, with its settings from `cilium-config`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Static<M> {
+    families: BTreeSet<Family>,
+    mode: PhantomData<M>,
+}
+
+impl<M> Static<M> {
+    /// The mode whose agents run these families.
+    #[must_use]
+    pub const fn new(families: BTreeSet<Family>) -> Self {
+        Self { families, mode: PhantomData }
+    }
+}
+
+impl<M: StaticMode> fmt::Display for Static<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(M::NAME)
+    }
+}
+
+impl<M: StaticMode> Static<M> {
+    pub(super) fn carrier_kind(&self) -> Kind {
+        M::CARRIER
+    }
+
+    pub(super) fn families(&self) -> &BTreeSet<Family> {
+        &self.families
+    }
+
+    pub(super) fn gives_one_block(&self) -> bool {
+        true
+    }
+
+    pub(super) fn shows_use(&self) -> bool {
+        false
+    }
+
+    pub(super) fn gives_whole_blocks(&self) -> bool {
+        true
+    }
+
+    pub(super) fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
+        let mut others = withheld.within(block);
+        others.remove_all(&ends(block));
+        if others.is_empty() { block.size() - ends(block).len() } else { 0 }
+    }
+
+    pub(super) fn agent_lets_go(&self, _: Carrier<'_>) -> bool {
+        false
+    }
+
+    pub(super) fn answered(&self, _: Carrier<'_>, _: Carrier<'_>) -> Option<Revision> {
+        None
+    }
+
+    pub(super) fn is_short(&self, _: Demand, _: Expand) -> bool {
+        false
+    }
+
+    /// Beside blocks of ours it is only told of ([`Self::finding`]).
+    pub(super) fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
+        let why = M::second_allocator(carrier).filter(|_| M::pod_cidrs(carrier).is_empty())?;
+        let message = format!("{why}, so the node gets no blocks; {}", M::ONLY_WRITER);
+        Some(Finding::new(FindingKind::SecondAllocator, M::CARRIER, carrier.name().as_str(), message))
+    }
+
+    pub(super) fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+        M::pod_cidrs(carrier).contains(&cidr)
+    }
+
+    pub(super) fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
+        M::pod_cidrs(carrier).iter().copied().filter(|listed| listed.overlaps(cidr)).collect()
+    }
+
+    pub(super) fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
+        let mut published = self.offered_in(carrier, cidr).within(cidr);
+        for listed in M::pod_cidrs(carrier) {
+            published.remove_all(&ends(*listed));
+        }
+        published.len()
+    }
+
+    pub(super) fn used_in(&self, _: Carrier<'_>, _: Cidr) -> AddressSet {
+        AddressSet::new()
+    }
+
+    pub(super) fn n_used_in(&self, _: Carrier<'_>, _: Cidr) -> u128 {
+        0
+    }
+
+    /// Of a family that the agents do not run nothing is used.
+    pub(super) fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
+        let listed = M::pod_cidrs(carrier).iter().copied();
+        listed.filter(|cidr| self.families.contains(&cidr.family())).collect()
+    }
+
+    pub(super) fn withheld_in(&self, _: Carrier<'_>, block: Cidr) -> AddressSet {
+        ends(block)
+    }
+
+    pub(super) fn families_of(&self, _: Carrier<'_>) -> &BTreeSet<Family> {
+        &self.families
+    }
+
+    /// One block is all that a node ever gets, however small it is.
+    pub(super) fn minimum_for_start(&self, _: Carrier<'_>, _: Family) -> u128 {
+        1
+    }
+
+    pub(super) fn demand<'a>(
+        &self,
+        _: Carrier<'_>,
+        _: Family,
+        blocks: impl Iterator<Item = &'a Claim>,
+    ) -> Demand {
+        blocks.fold(Demand::default(), |demand, claim| demand.grown_by(claim.offered_count()))
+    }
+
+    pub(super) fn is_enough(&self, _: Carrier<'_>, _: Family, holding: Holding, _: &Pool) -> bool {
+        holding.n_blocks >= 1
+    }
+
+    /// All at once, and only onto a carrier that shows nothing: an agent never reads a change, and one that starts
+    /// again on other CIDRs, or on the same in another order, loses its pods.
+    pub(super) fn publication(
+        &self,
+        carrier: Carrier<'_>,
+        claims: &[&Claim],
+        former: Option<&FormerCarrier>,
+    ) -> Option<Publication> {
+        let of_each = self.of_each_family(claims, former);
+        if of_each.is_empty() || !M::pod_cidrs(carrier).is_empty() {
+            return None;
+        }
+        let n_addresses: u128 = of_each.iter().map(|claim| claim.offered_count()).sum();
+        let added: Vec<Cidr> = of_each.iter().map(|claim| claim.cidr).collect();
+        Some(Publication {
+            node: carrier.name().clone(),
+            uid: carrier.uid().clone(),
+            revision: carrier.revision(),
+            added: added.clone(),
+            completed: Vec::new(),
+            n_addresses: usize::try_from(n_addresses).unwrap_or(usize::MAX),
+            change: M::change(added),
+        })
+    }
+
+    /// The claim that counts in each family: the one that the agent found first on the carrier before this one, else the
+    /// oldest. A node that has more of them got them in another mode, and its agent takes the first alone.
+    fn of_each_family<'a>(&self, claims: &[&'a Claim], former: Option<&FormerCarrier>) -> Vec<&'a Claim> {
+        let listed = former.map_or(&[][..], |FormerCarrier::Crd(former)| &former.pod_cidrs);
+        let place = |claim: &Claim| listed.iter().position(|cidr| *cidr == claim.cidr).unwrap_or(usize::MAX);
+        let order =
+            |claim: &&Claim| -> (usize, Timestamp, Cidr) { (place(claim), claim.created, claim.cidr) };
+        let first = |family: &Family| {
+            let of_family = claims.iter().copied().filter(|claim| claim.cidr.family() == *family);
+            of_family.min_by_key(order)
+        };
+        let mut chosen: Vec<&Claim> = self.families.iter().filter_map(first).collect();
+        // Both families or none; the order of families is that of the carrier before.
+        if chosen.len() < self.families.len() {
+            return Vec::new();
+        }
+        chosen.sort_by_key(|claim| place(claim));
+        chosen
+    }
+
+    pub(super) fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
+        M::is_fresh(known_at, carrier)
+    }
+
+    pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
+        M::absence(removal)
+    }
+
+    pub(super) fn later_version(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
+        M::later_version(carrier, later_than)
+    }
+
+    pub(super) fn use_is_known(&self, _: Carrier<'_>) -> bool {
+        false
+    }
+
+    pub(super) fn probe(&self, _: Carrier<'_>) -> ProbeState {
+        ProbeState::None
+    }
+
+    pub(super) fn wrote_use(&self, _: Carrier<'_>, _: Carrier<'_>) -> bool {
+        false
+    }
+
+    pub(super) fn may_leave(&self, _: Carrier<'_>, _: &Claim) -> Result<(), Stays> {
+        Err(Stays::Primary)
+    }
+
+    pub(super) fn drain(&self, _: Carrier<'_>, _: &Claim) -> Drain {
+        Drain::Stays(Stays::Primary)
+    }
+
+    pub(super) fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
+        if self.carries(carrier, claim.cidr) { Leaving::NoConsent } else { Leaving::Off }
+    }
+
+    pub(super) fn has_stale_marks(&self, _: Carrier<'_>, _: Cidr) -> bool {
+        false
+    }
+
+    pub(super) fn withdrawal(&self, _: Carrier<'_>, _: WithdrawalStep, _: &[Cidr]) -> Option<Withdrawal> {
+        None
+    }
+
+    pub(super) fn is_in_handshake(&self, _: Carrier<'_>) -> bool {
+        false
+    }
+
+    /// Agents of every release read the CIDRs and never write them.
+    pub(super) fn support(&self, release: Option<Release>) -> Support {
+        release.map_or(Support::Unknown, |_| Support::Full)
+    }
+
+    pub(super) fn why_unsupported(&self, release: Release) -> String {
+        format!("agents of Cilium {release} work in mode {}", M::NAME)
+    }
+
+    pub(super) fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
+        let why = M::second_allocator(carrier)?;
+        let message = format!("{why}; the node keeps the blocks that it has; {}", M::ONLY_WRITER);
+        Some(Finding::new(FindingKind::SecondAllocator, M::CARRIER, carrier.name().as_str(), message))
+    }
+
+    /// A carrier that has CIDRs which can't be blocks of this node as they are.
+    /// `why_not` says of a CIDR that is no claim of the node why it can't become one.
+    pub(super) fn foreign_hand(
+        &self,
+        carrier: Carrier<'_>,
+        is_claimed: &dyn Fn(Cidr) -> bool,
+        why_not: &dyn Fn(Cidr) -> Option<String>,
+    ) -> Option<Finding> {
+        let (listed, name) = (M::pod_cidrs(carrier), carrier.name().as_str());
+        if listed.is_empty() {
+            return None;
+        }
+        let unclaimed: Vec<Cidr> =
+            self.blocks(carrier).into_iter().filter(|cidr| !is_claimed(*cidr)).collect();
+        let mut problems: Vec<String> =
+            unclaimed.iter().filter_map(|cidr| Some(format!("{cidr} {}", why_not(*cidr)?))).collect();
+        for family in &self.families {
+            let n = listed.iter().filter(|cidr| cidr.family() == *family).count();
+            if n == 0 {
+                problems.push(format!("the agents run {family} too, and it has no {family} CIDR"));
+            } else if n > 1 && !unclaimed.is_empty() {
+                problems.push(format!("it has {n} {family} CIDRs, and a node has one block of each family"));
+            }
+        }
+        if problems.is_empty() {
+            return None;
+        }
+        let texts: Vec<String> = listed.iter().map(ToString::to_string).collect();
+        let message = format!(
+            "{} is {}, which is left as it is, and the node gets no blocks: {}; {}; then give the node a pool that has \
+             these CIDRs as whole blocks, or drain it and recreate its {}",
+            M::FIELD,
+            texts.join(", "),
+            problems.join("; "),
+            M::ONLY_WRITER,
+            M::CARRIER.as_str(),
+        );
+        Some(Finding::new(FindingKind::ForeignPodCIDRs, M::CARRIER, name, message))
+    }
+}

@@ -1,0 +1,131 @@
+//! The modes in which a node has one block of each family for its whole life, each with Cilium's own agent.
+
+use std::net::IpAddr;
+
+use anyhow::{Result, ensure};
+use ipnet::IpNet;
+
+use crate::chronicle::{delete_node, uid, wait_all};
+use crate::scene::{PROMPT, SOON, wait_claims_carried, wait_n_claims};
+use crate::support::agent::{Addresses, Agent, Make};
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::families::Families;
+use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::rig::{Rig, under_oracle};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_pool_serves_a_node_for_its_life() -> Result<()> {
+    serves_a_node_for_its_life("cluster-pool").await
+}
+
+/// The controller is killed between each two things that happen.
+async fn serves_a_node_for_its_life(ipam: &'static str) -> Result<()> {
+    under_oracle(Options { ipam, ..Options::of(Families::Dual) }, async |rig| {
+        rig.cluster.create_pool(&pool()).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        let mut agent = start(rig, "n")?;
+        wait_n_claims(rig, 2).await?;
+        let controller = kill(rig, controller).await?;
+        agent.wait_ready(SOON).await?;
+        let blocks = blocks(rig, "n").await?;
+        ensure!(blocks.len() == 2, "{blocks:?}");
+        let pod = agent.allocate("ns/pod").await?;
+        ensure!(lies_in(pod, &blocks), "{pod:?} and {blocks:?}");
+        let filled = agent.allocate_many("ns/more-", 20).await?;
+        ensure!(filled.allocated.len() == 16 - 2 - 3, "first, last, router, health and a pod: {filled:?}");
+
+        let controller = kill(rig, controller).await?;
+        let again = agent.restart(SOON).await?;
+        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+
+        // Its CiliumNode is gone under it, and comes back with the same CIDRs.
+        rig.cluster.delete(Kind::CiliumNode, "n").await?;
+        let controller = kill(rig, controller).await?;
+        agent.touch_node().await?;
+        let in_order = |seen: &crate::support::views::Published| networks(&seen.pod_cidrs) == blocks;
+        rig.cluster.wait_published("n", "the same CIDRs in the same order", SOON, in_order).await?;
+        let again = agent.restart(SOON).await?;
+        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+
+        // It leaves, and its blocks cool, whoever looks; it returns, and has them again.
+        agent.power_off().await?;
+        delete_node(rig, "n").await?;
+        let controller = kill(rig, controller).await?;
+        wait_all(rig, "n", 2, "Cooling").await?;
+        rig.cluster.create_node(&NodeSpec::new("other")).await?;
+        let mut other = start(rig, "other")?;
+        other.wait_ready(SOON).await?;
+        let others = self::blocks(rig, "other").await?;
+        ensure!(others.iter().all(|block| !blocks.contains(block)), "{others:?} cool for another node");
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        let mut agent = start(rig, "n")?;
+        agent.wait_ready(SOON).await?;
+        ensure!(self::blocks(rig, "n").await? == blocks, "it had {blocks:?}");
+        wait_claims_carried(rig).await?;
+        Ok((controller, agent, other))
+    })
+    .await
+}
+
+/// A cluster that Cilium's own allocator has served is taken over as it is: nothing restarts, nothing is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_pool_takes_over_a_node_that_has_its_cidrs() -> Result<()> {
+    under_oracle(Options { ipam: "cluster-pool", ..Options::default() }, async |rig| {
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        let mut agent = start(rig, "n")?;
+        let is_there = async || Ok(rig.cluster.object(Kind::CiliumNode, "n").is_some());
+        rig.cluster.wait_until("its CiliumNode", SOON, is_there).await?;
+        rig.control_plane.allow("cidr-without-claim", Some("n"), Some("10.1.0.64/28")).await?;
+        let by_the_operator = serde_json::json!({"spec": {"ipam": {"podCIDRs": ["10.1.0.64/28"]}}});
+        rig.cluster.patch(Kind::CiliumNode, "n", by_the_operator).await?;
+        agent.wait_ready(SOON).await?;
+        agent.allocate("ns/pod").await?;
+        let before = uid(rig, Kind::CiliumNode, "n").await?;
+
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let claims = wait_all(rig, "n", 1, "Held").await?;
+        ensure!(claims[0].cidr == "10.1.0.64/28", "{claims:?}");
+        ensure!(uid(rig, Kind::CiliumNode, "n").await? == before);
+        // It is one of the cluster from now on.
+        let again = agent.restart(SOON).await?;
+        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        wait_claims_carried(rig).await?;
+        Ok((controller, agent))
+    })
+    .await
+}
+
+fn pool() -> PoolSpec {
+    PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).ipv6(124, &["fd00:1::/112"])
+}
+
+fn start(rig: &Rig, node: &str) -> Result<Agent> {
+    let mut agent = rig.agents.agent_with(Make::Real, node, rig.agents.settings());
+    agent.start()?;
+    Ok(agent)
+}
+
+/// Another controller goes on.
+async fn kill(rig: &Rig, controller: Controller) -> Result<Controller> {
+    controller.sigkill().await?;
+    Controller::start_ready(&rig.control_plane, PROMPT).await
+}
+
+/// What the node has, which the agent finds in this order.
+async fn blocks(rig: &Rig, node: &str) -> Result<Vec<IpNet>> {
+    let seen = rig.cluster.wait_published(node, "its CIDRs", SOON, |seen| !seen.pod_cidrs.is_empty()).await?;
+    ensure!(seen.pool.is_empty(), "an entry for each address: {seen:?}");
+    Ok(networks(&seen.pod_cidrs))
+}
+
+fn networks(texts: &[String]) -> Vec<IpNet> {
+    texts.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+fn lies_in(pod: Addresses, blocks: &[IpNet]) -> bool {
+    let is_in = |address: IpAddr| blocks.iter().any(|block| block.contains(&address));
+    pod.each().count() == blocks.len() && pod.each().all(is_in)
+}
