@@ -28,6 +28,7 @@ mod ends;
 #[cfg(test)]
 pub(crate) mod made_up;
 pub mod multi_pool;
+mod operator;
 pub mod settings;
 pub mod static_mode;
 pub mod support;

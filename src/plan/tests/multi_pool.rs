@@ -191,3 +191,14 @@ fn a_recreated_ciliumnode_gets_every_block_back() {
     let cluster = super::multi_pool::cluster(&format!("{held}\nciliumnode a @90 recreated need=8"));
     assert_eq!(written(&cluster, "a"), "default [10.0.0.0/28, 10.0.0.16/28] {}");
 }
+
+/// Our patch drops the names of all writers, so the name of an operator is of a later write; beside CIDRs that were there
+/// before us it may be of long ago.
+#[test]
+fn the_name_of_an_operator_stops_a_node_that_has_nothing() {
+    let text = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nciliumnode a @90 need=8 manager=cilium-operator";
+    let mut empty = cluster(text);
+    empty.expect("a", "finding: SecondAllocator; waits: somebody else allocates for it, too");
+    let mut served = cluster(&format!("{text} has=10.0.0.0/28"));
+    served.expect("a", "finding: SecondAllocator");
+}

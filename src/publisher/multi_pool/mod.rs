@@ -16,6 +16,7 @@ use std::fmt;
 use super::answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
 use super::demand::Demand;
 use super::ends::ends;
+use super::operator::{self, TURN_OFF};
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::{Claim, Reason};
@@ -329,16 +330,19 @@ impl MultiPool {
         )
     }
 
-    pub(super) fn finding(&self, _: Carrier<'_>) -> Option<Finding> {
-        None
+    /// Beside blocks that were there before us the name of an operator may be of long ago, so it is only told of.
+    pub(super) fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
+        let why = operator::sign(cilium_node(carrier)?, false)?;
+        Some(second_allocator(carrier, &format!("{why}; the node keeps the blocks that it has; {TURN_OFF}")))
     }
 
     pub(super) fn gives_one_block(&self) -> bool {
         false
     }
 
+    /// They say what they need, which has their reserve in it.
     pub(super) fn shows_use(&self) -> bool {
-        true
+        false
     }
 
     pub(super) fn gives_whole_blocks(&self) -> bool {
@@ -355,19 +359,10 @@ impl MultiPool {
         None
     }
 
-    /// cilium-operator writes what it has to report onto each CiliumNode that it serves.
     pub(super) fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
-        let fields = fields(carrier)?;
-        let error = fields.operator_error.as_ref()?;
-        Some(Finding::new(
-            FindingKind::SecondAllocator,
-            Kind::CiliumNode,
-            carrier.name().as_str(),
-            format!(
-                "cilium-operator reports on it (status.ipam.operator-status.error: {error}), so it allocates CIDRs for this \
-                 node too: run it with --ipam=kubernetes, which turns that off, and remove the error"
-            ),
-        ))
+        let why = operator::sign(cilium_node(carrier)?, !self.blocks(carrier).is_empty())?;
+        let message = format!("{why}, so nothing is claimed or written for the node; {TURN_OFF}");
+        Some(second_allocator(carrier, &message))
     }
 
     /// How many addresses of a family the agent needs of our Cilium pool.
@@ -380,6 +375,10 @@ impl MultiPool {
     fn says_its_need(&self, fields: &PoolsFields) -> bool {
         fields.requested.iter().any(|entry| entry.pool == self.pool)
     }
+}
+
+fn second_allocator(carrier: Carrier<'_>, message: &str) -> Finding {
+    Finding::new(FindingKind::SecondAllocator, Kind::CiliumNode, carrier.name().as_str(), message.to_owned())
 }
 
 /// Every CIDR that an agent has, of whatever Cilium pool.

@@ -9,6 +9,7 @@ use crate::model::request::{BumpVersion, Read, Request, Write};
 use crate::model::revision::Revision;
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::{Absence, Removal};
+use crate::publisher::operator;
 
 /// `ipam: cluster-pool`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +19,7 @@ impl StaticMode for ClusterPool {
     const NAME: &'static str = "cluster-pool";
     const CARRIER: Kind = Kind::CiliumNode;
     const FIELD: &'static str = "spec.ipam.podCIDRs";
-    const ONLY_WRITER: &'static str = "let cilium-operator allocate nothing: give it `--ipam=kubernetes` (`operator.extraArgs` of Cilium's chart)";
+    const ONLY_WRITER: &'static str = operator::TURN_OFF;
 
     fn pod_cidrs(carrier: Carrier<'_>) -> &[Cidr] {
         match carrier {
@@ -58,23 +59,8 @@ impl StaticMode for ClusterPool {
         Some(Write::BumpVersion(bump).into())
     }
 
-    /// With `--ipam=kubernetes` an operator writes nothing to CiliumNodes (`docs/cilium.md`, A second allocator). Our
-    /// patch drops the names of all writers, so a name that stands beside our blocks is of a later write; beside CIDRs
-    /// that were there before us it may be of long ago.
     fn second_allocator(carrier: Carrier<'_>) -> Option<String> {
         let Carrier::CiliumNode(cilium_node) = carrier else { return None };
-        let name = &cilium_node.name;
-        if let Some(error) = &cilium_node.pools.operator_error {
-            return Some(format!(
-                "status.ipam.operator-status.error is `{error}`: cilium-operator allocates for this node (when it does no \
-                 more: kubectl patch ciliumnode {name} --subresource=status --type=merge -p \
-                 '{{\"status\":{{\"ipam\":{{\"operator-status\":null}}}}}}')"
-            ));
-        }
-        let manager = cilium_node.operator.as_ref().filter(|_| cilium_node.crd.pod_cidrs.is_empty())?;
-        Some(format!(
-            "metadata.managedFields names {manager}, which writes CiliumNodes only if it allocates (when it does no more: \
-             kubectl patch ciliumnode {name} --type=merge -p '{{\"metadata\":{{\"managedFields\":[{{}}]}}}}')"
-        ))
+        operator::sign(cilium_node, !cilium_node.crd.pod_cidrs.is_empty())
     }
 }

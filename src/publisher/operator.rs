@@ -1,0 +1,27 @@
+//! The signs on a CiliumNode that cilium-operator allocates for its node (`docs/cilium.md`, A second allocator).
+
+use crate::model::node::CiliumNode;
+
+/// How its allocator is turned off, for a person.
+pub(super) const TURN_OFF: &str = "let cilium-operator allocate nothing: give it `--ipam=kubernetes` (`operator.extraArgs` of Cilium's chart)";
+
+/// What says that it does, and how that sign is removed when it does no longer.
+///
+/// With `--ipam=kubernetes` an operator writes nothing to CiliumNodes. Our patch drops the names of all writers, so a name
+/// that stands beside our blocks is of a later write; beside CIDRs that were there before us (`has_cidrs`) it may be of
+/// long ago, and does not count.
+pub(super) fn sign(cilium_node: &CiliumNode, has_cidrs: bool) -> Option<String> {
+    let name = &cilium_node.name;
+    if let Some(error) = &cilium_node.pools.operator_error {
+        return Some(format!(
+            "status.ipam.operator-status.error is `{error}`: cilium-operator allocates for this node (when it does no \
+             more: kubectl patch ciliumnode {name} --subresource=status --type=merge -p \
+             '{{\"status\":{{\"ipam\":{{\"operator-status\":null}}}}}}')"
+        ));
+    }
+    let manager = cilium_node.operator.as_ref().filter(|_| !has_cidrs)?;
+    Some(format!(
+        "metadata.managedFields names {manager}, which writes CiliumNodes only if it allocates (when it does no more: \
+         kubectl patch ciliumnode {name} --type=merge -p '{{\"metadata\":{{\"managedFields\":[{{}}]}}}}')"
+    ))
+}
