@@ -81,6 +81,8 @@ pub enum Lasting {
     Surplus,
     /// A step by which blocks leave waits for its agent.
     AgentAwaited,
+    /// A question to its agent is open.
+    QuestionOpen,
 }
 
 impl Lasting {
@@ -89,7 +91,9 @@ impl Lasting {
     pub const fn is_seen_early(self) -> bool {
         match self {
             Self::UseUnknown => true,
-            Self::Incomplete | Self::Orphaned | Self::Surplus | Self::AgentAwaited => false,
+            Self::Incomplete | Self::Orphaned | Self::Surplus | Self::AgentAwaited | Self::QuestionOpen => {
+                false
+            }
         }
     }
 }

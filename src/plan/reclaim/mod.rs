@@ -34,6 +34,9 @@ mod told;
 /// How long a node waits for its turn while agents of too many others are being asked.
 const TURN: Duration = Duration::from_secs(5);
 
+/// For how many intervals between questions one is open before its answer counts as lost.
+const LOST_AFTER: u32 = 2;
+
 /// How often the pods are read for which a block waits.
 const TOLD_ANEW: Duration = Duration::from_secs(5 * 60);
 
@@ -56,6 +59,9 @@ impl<'a> Subject<'a> {
         self.tell_of_drains(draft);
         if self.world.freeze().stops_reclaim() {
             return;
+        }
+        if matches!(self.publisher.probe(self.carrier), ProbeState::Asked(_)) {
+            draft.finds(Lasting::QuestionOpen);
         }
         if self.go_on_with_released(draft, policy, now) || self.go_on_with_draining(draft, policy, now) {
             return;
@@ -307,20 +313,26 @@ impl<'a> Subject<'a> {
         None
     }
 
-    /// The agent is asked what it uses, if it was not a moment ago. A question that has been open since then is ended: its
+    /// The agent is asked what it uses, if it was not a moment ago. A question that has been open for long is ended: its
     /// answer may have been lost, and then the agent looks at it again only when something else changes
-    /// (`docs/cilium.md`, Lost answers).
+    /// (`docs/cilium.md`, Lost answers). It may be another replica's, so what counts is for how long it was seen.
     fn ask(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         if self.world.agent_on(&self.node.name).is_err() {
             return false;
         }
-        let (ProbeState::Askable(write) | ProbeState::Asked(write)) = self.publisher.probe(self.carrier)
-        else {
-            return false;
+        let serving = self.serving();
+        let (write, next) = match self.publisher.probe(self.carrier) {
+            ProbeState::Askable(ask) => {
+                let last = serving.and_then(|serving| serving.last_probe);
+                (ask, last.map(|last| last + policy.question_interval))
+            }
+            ProbeState::Asked(end) => {
+                let since = serving.and_then(|serving| serving.since(Lasting::QuestionOpen));
+                (end, Some(since.unwrap_or(now.uptime) + policy.question_interval * LOST_AFTER))
+            }
+            ProbeState::Answered(_) | ProbeState::None => return false,
         };
-        let last = self.serving().and_then(|serving| serving.last_probe);
-        if let Some(next) = last.map(|last| last + policy.question_interval).filter(|next| *next > now.uptime)
-        {
+        if let Some(next) = next.filter(|next| *next > now.uptime) {
             draft.wake_at(next);
             return false;
         }

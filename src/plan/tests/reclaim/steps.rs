@@ -214,7 +214,8 @@ fn a_question_whose_answer_was_lost_is_asked_again() {
     cluster.expect("a", "nothing");
     cluster.pass(30);
     cluster.done(ASK, &[&format!("ciliumnode a @119 {off} ping=marked")]);
-    cluster.pass(27);
+    cluster.expect("a", "nothing");
+    cluster.pass(59);
     cluster.expect("a", "nothing");
     cluster.pass(1);
     cluster.done("clear the question on ciliumnode a", &[&format!("ciliumnode a @120 {off}")]);
@@ -228,9 +229,22 @@ fn a_fence_does_not_wait_for_an_answer_that_was_lost() {
     cluster.done(DRAIN, &["claim 10.0.0.16/28 a 1 Draining @110"]);
     cluster.observe(&format!("ciliumnode a @111 {BOTH} used=10.0.0.0/32 ping=marked"));
     cluster.expect("a", "nothing");
-    cluster.pass(30);
+    cluster.pass(60);
     cluster
         .done("clear the question on ciliumnode a", &[&format!("ciliumnode a @113 {BOTH} used=10.0.0.0/32")]);
     cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
     cluster.expect("a", FENCE);
+}
+
+/// Another replica has asked. Its question has not been open for long, however long ago this one asked.
+#[test]
+fn the_question_of_another_replica_is_not_ended_at_once() {
+    let mut cluster = Cluster::fenced();
+    cluster.done(ASK, &[&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=marked")]);
+    cluster.pass(300);
+    cluster.observe(&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32"));
+    cluster.observe(&format!("ciliumnode a @114 {FENCED} used=10.0.0.0/32 ping=marked"));
+    cluster.expect("a", "nothing");
+    cluster.pass(30);
+    cluster.expect("a", "nothing");
 }
