@@ -12,6 +12,38 @@ use crate::model::request::{ClaimChange, ClaimUpdate, Write};
 use crate::model::time::Now;
 
 impl Subject<'_> {
+    /// Holds blocks again that the agent let go and now needs, where their pools would give them to it: they can't be in
+    /// anybody else's hands.
+    pub(super) fn take_back_what_is_needed(&self, draft: &mut Draft, now: Now) {
+        if !self.publisher.agent_lets_go(self.carrier) {
+            return;
+        }
+        let name = &self.node.name;
+        let gives = |claim: &Claim| {
+            let family = claim.cidr.family();
+            self.world
+                .pools_of(name)
+                .any(|pool| pool.name == claim.pool && self.world.ledger().gives_out_of(&pool.name, family))
+        };
+        for family in self.publisher.families() {
+            let of_family = |claim: &&Claim| claim.cidr.family() == *family;
+            let claims = self.world.claims_of(name).map(|known| &known.claim).filter(of_family);
+            let let_go = claims
+                .filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed) && !claim.is_going())
+                .filter(|claim| gives(claim));
+            let mut kept: Vec<&Claim> = self.offering().filter(of_family).collect();
+            for claim in let_go {
+                let demand = self.publisher.demand(self.carrier, *family, kept.iter().copied());
+                if demand.capacity >= demand.used {
+                    break;
+                }
+                kept.push(claim);
+                let change = ClaimChange::Hold(self.node.uid.clone());
+                draft.requests.push(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into());
+            }
+        }
+    }
+
     /// Begins to give back what its agent let go, and the node does not need.
     pub(super) fn give_back_what_was_let_go(&self, draft: &mut Draft, now: Now) {
         if !self.publisher.agent_lets_go(self.carrier) {

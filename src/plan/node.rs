@@ -216,6 +216,10 @@ impl Subject<'_> {
             return;
         }
         if self.is_served() {
+            self.take_back_what_is_needed(draft, now);
+            if !draft.requests.is_empty() {
+                return;
+            }
             self.give_back_what_was_let_go(draft, now);
             if !draft.requests.is_empty() {
                 draft.unmet = self.unmet();

@@ -37,6 +37,7 @@ use answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
 use crd::Crd;
 use demand::Demand;
 use multi_pool::MultiPool;
+use settings::IpamMode;
 use static_mode::{ClusterPool, Static};
 use support::Support;
 
@@ -47,6 +48,34 @@ pub enum Mode {
     Passive(String),
     /// It may write, because Cilium runs in a mode that this publisher serves.
     Active(Publisher),
+}
+
+impl Mode {
+    /// The mode of a process that has served `served` so far. Agents change theirs when they restart, one by one, and what
+    /// is on their objects is of the old one until then: so a change is not followed while the process runs.
+    #[must_use]
+    pub fn after(self, served: Option<IpamMode>) -> Self {
+        match (self, served) {
+            (Self::Active(publisher), Some(served)) if publisher.ipam_mode() != served => {
+                let now = publisher.ipam_mode().as_str();
+                Self::Passive(format!(
+                    "cilium-config has changed from `ipam: {}` to `ipam: {now}`, and agents change when they restart: set it \
+                     back, or restart this controller when every agent runs in mode {now}",
+                    served.as_str()
+                ))
+            }
+            (mode, _) => mode,
+        }
+    }
+
+    /// The mode of Cilium that is served, if one is.
+    #[must_use]
+    pub fn ipam_mode(&self) -> Option<IpamMode> {
+        match self {
+            Self::Active(publisher) => Some(publisher.ipam_mode()),
+            Self::Passive(_) => None,
+        }
+    }
 }
 
 /// How the blocks of nodes are carried to Cilium's agents.
@@ -83,6 +112,18 @@ macro_rules! by_mode {
 }
 
 impl Publisher {
+    /// The mode of Cilium that it serves.
+    #[must_use]
+    pub fn ipam_mode(&self) -> IpamMode {
+        match self {
+            Self::Crd(_) => IpamMode::Crd,
+            Self::MultiPool(_) => IpamMode::MultiPool,
+            Self::ClusterPool(_) => IpamMode::ClusterPool,
+            #[cfg(test)]
+            Self::MadeUp(_) => IpamMode::Kubernetes,
+        }
+    }
+
     /// The kind of the object that carries a node's blocks.
     #[must_use]
     pub fn carrier_kind(&self) -> Kind {

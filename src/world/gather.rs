@@ -107,6 +107,7 @@ impl Gathering {
                 Mode::Active(publisher) => publisher.clone(),
                 Mode::Passive(_) => Publisher::default(),
             },
+            served: mode.ipam_mode(),
             mode: *mode,
             freeze: *freeze,
             pools: BTreeMap::new(),

@@ -51,6 +51,7 @@ use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, PoolObject, Unreadable};
 use crate::model::outcome::Presence;
 use crate::model::request::Target;
+use crate::publisher::settings::IpamMode;
 use crate::publisher::support::Support;
 use crate::publisher::{Mode, Publisher};
 use agenda::{Agenda, Turn};
@@ -112,6 +113,8 @@ pub struct World {
     agents: Agents,
     /// How fast blocks are taken back.
     pace: Pace,
+    /// The mode of Cilium in which this process writes, or has written.
+    served: Option<IpamMode>,
     guards: Guards,
 }
 
@@ -452,7 +455,9 @@ impl World {
 
     /// Cilium's mode is known, or has changed.
     pub fn set_mode(&mut self, mode: Mode) {
+        let mode = mode.after(self.served);
         if self.mode != mode {
+            self.served = mode.ipam_mode().or(self.served);
             if let Mode::Active(publisher) = &mode {
                 self.reader = publisher.clone();
             }

@@ -4,6 +4,7 @@ use super::*;
 use crate::model::carrier::CarrierChange;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields, Requested};
 use crate::publisher::multi_pool::MultiPool;
+use crate::publisher::settings::{IpamMode, Settings, from_config};
 
 fn cluster(text: &str) -> Cluster {
     served(&[Family::V4], text)
@@ -201,4 +202,39 @@ fn the_name_of_an_operator_stops_a_node_that_has_nothing() {
     empty.expect("a", "finding: SecondAllocator; waits: somebody else allocates for it, too");
     let mut served = cluster(&format!("{text} has=10.0.0.0/28"));
     served.expect("a", "finding: SecondAllocator");
+}
+
+/// Agents change their mode when they restart, one by one.
+#[test]
+fn a_change_of_the_mode_stops_a_process_until_it_is_undone_or_restarted() {
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8");
+    let of_config = |ipam: &str| {
+        let settings = Settings { modes: IpamMode::ALL.into(), ..Settings::default() };
+        from_config(
+            &[("ipam".to_owned(), ipam.to_owned()), ("enable-ipv6".to_owned(), "false".to_owned())].into(),
+            &settings,
+        )
+    };
+    cluster.world.set_mode(of_config("crd"));
+    cluster.expect("a", "waits: the controller may write nothing");
+    let Mode::Passive(why) = cluster.world.mode() else { panic!("{:?}", cluster.world.mode()) };
+    assert!(why.contains("from `ipam: multi-pool` to `ipam: crd`"), "{why}");
+    cluster.world.set_mode(of_config("eni"));
+    cluster.world.set_mode(of_config("crd"));
+    cluster.expect("a", "waits: the controller may write nothing");
+    cluster.world.set_mode(of_config("multi-pool"));
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
+/// Its pool may have no other.
+#[test]
+fn a_block_that_the_agent_let_go_is_held_again_when_it_needs_more() {
+    let held = "node a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @81";
+    let shown = "ciliumnode a @90 need=20 has=10.0.0.0/28 asked=85";
+    let mut cluster = cluster(&format!("pool p 10.0.0.0/27 28\n{held}\n{shown}"));
+    cluster.expect("a", "hold 10.0.0.16/28 for node a again");
+    // What a cordoned pool got back it keeps.
+    let mut cordoned =
+        super::multi_pool::cluster(&format!("pool p 10.0.0.0/27 28 cordoned\n{held}\n{shown}"));
+    cordoned.expect("a", "unmet: no pool of the node has a free ipv4 block");
 }
