@@ -3,16 +3,12 @@
 package suite
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -29,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"nodeipam.io/tests/agent/rig/controlplane"
 )
 
 // patience bounds every wait for a state. The agent itself looks for addresses every 5 s, some write their use every
@@ -79,63 +76,16 @@ func prepare() (stop func(), err error) {
 
 // startControlPlane sets kubeconfig; stop ends the servers and removes their data.
 func startControlPlane(crds string) (stop func(), err error) {
-	binary := os.Getenv("CONTROLPLANE_BIN")
-	if binary == "" {
-		return nil, errors.New("CONTROLPLANE_BIN must name the binary that is built from tests/controlplane; without an API server nothing can be tested")
-	}
-	data, err := os.MkdirTemp("", "agent-test-")
-	if err != nil {
+	if kubeconfig, stop, err = controlplane.Start(crds); err != nil {
 		return nil, err
 	}
-	server := exec.Command(binary, "run", "--data", data, "--cilium-version", crds)
-	server.Stderr = os.Stderr
-	stdin, err := server.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	stdout, err := server.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := server.Start(); err != nil {
-		return nil, err
-	}
-	stop = func() {
-		stdin.Close()
-		if err := server.Wait(); err != nil {
-			fmt.Fprintln(os.Stderr, "control plane:", err)
-		}
-		os.RemoveAll(data)
-	}
-	if kubeconfig, err = awaitReady(stdout); err == nil {
-		clientConf, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
-	}
-	if err != nil {
+	if clientConf, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
 		stop()
 		return nil, err
 	}
 	// Tests run side by side and poll.
 	clientConf.QPS, clientConf.Burst = 1000, 1000
 	return stop, nil
-}
-
-// awaitReady reads the control plane's lines up to the one that says where the API server is, and drains the rest.
-func awaitReady(stdout io.Reader) (string, error) {
-	lines := bufio.NewScanner(stdout)
-	for lines.Scan() {
-		var line struct {
-			Event      string `json:"event"`
-			Kubeconfig string `json:"adminKubeconfig"`
-		}
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return "", fmt.Errorf("unexpected line %q: %w", lines.Text(), err)
-		}
-		if line.Event == "ready" {
-			go io.Copy(io.Discard, stdout)
-			return line.Kubeconfig, nil
-		}
-	}
-	return "", errors.New("ended before it was ready")
 }
 
 // ciliumNode is what the tests look at in a CiliumNode.
