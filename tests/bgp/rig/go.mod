@@ -1,0 +1,3 @@
+module nodeipam.io/tests/bgp/rig
+
+go 1.26.0
