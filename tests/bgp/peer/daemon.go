@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -127,10 +128,16 @@ func routeOf(path *api.Path) (route, error) {
 	for _, attribute := range attributes {
 		switch a := attribute.(type) {
 		case *bgp.PathAttributeNextHop:
-			r.NextHop = a.Value.String()
+			r.NextHop = hop(a.Value)
 		case *bgp.PathAttributeMpReachNLRI:
-			r.NextHop = a.Nexthop.String()
+			r.NextHop = hop(a.Nexthop)
 		}
 	}
 	return r, nil
+}
+
+// hop is the address as it was sent: net.IP would write an IPv4 address in IPv6 form as an IPv4 address.
+func hop(ip net.IP) string {
+	addr, _ := netip.AddrFromSlice(ip)
+	return addr.String()
 }

@@ -26,10 +26,10 @@ const patience = 2 * time.Minute
 
 // The modes of IPAM, as the option ipam has them.
 const (
-	multiPool   = "multi-pool"
-	clusterPool = "cluster-pool"
-	kubernetes_ = "kubernetes"
-	crd         = "crd"
+	multiPool      = "multi-pool"
+	clusterPool    = "cluster-pool"
+	kubernetesMode = "kubernetes"
+	crdMode        = "crd"
 )
 
 const (
