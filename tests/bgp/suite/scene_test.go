@@ -180,8 +180,8 @@ func family(cidr string, maskSize int) object {
 func (s *scene) awaitRoutes(want ...string) {
 	s.t.Helper()
 	slices.Sort(want)
-	var last []string
-	var sessions []string
+	var last, sessions []string
+	asked := time.Now()
 	s.await(fmt.Sprintf("the routes %q", want), func() bool {
 		seen := s.router.table()
 		last, sessions = nil, seen.Sessions
@@ -191,6 +191,7 @@ func (s *scene) awaitRoutes(want ...string) {
 		slices.Sort(last)
 		return slices.Equal(last, want)
 	}, func() string { return fmt.Sprintf("the router has %q, and sessions with %v", last, sessions) })
+	s.t.Logf("%v after it was written: %q", time.Since(asked).Round(time.Millisecond), want)
 }
 
 // describe is "PREFIX NODE" where the next hop is the node's address, and tells the difference otherwise.

@@ -3,6 +3,8 @@
 package suite
 
 import (
+	"fmt"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,11 +40,14 @@ func TestPodCIDRsAreAnnounced(t *testing.T) {
 				t.Errorf("the CIDR that stayed was touched: %+v", changes)
 			}
 
+			// With its CiliumNode gone a node goes on; a change of the advertisement makes it look at everything anew.
 			a.deleteCiliumNode()
-			b.deleteCiliumNode()
-			b.createCiliumNode()
-			// One that is deleted is still announced, as the other shows: that one has heard of more since.
-			s.awaitRoutes("10.1.0.0/24 a", "fd00:1::/120 a")
+			s.advertise()
+			s.awaitRoutes()
+			s.advertise("PodCIDR")
+			s.awaitRoutes("10.1.0.0/24 a", "10.1.1.0/24 b", "fd00:1::/120 a")
+			a.createCiliumNode()
+			s.awaitRoutes("10.1.1.0/24 b")
 		})
 	}
 }
@@ -80,16 +85,36 @@ func TestCRDModeAnnouncesNoPods(t *testing.T) {
 	n.start()
 	n.awaitSaid("Unsupported IPAM mode, disabling PodCIDR advertisements", 1)
 	n.awaitSession(true)
-	for _, address := range []string{"192.0.2.1", "192.0.2.2"} {
-		s.createService(address)
-		n.awaitAnnounced(address+"/32", true)
-	}
-	s.awaitRoutes("192.0.2.1/32 a", "192.0.2.2/32 a")
+	first := s.createService()
+	s.awaitRoutes(first + " a")
+	second := s.createService()
+	s.awaitRoutes(first+" a", second+" a")
 }
 
-// createService makes a Service that has this address for the world outside.
-func (s *scene) createService(address string) {
+// advertise makes these all that is advertised.
+func (s *scene) advertise(types ...string) {
 	s.t.Helper()
+	// The list may not be empty; no Service has this label.
+	nothing := object{
+		"advertisementType": "Service",
+		"service":           object{"addresses": []any{"ClusterIP"}},
+		"selector":          object{"matchLabels": object{advertised: "nothing"}},
+	}
+	advertisements := []any{nothing}
+	for _, each := range types {
+		advertisements = append(advertisements, object{"advertisementType": each})
+	}
+	s.patch(bgpObject("CiliumBGPAdvertisement", "ciliumbgpadvertisements"), s.name, object{"spec": object{"advertisements": advertisements}})
+}
+
+// nServices numbers the addresses of Services: no two in the cluster may have the same.
+var nServices atomic.Int32
+
+// createService makes a Service that has an address for the world outside, and returns the prefix with which that is
+// announced.
+func (s *scene) createService() (prefix string) {
+	s.t.Helper()
+	address := fmt.Sprintf("198.51.100.%d", nServices.Add(1))
 	services := s.kube.CoreV1().Services(metav1.NamespaceDefault)
 	created, err := services.Create(s.t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: s.name + "-", Labels: map[string]string{advertised: s.name}},
@@ -105,4 +130,5 @@ func (s *scene) createService(address string) {
 	if _, err := services.UpdateStatus(s.t.Context(), created, metav1.UpdateOptions{}); err != nil {
 		s.t.Fatal(err)
 	}
+	return address + "/32"
 }
