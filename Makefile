@@ -11,6 +11,8 @@ CARGO_DENY_VERSION := 0.20
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The releases of Cilium whose agents are tested, from the oldest to the newest.
 AGENTS := 1.12 1.14 1.17 1.20
+# The releases of Cilium whose BGP control plane is tested.
+BGP := 1.17 1.19
 # Tests on a real API server mostly wait: for periods of agents, and for one another. Four at a time are what two cores carry.
 TEST_THREADS ?= 4
 # The tests of agents in modes that the controller does not serve yet. `make test-agents` runs them too.
@@ -97,6 +99,22 @@ cd tests/agent/suite && AGENT=$(1) CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlp
 
 endef
 
+.PHONY: test-bgp
+test-bgp: build/bin/controlplane build/bin/bgp-peer $(BGP:%=build/bin/bgp-%) ## What Cilium announces with BGP of what a controller writes, in every release that is tested
+	$(foreach module,rig peer suite,$(call vet-bgp,$(module)))
+	$(foreach release,$(BGP),$(call test-bgp-of,$(release)))
+
+define vet-bgp
+cd tests/bgp/$(1) && gofmt -l . | (! grep .) && go vet ./...
+
+endef
+
+define test-bgp-of
+$(call vet-bgp,v$(1))
+cd tests/bgp/suite && BGP=$(1) CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane go test -count=1 -parallel 4 -timeout 10m .
+
+endef
+
 .PHONY: tools
 tools: build/bin/controlplane build/bin/kubectl build/bin/agent-$(firstword $(AGENTS)) build/bin/agent-$(lastword $(AGENTS)) ## Build the real control plane, kubectl and agents that the tests run with
 
@@ -114,6 +132,16 @@ build/bin/kubectl:
 $(AGENTS:%=build/bin/agent-%): build/bin/agent-%:
 	@echo "building the agent of Cilium $* from its Go module; the first time takes some minutes"
 	cd tests/agent/v$* && go build -v -o ../../../$@ .
+
+.PHONY: $(BGP:%=build/bin/bgp-%)
+$(BGP:%=build/bin/bgp-%): build/bin/bgp-%:
+	@echo "building the BGP control plane of Cilium $* from its Go module; the first time takes some minutes"
+	cd tests/bgp/v$* && go build -v -o ../../../$@ .
+
+.PHONY: build/bin/bgp-peer
+build/bin/bgp-peer:
+	@echo 'building a BGP daemon from the Go module of GoBGP'
+	cd tests/bgp/peer && go build -v -o ../../../build/bin/bgp-peer .
 
 .PHONY: deny
 deny: $(CARGO_DENY) ## Check licences, bans and sources of all dependencies, and advisories where they can be fetched
