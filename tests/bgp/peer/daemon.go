@@ -45,9 +45,16 @@ func startDaemon(ctx context.Context, listen netip.AddrPort, asn, nodeASN uint32
 	if err != nil {
 		return nil, err
 	}
-	group := &api.PeerGroup{Conf: &api.PeerGroupConf{PeerGroupName: nodes, PeerAsn: nodeASN}}
+	group := &api.PeerGroup{
+		Conf: &api.PeerGroupConf{PeerGroupName: nodes, PeerAsn: nodeASN},
+		// Where a node asks for graceful restart, its routes are kept while it restarts.
+		GracefulRestart: &api.GracefulRestart{Enabled: true, HelperOnly: true, RestartTime: 120},
+	}
 	for _, family := range families {
-		group.AfiSafis = append(group.AfiSafis, &api.AfiSafi{Config: &api.AfiSafiConfig{Family: family, Enabled: true}})
+		group.AfiSafis = append(group.AfiSafis, &api.AfiSafi{
+			Config:            &api.AfiSafiConfig{Family: family, Enabled: true},
+			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: true}},
+		})
 	}
 	if err := d.server.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: group}); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -29,6 +30,8 @@ type process struct {
 func startProcess(t *testing.T, name string, heard func(line []byte), binary string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, name: name, cmd: exec.Command(binary, args...), ended: make(chan struct{})}
+	// One that is halted would not notice that its standard input closes.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if heard == nil {
 		heard = p.keep
 	}
@@ -108,6 +111,14 @@ func (p *process) lives() bool {
 		return false
 	default:
 		return true
+	}
+}
+
+// signal halts the process, or lets it go on.
+func (p *process) signal(what syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(what); err != nil {
+		p.t.Fatal(err)
 	}
 }
 
