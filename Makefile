@@ -100,7 +100,8 @@ cd tests/agent/suite && AGENT=$(1) CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlp
 endef
 
 .PHONY: test-bgp
-test-bgp: build/bin/controlplane build/bin/bgp-peer $(BGP:%=build/bin/bgp-%) ## What Cilium announces with BGP of what a controller writes, in every release that is tested
+test-bgp: build/bin/controlplane build/bin/bgp-peer build/bin/agent-1.17 $(BGP:%=build/bin/bgp-%) ## What Cilium announces with BGP of what a controller writes, in every release that is tested
+	cargo build --locked
 	$(foreach module,rig peer suite,$(call vet-bgp,$(module)))
 	$(foreach release,$(BGP),$(call test-bgp-of,$(release)))
 
@@ -111,7 +112,9 @@ endef
 
 define test-bgp-of
 $(call vet-bgp,v$(1))
-cd tests/bgp/suite && BGP=$(1) CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane go test -count=1 -parallel 4 -timeout 10m .
+cd tests/bgp/suite && BGP=$(1) CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane \
+	CONTROLLER_BIN=$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug/cilium-node-ipam \
+	go test -count=1 -parallel 4 -timeout 10m .
 
 endef
 

@@ -19,12 +19,38 @@ import (
 
 // What TestMain finds out for all tests.
 var (
-	agentBinary string
-	peerBinary  string
-	kubeconfig  string
-	clientConf  *rest.Config
-	cilium      release
+	agentBinary      string
+	peerBinary       string
+	ipamBinary       string
+	controllerBinary string
+	// version is the patch release of Cilium, and crds the flags that install its CRDs.
+	version string
+	crds    []string
+	cilium  release
+	// shared is the cluster of all tests but those that run a controller.
+	shared cluster
 )
+
+// cluster is an API server.
+type cluster struct {
+	kubeconfig string
+	client     *rest.Config
+}
+
+// startCluster starts an API server with all CRDs of Cilium, and more if flags ask for it.
+func startCluster(flags ...string) (c cluster, stop func(), err error) {
+	flags = append(append([]string{"--cilium-config=false"}, crds...), flags...)
+	if c.kubeconfig, stop, err = controlplane.Start(version, flags...); err != nil {
+		return c, nil, err
+	}
+	if c.client, err = clientcmd.BuildConfigFromFlags("", c.kubeconfig); err != nil {
+		stop()
+		return c, nil, err
+	}
+	// Tests run side by side and poll.
+	c.client.QPS, c.client.Burst = 1000, 1000
+	return c, stop, nil
+}
 
 func TestMain(m *testing.M) {
 	stop, err := prepare()
@@ -43,36 +69,35 @@ func prepare() (stop func(), err error) {
 	if cilium, known = releases[name]; !known {
 		return nil, fmt.Errorf("BGP must name the release of Cilium: one of %v", slices.Sorted(maps.Keys(releases)))
 	}
-	if agentBinary, err = program("BGP_BIN", "bgp-"+name); err != nil {
+	if agentBinary, err = program("BGP_BIN", "build/bin/bgp-"+name); err != nil {
 		return nil, err
 	}
-	if peerBinary, err = program("PEER_BIN", "bgp-peer"); err != nil {
+	if peerBinary, err = program("PEER_BIN", "build/bin/bgp-peer"); err != nil {
 		return nil, err
 	}
-	version, crds, err := ciliumModule("../v" + name)
-	if err != nil {
+	if ipamBinary, err = program("IPAM_BIN", "build/bin/agent-1.17"); err != nil {
 		return nil, err
 	}
-	config, stop, err := controlplane.Start(version, "--cilium-config=false",
-		"--crds", filepath.Join(crds, "v2"), "--crds", filepath.Join(crds, "v2alpha1"))
-	if err != nil {
+	if controllerBinary, err = program("CONTROLLER_BIN", "target/debug/cilium-node-ipam"); err != nil {
 		return nil, err
 	}
-	kubeconfig = config
-	if clientConf, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
-		stop()
+	var folder string
+	if version, folder, err = ciliumModule("../v" + name); err != nil {
 		return nil, err
 	}
-	// Tests run side by side and poll.
-	clientConf.QPS, clientConf.Burst = 1000, 1000
-	return stop, nil
+	for _, each := range []string{"v2", "v2alpha1"} {
+		crds = append(crds, "--crds", filepath.Join(folder, each))
+	}
+	shared, stop, err = startCluster()
+	return stop, err
 }
 
+// program is the one that the variable names, else that of the path in the repository.
 func program(variable, name string) (string, error) {
 	path := os.Getenv(variable)
 	if path == "" {
 		var err error
-		if path, err = filepath.Abs("../../../build/bin/" + name); err != nil {
+		if path, err = filepath.Abs("../../../" + name); err != nil {
 			return "", err
 		}
 	}

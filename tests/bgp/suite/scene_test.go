@@ -49,6 +49,7 @@ var scenes, nodes atomic.Int32
 // scene is a part of the cluster that no other test touches, with a router of its own.
 type scene struct {
 	t       *testing.T
+	cluster cluster
 	name    string
 	ipam    string
 	objects dynamic.Interface
@@ -62,12 +63,18 @@ type scene struct {
 func newScene(t *testing.T, ipam string) *scene {
 	t.Helper()
 	t.Parallel()
+	return newSceneIn(shared, t, ipam)
+}
+
+func newSceneIn(c cluster, t *testing.T, ipam string) *scene {
+	t.Helper()
 	s := &scene{
 		t:       t,
+		cluster: c,
 		name:    fmt.Sprintf("scene-%d", scenes.Add(1)),
 		ipam:    ipam,
-		objects: dynamic.NewForConfigOrDie(clientConf),
-		kube:    kubernetes.NewForConfigOrDie(clientConf),
+		objects: dynamic.NewForConfigOrDie(c.client),
+		kube:    kubernetes.NewForConfigOrDie(c.client),
 		router:  startRouter(t),
 	}
 	s.create(bgpObject("CiliumBGPAdvertisement", "ciliumbgpadvertisements"), s.name, object{advertised: s.name}, object{
@@ -254,6 +261,14 @@ func (s *scene) in(pool string, cidrs ...string) entry { return entry{s.pool(poo
 // newNode makes the CiliumNode and the CiliumBGPNodeConfig of a node.
 func (s *scene) newNode(short string) *node {
 	s.t.Helper()
+	n := s.configureNode(short)
+	n.createCiliumNode()
+	return n
+}
+
+// configureNode makes the CiliumBGPNodeConfig of a node.
+func (s *scene) configureNode(short string) *node {
+	s.t.Helper()
 	i := nodes.Add(1)
 	n := &node{
 		scene: s, short: short, name: s.name + "-" + short,
@@ -261,7 +276,6 @@ func (s *scene) newNode(short string) *node {
 		address: fmt.Sprintf("127.1.%d.%d", i/250, i%250+1),
 	}
 	s.nodes = append(s.nodes, n)
-	n.createCiliumNode()
 	s.create(bgpObject("CiliumBGPNodeConfig", "ciliumbgpnodeconfigs"), n.name, nil, object{
 		"bgpInstances": []any{object{
 			"name": "instance", "localASN": nodeASN, "routerID": n.address,
@@ -293,7 +307,7 @@ func (n *node) start() {
 	n.scene.t.Helper()
 	n.starts++
 	name := fmt.Sprintf("%s, start %d,", n.short, n.starts)
-	n.agent = startProcess(n.scene.t, name, nil, agentBinary, "--kubeconfig", kubeconfig, "--node", n.name, "--ipam", n.scene.ipam)
+	n.agent = startProcess(n.scene.t, name, nil, agentBinary, "--kubeconfig", n.scene.cluster.kubeconfig, "--node", n.name, "--ipam", n.scene.ipam)
 }
 
 // allocate writes spec.ipam.pools.allocated: the whole list, in one merge patch.
