@@ -24,7 +24,8 @@ use crate::model::release::Release;
 use crate::net::cidr::Family;
 use crate::plan::{CiliumNodeOrigin, Policy, ReclaimPolicy};
 use crate::publisher::Mode;
-use crate::publisher::settings::{self, IpamMode, OwnAddresses, Settings};
+use crate::publisher::ipam_mode::IpamMode;
+use crate::publisher::settings::{self, OwnAddresses, Settings};
 use crate::telemetry::{Telemetry, http, logs};
 use crate::wire::cilium_node::ManagedFields;
 

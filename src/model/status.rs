@@ -98,6 +98,8 @@ stable_names! {
         AllInEffect,
         /// A node gets one block of each family for its whole life, and fields that say otherwise do nothing.
         OneBlockPerNode,
+        /// Agents say what they need and give back what is more, and fields that say otherwise do nothing.
+        AgentsAsk,
     }
 }
 
@@ -119,7 +121,7 @@ impl ConditionReason {
             Self::Unobstructed | Self::BlocksUnavailable => ConditionType::Obstructed,
             Self::NoneToLeave | Self::BlocksToLeave => ConditionType::Draining,
             Self::NotFrozen | Self::WritesFrozen | Self::ReclaimFrozen => ConditionType::Frozen,
-            Self::AllInEffect | Self::OneBlockPerNode => ConditionType::WithoutEffect,
+            Self::AllInEffect | Self::OneBlockPerNode | Self::AgentsAsk => ConditionType::WithoutEffect,
         }
     }
 
@@ -134,7 +136,8 @@ impl ConditionReason {
             | Self::BlocksToLeave
             | Self::WritesFrozen
             | Self::ReclaimFrozen
-            | Self::OneBlockPerNode => true,
+            | Self::OneBlockPerNode
+            | Self::AgentsAsk => true,
             Self::Invalid
             | Self::Deleting
             | Self::Empty

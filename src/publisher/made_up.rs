@@ -72,6 +72,10 @@ impl MadeUp {
         false
     }
 
+    pub(super) fn agents_ask(&self) -> bool {
+        false
+    }
+
     pub(super) fn shows_use(&self) -> bool {
         true
     }

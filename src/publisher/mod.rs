@@ -25,6 +25,7 @@ pub mod answer;
 pub mod crd;
 pub mod demand;
 mod ends;
+pub mod ipam_mode;
 #[cfg(test)]
 pub(crate) mod made_up;
 pub mod multi_pool;
@@ -36,8 +37,8 @@ pub mod support;
 use answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
 use crd::Crd;
 use demand::Demand;
+use ipam_mode::IpamMode;
 use multi_pool::MultiPool;
-use settings::IpamMode;
 use static_mode::{ClusterPool, Static};
 use support::Support;
 
@@ -140,6 +141,12 @@ impl Publisher {
     #[must_use]
     pub fn gives_one_block(&self) -> bool {
         by_mode!(self, mode => mode.gives_one_block())
+    }
+
+    /// Whether agents say how much they need, and give back what is more, so that no threshold of a pool counts.
+    #[must_use]
+    pub fn agents_ask(&self) -> bool {
+        by_mode!(self, mode => mode.agents_ask())
     }
 
     /// Whether agents say on the carrier which addresses they use. If not, nobody is asked, and nothing is told of it.

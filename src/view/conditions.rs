@@ -290,33 +290,43 @@ fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCoun
 /// What the pool asks for that the mode of Cilium can't do. What nobody has set is not told of, nor what comes out the
 /// same: a pool that never takes blocks back, or allows one block.
 fn without_effect(world: &World, pool: &Pool) -> Explained {
-    let in_effect = || (ConditionReason::AllInEffect, "every field of the pool does what it says".to_owned());
-    if !world.reader().gives_one_block() {
-        return in_effect();
-    }
+    let all_in_effect =
+        || (ConditionReason::AllInEffect, "every field of the pool does what it says".to_owned());
+    let reader = world.reader();
+    let (reason, why) = if reader.gives_one_block() {
+        let why = "a node gets one block of each family for its whole life, and `blockSize` alone says how many addresses it has";
+        (ConditionReason::OneBlockPerNode, why)
+    } else if reader.agents_ask() {
+        let why = "an agent says how many addresses it needs, and gives back blocks that are more than that";
+        (ConditionReason::AgentsAsk, why)
+    } else {
+        return all_in_effect();
+    };
     let (per_node, usual) = (pool.per_node, PerNode::DEFAULT);
     let largest = pool.families.keys().map(|family| pool.max_offered(*family)).max().unwrap_or_default();
+    let is_limited = reader.gives_one_block();
     let fields = [
         ("perNode.initialBlocks", per_node.initial_blocks > 1),
-        ("perNode.maxBlocks", per_node.max_blocks != usual.max_blocks && per_node.max_blocks > 1),
+        (
+            "perNode.maxBlocks",
+            is_limited && per_node.max_blocks != usual.max_blocks && per_node.max_blocks > 1,
+        ),
         (
             "perNode.maxAddresses",
-            per_node.max_addresses != usual.max_addresses && u128::from(per_node.max_addresses) != largest,
+            is_limited
+                && per_node.max_addresses != usual.max_addresses
+                && u128::from(per_node.max_addresses) != largest,
         ),
         ("expand", pool.expand != Expand::DEFAULT),
         ("reclaim", pool.reclaim != Reclaim::DEFAULT && pool.reclaim.mode != ReclaimMode::Disabled),
     ];
     let set: Vec<&str> = fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect();
     if set.is_empty() {
-        return in_effect();
+        return all_in_effect();
     }
-    let message = format!(
-        "in Cilium's mode {} a node gets one block of each family for its whole life, so these fields do nothing: {}; \
-         `blockSize` alone says how many addresses a node has",
-        world.reader(),
-        set.join(", ")
-    );
-    (ConditionReason::OneBlockPerNode, message)
+    let mode = reader.ipam_mode().as_str();
+    let message = format!("in Cilium's mode {mode} {why}; so these fields do nothing: {}", set.join(", "));
+    (reason, message)
 }
 
 /// What is frozen, and what says so.

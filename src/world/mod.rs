@@ -51,7 +51,7 @@ use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, PoolObject, Unreadable};
 use crate::model::outcome::Presence;
 use crate::model::request::Target;
-use crate::publisher::settings::IpamMode;
+use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::support::Support;
 use crate::publisher::{Mode, Publisher};
 use agenda::{Agenda, Turn};

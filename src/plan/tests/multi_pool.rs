@@ -3,8 +3,9 @@
 use super::*;
 use crate::model::carrier::CarrierChange;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields, Requested};
+use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::multi_pool::MultiPool;
-use crate::publisher::settings::{IpamMode, Settings, from_config};
+use crate::publisher::settings::{Settings, from_config};
 
 fn cluster(text: &str) -> Cluster {
     served(&[Family::V4], text)

@@ -81,6 +81,10 @@ impl Crd {
         false
     }
 
+    pub(super) fn agents_ask(&self) -> bool {
+        false
+    }
+
     pub(super) fn shows_use(&self) -> bool {
         true
     }

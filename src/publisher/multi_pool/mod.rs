@@ -340,6 +340,10 @@ impl MultiPool {
         false
     }
 
+    pub(super) fn agents_ask(&self) -> bool {
+        true
+    }
+
     /// They say what they need, which has their reserve in it.
     pub(super) fn shows_use(&self) -> bool {
         false

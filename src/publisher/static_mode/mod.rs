@@ -98,6 +98,10 @@ impl<M: StaticMode> Static<M> {
         true
     }
 
+    pub(super) fn agents_ask(&self) -> bool {
+        false
+    }
+
     pub(super) fn shows_use(&self) -> bool {
         false
     }
