@@ -89,6 +89,9 @@ fn node(name: &str, zone: u32) -> Object {
         labels: [("zone".to_owned(), zone.to_string())].into(),
         deleting: false,
         addresses: Vec::new(),
+        pod_cidrs: Vec::new(),
+        later_than: None,
+        malformed: Vec::new(),
     })
 }
 

@@ -23,6 +23,7 @@ use super::timeline::Timeline;
 use super::{forbidden, retry_after};
 use crate::model::carrier::CarrierChange;
 use crate::model::claim::{Claim, block_name};
+use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::{Object, PoolObject};
 use crate::model::outcome::{Answer, Outcome, Presence, Seen};
@@ -139,9 +140,15 @@ impl Executor {
             Write::CreateClaim(claim) => self.create_claim(claim, settling).await?,
             Write::Publish(publication) => self.publish(publication, settling).await?,
             Write::UpdateClaim(update) => self.update_claim(update, settling).await?,
-            Write::BumpVersion(bump) => {
-                self.patch_cilium_node(&bump.node, Part::Object, bump_version_patch(bump), settling).await?
-            }
+            Write::BumpVersion(bump) => match bump.revision {
+                AnyRevision::Custom(_) => {
+                    self.patch_cilium_node(&bump.node, Part::Object, bump_version_patch(bump), settling)
+                        .await?
+                }
+                AnyRevision::Core(_) => {
+                    self.patch_node(&bump.node, bump_version_patch(bump), settling).await?
+                }
+            },
             Write::UsageProbe(probe) => {
                 debug!(node = %probe.node, step = ?probe.step, "ping");
                 self.patch_cilium_node(
@@ -297,8 +304,39 @@ impl Executor {
         publication: &Publication,
         settling: Purpose<'_>,
     ) -> anyhow::Result<(Answer, Seen)> {
-        let patch = merge_patch(publication, self.managed_fields);
-        self.patch_cilium_node(&publication.node, Part::Object, patch, settling).await
+        let (node, patch) = (&publication.node, merge_patch(publication, self.managed_fields));
+        match publication.change.carrier_kind() {
+            Kind::Node => self.patch_node(node, patch, settling).await,
+            Kind::CiliumNode | Kind::Pool | Kind::Claim => {
+                self.patch_cilium_node(node, Part::Object, patch, settling).await
+            }
+        }
+    }
+
+    async fn patch_node(
+        &self,
+        node: &NodeName,
+        patch: Value,
+        settling: Purpose<'_>,
+    ) -> anyhow::Result<(Answer, Seen)> {
+        let api: Api<Watched<Nodes>> = Api::all(self.clients.writes.clone());
+        let answer = match self.patch(&api, node.as_str(), Part::Object, patch).await {
+            Attempt::Applied(patched) => return Ok((Answer::Done, self.seen(patched.into_object()))),
+            Attempt::Conflict(why) => Answer::Conflict(why),
+            Attempt::Refused(why, wait) => {
+                warn!(
+                    %node,
+                    why,
+                    "patch of the node refused; Cilium's mode kubernetes needs the right to patch nodes, which \
+                     examples/kubernetes-mode grants"
+                );
+                return Ok((Answer::Refused(why, wait), Seen::Nothing));
+            }
+            Attempt::Unknown(why) => Answer::Unknown(why),
+        };
+        let (_, mut found) = self.read_all::<Nodes>(&format!("metadata.name={node}"), settling).await?;
+        info!(%node, ?answer, "patch of the node settled by reading");
+        Ok((answer, found.pop().map_or(Seen::Nothing, |object| self.seen(object))))
     }
 
     async fn patch_cilium_node(
@@ -417,7 +455,7 @@ impl Executor {
             Object::Claim(claim) => Seen::Claim(Box::new(claim)),
             Object::Pool(pool) => Seen::Pool(Box::new(pool)),
             Object::Unreadable(_, unreadable) => Seen::Unreadable(unreadable.reason),
-            Object::Node(_) => Seen::Nothing,
+            Object::Node(node) => Seen::PatchedNode(Box::new(node)),
         }
     }
 

@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use super::events::{Event, Subject};
-use crate::model::request::{UsageProbe, Withdrawal, Write};
+use crate::model::request::{Target, UsageProbe, Withdrawal, Write};
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::standing::{OR_ADMISSION, Right, Standing};
 use crate::wire::watched::Wire;
-use crate::wire::{CiliumNodes, Claims, Pools};
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
 
 /// For how long something must have been forbidden before an event says so.
 const TOLD_FROM: Duration = Duration::from_secs(10);
@@ -57,7 +57,14 @@ fn rights_for(write: &Write) -> Vec<Right> {
         Write::CreateClaim(_) => vec![claims("create")],
         // A deletion may take off the finalizer first.
         Write::UpdateClaim(_) => vec![claims("patch"), claims("delete")],
-        Write::Publish(_) | Write::BumpVersion(_) => vec![cilium_nodes("patch")],
+        Write::Publish(_) | Write::BumpVersion(_) => match write.target() {
+            Target::Node(_) => vec![right("patch", Nodes::GROUP, Nodes::PLURAL)],
+            Target::CiliumNode(_)
+            | Target::Claim(_)
+            | Target::Pool(_)
+            | Target::ClaimsOf(_)
+            | Target::PodsOf(_) => vec![cilium_nodes("patch")],
+        },
         Write::UsageProbe(UsageProbe { change, .. }) | Write::Withdraw(Withdrawal { change, .. }) => {
             vec![if change.is_of_status() {
                 status(CiliumNodes::GROUP, CiliumNodes::PLURAL)

@@ -62,7 +62,7 @@ impl<'a> Carrier<'a> {
     pub fn malformed(self) -> &'a [Malformed] {
         match self {
             Self::CiliumNode(cilium_node) => &cilium_node.malformed,
-            Self::Node(_) => &[],
+            Self::Node(node) => &node.malformed,
         }
     }
 
@@ -92,9 +92,8 @@ pub enum CarrierChange {
     MultiPool(PoolsChange),
     /// In cluster-pool mode: the `podCIDRs` of a CiliumNode that had none.
     ClusterPool(Vec<Cidr>),
-    /// In the made-up mode of the unit tests: the block as the value of a label of the Node.
-    #[cfg(test)]
-    MadeUp(Cidr),
+    /// In kubernetes mode: the `podCIDRs` of a Node that had none.
+    Kubernetes(Vec<Cidr>),
 }
 
 impl CarrierChange {
@@ -103,8 +102,7 @@ impl CarrierChange {
     pub fn carrier_kind(&self) -> Kind {
         match self {
             Self::Crd(_) | Self::MultiPool(_) | Self::ClusterPool(_) => Kind::CiliumNode,
-            #[cfg(test)]
-            Self::MadeUp(_) => Kind::Node,
+            Self::Kubernetes(_) => Kind::Node,
         }
     }
 
@@ -113,21 +111,20 @@ impl CarrierChange {
     pub fn is_of_status(&self) -> bool {
         match self {
             Self::Crd(change) => change.is_of_status(),
-            Self::MultiPool(_) | Self::ClusterPool(_) => false,
-            #[cfg(test)]
-            Self::MadeUp(_) => false,
+            Self::MultiPool(_) | Self::ClusterPool(_) | Self::Kubernetes(_) => false,
         }
     }
 
-    /// Whether a CiliumNode shows what this was to bring about, where it added the blocks `added`.
+    /// Whether a carrier shows what this was to bring about, where it added the blocks `added`.
     #[must_use]
-    pub fn is_shown_by(&self, cilium_node: &CiliumNode, added: &[Cidr]) -> bool {
-        match self {
-            Self::Crd(change) => change.is_shown_by(&cilium_node.crd, added),
-            Self::MultiPool(change) => change.is_shown_by(&cilium_node.pools, added),
-            Self::ClusterPool(cidrs) => cilium_node.crd.lists_exactly(cidrs),
-            #[cfg(test)]
-            Self::MadeUp(_) => false,
+    pub fn is_shown_by(&self, carrier: Carrier<'_>, added: &[Cidr]) -> bool {
+        match (self, carrier) {
+            (Self::Crd(change), Carrier::CiliumNode(found)) => change.is_shown_by(&found.crd, added),
+            (Self::MultiPool(change), Carrier::CiliumNode(found)) => change.is_shown_by(&found.pools, added),
+            (Self::ClusterPool(cidrs), Carrier::CiliumNode(found)) => found.crd.lists_exactly(cidrs),
+            (Self::Kubernetes(cidrs), Carrier::Node(found)) => found.lists_exactly(cidrs),
+            (Self::Kubernetes(_), Carrier::CiliumNode(_))
+            | (Self::Crd(_) | Self::MultiPool(_) | Self::ClusterPool(_), Carrier::Node(_)) => false,
         }
     }
 }

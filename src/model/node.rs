@@ -9,6 +9,7 @@ use super::crd::CrdFields;
 use super::multi_pool::PoolsFields;
 use super::names::{NodeName, Uid};
 use super::revision::{Core, Revision};
+use crate::net::cidr::Cidr;
 
 /// A Node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,20 @@ pub struct Node {
     pub deleting: bool,
     /// Its own addresses; no pod may get one.
     pub addresses: Vec<NodeAddress>,
+    /// `spec.podCIDRs` in their order. Only `publisher` and `wire` look into them: in most modes nobody uses them.
+    pub pod_cidrs: Vec<Cidr>,
+    /// The revision of claims that a version of it was to be written after, if one was.
+    pub later_than: Option<Revision>,
+    /// The texts among its podCIDRs that could not be read.
+    pub malformed: Vec<Malformed>,
+}
+
+impl Node {
+    /// Whether the podCIDRs are these, in this order.
+    #[must_use]
+    pub fn lists_exactly(&self, cidrs: &[Cidr]) -> bool {
+        self.pod_cidrs == cidrs
+    }
 }
 
 /// An address of a Node, with its type, such as `InternalIP`.

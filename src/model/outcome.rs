@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use super::request::{ClaimChange, ClaimUpdate, Request, Write};
 use crate::model::agent::PodsOnNode;
+use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::names::Uid;
-use crate::model::node::CiliumNode;
+use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{PoolObject, Unreadable};
 use crate::model::revision::{AnyRevision, Core, Revision};
 
@@ -81,6 +82,8 @@ pub enum Seen {
     Claim(Box<Claim>),
     /// A CiliumNode.
     CiliumNode(Box<CiliumNode>),
+    /// A Node, as a write of ours has left it.
+    PatchedNode(Box<Node>),
     /// A pool.
     Pool(Box<PoolObject>),
     /// We have deleted the object with this uid.
@@ -116,6 +119,25 @@ pub enum Seen {
     Unreadable(String),
 }
 
+impl Seen {
+    /// The carrier that is seen, if one is.
+    fn carrier(&self) -> Option<Carrier<'_>> {
+        match self {
+            Self::CiliumNode(cilium_node) => Some(Carrier::CiliumNode(cilium_node)),
+            Self::PatchedNode(node) => Some(Carrier::Node(node)),
+            Self::Nothing
+            | Self::Claim(_)
+            | Self::Pool(_)
+            | Self::Deleted(_)
+            | Self::Absent(_)
+            | Self::Node { .. }
+            | Self::PodsOf { .. }
+            | Self::ClaimsOf { .. }
+            | Self::Unreadable(_) => None,
+        }
+    }
+}
+
 /// Whether a Node exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presence {
@@ -143,10 +165,12 @@ impl Write {
                 | ClaimChange::Release(_)
                 | ClaimChange::Cool => matches!(found, Seen::Claim(found) if update.is_shown_by(found)),
             },
-            Self::Publish(publication) => matches!(found, Seen::CiliumNode(found)
-                if found.uid == publication.uid && publication.change.is_shown_by(found, &publication.added)),
-            Self::Withdraw(withdrawal) => matches!(found, Seen::CiliumNode(found)
-                if found.uid == withdrawal.uid && withdrawal.change.is_shown_by(found, &[])),
+            Self::Publish(publication) => found.carrier().is_some_and(|found| {
+                *found.uid() == publication.uid && publication.change.is_shown_by(found, &publication.added)
+            }),
+            Self::Withdraw(withdrawal) => found.carrier().is_some_and(|found| {
+                *found.uid() == withdrawal.uid && withdrawal.change.is_shown_by(found, &[])
+            }),
             Self::BumpVersion(_)
             | Self::UsageProbe(_)
             | Self::CreateCiliumNode(_)
@@ -175,17 +199,16 @@ impl Write {
                     && self.took_effect_in(found)
             }
             Self::Publish(publication) => {
-                matches!(found, Seen::CiliumNode(later) if AnyRevision::from(later.revision) > publication.revision)
+                found.carrier().is_some_and(|later| later.revision() > publication.revision)
                     && self.took_effect_in(found)
             }
-            Self::BumpVersion(bump) => {
-                matches!(found, Seen::CiliumNode(later) if later.revision > bump.revision)
-            }
-            Self::UsageProbe(probe) => matches!(found, Seen::CiliumNode(later)
-                if AnyRevision::from(later.revision) > probe.revision && probe.change.is_shown_by(later, &[])),
-            Self::Withdraw(withdrawal) => matches!(found, Seen::CiliumNode(later)
-                if AnyRevision::from(later.revision) > withdrawal.revision
-                    && withdrawal.change.is_shown_by(later, &[])),
+            Self::BumpVersion(bump) => found.carrier().is_some_and(|later| later.revision() > bump.revision),
+            Self::UsageProbe(probe) => found.carrier().is_some_and(|later| {
+                later.revision() > probe.revision && probe.change.is_shown_by(later, &[])
+            }),
+            Self::Withdraw(withdrawal) => found.carrier().is_some_and(|later| {
+                later.revision() > withdrawal.revision && withdrawal.change.is_shown_by(later, &[])
+            }),
             Self::CreateCiliumNode(_) => matches!(found, Seen::CiliumNode(_)),
             Self::PoolStatus(write) => matches!(found, Seen::Pool(later)
                 if later.revision > write.revision && later.status == write.status),

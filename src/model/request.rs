@@ -138,15 +138,15 @@ pub enum ClaimChange {
     Delete,
 }
 
-/// A write of a later version of a CiliumNode without a change of its content.
+/// A write of a later version of a carrier without a change of its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BumpVersion {
     /// The node.
     pub node: NodeName,
     /// The uid of the version that is replaced.
     pub uid: Uid,
-    /// That version.
-    pub revision: Revision,
+    /// That version; its store says whether it is a Node or a CiliumNode.
+    pub revision: AnyRevision,
     /// The revision that the new version has to be later than.
     pub later_than: Revision,
 }
@@ -351,6 +351,16 @@ impl Target {
         }
     }
 
+    /// What a line calls the object.
+    const fn word(&self) -> &'static str {
+        match self {
+            Self::Node(_) | Self::ClaimsOf(_) | Self::PodsOf(_) => "node",
+            Self::CiliumNode(_) => "ciliumnode",
+            Self::Claim(_) => "claim",
+            Self::Pool(_) => "pool",
+        }
+    }
+
     /// The carrier of this node that a change is for.
     fn carrier(change: &CarrierChange, node: &NodeName) -> Self {
         match change.carrier_kind() {
@@ -423,7 +433,10 @@ impl Write {
             Self::CreateClaim(claim) => Target::Claim(claim.cidr),
             Self::UpdateClaim(update) => Target::Claim(update.cidr),
             Self::Publish(publication) => Target::carrier(&publication.change, &publication.node),
-            Self::BumpVersion(bump) => Target::CiliumNode(bump.node.clone()),
+            Self::BumpVersion(bump) => match bump.revision {
+                AnyRevision::Custom(_) => Target::CiliumNode(bump.node.clone()),
+                AnyRevision::Core(_) => Target::Node(bump.node.clone()),
+            },
             Self::UsageProbe(probe) => Target::carrier(&probe.change, &probe.node),
             Self::Withdraw(withdrawal) => Target::carrier(&withdrawal.change, &withdrawal.node),
             Self::CreateCiliumNode(new) => Target::CiliumNode(new.node.clone()),
@@ -498,9 +511,10 @@ impl fmt::Display for Write {
                 let added: Vec<String> = publication.added.iter().map(ToString::to_string).collect();
                 write!(
                     f,
-                    "publish [{}] and {} on ciliumnode {}",
+                    "publish [{}] and {} on {} {}",
                     added.join(" "),
                     counted(publication.n_addresses, "address"),
+                    self.target().word(),
                     publication.node
                 )
             }
@@ -520,7 +534,9 @@ impl fmt::Display for Write {
                     ClaimChange::Delete => write!(f, "free {cidr} of node {node}"),
                 }
             }
-            Self::BumpVersion(bump) => write!(f, "make a later version of ciliumnode {}", bump.node),
+            Self::BumpVersion(bump) => {
+                write!(f, "make a later version of {} {}", self.target().word(), bump.node)
+            }
             Self::UsageProbe(probe) => match probe.step {
                 ProbeStep::Ask => write!(f, "ask the agent of node {} what it uses", probe.node),
                 ProbeStep::Clear => write!(f, "clear the question on ciliumnode {}", probe.node),

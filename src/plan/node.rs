@@ -98,8 +98,10 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
             carrier.kind(),
             name.as_str(),
             format!(
-                "{} is `{}`, which is not a canonical address or prefix; the CiliumNode is not written until it is fixed",
-                malformed.field, malformed.value
+                "{} is `{}`, which is not a canonical address or prefix; the {} is not written until it is fixed",
+                malformed.field,
+                malformed.value,
+                carrier.kind().as_str(),
             ),
         ));
         return draft.asking_for_nothing_before(Wait::Correction);

@@ -3,9 +3,9 @@
 mod cluster_pool;
 mod freeze;
 mod growth;
+mod kubernetes;
 mod leaving;
 mod lost_claims;
-mod made_up;
 mod multi_pool;
 mod no_effect;
 mod overlap;
@@ -57,14 +57,14 @@ const LISTED: u64 = 100;
 /// A cluster in lines:
 /// `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [draining] [reclaim=enabled|dry-run] [zone=Z]
 /// [exclude=CIDR] [maxBlocks=N] [maxAddresses=N] [freeBelow=N] [@REVISION]` (it reclaims after 10 m, below 40 %),
-/// `node NAME UID [zone=Z] [made-up=CIDR] [own=CIDR] [deleting] [@REVISION]`,
+/// `node NAME UID [zone=Z] [has=CIDRS] [later-than=REVISION] [malformed] [own=CIDR] [deleting] [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]
 /// [need=N] [has=CIDRS] [others=CIDRS] [asked=REVISION] [operator=ERROR] (multi-pool: `mars` has the others)
 /// [fenced=CIDRS] [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS]
 /// [bare] [manager=NAME]` (one that is `bare` has no pool; of others all
 /// addresses of the CIDRs but those that are `off` are in the pool, and those of `own` are the node's; claims are created
 /// for a CiliumNode that is not `recreated`),
-/// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL]`,
+/// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL] [for=UID]`,
 /// `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`,
 /// `agent NODE RELEASE|none [named=NAME] [restarts=N] [deleting] [ended] [unready]` (a Pod of Cilium's agent;
 /// they are all listed).
@@ -88,6 +88,10 @@ impl Cluster {
 
     /// A cluster in the mode of this publisher.
     fn served_by(publisher: Publisher, text: &str) -> Self {
+        Self::in_mode(Mode::Active(publisher), text)
+    }
+
+    fn in_mode(mode: Mode, text: &str) -> Self {
         let mut listings: BTreeMap<Kind, Vec<Object>> = BTreeMap::new();
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let (agents, objects): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("agent "));
@@ -96,7 +100,7 @@ impl Cluster {
             listings.entry(object.kind()).or_default().push(object);
         }
         let mut gathering = Gathering::default();
-        gathering.set_mode(Mode::Active(publisher));
+        gathering.set_mode(mode);
         gathering.set_freeze(Freeze::default());
         for kind in Kind::AS_LISTED {
             let objects = listings.remove(&kind).unwrap_or_default();
@@ -253,17 +257,14 @@ fn object(line: &str) -> Object {
                 .find_map(|word| word.strip_prefix('@'))
                 .map_or(Revision::of(1), |revision| Revision::of(revision.parse().unwrap())),
             deleting: words.contains(&"deleting"),
-            labels: ["zone", "made-up"]
-                .into_iter()
-                .filter_map(|key| {
-                    let value = words.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='))?;
-                    Some((key.to_owned(), value.to_owned()))
-                })
-                .collect(),
+            labels: zone(&words).map(|zone| ("zone".to_owned(), zone)).into_iter().collect(),
             addresses: own(&words)
                 .into_iter()
                 .map(|address| NodeAddress { kind: "InternalIP".to_owned(), address })
                 .collect(),
+            pod_cidrs: value(&words, "has=").into_iter().flat_map(cidrs).collect(),
+            later_than: value(&words, "later-than=").map(|text| Revision::parse(text).unwrap()),
+            malformed: malformed(&words, "spec.podCIDRs[9]"),
         }),
         "unreadable" => unreadable(&words),
         "ciliumnode" => cilium_node(&words),
@@ -328,6 +329,12 @@ fn unreadable(words: &[&str]) -> Object {
 /// The value behind `key`.
 fn value<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
     words.iter().find_map(|word| word.strip_prefix(key))
+}
+
+/// What could not be read of an object that is `malformed`.
+fn malformed(words: &[&str], field: &str) -> Vec<Malformed> {
+    let odd = Malformed { field: field.to_owned(), value: "odd".to_owned() };
+    Some(odd).filter(|_| words.contains(&"malformed")).into_iter().collect()
 }
 
 /// The value of `zone=`.
@@ -453,11 +460,7 @@ fn cilium_node(words: &[&str]) -> Object {
         },
         pools: multi_pool::fields(words),
         operator: value(words, "manager=").map(ToOwned::to_owned),
-        malformed: if words.contains(&"malformed") {
-            vec![Malformed { field: "spec.ipam.podCIDRs[9]".to_owned(), value: "odd".to_owned() }]
-        } else {
-            Vec::new()
-        },
+        malformed: malformed(words, "spec.ipam.podCIDRs[9]"),
     })
 }
 
@@ -480,7 +483,9 @@ fn claim(words: &[&str]) -> Object {
         withheld: AddressSet::new(),
         state,
         since: Timestamp::default(),
-        created_for: Some(format!("cn-{}", words[2]).into()),
+        created_for: Some(
+            value(words, "for=").map_or_else(|| format!("cn-{}", words[2]), ToOwned::to_owned).into(),
+        ),
         uid: format!("uid-{}", words[1]).into(),
         revision: revision(words),
         created: Timestamp::default(),

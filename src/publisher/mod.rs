@@ -26,8 +26,6 @@ pub mod crd;
 pub mod demand;
 mod ends;
 pub mod ipam_mode;
-#[cfg(test)]
-pub(crate) mod made_up;
 pub mod multi_pool;
 mod operator;
 pub mod settings;
@@ -39,7 +37,7 @@ use crd::Crd;
 use demand::Demand;
 use ipam_mode::IpamMode;
 use multi_pool::MultiPool;
-use static_mode::{ClusterPool, Static};
+use static_mode::{ClusterPool, Kubernetes, Static};
 use support::Support;
 
 /// Whether the controller may write at all, and how.
@@ -88,9 +86,8 @@ pub enum Publisher {
     MultiPool(MultiPool),
     /// `ipam: cluster-pool`.
     ClusterPool(Static<ClusterPool>),
-    /// A mode that does not exist. The unit tests show with it that the seam fits other modes.
-    #[cfg(test)]
-    MadeUp(made_up::MadeUp),
+    /// `ipam: kubernetes`.
+    Kubernetes(Static<Kubernetes>),
 }
 
 impl Default for Publisher {
@@ -106,8 +103,7 @@ macro_rules! by_mode {
             Publisher::Crd($mode) => $answer,
             Publisher::MultiPool($mode) => $answer,
             Publisher::ClusterPool($mode) => $answer,
-            #[cfg(test)]
-            Publisher::MadeUp($mode) => $answer,
+            Publisher::Kubernetes($mode) => $answer,
         }
     };
 }
@@ -120,8 +116,7 @@ impl Publisher {
             Self::Crd(_) => IpamMode::Crd,
             Self::MultiPool(_) => IpamMode::MultiPool,
             Self::ClusterPool(_) => IpamMode::ClusterPool,
-            #[cfg(test)]
-            Self::MadeUp(_) => IpamMode::Kubernetes,
+            Self::Kubernetes(_) => IpamMode::Kubernetes,
         }
     }
 
@@ -303,6 +298,19 @@ impl Publisher {
         by_mode!(self, mode => mode.is_fresh(known_at, carrier))
     }
 
+    /// Whether this version of the carrier was written after claims had come to a revision: then it shows what was written
+    /// before that, and no patch that was decided without them is on its way to it.
+    #[must_use]
+    pub fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
+        by_mode!(self, mode => mode.shows_later(carrier, than))
+    }
+
+    /// Every address that a Node itself carries, in a mode in which that counts.
+    #[must_use]
+    pub fn carried_by_node(&self, node: &Node) -> AddressSet {
+        by_mode!(self, mode => mode.carried_by_node(node))
+    }
+
     /// Whether a block that is being taken off is known to be off (safety rule 3).
     #[must_use]
     pub fn absence(&self, removal: Removal<'_>) -> Absence {
@@ -417,19 +425,6 @@ pub fn carried_by_cilium_node(cilium_node: &CiliumNode) -> AddressSet {
     let mut carried = crd::carried(&cilium_node.crd);
     carried.extend_with(&multi_pool::carried(&cilium_node.pools).collect());
     carried
-}
-
-/// Every address that a Node carries, whatever mode it was written in.
-#[must_use]
-#[cfg_attr(
-    not(test),
-    expect(unused_variables, reason = "no mode that is served yet writes blocks on a Node")
-)]
-pub fn carried_by_node(node: &Node) -> AddressSet {
-    #[cfg(test)]
-    return made_up::carried(node);
-    #[cfg(not(test))]
-    AddressSet::new()
 }
 
 /// What is remembered of a CiliumNode that was deleted: if the Node still exists, its agent goes on with those blocks.

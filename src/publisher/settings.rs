@@ -75,9 +75,7 @@ pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mo
             Mode::Active(Publisher::MultiPool(MultiPool { families, pool }))
         }
         IpamMode::ClusterPool => Mode::Active(Publisher::ClusterPool(Static::new(families))),
-        IpamMode::Kubernetes => {
-            Mode::Passive(format!("cilium-config says `ipam: {ipam}`, which this release does not serve"))
-        }
+        IpamMode::Kubernetes => Mode::Active(Publisher::Kubernetes(Static::new(families))),
     }
 }
 

@@ -50,15 +50,8 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
     let status = wire.status.and_then(|status| status.ipam).unwrap_or_default();
 
     let mut malformed = Vec::new();
-    let mut pod_cidrs = Vec::new();
-    for (index, text) in ipam.pod_cidrs.unwrap_or_default().into_iter().enumerate() {
-        // A text in odd form occupies the range that it means, and is reported as well.
-        let meant = Cidr::parse_lenient(&text).filter(|cidr| can_be_real(Kind::CiliumNode, *cidr));
-        pod_cidrs.extend(meant);
-        if meant.is_none() || text.parse::<Cidr>().is_err() {
-            malformed.push(Malformed { field: format!("spec.ipam.podCIDRs[{index}]"), value: text });
-        }
-    }
+    let listed = ipam.pod_cidrs.unwrap_or_default();
+    let pod_cidrs = read_cidrs(Kind::CiliumNode, "spec.ipam.podCIDRs", listed, &mut malformed);
     let (requested, allocated) = multi_pool::read(ipam.pools.unwrap_or_default(), &mut malformed);
     let operator_error =
         status.operator.and_then(|operator| operator.error).filter(|error| !error.is_empty());
@@ -105,6 +98,24 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
     })
 }
 
+/// The CIDRs of a list. A text in odd form occupies the range that it means, and is reported as well.
+pub(super) fn read_cidrs(
+    kind: Kind,
+    field: &str,
+    texts: Vec<String>,
+    malformed: &mut Vec<Malformed>,
+) -> Vec<Cidr> {
+    let mut cidrs = Vec::new();
+    for (index, text) in texts.into_iter().enumerate() {
+        let meant = Cidr::parse_lenient(&text).filter(|cidr| can_be_real(kind, *cidr));
+        cidrs.extend(meant);
+        if meant.is_none() || text.parse::<Cidr>().is_err() {
+            malformed.push(Malformed { field: format!("{field}[{index}]"), value: text });
+        }
+    }
+    cidrs
+}
+
 /// Whether a patch removes `metadata.managedFields`, which halves the object for every agent of the cluster
 /// (`docs/cilium.md`, Size).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,9 +131,10 @@ pub enum ManagedFields {
 #[must_use]
 pub fn merge_patch(publication: &Publication, managed_fields: ManagedFields) -> Value {
     let mut patch = change_patch(&publication.uid, publication.revision, &publication.change);
-    match managed_fields {
-        ManagedFields::Dropped => patch["metadata"]["managedFields"] = json!([{}]),
-        ManagedFields::Kept => {}
+    // Agents do not watch Nodes for what others have written.
+    let is_of_cilium_node = publication.change.carrier_kind() == Kind::CiliumNode;
+    if managed_fields == ManagedFields::Dropped && is_of_cilium_node {
+        patch["metadata"]["managedFields"] = json!([{}]);
     }
     patch
 }
@@ -181,8 +193,9 @@ fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Val
         CarrierChange::ClusterPool(pod_cidrs) => {
             json!({ "spec": { "ipam": { "podCIDRs": texts(pod_cidrs) } } })
         }
-        #[cfg(test)]
-        CarrierChange::MadeUp(cidr) => json!({ "metadata": { "labels": { "made-up": cidr.to_string() } } }),
+        CarrierChange::Kubernetes(cidrs) => {
+            json!({ "spec": { "podCIDR": cidrs.first().map(ToString::to_string), "podCIDRs": texts(cidrs) } })
+        }
     };
     bound_to(uid, revision, patch)
 }
@@ -196,10 +209,13 @@ fn of_each<'a>(addresses: &'a AddressSet, value: &'a Value) -> impl Iterator<Ite
     addresses.iter().map(|address| (address.to_string(), value.clone()))
 }
 
-/// A change without meaning, which makes a later version of the CiliumNode.
+/// The annotation that makes a later version of a carrier. On a Node it says as of which revision of the claims.
+pub(super) const LATER_THAN: &str = "nodeipam.io/later-than";
+
+/// A change without meaning, which makes a later version of the carrier.
 #[must_use]
 pub fn bump_version_patch(bump: &BumpVersion) -> Value {
-    let later_than = json!({ "nodeipam.io/later-than": bump.later_than.to_string() });
+    let later_than = json!({ LATER_THAN: bump.later_than.to_string() });
     bound_to(&bump.uid, bump.revision, json!({ "metadata": { "annotations": later_than } }))
 }
 

@@ -1,11 +1,13 @@
-//! The Node on the wire: labels and addresses, and nothing else of it.
+//! The Node on the wire: labels, addresses and podCIDRs, and nothing else of it.
 //!
-//! Addresses that are no IP addresses are skipped. The controller never writes a Node.
+//! Addresses that are no IP addresses are skipped. A podCIDR that is none is reported. Patches of Nodes, in the mode in
+//! which they carry blocks, are made with those of CiliumNodes.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::cilium_node::{LATER_THAN, read_cidrs};
 use super::watched::{Meta, Wire};
 use crate::model::kind::Kind;
 use crate::model::node::{Node, NodeAddress};
@@ -32,6 +34,13 @@ impl Wire for Nodes {
 fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, serde_json::Error> {
     let wire: WireNode = serde_json::from_str(json)?;
     let addresses = wire.status.and_then(|status| status.addresses).unwrap_or_default();
+    let mut annotations = wire.metadata.annotations.unwrap_or_default();
+    let spec = wire.spec.unwrap_or_default();
+    let mut listed = spec.pod_cidrs.unwrap_or_default();
+    // The server keeps both alike. Whatever is only in the old field counts too.
+    listed.extend(spec.pod_cidr.filter(|cidr| !cidr.is_empty() && !listed.contains(cidr)));
+    let mut malformed = Vec::new();
+    let pod_cidrs = read_cidrs(Kind::Node, "spec.podCIDRs", listed, &mut malformed);
     Ok(Node {
         name: meta.name.as_str().into(),
         uid: meta.uid.as_str().into(),
@@ -43,18 +52,31 @@ fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, 
             .into_iter()
             .filter_map(|entry| Some(NodeAddress { address: entry.address.parse().ok()?, kind: entry.kind }))
             .collect(),
+        pod_cidrs,
+        later_than: annotations.remove(LATER_THAN).and_then(|text| Revision::parse(&text)),
+        malformed,
     })
 }
 
 #[derive(Deserialize)]
 struct WireNode {
     metadata: WireNodeMeta,
+    spec: Option<WireNodeSpec>,
     status: Option<WireNodeStatus>,
 }
 
 #[derive(Deserialize)]
 struct WireNodeMeta {
     labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Default, Deserialize)]
+struct WireNodeSpec {
+    #[serde(rename = "podCIDR")]
+    pod_cidr: Option<String>,
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]

@@ -9,6 +9,7 @@ use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::node::CiliumNode;
+use crate::model::outcome::Presence;
 use crate::model::request::Target;
 use crate::model::revision::{AnyRevision, Core, Revision};
 use crate::net::cidr::Cidr;
@@ -270,9 +271,16 @@ impl World {
     /// the CiliumNode shows all of it, and so is what takes it.
     fn settle_lost_claims_of(&mut self, holder: &LostHolder) {
         let known_as_of = |lost: &LostClaim| match holder {
-            LostHolder::Node(node) => match self.cilium_nodes.get(node) {
-                Some(cilium_node) => cilium_node.revision > lost.at,
-                None => self.absent_as_of(node) >= Some(lost.at),
+            LostHolder::Node(node) => match (self.carrier(node), self.reader.carrier_kind()) {
+                (Some(carrier), _) => self.reader.shows_later(carrier, lost.at),
+                // A read after the loss has to say that the Node is gone.
+                (None, Kind::Node) => {
+                    let read = self.remembered.get(node).and_then(|remembered| remembered.presence.as_ref());
+                    read.is_some_and(|read| read.as_of >= lost.at && read.presence == Presence::Gone)
+                }
+                (None, Kind::CiliumNode | Kind::Pool | Kind::Claim) => {
+                    self.absent_as_of(node) >= Some(lost.at)
+                }
             },
             // Of any node: nothing but the whole watch can tell.
             LostHolder::Unknown => self.position(Kind::CiliumNode) >= Some(lost.at),

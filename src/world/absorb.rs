@@ -75,6 +75,12 @@ impl World {
             Seen::CiliumNode(cilium_node) => {
                 self.observe_cilium_node(*cilium_node, Source::Answer(None));
             }
+            // One that the watch does not show is gone since, or will be told of.
+            Seen::PatchedNode(node) => {
+                if self.nodes.get(&node.name).is_some_and(|known| known.uid == node.uid) {
+                    self.observe_node(*node);
+                }
+            }
             Seen::Deleted(uid) => {
                 if let Target::Claim(cidr) = &target
                     && let Some(revision) = self
@@ -98,6 +104,7 @@ impl World {
                     let presence = if overtaken { self.presence_as_watched(&node) } else { presence };
                     let read = NodeRead { as_of, answered_at: now.uptime, presence };
                     self.remember_of(&node).presence = Some(read);
+                    self.settle_lost_claims(&node);
                 }
             }
             Seen::PodsOf { after, pods } => {
@@ -253,11 +260,15 @@ impl World {
             let selection = self.selected_by(&node.labels);
             self.set_selection(&name, Some(selection));
         }
-        let carried = publisher::carried_by_node(&node);
+        let carried = self.reader.carried_by_node(&node);
         let before = self.nodes.insert(name.clone(), node);
-        let before = before.map(|before| publisher::carried_by_node(&before)).unwrap_or_default();
+        let before = before.map(|before| self.reader.carried_by_node(&before)).unwrap_or_default();
         if before != carried {
             self.update_carried_without(&name, &before);
+        }
+        if self.reader.carrier_kind() == Kind::Node {
+            self.note_carried(&name);
+            self.settle_lost_claims(&name);
         }
         self.node_changed(&name);
     }
@@ -371,7 +382,7 @@ impl World {
         let mut carried =
             self.cilium_nodes.get(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
         if let Some(node) = self.nodes.get(node) {
-            carried.extend_with(&publisher::carried_by_node(node));
+            carried.extend_with(&self.reader.carried_by_node(node));
         }
         self.without_claims(node, carried)
     }

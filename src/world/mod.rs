@@ -410,7 +410,11 @@ impl World {
             Occupant::Pending | Occupant::LostClaim(_) => true,
             Occupant::Claim => self.is_unreadable_claim(cidr),
             Occupant::Carried(node) => {
-                !self.cilium_nodes.contains_key(node) || self.is_unreadable(Kind::CiliumNode, node.as_str())
+                let is_of_node =
+                    self.nodes.get(node).is_some_and(|node| self.reader.carried_by_node(node).covers(cidr));
+                !is_of_node
+                    && (!self.cilium_nodes.contains_key(node)
+                        || self.is_unreadable(Kind::CiliumNode, node.as_str()))
             }
             Occupant::Unreadable(..) => false,
         }
@@ -460,6 +464,11 @@ impl World {
             self.served = mode.ipam_mode().or(self.served);
             if let Mode::Active(publisher) = &mode {
                 self.reader = publisher.clone();
+                // What Nodes carry counts in one mode and not in another.
+                let nodes: Vec<NodeName> = self.nodes.keys().cloned().collect();
+                for node in nodes {
+                    self.update_carried(&node);
+                }
             }
             self.mode = mode;
             self.mark_all();

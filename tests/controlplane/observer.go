@@ -1,5 +1,8 @@
 // The feeder of the oracle: one etcd watch over the keys of both kinds, in the order of the store.
 //
+// In mode kubernetes Nodes carry what CiliumNodes carry in the others, which agents then copy onto their CiliumNodes: there
+// Nodes are judged as carriers, and the copies are not.
+//
 // It bypasses the API server and its caches. The range of the watch runs from the first of the two key prefixes to
 // the last one, so that one watch, hence one order, has both; what else lies in the range is skipped.
 
@@ -7,6 +10,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,12 +21,15 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"nodeipam.io/tests/controlplane/oracle"
 )
 
 const (
 	ciliumNodeKeys  = "/registry/cilium.io/ciliumnodes/"
+	nodeKeys        = "/registry/minions/"
 	nodeIPBlockKeys = "/registry/nodeipam.io/nodeipblocks/"
 	// markKey lies inside the range of the watch and belongs to no API resource: when the watch shows a mark, everything
 	// before the mark was judged.
@@ -37,7 +44,9 @@ const (
 type observer struct {
 	client *clientv3.Client
 	judge  *oracle.Oracle
-	tell   func([]oracle.Finding)
+	// carriers are the keys of the objects that carry CIDRs.
+	carriers string
+	tell     func([]oracle.Finding)
 
 	mu       sync.Mutex
 	position int64         // Everything up to this revision was judged.
@@ -51,7 +60,7 @@ type observer struct {
 
 // newObserver reads what the store holds and watches from there. Called before the API server first runs on this
 // data, it sees everything from before the first write.
-func newObserver(ctx context.Context, server string, judge *oracle.Oracle, tell func([]oracle.Finding)) (*observer, error) {
+func newObserver(ctx context.Context, server, ipam string, judge *oracle.Oracle, tell func([]oracle.Finding)) (*observer, error) {
 	// The watch resumes by itself when etcd comes back; the default back-off of gRPC grows to two minutes.
 	quick := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond}
 	client, err := clientv3.New(clientv3.Config{
@@ -62,7 +71,10 @@ func newObserver(ctx context.Context, server string, judge *oracle.Oracle, tell 
 	if err != nil {
 		return nil, err
 	}
-	o := &observer{client: client, judge: judge, tell: tell, moved: make(chan struct{})}
+	o := &observer{client: client, judge: judge, carriers: ciliumNodeKeys, tell: tell, moved: make(chan struct{})}
+	if ipam == "kubernetes" {
+		o.carriers = nodeKeys
+	}
 	if err := o.snapshot(ctx); err != nil {
 		return nil, fmt.Errorf("reading the store for the oracle: %w", err)
 	}
@@ -77,7 +89,7 @@ func (o *observer) snapshot(ctx context.Context) error {
 		return err
 	}
 	revision := head.Header.Revision
-	for _, prefix := range []string{nodeIPBlockKeys, ciliumNodeKeys} {
+	for _, prefix := range []string{nodeIPBlockKeys, o.carriers} {
 		for from := prefix; ; {
 			page, err := o.client.Get(ctx, from, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)),
 				clientv3.WithRev(revision), clientv3.WithLimit(snapshotPage))
@@ -168,8 +180,11 @@ func (o *observer) beginAnew(ctx context.Context) error {
 func (o *observer) feed(revision int64, key string, value []byte) {
 	e := oracle.Event{Revision: revision, Value: value}
 	var ours bool
-	if e.Name, ours = strings.CutPrefix(key, ciliumNodeKeys); ours {
+	if e.Name, ours = strings.CutPrefix(key, o.carriers); ours {
 		e.Kind = oracle.CiliumNode
+		if o.carriers == nodeKeys && value != nil {
+			e.Value = carriedByNode(value)
+		}
 	} else if e.Name, ours = strings.CutPrefix(key, nodeIPBlockKeys); ours {
 		e.Kind = oracle.NodeIPBlock
 	} else {
@@ -259,4 +274,25 @@ func (o *observer) compactAt(ctx context.Context, revision int64) error {
 		return errors.Join(fmt.Errorf("compacting at revision %d", revision), err)
 	}
 	return nil
+}
+
+// carriedByNode is the CiliumNode that would carry what a stored Node carries. Of a Node that can't be read it is
+// no JSON, which the oracle reports.
+func carriedByNode(value []byte) []byte {
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(value, nil, nil)
+	node, isNode := object.(*corev1.Node)
+	if err != nil || !isNode {
+		return value
+	}
+	type ipam struct {
+		PodCIDRs []string `json:"podCIDRs"`
+	}
+	type spec struct {
+		IPAM ipam `json:"ipam"`
+	}
+	carried, err := json.Marshal(map[string]spec{"spec": {IPAM: ipam{PodCIDRs: node.Spec.PodCIDRs}}})
+	if err != nil {
+		return value
+	}
+	return carried
 }

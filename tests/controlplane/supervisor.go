@@ -49,6 +49,9 @@ func run(args []string) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	s := &supervisor{options: options, out: newVoice(os.Stdout), judge: oracle.New()}
+	if options.ipam == "cluster-pool" || options.ipam == "kubernetes" {
+		s.judge.FixPodCIDRs()
+	}
 
 	// Reading starts at once, so that a closed standard input ends a start that takes long. A test sends a few
 	// commands ahead at most; more of them wait in the pipe.
@@ -81,7 +84,7 @@ func (s *supervisor) bringUp(ctx context.Context) error {
 	}
 	// The oracle looks before the first write, which the API server makes.
 	var err error
-	s.observer, err = newObserver(ctx, s.etcdURL, s.judge, s.announce)
+	s.observer, err = newObserver(ctx, s.etcdURL, s.ipam, s.judge, s.announce)
 	if err != nil {
 		return err
 	}

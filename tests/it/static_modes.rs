@@ -4,8 +4,11 @@ use std::net::IpAddr;
 
 use anyhow::{Result, ensure};
 use ipnet::IpNet;
+use kube::api::DynamicObject;
+use serde_json::json;
 
 use crate::chronicle::{delete_node, uid, wait_all};
+use crate::install::{kubectl, overlays};
 use crate::scene::{PROMPT, SOON, wait_claims_carried, wait_n_claims};
 use crate::support::agent::{Addresses, Agent, Make};
 use crate::support::control_plane::Options;
@@ -14,14 +17,22 @@ use crate::support::families::Families;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
+const KUBERNETES: &str = "kubernetes";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_pool_serves_a_node_for_its_life() -> Result<()> {
     serves_a_node_for_its_life("cluster-pool").await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn kubernetes_serves_a_node_for_its_life() -> Result<()> {
+    serves_a_node_for_its_life(KUBERNETES).await
+}
+
 /// The controller is killed between each two things that happen.
 async fn serves_a_node_for_its_life(ipam: &'static str) -> Result<()> {
     under_oracle(Options { ipam, ..Options::of(Families::Dual) }, async |rig| {
+        grant(rig).await?;
         rig.cluster.create_pool(&pool()).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
@@ -49,6 +60,10 @@ async fn serves_a_node_for_its_life(ipam: &'static str) -> Result<()> {
         let again = agent.restart(SOON).await?;
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
 
+        // Its Node is deleted under it and registered anew, as a kubelet does that goes on.
+        let controller =
+            if ipam == KUBERNETES { node_anew(rig, controller, &mut agent).await? } else { controller };
+
         // It leaves, and its blocks cool, whoever looks; it returns, and has them again.
         agent.power_off().await?;
         delete_node(rig, "n").await?;
@@ -72,14 +87,29 @@ async fn serves_a_node_for_its_life(ipam: &'static str) -> Result<()> {
 /// A cluster that Cilium's own allocator has served is taken over as it is: nothing restarts, nothing is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_pool_takes_over_a_node_that_has_its_cidrs() -> Result<()> {
-    under_oracle(Options { ipam: "cluster-pool", ..Options::default() }, async |rig| {
+    takes_over_a_node_that_has_its_cidrs("cluster-pool").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubernetes_takes_over_a_node_that_has_its_cidrs() -> Result<()> {
+    takes_over_a_node_that_has_its_cidrs(KUBERNETES).await
+}
+
+async fn takes_over_a_node_that_has_its_cidrs(ipam: &'static str) -> Result<()> {
+    under_oracle(Options { ipam, ..Options::default() }, async |rig| {
+        grant(rig).await?;
+        rig.control_plane.allow("cidr-without-claim", Some("n"), Some("10.1.0.64/28")).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         let mut agent = start(rig, "n")?;
-        let is_there = async || Ok(rig.cluster.object(Kind::CiliumNode, "n").is_some());
-        rig.cluster.wait_until("its CiliumNode", SOON, is_there).await?;
-        rig.control_plane.allow("cidr-without-claim", Some("n"), Some("10.1.0.64/28")).await?;
-        let by_the_operator = serde_json::json!({"spec": {"ipam": {"podCIDRs": ["10.1.0.64/28"]}}});
-        rig.cluster.patch(Kind::CiliumNode, "n", by_the_operator).await?;
+        if ipam == KUBERNETES {
+            let by_kube = json!({"spec": {"podCIDR": "10.1.0.64/28", "podCIDRs": ["10.1.0.64/28"]}});
+            rig.cluster.patch(Kind::Node, "n", by_kube).await?;
+        } else {
+            let is_there = async || Ok(rig.cluster.object(Kind::CiliumNode, "n").is_some());
+            rig.cluster.wait_until("its CiliumNode", SOON, is_there).await?;
+            let by_the_operator = json!({"spec": {"ipam": {"podCIDRs": ["10.1.0.64/28"]}}});
+            rig.cluster.patch(Kind::CiliumNode, "n", by_the_operator).await?;
+        }
         agent.wait_ready(SOON).await?;
         agent.allocate("ns/pod").await?;
         let before = uid(rig, Kind::CiliumNode, "n").await?;
@@ -88,6 +118,8 @@ async fn cluster_pool_takes_over_a_node_that_has_its_cidrs() -> Result<()> {
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let claims = wait_all(rig, "n", 1, "Held").await?;
         ensure!(claims[0].cidr == "10.1.0.64/28", "{claims:?}");
+        let judged = rig.control_plane.oracle().await?;
+        ensure!(judged.planted_total > 0, "the oracle has not seen who wrote: {judged:?}");
         ensure!(uid(rig, Kind::CiliumNode, "n").await? == before);
         // It is one of the cluster from now on.
         let again = agent.restart(SOON).await?;
@@ -96,6 +128,33 @@ async fn cluster_pool_takes_over_a_node_that_has_its_cidrs() -> Result<()> {
         Ok((controller, agent))
     })
     .await
+}
+
+/// The right to patch Nodes, which only this mode has.
+async fn grant(rig: &Rig) -> Result<()> {
+    if rig.control_plane.options.ipam == KUBERNETES {
+        // The test's own server has applied the manifests already, as another field manager.
+        let apply = ["apply", "--server-side", "--force-conflicts", "-k", overlays::KUBERNETES_MODE];
+        kubectl(&rig.control_plane, &apply).await?;
+    }
+    Ok(())
+}
+
+async fn node_anew(rig: &Rig, controller: Controller, agent: &mut Agent) -> Result<Controller> {
+    let before = rig.cluster.read(Kind::Node, "n").await?;
+    rig.cluster.delete_node("n").await?;
+    rig.cluster.create_node(&NodeSpec::new("n")).await?;
+    let controller = kill(rig, controller).await?;
+    let cidrs = |node: &DynamicObject| node.data["spec"]["podCIDRs"].clone();
+    let is_served = async || {
+        let now = rig.cluster.read(Kind::Node, "n").await?;
+        Ok(now.metadata.uid != before.metadata.uid && cidrs(&now) == cidrs(&before))
+    };
+    rig.cluster.wait_until("the new Node to have the same CIDRs", SOON, is_served).await?;
+    agent.touch_node().await?;
+    let again = agent.restart(SOON).await?;
+    ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+    Ok(controller)
 }
 
 fn pool() -> PoolSpec {

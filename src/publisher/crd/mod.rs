@@ -18,7 +18,7 @@ use crate::model::counted::counted;
 use crate::model::crd::{CrdChange, CrdFields, FormerCrd, MarkChange, ReleaseMark};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::node::CiliumNode;
+use crate::model::node::{CiliumNode, Node};
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
 use crate::model::request::{
@@ -233,6 +233,15 @@ impl Crd {
         carrier.revision().within().is_some_and(|revision| known_at >= revision)
     }
 
+    pub(super) fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
+        carrier.revision().within() > Some(than)
+    }
+
+    /// Agents of this mode do not look at the podCIDRs of Nodes, which others may have given out of the same ranges.
+    pub(super) fn carried_by_node(&self, _: &Node) -> AddressSet {
+        AddressSet::new()
+    }
+
     pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
         let Removal { claim, carrier, is_carried, absent_as_of, presence: _, answered: _ } = removal;
         match carrier {
@@ -275,7 +284,7 @@ impl Crd {
             let bump = BumpVersion {
                 node: cilium_node.name.clone(),
                 uid: cilium_node.uid.clone(),
-                revision: cilium_node.revision,
+                revision: cilium_node.revision.into(),
                 later_than,
             };
             Write::BumpVersion(bump).into()

@@ -23,7 +23,7 @@ use crate::model::claim::{Claim, Reason};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields};
-use crate::model::node::CiliumNode;
+use crate::model::node::{CiliumNode, Node};
 use crate::model::outcome::Presence;
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::{Minor, Release};
@@ -195,6 +195,15 @@ impl MultiPool {
 
     /// A version without the block is no proof of its own: an agent that did not hear of what it wrote itself takes a CIDR
     /// again. An answer to a question that is later than the claim's move is.
+    pub(super) fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
+        carrier.revision().within() > Some(than)
+    }
+
+    /// Agents of this mode do not look at the podCIDRs of Nodes, which others may have given out of the same ranges.
+    pub(super) fn carried_by_node(&self, _: &Node) -> AddressSet {
+        AddressSet::new()
+    }
+
     pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
         let Removal { claim, carrier, is_carried, absent_as_of, presence, answered } = removal;
         let was_never_carried = claim.state.reason() == Some(Reason::Unused);
@@ -236,7 +245,7 @@ impl MultiPool {
         let bump = BumpVersion {
             node: cilium_node.name.clone(),
             uid: cilium_node.uid.clone(),
-            revision: cilium_node.revision,
+            revision: cilium_node.revision.into(),
             later_than,
         };
         Some(Write::BumpVersion(bump).into())

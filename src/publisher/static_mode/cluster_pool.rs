@@ -36,13 +36,17 @@ impl StaticMode for ClusterPool {
         carrier.revision().within().is_some_and(|revision| known_at >= revision)
     }
 
+    fn shows_later(carrier: Carrier<'_>, than: Revision) -> bool {
+        carrier.revision().within() > Some(than)
+    }
+
     fn absence(removal: Removal<'_>) -> Absence {
         let Removal { claim, carrier, is_carried, absent_as_of, .. } = removal;
         match carrier {
             None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
             None => Absence::Provable(Read::CiliumNode(claim.node.clone()).into()),
             Some(_) if is_carried => Absence::NotYet,
-            Some(carrier) if carrier.revision().within() > Some(claim.revision) => Absence::Proven,
+            Some(carrier) if Self::shows_later(carrier, claim.revision) => Absence::Proven,
             Some(carrier) => {
                 Self::later_version(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
             }
@@ -53,7 +57,7 @@ impl StaticMode for ClusterPool {
         let bump = BumpVersion {
             node: carrier.name().clone(),
             uid: carrier.uid().clone(),
-            revision: carrier.revision().within()?,
+            revision: carrier.revision(),
             later_than,
         };
         Some(Write::BumpVersion(bump).into())

@@ -22,6 +22,7 @@ use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
+use crate::model::node::Node;
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
 use crate::model::request::{Publication, Request, Withdrawal, WithdrawalStep};
@@ -31,8 +32,10 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
 mod cluster_pool;
+mod kubernetes;
 
 pub use cluster_pool::ClusterPool;
+pub use kubernetes::Kubernetes;
 
 /// What differs between the modes.
 pub trait StaticMode {
@@ -53,6 +56,9 @@ pub trait StaticMode {
 
     /// Whether a claim that is known as of `known_at` may be published on this version of the carrier.
     fn is_fresh(known_at: Revision, carrier: Carrier<'_>) -> bool;
+
+    /// Whether this version of the carrier was written after claims had come to a revision.
+    fn shows_later(carrier: Carrier<'_>, than: Revision) -> bool;
 
     /// Whether a block that is being taken off is known to be off.
     fn absence(removal: Removal<'_>) -> Absence;
@@ -203,7 +209,7 @@ impl<M: StaticMode> Static<M> {
         if of_each.is_empty() || !M::pod_cidrs(carrier).is_empty() {
             return None;
         }
-        let n_addresses: u128 = of_each.iter().map(|claim| claim.offered_count()).sum();
+        let n_addresses: u128 = of_each.iter().map(|claim| self.n_offered(claim.cidr, &claim.withheld)).sum();
         let added: Vec<Cidr> = of_each.iter().map(|claim| claim.cidr).collect();
         Some(Publication {
             node: carrier.name().clone(),
@@ -238,6 +244,14 @@ impl<M: StaticMode> Static<M> {
 
     pub(super) fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
         M::is_fresh(known_at, carrier)
+    }
+
+    pub(super) fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
+        M::shows_later(carrier, than)
+    }
+
+    pub(super) fn carried_by_node(&self, node: &Node) -> AddressSet {
+        M::pod_cidrs(Carrier::Node(node)).iter().copied().collect()
     }
 
     pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {

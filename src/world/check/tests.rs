@@ -97,6 +97,9 @@ fn sound() -> World {
         labels: BTreeMap::new(),
         deleting: false,
         addresses: vec![NodeAddress { kind: "InternalIP".into(), address: "192.168.0.1".parse().unwrap() }],
+        pod_cidrs: Vec::new(),
+        later_than: None,
+        malformed: Vec::new(),
     };
     let mut crd = crate::model::crd::CrdFields::default();
     crd.pod_cidrs.push(cidr("10.9.0.0/28"));

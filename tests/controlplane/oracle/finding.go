@@ -33,6 +33,8 @@ const (
 	// WithdrawnWithoutConsent: an address left the pool of a CiliumNode that continues to exist, and its agent had not
 	// let it go, or used it.
 	WithdrawnWithoutConsent Rule = "withdrawn-without-consent"
+	// PodCIDRsChanged: an object changed its podCIDRs, in a mode in which agents read them once.
+	PodCIDRsChanged Rule = "podcidrs-changed"
 	// ReleasingTooLong: a claim was Releasing for longer than the test allows.
 	ReleasingTooLong Rule = "releasing-too-long"
 	// Compacted: the store forgot events before they were judged.

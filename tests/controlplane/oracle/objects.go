@@ -92,6 +92,9 @@ func (o *Oracle) applyNode(name string, value []byte) {
 			o.find(Undecodable, netip.Prefix{}, []nodeID{id}, "the CiliumNode %s: %s", name, text)
 		}
 	}
+	if o.fixed && value != nil && len(old.cidrs) > 0 && !slices.Equal(old.cidrs, next.cidrs) {
+		o.find(PodCIDRsChanged, netip.Prefix{}, []nodeID{id}, "the podCIDRs of %s were %v, and are %v", name, old.cidrs, next.cidrs)
+	}
 	o.changeCIDRs(name, id, old, next)
 	o.changePool(name, id, old, next)
 	if value != nil {

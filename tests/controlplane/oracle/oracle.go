@@ -56,6 +56,8 @@ type Oracle struct {
 	held   addressIndex // Which agent has said that it holds which address.
 
 	allowed []Allowance
+	// fixed says that an object keeps its podCIDRs for its life.
+	fixed bool
 	// maxReleasing is how long a claim may be Releasing.
 	maxReleasing time.Duration
 	report       Report
@@ -148,6 +150,14 @@ func (o *Oracle) Allow(a Allowance) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.allowed = append(o.allowed, a)
+}
+
+// FixPodCIDRs says that an object that has podCIDRs keeps them as they are, as agents in the modes cluster-pool and
+// kubernetes need it.
+func (o *Oracle) FixPodCIDRs() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.fixed = true
 }
 
 // LimitReleasing says how long a claim may be Releasing from now on.

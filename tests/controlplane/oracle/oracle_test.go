@@ -483,3 +483,27 @@ func TestStillReleasing(t *testing.T) {
 	want(t, h.claim("10.0.0.0/30", "a", "Releasing"))
 	want(t, violations(h, time.Hour))
 }
+
+func TestFixedPodCIDRs(t *testing.T) {
+	version := func(h *history, cidrs string) []Finding {
+		return h.apply(CiliumNode, "a", fmt.Appendf(nil, `{"spec":{"ipam":{"podCIDRs":[%s]}}}`, cidrs))
+	}
+	for _, fixed := range []bool{false, true} {
+		h := newHistory(t)
+		changed := []Rule{}
+		if fixed {
+			h.oracle.FixPodCIDRs()
+			changed = append(changed, PodCIDRsChanged)
+		}
+		want(t, h.claim("10.0.0.0/30", "a", "Held"))
+		want(t, h.claim("fd00::/126", "a", "Held"))
+		want(t, version(h, ""))
+		want(t, version(h, `"10.0.0.0/30","fd00::/126"`))
+		want(t, version(h, `"10.0.0.0/30","fd00::/126"`))
+		want(t, version(h, `"fd00::/126","10.0.0.0/30"`), changed...)
+		want(t, version(h, `"fd00::/126"`), changed...)
+		// One that is recreated is another object.
+		want(t, h.apply(CiliumNode, "a", nil))
+		want(t, version(h, `"10.0.0.0/30"`))
+	}
+}

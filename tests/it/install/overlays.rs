@@ -16,6 +16,8 @@ use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::under_oracle;
 
 pub(crate) const CREATING: &str = "examples/create-ciliumnodes";
+pub(crate) const KUBERNETES_MODE: &str = "examples/kubernetes-mode";
+const PATCH_NODES: &str = "patch /nodes";
 const CREATE: &str = "create cilium.io/ciliumnodes";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,6 +100,39 @@ async fn the_right_to_create_ciliumnodes_comes_with_its_flag() -> Result<()> {
         make(plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
         wait_granted(plane, "default", &[]).await?;
         Ok((agent, controller))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_right_to_patch_nodes_comes_with_its_mode() -> Result<()> {
+    let options = Options { ipam: "kubernetes", manifests: Vec::new(), ..Options::default() };
+    under_oracle(options, async |rig| {
+        let (plane, cluster) = (&rig.control_plane, &rig.cluster);
+        make(plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
+        cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).select(ZONE, "a")).await?;
+        cluster.create_node(&NodeSpec::new("n0").label(ZONE, "a")).await?;
+
+        // The mode alone: it says what is missing.
+        let controller = start_with(plane, &[]).await?;
+        controller.wait_logged("needs the right to patch nodes", SOON).await?;
+
+        kubectl(plane, &["apply", "--server-side", "-k", KUBERNETES_MODE]).await?;
+        let deployments: Api<Deployment> = Api::namespaced(plane.admin.clone(), NAMESPACE);
+        let pod = deployments.get(NAME).await?.spec.and_then(|spec| spec.template.spec).context("no pod")?;
+        let arguments = pod.containers[0].args.clone().unwrap_or_default();
+        ensure!(arguments.last().is_some_and(|last| last == "--modes=kubernetes"), "{arguments:?}");
+        wait_granted(plane, "default", &[PATCH_NODES]).await?;
+        let has_its_block = async || {
+            let node = cluster.read(Kind::Node, "n0").await?;
+            Ok(node.data["spec"]["podCIDRs"] == json!(["10.1.0.0/28"]))
+        };
+        cluster.wait_until("the block of the Node", SOON, has_its_block).await?;
+
+        // The installation without it takes the right back.
+        make(plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
+        wait_granted(plane, "default", &[]).await?;
+        Ok(controller)
     })
     .await
 }

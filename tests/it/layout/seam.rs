@@ -31,7 +31,7 @@ const WORDS: [&str; 17] = [
 const MAY_NAME: [(&str, &[&str]); 7] = [
     // One variant per mode.
     ("src/model/carrier.rs", &["CrdChange", "FormerCrd", "PoolsChange"]),
-    ("src/model/node.rs", &["CrdFields", "PoolsFields"]),
+    ("src/model/node.rs", &["CrdFields", "PoolsFields", "pod_cidrs"]),
     // Defines them.
     ("src/model/crd.rs", &WORDS),
     ("src/model/multi_pool.rs", &WORDS),

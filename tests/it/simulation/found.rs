@@ -15,7 +15,7 @@ use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
 use cilium_node_ipam::model::plan::PoolPlan;
 use cilium_node_ipam::model::plan::{Verdict, Wait};
 use cilium_node_ipam::model::request::{BumpVersion, ClaimChange, ClaimUpdate, Read, Request, Target, Write};
-use cilium_node_ipam::model::revision::{AnyRevision, Revision};
+use cilium_node_ipam::model::revision::{AnyRevision, Custom, Revision};
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
@@ -60,6 +60,9 @@ fn node(revision: u64) -> Object {
         deleting: false,
         labels: [].into(),
         addresses: Vec::new(),
+        pod_cidrs: Vec::new(),
+        later_than: None,
+        malformed: Vec::new(),
     })
 }
 
@@ -307,7 +310,7 @@ fn a_late_answer_does_not_bring_a_ciliumnode_back_that_a_list_has_not() {
     let bump = BumpVersion {
         node: "n".into(),
         uid: "cilium-node".into(),
-        revision: Revision::of(4),
+        revision: Revision::<Custom>::of(4).into(),
         later_than: Revision::of(4),
     };
     let seen = Seen::CiliumNode(Box::new(patched.clone()));

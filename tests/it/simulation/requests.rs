@@ -61,9 +61,7 @@ pub(super) fn decided_on(write: &Write) -> Option<DecidedOn<'_>> {
         Write::Publish(publication) => {
             of(Kind::CiliumNode, publication.node.as_str(), &publication.uid, Some(publication.revision))
         }
-        Write::BumpVersion(bump) => {
-            of(Kind::CiliumNode, bump.node.as_str(), &bump.uid, Some(bump.revision.into()))
-        }
+        Write::BumpVersion(bump) => of(Kind::CiliumNode, bump.node.as_str(), &bump.uid, Some(bump.revision)),
         Write::UsageProbe(probe) => {
             of(Kind::CiliumNode, probe.node.as_str(), &probe.uid, Some(probe.revision))
         }

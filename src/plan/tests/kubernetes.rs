@@ -1,0 +1,237 @@
+//! kubernetes: a node gets one block of each family on its Node, whose revisions tell nothing of those of claims.
+
+use super::*;
+use crate::publisher::static_mode::Static;
+
+fn running(families: &[Family], text: &str) -> Cluster {
+    Cluster::served_by(Publisher::Kubernetes(Static::new(families.iter().copied().collect())), text)
+}
+
+fn cluster(text: &str) -> Cluster {
+    running(&[Family::V4], text)
+}
+
+/// The patch that is decided: the uid, the version and the podCIDRs in it.
+#[track_caller]
+fn published(plan: &NodePlan) -> String {
+    let [Request::Write(Write::Publish(publication))] = plan.requests() else {
+        panic!("{}", rendered(plan));
+    };
+    let CarrierChange::Kubernetes(cidrs) = &publication.change else { panic!("{publication:?}") };
+    let cidrs: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
+    format!("{} @{}: {}", publication.uid, publication.revision, cidrs.join(" "))
+}
+
+#[test]
+fn a_node_gets_one_block_on_its_own_object_and_never_a_second() {
+    let mut cluster = cluster("pool p 10.0.0.0/24 28 reclaim=enabled freeBelow=99\nnode a 1 @7");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    let Object::Claim(mut created) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
+    // What it is created for is the Node here.
+    created.created_for = Some("1".into());
+    cluster.settle(&Target::Claim(created.cidr), Seen::Claim(Box::new(created)));
+    cluster.expect("a", "waits: a request for it is not answered yet");
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
+    // The revisions of Nodes are of another store; nothing has to be read before the Node is patched.
+    assert_eq!(published(&cluster.plan("a")), "1 @7: 10.0.0.0/28");
+    cluster.observe("node a 1 has=10.0.0.0/28 @8");
+    cluster.expect("a", "nothing");
+    cluster.pass(3600);
+    cluster.expect("a", "nothing");
+}
+
+/// The watch of Nodes may be behind the answer.
+#[test]
+fn the_answer_to_the_patch_shows_the_node() {
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1 @7\nclaim 10.0.0.0/28 a 1 Held @90");
+    cluster.expect("a", "publish [10.0.0.0/28] and 14 addresses on node a");
+    let Object::Node(patched) = object("node a 1 has=10.0.0.0/28 @8") else { unreachable!() };
+    cluster.settle(&Target::Node("a".into()), Seen::PatchedNode(Box::new(patched)));
+    cluster.expect("a", "nothing");
+    cluster.observe("node a 1 @7");
+    cluster.expect("a", "nothing");
+}
+
+#[test]
+fn both_families_come_in_one_patch() {
+    let claims = "claim 10.0.0.0/28 a 1 Held @90\nclaim fd00::/124 a 1 Held @91 of=q";
+    let pools = "pool p 10.0.0.0/24 28\npool q fd00::/120 124";
+    let cluster = running(&[Family::V4, Family::V6], &format!("{pools}\nnode a 1 @7\n{claims}"));
+    assert_eq!(published(&cluster.plan("a")), "1 @7: 10.0.0.0/28 fd00::/124");
+}
+
+#[test]
+fn what_a_node_carries_is_taken_also_without_a_claim() {
+    let mut cluster = cluster("pool p 10.0.0.0/27 28\nnode a 1 has=10.0.0.0/28\nnode b 2");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    cluster.expect("b", "claim 10.0.0.16/28 of pool p for node b");
+    assert_eq!(cluster.world.check(), []);
+    cluster.delete(Kind::Node, "a", 120);
+    assert_eq!(cluster.world.check(), []);
+}
+
+/// In another mode nobody uses them, and kube-controller-manager gives them out by default.
+#[test]
+fn pod_cidrs_of_nodes_take_nothing_in_other_modes() {
+    let text = "pool p 10.0.0.0/27 28\nnode a 1 has=10.0.0.0/28\nnode b 2\nciliumnode b @99 bare";
+    let mut other = Cluster::served_by(Publisher::ClusterPool(Static::new([Family::V4].into())), text);
+    other.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+    other.in_flight.clear();
+    // They count as soon as the mode is known.
+    let block: Cidr = "10.0.0.16/28".parse().unwrap();
+    let mut other =
+        Cluster::in_mode(Mode::Passive("it is not known".to_owned()), "node a 1 has=10.0.0.16/28");
+    assert!(!other.world.ledger().is_taken(block));
+    other.world.set_mode(Mode::Active(Publisher::Kubernetes(Static::new([Family::V4].into()))));
+    assert!(other.world.ledger().is_taken(block));
+    assert_eq!(other.world.check(), []);
+}
+
+#[test]
+fn pod_cidrs_that_are_no_blocks_are_reported_and_left_alone() {
+    for (has, why) in [
+        ("10.0.0.0/24", "10.0.0.0/24 is no whole block of a pool that can be read"),
+        ("fd00::/64", "the agents run ipv4 too, and it has no ipv4 CIDR"),
+    ] {
+        let cluster = cluster(&format!("pool p 10.0.0.0/24 28\nnode a 1 has={has}"));
+        let plan = cluster.plan("a");
+        assert_eq!(rendered(&plan), "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+        assert_eq!(
+            plan.findings[0].to_string(),
+            format!(
+                "ForeignPodCIDRs Node a: spec.podCIDRs is {has}, which is left as it is, and the node gets no blocks: \
+                 {why}; let kube-controller-manager allocate nothing: give it `--allocate-node-cidrs=false`; then give the \
+                 node a pool that has these CIDRs as whole blocks, or drain it and recreate its Node"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_text_that_is_no_cidr_is_reported_and_nothing_is_written() {
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1 malformed");
+    cluster
+        .expect("a", "finding: MalformedCiliumNode; waits: its CiliumNode has an address that can't be read");
+}
+
+/// kube-controller-manager was faster: the server lets nobody change what is set, so our block is free at once.
+#[test]
+fn a_block_that_another_allocator_forestalled_goes_back() {
+    let mut cluster =
+        cluster("node a 1 has=10.9.0.0/24 @7\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90 for=1");
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
+}
+
+/// A patch that was decided before the claim was given back may be on its way: it is refused after a later version, and
+/// whoever decides on that version knows the claims as of then.
+#[test]
+fn a_block_that_was_given_back_is_free_after_a_version_that_says_so() {
+    let mut cluster = cluster("node a 1 @7\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90 for=1");
+    let plan = cluster.plan("a");
+    let [Request::Write(write @ Write::BumpVersion(bump))] = plan.requests() else {
+        panic!("{}", rendered(&plan))
+    };
+    assert_eq!(
+        (write.target(), bump.uid.as_str(), bump.later_than),
+        (Target::Node("a".into()), "1", Revision::of(90))
+    );
+    cluster.begin(&plan);
+    let Object::Node(patched) = object("node a 1 later-than=90 @8") else { unreachable!() };
+    cluster.settle(&Target::Node("a".into()), Seen::PatchedNode(Box::new(patched)));
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
+    // One that was written for an earlier move says nothing.
+    let mut cluster =
+        self::cluster("node a 1 later-than=89 @7\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90 for=1");
+    cluster.expect("a", "make a later version of node a");
+}
+
+#[test]
+fn a_claim_that_is_not_known_as_of_such_a_version_is_read_first() {
+    let held = "claim 10.0.0.0/28 a 1 Held @90";
+    let mut cluster = cluster(&format!("pool p 10.0.0.0/24 28\nnode a 1 later-than=140 @7\n{held}"));
+    cluster.expect("a", "read the claims of node a");
+    let Object::Claim(claim) = object(held) else { unreachable!() };
+    let answer = Seen::ClaimsOf { revision: Revision::of(141), claims: vec![claim], unreadable: Vec::new() };
+    cluster.settle(&Target::ClaimsOf("a".into()), answer);
+    assert_eq!(published(&cluster.plan("a")), "1 @7: 10.0.0.0/28");
+}
+
+/// The old kubelet registers its Node anew, and its agent goes on with the CIDRs that it had.
+#[test]
+fn a_node_that_is_recreated_gets_the_same_cidrs() {
+    let mut cluster =
+        cluster("pool p 10.0.0.0/24 28\nnode a 1 has=10.0.0.16/28 @7\nclaim 10.0.0.16/28 a 1 Held @90");
+    cluster.delete(Kind::Node, "a", 110);
+    cluster.observe("node a 2 @111");
+    cluster.expect("a", "hold 10.0.0.16/28 for node a again");
+    let Object::Claim(held) = object("claim 10.0.0.16/28 a 2 Held @112") else { unreachable!() };
+    cluster.settle(&Target::Claim(held.cidr), Seen::Claim(Box::new(held)));
+    assert_eq!(published(&cluster.plan("a")), "2 @111: 10.0.0.16/28");
+}
+
+/// A watch that is behind shows the Node before the one that the claim is held for: that is no proof.
+#[test]
+fn a_block_is_not_free_because_the_watch_shows_an_earlier_node() {
+    let mut cluster = cluster("node a 1 @7");
+    cluster.observe("claim 10.0.0.0/28 a 2 Releasing/Reclaimed @140");
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(&Target::Node("a".into()), found(Presence::Is("2".into()), 140));
+    cluster.expect("a", "finding: NoPool");
+}
+
+/// The revisions of Nodes tell nothing of those of claims: that the Node is gone is the proof.
+#[test]
+fn a_block_of_a_node_that_is_gone_cools_after_one_read() {
+    let mut cluster = cluster("");
+    cluster.observe("claim 10.0.0.0/28 a 1 Releasing/NodeGone @140");
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 140));
+    cluster.expect("a", "cool 10.0.0.0/28 of node a");
+}
+
+/// Its claim vanished, and nobody can say how: a read after that has to say that the Node is gone.
+#[test]
+fn a_lost_claim_of_a_node_that_is_gone_is_settled_by_a_read() {
+    let block: Cidr = "10.0.0.0/28".parse().unwrap();
+    let mut cluster = cluster("claim 10.0.0.0/28 a 1 Held @90");
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 120);
+    assert!(cluster.world.ledger().is_taken(block));
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 120));
+    assert!(!cluster.world.ledger().is_taken(block));
+    assert_eq!(cluster.world.check(), []);
+}
+
+#[test]
+fn what_a_pool_asks_for_in_vain_is_told() {
+    let told = |pool: &str| {
+        let cluster = cluster(pool);
+        let object = cluster.world.pool_object(&"p".into()).unwrap();
+        let told =
+            conditions::status(&cluster.world, object).conditions[&ConditionType::WithoutEffect].clone();
+        (told.holds, told.message)
+    };
+    let (holds, message) = told("pool p 10.0.0.0/24 28 reclaim=enabled freeBelow=8 maxBlocks=16");
+    assert!(holds);
+    assert_eq!(
+        message,
+        "in Cilium's mode kubernetes a node gets one block of each family for its whole life, and `blockSize` alone says how \
+         many addresses it has; so these fields do nothing: reclaim"
+    );
+    for quiet in ["freeBelow=8 maxBlocks=16", "freeBelow=8 maxBlocks=1"] {
+        assert!(!told(&format!("pool p 10.0.0.0/24 28 {quiet}")).0, "{quiet}");
+    }
+    let (_, message) = told("pool p 10.0.0.0/24 28 freeBelow=3 maxBlocks=5 maxAddresses=99");
+    assert!(message.ends_with(": perNode.maxBlocks, perNode.maxAddresses, expand"), "{message}");
+}
+
+#[test]
+fn use_is_told_of_nowhere() {
+    let cluster =
+        cluster("pool p 10.0.0.0/24 28\nnode a 1 has=10.0.0.0/28 @7\nclaim 10.0.0.0/28 a 1 Held @90");
+    let pool = cluster.world.pool_object(&"p".into()).unwrap();
+    let counts = conditions::status(&cluster.world, pool).families[&Family::V4];
+    assert_eq!((counts.published, counts.used, counts.addresses_free), (14, None, 15 * 16));
+    let snapshot = crate::view::snapshot::snapshot(&cluster.world, [].into_iter());
+    assert!(snapshot.usage.values().all(|n| *n == 0), "{:?}", snapshot.usage);
+}
