@@ -1,126 +1,81 @@
-//! Cilium's agent on one node, as far as addresses go, as `docs/cilium.md` says: it sees its CiliumNode late, takes
-//! addresses out of `pool` for pods and for itself, answers release marks, and writes `used` and its answers later still.
+//! Cilium's agent on one node, as far as addresses go. What is the same in every mode is here: its process, its Pod, and
+//! the CiliumNode that it creates. How it reads its CiliumNode, gives addresses to pods and reports is its model, one per
+//! mode.
 //!
-//! Its pods keep their addresses while it restarts, whatever it knows of them. What it knows and what it has written may
-//! be wrong in the three ways that the document names (Use).
+//! Its pods keep their addresses while it restarts, whatever it knows of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::rc::Rc;
 
 use cilium_node_ipam::model::agent::{AgentPod, ContainerStart};
-use cilium_node_ipam::model::crd::{CrdFields, ReleaseMark};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
-use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::release::Release;
 use cilium_node_ipam::model::request::NewCiliumNode;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::wire::cilium_node::new_cilium_node;
-use serde_json::{Map, Value, json};
 
 use super::cluster::in_seconds;
+use super::mode::Mode;
 use super::store::{Store, Stored};
 
+mod crd;
+mod pools;
 mod tests;
 
-/// The releases that agents run; the first is that of every agent which nobody has set back.
-const RELEASES: [Release; 3] = [Release::new(1, 20, 2), Release::new(1, 13, 18), Release::new(1, 12, 19)];
-/// Agents from this one on obey owners.
-const OBEYS_OWNERS: Release = Release::new(1, 13, 0);
-/// Agents from this one on keep their health address when they restart.
-const KEEPS_HEALTH: Release = Release::new(1, 16, 0);
-
-const ROUTER: &str = "router";
-const HEALTH: &str = "health";
+/// The releases that agents run, by mode; the first is that of every agent which nobody has set back.
+const fn releases(mode: Mode) -> [Release; 3] {
+    let newest = Release::new(1, 20, 2);
+    match mode {
+        Mode::Crd => [newest, Release::new(1, 13, 18), Release::new(1, 12, 19)],
+        Mode::MultiPool => [newest, Release::new(1, 17, 8), newest],
+    }
+}
 
 /// One agent and the addresses of its pods.
 #[derive(Debug)]
 pub(super) struct Agent {
+    mode: Mode,
     release: Release,
     /// How many Pods the node had before this one, with an agent in each.
     n_pods_before: u64,
     started: ContainerStart,
-    /// What it knows of its CiliumNode.
-    seen: Option<Seen>,
-    /// How many pods want an address.
-    pub(super) pods: usize,
-    /// The addresses that pods have, and its own, whether it knows of them or not.
-    pub(super) held: BTreeSet<IpAddr>,
-    /// Its own addresses, as its state directory names them.
-    own: BTreeMap<(&'static str, Family), IpAddr>,
-    /// What the present process has given out or restored: all that is held, once it is ready.
-    given_out: BTreeSet<IpAddr>,
-    /// Whether its pods are restored and it has its own addresses.
-    is_ready: bool,
-    /// Whether something has changed since it last wrote its use.
-    is_due: bool,
+    model: Model,
 }
 
-/// A version of the CiliumNode, and what the agent has done to it without having written it yet.
+/// How an agent does its work in one mode.
 #[derive(Debug)]
-struct Seen {
-    version: Rc<Stored>,
-    /// The new mark of each address whose mark is answered; `None` where it goes.
-    answers: BTreeMap<IpAddr, Option<ReleaseMark>>,
+enum Model {
+    Crd(crd::Agent),
+    Pools(pools::Agent),
 }
 
-impl Seen {
-    /// A version that the agent looks at, mark by mark (`docs/cilium.md`, Release handshake).
-    fn answered(version: Rc<Stored>, given_out: &BTreeSet<IpAddr>) -> Self {
-        let mut seen = Self { version, answers: BTreeMap::new() };
-        let fields = seen.fields();
-        let mut answers = BTreeMap::new();
-        for (address, mark) in fields.marks.iter().filter(|_| !fields.pool.is_empty()) {
-            let is_free = !given_out.contains(address);
-            let answer = match (mark, fields.pool.contains(*address)) {
-                (ReleaseMark::Marked, true) if is_free => Some(ReleaseMark::Ready),
-                (ReleaseMark::Marked, _) => Some(ReleaseMark::DoNotRelease),
-                (ReleaseMark::Released, false) => None,
-                _ => continue,
-            };
-            answers.insert(*address, answer);
+macro_rules! by_model {
+    ($agent:expr, $model:ident => $answer:expr) => {
+        match &$agent.model {
+            Model::Crd($model) => $answer,
+            Model::Pools($model) => $answer,
         }
-        seen.answers = answers;
-        seen
-    }
-
-    fn fields(&self) -> &CrdFields {
-        match &self.version.object {
-            Object::CiliumNode(cilium_node) => &cilium_node.crd,
-            other => unreachable!("no agent sees {other:?}"),
+    };
+    (mut $agent:expr, $model:ident => $answer:expr) => {
+        match &mut $agent.model {
+            Model::Crd($model) => $answer,
+            Model::Pools($model) => $answer,
         }
-    }
-
-    /// Whether an address is marked, ready or released: it is given to nobody, and not restored.
-    fn is_in_handshake(&self, address: IpAddr) -> bool {
-        let standing = || self.fields().marks.get(&address).copied();
-        let mark = self.answers.get(&address).copied().unwrap_or_else(standing);
-        matches!(mark, Some(ReleaseMark::Marked | ReleaseMark::Ready | ReleaseMark::Released))
-    }
-
-    /// Whether an address can be given out or restored, as far as the object says.
-    fn is_available(&self, address: IpAddr) -> bool {
-        self.fields().pool.contains(address) && !self.is_in_handshake(address)
-    }
+    };
 }
 
 impl Agent {
     /// The first process of an agent, in the Pod that comes after so many others.
-    pub(super) fn new(n_pods_before: u64, wall: Timestamp) -> Self {
-        Self {
-            release: RELEASES[0],
-            n_pods_before,
-            started: ContainerStart { at: in_seconds(wall), n_restarts: 0 },
-            seen: None,
-            pods: 0,
-            held: BTreeSet::new(),
-            own: BTreeMap::new(),
-            given_out: BTreeSet::new(),
-            is_ready: false,
-            is_due: false,
-        }
+    pub(super) fn new(mode: Mode, families: &BTreeSet<Family>, n_pods_before: u64, wall: Timestamp) -> Self {
+        let [release, ..] = releases(mode);
+        let model = match mode {
+            Mode::Crd => Model::Crd(crd::Agent::new(release)),
+            Mode::MultiPool => Model::Pools(pools::Agent::new(release, families.clone())),
+        };
+        let started = ContainerStart { at: in_seconds(wall), n_restarts: 0 };
+        Self { mode, release, n_pods_before, started, model }
     }
 
     /// Creates the CiliumNode where there is none.
@@ -138,16 +93,14 @@ impl Agent {
 
     /// Its process ends, and another begins: in the same Pod, or in a new one where the release is another.
     pub(super) fn restart(&mut self, release: u8, n_pods_before: u64, wall: Timestamp) {
-        let release = RELEASES[usize::from(release) % RELEASES.len()];
+        let releases = releases(self.mode);
+        let release = releases[usize::from(release) % releases.len()];
         let mut n_restarts = self.started.n_restarts + 1;
         if release != self.release {
             (self.release, self.n_pods_before, n_restarts) = (release, n_pods_before, 0);
         }
         self.started = ContainerStart { at: in_seconds(wall), n_restarts };
-        self.seen = None;
-        self.given_out.clear();
-        self.is_ready = false;
-        self.is_due = false;
+        by_model!(mut self, model => model.restart(release));
     }
 
     /// Its Pod, as the API server shows it.
@@ -159,223 +112,102 @@ impl Agent {
             node: node.clone(),
             deleting: false,
             ended: false,
-            ready: self.is_ready,
+            ready: self.is_ready(),
             started: Some(self.started),
             release: Some(self.release),
         }
     }
 
     /// Sees the present version of its CiliumNode. While there is none, or none that can be read, it goes on with what it
-    /// had. Where only the metadata has changed, it takes the new version over without its own answers
-    /// (`docs/cilium.md`, Lost answers).
+    /// had.
     pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
-        let Some(stored) = store.stored(Kind::CiliumNode, name.as_str()) else { return };
-        if !matches!(stored.object, Object::CiliumNode(_)) {
-            return;
-        }
-        let is_same =
-            |seen: &Seen, pointer| seen.version.json.pointer(pointer) == stored.json.pointer(pointer);
-        self.seen = Some(match self.seen.take() {
-            Some(seen) if Rc::ptr_eq(&seen.version, stored) => seen,
-            Some(seen) if ["/metadata/uid", "/spec", "/status"].iter().all(|part| is_same(&seen, part)) => {
-                Seen { version: Rc::clone(stored), answers: BTreeMap::new() }
-            }
-            _ => Seen::answered(Rc::clone(stored), &self.given_out),
-        });
-        if !self.is_ready && self.held.is_empty() {
-            self.begin();
-        }
+        by_model!(mut self, model => model.look(store, name));
+    }
+
+    /// The addresses that pods have, and its own, whether it knows of them or not.
+    pub(super) fn held(&self) -> &BTreeSet<IpAddr> {
+        by_model!(self, model => &model.held)
     }
 
     /// The addresses that pods have or may get.
     pub(super) fn has(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        self.held.iter().copied().chain(self.pool())
+        self.held().iter().copied().chain(self.pool())
+    }
+
+    /// What it knows to be in its pool.
+    pub(super) fn pool(&self) -> Vec<IpAddr> {
+        by_model!(self, model => model.pool())
+    }
+
+    /// The blocks that it has in its memory, and writes back where its CiliumNode lacks them.
+    pub(super) fn keeps(&self) -> Vec<Cidr> {
+        match &self.model {
+            Model::Crd(_) => Vec::new(),
+            Model::Pools(model) => model.keeps().collect(),
+        }
+    }
+
+    /// So many pods are to run. Starts and ends some until they do, or no address is left; `from` varies which it takes
+    /// and which end. An agent that is not ready starts none. Returns the addresses that are newly given out.
+    pub(super) fn wants(&mut self, pods: usize, from: usize) -> Vec<IpAddr> {
+        by_model!(mut self, model => {
+            model.pods = pods;
+            model.schedule(from)
+        })
     }
 
     /// Restores at most so many of its pods. Returns the addresses that it can't restore: their pods lose their network.
     pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
-        let Some(seen) = self.seen.as_ref().filter(|seen| !seen.fields().pool.is_empty()) else {
-            return Vec::new();
-        };
-        let is_left = |address: &&IpAddr| !self.given_out.contains(*address) && !self.is_own(**address);
-        let next: Vec<IpAddr> = self.held.iter().filter(is_left).take(at_most).copied().collect();
-        let (restored, lost): (Vec<_>, Vec<_>) =
-            next.into_iter().partition(|address| seen.is_available(*address));
-        self.given_out.extend(restored);
-        self.held.retain(|address| !lost.contains(address));
-        lost
+        by_model!(mut self, model => model.restore(at_most))
     }
 
     /// Whether all of its pods are restored.
     pub(super) fn has_restored(&self) -> bool {
-        self.held.iter().all(|address| self.given_out.contains(address) || self.is_own(*address))
+        by_model!(self, model => model.has_restored())
     }
 
-    fn is_own(&self, address: IpAddr) -> bool {
-        self.own.values().any(|own| *own == address)
-    }
-
-    /// Takes its own addresses, after the pods have theirs, and is ready. Without an address for each it goes on
-    /// starting.
+    /// Takes its own addresses, after the pods have theirs, and is ready. Without those it goes on starting.
     pub(super) fn begin(&mut self) {
-        let Some(seen) = &self.seen else { return };
-        let fields = seen.fields();
-        let families: BTreeSet<Family> = fields.pool.cidrs().map(Cidr::family).collect();
-        let (mut own, mut given_out) = (BTreeMap::new(), self.given_out.clone());
-        for (kept_for, family) in
-            [ROUTER, HEALTH].into_iter().flat_map(|name| families.iter().map(move |family| (name, *family)))
-        {
-            let is_kept = kept_for == ROUTER || self.release >= KEEPS_HEALTH;
-            let can_be_taken = |address: &IpAddr| seen.is_available(*address) && !given_out.contains(address);
-            let before = self.own.get(&(kept_for, family)).copied();
-            let owned = || {
-                let mut owners = fields.owners.iter().filter(|_| self.release >= OBEYS_OWNERS);
-                let is_for_it = |(address, owner): &(&IpAddr, &String)| {
-                    Family::of(**address) == family && *owner == kept_for
-                };
-                owners.find(is_for_it).map(|(address, _)| *address)
-            };
-            // Whatever it takes by chance may lie in any block.
-            let any = || {
-                fields
-                    .pool
-                    .iter()
-                    .filter(|address| Family::of(*address) == family)
-                    .filter(|address| self.is_for_anybody(seen, *address))
-                    .filter(can_be_taken)
-                    .last()
-            };
-            let Some(address) = before.filter(|_| is_kept).filter(can_be_taken).or_else(owned).or_else(any)
-            else {
-                return;
-            };
-            own.insert((kept_for, family), address);
-            given_out.insert(address);
-        }
-        if own.is_empty() {
-            return;
-        }
-        for before in self.own.values() {
-            self.held.remove(before);
-        }
-        self.held.extend(own.values());
-        (self.own, self.given_out) = (own, given_out);
-        self.is_ready = true;
-        self.is_due = true;
+        by_model!(mut self, model => model.begin());
     }
 
-    /// Whether a pod or a process without an entry of its own may get an address, as far as its owner goes.
-    fn is_for_anybody(&self, seen: &Seen, address: IpAddr) -> bool {
-        self.release < OBEYS_OWNERS || !seen.fields().owners.contains_key(&address)
-    }
-
-    /// Starts and ends pods until as many run as are wanted, or no address is left; `from` varies which it takes and
-    /// which end. An agent that is not ready starts none. Returns the addresses that are newly given out.
-    pub(super) fn schedule(&mut self, from: usize) -> Vec<IpAddr> {
-        let mut running: Vec<IpAddr> =
-            self.held.iter().filter(|address| !self.is_own(**address)).copied().collect();
-        let wanted = self.pods.saturating_sub(running.len());
-        // The highest end, or any.
-        if !from.is_multiple_of(2) && !running.is_empty() {
-            let n_running = running.len();
-            running.rotate_left(from % n_running);
-        }
-        for ended in running.iter().skip(self.pods) {
-            self.held.remove(ended);
-            self.is_due |= self.given_out.remove(ended);
-        }
-        let Some(seen) = self.seen.as_ref().filter(|_| self.is_ready) else { return Vec::new() };
-        let free: Vec<IpAddr> = seen
-            .fields()
-            .pool
-            .iter()
-            .filter(|address| seen.is_available(*address) && self.is_for_anybody(seen, *address))
-            .filter(|address| !self.given_out.contains(address))
-            .collect();
-        let (before, after) = free.split_at(if free.is_empty() { 0 } else { from % free.len() });
-        let taken: Vec<IpAddr> = after.iter().chain(before).take(wanted).copied().collect();
-        self.held.extend(&taken);
-        self.given_out.extend(&taken);
-        self.is_due |= !taken.is_empty();
-        taken
-    }
-
-    /// Writes `used` and its answers onto the version that it has seen. One that has moved since it looks at again, and
-    /// writes later. Before it is ready it writes only when it has answered something, and then only what it has restored.
+    /// Writes what it has to say onto the version that it has seen. One that has moved since it writes onto later.
     pub(super) fn report(&mut self, store: &mut Store, name: &NodeName) {
-        let Some(seen) = &self.seen else { return };
-        if !(self.is_due && self.is_ready) && seen.answers.is_empty() {
-            return;
-        }
-        let is_present = store
-            .stored(Kind::CiliumNode, name.as_str())
-            .is_some_and(|stored| Rc::ptr_eq(stored, &seen.version));
-        if is_present {
-            let (given_out, answers) = (&self.given_out, &seen.answers);
-            store.edit(Kind::CiliumNode, name.as_str(), |json| write_status(json, given_out, answers));
-            self.is_due = false;
-        }
-        self.look(store, name);
+        by_model!(mut self, model => model.report(store, name));
     }
 
     /// Has written all that it uses, as those ask it to who restore a store from a backup.
     pub(super) fn report_all(&mut self, store: &mut Store, name: &NodeName) {
-        // What the backup does not have it gives to nobody any more.
-        self.seen = None;
-        self.given_out.clone_from(&self.held);
-        // One that has nothing has not begun.
-        self.is_ready = !self.held.is_empty();
-        self.is_due = true;
-        self.look(store, name);
-        self.report(store, name);
+        by_model!(mut self, model => model.report_all(store, name));
+    }
+
+    /// Whether what it writes is at once heard by itself. Otherwise its watch tells it like anybody else.
+    pub(super) const fn hears_itself(&self) -> bool {
+        matches!(self.model, Model::Crd(_))
+    }
+
+    /// Whether an address that it gives to a pod is always one that its CiliumNode shows, as far as it has seen that one.
+    pub(super) const fn gives_what_is_shown(&self) -> bool {
+        matches!(self.model, Model::Crd(_))
     }
 
     /// Whether it has seen that an address can be given out or restored.
     pub(super) fn has_available(&self, address: IpAddr) -> bool {
-        self.seen.as_ref().is_some_and(|seen| seen.is_available(address))
+        by_model!(self, model => model.has_available(address))
     }
 
     /// Whether what it has seen is of the CiliumNode that is there now.
     pub(super) fn has_seen(&self, present: &Stored) -> bool {
-        self.seen
-            .as_ref()
-            .is_some_and(|seen| seen.version.json["metadata"]["uid"] == present.json["metadata"]["uid"])
-    }
-
-    /// What it knows to be in its pool.
-    pub(super) fn pool(&self) -> impl Iterator<Item = IpAddr> {
-        self.seen.iter().flat_map(|seen| seen.fields().pool.iter())
+        let seen = by_model!(self, model => model.seen());
+        seen.is_some_and(|seen| seen.json["metadata"]["uid"] == present.json["metadata"]["uid"])
     }
 
     /// Whether the present process has seen its CiliumNode.
-    pub(super) const fn has_looked(&self) -> bool {
-        self.seen.is_some()
+    pub(super) fn has_looked(&self) -> bool {
+        by_model!(self, model => model.seen()).is_some()
     }
 
-    pub(super) const fn is_ready(&self) -> bool {
-        self.is_ready
-    }
-}
-
-/// The status that an agent puts: all that it has given out, and its answers. It leaves an empty `used` out.
-fn write_status(
-    json: &mut Value,
-    given_out: &BTreeSet<IpAddr>,
-    answers: &BTreeMap<IpAddr, Option<ReleaseMark>>,
-) {
-    let used: Map<String, Value> = given_out.iter().map(|address| (address.to_string(), json!({}))).collect();
-    if used.is_empty() {
-        json.pointer_mut("/status/ipam").and_then(Value::as_object_mut).map(|ipam| ipam.remove("used"));
-    } else {
-        json["status"]["ipam"]["used"] = Value::Object(used);
-    }
-    let marks = json.pointer_mut("/status/ipam/release-ips").and_then(Value::as_object_mut);
-    let Some(marks) = marks else { return };
-    for (address, answer) in answers {
-        match answer {
-            Some(ReleaseMark::Ready) => marks.insert(address.to_string(), json!("ready-for-release")),
-            Some(_) => marks.insert(address.to_string(), json!("do-not-release")),
-            None => marks.remove(&address.to_string()),
-        };
+    pub(super) fn is_ready(&self) -> bool {
+        by_model!(self, model => model.is_ready)
     }
 }

@@ -15,13 +15,13 @@ use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::request::Request;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
-use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::world::World;
 
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::agent::Agent;
+use super::mode::Mode;
 use super::pools::{self, LABEL, Shape, ZONES, place};
 use super::replica::{Replica, Stray};
 use super::requests;
@@ -46,6 +46,8 @@ pub(super) const N_POOLS: u8 = 4;
 /// How a cluster is to be.
 #[derive(Debug, Clone)]
 pub(super) struct Setting {
+    /// The mode that its agents run.
+    pub(super) mode: Mode,
     pub(super) n_replicas: usize,
     pub(super) families: BTreeSet<Family>,
     /// Whether all comes to rest after each step.
@@ -252,7 +254,7 @@ fn one_of(number: u8, of: usize) -> Option<usize> {
 
 impl Cluster {
     pub(super) fn new(setting: Setting) -> Self {
-        let settings = Crd { families: setting.families.clone(), infrastructure: vec!["router", "health"] };
+        let settings = setting.mode.publisher(&setting.families);
         // Wall clocks are wrong by up to an hour: no rule depends on them.
         let skews = [0, 1, -1].map(SignedDuration::from_hours);
         let replicas = (0..setting.n_replicas)

@@ -11,6 +11,7 @@ use proptest::strategy::Strategy;
 mod agent;
 mod cluster;
 mod found;
+mod mode;
 #[cfg(feature = "mutants")]
 mod mutants;
 mod pools;
@@ -57,6 +58,26 @@ fn three_replicas_never_make_two_nodes_hold_one_address() {
 #[test]
 fn pools_replaced_and_claims_removed_by_force_are_survived() {
     Search::hold("pools_replaced_and_claims_removed_by_force_are_survived");
+}
+
+#[test]
+fn multi_pool_one_replica_serves_whoever_can_be_served() {
+    Search::hold("multi_pool_one_replica_serves_whoever_can_be_served");
+}
+
+#[test]
+fn multi_pool_one_replica_survives_lost_answers_late_news_and_restarts() {
+    Search::hold("multi_pool_one_replica_survives_lost_answers_late_news_and_restarts");
+}
+
+#[test]
+fn multi_pool_two_replicas_never_make_two_nodes_hold_one_address() {
+    Search::hold("multi_pool_two_replicas_never_make_two_nodes_hold_one_address");
+}
+
+#[test]
+fn multi_pool_pools_replaced_and_claims_removed_by_force_are_survived() {
+    Search::hold("multi_pool_pools_replaced_and_claims_removed_by_force_are_survived");
 }
 
 /// Replicas choose alike, so two of them ask for one block for two nodes only where each knows one of the nodes. That

@@ -19,13 +19,14 @@ use cilium_node_ipam::model::request::{ProbeStep, Publication, Request, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::plan::{self, Policy};
-use cilium_node_ipam::publisher::crd::Crd;
+use cilium_node_ipam::publisher::Publisher;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
 use k8s_openapi::jiff::SignedDuration;
 
 use super::cluster::Setup;
+use super::mode::blocks;
 use super::requests::{Stage, is_ours, serve, settle};
 use super::store::{AgentPods, Store};
 
@@ -130,7 +131,7 @@ pub(super) struct Replica {
     is_deaf_to_agents: bool,
     pub(super) in_flight: Vec<Flight>,
     /// What Cilium's ConfigMap says where it says what the cluster was set up with.
-    settings: Crd,
+    settings: Publisher,
     /// What this process last read there.
     mode: Setup,
     /// When the process began, on the clock of the simulation.
@@ -146,7 +147,7 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    pub(super) fn new(settings: Crd, skew: SignedDuration, off: Option<Guard>) -> Self {
+    pub(super) fn new(settings: Publisher, skew: SignedDuration, off: Option<Guard>) -> Self {
         let mut replica = Self {
             process: Process::Gathering(Gathering::default()),
             feeds: BTreeMap::new(),
@@ -381,8 +382,7 @@ impl Replica {
                     _ => None,
                 };
                 if let Some(patched) = patched {
-                    let is_served =
-                        world.cilium_node(&node).is_some_and(|seen| !seen.crd.pod_cidrs.is_empty());
+                    let is_served = world.cilium_node(&node).is_some_and(|seen| !blocks(seen).is_empty());
                     let last = self.patched.insert(patched.clone(), clock);
                     // The end of a question may be the later version that proves a block absent, which waits for nothing.
                     let is_clearing = matches!(

@@ -18,6 +18,8 @@ use cilium_node_ipam::publisher::carried_by_cilium_node;
 use kube_core::SelectorExt;
 
 use super::agent::Agent;
+use super::cluster::Setting;
+use super::mode::{Mode, POOL, blocks, given_of, offered};
 use super::store::Store;
 
 /// What an agent needs in each family before it can start.
@@ -59,7 +61,8 @@ pub(super) fn safety(
     let mut addresses: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
     for seen in store.cilium_nodes() {
         let node = &seen.name;
-        for cidr in &seen.crd.pod_cidrs {
+        let listed = blocks(seen);
+        for cidr in &listed {
             if excuses.foreign.contains(&(node.clone(), *cidr)) {
                 continue;
             }
@@ -73,13 +76,18 @@ pub(super) fn safety(
                 return Err(format!("{cidr} of {node} overlaps {other} of {holder}"));
             }
             cidrs.insert(*cidr, node);
-            has_claim(store, node, *cidr, excuses)?;
+            let agent = agents.get(node);
+            has_claim(store, node, *cidr, agent, excuses)?;
         }
-        for address in seen.crd.pool.iter() {
+        let mut offered = offered(seen);
+        for (_, foreign) in excuses.foreign.iter().filter(|(of, _)| of == node) {
+            offered.remove_cidr(*foreign);
+        }
+        for address in offered.iter() {
             if let Some(holder) = addresses.insert(address, node) {
                 return Err(format!("{address} is in the pools of {node} and {holder}"));
             }
-            let Some(cidr) = seen.crd.pod_cidrs.iter().find(|cidr| cidr.contains(address)) else {
+            let Some(cidr) = listed.iter().find(|cidr| cidr.contains(address)) else {
                 if !seen.malformed.is_empty() {
                     continue;
                 }
@@ -96,11 +104,14 @@ pub(super) fn safety(
             }
         }
     }
+    for (node, agent) in agents {
+        agent.keeps().into_iter().try_for_each(|cidr| is_left_to(store, node, cidr, excuses))?;
+    }
     let mut held: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
     for (node, agent) in agents {
         let is_forgotten =
             |address: IpAddr| excuses.forgotten.iter().any(|(of, cidr)| of == node && cidr.contains(address));
-        for address in agent.held.iter().filter(|address| !is_forgotten(**address)) {
+        for address in agent.held().iter().filter(|address| !is_forgotten(**address)) {
             if let Some(other) = held.insert(*address, node) {
                 return Err(format!("pods on {node} and {other} have {address}"));
             }
@@ -113,7 +124,13 @@ pub(super) fn safety(
 }
 
 /// Rule 3: what a CiliumNode carries has a claim for that node, and no CiliumNode carries a block that is cooling.
-fn has_claim(store: &Store, node: &NodeName, cidr: Cidr, excuses: &Excuses) -> Result<(), String> {
+fn has_claim(
+    store: &Store,
+    node: &NodeName,
+    cidr: Cidr,
+    agent: Option<&Agent>,
+    excuses: &Excuses,
+) -> Result<(), String> {
     if excuses.orphans.contains(&(node.clone(), cidr)) {
         return Ok(());
     }
@@ -124,8 +141,35 @@ fn has_claim(store: &Store, node: &NodeName, cidr: Cidr, excuses: &Excuses) -> R
         Some(claim) if claim.node != *node => {
             Err(format!("{cidr} is on {node}, and its claim is for {}", claim.node))
         }
+        // The machine of a node that was gone for a while writes back what it has.
+        Some(claim)
+            if claim.state == ClaimState::Cooling(Reason::NodeGone)
+                && agent.is_some_and(|agent| agent.keeps().contains(&cidr)) =>
+        {
+            Ok(())
+        }
         Some(claim) if matches!(claim.state, ClaimState::Cooling(_)) => {
             Err(format!("{cidr} is on {node}, and its claim is cooling"))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// Rule 3, for agents that take whole blocks and give them back by themselves: what one has in its memory, and so may
+/// write back, is not on its way to another node.
+fn is_left_to(store: &Store, node: &NodeName, cidr: Cidr, excuses: &Excuses) -> Result<(), String> {
+    if given_of(cidr).any(|address| excuses.cover(node, address)) {
+        return Ok(());
+    }
+    match store.claim(cidr) {
+        // It can't be read, and keeps its name all the same.
+        None if store.stored(Kind::Claim, &block_name(cidr)).is_some() => Ok(()),
+        None => Err(format!("the agent of {node} has {cidr}, which has no claim")),
+        Some(claim) if claim.node != *node => {
+            Err(format!("the agent of {node} has {cidr}, and its claim is for {}", claim.node))
+        }
+        Some(claim) if claim.state == ClaimState::Cooling(Reason::Reclaimed) => {
+            Err(format!("the agent of {node} has {cidr}, and its claim is cooling"))
         }
         Some(_) => Ok(()),
     }
@@ -142,10 +186,11 @@ pub(super) fn transition(
     excuses: &Excuses,
 ) -> Result<(), String> {
     let node = &after.name;
+    let (offered_before, offered_after) = (offered(before), offered(after));
     // Nothing told the writer that the node had it.
     let unknown = || excuses.orphans.iter().chain(&excuses.foreign).chain(&excuses.forgotten);
     let is_unknown = |address| unknown().any(|(of, cidr)| of == node && cidr.contains(address));
-    for address in agent.into_iter().flat_map(|agent| &agent.held) {
+    for address in agent.into_iter().flat_map(Agent::held) {
         let unreadable_of = |of: Option<&NodeName>, since| {
             store
                 .unreadable_since(Kind::Claim, since)
@@ -156,24 +201,23 @@ pub(super) fn transition(
         // A claim that does not say whose it is holds no node back (known gaps). It may have been so when the writer decided.
         let may_be_anyones = unreadable_of(None, before.revision);
         // What is in a release handshake is not published before somebody ends that.
-        if before.crd.pod_cidrs.is_empty()
-            && !after.crd.pod_cidrs.is_empty()
+        if blocks(before).is_empty()
+            && !blocks(after).is_empty()
             && !before.crd.marks.contains_key(address)
             && is_claimed
             && !may_be_anyones
             && !is_unknown(*address)
-            && !after.crd.pool.contains(*address)
+            && !offered_after.contains(*address)
         {
             return Err(format!("{node} gets a part of its blocks back, and a pod has {address} of another"));
         }
-        if before.crd.pool.contains(*address) && !after.crd.pool.contains(*address) {
+        if offered_before.contains(*address) && !offered_after.contains(*address) {
             return Err(format!("{address} was taken out of the pool of {node} while a pod has it"));
         }
     }
     let is_reordered = excuses.reordered.contains(&(node.clone(), after.uid.clone()));
     for family in Family::ALL.into_iter().filter(|_| !is_reordered) {
-        let primary =
-            |seen: &CiliumNode| seen.crd.pod_cidrs.iter().copied().find(|cidr| cidr.family() == family);
+        let primary = |seen: &CiliumNode| blocks(seen).into_iter().find(|cidr| cidr.family() == family);
         if primary(before).is_some() && primary(before) != primary(after) {
             return Err(format!("the primary {family} block of {node} changed"));
         }
@@ -199,7 +243,7 @@ pub(super) fn is_gone(store: &Store, write: &Write, before: &Object) -> Result<(
 }
 
 /// What must hold when nothing is left to do: claims are published, and whoever can be served is.
-pub(super) fn settled(store: &Store, families: &BTreeSet<Family>, excuses: &Excuses) -> Result<(), String> {
+pub(super) fn settled(store: &Store, setting: &Setting, excuses: &Excuses) -> Result<(), String> {
     for seen in store.cilium_nodes() {
         let Some(node) = store.node(&seen.name) else { continue };
         let claims: Vec<&Claim> =
@@ -208,15 +252,22 @@ pub(super) fn settled(store: &Store, families: &BTreeSet<Family>, excuses: &Excu
             continue;
         }
         let mut needs = Vec::new();
-        for family in families {
-            needs.push(Need::of(store, excuses, node, seen, &claims, *family));
+        for family in &setting.families {
+            needs.push(match setting.mode {
+                Mode::Crd => Need::of(store, excuses, node, seen, &claims, *family),
+                Mode::MultiPool => Need::of_pools(store, excuses, node, seen, *family),
+            });
         }
-        if seen.crd.pod_cidrs.is_empty() {
-            if !needs.is_empty() && needs.iter().all(|need| need.reach >= MINIMUM) {
+        let minimum = match setting.mode {
+            Mode::Crd => MINIMUM,
+            Mode::MultiPool => 1,
+        };
+        if blocks(seen).is_empty() {
+            if !needs.is_empty() && needs.iter().all(|need| need.reach >= minimum) {
                 return Err(format!("{} could be served and is not", node.name));
             }
         } else {
-            is_published(seen, &claims)?;
+            is_published(setting.mode, seen, &claims)?;
             for need in needs {
                 need.is_met_or_cannot(&node.name)?;
             }
@@ -257,16 +308,22 @@ fn is_undecided(store: &Store, claims: &[&Claim]) -> bool {
 fn may_be_in_use(store: &Store, claim: &Claim) -> bool {
     store.cilium_node(&claim.node).is_none_or(|seen| {
         let is_used = seen.crd.used.iter().flat_map(AddressSet::iter).any(|used| claim.cidr.contains(used));
-        !seen.crd.pod_cidrs.contains(&claim.cidr)
-            && (is_used || claim.created_for.as_ref() != Some(&seen.uid))
+        !blocks(seen).contains(&claim.cidr) && (is_used || claim.created_for.as_ref() != Some(&seen.uid))
     })
 }
 
-fn is_published(seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
-    let carried: BTreeSet<Cidr> = seen.crd.pod_cidrs.iter().copied().collect();
+fn is_published(mode: Mode, seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
+    let carried: BTreeSet<Cidr> = blocks(seen).into_iter().collect();
     let claimed: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
     if carried != claimed {
         return Err(format!("{} has {carried:?} and claims {claimed:?}", seen.name));
+    }
+    let released = claims.iter().find(|claim| !claim.is_published_state());
+    if let Some(claim) = released.filter(|_| mode == Mode::MultiPool) {
+        return Err(format!("{} of {} is {:?} for ever", claim.cidr, seen.name, claim.state));
+    }
+    if mode == Mode::MultiPool {
+        return Ok(());
     }
     let mut offered = AddressSet::new();
     for claim in claims {
@@ -311,7 +368,8 @@ impl Need {
             }
         }
         // Without a pool that can give a block nothing is asked for that could be met.
-        let gives = |pool: &&&Pool| Family::ALL.iter().any(|family| !blocks(store, pool, *family).is_empty());
+        let gives =
+            |pool: &&&Pool| Family::ALL.iter().any(|family| !blocks_of(store, pool, *family).is_empty());
         let Some(first) = pools.iter().find(gives) else {
             return Self { family, is_met: true, can_grow: false, reach: capacity };
         };
@@ -339,6 +397,35 @@ impl Need {
             can_grow: can_grow && claims.len() < most_blocks,
             reach,
         }
+    }
+
+    /// The same where the agent says what it needs, and has whole blocks but for their ends.
+    fn of_pools(store: &Store, excuses: &Excuses, node: &Node, seen: &CiliumNode, family: Family) -> Self {
+        let listed: Vec<Cidr> = blocks(seen).into_iter().filter(|block| block.family() == family).collect();
+        let capacity = listed.iter().map(|block| given_of(*block).count() as u128).sum();
+        let requested = seen.pools.requested.iter().find(|entry| entry.pool == POOL);
+        let needed = requested.and_then(|entry| entry.needed.get(&family)).copied().unwrap_or_default();
+        let pools = pools_of(store, node);
+        let gives =
+            |pool: &&&Pool| Family::ALL.iter().any(|family| !blocks_of(store, pool, *family).is_empty());
+        let Some(first) = pools.iter().find(gives) else {
+            return Self { family, is_met: true, can_grow: false, reach: capacity };
+        };
+        let most_blocks = first.per_node.max_blocks as usize;
+        let most_addresses = u128::from(first.per_node.max_addresses);
+        let mut can_grow = false;
+        let mut reach = capacity;
+        for pool in &pools {
+            for offered in free_whole_blocks(store, excuses, pool, family) {
+                // What a pool counts of a block may be more than what agents give of it.
+                let fits = capacity + offered + 2 <= most_addresses && listed.len() < most_blocks;
+                can_grow |= fits;
+                reach += if fits { offered } else { 0 };
+            }
+        }
+        // An agent that has said nothing yet is not served.
+        let reach = if needed > 0 { reach } else { 0 };
+        Self { family, is_met: needed <= capacity, can_grow, reach }
     }
 
     fn is_met_or_cannot(&self, node: &NodeName) -> Result<(), String> {
@@ -374,7 +461,7 @@ pub(super) fn is_given_out(store: &Store, address: IpAddr) -> bool {
 }
 
 /// The blocks that a pool gives out, free or not.
-fn blocks(store: &Store, pool: &Pool, family: Family) -> Vec<Cidr> {
+fn blocks_of(store: &Store, pool: &Pool, family: Family) -> Vec<Cidr> {
     let Some(ranges) = pool.families.get(&family) else { return Vec::new() };
     if pool.deleting {
         return Vec::new();
@@ -403,19 +490,37 @@ fn blocks(store: &Store, pool: &Pool, family: Family) -> Vec<Cidr> {
 
 /// How many addresses each free block of a pool offers.
 fn free_blocks(store: &Store, excuses: &Excuses, pool: &Pool, family: Family) -> Vec<u128> {
+    let own = own_addresses(store);
+    let offered = |block: Cidr| block.size() - pool.withheld(block, &own).count_in(block);
+    let free = free_of(store, excuses, pool, family).into_iter().map(offered);
+    free.filter(|offered| *offered > 0).collect()
+}
+
+/// How many addresses each free block of a pool offers that has none of the nodes' own, and no excluded one.
+fn free_whole_blocks(store: &Store, excuses: &Excuses, pool: &Pool, family: Family) -> Vec<u128> {
+    let own = own_addresses(store);
+    let is_whole = |block: &Cidr| {
+        let withheld = pool.withheld(*block, &own);
+        given_of(*block).all(|address| !withheld.contains(address))
+    };
+    let free = free_of(store, excuses, pool, family).into_iter().filter(is_whole);
+    free.map(|block| given_of(block).count() as u128).collect()
+}
+
+/// The addresses that nodes have for themselves.
+fn own_addresses(store: &Store) -> AddressSet {
+    let of_nodes = store.nodes().flat_map(|node| node.addresses.iter().map(|address| address.address));
+    of_nodes.chain(store.cilium_nodes().flat_map(|seen| seen.addresses.iter().copied())).collect()
+}
+
+/// The free blocks of a pool.
+fn free_of(store: &Store, excuses: &Excuses, pool: &Pool, family: Family) -> Vec<Cidr> {
     let mut taken: Vec<Cidr> = store.claims().map(|claim| claim.cidr).collect();
     taken.extend(
         store.cilium_nodes().flat_map(|seen| carried_by_cilium_node(seen).cidrs().collect::<Vec<_>>()),
     );
     // Whoever has seen what somebody put onto a CiliumNode keeps it taken when that goes.
     taken.extend(excuses.foreign.iter().map(|(_, cidr)| *cidr));
-    let own: AddressSet = store
-        .nodes()
-        .flat_map(|node| node.addresses.iter().map(|address| address.address))
-        .chain(store.cilium_nodes().flat_map(|seen| seen.addresses.iter().copied()))
-        .collect();
     let is_free = |block: &Cidr| taken.iter().all(|other| !other.overlaps(*block));
-    let offered = |block: Cidr| block.size() - pool.withheld(block, &own).count_in(block);
-    let free = blocks(store, pool, family).into_iter().filter(is_free).map(offered);
-    free.filter(|offered| *offered > 0).collect()
+    blocks_of(store, pool, family).into_iter().filter(is_free).collect()
 }

@@ -13,6 +13,7 @@ use proptest::strategy::{BoxedStrategy, Strategy};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
 use super::cluster::{Cluster, Pace, Setting, Step};
+use super::mode::Mode;
 use super::script;
 
 /// How many seeds lie between two lines of a long search.
@@ -23,6 +24,7 @@ const PROGRESS: u64 = 500;
 pub(super) struct Search {
     /// The test that runs it.
     pub(super) name: &'static str,
+    mode: Mode,
     n_replicas: usize,
     pace: Pace,
     families: &'static [Family],
@@ -32,9 +34,10 @@ pub(super) struct Search {
 }
 
 /// Every search, with one test of its name each.
-pub(super) const SEARCHES: [Search; 6] = [
+pub(super) const SEARCHES: [Search; 10] = [
     Search {
         name: "one_replica_that_nothing_disturbs_serves_whoever_can_be_served",
+        mode: Mode::Crd,
         n_replicas: 1,
         pace: Pace::Calm,
         families: &[Family::V4],
@@ -43,6 +46,7 @@ pub(super) const SEARCHES: [Search; 6] = [
     },
     Search {
         name: "one_replica_serves_both_families_or_none",
+        mode: Mode::Crd,
         n_replicas: 1,
         pace: Pace::Calm,
         families: &Family::ALL,
@@ -51,6 +55,7 @@ pub(super) const SEARCHES: [Search; 6] = [
     },
     Search {
         name: "one_replica_survives_lost_answers_late_news_and_restarts",
+        mode: Mode::Crd,
         n_replicas: 1,
         pace: Pace::Wild,
         families: &[Family::V4],
@@ -59,6 +64,7 @@ pub(super) const SEARCHES: [Search; 6] = [
     },
     Search {
         name: "two_replicas_never_make_two_nodes_hold_one_address",
+        mode: Mode::Crd,
         n_replicas: 2,
         pace: Pace::Wild,
         families: &[Family::V4],
@@ -67,6 +73,7 @@ pub(super) const SEARCHES: [Search; 6] = [
     },
     Search {
         name: "three_replicas_never_make_two_nodes_hold_one_address",
+        mode: Mode::Crd,
         n_replicas: 3,
         pace: Pace::Wild,
         families: &Family::ALL,
@@ -75,7 +82,44 @@ pub(super) const SEARCHES: [Search; 6] = [
     },
     Search {
         name: "pools_replaced_and_claims_removed_by_force_are_survived",
+        mode: Mode::Crd,
         n_replicas: 3,
+        pace: Pace::Wild,
+        families: &[Family::V4],
+        scripts: || script::forced(400).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "multi_pool_one_replica_serves_whoever_can_be_served",
+        mode: Mode::MultiPool,
+        n_replicas: 1,
+        pace: Pace::Calm,
+        families: &Family::ALL,
+        scripts: || script::calm(60).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "multi_pool_one_replica_survives_lost_answers_late_news_and_restarts",
+        mode: Mode::MultiPool,
+        n_replicas: 1,
+        pace: Pace::Wild,
+        families: &[Family::V4],
+        scripts: || script::wild(300).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "multi_pool_two_replicas_never_make_two_nodes_hold_one_address",
+        mode: Mode::MultiPool,
+        n_replicas: 2,
+        pace: Pace::Wild,
+        families: &[Family::V4],
+        scripts: || script::wild(400).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "multi_pool_pools_replaced_and_claims_removed_by_force_are_survived",
+        mode: Mode::MultiPool,
+        n_replicas: 2,
         pace: Pace::Wild,
         families: &[Family::V4],
         scripts: || script::forced(400).boxed(),
@@ -88,14 +132,15 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// A sound cluster in crd mode.
 pub(super) fn setting(n_replicas: usize, pace: Pace, families: &[Family]) -> Setting {
     let families: BTreeSet<Family> = families.iter().copied().collect();
-    Setting { n_replicas, families, pace, defect: None, off: None }
+    Setting { mode: Mode::Crd, n_replicas, families, pace, defect: None, off: None }
 }
 
 impl Search {
     pub(super) fn setting(&self) -> Setting {
-        setting(self.n_replicas, self.pace, self.families)
+        Setting { mode: self.mode, ..setting(self.n_replicas, self.pace, self.families) }
     }
 
     pub(super) fn scripts(&self) -> BoxedStrategy<Vec<Step>> {

@@ -1,7 +1,9 @@
 //! The simulated agent does what `tests/agent/suite` saw real ones do.
 
-use serde_json::{Value, json};
+use cilium_node_ipam::model::crd::ReleaseMark;
+use serde_json::{Map, Value, json};
 
+use super::crd::{HEALTH, ROUTER};
 use super::*;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -27,7 +29,7 @@ impl Scene {
         let entries: Map<String, Value> = pool.map(|last| (address(last).to_string(), json!({}))).collect();
         let cilium_node = json!({ "metadata": { "name": "n" }, "spec": { "ipam": { "pool": entries } }, "status": { "ipam": {} } });
         store.create(Kind::CiliumNode, cilium_node).expect("the name is free");
-        Self { store, agent: Agent::new(0, NOW) }
+        Self { store, agent: Agent::new(Mode::Crd, &BTreeSet::from([Family::V4]), 0, NOW) }
     }
 
     /// An agent that has its own addresses, 10.0.0.8 and 10.0.0.9, and so many pods, from 10.0.0.0 on.
@@ -74,8 +76,7 @@ impl Scene {
 
     /// So many pods are to run. Returns what new ones get.
     fn wants(&mut self, n_pods: usize) -> Vec<IpAddr> {
-        self.agent.pods = n_pods;
-        self.agent.schedule(0)
+        self.agent.wants(n_pods, 0)
     }
 
     fn restarts(&mut self, release: u8) {
@@ -155,7 +156,7 @@ fn what_is_in_a_handshake_or_fenced_goes_to_no_pod() {
     scene.owns(0, "nodeipam.io/fenced");
     scene.looks();
     assert_eq!(scene.wants(9), addresses(&[4, 6, 7]));
-    assert!(scene.agent.held.contains(&address(0)), "a pod that has it keeps it");
+    assert!(scene.agent.held().contains(&address(0)), "a pod that has it keeps it");
 }
 
 #[test]
@@ -293,11 +294,11 @@ fn own_addresses_are_kept_at_a_restart_and_replaced_when_they_have_left() {
     scene.owns(7, ROUTER);
     scene.restarts(0);
     assert!(scene.comes_up().is_empty());
-    assert_eq!(scene.agent.held.iter().copied().collect::<Vec<_>>(), addresses(&[0, 7, 9]));
+    assert_eq!(scene.agent.held().iter().copied().collect::<Vec<_>>(), addresses(&[0, 7, 9]));
     // Up to 1.15 the address for health is drawn anew, by the owner if there is one that counts.
     scene.restarts(2);
     assert!(scene.comes_up().is_empty());
-    assert!(scene.agent.is_ready() && scene.agent.held.contains(&address(7)));
+    assert!(scene.agent.is_ready() && scene.agent.held().contains(&address(7)));
 }
 
 /// A new start is another one to whoever reads the Pod, and another release another Pod.

@@ -3,13 +3,15 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use cilium_node_ipam::model::crd::{CrdFields, ReleaseMark};
+use cilium_node_ipam::model::crd::ReleaseMark;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::publisher::carried_by_cilium_node;
 
 use super::super::agent::Agent;
+use super::super::mode::offered;
 use super::{Cluster, Step, node_name, wall};
 
 /// How long a machine whose Node is gone goes on with its addresses. Blocks cool longer, whatever the clocks say.
@@ -35,8 +37,7 @@ impl Cluster {
                 let name = node_name(*node);
                 // A machine whose Node is gone gets no new pods.
                 if let Some(agent) = self.agents.get_mut(&name).filter(|_| !self.lost.contains_key(&name)) {
-                    agent.pods = usize::from(*pods);
-                    let taken = agent.schedule(usize::from(*from));
+                    let taken = agent.wants(usize::from(*pods), usize::from(*from));
                     self.may_be_given_out(&name, &taken)?;
                 }
             }
@@ -44,8 +45,10 @@ impl Cluster {
                 let name = node_name(*node);
                 if let Some(agent) = self.agents.get_mut(&name) {
                     agent.report(&mut self.store, &name);
+                    if agent.hears_itself() {
+                        self.looks(&name);
+                    }
                 }
-                self.looks(&name);
             }
             Step::AgentRestarts { node, release } => {
                 let name = node_name(*node);
@@ -85,7 +88,12 @@ impl Cluster {
     /// The agent of a node that is there runs.
     fn runs(&mut self, name: &NodeName) {
         if self.store.node(name).is_some() && !self.agents.contains_key(name) {
-            let agent = Agent::new(self.store.agent_pods.n_made(), wall(self.clock));
+            let agent = Agent::new(
+                self.setting.mode,
+                &self.setting.families,
+                self.store.agent_pods.n_made(),
+                wall(self.clock),
+            );
             self.agents.insert(name.clone(), agent);
             self.show_pod(name);
         }
@@ -94,15 +102,15 @@ impl Cluster {
     fn looks(&mut self, name: &NodeName) {
         let Some(agent) = self.agents.get_mut(name) else { return };
         agent.look(&self.store, name);
-        let present = self.store.cilium_node(name).map(|seen| &seen.crd);
+        let present = self.store.cilium_node(name);
         // An answer that the agent has not written is lost when it starts again: the mark stands.
-        let is_open = |crd: &CrdFields, address| {
-            crd.marks.get(&address).is_some_and(|mark| *mark != ReleaseMark::DoNotRelease)
+        let is_open = |seen: &CiliumNode, address| {
+            seen.crd.marks.get(&address).is_some_and(|mark| *mark != ReleaseMark::DoNotRelease)
         };
         let is_whole = |(of, address): &(NodeName, IpAddr)| {
             of == name
                 && agent.has_available(*address)
-                && present.is_some_and(|crd| crd.pool.contains(*address) && !is_open(crd, *address))
+                && present.is_some_and(|seen| offered(seen).contains(*address) && !is_open(seen, *address))
         };
         self.excuses.disturbed.retain(|disturbed| !is_whole(disturbed));
         self.forget_what_was_taken(name);
@@ -147,11 +155,13 @@ impl Cluster {
         else {
             return Ok(());
         };
-        let Some(present) = self.store.cilium_node(name).filter(|_| agent.has_seen(stored)) else {
+        let Some(present) =
+            self.store.cilium_node(name).filter(|_| agent.gives_what_is_shown() && agent.has_seen(stored))
+        else {
             return Ok(());
         };
         let has_left =
-            |address: &&IpAddr| !present.crd.pool.contains(**address) && !self.excuses.cover(name, **address);
+            |address: &&IpAddr| !offered(present).contains(**address) && !self.excuses.cover(name, **address);
         match taken.iter().find(has_left) {
             None => Ok(()),
             Some(address) => Err(format!("{name} gives {address} to a pod, which has left its pool")),
@@ -160,12 +170,12 @@ impl Cluster {
 
     /// An agent may give out what somebody took before it has seen that. No object tells of it then.
     fn forget_what_was_taken(&mut self, name: &NodeName) {
-        let Some(agent) = self.agents.get(name) else { return };
+        // One that keeps whole blocks writes them back, and its claims wait for what it answers.
+        let Some(agent) = self.agents.get(name).filter(|agent| agent.gives_what_is_shown()) else { return };
         let shown = self.store.cilium_node(name).map(carried_by_cilium_node).unwrap_or_default();
-        let taken =
-            self.excuses.disturbed.iter().filter(|(of, address)| {
-                of == name && agent.held.contains(address) && !shown.contains(*address)
-            });
+        let taken = self.excuses.disturbed.iter().filter(|(of, address)| {
+            of == name && agent.held().contains(address) && !shown.contains(*address)
+        });
         let taken: Vec<IpAddr> = taken.map(|(_, address)| *address).collect();
         self.excuses.forgotten.extend(taken.into_iter().map(|address| (name.clone(), Cidr::single(address))));
     }

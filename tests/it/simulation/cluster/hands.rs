@@ -12,11 +12,11 @@ use cilium_node_ipam::model::request::{NewClaim, Write};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::carried_by_cilium_node;
-use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::wire::block::new_claim;
 use serde_json::{Value, json};
 
+use super::super::mode::{self, POOL, blocks, offered};
 use super::super::pools::{LABEL, place};
 use super::super::rules;
 use super::{Cluster, one_of, wall};
@@ -46,7 +46,7 @@ pub(in super::super) enum Hand {
     EntryGoes { node: u8, entry: u8 },
     /// A block appears on a CiliumNode that belongs to nobody.
     BlockAppears { node: u8, at: u8, bits: u8 },
-    /// `used` goes.
+    /// `used` goes, or what the agent says that it needs.
     UseGoes { node: u8 },
     /// An entry is to be released, as another controller would ask.
     EntryIsMarked { node: u8, entry: u8 },
@@ -91,12 +91,10 @@ pub(in super::super) enum Setup {
 
 impl Setup {
     /// The mode in a cluster that was set up with these families.
-    pub(in super::super) fn mode(self, usual: &Crd) -> Mode {
+    pub(in super::super) fn mode(self, usual: &Publisher) -> Mode {
         match self {
-            Self::Usual | Self::Frozen => Mode::Active(Publisher::Crd(usual.clone())),
-            Self::OnlyV4 => {
-                Mode::Active(Publisher::Crd(Crd { families: [Family::V4].into(), ..usual.clone() }))
-            }
+            Self::Usual | Self::Frozen => Mode::Active(usual.clone()),
+            Self::OnlyV4 => Mode::Active(only_v4(usual)),
             Self::Passive => Mode::Passive("a script".to_owned()),
         }
     }
@@ -152,6 +150,36 @@ fn change(json: &mut Value, parent: &str, field: &str, to: Option<Value>) {
     }
 }
 
+/// The mode that was set up, with agents that run IPv4 alone.
+fn only_v4(usual: &Publisher) -> Publisher {
+    let families = [Family::V4].into();
+    match usual {
+        Publisher::MultiPool(_) => mode::Mode::MultiPool.publisher(&families),
+        _ => mode::Mode::Crd.publisher(&families),
+    }
+}
+
+/// What an agent needs of our Cilium pool goes from `requested`; questions stay.
+fn demand_goes(json: &mut Value) {
+    let requested = json.pointer_mut("/spec/ipam/pools/requested").and_then(Value::as_array_mut);
+    if let Some(requested) = requested {
+        requested.retain(|entry| entry["pool"] != POOL);
+    }
+}
+
+/// CIDRs go from `allocated`. An entry that had several, and has none left, goes too.
+fn cidrs_go(allocated: &mut Vec<Value>, going: &BTreeSet<Cidr>) {
+    let is_going = |cidr: &Value| {
+        cidr.as_str().and_then(|cidr| cidr.parse().ok()).is_some_and(|cidr| going.contains(&cidr))
+    };
+    allocated.retain_mut(|entry| {
+        let Some(cidrs) = entry["cidrs"].as_array_mut() else { return true };
+        let n_before = cidrs.len();
+        cidrs.retain(|cidr| !is_going(cidr));
+        !cidrs.is_empty() || n_before < 2
+    });
+}
+
 impl Cluster {
     /// Somebody does something by hand.
     pub(super) fn hand(&mut self, hand: Hand) {
@@ -176,7 +204,10 @@ impl Cluster {
             Hand::BlockAppears { node, at, bits } => self.block_appears(node, at, bits),
             Hand::UseGoes { node } => {
                 if let Some((name, _)) = self.carried(node) {
-                    self.edit_cilium_node(&name, |json| change(json, "/status/ipam", "used", None));
+                    self.edit_cilium_node(&name, |json| {
+                        change(json, "/status/ipam", "used", None);
+                        demand_goes(json);
+                    });
                 }
             }
             Hand::EntryIsMarked { node, entry } => self.disturb_entry(node, entry, |json, address| {
@@ -228,7 +259,7 @@ impl Cluster {
     fn carried(&self, node: u8) -> Option<(NodeName, Vec<Cidr>)> {
         let name = super::node_name(node);
         let seen = self.store.cilium_node(&name)?;
-        Some((name, seen.crd.pod_cidrs.clone()))
+        Some((name, blocks(seen)))
     }
 
     fn edit_cilium_node(&mut self, name: &NodeName, edit: impl FnOnce(&mut Value)) {
@@ -260,7 +291,7 @@ impl Cluster {
     fn blocks_go(&mut self, name: &NodeName, going: &BTreeSet<Cidr>) {
         let is_going =
             |text: &str| text.parse().is_ok_and(|address| going.iter().any(|cidr| cidr.contains(address)));
-        let pool = self.store.cilium_node(name).map(|seen| seen.crd.pool.clone()).unwrap_or_default();
+        let pool = self.store.cilium_node(name).map(offered).unwrap_or_default();
         let entries = going.iter().flat_map(|cidr| pool.iter_in(*cidr));
         self.excuses.disturbed.extend(entries.map(|address| (name.clone(), address)));
         let uid = self.store.cilium_node(name).map(|seen| seen.uid.clone());
@@ -276,6 +307,11 @@ impl Cluster {
             if let Some(pool) = ipam["pool"].as_object_mut() {
                 pool.retain(|address, _| !is_going(address));
             }
+            if let Some(allocated) =
+                ipam.pointer_mut("/pools/allocated").and_then(serde_json::Value::as_array_mut)
+            {
+                cidrs_go(allocated, going);
+            }
         });
     }
 
@@ -284,7 +320,9 @@ impl Cluster {
         let Some(cidr) = Cidr::containing(place(Family::V4, at), Family::V4.bits() - bits) else { return };
         let is_taken = self.store.claims().any(|claim| claim.cidr.overlaps(cidr))
             || self.store.cilium_nodes().any(|seen| carried_by_cilium_node(seen).count_in(cidr) > 0);
-        if is_taken || self.store.cilium_node(&name).is_none() {
+        // An agent in multi-pool mode would give its addresses to pods at once.
+        let is_used = self.setting.mode == mode::Mode::MultiPool;
+        if is_taken || is_used || self.store.cilium_node(&name).is_none() {
             return;
         }
         self.edit_cilium_node(&name, |json| {
@@ -425,7 +463,7 @@ impl Cluster {
     fn objects_are_mended(&mut self) {
         // A CiliumNode that was recreated meanwhile may lack what a claim says that can't be read.
         for (name, agent) in &self.agents {
-            let hidden = agent.held.iter().filter(|address| self.store.is_in_unreadable_claim(**address));
+            let hidden = agent.held().iter().filter(|address| self.store.is_in_unreadable_claim(**address));
             self.excuses.disturbed.extend(hidden.map(|address| (name.clone(), *address)));
         }
         // The last first, because one field may have been broken twice. None is forgotten: a backup may bring it back.

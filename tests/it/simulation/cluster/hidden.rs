@@ -12,12 +12,15 @@ use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::publisher::carried_by_cilium_node;
 use cilium_node_ipam::world::World;
 
+use super::super::mode::{Mode, offered};
 use super::Cluster;
 
 impl Cluster {
     /// Somebody edited a CiliumNode that had `shown` these addresses.
     pub(super) fn hide_what_was_shown(&mut self, name: &NodeName, shown: &AddressSet) {
-        let Some(seen) = self.store.cilium_node(name) else { return };
+        // Of an agent that writes back what it has, nothing is hidden.
+        let is_told = self.setting.mode == Mode::MultiPool;
+        let Some(seen) = self.store.cilium_node(name).filter(|_| !is_told) else { return };
         let mut gone = shown.clone();
         gone.remove_all(&carried_by_cilium_node(seen));
         let uid = seen.uid.clone();
@@ -34,7 +37,7 @@ impl Cluster {
         let Some(seen) = self.store.cilium_node(name) else { return };
         let uid = seen.uid.clone();
         let is_shown = |address: IpAddr| {
-            seen.crd.pool.contains(address)
+            offered(seen).contains(address)
                 || self.store.claims().any(|claim| claim.node == *name && claim.cidr.contains(address))
         };
         let restored = self.excuses.foreign.iter().filter(|(of, cidr)| of == name && cidr.size() == 1);

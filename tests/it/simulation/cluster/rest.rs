@@ -12,12 +12,12 @@ use cilium_node_ipam::model::request::{ClaimChange, Read, Request, Write};
 use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::plan;
-use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::view::conditions;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
+use super::super::mode::blocks;
 use super::super::replica::{POLICY, Replica};
 use super::super::rules;
 use super::{Cluster, Pace};
@@ -67,7 +67,7 @@ impl Cluster {
             }
         }
         self.say(|| format!("    rest after {n_rounds} rounds"));
-        rules::settled(&self.store, &self.setting.families, &self.excuses)?;
+        rules::settled(&self.store, &self.setting, &self.excuses)?;
         for number in 0..self.replicas.len() {
             self.look_at(number)?;
             if self.memories_differ() {
@@ -205,17 +205,16 @@ impl Cluster {
 
     /// Worlds that are told the same, each kind in its order but the kinds mixed differently, decide alike.
     pub(in super::super) fn any_order_decides_alike(&self, turns: &[u8]) -> Result<(), String> {
-        let settings =
-            Crd { families: self.setting.families.clone(), infrastructure: vec!["router", "health"] };
+        let settings = self.setting.mode.publisher(&self.setting.families);
         let straight = self.world_told(settings.clone(), &[0]);
         let mixed = self.world_told(settings, turns);
         same_worlds(&straight, &mixed).map_err(|what| format!("the order of news matters: {what}"))
     }
 
     /// A world that began with nothing and was told the history, one event of the kind whose turn it is.
-    fn world_told(&self, settings: Crd, turns: &[u8]) -> World {
+    fn world_told(&self, settings: Publisher, turns: &[u8]) -> World {
         let mut gathering = Gathering::default();
-        gathering.set_mode(Mode::Active(Publisher::Crd(settings)));
+        gathering.set_mode(Mode::Active(settings));
         gathering.set_freeze(Freeze::default());
         for kind in Kind::AS_LISTED {
             gathering.observe(Observation::Listed(Listing {
@@ -271,7 +270,7 @@ fn remembers_what_no_object_says(world: &World) -> bool {
 fn has_seen_blocks_go(world: &World, node: &NodeName) -> bool {
     world.cilium_node(node).is_some_and(|seen| {
         world.claims_of(node).any(|known| {
-            known.carried_by.as_ref() == Some(&seen.uid) && !seen.crd.pod_cidrs.contains(&known.claim.cidr)
+            known.carried_by.as_ref() == Some(&seen.uid) && !blocks(seen).contains(&known.claim.cidr)
         })
     })
 }

@@ -10,6 +10,7 @@ use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::publisher::carried_by_cilium_node;
 
 use super::super::agent::Agent;
+use super::super::mode::offered;
 use super::Cluster;
 
 impl Cluster {
@@ -35,6 +36,7 @@ impl Cluster {
         for name in &machines {
             self.excuse_what_is_not_as_it_was(name);
             self.disturb_what_is_not_carried(name);
+            self.excuse_what_agents_keep(name);
         }
         for number in 0..self.replicas.len() {
             drop(self.replicas[number].restart(self.clock, self.store.revision(), self.mode));
@@ -47,12 +49,28 @@ impl Cluster {
     /// (`docs/operations.md`, Restoring etcd).
     fn disturb_what_is_not_carried(&mut self, name: &NodeName) {
         let Some(agent) = self.agents.get(name) else { return };
-        let present = self.store.cilium_node(name).map(|seen| &seen.crd);
+        let present = self.store.cilium_node(name);
         let is_open = |address: &&IpAddr| {
-            present.is_some_and(|crd| crd.pool.contains(**address) && !crd.marks.contains_key(*address))
+            present.is_some_and(|seen| {
+                offered(seen).contains(**address) && !seen.crd.marks.contains_key(*address)
+            })
         };
-        let missing = agent.held.iter().filter(|address| !is_open(address));
+        let missing = agent.held().iter().filter(|address| !is_open(address));
         self.excuses.disturbed.extend(missing.map(|address| (name.clone(), *address)));
+    }
+
+    /// An agent that has whole blocks has them still, and writes back those that the backup does not show.
+    fn excuse_what_agents_keep(&mut self, name: &NodeName) {
+        let Some(agent) = self.agents.get(name) else { return };
+        let is_claimed = |cidr: &Cidr| {
+            let is_sound =
+                |claim: &Claim| claim.node == *name && claim.is_published_state() && !claim.is_going();
+            self.store.claim(*cidr).is_some_and(is_sound)
+        };
+        let kept = agent.keeps().into_iter().filter(|cidr| !is_claimed(cidr));
+        let kept: Vec<_> = kept.map(|cidr| (name.clone(), cidr)).collect();
+        self.excuses.forgotten.extend(kept.iter().cloned());
+        self.excuses.foreign.extend(kept);
     }
 
     /// Pods that got their addresses after the backup was taken. Where the backup gives such an address to another node,
@@ -63,8 +81,8 @@ impl Cluster {
         // can't be read: it goes on with all that it had.
         let is_lost = self.lost.contains_key(name);
         let is_mute = is_lost || self.store.cilium_node(name).is_none();
-        let unused = agent.pool().filter(|_| is_mute);
-        for address in agent.held.iter().copied().chain(unused) {
+        let unused = agent.pool().into_iter().filter(|_| is_mute);
+        for address in agent.held().iter().copied().chain(unused) {
             let cidr = Cidr::single(address);
             let is_of = |node: &NodeName| node == name;
             // One that only the finalizer of somebody else keeps is given to nobody again.

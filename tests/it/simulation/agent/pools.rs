@@ -1,0 +1,355 @@
+//! The agent of `ipam: multi-pool` (`docs/cilium.md`, Mode multi-pool; `pkg/ipam/multipool_manager.go` and
+//! `pkg/ipam/pool.go` of 1.20.2, step by step): it says how many addresses it needs, takes whole CIDRs late, gives their
+//! addresses to pods, gives back those that it does not need, and writes back those that somebody took off in use.
+//!
+//! All that it writes is one update of the version that it has heard of last; one that is refused is tried again at its
+//! next tick. It does not hear of its own update before its watch tells it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::observation::Object;
+use cilium_node_ipam::model::release::Release;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
+use serde_json::{Map, Value, json};
+
+use super::super::mode::{POOL, given_of};
+use super::super::store::{Store, Stored};
+
+/// How many addresses are in reserve (`--ipam-multi-pool-pre-allocation`).
+const STEP: usize = 8;
+/// Agents from this one on take again what they have given back, as long as they have not heard that it is off.
+const TAKES_BACK: Release = Release::new(1, 20, 0);
+
+/// One agent and the addresses of its pods.
+#[derive(Debug)]
+pub(super) struct Agent {
+    release: Release,
+    families: BTreeSet<Family>,
+    /// The version of its CiliumNode that it has heard of last.
+    seen: Option<Rc<Stored>>,
+    /// How many pods want an address of each family.
+    pub(super) pods: usize,
+    /// The addresses that pods have, whether it knows of them or not.
+    pub(super) held: BTreeSet<IpAddr>,
+    /// What the present process has of the Cilium pool; `None` while that has no entry for it.
+    pool: Option<BTreeMap<Family, Cidrs>>,
+    /// Whether it has had an address of each family to give, so that it could go on with its start.
+    has_begun: bool,
+    /// Whether its pods are restored.
+    pub(super) is_ready: bool,
+    /// What it has taken again by itself, and has not been shown since.
+    taken_back: BTreeSet<Cidr>,
+    /// Pods whose CIDR the process before had taken again and not written: no later one can restore them.
+    lost_by_itself: BTreeSet<IpAddr>,
+}
+
+/// What an agent has of one family of a Cilium pool.
+#[derive(Debug, Default)]
+struct Cidrs {
+    /// In the order in which it allocates from them.
+    allocators: Vec<Allocator>,
+    /// Given back, and still shown as far as it has heard.
+    released: BTreeSet<Cidr>,
+    /// Taken off while in use: nothing is allocated from them any more.
+    removed: BTreeSet<Cidr>,
+}
+
+/// One CIDR and what is used of it.
+#[derive(Debug)]
+struct Allocator {
+    cidr: Cidr,
+    used: BTreeSet<IpAddr>,
+}
+
+impl Allocator {
+    const fn new(cidr: Cidr) -> Self {
+        Self { cidr, used: BTreeSet::new() }
+    }
+
+    fn free(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        given_of(self.cidr).filter(|address| !self.used.contains(address))
+    }
+}
+
+impl Cidrs {
+    fn n_used(&self) -> usize {
+        self.allocators.iter().map(|allocator| allocator.used.len()).sum()
+    }
+
+    fn n_free(&self) -> usize {
+        self.allocators.iter().map(|allocator| allocator.free().count()).sum()
+    }
+
+    /// The allocators that it gives addresses from.
+    fn open(&self) -> impl Iterator<Item = &Allocator> {
+        self.allocators.iter().filter(|allocator| !self.removed.contains(&allocator.cidr))
+    }
+
+    /// It hears that its CiliumNode shows these CIDRs.
+    fn update(&mut self, shown: &[Cidr]) {
+        self.released.retain(|cidr| shown.contains(cidr));
+        let gone = self.allocators.iter().filter(|allocator| !shown.contains(&allocator.cidr));
+        self.removed.extend(gone.filter(|allocator| !allocator.used.is_empty()).map(|used| used.cidr));
+        self.allocators.retain(|allocator| shown.contains(&allocator.cidr) || !allocator.used.is_empty());
+        for cidr in shown {
+            let is_known = self.allocators.iter().any(|allocator| allocator.cidr == *cidr);
+            if !is_known && !self.released.contains(cidr) {
+                self.allocators.push(Allocator::new(*cidr));
+            }
+        }
+    }
+
+    /// Gives back what is empty and not needed, the last first, and takes again what it needs of what it gave back.
+    /// So many addresses have to be free afterwards. Returns what it has taken again.
+    fn release_excess(&mut self, needed: usize, takes_back: bool) -> Vec<Cidr> {
+        let mut free = self.n_free();
+        let mut taken_back = Vec::new();
+        for cidr in self.released.clone().into_iter().filter(|_| takes_back) {
+            if free < needed {
+                self.released.remove(&cidr);
+                self.allocators.push(Allocator::new(cidr));
+                free += given_of(cidr).count();
+                taken_back.push(cidr);
+            }
+        }
+        let mut kept = Vec::new();
+        for allocator in std::mem::take(&mut self.allocators).into_iter().rev() {
+            let n_free = allocator.free().count();
+            if allocator.used.is_empty() && free - n_free >= needed {
+                free -= n_free;
+                self.released.insert(allocator.cidr);
+            } else {
+                kept.push(allocator);
+            }
+        }
+        // So each time the order is the other way round.
+        self.allocators = kept;
+        taken_back
+    }
+
+    /// Gives an address out of the first CIDR that has one.
+    fn allocate(&mut self, from: usize) -> Option<IpAddr> {
+        let removed = &self.removed;
+        let mut open = self.allocators.iter_mut().filter(|allocator| !removed.contains(&allocator.cidr));
+        let allocator = open.find(|allocator| allocator.free().next().is_some())?;
+        let free: Vec<IpAddr> = allocator.free().collect();
+        let address = free[from % free.len()];
+        allocator.used.insert(address);
+        Some(address)
+    }
+
+    /// A pod has this address already.
+    fn restore(&mut self, address: IpAddr) -> bool {
+        let allocator = self.allocators.iter_mut().find(|allocator| allocator.cidr.contains(address));
+        allocator.is_some_and(|allocator| allocator.used.insert(address))
+    }
+}
+
+impl Agent {
+    /// The first process of an agent of this release.
+    pub(super) const fn new(release: Release, families: BTreeSet<Family>) -> Self {
+        Self {
+            release,
+            families,
+            seen: None,
+            pods: 0,
+            held: BTreeSet::new(),
+            pool: None,
+            has_begun: false,
+            is_ready: false,
+            taken_back: BTreeSet::new(),
+            lost_by_itself: BTreeSet::new(),
+        }
+    }
+
+    /// Its process ends, and another of this release begins.
+    pub(super) fn restart(&mut self, release: Release) {
+        let is_unwritten = |address: &&IpAddr| self.taken_back.iter().any(|cidr| cidr.contains(**address));
+        let unwritten: Vec<IpAddr> = self.held.iter().filter(is_unwritten).copied().collect();
+        self.lost_by_itself.extend(unwritten);
+        self.taken_back.clear();
+        self.release = release;
+        self.seen = None;
+        self.pool = None;
+        self.has_begun = false;
+        self.is_ready = false;
+    }
+
+    /// Sees the present version of its CiliumNode, and none of those before it. One that has a text which is no CIDR it
+    /// can't read. Where the entry of its pool is not there, it goes on with what it has.
+    pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
+        let Some(stored) = store.stored(Kind::CiliumNode, name.as_str()) else { return };
+        let Object::CiliumNode(present) = &stored.object else { return };
+        if !present.malformed.is_empty() || self.seen.as_ref().is_some_and(|seen| Rc::ptr_eq(seen, stored)) {
+            return;
+        }
+        if let Some(entry) = present.pools.allocated.iter().find(|entry| entry.pool == POOL) {
+            let pool = self.pool.get_or_insert_default();
+            for family in &self.families {
+                let of_family = entry.cidrs.iter().filter(|cidr| cidr.family() == *family);
+                pool.entry(*family).or_default().update(&of_family.copied().collect::<Vec<_>>());
+            }
+            self.taken_back.retain(|cidr| !entry.cidrs.contains(cidr));
+        }
+        self.seen = Some(Rc::clone(stored));
+        if !self.is_ready && self.held.is_empty() {
+            self.begin();
+        }
+    }
+
+    pub(super) fn seen(&self) -> Option<&Stored> {
+        self.seen.as_deref()
+    }
+
+    fn of_all(&self) -> impl Iterator<Item = &Cidrs> {
+        self.pool.iter().flat_map(BTreeMap::values)
+    }
+
+    /// The addresses that pods may get, or have.
+    pub(super) fn pool(&self) -> Vec<IpAddr> {
+        self.of_all().flat_map(Cidrs::open).flat_map(|allocator| given_of(allocator.cidr)).collect()
+    }
+
+    /// Every CIDR that it has.
+    pub(super) fn keeps(&self) -> impl Iterator<Item = Cidr> + '_ {
+        self.of_all().flat_map(|cidrs| &cidrs.allocators).map(|allocator| allocator.cidr)
+    }
+
+    pub(super) fn has_available(&self, address: IpAddr) -> bool {
+        self.keeps().any(|cidr| cidr.contains(address))
+    }
+
+    /// Whether it can go on with its start: it waits until each family has an address.
+    fn goes_on(&mut self) -> bool {
+        let has_any = |family| {
+            let cidrs = self.pool.as_ref().and_then(|pool| pool.get(family));
+            cidrs.is_some_and(|cidrs| cidrs.open().any(|allocator| allocator.free().next().is_some()))
+        };
+        self.has_begun = self.has_begun || self.families.iter().all(has_any);
+        self.has_begun
+    }
+
+    /// Restores at most so many of its pods. Returns the addresses that it can't restore, but for those that are lost by
+    /// its own doing.
+    pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
+        if !self.goes_on() {
+            return Vec::new();
+        }
+        let mut lost = Vec::new();
+        for address in self.not_restored().take(at_most).collect::<Vec<_>>() {
+            let cidrs = self.pool.as_mut().and_then(|pool| pool.get_mut(&Family::of(address)));
+            if !cidrs.is_some_and(|cidrs| cidrs.restore(address)) {
+                self.held.remove(&address);
+                lost.push(address);
+            }
+        }
+        lost.retain(|address| !self.lost_by_itself.contains(address));
+        lost
+    }
+
+    fn not_restored(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        let is_used = |address: &IpAddr| {
+            self.of_all()
+                .flat_map(|cidrs| &cidrs.allocators)
+                .any(|allocator| allocator.used.contains(address))
+        };
+        self.held.iter().copied().filter(move |address| !is_used(address))
+    }
+
+    pub(super) fn has_restored(&self) -> bool {
+        self.not_restored().next().is_none()
+    }
+
+    /// Is ready, once it has gone on. (It has an address of its own like any pod.)
+    pub(super) fn begin(&mut self) {
+        self.is_ready = self.goes_on();
+        if self.is_ready {
+            self.lost_by_itself.clear();
+        }
+    }
+
+    fn n_used(&self, family: Family) -> usize {
+        self.pool.as_ref().and_then(|pool| pool.get(&family)).map_or(0, Cidrs::n_used)
+    }
+
+    /// Starts and ends pods, by family.
+    pub(super) fn schedule(&mut self, from: usize) -> Vec<IpAddr> {
+        let mut given_out = Vec::new();
+        for family in self.families.clone() {
+            let mut running: Vec<IpAddr> =
+                self.held.iter().copied().filter(|address| Family::of(*address) == family).collect();
+            let wanted = self.pods.saturating_sub(running.len());
+            // The highest end, or any.
+            if !from.is_multiple_of(2) && !running.is_empty() {
+                let n_running = running.len();
+                running.rotate_left(from % n_running);
+            }
+            let mut cidrs = self.pool.as_mut().and_then(|pool| pool.get_mut(&family));
+            for ended in running.iter().skip(self.pods) {
+                self.held.remove(ended);
+                for allocator in cidrs.iter_mut().flat_map(|cidrs| &mut cidrs.allocators) {
+                    allocator.used.remove(ended);
+                }
+            }
+            let Some(cidrs) = cidrs.filter(|_| self.is_ready) else { continue };
+            let new: Vec<IpAddr> = (0..wanted).map_while(|at| cidrs.allocate(from + at)).collect();
+            self.held.extend(&new);
+            given_out.extend(new);
+        }
+        given_out
+    }
+
+    /// Its tick: says what it needs and has, and removes from `requested` whatever it does not know.
+    pub(super) fn report(&mut self, store: &mut Store, name: &NodeName) {
+        let Some(seen) = self.seen.clone() else { return };
+        let mut needed = Map::new();
+        let mut cidrs: Vec<Cidr> = Vec::new();
+        for family in self.families.clone() {
+            let n_used = self.n_used(family);
+            let n_pending = if self.is_ready { self.pods.saturating_sub(n_used) } else { 0 };
+            let n_needed = ((n_used + n_pending).div_ceil(STEP) + 1) * STEP;
+            needed.insert(format!("{family}-addrs"), json!(n_needed));
+            let Some(of_family) = self.pool.as_mut().and_then(|pool| pool.get_mut(&family)) else { continue };
+            if self.is_ready {
+                let takes_back = self.release >= TAKES_BACK;
+                self.taken_back.extend(of_family.release_excess(n_needed - n_used, takes_back));
+            }
+            let mut has: Vec<Cidr> = of_family.allocators.iter().map(|allocator| allocator.cidr).collect();
+            has.sort_unstable();
+            cidrs.extend(has);
+        }
+        if cidrs.is_empty() {
+            self.pool = None;
+        }
+        let requested = json!([{ "pool": POOL, "needed": needed }]);
+        let allocated: Vec<Value> = if cidrs.is_empty() {
+            Vec::new()
+        } else {
+            let texts: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
+            vec![json!({ "pool": POOL, "cidrs": texts })]
+        };
+        let known = seen.json.pointer("/spec/ipam/pools").cloned().unwrap_or_default();
+        let has_changed = known["requested"] != requested
+            || known["allocated"].as_array().cloned().unwrap_or_default() != allocated;
+        let is_present =
+            store.stored(Kind::CiliumNode, name.as_str()).is_some_and(|present| Rc::ptr_eq(present, &seen));
+        if has_changed && is_present {
+            store.edit(Kind::CiliumNode, name.as_str(), |json| {
+                json["spec"]["ipam"]["pools"] = json!({ "requested": requested, "allocated": allocated });
+            });
+        }
+    }
+
+    /// It hears of the restored CiliumNode, and writes back what is in use.
+    pub(super) fn report_all(&mut self, store: &mut Store, name: &NodeName) {
+        for _ in 0..2 {
+            self.look(store, name);
+            self.report(store, name);
+        }
+        self.look(store, name);
+    }
+}
