@@ -41,11 +41,14 @@ pub enum Guard {
     /// An agent is asked to let addresses go only behind a fence that it has seen, and that is known to run (safety rule
     /// 7).
     Answer,
+    /// Where agents give blocks back by themselves, one is off only when a question that is later than its claim's move was
+    /// answered (safety rule 3).
+    Question,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Overlap,
         Self::Shown,
         Self::Freshness,
@@ -62,6 +65,7 @@ impl Guard {
         Self::WriteInterval,
         Self::OneWritePerObject,
         Self::Answer,
+        Self::Question,
     ];
 }
 

@@ -288,13 +288,14 @@ fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
     if world.guards().is_off(Guard::Absence) {
         return Absence::Proven;
     }
+    let is_answered = world.guards().is_off(Guard::Question).then_some(claim.revision);
     publisher.absence(Removal {
         claim,
         carrier: world.carrier(&claim.node),
         is_carried: is_carried(world, claim),
         absent_as_of: world.absent_as_of(&claim.node),
         presence: world.presence(claim).as_ref(),
-        answered: world.answered(&claim.node),
+        answered: is_answered.or_else(|| world.answered(&claim.node)),
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::draft::{Detail, Draft};
 use super::policy::{CiliumNodeOrigin, Policy};
 use super::subject::Subject;
-use super::{freeze, lifecycle, reasons, recreation};
+use super::{freeze, lifecycle, publication, reasons, recreation};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
@@ -65,6 +65,7 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
         return draft.waiting_for(Wait::Pause);
     }
     lifecycle::advance(world, publisher, &mut draft, now);
+    publication::put_off_questions(world, &mut draft, policy, now);
     if !draft.requests.is_empty() {
         // What it is about to hold again it does not lack.
         if !draft.requests.iter().any(holds_again) {

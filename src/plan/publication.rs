@@ -12,16 +12,36 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::plan::{Lasting, Wait};
-use crate::model::request::{Read, Write};
+use crate::model::request::{Read, Request, Write};
 use crate::model::revision::Revision;
 use crate::model::time::Now;
 use crate::net::cidr::Family;
 use crate::publisher::answer::ProbeState;
-use crate::world::KnownClaim;
+use crate::world::{KnownClaim, World};
 
 /// How long at most before an agent that has answered and shows no use is asked again. Every agent of the cluster hears
 /// of each question, of its answer and of its end.
 const LONGEST_SILENCE: Duration = Duration::from_secs(10 * 60);
+
+/// Leaves questions out that are to prove a block absent where the last patch of the CiliumNode was too recent; then the
+/// plan waits.
+pub(super) fn put_off_questions(world: &World, draft: &mut Draft, policy: Policy, now: Now) {
+    let is_question = |request: &Request| matches!(request, Request::Write(Write::UsageProbe(_)));
+    if draft.requests.iter().any(is_question) && is_too_soon(world, draft, policy, now) {
+        draft.requests.retain(|request| !is_question(request));
+    }
+}
+
+fn is_too_soon(world: &World, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+    let last = world.serving(&draft.node).and_then(|serving| serving.last_patch);
+    let next = last.map(|last| last + policy.min_write_interval).filter(|next| *next > now.uptime);
+    let next = next.filter(|_| !world.guards().is_off(Guard::WriteInterval));
+    if let Some(next) = next {
+        draft.wake_at(next);
+        draft.wait_for(Wait::Interval);
+    }
+    next.is_some()
+}
 
 impl<'a> Subject<'a> {
     /// The claims that the CiliumNode may carry. Findings tell which of the others overlap something.
@@ -74,14 +94,7 @@ impl<'a> Subject<'a> {
     /// This also counts if the CiliumNode carries nothing of ours any more: whoever removes our blocks there should not
     /// make us write them again at once.
     pub(super) fn is_too_soon(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
-        let last = self.serving().and_then(|serving| serving.last_patch);
-        let next = last.map(|last| last + policy.min_write_interval).filter(|next| *next > now.uptime);
-        let next = next.filter(|_| !self.world.guards().is_off(Guard::WriteInterval));
-        if let Some(next) = next {
-            draft.wake_at(next);
-            draft.wait_for(Wait::Interval);
-        }
-        next.is_some()
+        is_too_soon(self.world, draft, policy, now)
     }
 
     /// Whether an agent that finds these claims can start. It stops waiting as soon as there are addresses of any

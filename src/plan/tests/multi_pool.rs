@@ -132,6 +132,22 @@ fn a_block_that_the_agent_let_go_cools_when_it_has_answered() {
     cluster.expect("a", "cool 10.0.0.16/28 of node a");
 }
 
+/// An agent writes its CiliumNode too, and a conflict with a patch of ours costs it a minute.
+#[test]
+fn a_question_keeps_the_interval_between_writes() {
+    let held =
+        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
+    let mut cluster = cluster(&format!("{held}\nciliumnode a @90 need=20 has=10.0.0.0/28"));
+    cluster.expect("a", "publish [10.0.0.16/28] and 14 addresses on ciliumnode a");
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.observe("claim 10.0.0.32/28 a 1 Releasing/Reclaimed @105");
+    cluster.observe("ciliumnode a @110 need=20 has=10.0.0.0/28,10.0.0.16/28");
+    cluster.pass(1);
+    cluster.expect("a", "waits: its CiliumNode was patched a moment ago");
+    cluster.pass(1);
+    assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 105");
+}
+
 #[test]
 fn an_answer_to_an_earlier_question_proves_nothing() {
     let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
