@@ -22,7 +22,7 @@ const fn within(guard: Guard) -> u64 {
         | Guard::PatchVersion
         | Guard::Presence
         | Guard::WriteInterval => 50,
-        Guard::Answer | Guard::Pause => 100,
+        Guard::Answer | Guard::Pause | Guard::Question => 100,
         Guard::Absence | Guard::Carried | Guard::Cooling | Guard::LostClaims | Guard::Overlap => 400,
         // Two claims have to overlap and be seen in different orders.
         Guard::CreatedFor | Guard::Freshness | Guard::Shown => 1000,

@@ -76,8 +76,9 @@ pub(super) fn safety(
                 return Err(format!("{cidr} of {node} overlaps {other} of {holder}"));
             }
             cidrs.insert(*cidr, node);
-            let agent = agents.get(node);
-            has_claim(store, node, *cidr, agent, excuses)?;
+            if !is_written_back(store, seen, *cidr) {
+                has_claim(store, node, *cidr, excuses)?;
+            }
         }
         let mut offered = offered(seen);
         for (_, foreign) in excuses.foreign.iter().filter(|(of, _)| of == node) {
@@ -123,14 +124,15 @@ pub(super) fn safety(
     Ok(())
 }
 
+/// Whether a CIDR is there because the machine of a node that was gone for a while has written it back.
+fn is_written_back(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool {
+    let is_in_pools = seen.pools.allocated.iter().any(|entry| entry.cidrs.contains(&cidr));
+    let claim = store.claim(cidr).filter(|claim| claim.node == seen.name && is_in_pools);
+    claim.is_some_and(|claim| claim.state == ClaimState::Cooling(Reason::NodeGone))
+}
+
 /// Rule 3: what a CiliumNode carries has a claim for that node, and no CiliumNode carries a block that is cooling.
-fn has_claim(
-    store: &Store,
-    node: &NodeName,
-    cidr: Cidr,
-    agent: Option<&Agent>,
-    excuses: &Excuses,
-) -> Result<(), String> {
+fn has_claim(store: &Store, node: &NodeName, cidr: Cidr, excuses: &Excuses) -> Result<(), String> {
     if excuses.orphans.contains(&(node.clone(), cidr)) {
         return Ok(());
     }
@@ -140,13 +142,6 @@ fn has_claim(
         None => Err(format!("{cidr} is on {node} without a claim")),
         Some(claim) if claim.node != *node => {
             Err(format!("{cidr} is on {node}, and its claim is for {}", claim.node))
-        }
-        // The machine of a node that was gone for a while writes back what it has.
-        Some(claim)
-            if claim.state == ClaimState::Cooling(Reason::NodeGone)
-                && agent.is_some_and(|agent| agent.keeps().contains(&cidr)) =>
-        {
-            Ok(())
         }
         Some(claim) if matches!(claim.state, ClaimState::Cooling(_)) => {
             Err(format!("{cidr} is on {node}, and its claim is cooling"))
@@ -214,6 +209,10 @@ pub(super) fn transition(
         if offered_before.contains(*address) && !offered_after.contains(*address) {
             return Err(format!("{address} was taken out of the pool of {node} while a pod has it"));
         }
+    }
+    let shown_before = blocks(before);
+    for added in blocks(after).into_iter().filter(|block| !shown_before.contains(block)) {
+        has_claim(store, node, added, excuses)?;
     }
     let is_reordered = excuses.reordered.contains(&(node.clone(), after.uid.clone()));
     for family in Family::ALL.into_iter().filter(|_| !is_reordered) {

@@ -43,6 +43,8 @@ pub(super) struct Agent {
     pub(super) is_ready: bool,
     /// What it has taken again by itself, and has not been shown since.
     taken_back: BTreeSet<Cidr>,
+    /// The CIDRs that its pods are in, whether the present process knows of them or not.
+    of_pods: BTreeSet<Cidr>,
     /// Pods whose CIDR the process before had taken again and not written: no later one can restore them.
     lost_by_itself: BTreeSet<IpAddr>,
 }
@@ -162,6 +164,7 @@ impl Agent {
             has_begun: false,
             is_ready: false,
             taken_back: BTreeSet::new(),
+            of_pods: BTreeSet::new(),
             lost_by_itself: BTreeSet::new(),
         }
     }
@@ -298,8 +301,12 @@ impl Agent {
             let Some(cidrs) = cidrs.filter(|_| self.is_ready) else { continue };
             let new: Vec<IpAddr> = (0..wanted).map_while(|at| cidrs.allocate(from + at)).collect();
             self.held.extend(&new);
+            let of_new = cidrs.allocators.iter().map(|allocator| allocator.cidr);
+            self.of_pods.extend(of_new.filter(|cidr| new.iter().any(|address| cidr.contains(*address))));
             given_out.extend(new);
         }
+        let held = &self.held;
+        self.of_pods.retain(|cidr| held.iter().any(|address| cidr.contains(*address)));
         given_out
     }
 
@@ -346,6 +353,17 @@ impl Agent {
 
     /// It hears of the restored CiliumNode, and writes back what is in use.
     pub(super) fn report_all(&mut self, store: &mut Store, name: &NodeName) {
+        // One that was about to start is ready before that, with what its pods have. One that has nothing has not begun.
+        for address in self.not_restored().collect::<Vec<_>>() {
+            let cidr = self.of_pods.iter().find(|cidr| cidr.contains(address)).copied();
+            let cidrs = self.pool.get_or_insert_default().entry(Family::of(address)).or_default();
+            if !cidrs.restore(address) {
+                cidrs.allocators.extend(cidr.map(Allocator::new));
+                cidrs.restore(address);
+            }
+        }
+        self.has_begun |= !self.held.is_empty();
+        self.is_ready |= self.has_begun;
         for _ in 0..2 {
             self.look(store, name);
             self.report(store, name);
