@@ -49,6 +49,6 @@ pub(super) fn offered(seen: &CiliumNode) -> AddressSet {
 
 /// The addresses of a CIDR that an agent in multi-pool mode gives to pods.
 pub(super) fn given_of(cidr: Cidr) -> impl Iterator<Item = IpAddr> {
-    let ends = if cidr.size() > 2 { 1 } else { 0 };
+    let ends = u128::from(cidr.size() > 2);
     (cidr.first() + ends..=cidr.last() - ends).map(address)
 }

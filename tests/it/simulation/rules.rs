@@ -312,6 +312,9 @@ fn may_be_in_use(store: &Store, claim: &Claim) -> bool {
 }
 
 fn is_published(mode: Mode, seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
+    // One that its agent gave back may cool for longer than others take to come to rest.
+    let has_left = |claim: &Claim| claim.state == ClaimState::Cooling(Reason::Reclaimed);
+    let claims: Vec<&Claim> = claims.iter().copied().filter(|claim| !has_left(claim)).collect();
     let carried: BTreeSet<Cidr> = blocks(seen).into_iter().collect();
     let claimed: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
     if carried != claimed {

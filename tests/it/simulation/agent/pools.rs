@@ -109,13 +109,13 @@ impl Cidrs {
     /// So many addresses have to be free afterwards. Returns what it has taken again.
     fn release_excess(&mut self, needed: usize, takes_back: bool) -> Vec<Cidr> {
         let mut free = self.n_free();
-        let mut taken_back = Vec::new();
+        let mut again = Vec::new();
         for cidr in self.released.clone().into_iter().filter(|_| takes_back) {
             if free < needed {
                 self.released.remove(&cidr);
                 self.allocators.push(Allocator::new(cidr));
                 free += given_of(cidr).count();
-                taken_back.push(cidr);
+                again.push(cidr);
             }
         }
         let mut kept = Vec::new();
@@ -130,7 +130,7 @@ impl Cidrs {
         }
         // So each time the order is the other way round.
         self.allocators = kept;
-        taken_back
+        again
     }
 
     /// Gives an address out of the first CIDR that has one.
