@@ -295,7 +295,7 @@ fn absence(world: &World, publisher: &Publisher, claim: &Claim) -> Absence {
         is_carried: is_carried(world, claim),
         absent_as_of: world.absent_as_of(&claim.node),
         presence: world.presence(claim).as_ref(),
-        answered: is_answered.or_else(|| world.answered(&claim.node)),
+        answered: is_answered.or_else(|| world.answered(claim)),
     })
 }
 

@@ -23,7 +23,7 @@ pub struct Removal<'a> {
     pub absent_as_of: Option<Revision>,
     /// Whether its Node exists, at some time after the claim got to where it is; `None` where that has to be read.
     pub presence: Option<&'a Presence>,
-    /// As of which revision the latest question was asked that the agent of this carrier has answered.
+    /// As of which revision the latest question was asked that the agent of this carrier has answered without the block.
     pub answered: Option<Revision>,
 }
 

@@ -95,10 +95,21 @@ pub(super) struct Remembered {
     pub(super) use_writer: Option<UseWriter>,
     /// The agent that was Ready when this process last asked it which addresses it uses.
     pub(super) asked: Option<UseWriter>,
-    /// The carrier whose agent has answered a question, and as of which revision that was asked.
-    pub(super) answered: Option<(Uid, Revision)>,
+    /// The last answer of its agent to a question.
+    pub(super) answered: Option<Answered>,
     /// What the last read of its Pods found.
     pub(super) look: Option<Look>,
+}
+
+/// What an agent has answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Answered {
+    /// The carrier.
+    pub(super) carrier: Uid,
+    /// The latest revision as of which it was asked.
+    pub(super) as_of: Revision,
+    /// Every address that the answer shows the agent to have.
+    pub(super) carried: AddressSet,
 }
 
 /// What a read of a Node found.

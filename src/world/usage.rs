@@ -4,12 +4,15 @@
 //! carrier that was recreated under it (`docs/cilium.md`, Use). Keeps one invariant: use is known only from a list that
 //! was seen to be written while exactly one agent was there and Ready, and that agent still runs, on the same carrier.
 
+use super::memory::Answered;
 use super::{RunningAgent, World};
 use crate::model::agent::{UseUnknown, UseWriter};
 use crate::model::carrier::Carrier;
+use crate::model::claim::Claim;
 use crate::model::names::NodeName;
 use crate::model::node::CiliumNode;
 use crate::model::revision::Revision;
+use crate::publisher;
 
 /// What an agent uses is known: it is what the carrier shows.
 #[derive(Debug, Clone, Copy)]
@@ -58,20 +61,29 @@ impl World {
         self.remember_of(node).asked = asked;
     }
 
-    /// As of which revision the latest question was asked that the agent of a node's carrier has answered.
+    /// As of which revision the latest question was asked that the agent of a claim's carrier has answered without the
+    /// block. What an answer shows may be given back later, and the agent may miss that: that needs another answer.
     #[must_use]
-    pub fn answered(&self, node: &NodeName) -> Option<Revision> {
-        let (uid, as_of) = self.remembered.get(node)?.answered.as_ref()?;
-        self.carrier(node).filter(|carrier| carrier.uid() == uid).map(|_| *as_of)
+    pub fn answered(&self, claim: &Claim) -> Option<Revision> {
+        let answered = self.last_answer(&claim.node)?;
+        (!answered.carried.intersects(claim.cidr)).then_some(answered.as_of)
+    }
+
+    /// The last answer, where it is of the carrier that is there.
+    fn last_answer(&self, node: &NodeName) -> Option<&Answered> {
+        let answered = self.remembered.get(node)?.answered.as_ref()?;
+        self.carrier(node).filter(|carrier| *carrier.uid() == answered.carrier).map(|_| answered)
     }
 
     /// A CiliumNode is there in another version than `before`. Notes which question its agent has answered, if one.
     pub(super) fn note_answered(&mut self, before: &CiliumNode) {
-        let Some(now) = self.cilium_nodes.get(&before.name).map(Carrier::CiliumNode) else { return };
+        let Some(now) = self.cilium_nodes.get(&before.name) else { return };
+        let (shown, now) = (publisher::carried_by_cilium_node(now), Carrier::CiliumNode(now));
         if let Some(as_of) = self.reader().answered(Carrier::CiliumNode(before), now) {
-            let answered =
-                Some((before.uid.clone(), as_of.max(self.answered(&before.name).unwrap_or(as_of))));
-            self.remember_of(&before.name).answered = answered;
+            let earlier = self.last_answer(&before.name).map(|answered| answered.as_of);
+            let as_of = earlier.map_or(as_of, |earlier| earlier.max(as_of));
+            let answered = Answered { carrier: before.uid.clone(), as_of, carried: shown };
+            self.remember_of(&before.name).answered = Some(answered);
         }
     }
 

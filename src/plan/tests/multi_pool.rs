@@ -159,6 +159,18 @@ fn an_answer_to_an_earlier_question_proves_nothing() {
     assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 95");
 }
 
+/// What the answer still showed is given back later, and the agent may have missed that.
+#[test]
+fn an_answer_that_shows_the_block_does_not_prove_what_came_later() {
+    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
+    let leaving = "claim 10.0.0.16/28 a 1 Releasing/Reclaimed @95";
+    let both = "has=10.0.0.0/28,10.0.0.16/28";
+    let mut cluster = cluster(&format!("{held}\n{leaving}\nciliumnode a @96 need=8 {both} asked=95"));
+    cluster.observe(&format!("ciliumnode a @120 need=8 {both}"));
+    cluster.observe("ciliumnode a @125 need=8 has=10.0.0.0/28");
+    assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 95");
+}
+
 #[test]
 fn a_released_block_that_comes_back_is_held_again() {
     let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
