@@ -147,6 +147,14 @@ impl Agent {
         }
     }
 
+    /// Whether it has an address by its own doing, of which no object tells before it writes that.
+    pub(super) fn has_taken_back(&self, address: IpAddr) -> bool {
+        match &self.model {
+            Model::Crd(_) => false,
+            Model::Pools(model) => model.has_taken_back(address),
+        }
+    }
+
     /// So many pods are to run. Starts and ends some until they do, or no address is left; `from` varies which it takes
     /// and which end. An agent that is not ready starts none. Returns the addresses that are newly given out.
     pub(super) fn wants(&mut self, pods: usize, from: usize) -> Vec<IpAddr> {

@@ -185,7 +185,8 @@ pub(super) fn transition(
     // Nothing told the writer that the node had it.
     let unknown = || excuses.orphans.iter().chain(&excuses.foreign).chain(&excuses.forgotten);
     let is_unknown = |address| unknown().any(|(of, cidr)| of == node && cidr.contains(address));
-    for address in agent.into_iter().flat_map(Agent::held) {
+    let is_told = |address: &&IpAddr| agent.is_none_or(|agent| !agent.has_taken_back(**address));
+    for address in agent.into_iter().flat_map(Agent::held).filter(is_told) {
         let unreadable_of = |of: Option<&NodeName>, since| {
             store
                 .unreadable_since(Kind::Claim, since)

@@ -236,6 +236,11 @@ impl Agent {
         self.has_begun
     }
 
+    /// Whether it has taken the CIDR of an address again by itself, and nobody has seen that yet.
+    pub(super) fn has_taken_back(&self, address: IpAddr) -> bool {
+        self.taken_back.iter().any(|cidr| cidr.contains(address)) || self.lost_by_itself.contains(&address)
+    }
+
     /// Restores at most so many of its pods. Returns the addresses that it can't restore, but for those that are lost by
     /// its own doing.
     pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
