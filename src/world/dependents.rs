@@ -53,6 +53,20 @@ impl World {
         self.mark_pools_over(cidr);
         self.mark_occupants(cidr);
         self.mark_frozen_over(cidr);
+        self.mark_limited_over(cidr);
+    }
+
+    /// A node that can't start within its limits is told of as waiting where its pools have no block to bring it there, and
+    /// a block of another pool may serve it then.
+    fn mark_limited_over(&mut self, cidr: Cidr) {
+        let over: BTreeSet<&PoolName> = self.ledger.pools_over(cidr).collect();
+        let is_over = |node: &&NodeName| {
+            self.selection.get(*node).is_some_and(|pools| pools.iter().any(|pool| over.contains(pool)))
+        };
+        let nodes: Vec<NodeName> = self.waiting.at_limit().filter(is_over).cloned().collect();
+        for node in nodes {
+            self.mark(&node);
+        }
     }
 
     /// A node that would claim a block if writes were not frozen tells what it lacks as long as that lasts, so it looks

@@ -26,6 +26,8 @@ pub(super) struct Waiting {
     by_node: BTreeMap<NodeName, (Turn, BTreeSet<Source>)>,
     /// The pools that may have a block.
     offered: BTreeMap<Source, Offer>,
+    /// Those that can't start within their limits. They are told of as waiting where there is no block to bring them there.
+    at_limit: BTreeSet<NodeName>,
 }
 
 /// A pool that may have a block for those who wait for it.
@@ -39,8 +41,11 @@ struct Offer {
 
 impl Waiting {
     /// The node has asked these pools in vain. It was the turn of this node, so none of them is offered to it again.
-    pub(super) fn set(&mut self, node: &NodeName, turn: Turn, sources: BTreeSet<Source>) {
+    pub(super) fn set(&mut self, node: &NodeName, turn: Turn, sources: BTreeSet<Source>, is_at_limit: bool) {
         self.forget(node);
+        if is_at_limit {
+            self.at_limit.insert(node.clone());
+        }
         if sources.is_empty() {
             return;
         }
@@ -58,6 +63,7 @@ impl Waiting {
 
     /// The node waits for nothing.
     pub(super) fn forget(&mut self, node: &NodeName) {
+        self.at_limit.remove(node);
         let Some((turn, sources)) = self.by_node.remove(node) else { return };
         let place = (turn, node.clone());
         for source in sources {
@@ -107,6 +113,11 @@ impl Waiting {
         self.by_source.get(source)?.range::<Place, _>((from, Bound::Unbounded)).next()
     }
 
+    /// Those that can't start within their limits.
+    pub(super) fn at_limit(&self) -> impl Iterator<Item = &NodeName> {
+        self.at_limit.iter()
+    }
+
     /// The nodes that wait.
     pub(super) fn nodes(&self) -> impl Iterator<Item = &NodeName> {
         self.by_node.keys()
@@ -116,7 +127,7 @@ impl Waiting {
     pub(super) fn is_consistent(&self) -> bool {
         let mut fresh = Self::default();
         for (node, (turn, sources)) in &self.by_node {
-            fresh.set(node, *turn, sources.clone());
+            fresh.set(node, *turn, sources.clone(), false);
         }
         fresh.by_source == self.by_source
     }

@@ -368,3 +368,15 @@ fn a_block_that_is_given_away_is_offered_no_longer_though_useless_ones_are_free(
     let requests: Vec<String> = cluster.in_flight.iter().map(ToString::to_string).collect();
     assert_eq!(requests, ["claim 10.0.0.16/28 of pool p for node a"]);
 }
+
+/// Whether it is told of as at its limit or as waiting depends on whether there is a block to bring it there, and every
+/// process has to tell the same.
+#[test]
+fn a_node_that_can_not_start_within_its_limits_looks_again_when_a_block_is_taken() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/31 31 maxBlocks=1\nnode a 1\nciliumnode a @50");
+    let at_limit = "unmet: the node holds as many ipv4 blocks or addresses as its first pool allows; finding: NodeAtLimit";
+    cluster.expect("a", at_limit);
+    cluster.observe("claim 10.0.0.0/31 b 2 Held @101");
+    assert!(cluster.drain().contains(&"a".to_owned()));
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+}

@@ -235,7 +235,7 @@ fn every_memory_goes_with_what_it_is_about() {
         &remembered("how it is served"),
     );
     check(
-        |world| world.waiting.set(&gone(), Turn::Newcomer, [("p".into(), Family::V4)].into()),
+        |world| world.waiting.set(&gone(), Turn::Newcomer, [("p".into(), Family::V4)].into(), false),
         &remembered("what it waits for"),
     );
     check(
