@@ -59,6 +59,9 @@ impl World {
     /// A node that can't start within its limits is told of as waiting where its pools have no block to bring it there, and
     /// a block of another pool may serve it then.
     fn mark_limited_over(&mut self, cidr: Cidr) {
+        if self.waiting.at_limit().next().is_none() {
+            return;
+        }
         let over: BTreeSet<&PoolName> = self.ledger.pools_over(cidr).collect();
         let is_over = |node: &&NodeName| {
             self.selection.get(*node).is_some_and(|pools| pools.iter().any(|pool| over.contains(pool)))

@@ -78,11 +78,12 @@ impl World {
     /// A CiliumNode is there in another version than `before`. Notes which question its agent has answered, if one.
     pub(super) fn note_answered(&mut self, before: &CiliumNode) {
         let Some(now) = self.cilium_nodes.get(&before.name) else { return };
-        let (shown, now) = (publisher::carried_by_cilium_node(now), Carrier::CiliumNode(now));
-        if let Some(as_of) = self.reader().answered(Carrier::CiliumNode(before), now) {
+        let (from, to) = (Carrier::CiliumNode(before), Carrier::CiliumNode(now));
+        if let Some(as_of) = self.reader().answered(from, to) {
+            let carried = publisher::carried_by_cilium_node(now);
             let earlier = self.last_answer(&before.name).map(|answered| answered.as_of);
             let as_of = earlier.map_or(as_of, |earlier| earlier.max(as_of));
-            let answered = Answered { carrier: before.uid.clone(), as_of, carried: shown };
+            let answered = Answered { carrier: before.uid.clone(), as_of, carried };
             self.remember_of(&before.name).answered = Some(answered);
         }
     }
