@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::carrier::CarrierChange;
+use super::carrier::{Carrier, CarrierChange};
 use crate::model::claim::{Claim, Reason, block_name};
 use crate::model::counted::counted;
 use crate::model::kind::Kind;
@@ -149,6 +149,19 @@ pub struct BumpVersion {
     pub revision: AnyRevision,
     /// The revision that the new version has to be later than.
     pub later_than: Revision,
+}
+
+impl BumpVersion {
+    /// A later version of this carrier.
+    #[must_use]
+    pub fn of(carrier: Carrier<'_>, later_than: Revision) -> Self {
+        Self {
+            node: carrier.name().clone(),
+            uid: carrier.uid().clone(),
+            revision: carrier.revision(),
+            later_than,
+        }
+    }
 }
 
 /// A question to an agent which addresses it uses, or the end of that question (`docs/cilium.md`, Ping).

@@ -423,7 +423,7 @@ impl fmt::Display for Publisher {
 #[must_use]
 pub fn carried_by_cilium_node(cilium_node: &CiliumNode) -> AddressSet {
     let mut carried = crd::carried(&cilium_node.crd);
-    carried.extend_with(&multi_pool::carried(&cilium_node.pools).collect());
+    carried.extend_with(&multi_pool::listed(&cilium_node.pools).collect());
     carried
 }
 

@@ -280,15 +280,7 @@ impl Crd {
             let is_ours = asked.all(|(address, _)| *address == PROBE_ADDRESS);
             return is_ours.then(|| Write::UsageProbe(clearing(carrier)).into());
         }
-        Some({
-            let bump = BumpVersion {
-                node: cilium_node.name.clone(),
-                uid: cilium_node.uid.clone(),
-                revision: cilium_node.revision.into(),
-                later_than,
-            };
-            Write::BumpVersion(bump).into()
-        })
+        Some(Write::BumpVersion(BumpVersion::of(carrier, later_than)).into())
     }
 
     pub(super) fn use_is_known(&self, carrier: Carrier<'_>) -> bool {

@@ -7,6 +7,7 @@
 
 #![allow(
     clippy::unused_self,
+    clippy::unnecessary_wraps,
     reason = "every mode has the same methods, and not every mode needs all it is given"
 )]
 
@@ -15,7 +16,7 @@ use std::fmt;
 
 use super::answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
 use super::demand::Demand;
-use super::ends::ends;
+use super::ends::{self, ends, n_given_of};
 use super::operator::{self, TURN_OFF};
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
@@ -107,9 +108,7 @@ impl MultiPool {
     }
 
     pub(super) fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
-        let mut others = withheld.clone();
-        others.remove_all(&ends(block));
-        if others.is_empty() { n_given_of(block) } else { 0 }
+        ends::n_offered(block, withheld)
     }
 
     pub(super) fn families_of(&self, _: Carrier<'_>) -> &BTreeSet<Family> {
@@ -193,8 +192,6 @@ impl MultiPool {
         carrier.revision().within().is_some_and(|revision| known_at >= revision)
     }
 
-    /// A version without the block is no proof of its own: an agent that did not hear of what it wrote itself takes a CIDR
-    /// again. An answer to a question that is later than the claim's move is.
     pub(super) fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
         carrier.revision().within() > Some(than)
     }
@@ -204,6 +201,8 @@ impl MultiPool {
         AddressSet::new()
     }
 
+    /// A version without the block is no proof of its own: an agent that did not hear of what it wrote itself takes a CIDR
+    /// again. An answer to a question that is later than the claim's move is.
     pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
         let Removal { claim, carrier, is_carried, absent_as_of, presence, answered } = removal;
         let was_never_carried = claim.state.reason() == Some(Reason::Unused);
@@ -241,14 +240,7 @@ impl MultiPool {
     }
 
     pub(super) fn later_version(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
-        let cilium_node = cilium_node(carrier)?;
-        let bump = BumpVersion {
-            node: cilium_node.name.clone(),
-            uid: cilium_node.uid.clone(),
-            revision: cilium_node.revision.into(),
-            later_than,
-        };
-        Some(Write::BumpVersion(bump).into())
+        Some(Write::BumpVersion(BumpVersion::of(carrier, later_than)).into())
     }
 
     /// The write that asks the agent; `None` while a question is open.
@@ -395,16 +387,6 @@ fn second_allocator(carrier: Carrier<'_>, message: &str) -> Finding {
 }
 
 /// Every CIDR that an agent has, of whatever Cilium pool.
-fn listed(fields: &PoolsFields) -> impl Iterator<Item = Cidr> + '_ {
+pub(super) fn listed(fields: &PoolsFields) -> impl Iterator<Item = Cidr> + '_ {
     fields.allocated.iter().flat_map(|entry| &entry.cidrs).copied()
-}
-
-/// How many addresses of a CIDR an agent gives to pods.
-fn n_given_of(cidr: Cidr) -> u128 {
-    cidr.size() - ends(cidr).len()
-}
-
-/// Every address that is in any of these fields.
-pub(super) fn carried(fields: &PoolsFields) -> impl Iterator<Item = Cidr> + '_ {
-    listed(fields)
 }

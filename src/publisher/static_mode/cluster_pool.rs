@@ -54,13 +54,7 @@ impl StaticMode for ClusterPool {
     }
 
     fn later_version(carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
-        let bump = BumpVersion {
-            node: carrier.name().clone(),
-            uid: carrier.uid().clone(),
-            revision: carrier.revision(),
-            later_than,
-        };
-        Some(Write::BumpVersion(bump).into())
+        Some(Write::BumpVersion(BumpVersion::of(carrier, later_than)).into())
     }
 
     fn second_allocator(carrier: Carrier<'_>) -> Option<String> {

@@ -74,14 +74,8 @@ impl StaticMode for Kubernetes {
     }
 
     fn later_version(carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
-        let node = node(carrier).filter(|_| !Self::shows_later(carrier, later_than))?;
-        let bump = BumpVersion {
-            node: node.name.clone(),
-            uid: node.uid.clone(),
-            revision: node.revision.into(),
-            later_than,
-        };
-        Some(Write::BumpVersion(bump).into())
+        let is_due = !Self::shows_later(carrier, later_than);
+        is_due.then(|| Write::BumpVersion(BumpVersion::of(carrier, later_than)).into())
     }
 
     /// kube-controller-manager leaves no sign on a Node but the CIDRs.

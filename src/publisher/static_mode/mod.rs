@@ -16,7 +16,7 @@ use std::marker::PhantomData;
 
 use super::answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
 use super::demand::Demand;
-use super::ends::ends;
+use super::ends::{self, ends};
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
@@ -117,9 +117,7 @@ impl<M: StaticMode> Static<M> {
     }
 
     pub(super) fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
-        let mut others = withheld.within(block);
-        others.remove_all(&ends(block));
-        if others.is_empty() { block.size() - ends(block).len() } else { 0 }
+        ends::n_offered(block, withheld)
     }
 
     pub(super) fn agent_lets_go(&self, _: Carrier<'_>) -> bool {
