@@ -92,7 +92,7 @@ impl<'a> Subject<'a> {
     /// Claims what a node needs so that it can do without the blocks that are to leave, as far as its pools have it: it is
     /// to have that before the first of them is closed to new pods.
     pub(super) fn make_room(&self, draft: &mut Draft, now: Now) {
-        for family in self.publisher.families_of(self.carrier) {
+        for family in self.publisher.families() {
             let leaving: BTreeSet<Cidr> = self.able_to_leave(*family).map(|claim| claim.cidr).collect();
             let Some(first) = self.first_pool(*family).filter(|_| !leaving.is_empty()) else {
                 continue;
@@ -124,7 +124,7 @@ impl<'a> Subject<'a> {
         };
         draft.wake_at(look.at + PODS_COUNT_FOR);
         let Ok(pods) = &look.found else { return };
-        for family in self.publisher.families_of(self.carrier) {
+        for family in self.publisher.families() {
             let Some(first) = self.first_pool(*family) else { continue };
             let demand = self.demand(*family);
             let demand = Demand { used: demand.used.max(pods.n_bound as u128), ..demand };
@@ -146,7 +146,7 @@ impl<'a> Subject<'a> {
     /// How each family of the node's would grow; of a node that no pool selects, none.
     fn growths(&self, draft: &mut Draft) -> Vec<Growth<'a>> {
         let phase = self.phase();
-        let families = self.publisher.families_of(self.carrier).iter();
+        let families = self.publisher.families().iter();
         let firsts = families.filter_map(|family| Some((*family, self.first_pool(*family)?)));
         let without = BTreeSet::new();
         firsts
@@ -158,7 +158,7 @@ impl<'a> Subject<'a> {
 
     /// The finding about a node that needs addresses and that no pool selects. It keeps what it has, and gets no more.
     fn lacks_pool(&self) -> Option<Finding> {
-        let families = self.publisher.families_of(self.carrier);
+        let families = self.publisher.families();
         let nearly_full = families.iter().find(|family| {
             let held = self.offering().find(|claim| claim.cidr.family() == **family);
             let pool = held.and_then(|claim| self.world.pool(&claim.pool));
@@ -318,9 +318,10 @@ impl<'a> Subject<'a> {
     /// there are recreated on what stays.
     pub(super) fn demand_without(&self, family: Family, without: &BTreeSet<Cidr>) -> Demand {
         let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
-        let blocks = || self.offering().filter(|claim| claim.cidr.family() == family);
-        let all = self.publisher.demand(self.carrier, family, blocks());
-        let staying = self.publisher.demand(self.carrier, family, blocks().filter(stays));
+        let mut blocks: Vec<&Claim> = self.offering().filter(|claim| claim.cidr.family() == family).collect();
+        let all = self.publisher.demand(self.carrier, family, &blocks);
+        blocks.retain(stays);
+        let staying = self.publisher.demand(self.carrier, family, &blocks);
         Demand { used: all.used, ..staying }
     }
 }

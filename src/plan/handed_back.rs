@@ -33,7 +33,7 @@ impl Subject<'_> {
                 .filter(|claim| gives(claim));
             let mut kept: Vec<&Claim> = self.offering().filter(of_family).collect();
             for claim in let_go {
-                let demand = self.publisher.demand(self.carrier, *family, kept.iter().copied());
+                let demand = self.publisher.demand(self.carrier, *family, &kept);
                 if demand.capacity >= demand.used {
                     break;
                 }
@@ -59,7 +59,7 @@ impl Subject<'_> {
             absent.sort_by_key(|claim| (claim.created, claim.cidr));
             let mut kept = carried;
             for claim in absent {
-                let demand = self.publisher.demand(self.carrier, *family, kept.iter().copied());
+                let demand = self.publisher.demand(self.carrier, *family, &kept);
                 if demand.capacity < demand.used {
                     kept.push(claim);
                     continue;

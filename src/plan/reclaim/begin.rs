@@ -24,7 +24,7 @@ const RESTS_FOR: u32 = 2;
 impl<'a> Subject<'a> {
     /// Lets blocks begin to leave.
     pub(super) fn begin(&self, draft: &mut Draft, policy: Policy, now: Now) {
-        let families = self.publisher.families_of(self.carrier);
+        let families = self.publisher.families();
         let leaves = families.iter().any(|family| self.able_to_leave(*family).next().is_some());
         let surplus = if leaves { None } else { self.surplus(draft, policy, now) };
         if (!leaves && surplus.is_none()) || !self.may_reclaim(policy) || self.rests(draft, policy, now) {
@@ -120,7 +120,7 @@ impl<'a> Subject<'a> {
         if self.has_any(leaves) {
             return None;
         }
-        let families = self.publisher.families_of(self.carrier).iter();
+        let families = self.publisher.families().iter();
         let found = families.filter_map(|family| self.surplus_of(*family)).min_by_key(|found| found.used)?;
         draft.finds(Lasting::Surplus);
         let since = self.serving().and_then(|serving| serving.since(Lasting::Surplus)).unwrap_or(now.uptime);

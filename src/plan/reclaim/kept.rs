@@ -23,7 +23,7 @@ impl<'a> Subject<'a> {
     pub(in crate::plan) fn keep_what_is_needed(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let stays = self.draining().filter(|(claim, drain)| self.stays(claim, drain, policy, now));
         let mut kept: BTreeSet<Cidr> = stays.map(|(claim, _)| claim.cidr).collect();
-        for family in self.publisher.families_of(self.carrier) {
+        for family in self.publisher.families() {
             // What has to leave is replaced first (`Subject::make_room`).
             let needed = self.needed(*family).filter(|claim| !self.world.is_to_leave(claim));
             kept.extend(needed.map(|claim| claim.cidr));

@@ -15,7 +15,7 @@ use crate::publisher::answer::Drain;
 impl Subject<'_> {
     /// Reports each block that is to leave, with what it waits for.
     pub(super) fn tell_of_drains(&self, draft: &mut Draft) {
-        for family in self.publisher.families_of(self.carrier) {
+        for family in self.publisher.families() {
             for claim in self.to_leave(*family) {
                 let why = match self.publisher.may_leave(self.carrier, claim) {
                     Err(stays) => stays.to_string(),

@@ -1,15 +1,11 @@
 //! The publisher for `ipam: crd`: a CiliumNode carries blocks in `spec.ipam.podCIDRs`, and each of their addresses in
 //! `spec.ipam.pool`. An address leaves by a handshake with the agent.
 
-#![allow(
-    clippy::unused_self,
-    reason = "every mode has the same methods, and not every mode needs all it is given"
-)]
-
 use std::collections::BTreeSet;
 use std::fmt;
 
 use super::answer::{Absence, Drain, Holding, Leaving, Phase, ProbeState, Removal, Stays};
+use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
@@ -18,7 +14,7 @@ use crate::model::counted::counted;
 use crate::model::crd::{CrdChange, CrdFields, FormerCrd, MarkChange, ReleaseMark};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::node::{CiliumNode, Node};
+use crate::model::node::CiliumNode;
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
 use crate::model::request::{
@@ -68,46 +64,24 @@ fn cilium_node(carrier: Carrier<'_>) -> Option<&CiliumNode> {
     }
 }
 
-impl Crd {
-    pub(super) fn carrier_kind(&self) -> Kind {
-        Kind::CiliumNode
-    }
-
-    pub(super) fn families(&self) -> &BTreeSet<Family> {
+impl CiliumMode for Crd {
+    fn families(&self) -> &BTreeSet<Family> {
         &self.families
     }
 
-    pub(super) fn gives_one_block(&self) -> bool {
-        false
-    }
-
-    pub(super) fn agents_ask(&self) -> bool {
-        false
-    }
-
-    pub(super) fn shows_use(&self) -> bool {
+    fn shows_use(&self) -> bool {
         true
     }
 
-    pub(super) fn gives_whole_blocks(&self) -> bool {
+    fn gives_whole_blocks(&self) -> bool {
         false
     }
 
-    /// What others have put on a CiliumNode is kept, and what can be claimed of it is claimed.
-    pub(super) fn foreign_hand(
-        &self,
-        _: Carrier<'_>,
-        _: &dyn Fn(Cidr) -> bool,
-        _: &dyn Fn(Cidr) -> Option<String>,
-    ) -> Option<Finding> {
-        None
-    }
-
-    pub(super) fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+    fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
         fields(carrier).is_some_and(|fields| fields.pod_cidrs.contains(&cidr))
     }
 
-    pub(super) fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
+    fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
         let Some(fields) = fields(carrier) else {
             return AddressSet::new();
         };
@@ -117,28 +91,28 @@ impl Crd {
         offered
     }
 
-    pub(super) fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
+    fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
         fields(carrier).map_or(0, |fields| fields.pool.count_in(cidr))
     }
 
-    pub(super) fn n_used_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
+    fn n_used_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
         let used = fields(carrier).and_then(|fields| fields.used.as_ref());
         used.map_or(0, |used| used.count_in(cidr))
     }
 
-    pub(super) fn used_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
+    fn used_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
         let used = fields(carrier).and_then(|fields| fields.used.as_ref());
         used.map(|used| used.within(cidr)).unwrap_or_default()
     }
 
-    pub(super) fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
+    fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
         let Some(fields) = fields(carrier) else {
             return Vec::new();
         };
         fields.pod_cidrs.iter().copied().filter(|cidr| fields.pool.intersects(*cidr)).collect()
     }
 
-    pub(super) fn withheld_in(&self, carrier: Carrier<'_>, block: Cidr) -> AddressSet {
+    fn withheld_in(&self, carrier: Carrier<'_>, block: Cidr) -> AddressSet {
         let mut withheld = AddressSet::from_iter([block]);
         if let Some(fields) = fields(carrier) {
             withheld.remove_all(&fields.pool.within(block));
@@ -146,36 +120,15 @@ impl Crd {
         withheld
     }
 
-    pub(super) fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
+    fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
         block.size() - withheld.count_in(block)
     }
 
-    pub(super) fn agent_lets_go(&self, _: Carrier<'_>) -> bool {
-        false
-    }
-
-    pub(super) fn answered(&self, _: Carrier<'_>, _: Carrier<'_>) -> Option<Revision> {
-        None
-    }
-
-    pub(super) fn second_allocator(&self, _: Carrier<'_>) -> Option<Finding> {
-        None
-    }
-
-    pub(super) fn families_of(&self, _: Carrier<'_>) -> &BTreeSet<Family> {
-        &self.families
-    }
-
-    pub(super) fn minimum_for_start(&self, _: Carrier<'_>, _: Family) -> u128 {
+    fn minimum_for_start(&self, _: Carrier<'_>, _: Family) -> u128 {
         MINIMUM_FOR_START
     }
 
-    pub(super) fn demand<'a>(
-        &self,
-        carrier: Carrier<'_>,
-        family: Family,
-        blocks: impl Iterator<Item = &'a Claim>,
-    ) -> Demand {
+    fn demand(&self, carrier: Carrier<'_>, family: Family, blocks: &[&Claim]) -> Demand {
         let mut demand = Demand::default();
         let Some(fields) = fields(carrier) else {
             return demand;
@@ -202,23 +155,17 @@ impl Crd {
         demand
     }
 
-    pub(super) fn is_enough(
-        &self,
-        carrier: Carrier<'_>,
-        family: Family,
-        holding: Holding,
-        first: &Pool,
-    ) -> bool {
+    fn is_enough(&self, carrier: Carrier<'_>, family: Family, holding: Holding, first: &Pool) -> bool {
         let enough_to_start = holding.demand.capacity >= self.minimum_for_start(carrier, family)
             && (holding.phase == Phase::Served || holding.n_blocks >= first.per_node.initial_blocks as usize);
         enough_to_start && holding.demand.is_met(first.expand)
     }
 
-    pub(super) fn is_short(&self, demand: Demand, expand: Expand) -> bool {
+    fn is_short(&self, demand: Demand, expand: Expand) -> bool {
         !demand.is_met(expand)
     }
 
-    pub(super) fn publication(
+    fn publication(
         &self,
         carrier: Carrier<'_>,
         claims: &[&Claim],
@@ -228,21 +175,7 @@ impl Crd {
         projection::difference(cilium_node(carrier)?, claims, &self.infrastructure, former)
     }
 
-    /// Claims and CiliumNodes are in one store, so their revisions can be compared.
-    pub(super) fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
-        carrier.revision().within().is_some_and(|revision| known_at >= revision)
-    }
-
-    pub(super) fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
-        carrier.revision().within() > Some(than)
-    }
-
-    /// Agents of this mode do not look at the podCIDRs of Nodes, which others may have given out of the same ranges.
-    pub(super) fn carried_by_node(&self, _: &Node) -> AddressSet {
-        AddressSet::new()
-    }
-
-    pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
+    fn absence(&self, removal: Removal<'_>) -> Absence {
         let Removal { claim, carrier, is_carried, absent_as_of, presence: _, answered: _ } = removal;
         match carrier {
             None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
@@ -251,7 +184,7 @@ impl Crd {
                 if claim.state == ClaimState::Releasing(Reason::Reclaimed)
                     && self.leaving(carrier, claim) == Leaving::NotSeen =>
             {
-                self.later_version(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
+                self.later_version_of(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
             }
             Some(_) if is_carried => Absence::NotYet,
             // The agent has not said that it knows. Where the block was taken off with its consent, it does.
@@ -264,7 +197,7 @@ impl Crd {
             Some(carrier) if carrier.revision().within() > Some(claim.revision) => Absence::Proven,
             None => Absence::Provable(Read::CiliumNode(claim.node.clone()).into()),
             Some(carrier) => {
-                self.later_version(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
+                self.later_version_of(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
             }
         }
     }
@@ -272,7 +205,7 @@ impl Crd {
     /// A patch of metadata alone makes an agent lose its answer to an open mark (`docs/cilium.md`, Lost answers). Our own
     /// question is cleared instead, which makes a later version as well: an agent that is down never answers it, and
     /// another node may be waiting.
-    pub(super) fn later_version(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
+    fn later_version_of(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
         let cilium_node = cilium_node(carrier)?;
         let mut asked =
             cilium_node.crd.marks.iter().filter(|(_, mark)| **mark == ReleaseMark::Marked).peekable();
@@ -283,13 +216,13 @@ impl Crd {
         Some(Write::BumpVersion(BumpVersion::of(carrier, later_than)).into())
     }
 
-    pub(super) fn use_is_known(&self, carrier: Carrier<'_>) -> bool {
+    fn use_is_known(&self, carrier: Carrier<'_>) -> bool {
         fields(carrier).is_some_and(|fields| fields.used.is_some())
     }
 
     /// An agent writes its list whole, with each change of it, and in the update that answers the question
     /// (`docs/cilium.md`, Ping). Nobody else writes the list or that answer.
-    pub(super) fn wrote_use(&self, before: Carrier<'_>, after: Carrier<'_>) -> bool {
+    fn wrote_use(&self, before: Carrier<'_>, after: Carrier<'_>) -> bool {
         let (Some(before), Some(after)) = (fields(before), fields(after)) else {
             return false;
         };
@@ -301,7 +234,7 @@ impl Crd {
 
     /// The question is a release mark on an address that is in no pool: the agent refuses it and writes its whole use
     /// in the same update (`docs/cilium.md`, Ping).
-    pub(super) fn probe(&self, carrier: Carrier<'_>) -> ProbeState {
+    fn probe(&self, carrier: Carrier<'_>) -> ProbeState {
         let Some(fields) = fields(carrier) else {
             return ProbeState::None;
         };
@@ -312,46 +245,41 @@ impl Crd {
         }
     }
 
-    pub(super) fn may_leave(&self, carrier: Carrier<'_>, claim: &Claim) -> Result<(), Stays> {
+    fn may_leave(&self, carrier: Carrier<'_>, claim: &Claim) -> Result<(), Stays> {
         withdrawal::may_leave(fields(carrier).ok_or(Stays::Incomplete)?, claim)
     }
 
-    pub(super) fn drain(&self, carrier: Carrier<'_>, claim: &Claim) -> Drain {
+    fn drain(&self, carrier: Carrier<'_>, claim: &Claim) -> Drain {
         fields(carrier).map_or(Drain::Stays(Stays::Incomplete), |fields| withdrawal::drain(fields, claim))
     }
 
-    pub(super) fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
+    fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
         cilium_node(carrier).map_or(Leaving::Off, |cilium_node| withdrawal::leaving(cilium_node, claim))
     }
 
-    pub(super) fn has_stale_marks(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+    fn has_stale_marks(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
         fields(carrier).is_some_and(|fields| withdrawal::stale_marks(fields, cidr).next().is_some())
     }
 
-    pub(super) fn withdrawal(
-        &self,
-        carrier: Carrier<'_>,
-        step: WithdrawalStep,
-        blocks: &[Cidr],
-    ) -> Option<Withdrawal> {
+    fn withdrawal(&self, carrier: Carrier<'_>, step: WithdrawalStep, blocks: &[Cidr]) -> Option<Withdrawal> {
         withdrawal::step(cilium_node(carrier)?, step, blocks)
     }
 
-    pub(super) fn is_in_handshake(&self, carrier: Carrier<'_>) -> bool {
+    fn is_in_handshake(&self, carrier: Carrier<'_>) -> bool {
         fields(carrier).is_some_and(withdrawal::is_in_handshake)
     }
 
-    pub(super) fn support(&self, release: Option<Release>) -> Support {
+    fn support(&self, release: Option<Release>) -> Support {
         releases::support(release)
     }
 
-    pub(super) fn why_unsupported(&self, release: Release) -> String {
+    fn why_unsupported(&self, release: Release) -> String {
         releases::why_unsupported(release)
     }
 
     /// If `min-allocate` is more than what is offered, the next start of the agent hangs. We do not change it
     /// (`docs/cilium.md`, Start of an agent).
-    pub(super) fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
+    fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
         let fields = fields(carrier)?;
         let (offered, minimum) = (fields.pool.len(), fields.min_allocate);
         (u128::from(minimum) > offered).then(|| {

@@ -5,18 +5,13 @@
 //! entry of `requested` without need, which nobody but its allocator removes, in an update that is based on the version
 //! with the entry or a later one (`docs/cilium.md`, Mode multi-pool).
 
-#![allow(
-    clippy::unused_self,
-    clippy::unnecessary_wraps,
-    reason = "every mode has the same methods, and not every mode needs all it is given"
-)]
-
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
+use super::answer::{Absence, Drain, Holding, Leaving, Removal, Stays};
+use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
-use super::ends::{self, ends, n_given_of};
+use super::ends::n_given_of;
 use super::operator::{self, TURN_OFF};
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
@@ -24,13 +19,11 @@ use crate::model::claim::{Claim, Reason};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields};
-use crate::model::node::{CiliumNode, Node};
+use crate::model::node::CiliumNode;
 use crate::model::outcome::Presence;
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::{Minor, Release};
-use crate::model::request::{
-    BumpVersion, ProbeStep, Publication, Read, Request, UsageProbe, Withdrawal, WithdrawalStep, Write,
-};
+use crate::model::request::{ProbeStep, Publication, Read, Request, UsageProbe, Write};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -65,72 +58,42 @@ fn cilium_node(carrier: Carrier<'_>) -> Option<&CiliumNode> {
     }
 }
 
-impl MultiPool {
-    pub(super) fn carrier_kind(&self) -> Kind {
-        Kind::CiliumNode
-    }
-
-    pub(super) fn families(&self) -> &BTreeSet<Family> {
+impl CiliumMode for MultiPool {
+    fn families(&self) -> &BTreeSet<Family> {
         &self.families
     }
 
     /// Under whatever Cilium pool it is listed: a CIDR that is moved to another one breaks the next start of its agent, so
     /// it is not listed twice.
-    pub(super) fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+    fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
         fields(carrier).is_some_and(|fields| listed(fields).any(|listed| listed == cidr))
     }
 
-    pub(super) fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
+    fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
         let fields = fields(carrier).into_iter();
         fields.flat_map(listed).filter(|listed| listed.overlaps(cidr)).collect()
     }
 
-    pub(super) fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
+    fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
         if self.carries(carrier, cidr) { n_given_of(cidr) } else { 0 }
     }
 
-    /// An agent tells its demand, and not what it uses.
-    pub(super) fn n_used_in(&self, _: Carrier<'_>, _: Cidr) -> u128 {
-        0
-    }
-
-    pub(super) fn used_in(&self, _: Carrier<'_>, _: Cidr) -> AddressSet {
-        AddressSet::new()
-    }
-
-    pub(super) fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
+    fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
         let entries = fields(carrier).into_iter().flat_map(|fields| &fields.allocated);
         entries.filter(|entry| entry.pool == self.pool).flat_map(|entry| entry.cidrs.clone()).collect()
     }
 
-    pub(super) fn withheld_in(&self, _: Carrier<'_>, block: Cidr) -> AddressSet {
-        ends(block)
-    }
-
-    pub(super) fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
-        ends::n_offered(block, withheld)
-    }
-
-    pub(super) fn families_of(&self, _: Carrier<'_>) -> &BTreeSet<Family> {
-        &self.families
-    }
-
     /// An agent that has not said what it needs is not written to: a conflict with one of its first updates costs it a
     /// minute.
-    pub(super) fn minimum_for_start(&self, carrier: Carrier<'_>, family: Family) -> u128 {
+    fn minimum_for_start(&self, carrier: Carrier<'_>, family: Family) -> u128 {
         u128::from(self.needed(carrier, family) > 0)
     }
 
     /// What the agent needs counts as used.
-    pub(super) fn demand<'a>(
-        &self,
-        carrier: Carrier<'_>,
-        family: Family,
-        blocks: impl Iterator<Item = &'a Claim>,
-    ) -> Demand {
+    fn demand(&self, carrier: Carrier<'_>, family: Family, blocks: &[&Claim]) -> Demand {
         let demand = Demand { used: self.needed(carrier, family), ..Demand::default() };
         let mut counted = BTreeSet::new();
-        let demand = blocks.fold(demand, |demand, claim| {
+        let demand = blocks.iter().fold(demand, |demand, claim| {
             counted.insert(claim.cidr);
             demand.grown_by(n_given_of(claim.cidr))
         });
@@ -143,15 +106,15 @@ impl MultiPool {
 
     /// The agent adds its own reserve to what it needs, and gives back what is more. So neither thresholds nor a number of
     /// first blocks count.
-    pub(super) fn is_enough(&self, _: Carrier<'_>, _: Family, holding: Holding, first: &Pool) -> bool {
+    fn is_enough(&self, _: Carrier<'_>, _: Family, holding: Holding, first: &Pool) -> bool {
         !self.is_short(holding.demand, first.expand)
     }
 
-    pub(super) fn is_short(&self, demand: Demand, _: Expand) -> bool {
+    fn is_short(&self, demand: Demand, _: Expand) -> bool {
         demand.capacity < demand.used
     }
 
-    pub(super) fn publication(
+    fn publication(
         &self,
         carrier: Carrier<'_>,
         claims: &[&Claim],
@@ -187,23 +150,9 @@ impl MultiPool {
         })
     }
 
-    /// Claims and CiliumNodes are in one store, so their revisions can be compared.
-    pub(super) fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
-        carrier.revision().within().is_some_and(|revision| known_at >= revision)
-    }
-
-    pub(super) fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
-        carrier.revision().within() > Some(than)
-    }
-
-    /// Agents of this mode do not look at the podCIDRs of Nodes, which others may have given out of the same ranges.
-    pub(super) fn carried_by_node(&self, _: &Node) -> AddressSet {
-        AddressSet::new()
-    }
-
     /// A version without the block is no proof of its own: an agent that did not hear of what it wrote itself takes a CIDR
     /// again. An answer to a question that is later than the claim's move is.
-    pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
+    fn absence(&self, removal: Removal<'_>) -> Absence {
         let Removal { claim, carrier, is_carried, absent_as_of, presence, answered } = removal;
         let was_never_carried = claim.state.reason() == Some(Reason::Unused);
         match carrier {
@@ -223,7 +172,7 @@ impl MultiPool {
                 } else if carrier.revision().within() > Some(claim.revision) {
                     Absence::Proven
                 } else {
-                    self.later_version(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
+                    self.later_version_of(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
                 }
             }
             Some(_) if answered.is_some_and(|as_of| as_of >= claim.revision) => {
@@ -234,17 +183,82 @@ impl MultiPool {
                 }
             }
             Some(carrier) => {
-                self.question(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
+                Self::question(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
             }
         }
     }
 
-    pub(super) fn later_version(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
-        Some(Write::BumpVersion(BumpVersion::of(carrier, later_than)).into())
+    /// The latest question that an agent has answered between two versions of one carrier.
+    fn answered(&self, before: Carrier<'_>, after: Carrier<'_>) -> Option<Revision> {
+        let asked = |carrier| {
+            let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
+            requested.filter_map(|entry| entry.asked_as_of).collect::<BTreeSet<Revision>>()
+        };
+        let open = asked(after);
+        asked(before).into_iter().filter(|as_of| !open.contains(as_of)).max()
     }
 
+    fn agent_lets_go(&self, carrier: Carrier<'_>) -> bool {
+        fields(carrier).is_some_and(|fields| self.says_its_need(fields))
+    }
+
+    fn use_is_known(&self, _: Carrier<'_>) -> bool {
+        true
+    }
+
+    fn may_leave(&self, _: Carrier<'_>, _: &Claim) -> Result<(), Stays> {
+        Err(Stays::AgentDecides)
+    }
+
+    fn drain(&self, _: Carrier<'_>, _: &Claim) -> Drain {
+        Drain::Stays(Stays::AgentDecides)
+    }
+
+    fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
+        if !self.carries(carrier, claim.cidr) {
+            Leaving::Off
+        } else if carrier.revision().within() > Some(claim.revision) {
+            Leaving::NoConsent
+        } else {
+            Leaving::NotSeen
+        }
+    }
+
+    fn support(&self, release: Option<Release>) -> Support {
+        match release {
+            None => Support::Unknown,
+            Some(release) if release.minor < FIRST => Support::None,
+            Some(_) => Support::Full,
+        }
+    }
+
+    fn why_unsupported(&self, release: Release) -> String {
+        format!(
+            "agents of Cilium {release} do not answer in multi-pool mode whether they have let a CIDR go, so nothing is \
+             published for them; nodes keep what they have; upgrade these agents to 1.17 or newer"
+        )
+    }
+
+    /// Beside blocks that were there before us the name of an operator may be of long ago, so it is only told of.
+    fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
+        let why = operator::sign(cilium_node(carrier)?, false)?;
+        Some(second_allocator(carrier, &format!("{why}; the node keeps the blocks that it has; {TURN_OFF}")))
+    }
+
+    fn agents_ask(&self) -> bool {
+        true
+    }
+
+    fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
+        let why = operator::sign(cilium_node(carrier)?, !self.blocks(carrier).is_empty())?;
+        let message = format!("{why}, so nothing is claimed or written for the node; {TURN_OFF}");
+        Some(second_allocator(carrier, &message))
+    }
+}
+
+impl MultiPool {
     /// The write that asks the agent; `None` while a question is open.
-    fn question(&self, carrier: Carrier<'_>, as_of: Revision) -> Option<Request> {
+    fn question(carrier: Carrier<'_>, as_of: Revision) -> Option<Request> {
         let fields = fields(carrier)?;
         if fields.requested.iter().any(|entry| entry.asked_as_of.is_some()) {
             return None;
@@ -258,116 +272,6 @@ impl MultiPool {
             change: CarrierChange::MultiPool(PoolsChange::Ask { others, as_of }),
         };
         Some(Write::UsageProbe(probe).into())
-    }
-
-    /// The latest question that an agent has answered between two versions of one carrier.
-    pub(super) fn answered(&self, before: Carrier<'_>, after: Carrier<'_>) -> Option<Revision> {
-        let asked = |carrier| {
-            let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
-            requested.filter_map(|entry| entry.asked_as_of).collect::<BTreeSet<Revision>>()
-        };
-        let open = asked(after);
-        asked(before).into_iter().filter(|as_of| !open.contains(as_of)).max()
-    }
-
-    pub(super) fn agent_lets_go(&self, carrier: Carrier<'_>) -> bool {
-        fields(carrier).is_some_and(|fields| self.says_its_need(fields))
-    }
-
-    pub(super) fn use_is_known(&self, _: Carrier<'_>) -> bool {
-        true
-    }
-
-    pub(super) fn wrote_use(&self, _: Carrier<'_>, _: Carrier<'_>) -> bool {
-        false
-    }
-
-    pub(super) fn probe(&self, _: Carrier<'_>) -> ProbeState {
-        ProbeState::None
-    }
-
-    pub(super) fn may_leave(&self, _: Carrier<'_>, _: &Claim) -> Result<(), Stays> {
-        Err(Stays::AgentDecides)
-    }
-
-    pub(super) fn drain(&self, _: Carrier<'_>, _: &Claim) -> Drain {
-        Drain::Stays(Stays::AgentDecides)
-    }
-
-    pub(super) fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
-        if !self.carries(carrier, claim.cidr) {
-            Leaving::Off
-        } else if carrier.revision().within() > Some(claim.revision) {
-            Leaving::NoConsent
-        } else {
-            Leaving::NotSeen
-        }
-    }
-
-    pub(super) fn has_stale_marks(&self, _: Carrier<'_>, _: Cidr) -> bool {
-        false
-    }
-
-    pub(super) fn withdrawal(&self, _: Carrier<'_>, _: WithdrawalStep, _: &[Cidr]) -> Option<Withdrawal> {
-        None
-    }
-
-    pub(super) fn is_in_handshake(&self, _: Carrier<'_>) -> bool {
-        false
-    }
-
-    pub(super) fn support(&self, release: Option<Release>) -> Support {
-        match release {
-            None => Support::Unknown,
-            Some(release) if release.minor < FIRST => Support::None,
-            Some(_) => Support::Full,
-        }
-    }
-
-    pub(super) fn why_unsupported(&self, release: Release) -> String {
-        format!(
-            "agents of Cilium {release} do not answer in multi-pool mode whether they have let a CIDR go, so nothing is \
-             published for them; nodes keep what they have; upgrade these agents to 1.17 or newer"
-        )
-    }
-
-    /// Beside blocks that were there before us the name of an operator may be of long ago, so it is only told of.
-    pub(super) fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
-        let why = operator::sign(cilium_node(carrier)?, false)?;
-        Some(second_allocator(carrier, &format!("{why}; the node keeps the blocks that it has; {TURN_OFF}")))
-    }
-
-    pub(super) fn gives_one_block(&self) -> bool {
-        false
-    }
-
-    pub(super) fn agents_ask(&self) -> bool {
-        true
-    }
-
-    /// They say what they need, which has their reserve in it.
-    pub(super) fn shows_use(&self) -> bool {
-        false
-    }
-
-    pub(super) fn gives_whole_blocks(&self) -> bool {
-        true
-    }
-
-    /// CIDRs of others lie under other names.
-    pub(super) fn foreign_hand(
-        &self,
-        _: Carrier<'_>,
-        _: &dyn Fn(Cidr) -> bool,
-        _: &dyn Fn(Cidr) -> Option<String>,
-    ) -> Option<Finding> {
-        None
-    }
-
-    pub(super) fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
-        let why = operator::sign(cilium_node(carrier)?, !self.blocks(carrier).is_empty())?;
-        let message = format!("{why}, so nothing is claimed or written for the node; {TURN_OFF}");
-        Some(second_allocator(carrier, &message))
     }
 
     /// How many addresses of a family the agent needs of our Cilium pool.

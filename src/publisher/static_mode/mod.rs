@@ -5,18 +5,14 @@
 //! needs nor what it uses. So a carrier that shows no CIDR gets one block of each family in one write, and none of them
 //! is ever changed, reordered or taken off. What differs between the modes is behind [`StaticMode`].
 
-#![allow(
-    clippy::unused_self,
-    reason = "every mode has the same methods, and not every mode needs all it is given"
-)]
-
 use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 
-use super::answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
+use super::answer::{Absence, Drain, Holding, Leaving, Removal, Stays};
+use super::cilium_mode::CiliumMode;
 use super::demand::Demand;
-use super::ends::{self, ends};
+use super::ends::ends;
 use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
@@ -25,7 +21,7 @@ use crate::model::kind::Kind;
 use crate::model::node::Node;
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
-use crate::model::request::{Publication, Request, Withdrawal, WithdrawalStep};
+use crate::model::request::{Publication, Request};
 use crate::model::revision::Revision;
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
@@ -91,63 +87,39 @@ impl<M: StaticMode> fmt::Display for Static<M> {
     }
 }
 
-impl<M: StaticMode> Static<M> {
-    pub(super) fn carrier_kind(&self) -> Kind {
+impl<M: StaticMode> CiliumMode for Static<M> {
+    fn carrier_kind(&self) -> Kind {
         M::CARRIER
     }
 
-    pub(super) fn families(&self) -> &BTreeSet<Family> {
+    fn families(&self) -> &BTreeSet<Family> {
         &self.families
     }
 
-    pub(super) fn gives_one_block(&self) -> bool {
+    fn gives_one_block(&self) -> bool {
         true
     }
 
-    pub(super) fn agents_ask(&self) -> bool {
-        false
-    }
-
-    pub(super) fn shows_use(&self) -> bool {
-        false
-    }
-
-    pub(super) fn gives_whole_blocks(&self) -> bool {
-        true
-    }
-
-    pub(super) fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
-        ends::n_offered(block, withheld)
-    }
-
-    pub(super) fn agent_lets_go(&self, _: Carrier<'_>) -> bool {
-        false
-    }
-
-    pub(super) fn answered(&self, _: Carrier<'_>, _: Carrier<'_>) -> Option<Revision> {
-        None
-    }
-
-    pub(super) fn is_short(&self, _: Demand, _: Expand) -> bool {
+    fn is_short(&self, _: Demand, _: Expand) -> bool {
         false
     }
 
     /// Beside blocks of ours it is only told of ([`Self::finding`]).
-    pub(super) fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
+    fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
         let why = M::second_allocator(carrier).filter(|_| M::pod_cidrs(carrier).is_empty())?;
         let message = format!("{why}, so the node gets no blocks; {}", M::ONLY_WRITER);
         Some(Finding::new(FindingKind::SecondAllocator, M::CARRIER, carrier.name().as_str(), message))
     }
 
-    pub(super) fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
+    fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
         M::pod_cidrs(carrier).contains(&cidr)
     }
 
-    pub(super) fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
+    fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
         M::pod_cidrs(carrier).iter().copied().filter(|listed| listed.overlaps(cidr)).collect()
     }
 
-    pub(super) fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
+    fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
         let mut published = self.offered_in(carrier, cidr).within(cidr);
         for listed in M::pod_cidrs(carrier) {
             published.remove_all(&ends(*listed));
@@ -155,49 +127,28 @@ impl<M: StaticMode> Static<M> {
         published.len()
     }
 
-    pub(super) fn used_in(&self, _: Carrier<'_>, _: Cidr) -> AddressSet {
-        AddressSet::new()
-    }
-
-    pub(super) fn n_used_in(&self, _: Carrier<'_>, _: Cidr) -> u128 {
-        0
-    }
-
     /// Of a family that the agents do not run nothing is used.
-    pub(super) fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
+    fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
         let listed = M::pod_cidrs(carrier).iter().copied();
         listed.filter(|cidr| self.families.contains(&cidr.family())).collect()
     }
 
-    pub(super) fn withheld_in(&self, _: Carrier<'_>, block: Cidr) -> AddressSet {
-        ends(block)
-    }
-
-    pub(super) fn families_of(&self, _: Carrier<'_>) -> &BTreeSet<Family> {
-        &self.families
-    }
-
     /// One block is all that a node ever gets, however small it is.
-    pub(super) fn minimum_for_start(&self, _: Carrier<'_>, _: Family) -> u128 {
+    fn minimum_for_start(&self, _: Carrier<'_>, _: Family) -> u128 {
         1
     }
 
-    pub(super) fn demand<'a>(
-        &self,
-        _: Carrier<'_>,
-        _: Family,
-        blocks: impl Iterator<Item = &'a Claim>,
-    ) -> Demand {
-        blocks.fold(Demand::default(), |demand, claim| demand.grown_by(claim.offered_count()))
+    fn demand(&self, _: Carrier<'_>, _: Family, blocks: &[&Claim]) -> Demand {
+        blocks.iter().fold(Demand::default(), |demand, claim| demand.grown_by(claim.offered_count()))
     }
 
-    pub(super) fn is_enough(&self, _: Carrier<'_>, _: Family, holding: Holding, _: &Pool) -> bool {
+    fn is_enough(&self, _: Carrier<'_>, _: Family, holding: Holding, _: &Pool) -> bool {
         holding.n_blocks >= 1
     }
 
     /// All at once, and only onto a carrier that shows nothing: an agent never reads a change, and one that starts
     /// again on other CIDRs, or on the same in another order, loses its pods.
-    pub(super) fn publication(
+    fn publication(
         &self,
         carrier: Carrier<'_>,
         claims: &[&Claim],
@@ -220,92 +171,52 @@ impl<M: StaticMode> Static<M> {
         })
     }
 
-    /// The claim that counts in each family: the one that the agent found first on the carrier before this one, else the
-    /// oldest. A node that has more of them got them in another mode, and its agent takes the first alone.
-    fn of_each_family<'a>(&self, claims: &[&'a Claim], former: Option<&FormerCarrier>) -> Vec<&'a Claim> {
-        let listed = former.map_or(&[][..], |FormerCarrier::Crd(former)| &former.pod_cidrs);
-        let place = |claim: &Claim| listed.iter().position(|cidr| *cidr == claim.cidr).unwrap_or(usize::MAX);
-        let order =
-            |claim: &&Claim| -> (usize, Timestamp, Cidr) { (place(claim), claim.created, claim.cidr) };
-        let first = |family: &Family| {
-            let of_family = claims.iter().copied().filter(|claim| claim.cidr.family() == *family);
-            of_family.min_by_key(order)
-        };
-        let mut chosen: Vec<&Claim> = self.families.iter().filter_map(first).collect();
-        // Both families or none; the order of families is that of the carrier before.
-        if chosen.len() < self.families.len() {
-            return Vec::new();
-        }
-        chosen.sort_by_key(|claim| place(claim));
-        chosen
-    }
-
-    pub(super) fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
+    fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
         M::is_fresh(known_at, carrier)
     }
 
-    pub(super) fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
+    fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
         M::shows_later(carrier, than)
     }
 
-    pub(super) fn carried_by_node(&self, node: &Node) -> AddressSet {
+    fn carried_by_node(&self, node: &Node) -> AddressSet {
         M::pod_cidrs(Carrier::Node(node)).iter().copied().collect()
     }
 
-    pub(super) fn absence(&self, removal: Removal<'_>) -> Absence {
+    fn absence(&self, removal: Removal<'_>) -> Absence {
         M::absence(removal)
     }
 
-    pub(super) fn later_version(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
+    fn later_version_of(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
         M::later_version(carrier, later_than)
     }
 
-    pub(super) fn use_is_known(&self, _: Carrier<'_>) -> bool {
+    fn use_is_known(&self, _: Carrier<'_>) -> bool {
         false
     }
 
-    pub(super) fn probe(&self, _: Carrier<'_>) -> ProbeState {
-        ProbeState::None
-    }
-
-    pub(super) fn wrote_use(&self, _: Carrier<'_>, _: Carrier<'_>) -> bool {
-        false
-    }
-
-    pub(super) fn may_leave(&self, _: Carrier<'_>, _: &Claim) -> Result<(), Stays> {
+    fn may_leave(&self, _: Carrier<'_>, _: &Claim) -> Result<(), Stays> {
         Err(Stays::Primary)
     }
 
-    pub(super) fn drain(&self, _: Carrier<'_>, _: &Claim) -> Drain {
+    fn drain(&self, _: Carrier<'_>, _: &Claim) -> Drain {
         Drain::Stays(Stays::Primary)
     }
 
-    pub(super) fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
+    fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
         if self.carries(carrier, claim.cidr) { Leaving::NoConsent } else { Leaving::Off }
     }
 
-    pub(super) fn has_stale_marks(&self, _: Carrier<'_>, _: Cidr) -> bool {
-        false
-    }
-
-    pub(super) fn withdrawal(&self, _: Carrier<'_>, _: WithdrawalStep, _: &[Cidr]) -> Option<Withdrawal> {
-        None
-    }
-
-    pub(super) fn is_in_handshake(&self, _: Carrier<'_>) -> bool {
-        false
-    }
-
     /// Agents of every release read the CIDRs and never write them.
-    pub(super) fn support(&self, release: Option<Release>) -> Support {
+    fn support(&self, release: Option<Release>) -> Support {
         release.map_or(Support::Unknown, |_| Support::Full)
     }
 
-    pub(super) fn why_unsupported(&self, release: Release) -> String {
+    fn why_unsupported(&self, release: Release) -> String {
         format!("agents of Cilium {release} work in mode {}", M::NAME)
     }
 
-    pub(super) fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
+    fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
         let why = M::second_allocator(carrier)?;
         let message = format!("{why}; the node keeps the blocks that it has; {}", M::ONLY_WRITER);
         Some(Finding::new(FindingKind::SecondAllocator, M::CARRIER, carrier.name().as_str(), message))
@@ -313,7 +224,7 @@ impl<M: StaticMode> Static<M> {
 
     /// A carrier that has CIDRs which can't be blocks of this node as they are.
     /// `why_not` says of a CIDR that is no claim of the node why it can't become one.
-    pub(super) fn foreign_hand(
+    fn foreign_hand(
         &self,
         carrier: Carrier<'_>,
         is_claimed: &dyn Fn(Cidr) -> bool,
@@ -349,5 +260,27 @@ impl<M: StaticMode> Static<M> {
             M::CARRIER.as_str(),
         );
         Some(Finding::new(FindingKind::ForeignPodCIDRs, M::CARRIER, name, message))
+    }
+}
+
+impl<M: StaticMode> Static<M> {
+    /// The claim that counts in each family: the one that the agent found first on the carrier before this one, else the
+    /// oldest. A node that has more of them got them in another mode, and its agent takes the first alone.
+    fn of_each_family<'a>(&self, claims: &[&'a Claim], former: Option<&FormerCarrier>) -> Vec<&'a Claim> {
+        let listed = former.map_or(&[][..], |FormerCarrier::Crd(former)| &former.pod_cidrs);
+        let place = |claim: &Claim| listed.iter().position(|cidr| *cidr == claim.cidr).unwrap_or(usize::MAX);
+        let order =
+            |claim: &&Claim| -> (usize, Timestamp, Cidr) { (place(claim), claim.created, claim.cidr) };
+        let first = |family: &Family| {
+            let of_family = claims.iter().copied().filter(|claim| claim.cidr.family() == *family);
+            of_family.min_by_key(order)
+        };
+        let mut chosen: Vec<&Claim> = self.families.iter().filter_map(first).collect();
+        // Both families or none; the order of families is that of the carrier before.
+        if chosen.len() < self.families.len() {
+            return Vec::new();
+        }
+        chosen.sort_by_key(|claim| place(claim));
+        chosen
     }
 }

@@ -1,0 +1,223 @@
+//! What one mode of Cilium answers, with the answers that most modes share.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
+use super::demand::Demand;
+use super::ends::{self, ends};
+use super::support::Support;
+use crate::model::carrier::{Carrier, FormerCarrier};
+use crate::model::claim::Claim;
+use crate::model::finding::Finding;
+use crate::model::kind::Kind;
+use crate::model::node::Node;
+use crate::model::pool::{Expand, Pool};
+use crate::model::release::Release;
+use crate::model::request::{BumpVersion, Publication, Request, Withdrawal, WithdrawalStep, Write};
+use crate::model::revision::Revision;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+
+/// A mode of Cilium: questions about one node, answered from values. The default of an answer is that of the modes whose
+/// agents take whole blocks from a CiliumNode, and are neither asked nor made to let one go.
+pub trait CiliumMode: fmt::Display {
+    /// The kind of the object that carries a node's blocks.
+    fn carrier_kind(&self) -> Kind {
+        Kind::CiliumNode
+    }
+
+    /// The families that the agents run. An agent needs addresses of each before it can start.
+    fn families(&self) -> &BTreeSet<Family>;
+
+    /// Whether a node gets one block of each family and never another, so that a pool neither sizes nor shrinks it.
+    fn gives_one_block(&self) -> bool {
+        false
+    }
+
+    /// Whether agents say how much they need, and give back what is more, so that no threshold of a pool counts.
+    fn agents_ask(&self) -> bool {
+        false
+    }
+
+    /// Whether agents say on the carrier which addresses they use. If not, nobody is asked, and nothing is told of it.
+    fn shows_use(&self) -> bool {
+        false
+    }
+
+    /// Whether agents give out every address of a block but its ends, and can't be kept from single ones.
+    fn gives_whole_blocks(&self) -> bool {
+        true
+    }
+
+    /// Why a carrier is left alone that has addresses of another hand which can't be blocks of this node.
+    /// `is_claimed` says whether a block is a claim of the node, and `why_not` why one that is none can't become one.
+    fn foreign_hand(
+        &self,
+        _carrier: Carrier<'_>,
+        _is_claimed: &dyn Fn(Cidr) -> bool,
+        _why_not: &dyn Fn(Cidr) -> Option<String>,
+    ) -> Option<Finding> {
+        None
+    }
+
+    /// Whether the carrier lists exactly this block.
+    fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool;
+
+    /// The addresses of `cidr` that the carrier offers to its agent in any form. A listed block that overlaps `cidr`
+    /// counts as a whole.
+    fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet;
+
+    /// How many addresses of `cidr` the agent can give to pods.
+    fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128;
+
+    /// How many addresses of `cidr` the agent says it uses.
+    fn n_used_in(&self, _carrier: Carrier<'_>, _cidr: Cidr) -> u128 {
+        0
+    }
+
+    /// The addresses of `cidr` that the agent says it uses.
+    fn used_in(&self, _carrier: Carrier<'_>, _cidr: Cidr) -> AddressSet {
+        AddressSet::new()
+    }
+
+    /// The blocks that the carrier lists and whose agent can hand out addresses of them.
+    fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr>;
+
+    /// The addresses of a block on the carrier that its agent can't hand out.
+    fn withheld_in(&self, _carrier: Carrier<'_>, block: Cidr) -> AddressSet {
+        ends(block)
+    }
+
+    /// How many addresses of a block its agent can give to pods if these are withheld. Where no single addresses are
+    /// written, it gives all of a block but its ends; a block in which others are withheld offers nothing there.
+    fn n_offered(&self, block: Cidr, withheld: &AddressSet) -> u128 {
+        ends::n_offered(block, withheld)
+    }
+
+    /// Whether the agent of this carrier takes blocks off by itself, and has said what it needs: a block that is held, not
+    /// carried and not needed is one that it let go.
+    fn agent_lets_go(&self, _carrier: Carrier<'_>) -> bool {
+        false
+    }
+
+    /// As of which revision we asked the question that the agent has answered between these versions of one carrier.
+    fn answered(&self, _before: Carrier<'_>, _after: Carrier<'_>) -> Option<Revision> {
+        None
+    }
+
+    /// A sign that somebody else allocates for the node of this carrier. Then nothing is claimed or written for it.
+    fn second_allocator(&self, _carrier: Carrier<'_>) -> Option<Finding> {
+        None
+    }
+
+    /// Whether the agent of this carrier can start when it finds so many addresses of each family.
+    fn can_start_with(&self, carrier: Carrier<'_>, offered: &BTreeMap<Family, u128>) -> bool {
+        self.families().iter().all(|family| {
+            offered.get(family).is_some_and(|offered| *offered >= self.minimum_for_start(carrier, *family))
+        })
+    }
+
+    /// How many addresses of a family the agent of this carrier needs before it can start.
+    fn minimum_for_start(&self, carrier: Carrier<'_>, family: Family) -> u128;
+
+    /// How many addresses of these blocks of one family the node uses. If its use is not known, it counts as zero.
+    fn demand(&self, carrier: Carrier<'_>, family: Family, blocks: &[&Claim]) -> Demand;
+
+    /// Whether what a node holds of a family is enough: by the rules of its first pool, or by what its carrier asks for.
+    fn is_enough(&self, carrier: Carrier<'_>, family: Family, holding: Holding, first: &Pool) -> bool;
+
+    /// Whether a node that no pool selects needs more than it holds of a family.
+    fn is_short(&self, demand: Demand, expand: Expand) -> bool;
+
+    /// What has to be added to the carrier so that it shows all of `claims`; `None` if it already does, or if nothing
+    /// may be added. `former` is what the carrier before this one showed, if this process saw it.
+    fn publication(
+        &self,
+        carrier: Carrier<'_>,
+        claims: &[&Claim],
+        former: Option<&FormerCarrier>,
+    ) -> Option<Publication>;
+
+    /// Whether a claim that is known as of `known_at` may be published on this version of the carrier (safety rule 4).
+    ///
+    /// Most carriers are in one store with the claims, so their revisions can be compared.
+    fn is_fresh(&self, known_at: Revision, carrier: Carrier<'_>) -> bool {
+        carrier.revision().within().is_some_and(|revision| known_at >= revision)
+    }
+
+    /// Whether this version of the carrier was written after claims had come to a revision: then it shows what was written
+    /// before that, and no patch that was decided without them is on its way to it.
+    fn shows_later(&self, carrier: Carrier<'_>, than: Revision) -> bool {
+        carrier.revision().within() > Some(than)
+    }
+
+    /// Every address that a Node itself carries, in a mode in which that counts.
+    ///
+    /// Most agents do not look at the podCIDRs of Nodes, which others may have given out of the same ranges.
+    fn carried_by_node(&self, _node: &Node) -> AddressSet {
+        AddressSet::new()
+    }
+
+    /// Whether a block that is being taken off is known to be off (safety rule 3).
+    fn absence(&self, removal: Removal<'_>) -> Absence;
+
+    /// The request that shows a version of the carrier later than `later_than`; `None` if we can't cause one, and have to
+    /// wait for it.
+    fn later_version_of(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
+        Some(Write::BumpVersion(BumpVersion::of(carrier, later_than)).into())
+    }
+
+    /// Whether the agent of this carrier says which addresses it uses, or how many it needs.
+    fn use_is_known(&self, carrier: Carrier<'_>) -> bool;
+
+    /// Whether the agent has written which addresses it uses, all of them, between these versions of one carrier.
+    fn wrote_use(&self, _before: Carrier<'_>, _after: Carrier<'_>) -> bool {
+        false
+    }
+
+    /// Whether the agent was asked which addresses it uses, and the next step.
+    fn probe(&self, _carrier: Carrier<'_>) -> ProbeState {
+        ProbeState::None
+    }
+
+    /// Why a published block can't begin to leave its carrier while the node lives; `Ok` if it can.
+    fn may_leave(&self, carrier: Carrier<'_>, claim: &Claim) -> Result<(), Stays>;
+
+    /// How far a block has come whose claim is Draining.
+    fn drain(&self, carrier: Carrier<'_>, claim: &Claim) -> Drain;
+
+    /// How far a block has come whose claim is Releasing because its agent has let it go.
+    fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving;
+
+    /// Whether something of such steps stands in a block that stays.
+    fn has_stale_marks(&self, _carrier: Carrier<'_>, _cidr: Cidr) -> bool {
+        false
+    }
+
+    /// The write of a step by which these blocks leave; `None` where it would change nothing.
+    fn withdrawal(
+        &self,
+        _carrier: Carrier<'_>,
+        _step: WithdrawalStep,
+        _blocks: &[Cidr],
+    ) -> Option<Withdrawal> {
+        None
+    }
+
+    /// Whether a block of the carrier is on its way off, with its agent being asked.
+    fn is_in_handshake(&self, _carrier: Carrier<'_>) -> bool {
+        false
+    }
+
+    /// How far an agent of this release works; of one whose release is not known, how far it is trusted to.
+    fn support(&self, release: Option<Release>) -> Support;
+
+    /// Why nothing is published for an agent of this release, and the way out, for a person.
+    fn why_unsupported(&self, release: Release) -> String;
+
+    /// Something on the carrier of a served node that we may not change, and that will harm its agent.
+    fn finding(&self, _carrier: Carrier<'_>) -> Option<Finding> {
+        None
+    }
+}
