@@ -103,6 +103,13 @@ fn a_block_with_an_exclusion_in_it_is_not_given() {
     cluster(text).expect("a", "claim 10.0.0.16/28 of pool p for node a");
 }
 
+/// An agent that had both would give one address to two pods.
+#[test]
+fn a_part_of_a_cidr_that_the_agent_has_is_not_published_beside_it() {
+    let text = "node a 1\nclaim 10.0.0.12/30 a 1 Held @80\nciliumnode a @90 need=8 has=10.0.0.0/28";
+    cluster(text).expect("a", "nothing");
+}
+
 #[test]
 fn a_block_that_the_agent_let_go_is_published_again_where_it_is_needed() {
     let held =

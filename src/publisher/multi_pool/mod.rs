@@ -93,7 +93,12 @@ impl CiliumMode for MultiPool {
     fn demand(&self, carrier: Carrier<'_>, family: Family, blocks: &[&Claim]) -> Demand {
         let demand = Demand { used: self.needed(carrier, family), ..Demand::default() };
         let mut counted = BTreeSet::new();
-        let demand = blocks.iter().fold(demand, |demand, claim| {
+        let is_part = |block: Cidr| {
+            fields(carrier)
+                .is_some_and(|fields| listed(fields).any(|listed| listed != block && listed.overlaps(block)))
+        };
+        let whole = blocks.iter().filter(|claim| !is_part(claim.cidr));
+        let demand = whole.fold(demand, |demand, claim| {
             counted.insert(claim.cidr);
             demand.grown_by(n_given_of(claim.cidr))
         });
@@ -124,8 +129,9 @@ impl CiliumMode for MultiPool {
         if !self.says_its_need(fields) {
             return None;
         }
-        let mut missing: Vec<&Claim> =
-            claims.iter().copied().filter(|claim| !self.carries(carrier, claim.cidr)).collect();
+        // Beside a CIDR that overlaps it the agent would give one address to two pods.
+        let is_free = |claim: &&Claim| !listed(fields).any(|listed| listed.overlaps(claim.cidr));
+        let mut missing: Vec<&Claim> = claims.iter().copied().filter(is_free).collect();
         missing.sort_by_key(|claim| (claim.created, claim.cidr));
         if missing.is_empty() {
             return None;
