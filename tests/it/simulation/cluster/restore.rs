@@ -95,14 +95,14 @@ impl Cluster {
                 .store
                 .cilium_nodes()
                 .any(|seen| !is_of(&seen.name) && carried_by_cilium_node(seen).contains(address));
-            // The backup may have an earlier claim of the node, which does not offer the address.
-            let is_its_own =
-                claims.iter().any(|claim| is_of(&claim.node) && !claim.withheld.contains(address));
+            // The backup may have an earlier claim of the node, which does not offer the address, or is on its way out.
+            let offers = |claim: &Claim| claim.is_published_state() && !claim.withheld.contains(address);
+            let is_its_own = claims.iter().any(|claim| is_of(&claim.node) && offers(claim));
             if is_its_own && !is_carried_elsewhere {
                 continue;
             }
             let elsewhere = is_mute
-                || !claims.is_empty()
+                || claims.iter().any(|claim| !is_of(&claim.node))
                 || is_carried_elsewhere
                 // An object that can't be read may say so too.
                 || self.store.names(Kind::Claim).len() != self.store.claims().count();
