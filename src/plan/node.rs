@@ -218,7 +218,8 @@ impl Subject<'_> {
         if !self.is_served() && self.is_held_back(draft) {
             return;
         }
-        if self.is_served() {
+        // An agent that has nothing at all may not have written yet what it has; one that has CIDRs has.
+        if self.is_served() || !self.publisher.blocks(self.carrier).is_empty() {
             self.take_back_what_is_needed(draft, now);
             if !draft.requests.is_empty() {
                 return;

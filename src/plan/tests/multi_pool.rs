@@ -118,6 +118,15 @@ fn a_block_that_the_agent_let_go_is_published_again_where_it_is_needed() {
     assert_eq!(written(&cluster, "a"), "default [10.0.0.0/28, 10.0.0.16/28] {\"of\":\"default\"}");
 }
 
+/// A restored store can leave a node with nothing but a CIDR that is now another node's. Its agent gives back what it does
+/// not need beside that, and would do so again and again.
+#[test]
+fn a_block_that_is_not_needed_beside_what_is_not_ours_goes_back() {
+    let text = "node a 1\nnode b 2\nclaim 10.0.0.0/28 b 2 Held @70\nclaim 10.0.0.160/30 a 1 Held @80\n\
+                ciliumnode b @80 need=8 has=10.0.0.0/28\nciliumnode a @90 need=8 has=10.0.0.0/28";
+    cluster(text).expect("a", "release 10.0.0.160/30 of node a (Reclaimed)");
+}
+
 #[test]
 fn a_block_that_the_agent_let_go_cools_when_it_has_answered() {
     let held =
