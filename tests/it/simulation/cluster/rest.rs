@@ -291,11 +291,11 @@ fn leaves(world: &World, node: &NodeName) -> bool {
     })
 }
 
-/// Whether a plan depends on for how long something was seen that no object says.
+/// Whether a plan depends on for how long something was seen that no object says. A block whose pool is gone cools by
+/// default for longer than a cluster is watched at rest.
 fn counts_time(plan: &NodePlan) -> bool {
-    [Lasting::Surplus, Lasting::AgentAwaited, Lasting::UseUnknown]
-        .iter()
-        .any(|lasting| plan.lasting.contains(lasting))
+    let mut lasting = [Lasting::Surplus, Lasting::AgentAwaited, Lasting::UseUnknown].iter();
+    lasting.any(|lasting| plan.lasting.contains(lasting)) || !plan.cooling.is_empty()
 }
 
 /// Where two worlds that were told the same differ: objects, what is taken, what is free, what is chosen, and what
