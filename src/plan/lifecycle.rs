@@ -249,6 +249,13 @@ fn advance_releasing(
         return;
     }
     let node = world.node(&claim.node);
+    // Only the agent's word makes a block leave sooner than its node, and its CiliumNode has that word. A replica with an
+    // old view may have begun this.
+    if reason == Reason::Reclaimed && world.carrier(&claim.node).is_none() {
+        let holder = node.map_or_else(|| claim.node_uid.clone(), |node| node.uid.clone());
+        draft.requests.push(update(claim, now, ClaimChange::Hold(holder)));
+        return;
+    }
     let returned = match (reason, node) {
         (_, None) => None,
         (Reason::NodeGone, Some(node)) => match presence(world, draft, claim) {

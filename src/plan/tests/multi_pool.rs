@@ -118,6 +118,13 @@ fn a_block_that_the_agent_let_go_is_published_again_where_it_is_needed() {
     assert_eq!(written(&cluster, "a"), "default [10.0.0.0/28, 10.0.0.16/28] {\"of\":\"default\"}");
 }
 
+/// A replica with an old view may have begun to give back what the agent has. Without the CiliumNode nobody says that it
+/// let go: its machine may run on without its Node, and the block cools as long as that may last.
+#[test]
+fn a_block_whose_agent_has_not_answered_is_the_nodes_when_that_goes() {
+    cluster("claim 10.0.0.0/28 a 1 Releasing/Reclaimed @80").expect("a", "hold 10.0.0.0/28 for node a again");
+}
+
 /// A restored store can leave a node with nothing but a CIDR that is now another node's. Its agent gives back what it does
 /// not need beside that, and would do so again and again.
 #[test]
@@ -201,8 +208,7 @@ fn a_released_block_that_comes_back_is_held_again() {
 fn a_living_agent_without_a_ciliumnode_keeps_what_it_let_go() {
     let leaving = "node a 1\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @85";
     let mut cluster = cluster(leaving);
-    // The list of CiliumNodes does not have it, and its Node is there.
-    cluster.expect("a", "waits: it has no CiliumNode");
+    cluster.expect("a", "hold 10.0.0.16/28 for node a again");
 }
 
 #[test]
