@@ -62,8 +62,17 @@ impl Cluster {
         let others: Vec<NodeName> = names.map(|(of, _)| of.clone()).collect();
         let hidden =
             self.hidden.iter().filter(|(of, address)| others.contains(of) && block.contains(*address));
-        let forgotten = hidden.map(|(of, address)| (of.clone(), Cidr::single(*address)));
-        self.excuses.forgotten.extend(forgotten);
+        let hidden = hidden.map(|(of, address)| (of.clone(), Cidr::single(*address)));
+        // One that a hand took off the CiliumNode as well is told of by nobody before its agent writes it back.
+        let kept = others.iter().filter(|of| {
+            let has = self.agents.get(*of).is_some_and(|agent| agent.keeps().contains(&block));
+            has && !self
+                .store
+                .cilium_node(of)
+                .is_some_and(|seen| carried_by_cilium_node(seen).intersects(block))
+        });
+        let kept = kept.map(|of| (of.clone(), block));
+        self.excuses.forgotten.extend(hidden.chain(kept));
     }
 
     fn hide(&mut self, name: &NodeName, gone: &AddressSet, knows: impl Fn(&World, IpAddr) -> bool) {
