@@ -9,12 +9,13 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::chronicle::{Chronicle, delete_node, uid, wait_all};
-use crate::install::{kubectl, overlays};
+use crate::install::overlays;
 use crate::scene::{SOON, join_one, versions, wait_claims_carried};
 use crate::support::agent::Make;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::families::Families;
+use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 

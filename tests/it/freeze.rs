@@ -7,11 +7,11 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
-use crate::install::kubectl;
 use crate::operator::wait_events;
 use crate::scene::{PROMPT, SOON, join, nodes, wait_claims_carried, wait_ready, wait_status};
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, dry_run_output};
+use crate::support::kubectl::kubectl;
 use crate::support::objects::PoolSpec;
 use crate::support::rig::{Rig, under_oracle};
 

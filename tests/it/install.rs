@@ -11,7 +11,6 @@ pub(crate) mod overlays;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -31,6 +30,7 @@ use crate::support::agent::Make;
 use crate::support::control_plane::{ControlPlane, Options, tool};
 use crate::support::controller::Controller;
 use crate::support::families::Families;
+use crate::support::kubectl::{kubectl, run};
 use crate::support::objects::{Kind, NodeSpec};
 use crate::support::rig::under_oracle;
 
@@ -429,24 +429,6 @@ async fn make(plane: &ControlPlane, target: &str, arguments: &[&str]) -> Result<
     command.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
     command.args(["--no-print-directory", target, &kubectl]).args(arguments);
     run(plane, command).await
-}
-
-pub(crate) async fn kubectl(plane: &ControlPlane, arguments: &[&str]) -> Result<String> {
-    let mut command = Command::new(tool("NODEIPAM_KUBECTL", "kubectl"));
-    command.args(arguments);
-    run(plane, command).await
-}
-
-async fn run(plane: &ControlPlane, mut command: Command) -> Result<String> {
-    command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .env("KUBECONFIG", &plane.admin_kubeconfig)
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    let output = plane.alarm.over(async { Ok(command.output().await?) }).await?;
-    let (stdout, stderr) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
-    ensure!(output.status.success(), "{:?}: {}\n{stdout}{stderr}", command.as_std(), output.status);
-    Ok(stdout)
 }
 
 fn deployment() -> Deployment {

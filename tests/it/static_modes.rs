@@ -8,13 +8,13 @@ use kube::api::DynamicObject;
 use serde_json::json;
 
 use crate::chronicle::{delete_node, uid, wait_all};
-use crate::install::{kubectl, overlays};
 use crate::scene::{PROMPT, SOON, wait_claims_carried, wait_n_claims};
 use crate::support::agent::{Addresses, Agent, Make};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::families::Families;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::preparation::prepare;
 use crate::support::rig::{Rig, under_oracle};
 
 const KUBERNETES: &str = "kubernetes";
@@ -32,7 +32,7 @@ async fn kubernetes_serves_a_node_for_its_life() -> Result<()> {
 /// The controller is killed between each two things that happen.
 async fn serves_a_node_for_its_life(ipam: &'static str) -> Result<()> {
     under_oracle(Options { ipam, ..Options::of(Families::Dual) }, async |rig| {
-        grant(rig).await?;
+        prepare(rig, 28).await?;
         rig.cluster.create_pool(&pool()).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
@@ -97,7 +97,7 @@ async fn kubernetes_takes_over_a_node_that_has_its_cidrs() -> Result<()> {
 
 async fn takes_over_a_node_that_has_its_cidrs(ipam: &'static str) -> Result<()> {
     under_oracle(Options { ipam, ..Options::default() }, async |rig| {
-        grant(rig).await?;
+        prepare(rig, 28).await?;
         rig.control_plane.allow("cidr-without-claim", Some("n"), Some("10.1.0.64/28")).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         let mut agent = start(rig, "n")?;
@@ -128,16 +128,6 @@ async fn takes_over_a_node_that_has_its_cidrs(ipam: &'static str) -> Result<()> 
         Ok((controller, agent))
     })
     .await
-}
-
-/// The right to patch Nodes, which only this mode has.
-async fn grant(rig: &Rig) -> Result<()> {
-    if rig.control_plane.options.ipam == KUBERNETES {
-        // The test's own server has applied the manifests already, as another field manager.
-        let apply = ["apply", "--server-side", "--force-conflicts", "-k", overlays::KUBERNETES_MODE];
-        kubectl(&rig.control_plane, &apply).await?;
-    }
-    Ok(())
 }
 
 async fn node_anew(rig: &Rig, controller: Controller, agent: &mut Agent) -> Result<Controller> {

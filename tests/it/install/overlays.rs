@@ -6,17 +6,16 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::Api;
 use serde_json::json;
 
-use super::{
-    NAME, NAMESPACE, SOON, ZONE, deployment, granted, kubectl, make, roll_out, start_with, wait_granted,
-};
+use super::{NAME, NAMESPACE, SOON, ZONE, deployment, granted, make, roll_out, start_with, wait_granted};
 use crate::support::agent::Make;
 use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::families::Families;
+use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::preparation::KUBERNETES_MODE;
 use crate::support::rig::under_oracle;
 
 pub(crate) const CREATING: &str = "examples/create-ciliumnodes";
-pub(crate) const KUBERNETES_MODE: &str = "examples/kubernetes-mode";
 const PATCH_NODES: &str = "patch /nodes";
 const CREATE: &str = "create cilium.io/ciliumnodes";
 

@@ -19,7 +19,7 @@ use super::alarm::{Alarm, Bell};
 use super::cache::Cache;
 use super::families::{Families, Family};
 use super::objects::{Kind, NodeSpec, PoolSpec};
-use super::views::{Claim, Published};
+use super::views::{Claim, Published, pod_cidrs};
 
 /// How many requests of an administrator are in flight at once; the API server's CPU is the limit from about eight on.
 const PARALLEL: usize = 16;
@@ -62,10 +62,11 @@ impl Cluster {
             .entry(node.name.clone())
             .or_insert_with(|| self.next_node.fetch_add(1, Ordering::Relaxed));
         let api = Kind::Node.api(&self.client);
-        let mut object = node.object(index);
-        let created = api.create(&PostParams::default(), &object).await.with_context(|| node.name.clone())?;
-        object.metadata = created.metadata;
-        api.replace_status(&node.name, &PostParams::default(), &object).await.map(drop).context("its status")
+        let object = node.object(index);
+        api.create(&PostParams::default(), &object).await.with_context(|| node.name.clone())?;
+        // A patch without a version: the controller may have written onto the Node already.
+        let status = json!({"status": object.data["status"]});
+        self.patch_status(Kind::Node, &node.name, status).await.map(drop)
     }
 
     /// Makes many Nodes, some at a time.
@@ -208,7 +209,7 @@ impl Cluster {
         .await
     }
 
-    /// The selected nodes with a CiliumNode that have not got their addresses.
+    /// The selected nodes with a carrier that have not got their addresses.
     pub(crate) fn unserved(&self) -> Result<Vec<String>> {
         let pools: Vec<_> = self.objects(Kind::Pool);
         let selectors = pools.iter().map(|pool| selector(pool)).collect::<Result<Vec<_>>>()?;
@@ -216,9 +217,15 @@ impl Cluster {
         for node in self.objects(Kind::Node) {
             let Some(name) = node.metadata.name.clone() else { continue };
             let labels = node.metadata.labels.clone().unwrap_or_default();
-            let Some(published) = self.published(&name) else { continue };
+            let carried = if self.ipam == "kubernetes" {
+                // Its agent makes the CiliumNode when it has its CIDRs.
+                Published { pod_cidrs: pod_cidrs(&node), ..Published::default() }
+            } else {
+                let Some(published) = self.published(&name) else { continue };
+                published
+            };
             if selectors.iter().any(|selector| selector.matches(&labels))
-                && !serves(&published, self.families, self.ipam)
+                && !serves(&carried, self.families, self.ipam)
             {
                 unserved.push(name);
             }

@@ -39,6 +39,11 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
+    /// The agents, to run until the end of the test.
+    pub(crate) fn into_agents(self) -> BTreeMap<String, FakeAgent> {
+        self.agents
+    }
+
     /// Waits until all agents serve pods.
     pub(crate) async fn wait_ready(&self, deadline: Duration) -> Result<()> {
         for agent in self.agents.values() {

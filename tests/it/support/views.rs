@@ -77,6 +77,11 @@ impl Claim {
     }
 }
 
+/// The CIDRs that a Node itself carries.
+pub(crate) fn pod_cidrs(node: &DynamicObject) -> Vec<String> {
+    strings(&node.data["spec"]["podCIDRs"])
+}
+
 fn each(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Addresses, Started};
 use crate::support::families::{Families, Family};
+use crate::support::views::pod_cidrs;
 
 /// What the agent knows of its Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub(super) struct LocalNode {
     annotations: Option<BTreeMap<String, String>>,
     /// Type and address, in the order of the Node.
     addresses: Vec<(String, String)>,
+    /// What the mode kubernetes is about.
+    pub(super) pod_cidrs: Vec<String>,
 }
 
 impl LocalNode {
@@ -38,6 +41,7 @@ impl LocalNode {
             labels: metadata.labels.filter(|labels| !labels.is_empty()),
             annotations: (!annotations.is_empty()).then_some(annotations),
             addresses: addresses.filter(|(_, address)| address.parse::<IpAddr>().is_ok()).collect(),
+            pod_cidrs: pod_cidrs(node),
         }
     }
 

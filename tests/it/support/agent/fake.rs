@@ -16,9 +16,9 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::allocator::Allocator;
 use super::discovery::{LocalNode, left_behind};
 use super::host::Host;
+use super::ipam::{Ipam, Report};
 use super::{Addresses, Filled, Losses, RESTORED, Settings, Started, plain};
 use crate::support::families::Family;
 use crate::support::objects::Kind;
@@ -55,7 +55,7 @@ pub(super) struct Inner {
 }
 
 struct State {
-    allocator: Allocator,
+    ipam: Ipam,
     node: Option<LocalNode>,
     /// The pods on this machine, which outlive the agent's process.
     pods: BTreeMap<String, Addresses>,
@@ -74,7 +74,7 @@ enum Phase {
 impl FakeAgent {
     pub(super) fn new(name: &str, settings: Settings, host: &Arc<Host>) -> Self {
         let state = State {
-            allocator: Allocator::new(settings.families, fastrand::Rng::with_seed(seed(&settings, name, 0))),
+            ipam: Ipam::new(&settings, fastrand::Rng::with_seed(seed(&settings, name, 0))),
             node: None,
             pods: BTreeMap::new(),
             infra: Started::default(),
@@ -173,7 +173,7 @@ impl FakeAgent {
         let addresses =
             state.pods.remove(owner).with_context(|| format!("{}: no pod {owner}", self.inner.name))?;
         for address in addresses.each() {
-            state.allocator.release(address).map_err(|error| anyhow!("{}: {error}", self.inner.name))?;
+            state.ipam.release(address).map_err(|error| anyhow!("{}: {error}", self.inner.name))?;
             self.inner.host.holdings.give_back(&self.inner.name, address);
         }
         drop(state);
@@ -187,14 +187,16 @@ impl FakeAgent {
     }
 
     pub(crate) fn held(&self) -> BTreeMap<IpAddr, String> {
-        self.inner.state().allocator.allocated().map(|(address, owner)| (address, owner.to_owned())).collect()
+        let state = self.inner.state();
+        let allocated = state.ipam.allocated().into_iter();
+        allocated.map(|(address, owner)| (address, owner.to_owned())).collect()
     }
 }
 
 impl Inner {
     /// Takes over a version of the CiliumNode from the shared watch.
     pub(super) fn cilium_node(&self, object: Option<&Arc<DynamicObject>>) {
-        if self.state().allocator.receive(object) {
+        if self.state().ipam.receive(object) {
             self.status_wanted.notify_one();
         }
         self.received.notify_one();
@@ -205,6 +207,9 @@ impl Inner {
         let node = Some(LocalNode::of(object));
         let mut state = self.state();
         if state.node != node {
+            if let Some(node) = &node {
+                state.ipam.receive_node(node);
+            }
             state.node = node;
             drop(state);
             self.node_changed.notify_one();
@@ -229,9 +234,11 @@ impl Inner {
         {
             let mut state = self.state();
             let rng = fastrand::Rng::with_seed(seed(&self.settings, &self.name, state.restarts));
-            state.allocator = Allocator::new(self.settings.families, rng);
+            state.ipam = Ipam::new(&self.settings, rng);
             state.restarts += 1;
         }
+        // A new process has heard of nothing.
+        self.state().node = None;
         if let Some(node) = self.host.cache.object(Kind::Node, &self.name) {
             self.node(&node);
         }
@@ -264,19 +271,24 @@ impl Inner {
         while self.state().node.is_none() {
             self.node_changed.notified().await;
         }
-        self.write_cilium_node().await?;
-        while !self.state().allocator.has_minimum(self.settings.health) {
+        let begins_with_cilium_node = self.state().ipam.begins_with_cilium_node();
+        if begins_with_cilium_node {
+            self.write_cilium_node().await?;
+        }
+        while !self.state().ipam.has_minimum(self.settings.health) {
             match self.settings.poll {
-                None => self.received.notified().await,
+                None if begins_with_cilium_node => self.received.notified().await,
+                None => self.node_changed.notified().await,
                 Some(pause) => tokio::time::sleep(pause).await,
             }
         }
         let started = {
             let mut state = self.state();
             let own = state.node.as_ref().map(LocalNode::own_addresses).unwrap_or_default();
-            state.allocator.register(own);
+            state.ipam.register(own);
             let lost = self.restore_pods(&mut state);
             self.take_infra(&mut state)?;
+            state.ipam.finish_restoring();
             Started { lost, ..state.infra.clone() }
         };
         // This write has all that came before it. What comes from here on is written by `live`.
@@ -293,7 +305,7 @@ impl Inner {
         for (owner, addresses) in state.pods.clone() {
             let mut restored = Vec::new();
             let outcome = addresses.each().try_for_each(|address| {
-                let restore = state.allocator.allocate(address, &format!("{owner}{RESTORED}"));
+                let restore = state.ipam.allocate(address, &format!("{owner}{RESTORED}"));
                 restore.map(|()| restored.push(address)).map_err(|error| {
                     let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
                     format!("unable to reallocate {address} {family} address: {error}")
@@ -302,7 +314,7 @@ impl Inner {
             let Err(why) = outcome else { continue };
             for address in restored {
                 // It was allocated a moment ago.
-                let _ = state.allocator.release(address);
+                let _ = state.ipam.release(address);
             }
             addresses.each().for_each(|address| self.host.holdings.give_back(&self.name, address));
             state.pods.remove(&owner);
@@ -317,7 +329,7 @@ impl Inner {
     /// Takes the agent's own addresses: those that it had, or new ones.
     fn take_infra(&self, state: &mut State) -> Result<()> {
         let before = state.infra.clone();
-        let left = state.allocator.seen().map(|object| left_behind(object)).unwrap_or_default();
+        let left = state.ipam.seen().map(|object| left_behind(object)).unwrap_or_default();
         let mut infra = Started::default();
         let wanted = [
             ("router", true, before.router, left.router),
@@ -327,7 +339,7 @@ impl Inner {
         for (owner, _, had, left) in wanted.into_iter().filter(|(_, on, ..)| *on) {
             let mut got = Addresses::default();
             for family in self.settings.families.each() {
-                let address = retake(&mut state.allocator, owner, family, [had.of(family), left.of(family)]);
+                let address = retake(&mut state.ipam, owner, family, [had.of(family), left.of(family)]);
                 let address =
                     address.map_err(|error| anyhow!("unable to allocate the {owner} address: {error}"))?;
                 if let Some(old) = had.of(family).filter(|&old| old != address) {
@@ -350,11 +362,11 @@ impl Inner {
     fn allocate(&self, state: &mut State, owner: &str) -> Result<Addresses, String> {
         let mut got = Addresses::default();
         for family in self.settings.families.each() {
-            match state.allocator.allocate_next(family, owner) {
+            match state.ipam.allocate_next(family, owner) {
                 Ok(address) => got.set(family, Some(address)),
                 Err(error) => {
                     for address in got.each() {
-                        state.allocator.release(address)?;
+                        state.ipam.release(address)?;
                     }
                     return Err(error);
                 }
@@ -373,9 +385,12 @@ impl Inner {
             let (object, create) = {
                 let state = self.state();
                 let node = state.node.as_ref().context("no Node")?;
-                let seen = state.allocator.seen();
+                let seen = state.ipam.seen();
                 let mut object = seen.map_or_else(|| self.blank(), |seen| DynamicObject::clone(seen));
                 node.mutate(&mut object, &state.infra, self.settings.families);
+                if state.ipam.copies_pod_cidrs() {
+                    object.data["spec"]["ipam"]["podCIDRs"] = node.pod_cidrs.clone().into();
+                }
                 (object, seen.is_none())
             };
             let written = {
@@ -401,7 +416,7 @@ impl Inner {
         Kind::CiliumNode.object(&self.name, json!({"spec": {"ipam": {}}}))
     }
 
-    /// Writes the status each time that is wanted, with pauses.
+    /// Writes its report each time that is wanted, with pauses.
     async fn write_status(&self) {
         let mut last: Option<Instant> = None;
         loop {
@@ -410,10 +425,18 @@ impl Inner {
                 tokio::time::sleep_until(last + self.settings.update_rate).await;
             }
             last = Some(Instant::now());
-            let Some(object) = self.state().allocator.status() else { continue };
+            let Some(report) = self.state().ipam.report() else { continue };
+            if matches!(report, Report::Whole(_)) && self.host.holdings.told().await.is_err() {
+                // The alarm is raised. Otherwise the oracle knows now what was given back, before it sees a block go.
+                return;
+            }
             let written = {
                 let _turn = self.host.turn().await;
-                self.host.cilium_nodes.replace_status(&self.name, &manager(), &object).await
+                let (api, manager) = (&self.host.cilium_nodes, manager());
+                match &report {
+                    Report::Status(object) => api.replace_status(&self.name, &manager, object).await,
+                    Report::Whole(object) => api.replace(&self.name, &manager, object).await,
+                }
             };
             if written.is_err() {
                 // Tried again after the same pause, from the version that the watch brings meanwhile.
@@ -425,14 +448,9 @@ impl Inner {
 }
 
 /// One of the addresses that the agent had, or else any.
-fn retake(
-    allocator: &mut Allocator,
-    owner: &str,
-    family: Family,
-    had: [Option<IpAddr>; 2],
-) -> Result<IpAddr, String> {
-    let kept = had.into_iter().flatten().find(|&old| allocator.allocate(old, owner).is_ok());
-    kept.map_or_else(|| allocator.allocate_next(family, owner), Ok)
+fn retake(ipam: &mut Ipam, owner: &str, family: Family, had: [Option<IpAddr>; 2]) -> Result<IpAddr, String> {
+    let kept = had.into_iter().flatten().find(|&old| ipam.allocate(old, owner).is_ok());
+    kept.map_or_else(|| ipam.allocate_next(family, owner), Ok)
 }
 
 /// The name under which the API server knows Cilium's agents.

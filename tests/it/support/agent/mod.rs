@@ -1,4 +1,4 @@
-//! Agents: what runs on each node of a Cilium cluster in crd mode, as far as addresses go.
+//! Agents: what runs on each node of a Cilium cluster, as far as addresses go.
 //!
 //! Two of a kind. [`FakeAgent`] imitates the agent, thousands in one process. [`RealAgent`] is Cilium's own code, one
 //! process each. A script written for [`Agent`] runs on both; `agents.rs` holds one to the other. Every address that an
@@ -7,7 +7,11 @@
 mod allocator;
 mod discovery;
 mod fake;
+mod fixed;
 mod host;
+mod ipam;
+mod pools;
+mod range;
 mod real;
 
 use std::collections::BTreeMap;
@@ -27,7 +31,7 @@ pub(crate) use real::RealAgent;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) families: Families,
-    /// Cilium's own agents only: the mode, as `ipam` of `cilium-config` names it.
+    /// The mode, as `ipam` of `cilium-config` names it.
     pub(crate) ipam: &'static str,
     /// Cilium's own agents only: the release.
     pub(crate) release: Release,

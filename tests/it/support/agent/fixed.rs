@@ -1,0 +1,94 @@
+//! The imitation of Cilium's allocator in the modes cluster-pool and kubernetes (`pkg/ipam/hostscope.go`).
+//!
+//! It takes the first CIDR of each family when the agent starts, and looks at nothing afterwards.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use kube::api::DynamicObject;
+
+use super::range::Range;
+use crate::support::families::{Families, Family};
+use crate::support::views::Published;
+
+/// The allocator of one node.
+#[derive(Debug)]
+pub(super) struct Fixed {
+    families: Families,
+    seen: Option<Arc<DynamicObject>>,
+    /// What the object that carries the CIDRs shows now.
+    shown: Vec<IpNet>,
+    /// What was taken at the start.
+    ranges: Vec<Range>,
+    allocated: BTreeMap<IpAddr, String>,
+    rng: fastrand::Rng,
+}
+
+impl Fixed {
+    pub(super) fn new(families: Families, rng: fastrand::Rng) -> Self {
+        Self { families, seen: None, shown: Vec::new(), ranges: Vec::new(), allocated: BTreeMap::new(), rng }
+    }
+
+    /// Takes over a version of the CiliumNode.
+    pub(super) fn receive(&mut self, object: Option<&Arc<DynamicObject>>) {
+        self.seen = object.cloned();
+    }
+
+    pub(super) fn seen(&self) -> Option<&Arc<DynamicObject>> {
+        self.seen.as_ref()
+    }
+
+    /// What the CiliumNode shows counts.
+    pub(super) fn show_received(&mut self) {
+        let shown = self.seen.as_ref().map(|object| Published::of(object).pod_cidrs).unwrap_or_default();
+        self.show(&shown);
+    }
+
+    /// What counts is this.
+    pub(super) fn show(&mut self, cidrs: &[String]) {
+        self.shown = cidrs.iter().filter_map(|text| text.parse().ok()).collect();
+    }
+
+    fn first(&self, family: Family) -> Option<IpNet> {
+        self.shown.iter().copied().find(|cidr| Family::of(cidr.addr()) == family)
+    }
+
+    /// Whether the start can go on: there is a CIDR of each family.
+    pub(super) fn has_minimum(&self) -> bool {
+        self.families.each().all(|family| self.first(family).is_some())
+    }
+
+    /// From here on nothing that is shown matters.
+    pub(super) fn register(&mut self) {
+        self.ranges = self.families.each().filter_map(|family| self.first(family)).map(Range::new).collect();
+    }
+
+    pub(super) fn allocate_next(&mut self, family: Family, owner: &str) -> Result<IpAddr, String> {
+        let of_family = self.ranges.iter_mut().find(|range| range.family() == family);
+        let taken = of_family.and_then(|range| range.take_any(&mut self.rng));
+        let address = taken.ok_or("range is full")?;
+        self.allocated.insert(address, owner.to_owned());
+        Ok(address)
+    }
+
+    /// Exactly this address, as a restart asks for it.
+    pub(super) fn allocate(&mut self, address: IpAddr, owner: &str) -> Result<(), String> {
+        if !self.ranges.iter_mut().any(|range| range.take(address)) {
+            return Err("provided IP is not in the valid range, or already allocated".to_owned());
+        }
+        self.allocated.insert(address, owner.to_owned());
+        Ok(())
+    }
+
+    pub(super) fn release(&mut self, address: IpAddr) -> Result<(), String> {
+        self.allocated.remove(&address).ok_or_else(|| format!("IP {address} is not allocated"))?;
+        self.ranges.iter_mut().for_each(|range| range.give_back(address));
+        Ok(())
+    }
+
+    pub(super) fn allocated(&self) -> impl Iterator<Item = (IpAddr, &str)> {
+        self.allocated.iter().map(|(address, owner)| (*address, owner.as_str()))
+    }
+}

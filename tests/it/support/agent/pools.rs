@@ -1,0 +1,223 @@
+//! The imitation of Cilium's multi-pool allocator (`pkg/ipam/multipool.go`), with one Cilium pool: what it says that it
+//! needs, what it takes, and what it gives back.
+//!
+//! No client, no task, no clock: versions of the CiliumNode go in, addresses and the next version come out. The Cilium
+//! agent looks after its pools once per minute, and at news at most every 15 s; this one at each of its reports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use kube::api::DynamicObject;
+use serde_json::{Map, Value, json};
+
+use super::range::Range;
+use crate::support::families::{Families, Family};
+
+/// The Cilium pool whose CIDRs are blocks of ours.
+const POOL: &str = "default";
+
+/// Cilium's default of what an agent allocates in advance, and the step in which it asks.
+const STEP: u128 = 8;
+
+/// The allocator of one node.
+#[derive(Debug)]
+pub(super) struct Pools {
+    families: Families,
+    seen: Option<Arc<DynamicObject>>,
+    /// In the order in which it allocates from them.
+    ranges: Vec<Range>,
+    /// Given back, and still shown as far as it has heard.
+    released: BTreeSet<IpNet>,
+    /// Taken off while in use: nothing is allocated from them any more.
+    removed: BTreeSet<IpNet>,
+    allocated: BTreeMap<IpAddr, String>,
+    /// Who has asked in vain.
+    pending: BTreeSet<(Family, String)>,
+    /// Whether the pods of the machine are restored. Before, nothing is given back.
+    has_restored: bool,
+    rng: fastrand::Rng,
+}
+
+impl Pools {
+    pub(super) fn new(families: Families, rng: fastrand::Rng) -> Self {
+        Self {
+            families,
+            seen: None,
+            ranges: Vec::new(),
+            released: BTreeSet::new(),
+            removed: BTreeSet::new(),
+            allocated: BTreeMap::new(),
+            pending: BTreeSet::new(),
+            has_restored: false,
+            rng,
+        }
+    }
+
+    /// Takes over a version of the CiliumNode, or its deletion; true if there is something to write on it.
+    pub(super) fn receive(&mut self, object: Option<&Arc<DynamicObject>>) -> bool {
+        self.seen = object.cloned();
+        let Some(object) = object else { return false };
+        let allocated = object.data["spec"]["ipam"]["pools"]["allocated"].as_array();
+        // Where its entry is missing, it goes on with what it has.
+        if let Some(entry) = allocated.into_iter().flatten().find(|entry| entry["pool"] == POOL) {
+            let texts = entry["cidrs"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let shown: Vec<IpNet> = texts.filter_map(|text| text.parse().ok()).collect();
+            self.update(&shown);
+        }
+        self.has_news()
+    }
+
+    pub(super) fn seen(&self) -> Option<&Arc<DynamicObject>> {
+        self.seen.as_ref()
+    }
+
+    fn update(&mut self, shown: &[IpNet]) {
+        self.released.retain(|cidr| shown.contains(cidr));
+        for range in &self.ranges {
+            if shown.contains(&range.cidr) {
+                self.removed.remove(&range.cidr);
+            } else if !range.is_unused() {
+                self.removed.insert(range.cidr);
+            }
+        }
+        self.ranges.retain(|range| shown.contains(&range.cidr) || !range.is_unused());
+        for cidr in shown {
+            let is_known = self.ranges.iter().any(|range| range.cidr == *cidr);
+            if !is_known && !self.released.contains(cidr) {
+                self.ranges.push(Range::new(*cidr));
+            }
+        }
+    }
+
+    /// Whether the start can go on: there is a free address of each family.
+    pub(super) fn has_minimum(&self) -> bool {
+        let has_any = |family| self.of(family).any(|range| range.n_free() > 0);
+        self.families.each().all(has_any)
+    }
+
+    fn of(&self, family: Family) -> impl Iterator<Item = &Range> {
+        self.ranges.iter().filter(move |range| range.family() == family)
+    }
+
+    /// The pods of the machine have their addresses.
+    pub(super) fn finish_restoring(&mut self) {
+        self.has_restored = true;
+    }
+
+    pub(super) fn allocate_next(&mut self, family: Family, owner: &str) -> Result<IpAddr, String> {
+        let Self { ranges, removed, rng, .. } = self;
+        let mut open = ranges.iter_mut().filter(|range| !removed.contains(&range.cidr));
+        let taken = open.find_map(|range| (range.family() == family).then(|| range.take_any(rng)).flatten());
+        let Some(address) = taken else {
+            self.pending.insert((family, owner.to_owned()));
+            return Err(format!("all CIDR ranges of pool {POOL} are exhausted"));
+        };
+        self.pending.remove(&(family, owner.to_owned()));
+        self.allocated.insert(address, owner.to_owned());
+        Ok(address)
+    }
+
+    /// Exactly this address, as a restart asks for it.
+    pub(super) fn allocate(&mut self, address: IpAddr, owner: &str) -> Result<(), String> {
+        if !self.ranges.iter_mut().any(|range| range.take(address)) {
+            return Err(format!("IP {address} is in no CIDR of pool {POOL}, or in use"));
+        }
+        self.allocated.insert(address, owner.to_owned());
+        Ok(())
+    }
+
+    pub(super) fn release(&mut self, address: IpAddr) -> Result<(), String> {
+        self.allocated.remove(&address).ok_or_else(|| format!("IP {address} is not allocated"))?;
+        self.ranges.iter_mut().for_each(|range| range.give_back(address));
+        Ok(())
+    }
+
+    pub(super) fn allocated(&self) -> impl Iterator<Item = (IpAddr, &str)> {
+        self.allocated.iter().map(|(address, owner)| (*address, owner.as_str()))
+    }
+
+    fn n_used(&self, family: Family) -> u128 {
+        self.of(family).map(Range::n_taken).sum()
+    }
+
+    /// What is in use or asked for, rounded up to one whole step beyond.
+    fn needed(&self, family: Family) -> u128 {
+        let n_pending = self.pending.iter().filter(|(of, _)| *of == family).count() as u128;
+        ((self.n_used(family) + n_pending).div_ceil(STEP) + 1) * STEP
+    }
+
+    /// The CiliumNode as it is to be written now; none where it says that already. Gives back what is not needed.
+    pub(super) fn report(&mut self) -> Option<DynamicObject> {
+        self.seen.as_ref()?;
+        if self.has_restored {
+            self.families.each().for_each(|family| self.release_excess(family));
+        }
+        if !self.has_news() {
+            return None;
+        }
+        let mut object = DynamicObject::clone(self.seen.as_ref()?);
+        let (requested, allocated) = (self.requested(), self.shown());
+        object.data["spec"]["ipam"]["pools"] = json!({"requested": requested, "allocated": allocated});
+        Some(object)
+    }
+
+    fn has_news(&self) -> bool {
+        let Some(seen) = &self.seen else { return false };
+        let pools = &seen.data["spec"]["ipam"]["pools"];
+        let list = |field: &str| pools[field].as_array().cloned().unwrap_or_default();
+        let is_sorted_alike = |entries: Vec<Value>, own: &Value| {
+            let cidrs = |entry: &Value| -> BTreeSet<String> {
+                let cidrs = entry["cidrs"].as_array().into_iter().flatten();
+                cidrs.filter_map(|text| text.as_str().map(str::to_owned)).collect()
+            };
+            let own = own.as_array().cloned().unwrap_or_default();
+            entries.len() == own.len() && entries.iter().zip(&own).all(|(a, b)| cidrs(a) == cidrs(b))
+        };
+        Value::from(list("requested")) != self.requested()
+            || !is_sorted_alike(list("allocated"), &self.shown())
+    }
+
+    fn requested(&self) -> Value {
+        let field = |family| if family == Family::V4 { "ipv4-addrs" } else { "ipv6-addrs" };
+        let needed: Map<String, Value> = self
+            .families
+            .each()
+            .map(|family| (field(family).to_owned(), json!(u64::try_from(self.needed(family)).ok())))
+            .collect();
+        json!([{"pool": POOL, "needed": needed}])
+    }
+
+    fn shown(&self) -> Value {
+        let mut cidrs: Vec<String> = self.ranges.iter().map(|range| range.cidr.to_string()).collect();
+        cidrs.sort_unstable();
+        if cidrs.is_empty() { json!([]) } else { json!([{"pool": POOL, "cidrs": cidrs}]) }
+    }
+
+    /// Gives back what is empty and not needed, the last first, and takes again what it needs of what it gave back.
+    fn release_excess(&mut self, family: Family) {
+        let wanted = self.needed(family) - self.n_used(family);
+        let mut free: u128 = self.of(family).map(Range::n_free).sum();
+        for cidr in self.released.clone().into_iter().filter(|cidr| Family::of(cidr.addr()) == family) {
+            if free < wanted {
+                self.released.remove(&cidr);
+                let range = Range::new(cidr);
+                free += range.n_free();
+                self.ranges.push(range);
+            }
+        }
+        let mut kept = Vec::new();
+        for range in std::mem::take(&mut self.ranges).into_iter().rev() {
+            let n_free = range.n_free();
+            if range.family() == family && range.is_unused() && free - n_free >= wanted {
+                free -= n_free;
+                self.released.insert(range.cidr);
+            } else {
+                kept.push(range);
+            }
+        }
+        // So each time the order is the other way round, as Cilium has it.
+        self.ranges = kept;
+    }
+}

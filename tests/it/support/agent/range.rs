@@ -1,0 +1,89 @@
+//! One CIDR out of which an agent gives addresses by itself, as Cilium does in every mode but crd.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+use crate::support::families::Family;
+
+/// A CIDR, and what is taken of it.
+#[derive(Debug)]
+pub(super) struct Range {
+    pub(super) cidr: IpNet,
+    /// The addresses as numbers.
+    taken: BTreeSet<u128>,
+}
+
+impl Range {
+    pub(super) fn new(cidr: IpNet) -> Self {
+        Self { cidr: cidr.trunc(), taken: BTreeSet::new() }
+    }
+
+    pub(super) fn family(&self) -> Family {
+        Family::of(self.cidr.addr())
+    }
+
+    /// The first and the last address that is given to anybody: of more than two all but the ends.
+    fn given(&self) -> (u128, u128) {
+        let (first, last) = (number(self.cidr.network()), number(self.cidr.broadcast()));
+        if last - first < 2 { (first, last) } else { (first + 1, last - 1) }
+    }
+
+    pub(super) fn is_unused(&self) -> bool {
+        self.taken.is_empty()
+    }
+
+    pub(super) fn n_taken(&self) -> u128 {
+        self.taken.len() as u128
+    }
+
+    pub(super) fn n_free(&self) -> u128 {
+        let (first, last) = self.given();
+        last - first + 1 - self.n_taken()
+    }
+
+    /// Takes a free address: one at random, or the next free one.
+    pub(super) fn take_any(&mut self, rng: &mut fastrand::Rng) -> Option<IpAddr> {
+        if self.n_free() == 0 {
+            return None;
+        }
+        let (first, last) = self.given();
+        let mut chosen = rng.u128(first..=last);
+        while !self.taken.insert(chosen) {
+            chosen = if chosen == last { first } else { chosen + 1 };
+        }
+        Some(self.address(chosen))
+    }
+
+    /// Takes exactly this address, if it is given to anybody and nobody has it.
+    pub(super) fn take(&mut self, address: IpAddr) -> bool {
+        let (first, last) = self.given();
+        let number = number(address);
+        self.cidr.contains(&address) && (first..=last).contains(&number) && self.taken.insert(number)
+    }
+
+    /// Takes an address back, if it is of this CIDR.
+    pub(super) fn give_back(&mut self, address: IpAddr) {
+        if self.cidr.contains(&address) {
+            self.taken.remove(&number(address));
+        }
+    }
+
+    fn address(&self, number: u128) -> IpAddr {
+        match self.cidr {
+            IpNet::V4(_) => {
+                let number = u32::try_from(number).expect("it lies in an IPv4 CIDR");
+                Ipv4Addr::from(number).into()
+            }
+            IpNet::V6(_) => Ipv6Addr::from(number).into(),
+        }
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u32::from(address).into(),
+        IpAddr::V6(address) => address.into(),
+    }
+}

@@ -1,0 +1,39 @@
+//! What an administrator does before the controller serves a cluster, in the modes of Cilium that need something.
+
+use anyhow::{Context as _, Result};
+use kube::Api;
+use kube::api::{DynamicObject, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::json;
+
+use super::kubectl::kubectl;
+use super::rig::Rig;
+
+/// The overlay with the right to patch Nodes.
+pub(crate) const KUBERNETES_MODE: &str = "examples/kubernetes-mode";
+
+/// Does what the mode of this cluster needs, where blocks have this size.
+pub(crate) async fn prepare(rig: &Rig, block_size: u8) -> Result<()> {
+    match rig.control_plane.options.ipam {
+        "multi-pool" => create_default_pool(rig, block_size).await,
+        "kubernetes" => grant(rig).await,
+        _ => Ok(()),
+    }
+}
+
+/// Cilium's own object of the default pool, without which an agent of 1.20 does not start.
+async fn create_default_pool(rig: &Rig, block_size: u8) -> Result<()> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cilium.io", "v2alpha1", "CiliumPodIPPool"));
+    let api: Api<DynamicObject> = Api::all_with(rig.cluster.client.clone(), &resource);
+    let spec = json!({"ipv4": {"cidrs": ["10.0.0.0/8"], "maskSize": block_size}});
+    let pool = DynamicObject::new("default", &resource).data(json!({"spec": spec}));
+    api.create(&PostParams::default(), &pool).await.context("creating the CiliumPodIPPool")?;
+    Ok(())
+}
+
+/// The right to patch Nodes, which only one mode has.
+async fn grant(rig: &Rig) -> Result<()> {
+    // The server has been given the manifests already, by another field manager.
+    let apply = ["apply", "--server-side", "--force-conflicts", "-k", KUBERNETES_MODE];
+    kubectl(&rig.control_plane, &apply).await.map(drop)
+}
