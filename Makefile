@@ -39,9 +39,9 @@ check: format clippy doc unit ## What every commit must pass, in minutes: format
 test: check deny tools test-go test-it static ## Everything that must hold, on a real API server and with Cilium's own agent
 
 .PHONY: demo
-demo: tools ## Show the product at work on a real API server. ONCE=1 checks it and ends; NODES=300 sets the size
+demo: tools ## Show the product at work on a real API server. ONCE=1 checks it and ends; NODES=300 sets the size, MODE=multi-pool Cilium's mode
 	cargo build --locked --release --bins --example demo
-	cargo run --locked --release --example demo -- $(if $(ONCE),--once) $(if $(NODES),--nodes $(NODES))
+	cargo run --locked --release --example demo -- $(if $(ONCE),--once) $(if $(NODES),--nodes $(NODES)) $(if $(MODE),--mode $(MODE))
 
 .PHONY: format
 format:

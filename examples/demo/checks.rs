@@ -1,9 +1,9 @@
 //! What must hold at the end, each as one sentence that is true or not.
 
-use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::script::{BLOCKS_AT_END, FULL, MISTAKE, RELIEF, SPARE, SPILLING, Script};
+use crate::mode::Growth;
+use crate::script::{FULL, MISTAKE, RELIEF, SPARE, SPILLING, Script};
 use crate::stage::Stage;
 use crate::state::State;
 
@@ -21,20 +21,19 @@ impl fmt::Display for Check {
 
 /// All of them, in the order in which the scenes brought them about. The dearest come last.
 pub(crate) async fn all(script: &Script, stage: &Stage, seen: &State) -> Vec<Check> {
-    vec![
-        served(script, seen),
-        relieved(script, stage, seen),
-        expanded(script, stage),
-        spilled(seen),
-        taken_over(script, seen),
-        returned(stage, seen),
-        undone(seen),
-        agreed(seen),
-        told(stage),
-        started(stage),
-        settled(stage).await,
-        lawful(stage).await,
-    ]
+    let mut checks = vec![served(script, seen), relieved(script, stage, seen)];
+    match script.mode.growth() {
+        Growth::ByUse | Growth::ByRequest => {
+            checks.extend([expanded(script, stage), spilled(seen), taken_over(script, seen)]);
+        }
+        Growth::Never => checks.push(shared(seen)),
+    }
+    checks.push(returned(stage));
+    if script.mode.growth() == Growth::ByUse {
+        checks.push(undone(seen));
+    }
+    checks.extend([agreed(seen), told(stage), started(stage), settled(stage).await, lawful(stage).await]);
+    checks
 }
 
 fn check(holds: bool, sentence: String) -> Check {
@@ -71,7 +70,7 @@ fn expanded(script: &Script, stage: &Stage) -> Check {
     check(
         n_expanded * 3 >= n_nodes,
         format!(
-            "{n_expanded} of {n_nodes} nodes got a further block after their use had crossed the threshold"
+            "{n_expanded} of {n_nodes} nodes got a further block after their agents had crossed the threshold, or asked for more"
         ),
     )
 }
@@ -89,9 +88,24 @@ fn spilled(seen: &State) -> Check {
     )
 }
 
+/// Where a node never gets a second block.
+fn shared(seen: &State) -> Check {
+    let held = seen.pools_of_nodes();
+    let n_of = |pool: &str| held.values().filter(|pools| pools.contains(pool)).count();
+    let (n_spilling, n_spare) = (n_of(SPILLING), n_of(SPARE));
+    let full = seen.pools.iter().any(|pool| pool.name == SPILLING && pool.free_blocks == 0);
+    check(
+        full && n_spare > 0,
+        format!(
+            "{SPILLING} {} with {n_spilling} nodes, and {n_spare} nodes have their block of {SPARE}",
+            if full { "is full" } else { "is not full" }
+        ),
+    )
+}
+
 /// The last block of each node was handed out after the first controller had been killed.
 fn taken_over(script: &Script, seen: &State) -> Check {
-    let n_complete = seen.nodes.values().filter(|node| node.n_blocks == BLOCKS_AT_END).count();
+    let n_complete = seen.nodes.values().filter(|node| node.n_blocks == script.blocks_at_end()).count();
     let n_nodes = script.n_nodes();
     check(
         n_complete == n_nodes,
@@ -101,17 +115,13 @@ fn taken_over(script: &Script, seen: &State) -> Check {
     )
 }
 
-fn returned(stage: &Stage, seen: &State) -> Check {
+fn returned(stage: &Stage) -> Check {
     let lost = &stage.crew.lost;
-    let held = |node: &str| -> BTreeSet<&str> {
-        let claims = seen.claims.iter().filter(|claim| claim.node == node && claim.state == "Held");
-        claims.map(|claim| claim.cidr.as_str()).collect()
-    };
-    let n_same = lost.iter().filter(|(node, had)| held(node).iter().eq(had.iter())).count();
+    let n_same = lost.iter().filter(|(node, had)| stage.chronicle.regained(node).is_superset(had)).count();
     check(
         !lost.is_empty() && n_same == lost.len(),
         format!(
-            "{} nodes left and returned, and {n_same} of them hold the very blocks that they had",
+            "{} nodes left and returned, and {n_same} of them got back the very blocks that they had",
             lost.len()
         ),
     )

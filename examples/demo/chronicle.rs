@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use kube::api::DynamicObject;
 
-use crate::script::{FREE_BELOW, USED_ABOVE};
+use crate::script::{FREE_BELOW, PER_BLOCK, USED_ABOVE};
 use crate::shared::Shared;
 use crate::support::cluster::Cluster;
 use crate::support::objects::Kind;
@@ -25,6 +25,8 @@ struct Pages {
     crossed: BTreeMap<String, usize>,
     /// Nodes that had crossed it and then got a further block.
     expanded: BTreeSet<String>,
+    /// The blocks that were held again after they had cooled, by node.
+    regained: BTreeMap<String, BTreeSet<String>>,
     /// The states of claims, so that each change is news once.
     claims: BTreeMap<String, String>,
     news: VecDeque<String>,
@@ -54,6 +56,11 @@ impl Chronicle {
         self.0.lock().expanded.len()
     }
 
+    /// The blocks that a node got back after they had cooled.
+    pub(crate) fn regained(&self, node: &str) -> BTreeSet<String> {
+        self.0.lock().regained.get(node).cloned().unwrap_or_default()
+    }
+
     /// The latest news, oldest first.
     pub(crate) fn news(&self) -> Vec<String> {
         self.0.lock().news.iter().cloned().collect()
@@ -69,8 +76,10 @@ impl Pages {
             self.expanded.insert(name.to_owned());
         }
         let (capacity, used) = (published.pool.len(), published.n_used());
-        let above = used * 100 > capacity * USED_ABOVE || capacity.saturating_sub(used) < FREE_BELOW;
-        if capacity > 0 && above {
+        let is_above = used * 100 > capacity * USED_ABOVE || capacity.saturating_sub(used) < FREE_BELOW;
+        let asks_for: u64 = published.needed.values().sum();
+        let asks_for_more = asks_for > (n_blocks * PER_BLOCK) as u64;
+        if capacity > 0 && is_above || n_blocks > 0 && asks_for_more {
             self.crossed.insert(name.to_owned(), n_blocks);
         }
     }
@@ -83,7 +92,11 @@ impl Pages {
                 format!("{node} gets one more block: {cidr} of {pool}")
             }
             (None, "Held") => format!("{node} gets a block: {cidr} of {pool}"),
-            (Some("Cooling" | "Releasing"), "Held") => format!("{node} gets {cidr} back"),
+            (Some("Cooling" | "Releasing"), "Held") => {
+                let line = format!("{node} gets {cidr} back");
+                self.regained.entry(node).or_default().insert(cidr);
+                line
+            }
             (Some("Held" | "Releasing"), "Cooling") => format!("{cidr} of {node} cools"),
             _ => return,
         };

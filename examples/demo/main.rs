@@ -12,6 +12,7 @@ mod checks;
 mod chronicle;
 mod events;
 mod fleet;
+mod mode;
 mod scene;
 mod screen;
 mod script;
@@ -27,9 +28,10 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::mode::Mode;
 use crate::scene::Scene;
 use crate::screen::{Pace, Screen};
-use crate::script::Script;
+use crate::script::{Item, Script};
 use crate::stage::Stage;
 use crate::state::State;
 
@@ -49,6 +51,10 @@ struct Args {
     /// How many nodes with imitated agents; three with Cilium's own join them.
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u16).range(9..=1500))]
     nodes: u16,
+
+    /// The mode of Cilium.
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Mode::Crd)]
+    mode: Mode,
 }
 
 /// How the demo ended, if nothing went wrong.
@@ -78,7 +84,7 @@ fn main() -> ExitCode {
 /// From the first line to the last; whatever happens, everything that was started has ended when this returns.
 async fn show(args: &Args) -> Result<End> {
     let mut interrupts = Interrupts::new()?;
-    let script = Script::new(usize::from(args.nodes));
+    let script = Script::new(args.mode, usize::from(args.nodes));
     let mut screen = Screen::new(if args.once { Pace::Machine } else { Pace::Person });
     screen.say(&script.opening());
     screen.say("Starting etcd and kube-apiserver, with an oracle that reads every version of every block and CiliumNode.");
@@ -88,7 +94,7 @@ async fn show(args: &Args) -> Result<End> {
             screen.say("Interrupted.");
             return Ok(End::Interrupted);
         }
-        started = Stage::start() => started,
+        started = Stage::start(args.mode) => started,
     };
     let mut stage = started?;
     screen.say(&stage.introduction());
@@ -112,8 +118,11 @@ async fn show(args: &Args) -> Result<End> {
 }
 
 async fn perform(args: &Args, script: &Script, stage: &mut Stage, screen: &mut Screen) -> Result<End> {
-    for scene in &script.scenes {
-        play(args, scene, script, stage, screen).await?;
+    for item in &script.items {
+        match item {
+            Item::Scene(scene) => play(args, scene, script, stage, screen).await?,
+            Item::LeftOut(why) => screen.say(why),
+        }
     }
     if args.once {
         return judge(script, stage, screen).await;
@@ -137,7 +146,7 @@ async fn play(
 
 /// The table and the checks, from a fresh look at the API.
 async fn judge(script: &Script, stage: &Stage, screen: &mut Screen) -> Result<End> {
-    let seen = State::read(&stage.rig.cluster.client).await?;
+    let seen = State::read(&stage.rig.cluster).await?;
     screen.print(&table::pools(&seen));
     let checks = checks::all(script, stage, &seen).await;
     let failed = checks.iter().filter(|check| !check.holds).count();

@@ -4,10 +4,11 @@
 //! (see [`Script`](crate::script::Script)). A new scene is a new value, at most with a new action or goal here.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::state::State;
+use crate::state::{NodeState, State};
 use crate::support::objects::PoolSpec;
 
 /// One scene. It ends when its action has been carried out and every goal is reached.
@@ -17,6 +18,18 @@ pub(crate) struct Scene {
     pub(crate) title: String,
     pub(crate) action: Action,
     pub(crate) until: Vec<Goal>,
+    /// How long it may take with few nodes.
+    pub(crate) patience: Duration,
+}
+
+/// Most scenes take seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Scene {
+    /// A scene that takes seconds.
+    pub(crate) fn new(title: impl Into<String>, action: Action, until: Vec<Goal>) -> Self {
+        Self { title: title.into(), action, until, patience: PATIENCE }
+    }
 }
 
 /// What is done in a scene.
@@ -40,6 +53,8 @@ pub(crate) enum Action {
     ReturnNodes(usize),
     /// Each node gets new pods, or loses some, until it has that many.
     Load(usize),
+    /// The same, on the first so many nodes alone.
+    LoadFirst { nodes: usize, n_pods: usize },
     /// The same, on the nodes with Cilium's own agents alone.
     LoadReal(usize),
     /// The kubelets of those nodes report the Pods of the agents, without which no block is taken back.
@@ -64,6 +79,12 @@ pub(crate) enum Goal {
     Waiting { pool: String, nodes: usize },
     /// So many addresses are in use on all nodes together, as the agents report it.
     Used(usize),
+    /// So many addresses are asked for by all agents together, in the mode in which they ask.
+    Asked(usize),
+    /// So many nodes carry at least as many addresses as their agents ask for.
+    Enough(usize),
+    /// So many nodes hold at most so many blocks, and what was given back is free.
+    GivenBack { nodes: usize, at_most: usize },
     /// So many nodes hold exactly so many blocks: what they need, and no more.
     Hold { nodes: usize, blocks: usize },
     /// So many nodes exist.
@@ -111,6 +132,24 @@ impl Goal {
                 vec![count("nodes waiting for a full pool", waiting, *nodes)]
             }
             Self::Used(goal) => vec![count("addresses in use", state.n_used(), *goal)],
+            Self::Asked(goal) => vec![count("addresses asked for", state.n_asked(), *goal)],
+            Self::Enough(goal) => {
+                let enough = |node: &&NodeState| node.n_offered() >= node.n_asked;
+                vec![count(
+                    "nodes with what they ask for",
+                    state.nodes.values().filter(enough).count(),
+                    *goal,
+                )]
+            }
+            Self::GivenBack { nodes, at_most } => {
+                let n_fewer = state.nodes.values().filter(|node| node.n_blocks <= *at_most).count();
+                let n_leaving = state.claims.iter().filter(|claim| claim.state != "Held").count();
+                vec![
+                    count(&format!("nodes with at most {at_most} blocks"), n_fewer, *nodes),
+                    count("blocks on their way back", n_leaving, 0),
+                    count("claims of what is carried", state.claims.len(), state.n_blocks()),
+                ]
+            }
             Self::Hold { nodes, blocks } => {
                 let holding = state.nodes.values().filter(|node| node.n_blocks == *blocks).count();
                 let blocks = if *blocks == 1 { "1 block".to_owned() } else { format!("{blocks} blocks") };

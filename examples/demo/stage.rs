@@ -12,20 +12,19 @@ use anyhow::{Result, bail};
 use crate::chronicle::Chronicle;
 use crate::events::Events;
 use crate::fleet::Fleet;
+use crate::mode::{Growth, Mode};
 use crate::scene::{Action, Count, Scene};
 use crate::screen::{Screen, View};
-use crate::script::Member;
+use crate::script::{BLOCK_SIZE, Member, WHILE_AGENTS_ANSWER};
 use crate::state::State;
 use crate::support::agent::{Make, Release};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::kubelet::{self, Health};
+use crate::support::preparation::prepare;
 use crate::support::rig::Rig;
 use crate::support::tails;
 use crate::table;
-
-/// How long a scene may take with few nodes; they take seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What each node adds to it: some writes of the API server, which does a hundred per second on a busy machine.
 const PATIENCE_PER_NODE: Duration = Duration::from_millis(200);
@@ -55,8 +54,12 @@ pub(crate) struct Crew {
 
 impl Stage {
     /// Starts the servers, and nothing of the product.
-    pub(crate) async fn start() -> Result<Self> {
-        let rig = Rig::start(Options::default()).await?;
+    pub(crate) async fn start(mode: Mode) -> Result<Self> {
+        let rig = Rig::start(Options { ipam: mode.ipam(), ..Options::default() }).await?;
+        prepare(&rig, BLOCK_SIZE).await?;
+        if mode.growth() == Growth::ByRequest {
+            rig.control_plane.limit_releasing(WHILE_AGENTS_ANSWER).await?;
+        }
         let chronicle = Chronicle::start(&rig.cluster);
         let events = Events::start(rig.cluster.client.clone());
         Ok(Self { crew: Crew::default(), chronicle, events, rig })
@@ -65,8 +68,8 @@ impl Stage {
     /// What runs, and how to look at it from outside.
     pub(crate) fn introduction(&self) -> String {
         format!(
-            "Kubernetes {} runs at {}; while it does: kubectl --kubeconfig {} get nip,nib,ciliumnodes\n\
-             Agents report their use each {:?} here; Cilium's default is 15s.",
+            "Kubernetes {} runs at {}; while it does: kubectl --kubeconfig {} get nip,nib,ciliumnodes,nodes\n\
+             Agents write at most once in {:?} here; Cilium's default is 15s.",
             self.rig.control_plane.ready["version"].as_str().unwrap_or("?"),
             self.rig.control_plane.server,
             self.rig.control_plane.admin_kubeconfig.display(),
@@ -82,7 +85,7 @@ impl Stage {
         screen: &mut Screen,
     ) -> Result<()> {
         let Self { crew, chronicle, events, rig } = self;
-        let patience = PATIENCE + PATIENCE_PER_NODE * u32::try_from(members.len()).unwrap_or(u32::MAX);
+        let patience = scene.patience + PATIENCE_PER_NODE * u32::try_from(members.len()).unwrap_or(u32::MAX);
         screen.open(&scene.title);
         let mut counts = Vec::new();
         let playing = async {
@@ -204,6 +207,9 @@ impl Crew {
                 self.fleet.join(&members[..*n_nodes], &rig.cluster, &rig.agents).await
             }
             Action::Load(n_pods) => self.fleet.load(*n_pods).await,
+            Action::LoadFirst { nodes, n_pods } => {
+                self.fleet.load_only(members[..*nodes].iter(), *n_pods).await
+            }
             Action::LoadReal(n_pods) => self.fleet.load_only(real(members), *n_pods).await,
             Action::ReportAgents => {
                 for Member { node, .. } in real(members) {

@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use kube::Client;
 use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
+use crate::script::PER_BLOCK;
 use crate::support::cluster::Cluster;
 use crate::support::objects::Kind;
-use crate::support::views::Claim;
+use crate::support::views::{Claim, Published};
 
 /// The whole picture.
 #[derive(Clone, Debug, Default)]
@@ -51,8 +51,19 @@ pub(crate) struct PoolState {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeState {
     pub(crate) n_blocks: usize,
-    /// Addresses in use, if the agent has said.
+    /// Addresses in use, if the agent has said. Only in crd mode it does.
     pub(crate) n_used: Option<usize>,
+    /// Addresses that the agent asks for, in multi-pool mode.
+    pub(crate) n_asked: usize,
+    /// Whether the agent has taken an address of its own: from then on it serves pods.
+    is_served: bool,
+}
+
+impl NodeState {
+    /// How many addresses its agent can give out, in the modes in which it has whole blocks.
+    pub(crate) const fn n_offered(&self) -> usize {
+        self.n_blocks * PER_BLOCK
+    }
 }
 
 impl PoolState {
@@ -75,9 +86,9 @@ impl State {
     }
 
     /// As the server has it now, kind after kind.
-    pub(crate) async fn read(client: &Client) -> Result<Self> {
+    pub(crate) async fn read(cluster: &Cluster) -> Result<Self> {
         let list = async |kind: Kind| {
-            Ok::<_, kube::Error>(kind.api(client).list(&ListParams::default()).await?.items)
+            Ok::<_, kube::Error>(kind.api(&cluster.client).list(&ListParams::default()).await?.items)
         };
         let [nodes, cilium_nodes, pools, blocks] = Kind::ALL;
         Ok(Self::of(
@@ -106,7 +117,7 @@ impl State {
 
     /// Nodes whose agents serve pods: they have taken addresses of their own.
     pub(crate) fn n_served(&self) -> usize {
-        self.nodes.values().filter(|node| node.n_used.is_some_and(|used| used > 0)).count()
+        self.nodes.values().filter(|node| node.is_served).count()
     }
 
     /// Claims in this state.
@@ -117,6 +128,16 @@ impl State {
     /// Addresses in use on all nodes.
     pub(crate) fn n_used(&self) -> usize {
         self.nodes.values().filter_map(|node| node.n_used).sum()
+    }
+
+    /// Addresses that agents ask for.
+    pub(crate) fn n_asked(&self) -> usize {
+        self.nodes.values().map(|node| node.n_asked).sum()
+    }
+
+    /// Blocks on all nodes.
+    pub(crate) fn n_blocks(&self) -> usize {
+        self.nodes.values().map(|node| node.n_blocks).sum()
     }
 
     /// The same number as the pools have it.
@@ -142,10 +163,17 @@ impl State {
 }
 
 fn node_state(cilium_node: &DynamicObject) -> NodeState {
-    let (spec, status) = (&cilium_node.data["spec"]["ipam"], &cilium_node.data["status"]["ipam"]);
+    let published = Published::of(cilium_node);
+    let addresses = cilium_node.data["spec"]["addresses"].as_array();
+    let router = addresses.into_iter().flatten().any(|address| address["type"] == "CiliumInternalIP");
     NodeState {
-        n_blocks: spec["podCIDRs"].as_array().map_or(0, Vec::len),
-        n_used: status["used"].as_object().map(serde_json::Map::len),
+        n_blocks: published.pod_cidrs.len(),
+        n_used: published.used.as_ref().map(BTreeMap::len),
+        n_asked: published.needed.values().filter_map(|needed| usize::try_from(*needed).ok()).sum(),
+        is_served: match &published.used {
+            Some(used) => !used.is_empty(),
+            None => router && published.pool.is_empty() && !published.pod_cidrs.is_empty(),
+        },
     }
 }
 
