@@ -15,6 +15,7 @@ mod dual_stack;
 mod events;
 mod freeze;
 mod growth;
+mod hundred_nodes;
 mod install;
 mod invalid_pool;
 mod joining;
