@@ -11,8 +11,6 @@ use cilium_node_ipam::model::claim::block_name;
 use cilium_node_ipam::model::guard::Guard;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
-use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::request::Request;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::world::World;
@@ -24,13 +22,13 @@ use super::agent::Agent;
 use super::mode::Mode;
 use super::pools::{self, LABEL, Shape, ZONES, place};
 use super::replica::{Replica, Stray};
-use super::requests;
 use super::rules::{self, Excuses};
 use super::store::{Defect, Store};
 
 mod agents;
 mod hands;
 mod hidden;
+mod replicas;
 mod rest;
 mod restore;
 
@@ -393,67 +391,6 @@ impl Cluster {
         Ok(None)
     }
 
-    fn replica_step(&mut self, number: usize, step: &Step) -> Result<(), String> {
-        let replica = &mut self.replicas[number];
-        let n_flights = replica.in_flight.len();
-        match step {
-            Step::News { kind, events, .. } => {
-                for _ in 0..*events {
-                    let Some(said) = self.replicas[number].hear(*kind, &self.store) else { break };
-                    self.say(|| format!("    r{number} {said}"));
-                }
-            }
-            Step::Relist { kind, .. } => {
-                let follows = replica.relist(*kind, &self.store);
-                if follows && *kind == Kind::Claim {
-                    self.forget_what_is_hidden();
-                }
-            }
-            Step::GoesDeaf { kind, .. } => replica.goes_deaf_to(*kind),
-            Step::HearsAgain { .. } => replica.hears_again(),
-            Step::AgentNewsArrives { events, .. } => drop(self.hear_of_agents(number, usize::from(*events))),
-            Step::GoesDeafToAgents { .. } => replica.goes_deaf_to_agents(),
-            Step::Restart { .. } => {
-                let strays = replica.restart(self.clock, self.store.revision(), self.mode);
-                self.strays.extend(strays);
-                self.forget_what_is_hidden();
-            }
-            Step::Decision { decisions, .. } => {
-                for _ in 0..*decisions {
-                    let Some(said) = self.replicas[number].decide(self.clock)? else { break };
-                    self.say(|| format!("    r{number} {said}"));
-                }
-            }
-            Step::WriteProceeds { write, .. } => {
-                if let Some(flight) = one_of(*write, n_flights) {
-                    self.proceed(number, flight)?;
-                }
-            }
-            Step::AnswerIsLost { write, .. } => {
-                if let Some((said, stray)) = one_of(*write, n_flights).and_then(|flight| replica.lose(flight))
-                {
-                    self.strays.extend(stray);
-                    self.say(|| format!("    r{number} {said}"));
-                }
-            }
-            Step::WriteIsRefused { write, .. } => {
-                if let Some(said) =
-                    one_of(*write, n_flights).and_then(|flight| replica.refuse(flight, self.clock))
-                {
-                    self.say(|| format!("    r{number} {said}"));
-                }
-            }
-            Step::ReplicaWorks { .. } => {
-                self.mode_is_heard(number);
-                self.hear_all(number);
-                self.decide_all(number)?;
-                self.end_all(number)?;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
     fn node_joins(&mut self, node: u8, zone: u8, own_address: Option<u8>) {
         self.joins(&node_name(node), zone, own_address);
     }
@@ -502,77 +439,6 @@ impl Cluster {
         self.clock += time;
         self.store.wall = wall(self.clock);
         self.lose_machines();
-    }
-
-    fn hear_all(&mut self, number: usize) -> bool {
-        // Of the Pods of agents some hear first, and others last.
-        let is_first = number.is_multiple_of(2);
-        let mut heard = is_first && self.hear_of_agents(number, usize::MAX);
-        // A second pass for the lists that begin when that of claims has come.
-        for kind in Kind::AS_LISTED.into_iter().chain(Kind::ALL) {
-            while let Some(said) = self.replicas[number].hear(kind, &self.store) {
-                heard = true;
-                self.say(|| format!("    r{number} {said}"));
-            }
-        }
-        heard | self.hear_of_agents(number, usize::MAX)
-    }
-
-    fn decide_all(&mut self, number: usize) -> Result<(), String> {
-        // A node may be put on the agenda by the decision about another, but not for ever.
-        for _ in 0..1000 {
-            let Some(said) = self.replicas[number].decide(self.clock)? else { return Ok(()) };
-            self.say(|| format!("    r{number} {said}"));
-        }
-        Err(format!("r{number} does not stop deciding"))
-    }
-
-    fn proceed(&mut self, number: usize, flight: usize) -> Result<(), String> {
-        let Some(request) = self.replicas[number].in_flight.get(flight).map(|flight| flight.request.clone())
-        else {
-            return Ok(());
-        };
-        self.judged(&request, |cluster| {
-            let said = cluster.replicas[number].proceed(flight, &mut cluster.store, cluster.clock);
-            cluster.say(|| format!("    r{number} {}", said.unwrap_or_default()));
-        })
-    }
-
-    fn end_all(&mut self, number: usize) -> Result<(), String> {
-        while !self.replicas[number].in_flight.is_empty() {
-            self.proceed(number, 0)?;
-        }
-        Ok(())
-    }
-
-    /// A request that nobody waits for any more reaches the server.
-    fn arrives(&mut self, stray: &Stray) -> Result<(), String> {
-        self.judged(&stray.write.clone().into(), |cluster| stray.arrive(&mut cluster.store))
-    }
-
-    /// Does something about `request`, and judges what it does to its object.
-    fn judged(&mut self, request: &Request, act: impl FnOnce(&mut Self)) -> Result<(), String> {
-        let Request::Write(write) = request else {
-            act(self);
-            return Ok(());
-        };
-        let decided_on = requests::decided_on(write);
-        let before = decided_on.as_ref().and_then(|on| self.store.stored(on.kind, &on.name).cloned());
-        let reached = self.store.revision();
-        act(self);
-        let (Some(decided_on), Some(before)) = (decided_on, before) else { return Ok(()) };
-        if self.store.revision() != reached {
-            rules::is_gone(&self.store, write, &before.object)?;
-            decided_on.is_of(&before).map_err(|why| format!("`{write}` {why}"))?;
-        }
-        let Object::CiliumNode(before) = &before.object else { return Ok(()) };
-        match self.store.cilium_node(&before.name) {
-            Some(after) if before.revision != after.revision => {
-                let agent = self.agents.get(&before.name);
-                rules::transition(&self.store, before, after, agent, &self.excuses)
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Looks at everything that must hold at any time, and at the world of the replica that was touched.

@@ -1,0 +1,143 @@
+//! What the replicas do, and what their writes do to the objects that they were decided on.
+
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::observation::Object;
+use cilium_node_ipam::model::request::Request;
+
+use super::super::replica::Stray;
+use super::super::{requests, rules};
+use super::{Cluster, Step, one_of};
+
+impl Cluster {
+    pub(super) fn replica_step(&mut self, number: usize, step: &Step) -> Result<(), String> {
+        let replica = &mut self.replicas[number];
+        let n_flights = replica.in_flight.len();
+        match step {
+            Step::News { kind, events, .. } => {
+                for _ in 0..*events {
+                    let Some(said) = self.replicas[number].hear(*kind, &self.store) else { break };
+                    self.say(|| format!("    r{number} {said}"));
+                }
+            }
+            Step::Relist { kind, .. } => {
+                let follows = replica.relist(*kind, &self.store);
+                if follows && *kind == Kind::Claim {
+                    self.forget_what_is_hidden();
+                }
+            }
+            Step::GoesDeaf { kind, .. } => replica.goes_deaf_to(*kind),
+            Step::HearsAgain { .. } => replica.hears_again(),
+            Step::AgentNewsArrives { events, .. } => drop(self.hear_of_agents(number, usize::from(*events))),
+            Step::GoesDeafToAgents { .. } => replica.goes_deaf_to_agents(),
+            Step::Restart { .. } => {
+                let strays = replica.restart(self.clock, self.store.revision(), self.mode);
+                self.strays.extend(strays);
+                self.forget_what_is_hidden();
+            }
+            Step::Decision { decisions, .. } => {
+                for _ in 0..*decisions {
+                    let Some(said) = self.replicas[number].decide(self.clock)? else { break };
+                    self.say(|| format!("    r{number} {said}"));
+                }
+            }
+            Step::WriteProceeds { write, .. } => {
+                if let Some(flight) = one_of(*write, n_flights) {
+                    self.proceed(number, flight)?;
+                }
+            }
+            Step::AnswerIsLost { write, .. } => {
+                if let Some((said, stray)) = one_of(*write, n_flights).and_then(|flight| replica.lose(flight))
+                {
+                    self.strays.extend(stray);
+                    self.say(|| format!("    r{number} {said}"));
+                }
+            }
+            Step::WriteIsRefused { write, .. } => {
+                if let Some(said) =
+                    one_of(*write, n_flights).and_then(|flight| replica.refuse(flight, self.clock))
+                {
+                    self.say(|| format!("    r{number} {said}"));
+                }
+            }
+            Step::ReplicaWorks { .. } => {
+                self.mode_is_heard(number);
+                self.hear_all(number);
+                self.decide_all(number)?;
+                self.end_all(number)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn hear_all(&mut self, number: usize) -> bool {
+        // Of the Pods of agents some hear first, and others last.
+        let is_first = number.is_multiple_of(2);
+        let mut heard = is_first && self.hear_of_agents(number, usize::MAX);
+        // A second pass for the lists that begin when that of claims has come.
+        for kind in Kind::AS_LISTED.into_iter().chain(Kind::ALL) {
+            while let Some(said) = self.replicas[number].hear(kind, &self.store) {
+                heard = true;
+                self.say(|| format!("    r{number} {said}"));
+            }
+        }
+        heard | self.hear_of_agents(number, usize::MAX)
+    }
+
+    pub(super) fn decide_all(&mut self, number: usize) -> Result<(), String> {
+        // A node may be put on the agenda by the decision about another, but not for ever.
+        for _ in 0..1000 {
+            let Some(said) = self.replicas[number].decide(self.clock)? else { return Ok(()) };
+            self.say(|| format!("    r{number} {said}"));
+        }
+        Err(format!("r{number} does not stop deciding"))
+    }
+
+    pub(super) fn proceed(&mut self, number: usize, flight: usize) -> Result<(), String> {
+        let Some(request) = self.replicas[number].in_flight.get(flight).map(|flight| flight.request.clone())
+        else {
+            return Ok(());
+        };
+        self.judged(&request, |cluster| {
+            let said = cluster.replicas[number].proceed(flight, &mut cluster.store, cluster.clock);
+            cluster.say(|| format!("    r{number} {}", said.unwrap_or_default()));
+        })
+    }
+
+    pub(super) fn end_all(&mut self, number: usize) -> Result<(), String> {
+        while !self.replicas[number].in_flight.is_empty() {
+            self.proceed(number, 0)?;
+        }
+        Ok(())
+    }
+
+    /// A request that nobody waits for any more reaches the server.
+    pub(super) fn arrives(&mut self, stray: &Stray) -> Result<(), String> {
+        self.judged(&stray.write.clone().into(), |cluster| stray.arrive(&mut cluster.store))
+    }
+
+    /// Does something about `request`, and judges what it does to its object.
+    pub(super) fn judged(&mut self, request: &Request, act: impl FnOnce(&mut Self)) -> Result<(), String> {
+        let Request::Write(write) = request else {
+            act(self);
+            return Ok(());
+        };
+        let decided_on = requests::decided_on(write);
+        let before = decided_on.as_ref().and_then(|on| self.store.stored(on.kind, &on.name).cloned());
+        let reached = self.store.revision();
+        act(self);
+        let (Some(decided_on), Some(before)) = (decided_on, before) else { return Ok(()) };
+        if self.store.revision() != reached {
+            rules::is_gone(&self.store, write, &before.object)?;
+            decided_on.is_of(&before).map_err(|why| format!("`{write}` {why}"))?;
+        }
+        let Object::CiliumNode(before) = &before.object else { return Ok(()) };
+        match self.store.cilium_node(&before.name) {
+            Some(after) if before.revision != after.revision => {
+                let agent = self.agents.get(&before.name);
+                rules::transition(&self.store, before, after, agent, &self.excuses)
+            }
+            _ => Ok(()),
+        }
+    }
+}
