@@ -241,9 +241,9 @@ impl Reporter {
                 log(&Finding::new(FindingKind::NoPool, Kind::Node, node.as_str(), message.clone()));
                 (EventReason::NoPool, message)
             }
-            Lack::Blocks(families) => {
+            Lack::Blocks(shares) => {
                 let reasons: Vec<String> =
-                    families.iter().map(|family| why_no_block(world, node, *family)).collect();
+                    shares.iter().map(|share| why_no_block(world, node, share)).collect();
                 let message = reasons.join("; ");
                 warn!(node = %node, "{message}");
                 (EventReason::NoCapacity, message)
@@ -376,12 +376,12 @@ impl Announcement {
 /// What the node of a plan lacks. A node at its limit is a finding.
 fn lack_of(plan: &NodePlan) -> Option<Lack> {
     let no_block = plan.unmet.iter().filter_map(|unmet| match unmet {
-        Unmet::NoCapacity(family) => Some(*family),
+        Unmet::NoCapacity(share) => Some(share.clone()),
         Unmet::AtLimit(_) => None,
     });
-    let families: BTreeSet<_> = no_block.collect();
-    if !families.is_empty() {
-        return Some(Lack::Blocks(families));
+    let shares: BTreeSet<_> = no_block.collect();
+    if !shares.is_empty() {
+        return Some(Lack::Blocks(shares));
     }
     plan.findings.iter().any(|finding| finding.kind == FindingKind::NoPool).then_some(Lack::Pool)
 }

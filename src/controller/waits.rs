@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::model::names::NodeName;
-use crate::net::cidr::Family;
+use crate::model::share::Share;
 
 /// The time after which a node that still waits is told of again. The API server forgets events after an hour.
 pub(super) const REPEAT: Duration = Duration::from_secs(3600);
@@ -19,8 +19,8 @@ pub(super) const REPEAT: Duration = Duration::from_secs(3600);
 pub(super) enum Lack {
     /// No pool selects it.
     Pool,
-    /// None of its pools has a block of these families for it.
-    Blocks(BTreeSet<Family>),
+    /// None of its pools has a block of these shares for it.
+    Blocks(BTreeSet<Share>),
 }
 
 /// The nodes that wait.
@@ -79,13 +79,18 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::cidr::Family;
+
+    fn blocks(families: &[Family]) -> Lack {
+        Lack::Blocks(families.iter().map(|family| Share { family: *family, pod_ip_pool: None }).collect())
+    }
 
     #[test]
     fn a_node_that_lacks_no_block_any_more_is_told_of_no_longer_whatever_else_it_waits_for() {
         let mut waits = Waits::default();
         let start = Instant::now();
         let (node, other) = (NodeName::from("a"), NodeName::from("b"));
-        assert!(waits.note(&node, Some(&Lack::Blocks([Family::V4].into())), start));
+        assert!(waits.note(&node, Some(&blocks(&[Family::V4])), start));
         assert!(waits.note(&other, Some(&Lack::Pool), start));
         waits.note_no_lack_of_blocks(&node, start);
         waits.note_no_lack_of_blocks(&other, start);
@@ -99,7 +104,6 @@ mod tests {
         let start = Instant::now();
         let at = |minutes: u64| start + Duration::from_secs(60 * minutes);
         let (node, other) = (NodeName::from("a"), NodeName::from("b"));
-        let blocks = |families: &[Family]| Lack::Blocks(families.iter().copied().collect());
         let (one, both) = (blocks(&[Family::V4]), blocks(&Family::ALL));
         assert!(!waits.note(&node, None, at(0)));
         assert!(waits.note(&node, Some(&one), at(0)));

@@ -23,6 +23,7 @@ pub mod pool;
 pub mod release;
 pub mod request;
 pub mod revision;
+pub mod share;
 mod stable;
 pub mod status;
 pub mod time;

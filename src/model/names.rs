@@ -52,6 +52,10 @@ name! {
     PoolName
 }
 name! {
+    /// The name of a Pod IP pool of Cilium, under which a CiliumNode carries CIDRs where agents tell pools apart.
+    PodIpPoolName
+}
+name! {
     /// The name of a Pod of Cilium's agent, in the namespace of the agents.
     PodName
 }

@@ -9,23 +9,24 @@ use super::finding::Finding;
 use super::kind::Kind;
 use super::names::{NodeName, PoolName};
 use super::request::{Request, Write};
+use super::share::Share;
 use crate::net::cidr::{Cidr, Family};
 
 /// What a node asks for and can't get.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unmet {
-    /// No pool of the node has a free block of the family.
-    NoCapacity(Family),
-    /// The node holds as much as its first pool allows.
-    AtLimit(Family),
+    /// No pool of the node has a free block of this share.
+    NoCapacity(Share),
+    /// The node holds as much of it as its first pool allows.
+    AtLimit(Share),
 }
 
 impl Unmet {
-    /// The family that it is about.
+    /// The share that it is about.
     #[must_use]
-    pub const fn family(self) -> Family {
+    pub const fn share(&self) -> &Share {
         match self {
-            Self::NoCapacity(family) | Self::AtLimit(family) => family,
+            Self::NoCapacity(share) | Self::AtLimit(share) => share,
         }
     }
 }
@@ -33,9 +34,13 @@ impl Unmet {
 impl fmt::Display for Unmet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCapacity(family) => write!(f, "no pool of the node has a free {family} block"),
-            Self::AtLimit(family) => {
-                write!(f, "the node holds as many {family} blocks or addresses as its first pool allows")
+            Self::NoCapacity(share) => write!(f, "no pool of the node has a free {}", share.named("block")),
+            Self::AtLimit(share) => {
+                write!(
+                    f,
+                    "the node holds as many {} as its first pool allows",
+                    share.named("blocks or addresses")
+                )
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Which blocks a node should claim: in each family the fewest with which it meets both thresholds of its first pool,
+//! Which blocks a node should claim: in each share the fewest with which it meets both thresholds of its first pool,
 //! within its limits.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::draft::Draft;
@@ -13,9 +13,11 @@ use crate::model::claim::{Claim, ClaimState};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
+use crate::model::names::PodIpPoolName;
 use crate::model::plan::{Unmet, WhyNot};
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
 use crate::model::request::{Read, Target};
+use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Holding, Phase, ProbeState};
@@ -29,10 +31,11 @@ const ROOM_AGAIN: Duration = Duration::from_secs(30);
 /// for some API servers.
 const PODS_COUNT_FOR: Duration = Duration::from_secs(60);
 
-/// The blocks of one family: those that the node holds, and those that the plan has chosen.
+/// The blocks of one share: those that the node holds, and those that the plan has chosen.
 struct Growth<'a> {
-    family: Family,
+    share: Share,
     first: FirstPool<'a>,
+    phase: Phase,
     blocks: Vec<Cidr>,
     demand: Demand,
     /// How many addresses are in blocks that leave. They are on the carrier until they have left.
@@ -43,34 +46,37 @@ struct Growth<'a> {
 
 impl<'a> Subject<'a> {
     /// Claims what the node lacks. A first grant covers every family, or nothing is claimed, so that no node holds half
-    /// of a grant while another node waits for that half.
+    /// of a grant while another node waits for that half. Under each name of a Pod IP pool there is one of its own.
     pub(super) fn grow(&self, draft: &mut Draft, now: Now) {
-        if self.world.pools_of(&self.node.name).next().is_none() {
-            draft.findings.extend(self.lacks_pool());
-            return;
-        }
-        let phase = self.phase();
+        draft.findings.extend(self.lacks_pool());
         let mut growths = self.growths(draft);
-        draft.unmet = growths.iter().filter_map(|growth| growth.unmet).collect();
-        let lacking = growths.iter().find(|growth| {
-            growth.demand.capacity < self.publisher.minimum_for_start(self.carrier, growth.family)
-        });
-        if let Some(lacking) = lacking.map(|growth| growth.family).filter(|_| phase == Phase::FirstGrant) {
-            for growth in &mut growths {
-                for (_, pool) in growth.picked.drain(..) {
-                    draft.refuse(&pool.name, Some(growth.family), || WhyNot::OtherFamilyMissing(lacking));
-                }
+        draft.unmet = growths.iter().filter_map(|growth| growth.unmet.clone()).collect();
+        let is_lacking = |growth: &&Growth<'_>| {
+            growth.phase == Phase::FirstGrant
+                && growth.demand.capacity < self.publisher.minimum_for_start(self.carrier, &growth.share)
+        };
+        let lacking: BTreeMap<Option<PodIpPoolName>, Family> = growths
+            .iter()
+            .rev()
+            .filter(is_lacking)
+            .map(|growth| (growth.share.pod_ip_pool.clone(), growth.share.family))
+            .collect();
+        for growth in growths.iter_mut().filter(|growth| growth.phase == Phase::FirstGrant) {
+            let Some(lacking) = lacking.get(&growth.share.pod_ip_pool) else { continue };
+            for (_, pool) in growth.picked.drain(..) {
+                let family = Some(growth.share.family);
+                draft.refuse(&pool.name, family, || WhyNot::OtherFamilyMissing(*lacking));
             }
         }
         for growth in &growths {
-            if let Some(Unmet::AtLimit(family)) = growth.unmet {
+            if let Some(Unmet::AtLimit(share)) = &growth.unmet {
                 draft.findings.push(Finding::new(
                     FindingKind::NodeAtLimit,
                     Kind::Node,
                     self.node.name.as_str(),
                     format!(
                         "it asks for more than its {} with {}, and perNode of pool {} allows no more",
-                        counted(growth.blocks.len(), &format!("{family} block")),
+                        counted_of(share, growth.blocks.len()),
                         counted(growth.demand.capacity, "address"),
                         growth.first.pool().name,
                     ),
@@ -92,13 +98,13 @@ impl<'a> Subject<'a> {
     /// Claims what a node needs so that it can do without the blocks that are to leave, as far as its pools have it: it is
     /// to have that before the first of them is closed to new pods.
     pub(super) fn make_room(&self, draft: &mut Draft, now: Now) {
-        for family in self.publisher.families() {
-            let leaving: BTreeSet<Cidr> = self.able_to_leave(*family).map(|claim| claim.cidr).collect();
-            let Some(first) = self.first_pool(*family).filter(|_| !leaving.is_empty()) else {
+        for share in self.shares() {
+            let leaving: BTreeSet<Cidr> = self.able_to_leave(&share).map(|claim| claim.cidr).collect();
+            let Some(first) = self.first_pool(&share).filter(|_| !leaving.is_empty()) else {
                 continue;
             };
-            let demand = self.demand_without(*family, &leaving);
-            let growth = self.grow_family(draft, *family, first, Phase::Served, demand, &leaving);
+            let demand = self.demand_without(&share, &leaving);
+            let growth = self.grow_share(draft, share, first, Phase::Served, demand, &leaving);
             self.claim_picked(draft, &growth, now);
             if growth.unmet.is_some() {
                 draft.wake_at(now.uptime + ROOM_AGAIN);
@@ -124,11 +130,11 @@ impl<'a> Subject<'a> {
         };
         draft.wake_at(look.at + PODS_COUNT_FOR);
         let Ok(pods) = &look.found else { return };
-        for family in self.publisher.families() {
-            let Some(first) = self.first_pool(*family) else { continue };
-            let demand = self.demand(*family);
+        for share in self.shares() {
+            let Some(first) = self.first_pool(&share) else { continue };
+            let demand = self.demand(&share);
             let demand = Demand { used: demand.used.max(pods.n_bound as u128), ..demand };
-            let growth = self.grow_family(draft, *family, first, Phase::Served, demand, &BTreeSet::new());
+            let growth = self.grow_share(draft, share, first, Phase::Served, demand, &BTreeSet::new());
             self.claim_picked(draft, &growth, now);
         }
     }
@@ -136,42 +142,55 @@ impl<'a> Subject<'a> {
     /// Notes what the node lacks and can't get, and nothing else.
     pub(super) fn note_unmet(&self, draft: &mut Draft) {
         let growths = self.growths(draft);
-        draft.unmet = growths.iter().filter_map(|growth| growth.unmet).collect();
+        draft.unmet = growths.into_iter().filter_map(|growth| growth.unmet).collect();
     }
 
-    fn phase(&self) -> Phase {
-        if self.is_served() { Phase::Served } else { Phase::FirstGrant }
+    /// Whether the carrier has a block under this name, so that the first grant under it is over.
+    fn phase(&self, pod_ip_pool: Option<&PodIpPoolName>) -> Phase {
+        let is_served = self.held().any(|claim| {
+            self.publisher.carries(self.carrier, claim.cidr)
+                && self.publisher.carried_under(self.carrier, claim).as_ref() == pod_ip_pool
+        });
+        if is_served { Phase::Served } else { Phase::FirstGrant }
     }
 
-    /// How each family of the node's would grow; of a node that no pool selects, none.
+    /// How each share of the node's would grow; of one for which no pool selects the node, none.
     fn growths(&self, draft: &mut Draft) -> Vec<Growth<'a>> {
-        let phase = self.phase();
-        let families = self.publisher.families().iter();
-        let firsts = families.filter_map(|family| Some((*family, self.first_pool(*family)?)));
         let without = BTreeSet::new();
-        firsts
-            .map(|(family, first)| {
-                self.grow_family(draft, family, first, phase, self.demand(family), &without)
-            })
-            .collect()
+        let mut growths = Vec::new();
+        for share in self.shares() {
+            let Some(first) = self.first_pool(&share) else { continue };
+            let (phase, demand) = (self.phase(share.pod_ip_pool.as_ref()), self.demand(&share));
+            growths.push(self.grow_share(draft, share, first, phase, demand, &without));
+        }
+        growths
     }
 
-    /// The finding about a node that needs addresses and that no pool selects. It keeps what it has, and gets no more.
+    /// The finding about a node that needs addresses for which no pool selects it. It keeps what it has, and gets no more.
     fn lacks_pool(&self) -> Option<Finding> {
-        let families = self.publisher.families();
-        let nearly_full = families.iter().find(|family| {
-            let held = self.offering().find(|claim| claim.cidr.family() == **family);
+        let without_pool = |share: &Share| self.first_pool(share).is_none();
+        let nearly_full = self.shares().into_iter().filter(without_pool).find(|share| {
+            let held = self.offering().find(|claim| self.is_of(claim, share));
             let pool = held.and_then(|claim| self.world.pool(&claim.pool));
             let expand = pool.map_or(Expand::DEFAULT, |pool| pool.expand);
-            held.is_some() && self.publisher.is_short(self.demand(**family), expand)
+            held.is_some() && self.publisher.is_short(self.demand(share), expand)
         });
         // What others have put on a CiliumNode may be all that it needs.
-        let has_nothing = self.offering().next().is_none() && self.publisher.blocks(self.carrier).is_empty();
+        let has_nothing = || {
+            self.world.pools_of(&self.node.name).next().is_none()
+                && self.offering().next().is_none()
+                && self.publisher.blocks(self.carrier).is_empty()
+        };
         let message = match nearly_full {
-            Some(family) => format!(
-                "its {family} blocks are nearly full, and no pool that can be read selects it: it gets no more blocks"
-            ),
-            None if has_nothing => {
+            Some(share) => {
+                let of_name = share.pod_ip_pool.as_ref().map(|name| format!(" of podIPPool {name}"));
+                format!(
+                    "its {} are nearly full, and no pool{} that can be read selects it: it gets no more blocks",
+                    share.named("blocks"),
+                    of_name.unwrap_or_default()
+                )
+            }
+            None if has_nothing() => {
                 "it has no addresses, and no pool that can be read selects it: its agent can't start"
                     .to_owned()
             }
@@ -180,41 +199,42 @@ impl<'a> Subject<'a> {
         Some(Finding::new(FindingKind::NoPool, Kind::Node, self.node.name.as_str(), message))
     }
 
-    /// How a family would grow by this demand if the blocks `without` were not there, nor those that drain.
-    fn grow_family(
+    /// How a share would grow by this demand if the blocks `without` were not there, nor those that drain.
+    fn grow_share(
         &self,
         draft: &mut Draft,
-        family: Family,
+        share: Share,
         first: FirstPool<'a>,
         phase: Phase,
         demand: Demand,
         without: &BTreeSet<Cidr>,
     ) -> Growth<'a> {
         let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
-        let held = self.held().filter(|claim| claim.cidr.family() == family);
+        let held = self.held().filter(|claim| self.is_of(claim, &share));
         let (blocks, leaving): (Vec<&Claim>, Vec<&Claim>) = held.partition(stays);
         let mut growth = Growth {
-            family,
             first,
+            phase,
             blocks: blocks.iter().map(|claim| claim.cidr).collect(),
             leaving: leaving.iter().map(|claim| claim.offered_count()).sum(),
             demand,
             picked: Vec::new(),
             unmet: None,
+            share,
         };
         loop {
             let holding = Holding { n_blocks: growth.blocks.len(), demand: growth.demand, phase };
-            if self.publisher.is_enough(self.carrier, family, holding, first.pool()) {
+            if self.publisher.is_enough(self.carrier, &growth.share, holding, first.pool()) {
                 return growth;
             }
             if let Some(limit) = first.max_blocks()
                 && growth.blocks.len() >= limit as usize
             {
-                growth.unmet = Some(Unmet::AtLimit(family));
-                draft.refuse(&first.pool().name, Some(family), || WhyNot::BlockLimit(limit));
+                draft.refuse(&first.pool().name, Some(growth.share.family), || WhyNot::BlockLimit(limit));
+                growth.unmet = Some(Unmet::AtLimit(growth.share.clone()));
                 return growth;
             }
-            match self.pick(draft, &growth, first, phase) {
+            match self.pick(draft, &growth) {
                 Ok((cidr, pool, offered)) => {
                     growth.blocks.push(cidr);
                     growth.picked.push((cidr, pool));
@@ -229,15 +249,9 @@ impl<'a> Subject<'a> {
     }
 
     /// Picks the next block, from the first of the node's pools that has one.
-    fn pick(
-        &self,
-        draft: &mut Draft,
-        growth: &Growth<'_>,
-        first: FirstPool<'a>,
-        phase: Phase,
-    ) -> Result<(Cidr, &'a Pool, u128), Unmet> {
+    fn pick(&self, draft: &mut Draft, growth: &Growth<'a>) -> Result<(Cidr, &'a Pool, u128), Unmet> {
         let (mut too_large, mut fits) = (false, false);
-        let family = growth.family;
+        let (first, phase, family) = (growth.first, growth.phase, growth.share.family);
         let max_addresses = max_addresses(first.pool());
         let held = growth.demand.capacity.saturating_add(growth.leaving);
         let room = match first {
@@ -247,7 +261,7 @@ impl<'a> Subject<'a> {
                 .min(u128::from(MAX_ADDRESSES_PER_NODE).saturating_sub(held)),
             FirstPool::Closed(_) => u128::MAX,
         };
-        for pool in self.world.pools_of(&self.node.name) {
+        for pool in self.world.pools_for(&self.node.name, &growth.share) {
             let Some(free) = self.world.ledger().free_blocks(&pool.name, family) else {
                 draft.refuse(&pool.name, Some(family), || WhyNot::NoSuchFamily);
                 continue;
@@ -288,16 +302,18 @@ impl<'a> Subject<'a> {
             });
         }
         let at_limit = too_large && !fits;
-        Err(if at_limit { Unmet::AtLimit(family) } else { Unmet::NoCapacity(family) })
+        let share = growth.share.clone();
+        Err(if at_limit { Unmet::AtLimit(share) } else { Unmet::NoCapacity(share) })
     }
 
     /// Whether a block that offers so many addresses uses up the limits of a first grant before an agent can start,
     /// while a whole block of the pool would not.
     fn is_too_poor(&self, growth: &Growth<'_>, first: &Pool, pool: &Pool, offered: u128) -> bool {
-        let minimum = self.publisher.minimum_for_start(self.carrier, growth.family);
-        let giving = self.world.pools_of(&self.node.name);
-        let giving = giving.filter(|pool| self.world.ledger().gives_out_of(&pool.name, growth.family));
-        let largest = giving.map(|pool| pool.max_offered(growth.family)).max().unwrap_or_default();
+        let family = growth.share.family;
+        let minimum = self.publisher.minimum_for_start(self.carrier, &growth.share);
+        let giving = self.world.pools_for(&self.node.name, &growth.share);
+        let giving = giving.filter(|pool| self.world.ledger().gives_out_of(&pool.name, family));
+        let largest = giving.map(|pool| pool.max_offered(family)).max().unwrap_or_default();
         let can_start_with = |offered: u128| {
             let capacity = growth.demand.capacity.saturating_add(offered);
             let room = u128::from(max_addresses(first)).saturating_sub(capacity);
@@ -305,28 +321,34 @@ impl<'a> Subject<'a> {
             let n_more = room.checked_div(largest).unwrap_or_default().min(n_more as u128);
             capacity.saturating_add(n_more.saturating_mul(largest)) >= minimum
         };
-        !can_start_with(offered) && can_start_with(pool.max_offered(growth.family))
+        !can_start_with(offered) && can_start_with(pool.max_offered(family))
     }
 
-    /// How many addresses the node has in a family, and how many of them it uses. Blocks that drain do not count: no new
+    /// How many addresses the node has of a share, and how many of them it uses. Blocks that drain do not count: no new
     /// pod gets an address of them.
-    fn demand(&self, family: Family) -> Demand {
-        self.demand_without(family, &BTreeSet::new())
+    fn demand(&self, share: &Share) -> Demand {
+        self.demand_without(share, &BTreeSet::new())
     }
 
     /// The same, without these blocks. What is used of them, and of those that drain, counts all the same: pods that end
     /// there are recreated on what stays.
-    pub(super) fn demand_without(&self, family: Family, without: &BTreeSet<Cidr>) -> Demand {
+    pub(super) fn demand_without(&self, share: &Share, without: &BTreeSet<Cidr>) -> Demand {
         let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
-        let mut blocks: Vec<&Claim> = self.offering().filter(|claim| claim.cidr.family() == family).collect();
-        let all = self.publisher.demand(self.carrier, family, &blocks);
+        let mut blocks: Vec<&Claim> = self.offering().filter(|claim| self.is_of(claim, share)).collect();
+        let all = self.publisher.demand(self.carrier, share, &blocks);
         blocks.retain(stays);
-        let staying = self.publisher.demand(self.carrier, family, &blocks);
+        let staying = self.publisher.demand(self.carrier, share, &blocks);
         Demand { used: all.used, ..staying }
     }
 }
 
-/// How many addresses of one family a node may have whose first pool this is.
+/// So many blocks of a share.
+fn counted_of(share: &Share, n_blocks: usize) -> String {
+    let what = if n_blocks == 1 { "block" } else { "blocks" };
+    format!("{n_blocks} {}", share.named(what))
+}
+
+/// How many addresses of one share a node may have whose first pool this is.
 fn max_addresses(first: &Pool) -> u32 {
     first.per_node.max_addresses.min(MAX_ADDRESSES_PER_NODE)
 }

@@ -8,7 +8,9 @@ use super::draft::Draft;
 use super::evidence::is_carried;
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::pool::Pool;
 use crate::model::request::{ClaimChange, ClaimUpdate, Write};
+use crate::model::share::Share;
 use crate::model::time::Now;
 
 impl Subject<'_> {
@@ -19,21 +21,21 @@ impl Subject<'_> {
             return;
         }
         let name = &self.node.name;
-        let gives = |claim: &Claim| {
+        let ledger = self.world.ledger();
+        let gives = |claim: &Claim, share: &Share| {
             let family = claim.cidr.family();
-            self.world
-                .pools_of(name)
-                .any(|pool| pool.name == claim.pool && self.world.ledger().gives_out_of(&pool.name, family))
+            let is_of = |pool: &Pool| pool.name == claim.pool && ledger.gives_out_of(&pool.name, family);
+            self.world.pools_for(name, share).any(is_of)
         };
-        for family in self.publisher.families() {
-            let of_family = |claim: &&Claim| claim.cidr.family() == *family;
-            let claims = self.world.claims_of(name).map(|known| &known.claim).filter(of_family);
+        for share in &self.shares() {
+            let of_share = |claim: &&Claim| self.is_of(claim, share);
+            let claims = self.world.claims_of(name).map(|known| &known.claim).filter(of_share);
             let let_go = claims
                 .filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed) && !claim.is_going())
-                .filter(|claim| gives(claim));
-            let mut kept: Vec<&Claim> = self.offering().filter(of_family).collect();
+                .filter(|claim| gives(claim, share));
+            let mut kept: Vec<&Claim> = self.offering().filter(of_share).collect();
             for claim in let_go {
-                let demand = self.publisher.demand(self.carrier, *family, &kept);
+                let demand = self.publisher.demand(self.carrier, share, &kept);
                 if demand.capacity >= demand.used {
                     break;
                 }
@@ -49,17 +51,16 @@ impl Subject<'_> {
         if !self.publisher.agent_lets_go(self.carrier) {
             return;
         }
-        for family in self.publisher.families() {
-            let of_family = |claim: &&Claim| claim.cidr.family() == *family;
+        for share in &self.shares() {
             let (carried, mut absent): (Vec<&Claim>, Vec<&Claim>) = self
                 .offering()
-                .filter(of_family)
+                .filter(|claim| self.is_of(claim, share))
                 .filter(|claim| claim.state == ClaimState::Held)
                 .partition(|claim| is_carried(self.world, claim));
             absent.sort_by_key(|claim| (claim.created, claim.cidr));
             let mut kept = carried;
             for claim in absent {
-                let demand = self.publisher.demand(self.carrier, *family, &kept);
+                let demand = self.publisher.demand(self.carrier, share, &kept);
                 if demand.capacity < demand.used {
                     kept.push(claim);
                     continue;

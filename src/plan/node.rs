@@ -13,6 +13,7 @@ use crate::model::names::NodeName;
 use crate::model::node::Node;
 use crate::model::plan::{Lasting, NodePlan, Scope, Unmet, Verdict, Wait};
 use crate::model::request::{ClaimChange, NewCiliumNode, Request, Write};
+use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::publisher::Publisher;
 use crate::world::World;
@@ -236,8 +237,8 @@ impl Subject<'_> {
         }
         self.grow(draft, now);
         if self.is_served() && draft.requests.is_empty() && !draft.unmet.is_empty() {
-            let unmet = draft.unmet.iter().map(|unmet| unmet.family());
-            self.keep_what_nobody_replaces(draft, unmet.collect::<Vec<_>>().into_iter(), now);
+            let unmet: Vec<Share> = draft.unmet.iter().map(|unmet| unmet.share().clone()).collect();
+            self.keep_what_nobody_replaces(draft, &unmet, now);
         }
         if !self.is_served() && self.to_give_back().next().is_some() {
             draft.finds(Lasting::Incomplete);

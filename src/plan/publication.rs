@@ -14,8 +14,8 @@ use crate::model::kind::Kind;
 use crate::model::plan::{Lasting, Wait};
 use crate::model::request::{Read, Request, Write};
 use crate::model::revision::Revision;
+use crate::model::share::Share;
 use crate::model::time::Now;
-use crate::net::cidr::Family;
 use crate::publisher::answer::ProbeState;
 use crate::world::{KnownClaim, World};
 
@@ -100,10 +100,11 @@ impl<'a> Subject<'a> {
     /// Whether an agent that finds these claims can start. It stops waiting as soon as there are addresses of any
     /// family, and fails if one of its families has none.
     pub(super) fn can_start_with(&self, claims: &[&KnownClaim]) -> bool {
-        let mut offered: BTreeMap<Family, u128> = BTreeMap::new();
-        for known in claims {
-            let offered = offered.entry(known.claim.cidr.family()).or_default();
-            *offered = offered.saturating_add(known.claim.offered_count());
+        let mut offered: BTreeMap<Share, u128> = self.shares().into_iter().map(|share| (share, 0)).collect();
+        for claim in claims.iter().map(|known| &known.claim) {
+            let pod_ip_pool = self.publisher.carried_under(self.carrier, claim);
+            let offered = offered.entry(Share { family: claim.cidr.family(), pod_ip_pool }).or_default();
+            *offered = offered.saturating_add(claim.offered_count());
         }
         self.publisher.can_start_with(self.carrier, &offered)
     }

@@ -13,6 +13,7 @@ use crate::model::names::{NodeName, ten_of};
 use crate::model::observation::PoolObject;
 use crate::model::plan::WhyNot;
 use crate::model::pool::{Pool, RangeState};
+use crate::model::share::Share;
 use crate::net::cidr::Family;
 use crate::world::World;
 
@@ -34,21 +35,22 @@ pub(super) fn of_pools_not_asked(world: &World, node: &NodeName, draft: &mut Dra
     }
 }
 
-/// Why a node that asks for a block of a family gets none, and the way out, for a person.
+/// Why a node that asks for a block of a share gets none, and the way out, for a person.
 #[must_use]
-pub fn why_no_block(world: &World, node: &NodeName, family: Family) -> String {
-    let name = family.as_str();
-    if world.pools_of(node).all(|pool| !pool.families.contains_key(&family)) {
+pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
+    let (family, name) = (share.family, share.family.as_str());
+    if world.pools_for(node, share).all(|pool| !pool.families.contains_key(&family)) {
         return format!(
             "the agents run {name}, and no pool that selects the node has {name} ranges; an agent needs addresses of every \
              family that it runs: add `spec.{name}` to one of these pools, or a pool with {name} ranges that selects the \
              node: {}",
-            ten_of(world.pools_of(node).map(|pool| &pool.name))
+            ten_of(world.pools_for(node, share).map(|pool| &pool.name))
         );
     }
-    let pools = world.pools_of(node).map(|pool| NoBlock { world, pool, family });
+    let pools = world.pools_for(node, share).map(|pool| NoBlock { world, pool, family });
     format!(
-        "no pool of the node has a free {name} block; add a CIDR to one of them, or a pool that selects the node: {}",
+        "no pool of the node has a free {}; add a CIDR to one of them, or a pool that selects the node: {}",
+        share.named("block"),
         ten_of(pools)
     )
 }

@@ -1,11 +1,15 @@
 //! One node that has a carrier, with everything that a decision about it needs.
 
+use std::collections::BTreeSet;
+
 use super::evidence;
 use super::publishable::may_publish;
 use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
+use crate::model::names::PodIpPoolName;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
+use crate::model::share::Share;
 use crate::net::cidr::Family;
 use crate::publisher::Publisher;
 use crate::world::{Serving, World};
@@ -18,12 +22,12 @@ pub(super) struct Subject<'a> {
     pub(super) publisher: &'a Publisher,
 }
 
-/// The pool whose `expand` and `perNode` size a node in one family.
+/// The pool whose `expand` and `perNode` size a node in one share.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum FirstPool<'a> {
-    /// It can give blocks of the family.
+    /// It can give blocks of the share.
     Gives(&'a Pool),
-    /// None of the node's pools can give a block of the family, and this one is asked first. It says only whether the node needs more:
+    /// None of the node's pools can give a block of the share, and this one is asked first. It says only whether the node needs more:
     /// the node can get nothing, so no limit is to blame.
     Closed(&'a Pool),
 }
@@ -45,11 +49,39 @@ impl<'a> FirstPool<'a> {
 }
 
 impl<'a> Subject<'a> {
-    /// The node's first pool of a family, whose `expand` and `perNode` size the node there: the first that selects it and
-    /// can give blocks of the family, be they all taken. `None` if no pool selects the node.
-    pub(super) fn first_pool(&self, family: Family) -> Option<FirstPool<'a>> {
-        let world = self.world;
-        let pools = || world.pools_of(&self.node.name);
+    /// What the agent of the node is served with, part by part.
+    pub(super) fn shares(&self) -> BTreeSet<Share> {
+        let names = self.names();
+        let families = self.publisher.families().iter();
+        let of_family = |family: &Family| {
+            let family = *family;
+            names.iter().map(move |name| Share { family, pod_ip_pool: name.clone() })
+        };
+        families.flat_map(of_family).collect()
+    }
+
+    /// The names under which pools give the node blocks, or its claims are carried.
+    fn names(&self) -> BTreeSet<Option<PodIpPoolName>> {
+        if !self.publisher.has_pod_ip_pools() {
+            return [None].into();
+        }
+        let pools = self.world.pools_of(&self.node.name);
+        let of_pools = pools.map(|pool| self.publisher.pod_ip_pool_of(pool).cloned());
+        let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
+        of_pools.chain(claims.map(|claim| self.publisher.carried_under(self.carrier, claim))).collect()
+    }
+
+    /// Whether a claim is of this share.
+    pub(super) fn is_of(&self, claim: &Claim, share: &Share) -> bool {
+        claim.cidr.family() == share.family
+            && self.publisher.carried_under(self.carrier, claim) == share.pod_ip_pool
+    }
+
+    /// The node's first pool of a share, whose `expand` and `perNode` size the node there: the first that selects it and
+    /// can give blocks of it, be they all taken. `None` if no such pool selects the node.
+    pub(super) fn first_pool(&self, share: &Share) -> Option<FirstPool<'a>> {
+        let (world, family) = (self.world, share.family);
+        let pools = || world.pools_for(&self.node.name, share);
         let gives =
             pools().find(|pool| world.ledger().gives_out_of(&pool.name, family)).map(FirstPool::Gives);
         let declares = || pools().find(|pool| pool.families.contains_key(&family));

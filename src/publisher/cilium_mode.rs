@@ -11,11 +11,13 @@ use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::Finding;
 use crate::model::kind::Kind;
+use crate::model::names::PodIpPoolName;
 use crate::model::node::Node;
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
 use crate::model::request::{BumpVersion, Publication, Request, Withdrawal, WithdrawalStep, Write};
 use crate::model::revision::Revision;
+use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -111,23 +113,48 @@ pub trait CiliumMode: fmt::Display {
         None
     }
 
-    /// Whether the agent of this carrier can start when it finds so many addresses of each family.
-    fn can_start_with(&self, carrier: Carrier<'_>, offered: &BTreeMap<Family, u128>) -> bool {
-        self.families().iter().all(|family| {
-            offered.get(family).is_some_and(|offered| *offered >= self.minimum_for_start(carrier, *family))
+    /// Whether blocks are carried under names of Pod IP pools, which agents count by themselves.
+    fn has_pod_ip_pools(&self) -> bool {
+        false
+    }
+
+    /// The Pod IP pool under whose name new blocks of this pool are carried.
+    fn pod_ip_pool_of<'a>(&'a self, _pool: &'a Pool) -> Option<&'a PodIpPoolName> {
+        None
+    }
+
+    /// The Pod IP pool under whose name a claim counts on the carrier of its node: the one under which it stands there, or
+    /// else is to stand.
+    fn carried_under(&self, _carrier: Carrier<'_>, _claim: &Claim) -> Option<PodIpPoolName> {
+        None
+    }
+
+    /// Whether the agent of this carrier can start when it finds so many addresses of each share: of all families that it
+    /// needs, under the name of one Pod IP pool where there are several. What it needs under another may be lacking for
+    /// long, and is no reason to keep this from it.
+    fn can_start_with(&self, carrier: Carrier<'_>, offered: &BTreeMap<Share, u128>) -> bool {
+        let needed = |share: &Share| self.minimum_for_start(carrier, share);
+        let name = |share: &Share| share.pod_ip_pool.clone();
+        let names: BTreeSet<_> = offered.keys().filter(|share| needed(share) > 0).map(name).collect();
+        if names.is_empty() {
+            return offered.values().any(|offered| *offered > 0);
+        }
+        names.into_iter().any(|pod_ip_pool| {
+            let mut shares = offered.iter().filter(|(share, _)| share.pod_ip_pool == pod_ip_pool);
+            shares.all(|(share, offered)| *offered >= needed(share))
         })
     }
 
-    /// How many addresses of a family the agent of this carrier needs before it can start.
-    fn minimum_for_start(&self, carrier: Carrier<'_>, family: Family) -> u128;
+    /// How many addresses of a share the agent of this carrier needs before it can start.
+    fn minimum_for_start(&self, carrier: Carrier<'_>, share: &Share) -> u128;
 
-    /// How many addresses of these blocks of one family the node uses. If its use is not known, it counts as zero.
-    fn demand(&self, carrier: Carrier<'_>, family: Family, blocks: &[&Claim]) -> Demand;
+    /// How many addresses of these blocks of one share the node uses. If its use is not known, it counts as zero.
+    fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim]) -> Demand;
 
-    /// Whether what a node holds of a family is enough: by the rules of its first pool, or by what its carrier asks for.
-    fn is_enough(&self, carrier: Carrier<'_>, family: Family, holding: Holding, first: &Pool) -> bool;
+    /// Whether what a node holds of a share is enough: by the rules of its first pool, or by what its carrier asks for.
+    fn is_enough(&self, carrier: Carrier<'_>, share: &Share, holding: Holding, first: &Pool) -> bool;
 
-    /// Whether a node that no pool selects needs more than it holds of a family.
+    /// Whether a node that no pool selects needs more than it holds of a share.
     fn is_short(&self, demand: Demand, expand: Expand) -> bool;
 
     /// What has to be added to the carrier so that it shows all of `claims`; `None` if it already does, or if nothing

@@ -15,6 +15,7 @@ use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::outcome::Presence;
 use crate::model::plan::{Lasting, NodePlan, Scope, Unmet};
 use crate::model::revision::Revision;
+use crate::model::share::Share;
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
@@ -66,10 +67,18 @@ impl Serving {
         }
     }
 
+    /// The shares of which it asks for a block that no pool of its node has.
+    pub fn waits_for(&self) -> impl Iterator<Item = &Share> {
+        self.unmet.iter().filter_map(|unmet| match unmet {
+            Unmet::NoCapacity(share) => Some(share),
+            Unmet::AtLimit(_) => None,
+        })
+    }
+
     /// Whether it asks for a block that no pool of its node has.
     #[must_use]
     pub fn waits_for_capacity(&self) -> bool {
-        self.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_)))
+        self.waits_for().next().is_some()
     }
 }
 

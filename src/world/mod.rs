@@ -42,6 +42,7 @@ use crate::model::names::{NodeName, PoolName, Uid};
 use crate::model::pool::{Pool, Reservation};
 use crate::model::release::Release;
 use crate::model::revision::{AnyRevision, Revision, Store};
+use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -208,8 +209,18 @@ impl World {
     }
 
     /// The pools that select a node, in the order in which it asks them: by priority, then by name.
-    pub fn pools_of(&self, node: &NodeName) -> impl Iterator<Item = &Pool> {
+    pub fn pools_of<'a>(&'a self, node: &NodeName) -> impl Iterator<Item = &'a Pool> + use<'a> {
         self.selection.get(node).into_iter().flatten().filter_map(|name| self.pool(name))
+    }
+
+    /// The pools of a node that give blocks of this share, in the same order.
+    pub fn pools_for<'a, 'b>(
+        &'a self,
+        node: &NodeName,
+        share: &'b Share,
+    ) -> impl Iterator<Item = &'a Pool> + use<'a, 'b> {
+        let name = share.pod_ip_pool.as_ref();
+        self.pools_of(node).filter(move |pool| self.reader.pod_ip_pool_of(pool) == name)
     }
 
     /// A claim.

@@ -156,14 +156,15 @@ impl World {
         let is_served = self.is_served(&plan.node);
         let unmet = || self.serving(&plan.node).into_iter().flat_map(|serving| &serving.unmet);
         let is_at_limit = !is_served && unmet().any(|unmet| matches!(unmet, Unmet::AtLimit(_)));
-        let families = unmet().filter_map(|unmet| match unmet {
-            Unmet::NoCapacity(family) => Some(*family),
+        let shares = unmet().filter(|unmet| match unmet {
+            Unmet::NoCapacity(_) => true,
             // Blocks that offer little may have brought it there before its first grant was enough. Others may offer more.
-            Unmet::AtLimit(family) => (!is_served).then_some(*family),
+            Unmet::AtLimit(_) => !is_served,
         });
-        let pools = self.selection.get(&plan.node).map_or(&[][..], Vec::as_slice);
-        let sources =
-            families.flat_map(|family| pools.iter().map(move |pool| (pool.clone(), family))).collect();
+        let sources = shares.map(Unmet::share).flat_map(|share| {
+            self.pools_for(&plan.node, share).map(|pool| (pool.name.clone(), share.family))
+        });
+        let sources = sources.collect();
         self.waiting.set(&plan.node, self.turn_of(&plan.node), sources, is_at_limit);
         let ledger = &self.ledger;
         self.waiting.retain_offers(|(pool, family), region| ledger.has_free_in(pool, *family, region));

@@ -11,8 +11,9 @@ use crate::model::kind::Kind;
 use crate::model::plan::Lasting;
 use crate::model::pool::{Pool, ReclaimMode};
 use crate::model::request::{ClaimChange, ClaimUpdate, Write};
+use crate::model::share::Share;
 use crate::model::time::Now;
-use crate::net::cidr::{Cidr, Family};
+use crate::net::cidr::Cidr;
 use crate::plan::draft::Draft;
 use crate::plan::policy::Policy;
 use crate::plan::subject::{FirstPool, Subject};
@@ -24,8 +25,8 @@ const RESTS_FOR: u32 = 2;
 impl<'a> Subject<'a> {
     /// Lets blocks begin to leave.
     pub(super) fn begin(&self, draft: &mut Draft, policy: Policy, now: Now) {
-        let families = self.publisher.families();
-        let leaves = families.iter().any(|family| self.able_to_leave(*family).next().is_some());
+        let shares = self.shares();
+        let leaves = shares.iter().any(|share| self.able_to_leave(share).next().is_some());
         let surplus = if leaves { None } else { self.surplus(draft, policy, now) };
         if (!leaves && surplus.is_none()) || !self.may_reclaim(policy) || self.rests(draft, policy, now) {
             return;
@@ -37,7 +38,7 @@ impl<'a> Subject<'a> {
         if self.world.use_of(&self.node.name).is_err() {
             return;
         }
-        let mut chosen: Vec<&Claim> = families.iter().flat_map(|family| self.leaving_now(*family)).collect();
+        let mut chosen: Vec<&Claim> = shares.iter().flat_map(|share| self.leaving_now(share)).collect();
         chosen.extend(surplus);
         if chosen.is_empty() || self.is_stopped(draft, surplus, policy, now) {
             return;
@@ -93,15 +94,15 @@ impl<'a> Subject<'a> {
         stopped
     }
 
-    /// The blocks of a family that are to leave and without which the node has enough, the least used first.
-    fn leaving_now(&self, family: Family) -> Vec<&'a Claim> {
-        let mut able: Vec<&Claim> = self.able_to_leave(family).collect();
+    /// The blocks of a share that are to leave and without which the node has enough, the least used first.
+    fn leaving_now(&self, share: &Share) -> Vec<&'a Claim> {
+        let mut able: Vec<&Claim> = self.able_to_leave(share).collect();
         able.sort_by_key(|claim| (self.publisher.n_used_in(self.carrier, claim.cidr), claim.cidr));
         let mut gone = BTreeSet::new();
         let mut leaving = Vec::new();
         for claim in able {
             gone.insert(claim.cidr);
-            if self.can_do_without(family, &gone) {
+            if self.can_do_without(share, &gone) {
                 leaving.push(claim);
             } else {
                 gone.remove(&claim.cidr);
@@ -120,8 +121,9 @@ impl<'a> Subject<'a> {
         if self.has_any(leaves) {
             return None;
         }
-        let families = self.publisher.families().iter();
-        let found = families.filter_map(|family| self.surplus_of(*family)).min_by_key(|found| found.used)?;
+        let shares = self.shares();
+        let found =
+            shares.iter().filter_map(|share| self.surplus_of(share)).min_by_key(|found| found.used)?;
         draft.finds(Lasting::Surplus);
         let since = self.serving().and_then(|serving| serving.since(Lasting::Surplus)).unwrap_or(now.uptime);
         let due = since + found.pool.reclaim.after;
@@ -158,17 +160,16 @@ impl<'a> Subject<'a> {
         )
     }
 
-    /// The least used block of a family without which little of the rest would be used.
-    fn surplus_of(&self, family: Family) -> Option<Surplus<'a>> {
-        let first = self.first_pool(family).map(FirstPool::pool);
-        let demand = self.demand_without(family, &BTreeSet::new());
-        let held =
-            self.held().filter(|claim| claim.cidr.family() == family && claim.state == ClaimState::Held);
+    /// The least used block of a share without which little of the rest would be used.
+    fn surplus_of(&self, share: &Share) -> Option<Surplus<'a>> {
+        let first = self.first_pool(share).map(FirstPool::pool);
+        let demand = self.demand_without(share, &BTreeSet::new());
+        let held = self.held().filter(|claim| self.is_of(claim, share) && claim.state == ClaimState::Held);
         let of_pools = held.filter_map(|claim| Some((claim, self.world.pool(&claim.pool)?)));
         let asked = of_pools.filter(|(_, pool)| pool.reclaim.mode != ReclaimMode::Disabled);
         let surplus = asked.filter(|(claim, pool)| {
             is_surplus(demand, claim.offered_count(), pool.reclaim, first)
-                && self.can_do_without(family, &BTreeSet::from([claim.cidr]))
+                && self.can_do_without(share, &BTreeSet::from([claim.cidr]))
                 && self.publisher.may_leave(self.carrier, claim).is_ok()
         });
         let used = |cidr: Cidr| self.publisher.n_used_in(self.carrier, cidr);

@@ -6,8 +6,9 @@ use crate::model::claim::Claim;
 use crate::model::plan::Lasting;
 use crate::model::pool::ReclaimMode;
 use crate::model::request::{ClaimChange, ClaimUpdate, Write};
+use crate::model::share::Share;
 use crate::model::time::Now;
-use crate::net::cidr::{Cidr, Family};
+use crate::net::cidr::Cidr;
 use crate::plan::draft::Draft;
 use crate::plan::policy::Policy;
 use crate::plan::subject::Subject;
@@ -23,22 +24,17 @@ impl<'a> Subject<'a> {
     pub(in crate::plan) fn keep_what_is_needed(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let stays = self.draining().filter(|(claim, drain)| self.stays(claim, drain, policy, now));
         let mut kept: BTreeSet<Cidr> = stays.map(|(claim, _)| claim.cidr).collect();
-        for family in self.publisher.families() {
+        for share in self.shares() {
             // What has to leave is replaced first (`Subject::make_room`).
-            let needed = self.needed(*family).filter(|claim| !self.world.is_to_leave(claim));
+            let needed = self.needed(&share).filter(|claim| !self.world.is_to_leave(claim));
             kept.extend(needed.map(|claim| claim.cidr));
         }
         self.keep(draft, kept, now);
     }
 
-    /// Keeps one block of each of these families, in which a node needs room that nobody else gives.
-    pub(in crate::plan) fn keep_what_nobody_replaces(
-        &self,
-        draft: &mut Draft,
-        families: impl Iterator<Item = Family>,
-        now: Now,
-    ) {
-        let kept = families.filter_map(|family| self.needed(family)).map(|claim| claim.cidr).collect();
+    /// Keeps one block of each of these shares, in which a node needs room that nobody else gives.
+    pub(in crate::plan) fn keep_what_nobody_replaces(&self, draft: &mut Draft, shares: &[Share], now: Now) {
+        let kept = shares.iter().filter_map(|share| self.needed(share)).map(|claim| claim.cidr).collect();
         self.keep(draft, kept, now);
     }
 
@@ -73,11 +69,11 @@ impl<'a> Subject<'a> {
     }
 
     /// The block that a node gets back because it needs more than what stays: the most used, which would empty last.
-    fn needed(&self, family: Family) -> Option<&'a Claim> {
-        if self.can_do_without(family, &BTreeSet::new()) {
+    fn needed(&self, share: &Share) -> Option<&'a Claim> {
+        if self.can_do_without(share, &BTreeSet::new()) {
             return None;
         }
-        let draining = self.draining().map(|(claim, _)| claim).filter(|claim| claim.cidr.family() == family);
+        let draining = self.draining().map(|(claim, _)| claim).filter(|claim| self.is_of(claim, share));
         draining.max_by_key(|claim| (self.publisher.n_used_in(self.carrier, claim.cidr), claim.cidr))
     }
 }

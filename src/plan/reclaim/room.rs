@@ -4,38 +4,39 @@ use std::collections::BTreeSet;
 
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::pool::{Expand, Pool, Reclaim};
-use crate::net::cidr::{Cidr, Family};
+use crate::model::share::Share;
+use crate::net::cidr::Cidr;
 use crate::plan::subject::{FirstPool, Subject};
 use crate::publisher::demand::Demand;
 
 impl<'a> Subject<'a> {
-    /// The thresholds of the node in a family: those of its first pool, or the defaults where no pool selects it.
-    pub(super) fn expand_of(&self, family: Family) -> Expand {
-        self.first_pool(family).map(FirstPool::pool).map_or(Expand::DEFAULT, |pool| pool.expand)
+    /// The thresholds of the node in a share: those of its first pool, or the defaults where no pool selects it.
+    pub(super) fn expand_of(&self, share: &Share) -> Expand {
+        self.first_pool(share).map(FirstPool::pool).map_or(Expand::DEFAULT, |pool| pool.expand)
     }
 
-    /// The held blocks of a family that are to leave as soon as the node can do without them: their pool is being
+    /// The held blocks of a share that are to leave as soon as the node can do without them: their pool is being
     /// deleted, or their range drains.
-    pub(in crate::plan) fn to_leave(&self, family: Family) -> impl Iterator<Item = &'a Claim> {
+    pub(in crate::plan) fn to_leave(&self, share: &Share) -> impl Iterator<Item = &'a Claim> {
         self.held()
-            .filter(move |claim| claim.state == ClaimState::Held && claim.cidr.family() == family)
+            .filter(move |claim| claim.state == ClaimState::Held && self.is_of(claim, share))
             .filter(|claim| self.world.is_to_leave(claim))
     }
 
     /// Of these, the ones that can leave a node that lives.
-    pub(in crate::plan) fn able_to_leave(&self, family: Family) -> impl Iterator<Item = &'a Claim> {
-        self.to_leave(family).filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
+    pub(in crate::plan) fn able_to_leave(&self, share: &Share) -> impl Iterator<Item = &'a Claim> {
+        self.to_leave(share).filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
     }
 
     /// Whether what stays is enough without these blocks: for an agent that starts, and by the thresholds of the node.
-    pub(super) fn can_do_without(&self, family: Family, blocks: &BTreeSet<Cidr>) -> bool {
-        let rest = self.demand_without(family, blocks);
-        rest.capacity >= self.publisher.minimum_for_start(self.carrier, family)
-            && rest.is_met(self.expand_of(family))
+    pub(super) fn can_do_without(&self, share: &Share, blocks: &BTreeSet<Cidr>) -> bool {
+        let rest = self.demand_without(share, blocks);
+        rest.capacity >= self.publisher.minimum_for_start(self.carrier, share)
+            && rest.is_met(self.expand_of(share))
     }
 }
 
-/// Whether a node whose blocks of a family are used like this needs one of them, which offers so many addresses, so
+/// Whether a node whose blocks of a share are used like this needs one of them, which offers so many addresses, so
 /// little that it may be taken back. All that is used counts, also what is used of that block.
 pub(super) fn is_surplus(demand: Demand, offered: u128, reclaim: Reclaim, first: Option<&Pool>) -> bool {
     let expand = first.map_or(Expand::DEFAULT, |pool| pool.expand);

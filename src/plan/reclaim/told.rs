@@ -15,11 +15,11 @@ use crate::publisher::answer::Drain;
 impl Subject<'_> {
     /// Reports each block that is to leave, with what it waits for.
     pub(super) fn tell_of_drains(&self, draft: &mut Draft) {
-        for family in self.publisher.families() {
-            for claim in self.to_leave(*family) {
+        for share in self.shares() {
+            for claim in self.to_leave(&share) {
                 let why = match self.publisher.may_leave(self.carrier, claim) {
                     Err(stays) => stays.to_string(),
-                    Ok(()) if !self.can_do_without(*family, &BTreeSet::from([claim.cidr])) => {
+                    Ok(()) if !self.can_do_without(&share, &BTreeSet::from([claim.cidr])) => {
                         "the node needs it, and no other pool of it has room".to_owned()
                     }
                     Ok(()) => continue,

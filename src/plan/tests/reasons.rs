@@ -1,6 +1,7 @@
 //! Tests of every reason for which a pool gives a node nothing.
 
 use super::*;
+use crate::model::share::Share;
 use crate::plan::{explain, why_no_block, why_no_pool};
 
 /// Checks the reasons for node `a` in this cluster, one per line, and what it waits for.
@@ -97,12 +98,12 @@ fn a_node_that_waits_says_why_each_of_its_pools_has_no_block() {
          claim 10.0.0.0/28 b 1 Held @40",
     );
     assert_eq!(
-        why_no_block(&cluster.world, &"a".into(), Family::V4),
+        why_no_block(&cluster.world, &"a".into(), &Share { family: Family::V4, pod_ip_pool: None }),
         "no pool of the node has a free ipv4 block; add a CIDR to one of them, or a pool that selects the node: \
          pool closed (all ranges are cordoned or draining), pool full (every block is taken)",
     );
     assert_eq!(
-        why_no_block(&cluster.world, &"a".into(), Family::V6),
+        why_no_block(&cluster.world, &"a".into(), &Share { family: Family::V6, pod_ip_pool: None }),
         "the agents run ipv6, and no pool that selects the node has ipv6 ranges; an agent needs addresses of every family \
          that it runs: add `spec.ipv6` to one of these pools, or a pool with ipv6 ranges that selects the node: closed, \
          full",

@@ -21,6 +21,7 @@ use crate::model::request::{
     BumpVersion, ProbeStep, Publication, Read, Request, UsageProbe, Withdrawal, WithdrawalStep, Write,
 };
 use crate::model::revision::Revision;
+use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -124,11 +125,11 @@ impl CiliumMode for Crd {
         block.size() - withheld.count_in(block)
     }
 
-    fn minimum_for_start(&self, _: Carrier<'_>, _: Family) -> u128 {
+    fn minimum_for_start(&self, _: Carrier<'_>, _: &Share) -> u128 {
         MINIMUM_FOR_START
     }
 
-    fn demand(&self, carrier: Carrier<'_>, family: Family, blocks: &[&Claim]) -> Demand {
+    fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim]) -> Demand {
         let mut demand = Demand::default();
         let Some(fields) = fields(carrier) else {
             return demand;
@@ -146,7 +147,7 @@ impl CiliumMode for Crd {
                 .filter(|address| !is_used(*address) && !fields.owners.contains_key(address))
                 .count();
         }
-        let has_primary = fields.pod_cidrs.iter().any(|cidr| cidr.family() == family);
+        let has_primary = fields.pod_cidrs.iter().any(|cidr| cidr.family() == share.family);
         if !has_primary {
             // As soon as there is a primary block, these addresses are kept in it.
             kept += self.infrastructure.len();
@@ -155,8 +156,8 @@ impl CiliumMode for Crd {
         demand
     }
 
-    fn is_enough(&self, carrier: Carrier<'_>, family: Family, holding: Holding, first: &Pool) -> bool {
-        let enough_to_start = holding.demand.capacity >= self.minimum_for_start(carrier, family)
+    fn is_enough(&self, carrier: Carrier<'_>, share: &Share, holding: Holding, first: &Pool) -> bool {
+        let enough_to_start = holding.demand.capacity >= self.minimum_for_start(carrier, share)
             && (holding.phase == Phase::Served || holding.n_blocks >= first.per_node.initial_blocks as usize);
         enough_to_start && holding.demand.is_met(first.expand)
     }

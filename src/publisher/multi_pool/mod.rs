@@ -25,6 +25,7 @@ use crate::model::pool::{Expand, Pool};
 use crate::model::release::{Minor, Release};
 use crate::model::request::{ProbeStep, Publication, Read, Request, UsageProbe, Write};
 use crate::model::revision::Revision;
+use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -85,13 +86,13 @@ impl CiliumMode for MultiPool {
 
     /// An agent that has not said what it needs is not written to: a conflict with one of its first updates costs it a
     /// minute.
-    fn minimum_for_start(&self, carrier: Carrier<'_>, family: Family) -> u128 {
-        u128::from(self.needed(carrier, family) > 0)
+    fn minimum_for_start(&self, carrier: Carrier<'_>, share: &Share) -> u128 {
+        u128::from(self.needed(carrier, share) > 0)
     }
 
     /// What the agent needs counts as used.
-    fn demand(&self, carrier: Carrier<'_>, family: Family, blocks: &[&Claim]) -> Demand {
-        let demand = Demand { used: self.needed(carrier, family), ..Demand::default() };
+    fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim]) -> Demand {
+        let demand = Demand { used: self.needed(carrier, share), ..Demand::default() };
         let mut counted = BTreeSet::new();
         let is_part = |block: Cidr| {
             fields(carrier)
@@ -103,7 +104,7 @@ impl CiliumMode for MultiPool {
             demand.grown_by(n_given_of(claim.cidr))
         });
         // What others have put there serves the node as well.
-        let others = self.blocks(carrier).into_iter().filter(|cidr| cidr.family() == family);
+        let others = self.blocks(carrier).into_iter().filter(|cidr| cidr.family() == share.family);
         others
             .filter(|cidr| !counted.contains(cidr))
             .fold(demand, |demand, cidr| demand.grown_by(n_given_of(cidr)))
@@ -111,7 +112,7 @@ impl CiliumMode for MultiPool {
 
     /// The agent adds its own reserve to what it needs, and gives back what is more. So neither thresholds nor a number of
     /// first blocks count.
-    fn is_enough(&self, _: Carrier<'_>, _: Family, holding: Holding, first: &Pool) -> bool {
+    fn is_enough(&self, _: Carrier<'_>, _: &Share, holding: Holding, first: &Pool) -> bool {
         !self.is_short(holding.demand, first.expand)
     }
 
@@ -280,11 +281,11 @@ impl MultiPool {
         Some(Write::UsageProbe(probe).into())
     }
 
-    /// How many addresses of a family the agent needs of our Cilium pool.
-    fn needed(&self, carrier: Carrier<'_>, family: Family) -> u128 {
+    /// How many addresses of a share the agent needs.
+    fn needed(&self, carrier: Carrier<'_>, share: &Share) -> u128 {
         let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
         let ours = requested.filter(|entry| entry.pool == self.pool);
-        ours.filter_map(|entry| entry.needed.get(&family)).copied().max().unwrap_or_default()
+        ours.filter_map(|entry| entry.needed.get(&share.family)).copied().max().unwrap_or_default()
     }
 
     fn says_its_need(&self, fields: &PoolsFields) -> bool {

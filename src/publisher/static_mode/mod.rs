@@ -23,6 +23,7 @@ use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
 use crate::model::request::{Publication, Request};
 use crate::model::revision::Revision;
+use crate::model::share::Share;
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -134,15 +135,15 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     }
 
     /// One block is all that a node ever gets, however small it is.
-    fn minimum_for_start(&self, _: Carrier<'_>, _: Family) -> u128 {
+    fn minimum_for_start(&self, _: Carrier<'_>, _: &Share) -> u128 {
         1
     }
 
-    fn demand(&self, _: Carrier<'_>, _: Family, blocks: &[&Claim]) -> Demand {
+    fn demand(&self, _: Carrier<'_>, _: &Share, blocks: &[&Claim]) -> Demand {
         blocks.iter().fold(Demand::default(), |demand, claim| demand.grown_by(claim.offered_count()))
     }
 
-    fn is_enough(&self, _: Carrier<'_>, _: Family, holding: Holding, _: &Pool) -> bool {
+    fn is_enough(&self, _: Carrier<'_>, _: &Share, holding: Holding, _: &Pool) -> bool {
         holding.n_blocks >= 1
     }
 
