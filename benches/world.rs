@@ -64,6 +64,7 @@ fn pool(number: u32, revision: u64, priority: i32) -> PoolObject {
     let pool = Pool {
         priority,
         selector: [zone].into_iter().collect(),
+        pod_ip_pool: None,
         // No block stops cooling by itself, however long it is measured.
         reuse_after_node_loss: Duration::from_secs(1_000_000_000),
         ..setup::pool(&format!("p{number}"), range(number), 28)
@@ -118,6 +119,7 @@ fn claim(cidr: Cidr, pool: u32, node: &str, state: ClaimState, revision: u64) ->
         pool: format!("p{pool}").as_str().into(),
         node: node.into(),
         node_uid: "1".into(),
+        pod_ip_pool: None,
         withheld: AddressSet::new(),
         state,
         since: Timestamp::UNIX_EPOCH,

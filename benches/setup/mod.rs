@@ -18,6 +18,7 @@ pub(crate) fn pool(name: &str, range: Cidr, block_prefix: u8) -> Pool {
         deleting: false,
         priority: 0,
         selector: kube_core::Selector::default(),
+        pod_ip_pool: None,
         families: [(range.family(), ranges)].into(),
         first_last: FirstLast::Offered,
         per_node: PerNode { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 },

@@ -137,8 +137,36 @@ fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
                 }
             }
         }
+        warnings.extend(sizes_differ(document, &pool, &ranges));
         let offered = pool.families.values().flat_map(|ranges| ranges.cidrs.keys().copied());
         ranges.extend(offered.map(|cidr| (cidr, document, pool.clone())));
+    }
+    warnings
+}
+
+/// Families of which an earlier pool has blocks of another size for the same Cilium pool.
+fn sizes_differ<'a>(
+    document: &'a Document,
+    pool: &Pool,
+    earlier: &[(Cidr, &Document, Pool)],
+) -> Vec<(&'a Document, FieldError)> {
+    let mut warnings = Vec::new();
+    for (family, ranges) in &pool.families {
+        let size = |prefix: u8, rule| FieldError::new(format!("spec.{family}.blockSize"), &prefix, rule);
+        let other = earlier.iter().find_map(|(_, at, other)| {
+            let prefix = other.families.get(family)?.block_prefix;
+            let is_other = other.name != pool.name && other.pod_ip_pool == pool.pod_ip_pool;
+            (is_other && prefix != ranges.block_prefix).then_some((prefix, at))
+        });
+        if let Some((prefix, at)) = other.filter(|_| pool.pod_ip_pool.is_some()) {
+            let rule = format!(
+                "differs from {prefix} of {} in {}, which names the same podIPPool: Cilium's BGP announces only blocks of one \
+                 size in each family",
+                at.name(),
+                at.place_of(&size(prefix, String::new()))
+            );
+            warnings.push((document, size(ranges.block_prefix, rule)));
+        }
     }
     warnings
 }

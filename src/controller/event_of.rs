@@ -15,6 +15,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::MalformedCiliumNode => Some(EventReason::MalformedCiliumNode),
         FindingKind::MinAllocate => Some(EventReason::MinAllocate),
         FindingKind::ForeignPodCIDRs => Some(EventReason::ForeignPodCIDRs),
+        FindingKind::MisplacedBlock => Some(EventReason::MisplacedBlock),
         FindingKind::Overlap => Some(EventReason::Overlap),
         FindingKind::HeldBack => Some(EventReason::HeldBack),
         FindingKind::UnsupportedCilium => Some(EventReason::UnsupportedCilium),

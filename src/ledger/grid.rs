@@ -163,6 +163,7 @@ pub(crate) mod tests {
             deleting: false,
             priority: 0,
             selector: kube_core::Selector::default(),
+            pod_ip_pool: None,
             families: [(family, Ranges { block_prefix, cidrs, exclude: Vec::new() })].into(),
             first_last: FirstLast::Offered,
             per_node: PerNode { initial_blocks: 1, max_blocks: 16, max_addresses: 1024 },

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use crate::model::names::{NodeName, PoolName, Uid};
+use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::revision::Revision;
 use crate::model::stable_names;
 use crate::model::status::DrainStatus;
@@ -24,6 +24,8 @@ pub struct Claim {
     pub node: NodeName,
     /// The uid of the Node object that it was given to.
     pub node_uid: Uid,
+    /// The Pod IP pool under whose name it is carried; `None` if it was made in a mode without such names.
+    pub pod_ip_pool: Option<PodIpPoolName>,
     /// The addresses in it that are not offered.
     pub withheld: AddressSet,
     /// Its state.

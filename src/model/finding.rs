@@ -30,6 +30,8 @@ stable_names! {
         MinAllocate,
         /// A node has podCIDRs that can't be its blocks, so it is left alone.
         ForeignPodCIDRs,
+        /// A block stands under another Pod IP pool on its CiliumNode than its claim says.
+        MisplacedBlock,
         /// A claim overlaps something else, and nothing more of it is published.
         Overlap,
         /// Nothing is published for a node, because a claim that its agent may be using can't be.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kube_core::Selector;
 
-use crate::model::names::{PoolName, Uid};
+use crate::model::names::{PodIpPoolName, PoolName, Uid};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -36,6 +36,8 @@ pub struct Pool {
     pub priority: i32,
     /// Which nodes may take from it; empty selects every node.
     pub selector: Selector,
+    /// The Pod IP pool under whose name its blocks are carried; `None` for the default one of Cilium.
+    pub pod_ip_pool: Option<PodIpPoolName>,
     /// What it offers in each family; at least one.
     pub families: BTreeMap<Family, Ranges>,
     /// Whether first and last address of an IPv4 block are offered.

@@ -10,7 +10,7 @@ use super::carrier::{Carrier, CarrierChange};
 use crate::model::claim::{Claim, Reason, block_name};
 use crate::model::counted::counted;
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, PoolName, Uid};
+use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::node::NodeAddress;
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::stable_names;
@@ -259,6 +259,8 @@ pub struct NewClaim {
     pub node: NodeName,
     /// The uid of that Node.
     pub node_uid: Uid,
+    /// The Pod IP pool under whose name it is to be carried; `None` in modes that have no such names.
+    pub pod_ip_pool: Option<PodIpPoolName>,
     /// The addresses of the block that are not offered.
     pub withheld: AddressSet,
     /// The CiliumNode that it is created for; `None` if an earlier one may have carried the block.
@@ -280,6 +282,7 @@ impl NewClaim {
     pub fn is_shown_by(&self, found: &Claim) -> bool {
         self.is_made_as(found)
             && found.pool == self.pool
+            && found.pod_ip_pool == self.pod_ip_pool
             && found.withheld == self.withheld.within(self.cidr)
             && found.created_for == self.created_for
             && found.has_finalizer()
@@ -518,7 +521,8 @@ impl fmt::Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CreateClaim(claim) => {
-                write!(f, "claim {} of pool {} for node {}", claim.cidr, claim.pool, claim.node)
+                write!(f, "claim {} of pool {} for node {}", claim.cidr, claim.pool, claim.node)?;
+                claim.pod_ip_pool.as_ref().map_or(Ok(()), |name| write!(f, " under {name}"))
             }
             Self::Publish(publication) => {
                 let added: Vec<String> = publication.added.iter().map(ToString::to_string).collect();

@@ -48,6 +48,8 @@ stable_names! {
         Frozen,
         /// Fields of the pool do nothing in the mode of Cilium.
         WithoutEffect,
+        /// Pools that give blocks under the same Pod IP pool have blocks of another size.
+        MixedBlockSizes,
     }
 }
 
@@ -100,6 +102,12 @@ stable_names! {
         OneBlockPerNode,
         /// Agents say what they need and give back what is more, and fields that say otherwise do nothing.
         AgentsAsk,
+        /// Blocks are carried under no names in this mode, and a field that gives one does nothing.
+        NoPodIPPools,
+        /// All blocks under the name are of one size per family, or there are no names.
+        OneBlockSize,
+        /// Blocks under the name are of several sizes.
+        OtherBlockSize,
     }
 }
 
@@ -121,7 +129,10 @@ impl ConditionReason {
             Self::Unobstructed | Self::BlocksUnavailable => ConditionType::Obstructed,
             Self::NoneToLeave | Self::BlocksToLeave => ConditionType::Draining,
             Self::NotFrozen | Self::WritesFrozen | Self::ReclaimFrozen => ConditionType::Frozen,
-            Self::AllInEffect | Self::OneBlockPerNode | Self::AgentsAsk => ConditionType::WithoutEffect,
+            Self::AllInEffect | Self::OneBlockPerNode | Self::AgentsAsk | Self::NoPodIPPools => {
+                ConditionType::WithoutEffect
+            }
+            Self::OneBlockSize | Self::OtherBlockSize => ConditionType::MixedBlockSizes,
         }
     }
 
@@ -137,7 +148,9 @@ impl ConditionReason {
             | Self::WritesFrozen
             | Self::ReclaimFrozen
             | Self::OneBlockPerNode
-            | Self::AgentsAsk => true,
+            | Self::AgentsAsk
+            | Self::NoPodIPPools
+            | Self::OtherBlockSize => true,
             Self::Invalid
             | Self::Deleting
             | Self::Empty
@@ -151,7 +164,8 @@ impl ConditionReason {
             | Self::Unobstructed
             | Self::NoneToLeave
             | Self::NotFrozen
-            | Self::AllInEffect => false,
+            | Self::AllInEffect
+            | Self::OneBlockSize => false,
         }
     }
 }

@@ -13,9 +13,13 @@ use crate::net::cidr::Cidr;
 impl Subject<'_> {
     /// Why the node is left alone, if it is.
     pub(super) fn foreign_hand(&self) -> Option<Finding> {
-        let is_claimed =
-            |cidr: Cidr| self.world.claim(cidr).is_some_and(|known| known.claim.node == self.node.name);
+        let is_claimed = |cidr: Cidr| self.is_claimed(cidr);
         self.publisher.foreign_hand(self.carrier, &is_claimed, &|cidr| self.why_unclaimable(cidr))
+    }
+
+    /// Whether a block is a claim of the node.
+    pub(super) fn is_claimed(&self, cidr: Cidr) -> bool {
+        self.world.claim(cidr).is_some_and(|known| known.claim.node == self.node.name)
     }
 
     /// Why a block that the carrier has, and that is no claim of the node, can't become one; `None` if it can, now or

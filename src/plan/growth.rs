@@ -91,7 +91,8 @@ impl<'a> Subject<'a> {
             let withheld = pool.withheld(*cidr, &self.world.node_addresses_in(*cidr));
             // Nothing carries it.
             let created_for = Some(self.carrier.uid().clone());
-            create_claim(self.node, *cidr, &pool.name, withheld, created_for, now)
+            let pod_ip_pool = growth.share.pod_ip_pool.clone();
+            create_claim(self.node, *cidr, &pool.name, pod_ip_pool, withheld, created_for, now)
         }));
     }
 

@@ -108,11 +108,11 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
         ));
         return draft.asking_for_nothing_before(Wait::Correction);
     }
-    if let Some(finding) = publisher.second_allocator(carrier) {
+    let subject = Subject { world, node, carrier, publisher };
+    if let Some(finding) = publisher.second_allocator(carrier, &|cidr| subject.is_claimed(cidr)) {
         draft.findings.push(finding);
         return draft.asking_for_nothing_before(Wait::OtherAllocator);
     }
-    let subject = Subject { world, node, carrier, publisher };
     subject.decide(&mut draft, policy, now);
     draft.finish()
 }
@@ -179,6 +179,8 @@ impl Subject<'_> {
     fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) {
         if self.is_served() {
             draft.findings.extend(self.publisher.finding(self.carrier));
+            let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
+            draft.findings.extend(claims.filter_map(|claim| self.publisher.misplaced(self.carrier, claim)));
             if self.publisher.shows_use() && !self.publisher.use_is_known(self.carrier) {
                 draft.finds(Lasting::UseUnknown);
             }

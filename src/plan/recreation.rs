@@ -7,7 +7,7 @@
 use super::subject::Subject;
 use crate::ledger::Occupant;
 use crate::model::claim::Claim;
-use crate::model::names::{PoolName, Uid};
+use crate::model::names::{PodIpPoolName, PoolName, Uid};
 use crate::model::node::Node;
 use crate::model::request::{NewClaim, Request, Target, Write};
 use crate::model::time::Now;
@@ -21,6 +21,7 @@ pub(super) fn create_claim(
     node: &Node,
     cidr: Cidr,
     pool: &PoolName,
+    pod_ip_pool: Option<PodIpPoolName>,
     withheld: AddressSet,
     created_for: Option<Uid>,
     now: Now,
@@ -30,6 +31,7 @@ pub(super) fn create_claim(
         pool: pool.clone(),
         node: node.name.clone(),
         node_uid: node.uid.clone(),
+        pod_ip_pool,
         withheld,
         created_for,
         since: now.wall,
@@ -49,7 +51,8 @@ pub(super) fn of_lost_claims(world: &World, node: &Node, now: Now) -> Vec<Reques
 }
 
 fn recreate(node: &Node, lost: &Claim, now: Now) -> Request {
-    create_claim(node, lost.cidr, &lost.pool, lost.withheld.clone(), lost.created_for.clone(), now)
+    let (pod_ip_pool, withheld) = (lost.pod_ip_pool.clone(), lost.withheld.clone());
+    create_claim(node, lost.cidr, &lost.pool, pod_ip_pool, withheld, lost.created_for.clone(), now)
 }
 
 impl Subject<'_> {
@@ -68,8 +71,12 @@ impl Subject<'_> {
             .filter(|cidr| has_no_claim(*cidr))
             .filter_map(|cidr| {
                 let pool = self.world.pool_of_block(cidr)?;
+                if !self.publisher.is_of_pool(self.carrier, cidr, pool) {
+                    return None;
+                }
+                let pod_ip_pool = self.publisher.pod_ip_pool_of(pool).cloned();
                 let withheld = self.publisher.withheld_in(self.carrier, cidr);
-                Some(create_claim(self.node, cidr, &pool.name, withheld, None, now))
+                Some(create_claim(self.node, cidr, &pool.name, pod_ip_pool, withheld, None, now))
             })
             .collect()
     }

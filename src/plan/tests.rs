@@ -372,6 +372,7 @@ fn pool(words: &[&str]) -> Object {
         deleting: words.contains(&"deleting"),
         priority: 0,
         selector: zone(words).map(|zone| ("zone".to_owned(), zone)).into_iter().collect(),
+        pod_ip_pool: value(words, "under=").map(Into::into),
         families: [(family, ranges)].into(),
         first_last: FirstLast::Offered,
         per_node: PerNode {
@@ -480,6 +481,7 @@ fn claim(words: &[&str]) -> Object {
         pool: value(words, "of=").unwrap_or("p").into(),
         node: words[2].into(),
         node_uid: words[3].into(),
+        pod_ip_pool: value(words, "under=").map(Into::into),
         withheld: AddressSet::new(),
         state,
         since: Timestamp::default(),

@@ -109,7 +109,8 @@ pub trait CiliumMode: fmt::Display {
     }
 
     /// A sign that somebody else allocates for the node of this carrier. Then nothing is claimed or written for it.
-    fn second_allocator(&self, _carrier: Carrier<'_>) -> Option<Finding> {
+    /// `is_claimed` says whether a block is a claim of the node.
+    fn second_allocator(&self, _carrier: Carrier<'_>, _is_claimed: &dyn Fn(Cidr) -> bool) -> Option<Finding> {
         None
     }
 
@@ -126,6 +127,17 @@ pub trait CiliumMode: fmt::Display {
     /// The Pod IP pool under whose name a claim counts on the carrier of its node: the one under which it stands there, or
     /// else is to stand.
     fn carried_under(&self, _carrier: Carrier<'_>, _claim: &Claim) -> Option<PodIpPoolName> {
+        None
+    }
+
+    /// Whether a block that the carrier lists without a claim stands there as one of this pool would. Else it is somebody
+    /// else's, although it lies in the ranges of the pool.
+    fn is_of_pool(&self, _carrier: Carrier<'_>, _cidr: Cidr, _pool: &Pool) -> bool {
+        true
+    }
+
+    /// How the block of a claim stands on its carrier in another way than its claim says; a hand has done that.
+    fn misplaced(&self, _carrier: Carrier<'_>, _claim: &Claim) -> Option<Finding> {
         None
     }
 

@@ -71,8 +71,8 @@ pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mo
     match mode {
         IpamMode::Crd => Mode::Active(Publisher::Crd(crd(config, families, settings.own))),
         IpamMode::MultiPool => {
-            let pool = config.get(DEFAULT_POOL_KEY).map_or("default", |name| name.trim()).to_owned();
-            Mode::Active(Publisher::MultiPool(MultiPool { families, pool }))
+            let default_pool = config.get(DEFAULT_POOL_KEY).map_or("default", |name| name.trim()).into();
+            Mode::Active(Publisher::MultiPool(MultiPool { families, default_pool }))
         }
         IpamMode::ClusterPool => Mode::Active(Publisher::ClusterPool(Static::new(families))),
         IpamMode::Kubernetes => Mode::Active(Publisher::Kubernetes(Static::new(families))),

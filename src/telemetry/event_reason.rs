@@ -47,6 +47,8 @@ stable_names! {
         MinAllocate,
         /// The Node has podCIDRs that can't be its blocks.
         ForeignPodCIDRs,
+        /// A block stands under another Pod IP pool on the CiliumNode than its claim says.
+        MisplacedBlock,
         /// The pool has no free block any more.
         Exhausted,
         /// The pool has free blocks again.
@@ -99,6 +101,7 @@ impl EventReason {
             | Self::MalformedCiliumNode
             | Self::MinAllocate
             | Self::ForeignPodCIDRs
+            | Self::MisplacedBlock
             | Self::Exhausted
             | Self::Overlapping
             | Self::InvalidPool
@@ -137,7 +140,8 @@ impl EventReason {
             | Self::SecondAllocator
             | Self::MalformedCiliumNode
             | Self::MinAllocate
-            | Self::ForeignPodCIDRs => "Plan",
+            | Self::ForeignPodCIDRs
+            | Self::MisplacedBlock => "Plan",
             Self::Exhausted
             | Self::CapacityReturned
             | Self::Overlapping

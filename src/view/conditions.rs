@@ -45,6 +45,7 @@ pub(super) fn conditions(
             obstructed(world, pool, &tally.families),
             drains::draining(world, &pool.name),
             without_effect(world, pool),
+            mixed_block_sizes(world, pool),
         ],
     };
     explained
@@ -117,7 +118,11 @@ fn is_cordoned(pool: &Pool) -> bool {
 /// Of a pool that gives out no blocks of a family that agents run: whether its nodes get them from another pool. Costs a
 /// pass over these nodes and their pools.
 fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
-    let gives_it = |pool: &Pool| world.ledger().gives_out_of(&pool.name, missing);
+    let name = world.reader().pod_ip_pool_of(pool);
+    let gives_it = |pool: &Pool| {
+        world.ledger().gives_out_of(&pool.name, missing) && world.reader().pod_ip_pool_of(pool) == name
+    };
+    let any_gives_it = || world.pool_objects().filter_map(|object| object.pool.as_ref().ok()).any(gives_it);
     let is_shown = |node: &&NodeName| !world.is_unreadable(Kind::Node, node.as_str());
     let (mut n_selected, mut without) = (0_usize, Vec::new());
     for node in world.nodes_of_pool(&pool.name).filter(is_shown) {
@@ -127,7 +132,7 @@ fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
         }
     }
     let starts_with_nothing = "so a node that starts gets no block of any family: add an active CIDR to";
-    if n_selected == 0 && world.ledger().any_gives_out(missing) {
+    if n_selected == 0 && any_gives_it() {
         let message = format!(
             "{SERVING} of the families that it has, if another pool gives them {missing}, which the agents run too; none \
              matches now"
@@ -300,7 +305,7 @@ fn without_effect(world: &World, pool: &Pool) -> Explained {
         let why = "an agent says how many addresses it needs, and gives back blocks that are more than that";
         (ConditionReason::AgentsAsk, why)
     } else {
-        return all_in_effect();
+        return without_names(pool).unwrap_or_else(all_in_effect);
     };
     let (per_node, usual) = (pool.per_node, PerNode::DEFAULT);
     let largest = pool.families.keys().map(|family| pool.max_offered(*family)).max().unwrap_or_default();
@@ -321,12 +326,52 @@ fn without_effect(world: &World, pool: &Pool) -> Explained {
         ("reclaim", pool.reclaim != Reclaim::DEFAULT && pool.reclaim.mode != ReclaimMode::Disabled),
     ];
     let set: Vec<&str> = fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect();
+    let without_names = without_names(pool).filter(|_| !reader.has_pod_ip_pools());
     if set.is_empty() {
-        return all_in_effect();
+        return without_names.unwrap_or_else(all_in_effect);
     }
     let mode = reader.ipam_mode().as_str();
-    let message = format!("in Cilium's mode {mode} {why}; so these fields do nothing: {}", set.join(", "));
+    let more = without_names.map(|(_, message)| format!("; {message}")).unwrap_or_default();
+    let message =
+        format!("in Cilium's mode {mode} {why}; so these fields do nothing: {}{more}", set.join(", "));
     (reason, message)
+}
+
+/// That the name under which blocks are to be carried does nothing, if the pool gives one.
+fn without_names(pool: &Pool) -> Option<Explained> {
+    let name = pool.pod_ip_pool.as_ref()?;
+    let message = format!("podIPPool ({name}) does nothing: only Cilium's mode multi-pool has such names");
+    Some((ConditionReason::NoPodIPPools, message))
+}
+
+/// Whether another pool gives blocks of another size under the same name. Cilium's BGP announces those of one size alone.
+fn mixed_block_sizes(world: &World, pool: &Pool) -> Explained {
+    let reader = world.reader();
+    let Some(name) = reader.pod_ip_pool_of(pool) else {
+        return (ConditionReason::OneBlockSize, "blocks are carried under no names in this mode".to_owned());
+    };
+    let pools = world.pool_objects().filter_map(|object| object.pool.as_ref().ok());
+    let others = pools.filter(|other| other.name != pool.name && reader.pod_ip_pool_of(other) == Some(name));
+    let of_other_size = others.flat_map(|other| {
+        let sizes = pool.families.iter().filter_map(|(family, ranges)| {
+            let size = other.families.get(family)?.block_prefix;
+            (size != ranges.block_prefix).then(|| format!("{} ({family}: /{size})", other.name))
+        });
+        sizes.collect::<Vec<_>>()
+    });
+    let of_other_size: Vec<String> = of_other_size.collect();
+    if of_other_size.is_empty() {
+        let message =
+            format!("every pool of the Cilium pool {name} has blocks of the same size in each family");
+        return (ConditionReason::OneBlockSize, message);
+    }
+    let message = format!(
+        "other pools have blocks of another size for the same Cilium pool {name}: {}; agents use them all, but Cilium's BGP \
+         announces only those whose length is the maskSize of the CiliumPodIPPool: give these pools names of their own \
+         (`podIPPool`), or one `blockSize`",
+        ten_of(of_other_size)
+    );
+    (ConditionReason::OtherBlockSize, message)
 }
 
 /// What is frozen, and what says so.

@@ -182,5 +182,8 @@ fn is_about_to_be_claimed(world: &World, pool: &Pool, node: &NodeName, cidr: Cid
     is_block
         && world.node(node).is_some()
         && world.ledger().overlapping(cidr).all(is_own)
-        && world.carrier(node).is_some_and(|carrier| world.reader().blocks(carrier).contains(&cidr))
+        && world.carrier(node).is_some_and(|carrier| {
+            let reader = world.reader();
+            reader.blocks(carrier).contains(&cidr) && reader.is_of_pool(carrier, cidr, pool)
+        })
 }

@@ -48,11 +48,21 @@ pub fn node_state(world: &World, node: &NodeName) -> NodeState {
         NodeState::Unselected
     } else if world.serving(node).is_some_and(Serving::waits_for_capacity) && !has_unreadable(world, node) {
         NodeState::Waiting
-    } else if is_served(world, node) {
-        NodeState::Served
     } else {
-        NodeState::Pending
+        unless_waiting(world, node)
     }
+}
+
+fn unless_waiting(world: &World, node: &NodeName) -> NodeState {
+    if is_served(world, node) { NodeState::Served } else { NodeState::Pending }
+}
+
+/// The same for one pool that selects the node: one that waits for blocks under other names waits for none of this pool.
+fn state_for(world: &World, node: &NodeName, state: NodeState, pool: &PoolName) -> NodeState {
+    let name = world.pool(pool).and_then(|pool| world.reader().pod_ip_pool_of(pool));
+    let waits_for = world.serving(node).into_iter().flat_map(Serving::waits_for);
+    let waits_for_it = || waits_for.into_iter().any(|share| share.pod_ip_pool.as_ref() == name);
+    if state == NodeState::Waiting && !waits_for_it() { unless_waiting(world, node) } else { state }
 }
 
 /// Whether a claim of the node can't be read. What it needs then follows from what the claim was before, for whoever knows
@@ -77,7 +87,7 @@ fn is_served(world: &World, node: &NodeName) -> bool {
 pub fn of(world: &World, name: &PoolName) -> Tally {
     let mut tally = Tally::start(world, name);
     for node in world.nodes_of_pool(name) {
-        tally.add_node(node_state(world, node));
+        tally.add_node(state_for(world, node, node_state(world, node), name));
     }
     for known in world.claims_of_pool(name) {
         tally.add_claim(world, &known.claim);
@@ -95,7 +105,7 @@ pub fn of_all(world: &World) -> BTreeMap<PoolName, Tally> {
         let state = node_state(world, &node.name);
         for pool in world.pools_of(&node.name) {
             if let Some(tally) = tallies.get_mut(&pool.name) {
-                tally.add_node(state);
+                tally.add_node(state_for(world, &node.name, state, &pool.name));
             }
         }
     }

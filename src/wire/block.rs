@@ -148,6 +148,11 @@ fn name_rule() -> String {
     )
     .message(rules::CREATED_FOR_WITH_HELD)
     .field_path(".createdForCiliumNodeUID"),
+    validation = Rule::new(
+        "has(self.podIPPool) == has(oldSelf.podIPPool) && (!has(self.podIPPool) || self.podIPPool == oldSelf.podIPPool)"
+    )
+    .message(rules::CARRIED_UNDER_FIXED)
+    .field_path(".podIPPool"),
     validation = Rule::new("self.nodeUID == oldSelf.nodeUID || self.state == 'Held'")
         .message(rules::NODE_UID_WITH_HELD)
         .field_path(".nodeUID"),
@@ -176,6 +181,11 @@ pub struct NodeIPBlockSpec {
     #[serde(rename = "nodeUID")]
     #[schemars(schema_with = "schema::uid")]
     pub node_uid: String,
+
+    /// The CiliumPodIPPool as whose addresses the node has it, fixed when it is claimed. Absent in modes without such names.
+    #[serde(default, rename = "podIPPool", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::object_name")]
+    pub pod_ip_pool: Option<String>,
 
     /// Addresses or prefixes in it that are not offered, fixed when it is claimed.
     #[serde(default)]
@@ -261,6 +271,7 @@ pub fn new_claim(claim: &NewClaim) -> NodeIPBlock {
             pool: claim.pool.to_string(),
             node: claim.node.to_string(),
             node_uid: claim.node_uid.to_string(),
+            pod_ip_pool: claim.pod_ip_pool.as_ref().map(ToString::to_string),
             withheld: withheld_text(claim.cidr, &claim.withheld),
             state: BlockState::Held,
             since: claim.since,

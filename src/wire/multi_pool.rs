@@ -43,16 +43,14 @@ fn read_requested(entry: &Value) -> Requested {
     let needed = entry.get("needed").cloned().and_then(|needed| serde_json::from_value(needed).ok());
     let needed: WireNeed = needed.unwrap_or_default();
     let by_family = [(Family::V4, needed.ipv4), (Family::V6, needed.ipv6)];
-    Requested {
-        asked_as_of: pool.strip_prefix(QUESTION).and_then(Revision::parse),
-        pool,
-        needed: by_family
-            .into_iter()
-            .filter(|(_, needed)| *needed > 0)
-            .map(|(family, needed)| (family, needed.into()))
-            .collect::<BTreeMap<Family, u128>>(),
-        entry: Entry(entry.to_string()),
-    }
+    let needed: BTreeMap<Family, u128> = by_family
+        .into_iter()
+        .filter(|(_, needed)| *needed > 0)
+        .map(|(family, needed)| (family, needed.into()))
+        .collect();
+    // A Pod may ask for a pool of any name; the entry of such a name goes when the Pod goes, and answers nothing.
+    let asked_as_of = pool.strip_prefix(QUESTION).filter(|_| needed.is_empty()).and_then(Revision::parse);
+    Requested { asked_as_of, pool, needed, entry: Entry(entry.to_string()) }
 }
 
 fn read_allocated(index: usize, entry: &Value, malformed: &mut Vec<Malformed>) -> Allocated {
@@ -130,6 +128,15 @@ mod tests {
             ["default {V4: 16, V6: 8} None", "mars {} None", "nodeipam.io-asked-as-of-41 {} Some(41)"]
         );
         assert_eq!((allocated, malformed), (vec![], vec![]));
+    }
+
+    /// Whoever may create a Pod may name any pool in it.
+    #[test]
+    fn a_pool_that_is_named_like_a_question_and_needed_is_none() {
+        let (requested, ..) =
+            read_text(r#"{"requested":[{"pool":"nodeipam.io-asked-as-of-41","needed":{"ipv4-addrs":8}}]}"#);
+        assert_eq!(requested[0].asked_as_of, None);
+        assert_eq!(requested[0].needed.len(), 1);
     }
 
     #[test]

@@ -84,6 +84,11 @@ pub struct Pools;
     validation = Rule::new("has(self.ipv4) || has(self.ipv6)").message(rules::ONE_FAMILY),
     validation = Rule::new("!has(oldSelf.ipv4) || has(self.ipv4)").message(rules::FAMILY_STAYS).field_path(".ipv4"),
     validation = Rule::new("!has(oldSelf.ipv6) || has(self.ipv6)").message(rules::FAMILY_STAYS).field_path(".ipv6"),
+    validation = Rule::new(
+        "has(self.podIPPool) == has(oldSelf.podIPPool) && (!has(self.podIPPool) || self.podIPPool == oldSelf.podIPPool)"
+    )
+    .message(rules::POD_IP_POOL_FIXED)
+    .field_path(".podIPPool"),
     validation = Rule::new("self.reclaim.usedBelow < self.expand.usedAbove")
         .message(rules::USED_BELOW_ABOVE)
         .field_path(".reclaim.usedBelow")
@@ -97,6 +102,12 @@ pub struct NodeIPPoolSpec {
     /// Which nodes may take from the pool. Absent or empty selects every node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<NodeSelector>,
+
+    /// In Cilium's mode multi-pool: the name of the CiliumPodIPPool as whose addresses nodes get blocks of this pool. Absent,
+    /// it is the default one of Cilium (`ipam-default-ip-pool`). Immutable. Other modes have no such names.
+    #[serde(default, rename = "podIPPool", skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::pod_ip_pool")]
+    pub pod_ip_pool: Option<String>,
 
     /// The IPv4 ranges. At least one family is needed, and none can be removed later.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,6 +12,12 @@ pub const FAMILY_STAYS: &str =
 /// The size of blocks never changes.
 pub const BLOCK_SIZE_IMMUTABLE: &str =
     "is immutable: held blocks have this size; make another pool for another block size";
+/// The name under which blocks are carried never changes.
+pub const POD_IP_POOL_FIXED: &str = "is immutable, and can be neither added nor removed: blocks are carried under this \
+    name; make another pool for another one";
+/// The name of a CiliumPodIPPool.
+pub const POD_IP_POOL: &str = "must be the name of a CiliumPodIPPool: a DNS subdomain of at most 253 characters that \
+    does not begin with nodeipam.io-";
 /// Text and family of IPv4 prefixes.
 pub const IPV4_CIDR: &str = "must be an IPv4 CIDR such as 10.0.0.0/24";
 /// Text and family of IPv6 prefixes.
@@ -56,6 +62,8 @@ pub const NAME_IS_CIDR: &str =
     "must be the CIDR: 10.0.0.32-27 for 10.0.0.32/27, IPv6 exploded with `-` in place of `:` and `/`";
 /// A claim that was created for no CiliumNode never counts as created for one, and the other way round.
 pub const CREATED_FOR_KEPT: &str = "can be neither added nor removed";
+/// The name under which a claim is carried is fixed when it is created.
+pub const CARRIED_UNDER_FIXED: &str = "is immutable, and can be neither added nor removed";
 /// The CiliumNode that a claim counts as created for decides whether the block may be in use.
 pub const CREATED_FOR_WITH_HELD: &str = "can change only while the state is Held";
 /// What a claim says of its block is fixed when it is created.
@@ -78,6 +86,8 @@ pub const TRANSITION: &str = "must follow the table of states: Held to Draining 
     Draining to Held or Releasing (Reclaimed, NodeGone); Releasing to Cooling with the same reason, or to Held; \
     Cooling to Held";
 
+/// How names of ours begin, which no CiliumPodIPPool may have.
+pub const OURS: &str = "nodeipam.io-";
 /// The prefix length of the largest IPv4 block: 1024 addresses in either family.
 pub const LARGEST_IPV4_BLOCK: u8 = 22;
 /// The prefix length of the largest IPv6 block.

@@ -85,6 +85,14 @@ pub(super) fn immutable_object_name(generator: &mut SchemaGenerator) -> Schema {
     schema
 }
 
+/// The name of a CiliumPodIPPool. One that begins like the questions to agents can't be told from them.
+pub(super) fn pod_ip_pool(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = object_name(generator);
+    let is_no_question = rule("!self.startsWith('nodeipam.io-')", rules::POD_IP_POOL);
+    schema.insert("x-kubernetes-validations".into(), json!([is_no_question]));
+    schema
+}
+
 /// The uid of an object.
 pub(super) fn uid(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "string", "minLength": 1, "maxLength": 64 })

@@ -87,6 +87,7 @@ impl World {
                 self.agenda.mark_pool(pool);
             }
         }
+        self.mark_pools_named_as(name, before);
         // How long they cool, and what counts as nearly full.
         nodes.extend(self.claims_of_pool(name).map(|known| known.claim.node.clone()));
         for node in nodes {
@@ -101,6 +102,23 @@ impl World {
                 // Who carries a block there may claim it, and who waits for a younger pool may get one.
                 self.addresses_released(range);
             }
+        }
+    }
+
+    /// The pools whose blocks are carried under the name of this one, or that it had: their status tells of their sizes.
+    fn mark_pools_named_as(&mut self, name: &PoolName, before: Option<&PoolObject>) {
+        if !self.reader.has_pod_ip_pools() {
+            return;
+        }
+        let changed = [before, self.pools.get(name)].into_iter().flatten();
+        let changed: Vec<&Pool> = changed.filter_map(|object| object.pool.as_ref().ok()).collect();
+        let is_named_so = |pool: &Pool| {
+            changed
+                .iter()
+                .any(|changed| self.reader.pod_ip_pool_of(changed) == self.reader.pod_ip_pool_of(pool))
+        };
+        for pool in readable(&self.pools).filter(|pool| is_named_so(pool)) {
+            self.agenda.mark_pool(&pool.name);
         }
     }
 

@@ -25,6 +25,7 @@ fn made(cidr: &str) -> NodeIPBlock {
         pool: "beijing".into(),
         node: "node-7".into(),
         node_uid: "n1".into(),
+        pod_ip_pool: None,
         withheld,
         created_for: Some("c1".into()),
         since: SINCE,

@@ -108,6 +108,20 @@ does not tell which one is older
 }
 
 #[test]
+fn pools_of_one_name_with_blocks_of_two_sizes_are_a_warning() {
+    check(
+        &["-f", "sizes.yaml"],
+        "",
+        0,
+        "\
+sizes.yaml:13: NodeIPPool/mars-2: warning: spec.ipv4.blockSize: 27: differs from 26 of NodeIPPool/mars-1 in \
+sizes.yaml:6, which names the same podIPPool: Cilium's BGP announces only blocks of one size in each family
+2 objects checked, 0 problems found, 1 warning
+",
+    );
+}
+
+#[test]
 fn an_unreadable_file_does_not_hide_the_others() {
     check(
         &["-f", "-", "-f", "no-such-file", "-f", "good/rest.json"],

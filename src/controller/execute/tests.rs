@@ -63,6 +63,7 @@ async fn a_write_that_can_not_be_settled_leaves_its_place_to_others_and_is_told_
         pool: "p".into(),
         node: "a".into(),
         node_uid: "u".into(),
+        pod_ip_pool: None,
         withheld: AddressSet::new(),
         created_for: None,
         since: Timestamp::default(),

@@ -223,6 +223,11 @@ fn what_a_pool_asks_for_in_vain_is_told() {
     }
     let (_, message) = told("pool p 10.0.0.0/24 28 freeBelow=3 maxBlocks=5 maxAddresses=99");
     assert!(message.ends_with(": perNode.maxBlocks, perNode.maxAddresses, expand"), "{message}");
+    let names = "podIPPool (mars) does nothing: only Cilium's mode multi-pool has such names";
+    let (holds, message) = told("pool p 10.0.0.0/24 28 under=mars freeBelow=8 maxBlocks=16");
+    assert_eq!((holds, message.as_str()), (true, names));
+    let (_, message) = told("pool p 10.0.0.0/24 28 under=mars freeBelow=3 maxBlocks=16");
+    assert!(message.ends_with(&format!("do nothing: expand; {names}")), "{message}");
 }
 
 #[test]

@@ -131,6 +131,7 @@ mod tests {
             pool: "p".into(),
             node: "n".into(),
             node_uid: "nu".into(),
+            pod_ip_pool: None,
             withheld: [cidr.first_address()].into_iter().collect(),
             state: ClaimState::Held,
             since: Timestamp::default(),

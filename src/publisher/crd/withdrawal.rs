@@ -194,6 +194,7 @@ mod tests {
             pool: "p".into(),
             node: "n".into(),
             node_uid: "nu".into(),
+            pod_ip_pool: None,
             withheld: AddressSet::new(),
             state: ClaimState::Held,
             since: Timestamp::default(),

@@ -19,6 +19,7 @@ use crate::model::claim::{Claim, Reason};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields};
+use crate::model::names::PodIpPoolName;
 use crate::model::node::CiliumNode;
 use crate::model::outcome::Presence;
 use crate::model::pool::{Expand, Pool};
@@ -37,13 +38,13 @@ const FIRST: Minor = Minor(1, 17);
 pub struct MultiPool {
     /// The families that the agents run.
     pub families: BTreeSet<Family>,
-    /// The Cilium pool whose CIDRs are blocks of ours: the default one. What nodes have of other pools is not ours.
-    pub pool: String,
+    /// The Pod IP pool of Pods that ask for none, and of NodeIPPools that name none.
+    pub default_pool: PodIpPoolName,
 }
 
 impl fmt::Display for MultiPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "multi-pool, for the Cilium pool {}", self.pool)
+        write!(f, "multi-pool, with {} as the default Cilium pool", self.default_pool)
     }
 }
 
@@ -80,8 +81,48 @@ impl CiliumMode for MultiPool {
     }
 
     fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
-        let entries = fields(carrier).into_iter().flat_map(|fields| &fields.allocated);
-        entries.filter(|entry| entry.pool == self.pool).flat_map(|entry| entry.cidrs.clone()).collect()
+        fields(carrier).into_iter().flat_map(listed).collect()
+    }
+
+    fn has_pod_ip_pools(&self) -> bool {
+        true
+    }
+
+    fn pod_ip_pool_of<'a>(&'a self, pool: &'a Pool) -> Option<&'a PodIpPoolName> {
+        Some(pool.pod_ip_pool.as_ref().unwrap_or(&self.default_pool))
+    }
+
+    /// What stands under a name stays there, whatever its pool or the default is now: an agent that finds a CIDR under
+    /// another name than before does not restore its pods.
+    fn carried_under(&self, carrier: Carrier<'_>, claim: &Claim) -> Option<PodIpPoolName> {
+        let to_be = self.to_be_carried_under(claim);
+        let mut names = names_of(carrier, claim.cidr).peekable();
+        let Some(first) = names.peek().copied().map(PodIpPoolName::from) else { return Some(to_be.clone()) };
+        Some(if names.any(|name| name == to_be.as_str()) { to_be.clone() } else { first })
+    }
+
+    fn is_of_pool(&self, carrier: Carrier<'_>, cidr: Cidr, pool: &Pool) -> bool {
+        let name = self.pod_ip_pool_of(pool).map(PodIpPoolName::as_str);
+        names_of(carrier, cidr).all(|under| Some(under) == name)
+    }
+
+    /// Nothing is moved back: what an agent makes of a CIDR that moves depends on the pods in it.
+    fn misplaced(&self, carrier: Carrier<'_>, claim: &Claim) -> Option<Finding> {
+        let name = claim.pod_ip_pool.as_ref()?;
+        let others: BTreeSet<&str> =
+            names_of(carrier, claim.cidr).filter(|under| *under != name.as_str()).collect();
+        if others.is_empty() {
+            return None;
+        }
+        let message = format!(
+            "spec.ipam.pools.allocated lists {} under {}, and its claim was made for {name}: an agent that starts like this \
+             does not restore the pods of {name} in it, and one that runs may give an address of it twice; put it back under \
+             {name} alone, and restart the agent when no pod that came in between has an address of it",
+            claim.cidr,
+            others.into_iter().collect::<Vec<_>>().join(" and "),
+        );
+        let node = carrier.name().as_str();
+        Some(Finding::new(FindingKind::MisplacedBlock, Kind::CiliumNode, node, message))
     }
 
     /// An agent that has not said what it needs is not written to: a conflict with one of its first updates costs it a
@@ -104,7 +145,10 @@ impl CiliumMode for MultiPool {
             demand.grown_by(n_given_of(claim.cidr))
         });
         // What others have put there serves the node as well.
-        let others = self.blocks(carrier).into_iter().filter(|cidr| cidr.family() == share.family);
+        let entries = fields(carrier).into_iter().flat_map(|fields| &fields.allocated);
+        let of_name = entries.filter(|entry| is_named(share, &entry.pool));
+        let others =
+            of_name.flat_map(|entry| &entry.cidrs).copied().filter(|cidr| cidr.family() == share.family);
         others
             .filter(|cidr| !counted.contains(cidr))
             .fold(demand, |demand, cidr| demand.grown_by(n_given_of(cidr)))
@@ -139,11 +183,14 @@ impl CiliumMode for MultiPool {
         }
         let added: Vec<Cidr> = missing.iter().map(|claim| claim.cidr).collect();
         let mut allocated = fields.allocated.clone();
-        if let Some(ours) = allocated.iter_mut().find(|entry| entry.pool == self.pool) {
-            ours.cidrs.extend(&added);
-        } else {
-            let pool = self.pool.clone();
-            allocated.push(Allocated { pool, cidrs: added.clone(), entry: Entry::default() });
+        for claim in missing {
+            let name = self.to_be_carried_under(claim).as_str();
+            if let Some(entry) = allocated.iter_mut().find(|entry| entry.pool == name) {
+                entry.cidrs.push(claim.cidr);
+            } else {
+                let (pool, cidrs) = (name.to_owned(), vec![claim.cidr]);
+                allocated.push(Allocated { pool, cidrs, entry: Entry::default() });
+            }
         }
         let n_addresses = added.iter().map(|cidr| n_given_of(*cidr)).fold(0, u128::saturating_add);
         Some(Publication {
@@ -256,14 +303,23 @@ impl CiliumMode for MultiPool {
         true
     }
 
-    fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
-        let why = operator::sign(cilium_node(carrier)?, !self.blocks(carrier).is_empty())?;
+    /// CIDRs under names that nobody has claimed say nothing: an operator may just have written them.
+    fn second_allocator(&self, carrier: Carrier<'_>, is_claimed: &dyn Fn(Cidr) -> bool) -> Option<Finding> {
+        let is_default = |cidr| names_of(carrier, cidr).any(|name| name == self.default_pool.as_str());
+        let has_cidrs = self.blocks(carrier).into_iter().any(|cidr| is_default(cidr) || is_claimed(cidr));
+        let why = operator::sign(cilium_node(carrier)?, has_cidrs)?;
         let message = format!("{why}, so nothing is claimed or written for the node; {TURN_OFF}");
         Some(second_allocator(carrier, &message))
     }
 }
 
 impl MultiPool {
+    /// The name under which a claim is published. One that was made before claims said it, or in another mode, is of the
+    /// default pool.
+    fn to_be_carried_under<'a>(&'a self, claim: &'a Claim) -> &'a PodIpPoolName {
+        claim.pod_ip_pool.as_ref().unwrap_or(&self.default_pool)
+    }
+
     /// The write that asks the agent; `None` while a question is open.
     fn question(carrier: Carrier<'_>, as_of: Revision) -> Option<Request> {
         let fields = fields(carrier)?;
@@ -284,17 +340,28 @@ impl MultiPool {
     /// How many addresses of a share the agent needs.
     fn needed(&self, carrier: Carrier<'_>, share: &Share) -> u128 {
         let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
-        let ours = requested.filter(|entry| entry.pool == self.pool);
-        ours.filter_map(|entry| entry.needed.get(&share.family)).copied().max().unwrap_or_default()
+        let of_name = requested.filter(|entry| is_named(share, &entry.pool));
+        of_name.filter_map(|entry| entry.needed.get(&share.family)).copied().max().unwrap_or_default()
     }
 
     fn says_its_need(&self, fields: &PoolsFields) -> bool {
-        fields.requested.iter().any(|entry| entry.pool == self.pool)
+        fields.requested.iter().any(|entry| entry.asked_as_of.is_none())
     }
 }
 
 fn second_allocator(carrier: Carrier<'_>, message: &str) -> Finding {
     Finding::new(FindingKind::SecondAllocator, Kind::CiliumNode, carrier.name().as_str(), message.to_owned())
+}
+
+/// Whether a share is what stands under this name.
+fn is_named(share: &Share, name: &str) -> bool {
+    share.pod_ip_pool.as_ref().is_some_and(|of_share| of_share.as_str() == name)
+}
+
+/// The names under which a carrier lists a CIDR; more than one if a hand has copied it.
+fn names_of(carrier: Carrier<'_>, cidr: Cidr) -> impl Iterator<Item = &str> {
+    let entries = fields(carrier).into_iter().flat_map(|fields| &fields.allocated);
+    entries.filter(move |entry| entry.cidrs.contains(&cidr)).map(|entry| entry.pool.as_str())
 }
 
 /// Every CIDR that an agent has, of whatever Cilium pool.

@@ -2,7 +2,7 @@
 
 use super::{BlockState, NodeIPBlock, NodeIPBlockSpec};
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
-use crate::model::names::Uid;
+use crate::model::names::{PodIpPoolName, Uid};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -56,6 +56,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
                     pool: spec.pool.as_str().into(),
                     node: spec.node.as_str().into(),
                     node_uid: spec.node_uid.as_str().into(),
+                    pod_ip_pool: spec.pod_ip_pool.as_deref().map(PodIpPoolName::from),
                     withheld,
                     state,
                     since: spec.since,

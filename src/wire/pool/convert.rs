@@ -12,6 +12,7 @@ use kube_core::Selector;
 
 use super::{NodeIPPool, NodeSelector, Operator, Ranges};
 use crate::model::counted::counted;
+use crate::model::names::PodIpPoolName;
 use crate::model::pool::{self as domain, Expand, FirstLast, MAX_ADDRESSES_PER_NODE, PerNode, Pool, Reclaim};
 use crate::net::cidr::{Cidr, CidrError, Family};
 use crate::wire::{FieldError, InvalidObject, labels, rules};
@@ -68,6 +69,10 @@ impl Reader {
         if spec.ipv4.is_none() && spec.ipv6.is_none() {
             self.missing("spec", rules::ONE_FAMILY);
         }
+        let is_name = |name: &&String| labels::is_subdomain(name) && !name.starts_with(rules::OURS);
+        if let Some(name) = spec.pod_ip_pool.as_ref().filter(|name| !is_name(name)) {
+            self.refuse("spec.podIPPool", name, rules::POD_IP_POOL);
+        }
         let priority = self.number("spec.priority", spec.priority, -rules::MAX_PRIORITY, rules::MAX_PRIORITY);
         let per_node = self.per_node(&spec.per_node);
         let expand = Expand {
@@ -96,6 +101,7 @@ impl Reader {
             deleting: metadata.deletion_timestamp.is_some(),
             priority,
             selector: selector?,
+            pod_ip_pool: spec.pod_ip_pool.as_deref().map(PodIpPoolName::from),
             families,
             first_last: if spec.allow_first_last_ips { FirstLast::Offered } else { FirstLast::Withheld },
             per_node,

@@ -86,6 +86,7 @@ fn claim(uid: &str, revision: u64, state: ClaimState) -> Claim {
         pool: "p".into(),
         node: "n".into(),
         node_uid: "node".into(),
+        pod_ip_pool: None,
         withheld: [block().first_address()].into_iter().collect(),
         state,
         since: Timestamp::UNIX_EPOCH,

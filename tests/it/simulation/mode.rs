@@ -28,7 +28,7 @@ impl Mode {
         let families = families.clone();
         match self {
             Self::Crd => Publisher::Crd(Crd { families, infrastructure: vec!["router", "health"] }),
-            Self::MultiPool => Publisher::MultiPool(MultiPool { families, pool: POOL.to_owned() }),
+            Self::MultiPool => Publisher::MultiPool(MultiPool { families, default_pool: POOL.into() }),
         }
     }
 }

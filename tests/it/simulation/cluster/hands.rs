@@ -347,6 +347,7 @@ impl Cluster {
             pool: PoolName::from("p0"),
             node: node.clone(),
             node_uid: found.uid.clone(),
+            pod_ip_pool: None,
             withheld: AddressSet::new(),
             // Whoever makes it knows that nothing has carried it, so that it can give way to what overlaps it.
             created_for: Some(seen.uid.clone()),
