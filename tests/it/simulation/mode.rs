@@ -12,8 +12,12 @@ use cilium_node_ipam::publisher::Publisher;
 use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::publisher::multi_pool::MultiPool;
 
-/// The Cilium pool whose CIDRs are blocks of ours.
+/// The Cilium pool of Pods that ask for none.
 pub(super) const POOL: &str = "default";
+/// The one that each third Pod asks for, and of which nothing is kept in reserve.
+pub(super) const OTHER_POOL: &str = "mars";
+/// The names under which blocks of ours are carried.
+pub(super) const POOLS: [&str; 2] = [POOL, OTHER_POOL];
 
 /// The mode of Cilium that a cluster runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,6 +9,8 @@ use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::mode::OTHER_POOL;
+
 /// The label that pools select by.
 pub(super) const LABEL: &str = "zone";
 
@@ -122,6 +124,10 @@ impl Shape {
             "reuseAfterNodeLoss": "60s",
         });
         self.declare(&mut spec);
+        // Pods ask for the addresses of some pools by name, where Cilium has such names.
+        if name.ends_with(['1', '3']) {
+            spec["podIPPool"] = json!(OTHER_POOL);
+        }
         for family in families {
             let size = family.bits() - self.bits;
             spec[family.to_string()] = self.ranges(*family, &size.into());

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason, block_name};
 use cilium_node_ipam::model::kind::Kind;
-use cilium_node_ipam::model::names::{NodeName, Uid};
+use cilium_node_ipam::model::names::{NodeName, PodIpPoolName, Uid};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::pool::{Pool, RangeState};
@@ -19,7 +19,7 @@ use kube_core::SelectorExt;
 
 use super::agent::Agent;
 use super::cluster::Setting;
-use super::mode::{Mode, POOL, blocks, given_of, offered};
+use super::mode::{Mode, OTHER_POOL, POOL, POOLS, blocks, given_of, offered};
 use super::store::Store;
 
 /// What an agent needs in each family before it can start.
@@ -253,23 +253,34 @@ pub(super) fn settled(store: &Store, setting: &Setting, excuses: &Excuses) -> Re
         }
         let mut needs = Vec::new();
         for family in &setting.families {
-            needs.push(match setting.mode {
-                Mode::Crd => Need::of(store, excuses, node, seen, &claims, *family),
-                Mode::MultiPool => Need::of_pools(store, excuses, node, seen, *family),
-            });
+            match setting.mode {
+                Mode::Crd => needs.push(Need::of(store, excuses, node, seen, &claims, *family)),
+                Mode::MultiPool => {
+                    needs.extend(POOLS.map(|name| Need::of_pools(store, excuses, node, seen, *family, name)));
+                }
+            }
         }
         let minimum = match setting.mode {
             Mode::Crd => MINIMUM,
             Mode::MultiPool => 1,
         };
         if blocks(seen).is_empty() {
-            if !needs.is_empty() && needs.iter().all(|need| need.reach >= minimum) {
+            // Agents start with what they have of the default pool.
+            let mut for_start = needs.iter().filter(|need| need.name != OTHER_POOL).peekable();
+            if for_start.peek().is_some() && for_start.all(|need| need.reach >= minimum) {
                 return Err(format!("{} could be served and is not", node.name));
             }
         } else {
             is_published(setting.mode, seen, &claims)?;
-            for need in needs {
-                need.is_met_or_cannot(&node.name)?;
+            for need in &needs {
+                let mut of_name = needs.iter().filter(|other| other.name == need.name);
+                // The first blocks under a name are of all families, or there are none.
+                let cannot_begin = setting.mode == Mode::MultiPool
+                    && seen.pools.allocated.iter().all(|entry| entry.pool != need.name)
+                    && of_name.any(|other| other.reach < minimum);
+                if !cannot_begin {
+                    need.is_met_or_cannot(&node.name)?;
+                }
             }
         }
     }
@@ -317,6 +328,14 @@ fn is_published(mode: Mode, seen: &CiliumNode, claims: &[&Claim]) -> Result<(), 
     let has_left = |claim: &Claim| claim.state == ClaimState::Cooling(Reason::Reclaimed);
     let claims: Vec<&Claim> = claims.iter().copied().filter(|claim| !has_left(claim)).collect();
     let carried: BTreeSet<Cidr> = blocks(seen).into_iter().collect();
+    for claim in &claims {
+        let under = seen.pools.allocated.iter().filter(|entry| entry.cidrs.contains(&claim.cidr));
+        let is_right =
+            |name: &str| claim.pod_ip_pool.as_ref().is_none_or(|of_claim| of_claim.as_str() == name);
+        if let Some(wrong) = under.map(|entry| &entry.pool).find(|name| !is_right(name)) {
+            return Err(format!("{} of {} is carried under {wrong}", claim.cidr, seen.name));
+        }
+    }
     let claimed: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
     if carried != claimed {
         return Err(format!("{} has {carried:?} and claims {claimed:?}", seen.name));
@@ -342,6 +361,8 @@ fn is_published(mode: Mode, seen: &CiliumNode, claims: &[&Claim]) -> Result<(), 
 #[derive(Debug)]
 struct Need {
     family: Family,
+    /// The Cilium pool, where there are any.
+    name: &'static str,
     is_met: bool,
     /// Whether a pool has a free block that fits into the node's limits.
     can_grow: bool,
@@ -374,7 +395,7 @@ impl Need {
         let gives =
             |pool: &&&Pool| Family::ALL.iter().any(|family| !blocks_of(store, pool, *family).is_empty());
         let Some(first) = pools.iter().find(gives) else {
-            return Self { family, is_met: true, can_grow: false, reach: capacity };
+            return Self { family, name: "", is_met: true, can_grow: false, reach: capacity };
         };
         let most_blocks = first.per_node.max_blocks as usize;
         let most_addresses = u128::from(first.per_node.max_addresses);
@@ -395,6 +416,7 @@ impl Need {
         }
         Self {
             family,
+            name: "",
             is_met: used * 100 <= capacity * u128::from(first.expand.used_above)
                 && capacity - used - kept >= u128::from(first.expand.free_below),
             can_grow: can_grow && claims.len() < most_blocks,
@@ -403,16 +425,26 @@ impl Need {
     }
 
     /// The same where the agent says what it needs, and has whole blocks but for their ends.
-    fn of_pools(store: &Store, excuses: &Excuses, node: &Node, seen: &CiliumNode, family: Family) -> Self {
-        let listed: Vec<Cidr> = blocks(seen).into_iter().filter(|block| block.family() == family).collect();
+    fn of_pools(
+        store: &Store,
+        excuses: &Excuses,
+        node: &Node,
+        seen: &CiliumNode,
+        family: Family,
+        name: &'static str,
+    ) -> Self {
+        let entry = seen.pools.allocated.iter().filter(|entry| entry.pool == name);
+        let listed = entry.flat_map(|entry| &entry.cidrs).copied();
+        let listed: Vec<Cidr> = listed.filter(|block| block.family() == family).collect();
         let capacity = listed.iter().map(|block| given_of(*block).count() as u128).sum();
-        let requested = seen.pools.requested.iter().find(|entry| entry.pool == POOL);
+        let requested = seen.pools.requested.iter().find(|entry| entry.pool == name);
         let needed = requested.and_then(|entry| entry.needed.get(&family)).copied().unwrap_or_default();
-        let pools = pools_of(store, node);
+        let mut pools = pools_of(store, node);
+        pools.retain(|pool| pool.pod_ip_pool.as_ref().map_or(POOL, PodIpPoolName::as_str) == name);
         let gives =
             |pool: &&&Pool| Family::ALL.iter().any(|family| !blocks_of(store, pool, *family).is_empty());
         let Some(first) = pools.iter().find(gives) else {
-            return Self { family, is_met: true, can_grow: false, reach: capacity };
+            return Self { family, name, is_met: true, can_grow: false, reach: capacity };
         };
         let most_blocks = first.per_node.max_blocks as usize;
         let most_addresses = u128::from(first.per_node.max_addresses);
@@ -428,14 +460,14 @@ impl Need {
         }
         // An agent that has said nothing yet is not served.
         let reach = if needed > 0 { reach } else { 0 };
-        Self { family, is_met: needed <= capacity, can_grow, reach }
+        Self { family, name, is_met: needed <= capacity, can_grow, reach }
     }
 
     fn is_met_or_cannot(&self, node: &NodeName) -> Result<(), String> {
         if !self.is_met && self.can_grow {
             return Err(format!(
-                "{node} needs another {} block, there is one, and it does not get it",
-                self.family
+                "{node} needs another {} block ({}), there is one, and it does not get it",
+                self.family, self.name
             ));
         }
         Ok(())

@@ -16,7 +16,7 @@ use cilium_node_ipam::model::release::Release;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use serde_json::{Map, Value, json};
 
-use super::super::mode::{POOL, given_of};
+use super::super::mode::{OTHER_POOL, POOL, POOLS, given_of};
 use super::super::store::{Store, Stored};
 
 /// How many addresses are in reserve (`--ipam-multi-pool-pre-allocation`).
@@ -35,8 +35,10 @@ pub(super) struct Agent {
     pub(super) pods: usize,
     /// The addresses that pods have, whether it knows of them or not.
     pub(super) held: BTreeSet<IpAddr>,
-    /// What the present process has of the Cilium pool; `None` while that has no entry for it.
-    pool: Option<BTreeMap<Family, Cidrs>>,
+    /// What the present process has of each Cilium pool for which it has an entry.
+    pools: BTreeMap<&'static str, BTreeMap<Family, Cidrs>>,
+    /// The Cilium pools of the addresses that pods have.
+    pool_of: BTreeMap<IpAddr, &'static str>,
     /// Whether it has had an address of each family to give, so that it could go on with its start.
     has_begun: bool,
     /// Whether its pods are restored.
@@ -160,7 +162,8 @@ impl Agent {
             seen: None,
             pods: 0,
             held: BTreeSet::new(),
-            pool: None,
+            pools: BTreeMap::new(),
+            pool_of: BTreeMap::new(),
             has_begun: false,
             is_ready: false,
             taken_back: BTreeSet::new(),
@@ -177,7 +180,7 @@ impl Agent {
         self.taken_back.clear();
         self.release = release;
         self.seen = None;
-        self.pool = None;
+        self.pools.clear();
         self.has_begun = false;
         self.is_ready = false;
     }
@@ -190,8 +193,9 @@ impl Agent {
         if !present.malformed.is_empty() || self.seen.as_ref().is_some_and(|seen| Rc::ptr_eq(seen, stored)) {
             return;
         }
-        if let Some(entry) = present.pools.allocated.iter().find(|entry| entry.pool == POOL) {
-            let pool = self.pool.get_or_insert_default();
+        for entry in &present.pools.allocated {
+            let Some(name) = POOLS.into_iter().find(|name| *name == entry.pool) else { continue };
+            let pool = self.pools.entry(name).or_default();
             for family in &self.families {
                 let of_family = entry.cidrs.iter().filter(|cidr| cidr.family() == *family);
                 pool.entry(*family).or_default().update(&of_family.copied().collect::<Vec<_>>());
@@ -209,7 +213,7 @@ impl Agent {
     }
 
     fn of_all(&self) -> impl Iterator<Item = &Cidrs> {
-        self.pool.iter().flat_map(BTreeMap::values)
+        self.pools.values().flat_map(BTreeMap::values)
     }
 
     /// The addresses that pods may get, or have.
@@ -226,10 +230,10 @@ impl Agent {
         self.keeps().any(|cidr| cidr.contains(address))
     }
 
-    /// Whether it can go on with its start: it waits until each family has an address.
+    /// Whether it can go on with its start: it waits until each family has an address of the default pool.
     fn goes_on(&mut self) -> bool {
         let has_any = |family| {
-            let cidrs = self.pool.as_ref().and_then(|pool| pool.get(family));
+            let cidrs = self.pools.get(POOL).and_then(|pool| pool.get(family));
             cidrs.is_some_and(|cidrs| cidrs.open().any(|allocator| allocator.free().next().is_some()))
         };
         self.has_begun = self.has_begun || self.families.iter().all(has_any);
@@ -249,7 +253,8 @@ impl Agent {
         }
         let mut lost = Vec::new();
         for address in self.not_restored().take(at_most).collect::<Vec<_>>() {
-            let cidrs = self.pool.as_mut().and_then(|pool| pool.get_mut(&Family::of(address)));
+            let pool = self.pools.get_mut(self.name_of(address));
+            let cidrs = pool.and_then(|pool| pool.get_mut(&Family::of(address)));
             if !cidrs.is_some_and(|cidrs| cidrs.restore(address)) {
                 self.held.remove(&address);
                 lost.push(address);
@@ -280,25 +285,48 @@ impl Agent {
         }
     }
 
-    fn n_used(&self, family: Family) -> usize {
-        self.pool.as_ref().and_then(|pool| pool.get(&family)).map_or(0, Cidrs::n_used)
+    fn n_used(&self, name: &str, family: Family) -> usize {
+        self.pools.get(name).and_then(|pool| pool.get(&family)).map_or(0, Cidrs::n_used)
+    }
+
+    /// The Cilium pool of a pod's address.
+    fn name_of(&self, address: IpAddr) -> &'static str {
+        self.pool_of.get(&address).copied().unwrap_or(POOL)
+    }
+
+    /// How many pods want an address of a pool.
+    fn n_wanted(&self, name: &str) -> usize {
+        let n_others = self.pods / 3;
+        if name == OTHER_POOL { n_others } else { self.pods - n_others }
+    }
+
+    /// How many addresses of a pool it asks for: what is used and waited for, and of the default one a reserve.
+    fn n_needed(&self, name: &str, family: Family) -> usize {
+        let n_used = self.n_used(name, family);
+        let n_pending = if self.is_ready { self.n_wanted(name).saturating_sub(n_used) } else { 0 };
+        let needed = n_used + n_pending;
+        if name == OTHER_POOL { needed } else { (needed.div_ceil(STEP) + 1) * STEP }
     }
 
     /// Starts and ends pods, by family.
     pub(super) fn schedule(&mut self, from: usize) -> Vec<IpAddr> {
+        let shares =
+            POOLS.into_iter().flat_map(|name| self.families.iter().map(move |family| (name, *family)));
         let mut given_out = Vec::new();
-        for family in self.families.clone() {
-            let mut running: Vec<IpAddr> =
-                self.held.iter().copied().filter(|address| Family::of(*address) == family).collect();
-            let wanted = self.pods.saturating_sub(running.len());
+        for (name, family) in shares.collect::<Vec<_>>() {
+            let is_of = |address: &IpAddr| Family::of(*address) == family && self.name_of(*address) == name;
+            let mut running: Vec<IpAddr> = self.held.iter().copied().filter(is_of).collect();
+            let n_wanted = self.n_wanted(name);
+            let wanted = n_wanted.saturating_sub(running.len());
             // The highest end, or any.
             if !from.is_multiple_of(2) && !running.is_empty() {
                 let n_running = running.len();
                 running.rotate_left(from % n_running);
             }
-            let mut cidrs = self.pool.as_mut().and_then(|pool| pool.get_mut(&family));
-            for ended in running.iter().skip(self.pods) {
+            let mut cidrs = self.pools.get_mut(name).and_then(|pool| pool.get_mut(&family));
+            for ended in running.iter().skip(n_wanted) {
                 self.held.remove(ended);
+                self.pool_of.remove(ended);
                 for allocator in cidrs.iter_mut().flat_map(|cidrs| &mut cidrs.allocators) {
                     allocator.used.remove(ended);
                 }
@@ -306,6 +334,7 @@ impl Agent {
             let Some(cidrs) = cidrs.filter(|_| self.is_ready) else { continue };
             let new: Vec<IpAddr> = (0..wanted).map_while(|at| cidrs.allocate(from + at)).collect();
             self.held.extend(&new);
+            self.pool_of.extend(new.iter().map(|address| (*address, name)));
             let of_new = cidrs.allocators.iter().map(|allocator| allocator.cidr);
             self.of_pods.extend(of_new.filter(|cidr| new.iter().any(|address| cidr.contains(*address))));
             given_out.extend(new);
@@ -318,32 +347,20 @@ impl Agent {
     /// Its tick: says what it needs and has, and removes from `requested` whatever it does not know.
     pub(super) fn report(&mut self, store: &mut Store, name: &NodeName) {
         let Some(seen) = self.seen.clone() else { return };
-        let mut needed = Map::new();
-        let mut cidrs: Vec<Cidr> = Vec::new();
-        for family in self.families.clone() {
-            let n_used = self.n_used(family);
-            let n_pending = if self.is_ready { self.pods.saturating_sub(n_used) } else { 0 };
-            let n_needed = ((n_used + n_pending).div_ceil(STEP) + 1) * STEP;
-            needed.insert(format!("{family}-addrs"), json!(n_needed));
-            let Some(of_family) = self.pool.as_mut().and_then(|pool| pool.get_mut(&family)) else { continue };
-            if self.is_ready {
-                let takes_back = self.release >= TAKES_BACK;
-                self.taken_back.extend(of_family.release_excess(n_needed - n_used, takes_back));
+        let (mut requested, mut allocated) = (Vec::new(), Vec::new());
+        for name in POOLS {
+            let (needed, cidrs) = self.report_of(name);
+            if !needed.is_empty() {
+                requested.push(json!({ "pool": name, "needed": needed }));
             }
-            let mut has: Vec<Cidr> = of_family.allocators.iter().map(|allocator| allocator.cidr).collect();
-            has.sort_unstable();
-            cidrs.extend(has);
+            if cidrs.is_empty() {
+                self.pools.remove(name);
+            } else {
+                let texts: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
+                allocated.push(json!({ "pool": name, "cidrs": texts }));
+            }
         }
-        if cidrs.is_empty() {
-            self.pool = None;
-        }
-        let requested = json!([{ "pool": POOL, "needed": needed }]);
-        let allocated: Vec<Value> = if cidrs.is_empty() {
-            Vec::new()
-        } else {
-            let texts: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
-            vec![json!({ "pool": POOL, "cidrs": texts })]
-        };
+        let requested = Value::Array(requested);
         let known = seen.json.pointer("/spec/ipam/pools").cloned().unwrap_or_default();
         let has_changed = known["requested"] != requested
             || known["allocated"].as_array().cloned().unwrap_or_default() != allocated;
@@ -356,12 +373,34 @@ impl Agent {
         }
     }
 
+    /// What it needs of a pool, and what it has of it when it has given back what is more.
+    fn report_of(&mut self, name: &'static str) -> (Map<String, Value>, Vec<Cidr>) {
+        let (mut needed, mut cidrs) = (Map::new(), Vec::new());
+        for family in self.families.clone() {
+            let (n_used, n_needed) = (self.n_used(name, family), self.n_needed(name, family));
+            if n_needed > 0 {
+                needed.insert(format!("{family}-addrs"), json!(n_needed));
+            }
+            let pool = self.pools.get_mut(name);
+            let Some(of_family) = pool.and_then(|pool| pool.get_mut(&family)) else { continue };
+            if self.is_ready {
+                let takes_back = self.release >= TAKES_BACK;
+                self.taken_back.extend(of_family.release_excess(n_needed - n_used, takes_back));
+            }
+            let mut has: Vec<Cidr> = of_family.allocators.iter().map(|allocator| allocator.cidr).collect();
+            has.sort_unstable();
+            cidrs.extend(has);
+        }
+        (needed, cidrs)
+    }
+
     /// It hears of the restored CiliumNode, and writes back what is in use.
     pub(super) fn report_all(&mut self, store: &mut Store, name: &NodeName) {
         // One that was about to start is ready before that, with what its pods have. One that has nothing has not begun.
         for address in self.not_restored().collect::<Vec<_>>() {
             let cidr = self.of_pods.iter().find(|cidr| cidr.contains(address)).copied();
-            let cidrs = self.pool.get_or_insert_default().entry(Family::of(address)).or_default();
+            let pool = self.pools.entry(self.name_of(address)).or_default();
+            let cidrs = pool.entry(Family::of(address)).or_default();
             if !cidrs.restore(address) {
                 cidrs.allocators.extend(cidr.map(Allocator::new));
                 cidrs.restore(address);

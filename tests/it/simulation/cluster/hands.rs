@@ -16,7 +16,7 @@ use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::wire::block::new_claim;
 use serde_json::{Value, json};
 
-use super::super::mode::{self, POOL, blocks, offered};
+use super::super::mode::{self, POOLS, blocks, offered};
 use super::super::pools::{LABEL, place};
 use super::super::rules;
 use super::{Cluster, one_of, wall};
@@ -159,11 +159,11 @@ fn only_v4(usual: &Publisher) -> Publisher {
     }
 }
 
-/// What an agent needs of our Cilium pool goes from `requested`; questions stay.
+/// What an agent needs of our Cilium pools goes from `requested`; questions stay.
 fn demand_goes(json: &mut Value) {
     let requested = json.pointer_mut("/spec/ipam/pools/requested").and_then(Value::as_array_mut);
     if let Some(requested) = requested {
-        requested.retain(|entry| entry["pool"] != POOL);
+        requested.retain(|entry| POOLS.iter().all(|name| entry["pool"] != *name));
     }
 }
 
