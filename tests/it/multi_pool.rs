@@ -1,16 +1,17 @@
 //! Cilium's own agent in multi-pool mode on nodes that this controller serves: it says what it needs, takes whole CIDRs,
 //! and gives them back by itself.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
+use crate::scene::{KUBELET_PAUSE, PROMPT, SOON, ask, wait_claims_carried};
 use crate::support::agent::{Agent, Make};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
@@ -29,12 +30,12 @@ fn multi_pool() -> Options {
     Options { ipam: "multi-pool", ..Options::default() }
 }
 
-/// Cilium's own object of the default pool, without which an agent of 1.20 does not start.
-async fn create_default_pool(rig: &Rig) -> Result<()> {
+/// Cilium's own object of a pool, without which an agent of 1.20 gives out no address of it.
+async fn create_pod_ip_pool(rig: &Rig, name: &str) -> Result<()> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cilium.io", "v2alpha1", "CiliumPodIPPool"));
     let api: Api<DynamicObject> = Api::all_with(rig.cluster.client.clone(), &resource);
     let spec = json!({"ipv4": {"cidrs": ["10.1.0.0/24"], "maskSize": 28}});
-    let pool = DynamicObject::new("default", &resource).data(json!({"spec": spec}));
+    let pool = DynamicObject::new(name, &resource).data(json!({"spec": spec}));
     api.create(&PostParams::default(), &pool).await.context("creating the CiliumPodIPPool")?;
     Ok(())
 }
@@ -51,6 +52,36 @@ fn carried(rig: &Rig, node: &str) -> BTreeSet<String> {
     rig.cluster.published(node).unwrap_or_default().pod_cidrs.into_iter().collect()
 }
 
+/// The CIDRs that a CiliumNode lists under each name.
+fn by_name(rig: &Rig, node: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let objects = rig.cluster.objects(Kind::CiliumNode);
+    let found = objects.iter().find(|object| object.metadata.name.as_deref() == Some(node));
+    let allocated =
+        found.and_then(|found| found.data.pointer("/spec/ipam/pools/allocated")?.as_array().cloned());
+    let entries = allocated.into_iter().flatten().map(|entry| {
+        let cidrs = entry["cidrs"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        (entry["pool"].as_str().unwrap_or_default().to_owned(), cidrs.map(str::to_owned).collect())
+    });
+    entries.collect()
+}
+
+/// Whether each CIDR stands under the name of its claim.
+fn is_named_by_its_claim(rig: &Rig, node: &str) -> Result<()> {
+    let blocks = rig.cluster.objects(Kind::Block);
+    for (name, cidrs) in by_name(rig, node) {
+        for cidr in cidrs {
+            let of_cidr = |block: &&Arc<DynamicObject>| block.data["spec"]["cidr"] == cidr.as_str();
+            let claim = blocks.iter().find(of_cidr).with_context(|| format!("{cidr} has no claim"))?;
+            ensure!(
+                claim.data["spec"]["podIPPool"] == name.as_str(),
+                "{cidr} under {name}: {:?}",
+                claim.data
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Returns when every block that an agent gave back is free, and those that are left are carried.
 async fn wait_given_back(rig: &Rig) -> Result<()> {
     let is_carried = |claim: &Claim| claim.state == "Held" && carried(rig, &claim.node).contains(&claim.cidr);
@@ -63,7 +94,7 @@ async fn wait_given_back(rig: &Rig) -> Result<()> {
 async fn an_agent_grows_gives_back_and_restarts_with_what_it_has() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
         rig.control_plane.limit_releasing(SLOW).await?;
-        create_default_pool(rig).await?;
+        create_pod_ip_pool(rig, "default").await?;
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("reuseAfter", "1s");
         rig.cluster.create_pool(&pool).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -89,6 +120,67 @@ async fn an_agent_grows_gives_back_and_restarts_with_what_it_has() -> Result<()>
         rig.cluster.wait_published("n", "fewer blocks", SLOW, fewer).await?;
         wait_given_back(rig).await?;
         ask(rig, &agent, "ns/last").await?;
+        Ok((controller, agent))
+    })
+    .await
+}
+
+/// Like a pod with the annotation `ipam.cilium.io/ip-pool: mars`.
+async fn ask_mars(rig: &Rig, agent: &Agent, pod: &str) -> Result<()> {
+    let limit = tokio::time::Instant::now() + SOON;
+    loop {
+        rig.control_plane.alarm.check()?;
+        match agent.allocate_from("mars", pod).await {
+            Ok(_) => return Ok(()),
+            Err(error) if tokio::time::Instant::now() > limit => return Err(error),
+            Err(_) => tokio::time::sleep(KUBELET_PAUSE).await,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_a_second_pool_get_addresses_of_the_pools_that_name_it() -> Result<()> {
+    under_oracle(multi_pool(), async |rig| {
+        rig.control_plane.limit_releasing(SLOW).await?;
+        for name in ["default", "mars"] {
+            create_pod_ip_pool(rig, name).await?;
+        }
+        let of_default = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("reuseAfter", "1s");
+        let of_mars = PoolSpec::new("q").ipv4(28, &["10.2.0.0/24"]).with("reuseAfter", "1s");
+        rig.cluster.create_pool(&of_default).await?;
+        rig.cluster.create_pool(&of_mars.with("podIPPool", "mars")).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let mut agent = join(rig, "n").await?;
+        let first = by_name(rig, "n");
+        ensure!(first.keys().eq(["default"]), "nobody has asked for mars: {first:?}");
+
+        ask(rig, &agent, "ns/pod").await?;
+        for number in 0..2 * BLOCK {
+            ask_mars(rig, &agent, &format!("ns/mars-{number}")).await?;
+        }
+        wait_claims_carried(rig).await?;
+        is_named_by_its_claim(rig, "n")?;
+        let grown = by_name(rig, "n");
+        ensure!(grown["default"].is_superset(&first["default"]) && grown["mars"].len() >= 2, "{grown:?}");
+        for (name, range) in [("default", "10.1.0."), ("mars", "10.2.0.")] {
+            ensure!(grown[name].iter().all(|cidr| cidr.starts_with(range)), "{grown:?}");
+        }
+
+        let again = agent.restart(SOON).await?;
+        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        is_named_by_its_claim(rig, "n")?;
+
+        // Nothing of it is kept in reserve, so all of it goes back.
+        for number in 0..2 * BLOCK {
+            agent.release(&format!("ns/mars-{number}")).await?;
+        }
+        let none_of_mars = |seen: &Published| !seen.pod_cidrs.iter().any(|cidr| cidr.starts_with("10.2.0."));
+        rig.cluster.wait_published("n", "nothing of mars", SLOW, none_of_mars).await?;
+        wait_given_back(rig).await?;
+        let left = by_name(rig, "n");
+        ensure!(left.keys().eq(["default"]), "nothing of mars is needed: {left:?}");
+        ask_mars(rig, &agent, "ns/last").await?;
+        is_named_by_its_claim(rig, "n")?;
         Ok((controller, agent))
     })
     .await

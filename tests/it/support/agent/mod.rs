@@ -176,6 +176,14 @@ impl Agent {
         }
     }
 
+    /// An address of every family out of this Cilium pool, where the agent is Cilium's own.
+    pub(crate) async fn allocate_from(&self, pool: &str, owner: &str) -> Result<Addresses> {
+        match self {
+            Self::Fake(_) => bail!("an imitation has one pool"),
+            Self::Real(agent) => agent.allocate_from(pool, owner).await,
+        }
+    }
+
     /// Addresses for the pods `prefix0`, `prefix1`, …, up to the first failure.
     pub(crate) async fn allocate_many(&self, prefix: &str, count: usize) -> Result<Filled> {
         match self {

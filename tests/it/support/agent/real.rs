@@ -41,6 +41,8 @@ pub(crate) struct RealAgent {
 #[derive(Default)]
 struct Machine {
     pods: BTreeMap<String, Addresses>,
+    /// The Cilium pools of pods that have asked for one.
+    pools: BTreeMap<String, String>,
     infra: Started,
 }
 
@@ -127,6 +129,14 @@ impl RealAgent {
         Ok(self.record(owner, &answer))
     }
 
+    /// An address of every family out of this Cilium pool.
+    pub(crate) async fn allocate_from(&self, pool: &str, owner: &str) -> Result<Addresses> {
+        let command = json!({"cmd": "allocate", "owner": owner, "pool": pool});
+        let answer = self.speaker()?.ask(command, ASK_TIMEOUT).await?;
+        self.machine().pools.insert(owner.to_owned(), pool.to_owned());
+        Ok(self.record(owner, &answer))
+    }
+
     pub(crate) async fn allocate_many(&self, prefix: &str, count: usize) -> Result<Filled> {
         let command = json!({"cmd": "allocate-many", "prefix": prefix, "count": count});
         let answer = self.speaker()?.ask_leniently(command, ASK_TIMEOUT).await?;
@@ -198,6 +208,7 @@ impl RealAgent {
             .map(|(owner, pod)| {
                 let mut entry = texts(*pod);
                 entry["owner"] = owner.as_str().into();
+                entry["pool"] = machine.pools.get(owner).map_or("", String::as_str).into();
                 entry
             })
             .collect();
