@@ -21,6 +21,7 @@ use super::mode::Mode;
 use super::store::{Store, Stored};
 
 mod crd;
+mod fixed;
 mod pools;
 mod tests;
 
@@ -30,6 +31,7 @@ const fn releases(mode: Mode) -> [Release; 3] {
     match mode {
         Mode::Crd => [newest, Release::new(1, 13, 18), Release::new(1, 12, 19)],
         Mode::MultiPool => [newest, Release::new(1, 17, 8), newest],
+        Mode::ClusterPool | Mode::Kubernetes => [newest; 3],
     }
 }
 
@@ -49,6 +51,7 @@ pub(super) struct Agent {
 enum Model {
     Crd(crd::Agent),
     Pools(pools::Agent),
+    Fixed(fixed::Agent),
 }
 
 macro_rules! by_model {
@@ -56,12 +59,14 @@ macro_rules! by_model {
         match &$agent.model {
             Model::Crd($model) => $answer,
             Model::Pools($model) => $answer,
+            Model::Fixed($model) => $answer,
         }
     };
     (mut $agent:expr, $model:ident => $answer:expr) => {
         match &mut $agent.model {
             Model::Crd($model) => $answer,
             Model::Pools($model) => $answer,
+            Model::Fixed($model) => $answer,
         }
     };
 }
@@ -73,6 +78,7 @@ impl Agent {
         let model = match mode {
             Mode::Crd => Model::Crd(crd::Agent::new(release)),
             Mode::MultiPool => Model::Pools(pools::Agent::new(release, families.clone())),
+            Mode::ClusterPool | Mode::Kubernetes => Model::Fixed(fixed::Agent::new(mode, families.clone())),
         };
         let started = ContainerStart { at: in_seconds(wall), n_restarts: 0 };
         Self { mode, release, n_pods_before, started, model }
@@ -139,18 +145,19 @@ impl Agent {
         by_model!(self, model => model.pool())
     }
 
-    /// The blocks that it has in its memory, and writes back where its CiliumNode lacks them.
+    /// The blocks that it has in its memory, whatever its carrier shows.
     pub(super) fn keeps(&self) -> Vec<Cidr> {
         match &self.model {
             Model::Crd(_) => Vec::new(),
             Model::Pools(model) => model.keeps().collect(),
+            Model::Fixed(model) => model.keeps().collect(),
         }
     }
 
     /// Whether it has an address by its own doing, of which no object tells before it writes that.
     pub(super) fn has_taken_back(&self, address: IpAddr) -> bool {
         match &self.model {
-            Model::Crd(_) => false,
+            Model::Crd(_) | Model::Fixed(_) => false,
             Model::Pools(model) => model.has_taken_back(address),
         }
     }

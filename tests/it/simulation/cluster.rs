@@ -259,7 +259,7 @@ impl Cluster {
             .map(|number| Replica::new(settings.clone(), skews[number % 3], setting.off))
             .collect();
         Self {
-            store: Store::new(wall(Duration::ZERO), setting.defect),
+            store: Store::new(wall(Duration::ZERO), setting.mode, setting.defect),
             setting,
             clock: Duration::ZERO,
             agents: BTreeMap::new(),
@@ -426,7 +426,7 @@ impl Cluster {
     /// What has no claim, and has lost its CiliumNode, is known to nobody.
     fn forget_orphans(&mut self) {
         let orphans = self.excuses.orphans.iter().chain(&self.excuses.foreign);
-        let forgotten = orphans.filter(|(node, _)| self.store.cilium_node(node).is_none()).cloned();
+        let forgotten = orphans.filter(|(node, _)| self.store.carrier(node).is_none()).cloned();
         self.excuses.forgotten.extend(forgotten.collect::<Vec<_>>());
     }
 

@@ -80,6 +80,46 @@ fn multi_pool_pools_replaced_and_claims_removed_by_force_are_survived() {
     Search::hold("multi_pool_pools_replaced_and_claims_removed_by_force_are_survived");
 }
 
+#[test]
+fn cluster_pool_one_replica_serves_whoever_can_be_served() {
+    Search::hold("cluster_pool_one_replica_serves_whoever_can_be_served");
+}
+
+#[test]
+fn cluster_pool_one_replica_survives_lost_answers_late_news_and_restarts() {
+    Search::hold("cluster_pool_one_replica_survives_lost_answers_late_news_and_restarts");
+}
+
+#[test]
+fn cluster_pool_two_replicas_never_make_two_nodes_hold_one_address() {
+    Search::hold("cluster_pool_two_replicas_never_make_two_nodes_hold_one_address");
+}
+
+#[test]
+fn cluster_pool_pools_replaced_and_claims_removed_by_force_are_survived() {
+    Search::hold("cluster_pool_pools_replaced_and_claims_removed_by_force_are_survived");
+}
+
+#[test]
+fn kubernetes_one_replica_serves_whoever_can_be_served() {
+    Search::hold("kubernetes_one_replica_serves_whoever_can_be_served");
+}
+
+#[test]
+fn kubernetes_one_replica_survives_lost_answers_late_news_and_restarts() {
+    Search::hold("kubernetes_one_replica_survives_lost_answers_late_news_and_restarts");
+}
+
+#[test]
+fn kubernetes_two_replicas_never_make_two_nodes_hold_one_address() {
+    Search::hold("kubernetes_two_replicas_never_make_two_nodes_hold_one_address");
+}
+
+#[test]
+fn kubernetes_pools_replaced_and_claims_removed_by_force_are_survived() {
+    Search::hold("kubernetes_pools_replaced_and_claims_removed_by_force_are_survived");
+}
+
 /// Replicas choose alike, so two of them ask for one block for two nodes only where each knows one of the nodes. That
 /// is too rare to wait for.
 #[test]

@@ -1,16 +1,23 @@
-//! The mode of Cilium that a cluster runs, and what a CiliumNode shows in whatever mode.
+//! The mode of Cilium that a cluster runs, and what a node shows in whatever mode.
 //!
-//! The judges look at all fields at once: in a sound cluster only those of its own mode are used.
+//! The judges look at all fields at once: in a sound cluster only those of its own mode are used. In the modes with one
+//! block for life, what the carrier lists is shown to them as if the agent had been allocated it, because its agent may
+//! give all of it to pods.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cilium_node_ipam::model::node::CiliumNode;
+use cilium_node_ipam::model::crd::CrdFields;
+use cilium_node_ipam::model::multi_pool::{Allocated, Entry, PoolsFields};
+use cilium_node_ipam::model::node::{CiliumNode, Node};
+use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use cilium_node_ipam::publisher::Publisher;
 use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::publisher::multi_pool::MultiPool;
+use cilium_node_ipam::publisher::static_mode::Static;
 
 /// The Cilium pool of Pods that ask for none.
 pub(super) const POOL: &str = "default";
@@ -20,10 +27,13 @@ pub(super) const OTHER_POOL: &str = "mars";
 pub(super) const POOLS: [&str; 2] = [POOL, OTHER_POOL];
 
 /// The mode of Cilium that a cluster runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Mode {
+    #[default]
     Crd,
     MultiPool,
+    ClusterPool,
+    Kubernetes,
 }
 
 impl Mode {
@@ -33,8 +43,51 @@ impl Mode {
         match self {
             Self::Crd => Publisher::Crd(Crd { families, infrastructure: vec!["router", "health"] }),
             Self::MultiPool => Publisher::MultiPool(MultiPool { families, default_pool: POOL.into() }),
+            Self::ClusterPool => Publisher::ClusterPool(Static::new(families)),
+            Self::Kubernetes => Publisher::Kubernetes(Static::new(families)),
         }
     }
+
+    /// Whether a node has one block of each family for its life.
+    pub(super) const fn gives_one_block(self) -> bool {
+        match self {
+            Self::Crd | Self::MultiPool => false,
+            Self::ClusterPool | Self::Kubernetes => true,
+        }
+    }
+
+    /// What a CiliumNode shows of the blocks of its node.
+    pub(super) fn shown_by(self, seen: &CiliumNode) -> Cow<'_, CiliumNode> {
+        match self {
+            Self::Crd | Self::MultiPool | Self::Kubernetes => Cow::Borrowed(seen),
+            Self::ClusterPool => {
+                let crd = CrdFields { pod_cidrs: Vec::new(), ..seen.crd.clone() };
+                Cow::Owned(CiliumNode { crd, pools: listed(&seen.crd.pod_cidrs), ..seen.clone() })
+            }
+        }
+    }
+}
+
+/// What a Node shows where it carries the blocks itself.
+pub(super) fn shown_by_node(node: &Node) -> CiliumNode {
+    CiliumNode {
+        name: node.name.clone(),
+        uid: node.uid.clone(),
+        revision: Revision::of(node.revision.number()),
+        // What is written onto it counts until it is gone.
+        deleting: false,
+        addresses: Vec::new(),
+        crd: CrdFields::default(),
+        pools: listed(&node.pod_cidrs),
+        operator: None,
+        malformed: node.malformed.clone(),
+    }
+}
+
+fn listed(cidrs: &[Cidr]) -> PoolsFields {
+    let entry = Allocated { pool: POOL.to_owned(), cidrs: cidrs.to_vec(), entry: Entry::default() };
+    let allocated = if cidrs.is_empty() { Vec::new() } else { vec![entry] };
+    PoolsFields { allocated, ..PoolsFields::default() }
 }
 
 /// The blocks that a CiliumNode lists.
@@ -51,7 +104,7 @@ pub(super) fn offered(seen: &CiliumNode) -> AddressSet {
     offered
 }
 
-/// The addresses of a CIDR that an agent in multi-pool mode gives to pods.
+/// The addresses of a CIDR that an agent gives to pods where it has whole CIDRs.
 pub(super) fn given_of(cidr: Cidr) -> impl Iterator<Item = IpAddr> {
     let ends = u128::from(cidr.size() > 2);
     (cidr.first() + ends..=cidr.last() - ends).map(address)

@@ -382,7 +382,11 @@ impl Replica {
                     _ => None,
                 };
                 if let Some(patched) = patched {
-                    let is_served = world.cilium_node(&node).is_some_and(|seen| !blocks(seen).is_empty());
+                    let is_served = if matches!(self.settings, Publisher::Kubernetes(_)) {
+                        world.node(&node).is_some_and(|seen| !seen.pod_cidrs.is_empty())
+                    } else {
+                        world.cilium_node(&node).is_some_and(|seen| !blocks(seen).is_empty())
+                    };
                     let last = self.patched.insert(patched.clone(), clock);
                     // The end of a question may be the later version that proves a block absent, which waits for nothing.
                     let is_clearing = matches!(

@@ -15,7 +15,7 @@ use cilium_node_ipam::model::names::Uid;
 use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::outcome::{Answer, Presence, Seen};
 use cilium_node_ipam::model::request::{ClaimChange, ClaimUpdate, Read, Request, Target, Write};
-use cilium_node_ipam::model::revision::{AnyRevision, Revision};
+use cilium_node_ipam::model::revision::{AnyRevision, Custom, Revision};
 use cilium_node_ipam::wire::cilium_node::{
     ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch, withdrawal_patch,
 };
@@ -59,9 +59,12 @@ pub(super) fn decided_on(write: &Write) -> Option<DecidedOn<'_>> {
             of(Kind::Claim, &block_name(update.cidr), &update.uid, revision)
         }
         Write::Publish(publication) => {
-            of(Kind::CiliumNode, publication.node.as_str(), &publication.uid, Some(publication.revision))
+            let kind = publication.change.carrier_kind();
+            of(kind, publication.node.as_str(), &publication.uid, Some(publication.revision))
         }
-        Write::BumpVersion(bump) => of(Kind::CiliumNode, bump.node.as_str(), &bump.uid, Some(bump.revision)),
+        Write::BumpVersion(bump) => {
+            of(carrier_kind(bump.revision), bump.node.as_str(), &bump.uid, Some(bump.revision))
+        }
         Write::UsageProbe(probe) => {
             of(Kind::CiliumNode, probe.node.as_str(), &probe.uid, Some(probe.revision))
         }
@@ -108,11 +111,16 @@ pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store:
         Write::Publish(publication) => {
             let patch = sent(merge_patch(publication, ManagedFields::Dropped), off);
             store
-                .patch(Kind::CiliumNode, publication.node.as_str(), Part::Object, &patch)
+                .patch(publication.change.carrier_kind(), publication.node.as_str(), Part::Object, &patch)
                 .map(|stored| answered(&stored))
         }
         Write::BumpVersion(bump) => store
-            .patch(Kind::CiliumNode, bump.node.as_str(), Part::Object, &sent(bump_version_patch(bump), off))
+            .patch(
+                carrier_kind(bump.revision),
+                bump.node.as_str(),
+                Part::Object,
+                &sent(bump_version_patch(bump), off),
+            )
             .map(|stored| answered(&stored)),
         Write::UsageProbe(probe) => store
             .patch(
@@ -213,6 +221,11 @@ fn sent(mut patch: Value, off: Option<Guard>) -> Value {
     patch
 }
 
+/// The kind of the carrier that a write was decided on.
+fn carrier_kind(revision: AnyRevision) -> Kind {
+    if revision.within::<Custom>().is_some() { Kind::CiliumNode } else { Kind::Node }
+}
+
 /// The part of a CiliumNode that a change is of.
 fn part_of(change: &CarrierChange) -> Part {
     if change.is_of_status() { Part::Status } else { Part::Object }
@@ -229,7 +242,7 @@ fn seen(object: &Object) -> Seen {
         Object::Claim(claim) => Seen::Claim(Box::new(claim)),
         Object::Pool(pool) => Seen::Pool(Box::new(pool)),
         Object::Unreadable(_, unreadable) => Seen::Unreadable(unreadable.reason),
-        Object::Node(_) => Seen::Nothing,
+        Object::Node(node) => Seen::PatchedNode(Box::new(node)),
     }
 }
 
@@ -270,7 +283,8 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
             }
             Seen::ClaimsOf { unreadable, revision: store.revision(), claims }
         }
-        Target::Pool(_) | Target::Node(_) | Target::PodsOf(_) => Seen::Nothing,
+        Target::Node(node) => store.object(Kind::Node, node.as_str()).map_or(Seen::Nothing, seen),
+        Target::Pool(_) | Target::PodsOf(_) => Seen::Nothing,
     }
 }
 

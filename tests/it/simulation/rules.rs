@@ -59,7 +59,8 @@ pub(super) fn safety(
 ) -> Result<(), String> {
     let mut cidrs: BTreeMap<Cidr, &NodeName> = BTreeMap::new();
     let mut addresses: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
-    for seen in store.cilium_nodes() {
+    let carriers = store.carriers();
+    for seen in carriers.iter().map(AsRef::as_ref) {
         let node = &seen.name;
         let listed = blocks(seen);
         for cidr in &listed {
@@ -126,6 +127,9 @@ pub(super) fn safety(
 
 /// Whether a CIDR is there because the machine of a node that was gone for a while has written it back.
 fn is_written_back(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool {
+    if store.mode != Mode::MultiPool {
+        return false;
+    }
     let is_in_pools = seen.pools.allocated.iter().any(|entry| entry.cidrs.contains(&cidr));
     let claim = store.claim(cidr).filter(|claim| claim.node == seen.name && is_in_pools);
     claim.is_some_and(|claim| claim.state == ClaimState::Cooling(Reason::NodeGone))
@@ -244,7 +248,7 @@ pub(super) fn is_gone(store: &Store, write: &Write, before: &Object) -> Result<(
 
 /// What must hold when nothing is left to do: claims are published, and whoever can be served is.
 pub(super) fn settled(store: &Store, setting: &Setting, excuses: &Excuses) -> Result<(), String> {
-    for seen in store.cilium_nodes() {
+    for seen in store.carriers().iter().map(AsRef::as_ref) {
         let Some(node) = store.node(&seen.name) else { continue };
         let claims: Vec<&Claim> =
             store.claims().filter(|claim| claim.node == node.name && claim.node_uid == node.uid).collect();
@@ -258,11 +262,14 @@ pub(super) fn settled(store: &Store, setting: &Setting, excuses: &Excuses) -> Re
                 Mode::MultiPool => {
                     needs.extend(POOLS.map(|name| Need::of_pools(store, excuses, node, seen, *family, name)));
                 }
+                Mode::ClusterPool | Mode::Kubernetes => {
+                    needs.push(Need::of_one_block(store, excuses, node, seen, *family));
+                }
             }
         }
         let minimum = match setting.mode {
             Mode::Crd => MINIMUM,
-            Mode::MultiPool => 1,
+            Mode::MultiPool | Mode::ClusterPool | Mode::Kubernetes => 1,
         };
         if blocks(seen).is_empty() {
             // Agents start with what they have of the default pool.
@@ -271,7 +278,7 @@ pub(super) fn settled(store: &Store, setting: &Setting, excuses: &Excuses) -> Re
                 return Err(format!("{} could be served and is not", node.name));
             }
         } else {
-            is_published(setting.mode, seen, &claims)?;
+            is_published(store, seen, &claims)?;
             for need in &needs {
                 let mut of_name = needs.iter().filter(|other| other.name == need.name);
                 // The first blocks under a name are of all families, or there are none.
@@ -317,16 +324,20 @@ fn is_undecided(store: &Store, claims: &[&Claim]) -> bool {
 /// Whether a block that its CiliumNode does not carry may be in use all the same: it was claimed for an earlier
 /// CiliumNode, or its agent says that it uses addresses of it.
 fn may_be_in_use(store: &Store, claim: &Claim) -> bool {
-    store.cilium_node(&claim.node).is_none_or(|seen| {
+    store.carrier(&claim.node).is_none_or(|seen| {
         let is_used = seen.crd.used.iter().flat_map(AddressSet::iter).any(|used| claim.cidr.contains(used));
-        !blocks(seen).contains(&claim.cidr) && (is_used || claim.created_for.as_ref() != Some(&seen.uid))
+        !blocks(&seen).contains(&claim.cidr) && (is_used || claim.created_for.as_ref() != Some(&seen.uid))
     })
 }
 
-fn is_published(mode: Mode, seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
+fn is_published(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
     // One that its agent gave back may cool for longer than others take to come to rest.
     let has_left = |claim: &Claim| claim.state == ClaimState::Cooling(Reason::Reclaimed);
-    let claims: Vec<&Claim> = claims.iter().copied().filter(|claim| !has_left(claim)).collect();
+    // One that was made for an earlier carrier stays, because the agent may go on with it, and is published to nobody.
+    let is_left = |claim: &Claim| store.mode.gives_one_block() && may_be_in_use(store, claim);
+    let mode = store.mode;
+    let claims: Vec<&Claim> =
+        claims.iter().copied().filter(|claim| !has_left(claim) && !is_left(claim)).collect();
     let carried: BTreeSet<Cidr> = blocks(seen).into_iter().collect();
     for claim in &claims {
         let under = seen.pools.allocated.iter().filter(|entry| entry.cidrs.contains(&claim.cidr));
@@ -341,10 +352,10 @@ fn is_published(mode: Mode, seen: &CiliumNode, claims: &[&Claim]) -> Result<(), 
         return Err(format!("{} has {carried:?} and claims {claimed:?}", seen.name));
     }
     let released = claims.iter().find(|claim| !claim.is_published_state());
-    if let Some(claim) = released.filter(|_| mode == Mode::MultiPool) {
+    if let Some(claim) = released.filter(|_| mode != Mode::Crd) {
         return Err(format!("{} of {} is {:?} for ever", claim.cidr, seen.name, claim.state));
     }
-    if mode == Mode::MultiPool {
+    if mode != Mode::Crd {
         return Ok(());
     }
     let mut offered = AddressSet::new();
@@ -463,6 +474,21 @@ impl Need {
         Self { family, name, is_met: needed <= capacity, can_grow, reach }
     }
 
+    /// The same where a node has one block for its life, whatever runs on it.
+    fn of_one_block(
+        store: &Store,
+        excuses: &Excuses,
+        node: &Node,
+        seen: &CiliumNode,
+        family: Family,
+    ) -> Self {
+        let is_met = blocks(seen).iter().any(|block| block.family() == family);
+        let free = |pool: &&Pool| free_whole_blocks(store, excuses, pool, family);
+        let reach = pools_of(store, node).iter().flat_map(free).max().unwrap_or_default();
+        // What it lacks it never gets: its agent would not look.
+        Self { family, name: "", is_met, can_grow: false, reach }
+    }
+
     fn is_met_or_cannot(&self, node: &NodeName) -> Result<(), String> {
         if !self.is_met && self.can_grow {
             return Err(format!(
@@ -554,6 +580,7 @@ fn free_of(store: &Store, excuses: &Excuses, pool: &Pool, family: Family) -> Vec
     taken.extend(
         store.cilium_nodes().flat_map(|seen| carried_by_cilium_node(seen).cidrs().collect::<Vec<_>>()),
     );
+    taken.extend(store.carriers().iter().flat_map(|seen| blocks(seen)));
     // Whoever has seen what somebody put onto a CiliumNode keeps it taken when that goes.
     taken.extend(excuses.foreign.iter().map(|(_, cidr)| *cidr));
     let is_free = |block: &Cidr| taken.iter().all(|other| !other.overlaps(*block));

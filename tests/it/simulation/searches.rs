@@ -34,7 +34,7 @@ pub(super) struct Search {
 }
 
 /// Every search, with one test of its name each.
-pub(super) const SEARCHES: [Search; 10] = [
+pub(super) const SEARCHES: [Search; 18] = [
     Search {
         name: "one_replica_that_nothing_disturbs_serves_whoever_can_be_served",
         mode: Mode::Crd,
@@ -119,6 +119,78 @@ pub(super) const SEARCHES: [Search; 10] = [
     Search {
         name: "multi_pool_pools_replaced_and_claims_removed_by_force_are_survived",
         mode: Mode::MultiPool,
+        n_replicas: 2,
+        pace: Pace::Wild,
+        families: &[Family::V4],
+        scripts: || script::forced(400).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "cluster_pool_one_replica_serves_whoever_can_be_served",
+        mode: Mode::ClusterPool,
+        n_replicas: 1,
+        pace: Pace::Calm,
+        families: &Family::ALL,
+        scripts: || script::calm(60).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "cluster_pool_one_replica_survives_lost_answers_late_news_and_restarts",
+        mode: Mode::ClusterPool,
+        n_replicas: 1,
+        pace: Pace::Wild,
+        families: &[Family::V4],
+        scripts: || script::wild(300).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "cluster_pool_two_replicas_never_make_two_nodes_hold_one_address",
+        mode: Mode::ClusterPool,
+        n_replicas: 2,
+        pace: Pace::Wild,
+        families: &[Family::V4],
+        scripts: || script::wild(400).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "cluster_pool_pools_replaced_and_claims_removed_by_force_are_survived",
+        mode: Mode::ClusterPool,
+        n_replicas: 2,
+        pace: Pace::Wild,
+        families: &[Family::V4],
+        scripts: || script::forced(400).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "kubernetes_one_replica_serves_whoever_can_be_served",
+        mode: Mode::Kubernetes,
+        n_replicas: 1,
+        pace: Pace::Calm,
+        families: &Family::ALL,
+        scripts: || script::calm(60).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "kubernetes_one_replica_survives_lost_answers_late_news_and_restarts",
+        mode: Mode::Kubernetes,
+        n_replicas: 1,
+        pace: Pace::Wild,
+        families: &[Family::V4],
+        scripts: || script::wild(300).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "kubernetes_two_replicas_never_make_two_nodes_hold_one_address",
+        mode: Mode::Kubernetes,
+        n_replicas: 2,
+        pace: Pace::Wild,
+        families: &[Family::V4],
+        scripts: || script::wild(400).boxed(),
+        n_cases: 20,
+    },
+    Search {
+        name: "kubernetes_pools_replaced_and_claims_removed_by_force_are_survived",
+        mode: Mode::Kubernetes,
         n_replicas: 2,
         pace: Pace::Wild,
         families: &[Family::V4],

@@ -6,6 +6,7 @@
 //! definitions of its kinds let the server enforce. A [`Defect`] makes it break one of its own, so that the rules can be
 //! seen to notice.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -23,6 +24,7 @@ use cilium_node_ipam::wire::{CiliumNodes, Claims, Nodes, Pools};
 use serde_json::{Map, Value, json};
 
 use super::cluster::in_seconds;
+use super::mode::{Mode, shown_by_node};
 
 mod admission;
 mod agent_pods;
@@ -96,6 +98,8 @@ pub(super) struct Store {
     /// The time of its wall clock.
     pub(super) wall: Timestamp,
     defect: Option<Defect>,
+    /// The mode of Cilium, by which what carries blocks is shown to the judges.
+    pub(super) mode: Mode,
     revision: u64,
     n_uids: u64,
     objects: BTreeMap<(Kind, String), Rc<Stored>>,
@@ -109,9 +113,9 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(wall: Timestamp, defect: Option<Defect>) -> Self {
+    pub(super) fn new(wall: Timestamp, mode: Mode, defect: Option<Defect>) -> Self {
         // A store has a revision before there is anything of ours in it.
-        Self { wall, defect, revision: 1, ..Self::default() }
+        Self { wall, mode, defect, revision: 1, ..Self::default() }
     }
 
     pub(super) fn revision(&self) -> Revision {
@@ -186,6 +190,22 @@ impl Store {
             Object::CiliumNode(cilium_node) => Some(cilium_node),
             _ => None,
         })
+    }
+
+    /// What carries the blocks of a node, as the judges look at it.
+    pub(super) fn carrier(&self, name: &NodeName) -> Option<Cow<'_, CiliumNode>> {
+        match self.mode {
+            Mode::Kubernetes => self.node(name).map(|node| Cow::Owned(shown_by_node(node))),
+            mode => self.cilium_node(name).map(|seen| mode.shown_by(seen)),
+        }
+    }
+
+    /// The same of every node.
+    pub(super) fn carriers(&self) -> Vec<Cow<'_, CiliumNode>> {
+        match self.mode {
+            Mode::Kubernetes => self.nodes().map(|node| Cow::Owned(shown_by_node(node))).collect(),
+            mode => self.cilium_nodes().map(|seen| mode.shown_by(seen)).collect(),
+        }
     }
 
     pub(super) fn claim(&self, cidr: Cidr) -> Option<&Claim> {

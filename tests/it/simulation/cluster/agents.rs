@@ -102,7 +102,8 @@ impl Cluster {
     fn looks(&mut self, name: &NodeName) {
         let Some(agent) = self.agents.get_mut(name) else { return };
         agent.look(&self.store, name);
-        let present = self.store.cilium_node(name);
+        let present = self.store.carrier(name);
+        let present = present.as_deref();
         // An answer that the agent has not written is lost when it starts again: the mark stands.
         let is_open = |seen: &CiliumNode, address| {
             seen.crd.marks.get(&address).is_some_and(|mark| *mark != ReleaseMark::DoNotRelease)

@@ -153,10 +153,13 @@ fn change(json: &mut Value, parent: &str, field: &str, to: Option<Value>) {
 /// The mode that was set up, with agents that run IPv4 alone.
 fn only_v4(usual: &Publisher) -> Publisher {
     let families = [Family::V4].into();
-    match usual {
-        Publisher::MultiPool(_) => mode::Mode::MultiPool.publisher(&families),
-        _ => mode::Mode::Crd.publisher(&families),
-    }
+    let mode = match usual {
+        Publisher::Crd(_) => mode::Mode::Crd,
+        Publisher::MultiPool(_) => mode::Mode::MultiPool,
+        Publisher::ClusterPool(_) => mode::Mode::ClusterPool,
+        Publisher::Kubernetes(_) => mode::Mode::Kubernetes,
+    };
+    mode.publisher(&families)
 }
 
 /// What an agent needs of our Cilium pools goes from `requested`; questions stay.
@@ -291,7 +294,7 @@ impl Cluster {
     fn blocks_go(&mut self, name: &NodeName, going: &BTreeSet<Cidr>) {
         let is_going =
             |text: &str| text.parse().is_ok_and(|address| going.iter().any(|cidr| cidr.contains(address)));
-        let pool = self.store.cilium_node(name).map(offered).unwrap_or_default();
+        let pool = self.store.carrier(name).map(|seen| offered(&seen)).unwrap_or_default();
         let entries = going.iter().flat_map(|cidr| pool.iter_in(*cidr));
         self.excuses.disturbed.extend(entries.map(|address| (name.clone(), address)));
         let uid = self.store.cilium_node(name).map(|seen| seen.uid.clone());
@@ -320,8 +323,8 @@ impl Cluster {
         let Some(cidr) = Cidr::containing(place(Family::V4, at), Family::V4.bits() - bits) else { return };
         let is_taken = self.store.claims().any(|claim| claim.cidr.overlaps(cidr))
             || self.store.cilium_nodes().any(|seen| carried_by_cilium_node(seen).count_in(cidr) > 0);
-        // An agent in multi-pool mode would give its addresses to pods at once.
-        let is_used = self.setting.mode == mode::Mode::MultiPool;
+        // In other modes the agent would give its addresses to pods.
+        let is_used = self.setting.mode != mode::Mode::Crd;
         if is_taken || is_used || self.store.cilium_node(&name).is_none() {
             return;
         }

@@ -37,7 +37,7 @@ impl Cluster {
         let Some(seen) = self.store.cilium_node(name) else { return };
         let uid = seen.uid.clone();
         let is_shown = |address: IpAddr| {
-            offered(seen).contains(address)
+            self.store.carrier(name).is_some_and(|seen| offered(&seen).contains(address))
                 || self.store.claims().any(|claim| claim.node == *name && claim.cidr.contains(address))
         };
         let restored = self.excuses.foreign.iter().filter(|(of, cidr)| of == name && cidr.size() == 1);

@@ -1,9 +1,12 @@
 //! What the replicas do, and what their writes do to the objects that they were decided on.
 
+use std::borrow::Cow;
+
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::request::Request;
 
+use super::super::mode::{Mode, shown_by_node};
 use super::super::replica::Stray;
 use super::super::{requests, rules};
 use super::{Cluster, Step, one_of};
@@ -131,11 +134,17 @@ impl Cluster {
             rules::is_gone(&self.store, write, &before.object)?;
             decided_on.is_of(&before).map_err(|why| format!("`{write}` {why}"))?;
         }
-        let Object::CiliumNode(before) = &before.object else { return Ok(()) };
-        match self.store.cilium_node(&before.name) {
-            Some(after) if before.revision != after.revision => {
-                let agent = self.agents.get(&before.name);
-                rules::transition(&self.store, before, after, agent, &self.excuses)
+        let shown = match (&before.object, self.setting.mode) {
+            (Object::CiliumNode(before), Mode::Crd | Mode::MultiPool | Mode::ClusterPool) => {
+                self.setting.mode.shown_by(before)
+            }
+            (Object::Node(before), Mode::Kubernetes) => Cow::Owned(shown_by_node(before)),
+            _ => return Ok(()),
+        };
+        match self.store.carrier(&shown.name) {
+            Some(after) if shown.revision != after.revision => {
+                let agent = self.agents.get(&shown.name);
+                rules::transition(&self.store, &shown, &after, agent, &self.excuses)
             }
             _ => Ok(()),
         }

@@ -12,12 +12,12 @@ use cilium_node_ipam::model::request::{ClaimChange, Read, Request, Write};
 use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::plan;
-use cilium_node_ipam::publisher::{Mode, Publisher};
+use cilium_node_ipam::publisher::{Mode as Heard, Publisher};
 use cilium_node_ipam::view::conditions;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
-use super::super::mode::blocks;
+use super::super::mode::{Mode, blocks};
 use super::super::replica::{POLICY, Replica};
 use super::super::rules;
 use super::{Cluster, Pace};
@@ -155,6 +155,11 @@ impl Cluster {
                 self.agent_catches_up(&name)?;
             }
         }
+        if self.setting.mode == Mode::Kubernetes {
+            // Its agent makes the CiliumNode later.
+            let nodes: Vec<NodeName> = self.store.nodes().map(|node| node.name.clone()).collect();
+            nodes.iter().try_for_each(|name| self.agent_catches_up(name))?;
+        }
         Ok(())
     }
 
@@ -214,7 +219,7 @@ impl Cluster {
     /// A world that began with nothing and was told the history, one event of the kind whose turn it is.
     fn world_told(&self, settings: Publisher, turns: &[u8]) -> World {
         let mut gathering = Gathering::default();
-        gathering.set_mode(Mode::Active(settings));
+        gathering.set_mode(Heard::Active(settings));
         gathering.set_freeze(Freeze::default());
         for kind in Kind::AS_LISTED {
             gathering.observe(Observation::Listed(Listing {

@@ -49,9 +49,9 @@ impl Cluster {
     /// (`docs/operations.md`, Restoring etcd).
     fn disturb_what_is_not_carried(&mut self, name: &NodeName) {
         let Some(agent) = self.agents.get(name) else { return };
-        let present = self.store.cilium_node(name);
+        let present = self.store.carrier(name);
         let is_open = |address: &&IpAddr| {
-            present.is_some_and(|seen| {
+            present.as_ref().is_some_and(|seen| {
                 offered(seen).contains(**address) && !seen.crd.marks.contains_key(*address)
             })
         };
@@ -101,7 +101,9 @@ impl Cluster {
             if is_its_own && !is_carried_elsewhere {
                 continue;
             }
+            // Where nothing says what is used, nobody knows of it any more (known gaps).
             let elsewhere = is_mute
+                || self.setting.mode.gives_one_block()
                 || claims.iter().any(|claim| !is_of(&claim.node))
                 || is_carried_elsewhere
                 // An object that can't be read may say so too.

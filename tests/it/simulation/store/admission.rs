@@ -22,6 +22,11 @@ pub(super) fn admit(before: &Object, after: &Object, old: &Value, new: &Value) -
     match (before, after) {
         (Object::Claim(before), Object::Claim(after)) => admit_claim(before, after),
         (Object::Claim(_), Object::Unreadable(_, unreadable)) => Err(unreadable.reason.clone()),
+        (Object::Node(before), Object::Node(after))
+            if !before.pod_cidrs.is_empty() && before.pod_cidrs != after.pod_cidrs =>
+        {
+            Err("the podCIDRs of a Node never change once they are set".to_owned())
+        }
         _ => Ok(()),
     }
 }

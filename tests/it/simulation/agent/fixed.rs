@@ -1,0 +1,177 @@
+//! The agent of the modes cluster-pool and kubernetes, as `docs/cilium.md` says: it takes the first CIDR of each family when
+//! it starts, gives all but the ends to pods, says nothing of them, and looks at nothing afterwards.
+//!
+//! In kubernetes mode it reads the Node; in cluster-pool mode its CiliumNode. A pod that has an address outside those CIDRs
+//! loses its network when the agent starts again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::release::Release;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
+use serde_json::json;
+
+use super::super::mode::{Mode, blocks, given_of};
+use super::super::store::{Store, Stored};
+
+/// One agent and the addresses of its pods.
+#[derive(Debug)]
+pub(in super::super) struct Agent {
+    mode: Mode,
+    families: BTreeSet<Family>,
+    /// The version of the carrier that it has heard of last.
+    seen: Option<Rc<Stored>>,
+    /// What it listed.
+    shown: Vec<Cidr>,
+    /// How many pods want an address of each family.
+    pub(super) pods: usize,
+    /// The addresses that pods have, whether it knows of them or not.
+    pub(super) held: BTreeSet<IpAddr>,
+    /// What the present process took when it started.
+    taken: BTreeMap<Family, Cidr>,
+    /// What the present process has given out or restored.
+    given_out: BTreeSet<IpAddr>,
+    /// Whether its pods are restored.
+    pub(super) is_ready: bool,
+}
+
+impl Agent {
+    /// The first process of an agent.
+    pub(super) const fn new(mode: Mode, families: BTreeSet<Family>) -> Self {
+        Self {
+            mode,
+            families,
+            seen: None,
+            shown: Vec::new(),
+            pods: 0,
+            held: BTreeSet::new(),
+            taken: BTreeMap::new(),
+            given_out: BTreeSet::new(),
+            is_ready: false,
+        }
+    }
+
+    /// Its process ends, and another begins. Every release does the same.
+    pub(super) fn restart(&mut self, _: Release) {
+        self.seen = None;
+        self.shown.clear();
+        self.taken.clear();
+        self.given_out.clear();
+        self.is_ready = false;
+    }
+
+    /// Sees the present version of the carrier. While it starts, and as soon as there is a CIDR of each family, it takes
+    /// the first.
+    pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
+        let kind = if self.mode == Mode::Kubernetes { Kind::Node } else { Kind::CiliumNode };
+        let (Some(stored), Some(carrier)) = (store.stored(kind, name.as_str()), store.carrier(name)) else {
+            return;
+        };
+        // A text that is no CIDR stops it.
+        if !carrier.malformed.is_empty() {
+            return;
+        }
+        self.shown = blocks(&carrier);
+        self.seen = Some(Rc::clone(stored));
+        if !self.is_ready && self.held.is_empty() {
+            self.begin();
+        }
+    }
+
+    pub(super) fn seen(&self) -> Option<&Stored> {
+        self.seen.as_deref()
+    }
+
+    /// Whether it can go on with its start.
+    fn goes_on(&mut self) -> bool {
+        let first = |family: Family| self.shown.iter().copied().find(|cidr| cidr.family() == family);
+        if self.taken.is_empty() && self.families.iter().all(|family| first(*family).is_some()) {
+            self.taken = self.families.iter().filter_map(|family| Some((*family, first(*family)?))).collect();
+        }
+        !self.taken.is_empty()
+    }
+
+    /// Every CIDR that it has.
+    pub(super) fn keeps(&self) -> impl Iterator<Item = Cidr> + '_ {
+        self.taken.values().copied()
+    }
+
+    pub(super) fn pool(&self) -> Vec<IpAddr> {
+        self.keeps().flat_map(given_of).collect()
+    }
+
+    pub(super) fn has_available(&self, address: IpAddr) -> bool {
+        self.keeps().any(|cidr| cidr.contains(address))
+    }
+
+    /// Restores at most so many of its pods. Returns the addresses that it can't restore.
+    pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
+        if !self.goes_on() {
+            return Vec::new();
+        }
+        let left: Vec<IpAddr> = self.not_restored().take(at_most).collect();
+        let (restored, lost): (Vec<_>, Vec<_>) =
+            left.into_iter().partition(|address| self.has_available(*address));
+        self.given_out.extend(restored);
+        self.held.retain(|address| !lost.contains(address));
+        lost
+    }
+
+    fn not_restored(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.held.difference(&self.given_out).copied()
+    }
+
+    pub(super) fn has_restored(&self) -> bool {
+        self.not_restored().next().is_none()
+    }
+
+    /// Is ready, once it has its CIDRs.
+    pub(super) fn begin(&mut self) {
+        self.is_ready = self.goes_on();
+    }
+
+    /// Starts and ends pods, by family.
+    pub(super) fn schedule(&mut self, from: usize) -> Vec<IpAddr> {
+        let mut newly = Vec::new();
+        for family in self.families.clone() {
+            let mut running: Vec<IpAddr> =
+                self.held.iter().copied().filter(|address| Family::of(*address) == family).collect();
+            let wanted = self.pods.saturating_sub(running.len());
+            // The highest end, or any.
+            if !from.is_multiple_of(2) && !running.is_empty() {
+                let n_running = running.len();
+                running.rotate_left(from % n_running);
+            }
+            for ended in running.iter().skip(self.pods) {
+                self.held.remove(ended);
+                self.given_out.remove(ended);
+            }
+            let Some(cidr) = self.taken.get(&family).filter(|_| self.is_ready) else { continue };
+            let free: Vec<IpAddr> =
+                given_of(*cidr).filter(|address| !self.given_out.contains(address)).collect();
+            let (before, after) = free.split_at(if free.is_empty() { 0 } else { from % free.len() });
+            newly.extend(after.iter().chain(before).take(wanted).copied());
+        }
+        self.held.extend(&newly);
+        self.given_out.extend(&newly);
+        newly
+    }
+
+    /// In kubernetes mode it copies what it took onto its CiliumNode, over whatever is there; otherwise it says nothing.
+    pub(super) fn report(&self, store: &mut Store, name: &NodeName) {
+        if self.mode != Mode::Kubernetes || self.taken.is_empty() {
+            return;
+        }
+        let texts: Vec<String> = self.keeps().map(|cidr| cidr.to_string()).collect();
+        store.edit(Kind::CiliumNode, name.as_str(), |json| json["spec"]["ipam"]["podCIDRs"] = json!(texts));
+    }
+
+    /// It has nothing to say that a restored store lacks, but for the copy.
+    pub(super) fn report_all(&mut self, store: &mut Store, name: &NodeName) {
+        self.look(store, name);
+        self.report(store, name);
+    }
+}
