@@ -1,0 +1,101 @@
+//! Which blocks pools give out, and which of these are free, counted from the objects alone.
+
+use std::net::IpAddr;
+
+use cilium_node_ipam::model::node::Node;
+use cilium_node_ipam::model::pool::{Pool, RangeState};
+use cilium_node_ipam::net::addresses::AddressSet;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::publisher::carried_by_cilium_node;
+use kube_core::SelectorExt;
+
+use super::super::mode::{blocks, given_of};
+use super::super::store::Store;
+use super::Excuses;
+
+/// The pools that select a node, in the order in which it asks them.
+pub(super) fn pools_of<'a>(store: &'a Store, node: &Node) -> Vec<&'a Pool> {
+    let mut pools: Vec<&Pool> = store
+        .pools()
+        .filter_map(|object| object.pool.as_ref().ok())
+        .filter(|pool| pool.selector.matches(&node.labels))
+        .collect();
+    pools.sort_by_key(|pool| (-i64::from(pool.priority), pool.name.clone()));
+    pools
+}
+
+/// Whether a pool has a range around this address out of which it gives blocks.
+pub(in super::super) fn is_given_out(store: &Store, address: IpAddr) -> bool {
+    store.pools().filter_map(|object| object.pool.as_ref().ok()).any(|pool| {
+        pool.families
+            .values()
+            .flat_map(|ranges| &ranges.cidrs)
+            .any(|(range, state)| *state == RangeState::Active && range.contains(address))
+    })
+}
+
+/// The blocks that a pool gives out, free or not.
+pub(super) fn blocks_of(store: &Store, pool: &Pool, family: Family) -> Vec<Cidr> {
+    let Some(ranges) = pool.families.get(&family) else { return Vec::new() };
+    if pool.deleting {
+        return Vec::new();
+    }
+    let older: Vec<Cidr> = store
+        .pools()
+        .filter_map(|object| object.pool.as_ref().ok())
+        .filter(|other| (other.created, &other.uid) < (pool.created, &pool.uid))
+        .flat_map(|other| other.families.values().flat_map(|ranges| ranges.cidrs.keys().copied()))
+        .collect();
+    let mut blocks = Vec::new();
+    for range in
+        ranges.cidrs.iter().filter(|(_, state)| **state == RangeState::Active).map(|(range, _)| range)
+    {
+        let mut block = Cidr::containing(range.first_address(), ranges.block_prefix);
+        while let Some(candidate) = block.filter(|candidate| range.covers(*candidate)) {
+            let offers = candidate.size() > pool.withheld(candidate, &AddressSet::new()).count_in(candidate);
+            if offers && older.iter().all(|other| !other.overlaps(candidate)) {
+                blocks.push(candidate);
+            }
+            block = candidate.last().checked_add(1).map(|next| candidate.same_size_at(next));
+        }
+    }
+    blocks
+}
+
+/// How many addresses each free block of a pool offers.
+pub(super) fn free_blocks(store: &Store, excuses: &Excuses, pool: &Pool, family: Family) -> Vec<u128> {
+    let own = own_addresses(store);
+    let offered = |block: Cidr| block.size() - pool.withheld(block, &own).count_in(block);
+    let free = free_of(store, excuses, pool, family).into_iter().map(offered);
+    free.filter(|offered| *offered > 0).collect()
+}
+
+/// How many addresses each free block of a pool offers that has none of the nodes' own, and no excluded one.
+pub(super) fn free_whole_blocks(store: &Store, excuses: &Excuses, pool: &Pool, family: Family) -> Vec<u128> {
+    let own = own_addresses(store);
+    let is_whole = |block: &Cidr| {
+        let withheld = pool.withheld(*block, &own);
+        given_of(*block).all(|address| !withheld.contains(address))
+    };
+    let free = free_of(store, excuses, pool, family).into_iter().filter(is_whole);
+    free.map(|block| given_of(block).count() as u128).collect()
+}
+
+/// The addresses that nodes have for themselves.
+fn own_addresses(store: &Store) -> AddressSet {
+    let of_nodes = store.nodes().flat_map(|node| node.addresses.iter().map(|address| address.address));
+    of_nodes.chain(store.cilium_nodes().flat_map(|seen| seen.addresses.iter().copied())).collect()
+}
+
+/// The free blocks of a pool.
+fn free_of(store: &Store, excuses: &Excuses, pool: &Pool, family: Family) -> Vec<Cidr> {
+    let mut taken: Vec<Cidr> = store.claims().map(|claim| claim.cidr).collect();
+    taken.extend(
+        store.cilium_nodes().flat_map(|seen| carried_by_cilium_node(seen).cidrs().collect::<Vec<_>>()),
+    );
+    taken.extend(store.carriers().iter().flat_map(|seen| blocks(seen)));
+    // Whoever has seen what somebody put onto a CiliumNode keeps it taken when that goes.
+    taken.extend(excuses.foreign.iter().map(|(_, cidr)| *cidr));
+    let is_free = |block: &Cidr| taken.iter().all(|other| !other.overlaps(*block));
+    blocks_of(store, pool, family).into_iter().filter(is_free).collect()
+}

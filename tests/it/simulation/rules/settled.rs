@@ -1,0 +1,273 @@
+//! What must hold when nothing is left to do: claims are published, and whoever can be served is.
+
+use std::collections::BTreeSet;
+
+use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
+use cilium_node_ipam::model::names::{NodeName, PodIpPoolName};
+use cilium_node_ipam::model::node::{CiliumNode, Node};
+use cilium_node_ipam::model::pool::Pool;
+use cilium_node_ipam::net::addresses::AddressSet;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
+
+use super::super::cluster::Setting;
+use super::super::mode::{Mode, OTHER_POOL, POOL, POOLS, blocks, given_of};
+use super::super::store::Store;
+use super::Excuses;
+use super::free::{blocks_of, free_blocks, free_whole_blocks, pools_of};
+
+/// What an agent needs in each family before it can start.
+const MINIMUM: u128 = 4;
+
+/// What must hold when nothing is left to do: claims are published, and whoever can be served is.
+pub(in super::super) fn settled(store: &Store, setting: &Setting, excuses: &Excuses) -> Result<(), String> {
+    for seen in store.carriers().iter().map(AsRef::as_ref) {
+        let Some(node) = store.node(&seen.name) else { continue };
+        let claims: Vec<&Claim> =
+            store.claims().filter(|claim| claim.node == node.name && claim.node_uid == node.uid).collect();
+        if seen.deleting || is_in_trouble(store, node, excuses) || is_undecided(store, &claims) {
+            continue;
+        }
+        let mut needs = Vec::new();
+        for family in &setting.families {
+            match setting.mode {
+                Mode::Crd => needs.push(Need::of(store, excuses, node, seen, &claims, *family)),
+                Mode::MultiPool => {
+                    needs.extend(POOLS.map(|name| Need::of_pools(store, excuses, node, seen, *family, name)));
+                }
+                Mode::ClusterPool | Mode::Kubernetes => {
+                    needs.push(Need::of_one_block(store, excuses, node, seen, *family));
+                }
+            }
+        }
+        let minimum = match setting.mode {
+            Mode::Crd => MINIMUM,
+            Mode::MultiPool | Mode::ClusterPool | Mode::Kubernetes => 1,
+        };
+        if blocks(seen).is_empty() {
+            // Agents start with what they have of the default pool.
+            let mut for_start = needs.iter().filter(|need| need.name != OTHER_POOL).peekable();
+            if for_start.peek().is_some() && for_start.all(|need| need.reach >= minimum) {
+                return Err(format!("{} could be served and is not", node.name));
+            }
+        } else {
+            is_published(store, seen, &claims)?;
+            for need in &needs {
+                let mut of_name = needs.iter().filter(|other| other.name == need.name);
+                // The first blocks under a name are of all families, or there are none.
+                let cannot_begin = setting.mode == Mode::MultiPool
+                    && seen.pools.allocated.iter().all(|entry| entry.pool != need.name)
+                    && of_name.any(|other| other.reach < minimum);
+                if !cannot_begin {
+                    need.is_met_or_cannot(&node.name)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether something is wrong with the node that is reported and that nobody has fixed yet: it has blocks without a
+/// claim, or such blocks overlap what it has, or pods of another node use what somebody took from that.
+fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
+    let not_ours = || excuses.orphans.iter().chain(&excuses.foreign);
+    not_ours().any(|(of, _)| *of == node.name)
+        || store.claims().filter(|claim| claim.node == node.name).any(|claim| {
+            not_ours().any(|(_, other)| other.overlaps(claim.cidr))
+                || store.cilium_nodes().filter(|other| other.name != node.name).any(|other| {
+                    let mut used = other.crd.used.iter().flat_map(|used| used.iter_in(claim.cidr));
+                    used.any(|address| excuses.cover(&other.name, address))
+                })
+        })
+}
+
+/// Whether a block of the node, or one that overlaps it, waits for somebody to decide which of the two goes. Until then
+/// nothing more of either is published.
+fn is_undecided(store: &Store, claims: &[&Claim]) -> bool {
+    claims.iter().any(|claim| {
+        let mut others = store
+            .claims()
+            .filter(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
+            .peekable();
+        others.peek().is_some()
+            && (may_be_in_use(store, claim) || others.any(|other| may_be_in_use(store, other)))
+    })
+}
+
+/// Whether a block that its CiliumNode does not carry may be in use all the same: it was claimed for an earlier
+/// CiliumNode, or its agent says that it uses addresses of it.
+fn may_be_in_use(store: &Store, claim: &Claim) -> bool {
+    store.carrier(&claim.node).is_none_or(|seen| {
+        let is_used = seen.crd.used.iter().flat_map(AddressSet::iter).any(|used| claim.cidr.contains(used));
+        !blocks(&seen).contains(&claim.cidr) && (is_used || claim.created_for.as_ref() != Some(&seen.uid))
+    })
+}
+
+fn is_published(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
+    // One that its agent gave back may cool for longer than others take to come to rest.
+    let has_left = |claim: &Claim| claim.state == ClaimState::Cooling(Reason::Reclaimed);
+    // One that was made for an earlier carrier stays, because the agent may go on with it, and is published to nobody.
+    let is_left = |claim: &Claim| store.mode.gives_one_block() && may_be_in_use(store, claim);
+    let mode = store.mode;
+    let claims: Vec<&Claim> =
+        claims.iter().copied().filter(|claim| !has_left(claim) && !is_left(claim)).collect();
+    let carried: BTreeSet<Cidr> = blocks(seen).into_iter().collect();
+    for claim in &claims {
+        let under = seen.pools.allocated.iter().filter(|entry| entry.cidrs.contains(&claim.cidr));
+        let is_right =
+            |name: &str| claim.pod_ip_pool.as_ref().is_none_or(|of_claim| of_claim.as_str() == name);
+        if let Some(wrong) = under.map(|entry| &entry.pool).find(|name| !is_right(name)) {
+            return Err(format!("{} of {} is carried under {wrong}", claim.cidr, seen.name));
+        }
+    }
+    let claimed: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
+    if carried != claimed {
+        return Err(format!("{} has {carried:?} and claims {claimed:?}", seen.name));
+    }
+    let released = claims.iter().find(|claim| !claim.is_published_state());
+    if let Some(claim) = released.filter(|_| mode != Mode::Crd) {
+        return Err(format!("{} of {} is {:?} for ever", claim.cidr, seen.name, claim.state));
+    }
+    if mode != Mode::Crd {
+        return Ok(());
+    }
+    let mut offered = AddressSet::new();
+    for claim in claims {
+        offered.extend_with(&claim.offered());
+    }
+    if seen.crd.pool != offered {
+        return Err(format!("{} has the pool {:?} and is offered {offered:?}", seen.name, seen.crd.pool));
+    }
+    Ok(())
+}
+
+/// What a node has of one family and what it could get.
+#[derive(Debug)]
+struct Need {
+    family: Family,
+    /// The Cilium pool, where there are any.
+    name: &'static str,
+    is_met: bool,
+    /// Whether a pool has a free block that fits into the node's limits.
+    can_grow: bool,
+    /// How many addresses the node has, or can have for certain.
+    reach: u128,
+}
+
+impl Need {
+    fn of(
+        store: &Store,
+        excuses: &Excuses,
+        node: &Node,
+        seen: &CiliumNode,
+        claims: &[&Claim],
+        family: Family,
+    ) -> Self {
+        let claims: Vec<&&Claim> = claims.iter().filter(|claim| claim.cidr.family() == family).collect();
+        let pools = pools_of(store, node);
+        let has = |set: &Option<AddressSet>, address| set.as_ref().is_some_and(|set| set.contains(address));
+        let (mut capacity, mut used, mut kept) = (0, 0, 0);
+        for address in claims.iter().flat_map(|claim| claim.offered().iter().collect::<Vec<_>>()) {
+            capacity += 1;
+            if has(&seen.crd.used, address) {
+                used += 1;
+            } else if seen.crd.owners.contains_key(&address) {
+                kept += 1;
+            }
+        }
+        // Without a pool that can give a block nothing is asked for that could be met.
+        let gives =
+            |pool: &&&Pool| Family::ALL.iter().any(|family| !blocks_of(store, pool, *family).is_empty());
+        let Some(first) = pools.iter().find(gives) else {
+            return Self { family, name: "", is_met: true, can_grow: false, reach: capacity };
+        };
+        let most_blocks = first.per_node.max_blocks as usize;
+        let most_addresses = u128::from(first.per_node.max_addresses);
+        let mut can_grow = false;
+        let mut offers = Vec::new();
+        for pool in &pools {
+            let free = free_blocks(store, excuses, pool, family);
+            // Where some blocks of a pool fit and some do not, the order decides.
+            can_grow |= !free.is_empty() && free.iter().all(|offered| capacity + offered <= most_addresses);
+            offers.extend(free);
+        }
+        offers.sort_unstable();
+        let mut reach = capacity;
+        for offered in offers.into_iter().take(most_blocks.saturating_sub(claims.len())) {
+            if reach + offered <= most_addresses {
+                reach += offered;
+            }
+        }
+        Self {
+            family,
+            name: "",
+            is_met: used * 100 <= capacity * u128::from(first.expand.used_above)
+                && capacity - used - kept >= u128::from(first.expand.free_below),
+            can_grow: can_grow && claims.len() < most_blocks,
+            reach,
+        }
+    }
+
+    /// The same where the agent says what it needs, and has whole blocks but for their ends.
+    fn of_pools(
+        store: &Store,
+        excuses: &Excuses,
+        node: &Node,
+        seen: &CiliumNode,
+        family: Family,
+        name: &'static str,
+    ) -> Self {
+        let entry = seen.pools.allocated.iter().filter(|entry| entry.pool == name);
+        let listed = entry.flat_map(|entry| &entry.cidrs).copied();
+        let listed: Vec<Cidr> = listed.filter(|block| block.family() == family).collect();
+        let capacity = listed.iter().map(|block| given_of(*block).count() as u128).sum();
+        let requested = seen.pools.requested.iter().find(|entry| entry.pool == name);
+        let needed = requested.and_then(|entry| entry.needed.get(&family)).copied().unwrap_or_default();
+        let mut pools = pools_of(store, node);
+        pools.retain(|pool| pool.pod_ip_pool.as_ref().map_or(POOL, PodIpPoolName::as_str) == name);
+        let gives =
+            |pool: &&&Pool| Family::ALL.iter().any(|family| !blocks_of(store, pool, *family).is_empty());
+        let Some(first) = pools.iter().find(gives) else {
+            return Self { family, name, is_met: true, can_grow: false, reach: capacity };
+        };
+        let most_blocks = first.per_node.max_blocks as usize;
+        let most_addresses = u128::from(first.per_node.max_addresses);
+        let mut can_grow = false;
+        let mut reach = capacity;
+        for pool in &pools {
+            for offered in free_whole_blocks(store, excuses, pool, family) {
+                // What a pool counts of a block may be more than what agents give of it.
+                let fits = capacity + offered + 2 <= most_addresses && listed.len() < most_blocks;
+                can_grow |= fits;
+                reach += if fits { offered } else { 0 };
+            }
+        }
+        // An agent that has said nothing yet is not served.
+        let reach = if needed > 0 { reach } else { 0 };
+        Self { family, name, is_met: needed <= capacity, can_grow, reach }
+    }
+
+    /// The same where a node has one block for its life, whatever runs on it.
+    fn of_one_block(
+        store: &Store,
+        excuses: &Excuses,
+        node: &Node,
+        seen: &CiliumNode,
+        family: Family,
+    ) -> Self {
+        let is_met = blocks(seen).iter().any(|block| block.family() == family);
+        let free = |pool: &&Pool| free_whole_blocks(store, excuses, pool, family);
+        let reach = pools_of(store, node).iter().flat_map(free).max().unwrap_or_default();
+        // What it lacks it never gets: its agent would not look.
+        Self { family, name: "", is_met, can_grow: false, reach }
+    }
+
+    fn is_met_or_cannot(&self, node: &NodeName) -> Result<(), String> {
+        if !self.is_met && self.can_grow {
+            return Err(format!(
+                "{node} needs another {} block ({}), there is one, and it does not get it",
+                self.family, self.name
+            ));
+        }
+        Ok(())
+    }
+}
