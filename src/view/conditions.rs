@@ -331,9 +331,9 @@ fn without_effect(world: &World, pool: &Pool) -> Explained {
         return without_names.unwrap_or_else(all_in_effect);
     }
     let mode = reader.ipam_mode().as_str();
-    let more = without_names.map(|(_, message)| format!("; {message}")).unwrap_or_default();
+    let also = without_names.map(|(_, message)| format!("; {message}")).unwrap_or_default();
     let message =
-        format!("in Cilium's mode {mode} {why}; so these fields do nothing: {}{more}", set.join(", "));
+        format!("in Cilium's mode {mode} {why}; so these fields do nothing: {}{also}", set.join(", "));
     (reason, message)
 }
 

@@ -313,7 +313,7 @@ fn each_name_gets_what_its_agent_needs_from_the_pools_that_name_it() {
 fn a_publication_adds_each_block_under_the_name_of_its_claim() {
     let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars\nnode a 1\n\
                 claim 10.0.0.0/28 a 1 Held @80 under=default\nclaim 10.1.0.0/28 a 1 Held @81 of=q under=mars\n\
-                ciliumnode a @90 need=8 mars=8 others=10.9.0.0/28";
+                ciliumnode a @90 need=8 mars=20 others=10.9.0.0/28";
     assert_eq!(
         written(&cluster(text), "a"),
         "mars [10.9.0.0/28, 10.1.0.0/28] {\"of\":\"mars\"}; default [10.0.0.0/28] {}"
@@ -368,13 +368,13 @@ fn a_renamed_pool_gives_new_blocks_under_the_new_name_only() {
         "{renamed}\nclaim 10.0.0.16/28 a 1 Held @81 under=mars\nciliumnode a @90 mars=8 others=10.0.0.16/28"
     ));
     lets_go.expect("a", "release 10.0.0.0/28 of node a (Reclaimed)");
-    let mut let_go = cluster(
+    let mut left = cluster(
         "pool p 10.0.0.0/24 28 under=mars\nnode a 1\nclaim 10.0.0.0/28 a 1 Releasing/Reclaimed @80 under=default\n\
          claim 10.0.0.16/28 a 1 Held @81 under=mars\nciliumnode a @90 need=8 mars=20 others=10.0.0.16/28",
     );
-    assert_eq!(written(&let_go, "a"), "{\"pool\":\"default\"} {\"pool\":\"mars\"} and asks as of 80");
-    let_go.observe("claim 10.0.0.0/28 a 1 Cooling/Reclaimed @101 under=default");
-    let_go.expect("a", "claim 10.0.0.32/28 of pool p for node a under mars");
+    assert_eq!(written(&left, "a"), "{\"pool\":\"default\"} {\"pool\":\"mars\"} and asks as of 80");
+    left.observe("claim 10.0.0.0/28 a 1 Cooling/Reclaimed @101 under=default");
+    left.expect("a", "claim 10.0.0.32/28 of pool p for node a under mars");
 }
 
 /// Of another hand, be it in a range of ours: it stays what it is, and nobody gets it.
@@ -393,9 +393,9 @@ fn a_block_that_a_hand_moved_to_another_name_is_told_of_and_stays_the_nodes() {
     let mut grows = cluster(&format!("{held}\nciliumnode a @90 need=20 {moved}"));
     grows.expect("a", "claim 10.0.0.32/28 of pool p for node a under default; finding: MisplacedBlock");
     let more = "claim 10.0.0.32/28 a 1 Held @82 under=default";
-    let grown = cluster(&format!("{held}\n{more}\nciliumnode a @90 need=20 {moved}"));
+    let patched = cluster(&format!("{held}\n{more}\nciliumnode a @90 need=20 {moved}"));
     assert_eq!(
-        written(&grown, "a"),
+        written(&patched, "a"),
         "mars [10.0.0.16/28] {\"of\":\"mars\"}; default [10.0.0.0/28, 10.0.0.32/28] {\"of\":\"default\"}"
     );
     // The agent writes back what it lost, and gives both back at the end.

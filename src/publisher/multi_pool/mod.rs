@@ -128,12 +128,12 @@ impl CiliumMode for MultiPool {
     /// An agent that has not said what it needs is not written to: a conflict with one of its first updates costs it a
     /// minute.
     fn minimum_for_start(&self, carrier: Carrier<'_>, share: &Share) -> u128 {
-        u128::from(self.needed(carrier, share) > 0)
+        u128::from(needed(carrier, share) > 0)
     }
 
     /// What the agent needs counts as used.
     fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim]) -> Demand {
-        let demand = Demand { used: self.needed(carrier, share), ..Demand::default() };
+        let demand = Demand { used: needed(carrier, share), ..Demand::default() };
         let mut counted = BTreeSet::new();
         let is_part = |block: Cidr| {
             fields(carrier)
@@ -171,7 +171,7 @@ impl CiliumMode for MultiPool {
         _: Option<&FormerCarrier>,
     ) -> Option<Publication> {
         let fields = fields(carrier)?;
-        if !self.says_its_need(fields) {
+        if !says_its_need(fields) {
             return None;
         }
         // Beside a CIDR that overlaps it the agent would give one address to two pods.
@@ -253,7 +253,7 @@ impl CiliumMode for MultiPool {
     }
 
     fn agent_lets_go(&self, carrier: Carrier<'_>) -> bool {
-        fields(carrier).is_some_and(|fields| self.says_its_need(fields))
+        fields(carrier).is_some_and(says_its_need)
     }
 
     fn use_is_known(&self, _: Carrier<'_>) -> bool {
@@ -336,17 +336,17 @@ impl MultiPool {
         };
         Some(Write::UsageProbe(probe).into())
     }
+}
 
-    /// How many addresses of a share the agent needs.
-    fn needed(&self, carrier: Carrier<'_>, share: &Share) -> u128 {
-        let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
-        let of_name = requested.filter(|entry| is_named(share, &entry.pool));
-        of_name.filter_map(|entry| entry.needed.get(&share.family)).copied().max().unwrap_or_default()
-    }
+/// How many addresses of a share the agent needs.
+fn needed(carrier: Carrier<'_>, share: &Share) -> u128 {
+    let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
+    let of_name = requested.filter(|entry| is_named(share, &entry.pool));
+    of_name.filter_map(|entry| entry.needed.get(&share.family)).copied().max().unwrap_or_default()
+}
 
-    fn says_its_need(&self, fields: &PoolsFields) -> bool {
-        fields.requested.iter().any(|entry| entry.asked_as_of.is_none())
-    }
+fn says_its_need(fields: &PoolsFields) -> bool {
+    fields.requested.iter().any(|entry| entry.asked_as_of.is_none())
 }
 
 fn second_allocator(carrier: Carrier<'_>, message: &str) -> Finding {
