@@ -148,7 +148,15 @@ fn hands(profile: &Profile) -> Steps {
     let kind = || proptest::sample::select(Kind::AS_LISTED.to_vec());
     let replica = || 0u8..6;
     let hands = |usual| profile.often.weight(Often::Hands, usual);
-    let setup = || proptest::sample::select(vec![Setup::Usual, Setup::OnlyV4, Setup::Passive, Setup::Frozen]);
+    let setup = || {
+        proptest::sample::select(vec![
+            Setup::Usual,
+            Setup::OnlyV4,
+            Setup::OtherDefault,
+            Setup::Passive,
+            Setup::Frozen,
+        ])
+    };
     let steps: Vec<(u32, BoxedStrategy<Hand>)> = vec![
         (2, (node(), number()).prop_map(|(node, block)| Hand::BlockGoes { node, block }).boxed()),
         (1, node().prop_map(|node| Hand::BlocksGo { node }).boxed()),

@@ -16,7 +16,7 @@ use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::wire::block::new_claim;
 use serde_json::{Value, json};
 
-use super::super::mode::{self, POOLS, blocks, offered};
+use super::super::mode::{self, OTHER_POOL, POOLS, blocks, offered};
 use super::super::pools::{LABEL, place};
 use super::super::rules;
 use super::{Cluster, one_of, wall};
@@ -83,6 +83,8 @@ pub(in super::super) enum Setup {
     Usual,
     /// Agents run one family only.
     OnlyV4,
+    /// As it was set up, with another default Cilium pool, where there is one. Agents would take it when they restart.
+    OtherDefault,
     /// Another mode, in which nothing may be written.
     Passive,
     /// As it was set up, and an administrator has frozen all writes.
@@ -95,6 +97,7 @@ impl Setup {
         match self {
             Self::Usual | Self::Frozen => Mode::Active(usual.clone()),
             Self::OnlyV4 => Mode::Active(only_v4(usual)),
+            Self::OtherDefault => Mode::Active(other_default(usual.clone())),
             Self::Passive => Mode::Passive("a script".to_owned()),
         }
     }
@@ -148,6 +151,14 @@ fn change(json: &mut Value, parent: &str, field: &str, to: Option<Value>) {
         Some(value) => drop(parent.insert(field.to_owned(), value)),
         None => drop(parent.remove(field)),
     }
+}
+
+/// The mode that was set up, with another default Cilium pool, where there is one.
+fn other_default(mut usual: Publisher) -> Publisher {
+    if let Publisher::MultiPool(multi_pool) = &mut usual {
+        multi_pool.default_pool = OTHER_POOL.into();
+    }
+    usual
 }
 
 /// The mode that was set up, with agents that run IPv4 alone.
