@@ -13,7 +13,7 @@ use crate::model::claim::{Claim, ClaimState};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::names::PodIpPoolName;
+use crate::model::names::{PodIpPoolName, ten_of};
 use crate::model::plan::{Unmet, WhyNot};
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
 use crate::model::request::{Read, Target};
@@ -177,10 +177,14 @@ impl<'a> Subject<'a> {
             held.is_some() && self.publisher.is_short(self.demand(share), expand)
         });
         // What others have put on a CiliumNode may be all that it needs.
-        let has_nothing = || {
-            self.world.pools_of(&self.node.name).next().is_none()
-                && self.offering().next().is_none()
-                && self.publisher.blocks(self.carrier).is_empty()
+        let has_nothing =
+            || self.offering().next().is_none() && self.publisher.blocks(self.carrier).is_empty();
+        let pools = || self.world.pools_of(&self.node.name);
+        let asked = self.publisher.asked_for(self.carrier);
+        let gives_none = || {
+            !asked.is_empty()
+                && !pools()
+                    .any(|pool| self.publisher.pod_ip_pool_of(pool).is_some_and(|name| asked.contains(name)))
         };
         let message = match nearly_full {
             Some(share) => {
@@ -191,10 +195,15 @@ impl<'a> Subject<'a> {
                     of_name.unwrap_or_default()
                 )
             }
-            None if has_nothing() => {
+            None if pools().next().is_none() && has_nothing() => {
                 "it has no addresses, and no pool that can be read selects it: its agent can't start"
                     .to_owned()
             }
+            None if gives_none() && has_nothing() => format!(
+                "it has no addresses, and no pool that selects it has a podIPPool for which its agent asks ({}): its agent \
+                 can't start, unless somebody else gives it some",
+                ten_of(&asked)
+            ),
             None => return None,
         };
         Some(Finding::new(FindingKind::NoPool, Kind::Node, self.node.name.as_str(), message))

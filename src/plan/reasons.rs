@@ -82,6 +82,19 @@ pub fn why_no_pool(world: &World, node: &NodeName) -> String {
     if world.n_objects(Kind::Pool) == 0 {
         return "no pool selects it, because there is none: create a NodeIPPool".to_owned();
     }
+    if let Some(carrier) = world.carrier(node).filter(|_| world.pools_of(node).next().is_some()) {
+        let reader = world.reader();
+        let pools = world.pools_of(node).map(|pool| match reader.pod_ip_pool_of(pool) {
+            Some(name) => format!("pool {} ({name})", pool.name),
+            None => format!("pool {}", pool.name),
+        });
+        return format!(
+            "its agent asks for addresses of these Cilium pools: {}; create a pool that selects it with the podIPPool that is \
+             missing among its pools: {}",
+            ten_of(reader.asked_for(carrier)),
+            ten_of(pools)
+        );
+    }
     let no_labels = BTreeMap::new();
     let labels = world.node(node).map_or(&no_labels, |node| &node.labels);
     let pools = world.pool_objects().map(|object| NotSelected { object, labels });

@@ -130,6 +130,11 @@ pub trait CiliumMode: fmt::Display {
         None
     }
 
+    /// The Pod IP pools of which the agent needs addresses.
+    fn asked_for(&self, _carrier: Carrier<'_>) -> BTreeSet<PodIpPoolName> {
+        BTreeSet::new()
+    }
+
     /// Whether a block that the carrier lists without a claim stands there as one of this pool would. Else it is somebody
     /// else's, although it lies in the ranges of the pool.
     fn is_of_pool(&self, _carrier: Carrier<'_>, _cidr: Cidr, _pool: &Pool) -> bool {

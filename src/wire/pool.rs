@@ -124,7 +124,8 @@ pub struct NodeIPPoolSpec {
     pub allow_first_last_ips: bool,
 
     /// What one node may hold in each family. Counts for the nodes whose first pool this is, over all their blocks: in
-    /// each family, of the pools that select a node and can give blocks of it, the one with the highest priority.
+    /// each family, of the pools that select a node and can give blocks of it, the one with the highest priority. In the
+    /// mode multi-pool that is so for each CiliumPodIPPool by itself.
     #[serde(default)]
     pub per_node: PerNode,
 

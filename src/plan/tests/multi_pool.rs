@@ -5,7 +5,7 @@ use crate::model::carrier::CarrierChange;
 use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields, Requested};
 use crate::model::share::Share;
 use crate::model::status::ConditionType;
-use crate::plan::why_no_block;
+use crate::plan::{why_no_block, why_no_pool};
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::multi_pool::MultiPool;
 use crate::publisher::settings::{Settings, from_config};
@@ -459,4 +459,20 @@ fn a_node_waits_for_blocks_of_the_name_that_it_lacks() {
     assert!(!cluster.drain().contains(&"a".to_owned()));
     cluster.observe("pool r 10.2.0.0/28 28 under=mars @160");
     assert!(cluster.drain().contains(&"a".to_owned()));
+}
+
+/// A misspelt name, or the default one forgotten.
+#[test]
+fn a_node_none_of_whose_pools_has_a_name_that_its_agent_asks_for_is_told_of() {
+    let text = "pool p 10.0.0.0/24 28 under=mras\nnode a 1\nciliumnode a @90 need=8";
+    let mut cluster = cluster(text);
+    cluster.expect("a", "finding: NoPool");
+    assert_eq!(
+        why_no_pool(&cluster.world, &"a".into()),
+        "its agent asks for addresses of these Cilium pools: default; create a pool that selects it with the podIPPool that \
+         is missing among its pools: pool p (mras)"
+    );
+    // Others serve it.
+    cluster.observe("ciliumnode a @101 need=8 has=10.9.0.0/28");
+    cluster.expect("a", "nothing");
 }

@@ -101,6 +101,12 @@ impl CiliumMode for MultiPool {
         Some(if names.any(|name| name == to_be.as_str()) { to_be.clone() } else { first })
     }
 
+    fn asked_for(&self, carrier: Carrier<'_>) -> BTreeSet<PodIpPoolName> {
+        let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
+        let needed = requested.filter(|entry| !entry.needed.is_empty());
+        needed.map(|entry| entry.pool.as_str().into()).collect()
+    }
+
     fn is_of_pool(&self, carrier: Carrier<'_>, cidr: Cidr, pool: &Pool) -> bool {
         let name = self.pod_ip_pool_of(pool).map(PodIpPoolName::as_str);
         names_of(carrier, cidr).all(|under| Some(under) == name)
