@@ -27,6 +27,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::WouldReclaim => Some(EventReason::WouldReclaim),
         FindingKind::ReclaimStopped => Some(EventReason::ReclaimStopped),
         FindingKind::NoPool
+        | FindingKind::BlockTooWide
         | FindingKind::UnreadableObject
         | FindingKind::WriteWithoutEffect
         | FindingKind::NodeMissing

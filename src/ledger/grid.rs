@@ -130,7 +130,7 @@ impl Grid {
         BlockNumber::new(position >> self.host_bits())
     }
 
-    /// A block has at most 1024 addresses, so this is at most 10, and positions can always be shifted by it.
+    /// A block has at most 2^64 addresses, so this is at most 64, and positions can always be shifted by it.
     fn host_bits(&self) -> u32 {
         self.shape.size().trailing_zeros()
     }

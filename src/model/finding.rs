@@ -34,6 +34,8 @@ stable_names! {
         MisplacedBlock,
         /// A claim overlaps something else, and nothing more of it is published.
         Overlap,
+        /// A claim is of a block that is too wide for the mode of Cilium, and is not published.
+        BlockTooWide,
         /// Nothing is published for a node, because a claim that its agent may be using can't be.
         HeldBack,
         /// Nothing is published for a node, because its agent is of a release that undoes it.

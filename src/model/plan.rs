@@ -216,6 +216,8 @@ pub enum WhyNot {
     BlockLimit(u32),
     /// A block would give the node more addresses than its first pool allows.
     AddressLimit(u32),
+    /// Its blocks are wider than this prefix length, which is the widest in the mode of Cilium.
+    TooWide(u8),
     /// It has a block, but the first grant needs this family too, and no pool has one.
     OtherFamilyMissing(Family),
 }
@@ -239,6 +241,9 @@ impl fmt::Display for WhyNot {
             }
             Self::AddressLimit(limit) => {
                 write!(f, "the node's first pool allows it {}", counted(*limit, "address"))
+            }
+            Self::TooWide(widest) => {
+                write!(f, "its blocks are too wide for Cilium's mode: a block is /{widest} or smaller")
             }
             Self::OtherFamilyMissing(family) => {
                 write!(f, "it has a block, but the first grant needs {family} too, and no pool has one")

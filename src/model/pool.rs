@@ -16,6 +16,16 @@ use crate::net::cidr::{Cidr, Family};
 /// The largest number of addresses of one family that a node may ever hold (`docs/cilium.md`, Size).
 pub const MAX_ADDRESSES_PER_NODE: u32 = 4096;
 
+/// The prefix length of the largest block that the API takes: what a cluster without pools gives to a node at most. A mode
+/// may take less.
+#[must_use]
+pub const fn widest_block(family: Family) -> u8 {
+    match family {
+        Family::V4 => 16,
+        Family::V6 => 64,
+    }
+}
+
 /// How long a reclaimed block cools where its pool says nothing.
 pub const DEFAULT_REUSE_AFTER: Duration = Duration::from_secs(5 * 60);
 /// The same for the blocks of a lost node: its machine may still run, and its pods may still send.
@@ -168,6 +178,12 @@ impl Pool {
         let Some(ranges) = self.families.get(&family) else { return 0 };
         let size = 1u128 << family.bits().saturating_sub(ranges.block_prefix).min(127);
         if self.withholds_ends(family, size) { size - 2 } else { size }
+    }
+
+    /// Whether its blocks of a family are wider than this prefix length.
+    #[must_use]
+    pub fn is_wider(&self, family: Family, widest: u8) -> bool {
+        self.families.get(&family).is_some_and(|ranges| ranges.block_prefix < widest)
     }
 
     /// Whether the first and the last address of a block of this size are not offered.

@@ -66,6 +66,8 @@ stable_names! {
         Empty,
         /// All of its ranges are cordoned or draining.
         Cordoned,
+        /// Its blocks are too wide for the mode of Cilium.
+        BlockTooWide,
         /// The agents run a family of which no pool of its nodes has ranges.
         FamilyMissing,
         /// It would serve, and writes are frozen.
@@ -121,6 +123,7 @@ impl ConditionReason {
             | Self::Deleting
             | Self::Empty
             | Self::Cordoned
+            | Self::BlockTooWide
             | Self::FamilyMissing
             | Self::Frozen
             | Self::UnsupportedCilium => ConditionType::Ready,
@@ -155,6 +158,7 @@ impl ConditionReason {
             | Self::Deleting
             | Self::Empty
             | Self::Cordoned
+            | Self::BlockTooWide
             | Self::FamilyMissing
             | Self::Frozen
             | Self::UnsupportedCilium

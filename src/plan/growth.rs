@@ -276,6 +276,11 @@ impl<'a> Subject<'a> {
                 draft.refuse(&pool.name, Some(family), || WhyNot::NoSuchFamily);
                 continue;
             };
+            let widest = self.publisher.widest_block(family);
+            if pool.is_wider(family, widest) {
+                draft.refuse(&pool.name, Some(family), || WhyNot::TooWide(widest));
+                continue;
+            }
             // A whole block counts, whatever is withheld of the next one: so a node is at its limit or not whatever the
             // others take and release.
             if pool.max_offered(family) > room {

@@ -57,6 +57,15 @@ impl<'a> Subject<'a> {
                     &block_name(known.claim.cidr),
                     format!("{other} overlaps it ({occupant}); nothing more of it is published"),
                 )),
+                Err(NotPublishable::TooWide(widest)) => findings.push(Finding::new(
+                    FindingKind::BlockTooWide,
+                    Kind::Claim,
+                    &block_name(known.claim.cidr),
+                    format!(
+                        "in Cilium's mode {} a block is /{widest} or smaller; it is not published, and goes with its node",
+                        self.publisher.ipam_mode().as_str()
+                    ),
+                )),
             }
         }
         publishable

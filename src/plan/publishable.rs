@@ -16,10 +16,12 @@ pub enum NotPublishable {
     OtherNodeObject,
     /// This range overlaps it, with this occupant.
     Overlaps(Cidr, String),
+    /// In the mode of Cilium a block has at least this prefix length.
+    TooWide(u8),
 }
 
 /// Whether the claim may be published on the CiliumNode of `node`: it is held for this very Node object, a watch or
-/// list has shown it, and nothing else overlaps it (safety rules 2, 3 and 6).
+/// list has shown it, the mode of Cilium can carry it, and nothing else overlaps it (safety rules 2, 3 and 6).
 ///
 /// Whether it is known as of a late enough revision (safety rule 4) depends on the version of the CiliumNode that a
 /// patch carries, and is checked where the patch is decided.
@@ -30,6 +32,10 @@ pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(),
     }
     if claim.node_uid != node.uid && !guards.is_off(Guard::NodeUid) {
         return Err(NotPublishable::OtherNodeObject);
+    }
+    let widest = world.reader().widest_block(claim.cidr.family());
+    if claim.cidr.prefix_len() < widest {
+        return Err(NotPublishable::TooWide(widest));
     }
     let foreign = world.ledger().overlapping(claim.cidr).find(|(cidr, occupant)| match occupant {
         Occupant::Claim | Occupant::Pending => *cidr != claim.cidr,

@@ -62,11 +62,20 @@ struct NoBlock<'a> {
     family: Family,
 }
 
+impl NoBlock<'_> {
+    fn widest(&self) -> u8 {
+        self.world.reader().widest_block(self.family)
+    }
+}
+
 impl fmt::Display for NoBlock<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let free = self.world.ledger().free_blocks(&self.pool.name, self.family);
         let why = match free {
             None => WhyNot::NoSuchFamily.to_string(),
+            Some(_) if self.pool.is_wider(self.family, self.widest()) => {
+                WhyNot::TooWide(self.widest()).to_string()
+            }
             Some(free) if free.free_count() > 0 => {
                 "its free blocks have no address to offer now, or more than the node may still get".to_owned()
             }

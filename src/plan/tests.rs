@@ -17,6 +17,7 @@ mod releases;
 mod usage;
 mod wakeups;
 mod whole;
+mod wide;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -62,6 +62,9 @@ impl Subject<'_> {
             Err(NotPublishable::Overlaps(other, occupant)) => {
                 format!("is overlapped by {other} ({occupant})")
             }
+            Err(NotPublishable::TooWide(widest)) => {
+                format!("is wider than /{widest}, which the mode of Cilium can't carry")
+            }
         };
         may_be_in_use.then(|| (block_name(claim.cidr), why))
     }

@@ -13,7 +13,7 @@ use crate::model::finding::Finding;
 use crate::model::kind::Kind;
 use crate::model::names::PodIpPoolName;
 use crate::model::node::Node;
-use crate::model::pool::{Expand, Pool};
+use crate::model::pool::{Expand, Pool, widest_block};
 use crate::model::release::Release;
 use crate::model::request::{BumpVersion, Publication, Request, Withdrawal, WithdrawalStep, Write};
 use crate::model::revision::Revision;
@@ -35,6 +35,11 @@ pub trait CiliumMode: fmt::Display {
     /// Whether a node gets one block of each family and never another, so that a pool neither sizes nor shrinks it.
     fn gives_one_block(&self) -> bool {
         false
+    }
+
+    /// The prefix length of the largest block that a carrier can have.
+    fn widest_block(&self, family: Family) -> u8 {
+        widest_block(family)
     }
 
     /// Whether agents say how much they need, and give back what is more, so that no threshold of a pool counts.

@@ -79,6 +79,9 @@ fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) 
             (ConditionReason::Empty, "no CIDR of the pool has room for a block".to_owned())
         };
     }
+    if let Some(why) = too_wide(world, pool) {
+        return (ConditionReason::BlockTooWide, why);
+    }
     // The pool gives out blocks, and there are two families, so it lacks one at most.
     let lacks = |family: &&Family| !world.ledger().gives_out_of(&pool.name, **family);
     let explained = match world.reader().families().iter().find(lacks) {
@@ -105,6 +108,25 @@ fn with_releases(world: &World, pool: &Pool, (reason, message): Explained) -> Ex
     let reason = if serves_some { reason } else { ConditionReason::UnsupportedCilium };
     let message = if serves_some { format!("{message}; but {unsupported}") } else { unsupported };
     (reason, message)
+}
+
+/// That blocks of the pool are wider than the mode of Cilium takes, and the way out.
+fn too_wide(world: &World, pool: &Pool) -> Option<String> {
+    let reader = world.reader();
+    let is_wide = |family: &&Family| pool.is_wider(**family, reader.widest_block(**family));
+    let sizes = pool.families.iter().filter(|(family, _)| is_wide(family)).map(|(family, ranges)| {
+        let widest = reader.widest_block(*family);
+        format!("`spec.{family}.blockSize` is {}, and {widest} is the smallest", ranges.block_prefix)
+    });
+    let sizes: Vec<String> = sizes.collect();
+    (!sizes.is_empty()).then(|| {
+        format!(
+            "in Cilium's mode {} a block is written address by address, so these are too wide and nodes get none of them: {}; \
+             `blockSize` can't be changed: create a pool with a larger one for the same nodes, and delete this one",
+            reader.ipam_mode().as_str(),
+            sizes.join(", ")
+        )
+    })
 }
 
 const SERVING: &str = "nodes that the selector matches get blocks";

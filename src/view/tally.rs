@@ -160,7 +160,8 @@ impl Tally {
             return;
         }
         let published = capped_count(world.reader().n_published_in(carrier, claim.cidr));
-        counts.published += published;
+        // A node may have more addresses than a count can say, and many nodes more than the type has.
+        counts.published = capped_count(u128::from(counts.published) + u128::from(published));
         if let Some(counted) = &mut counts.used {
             let used = capped_count(world.reader().n_used_in(carrier, claim.cidr));
             // An address that is no longer published may still be in use.

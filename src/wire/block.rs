@@ -352,15 +352,15 @@ mod tests {
     fn a_claim_larger_than_any_block_is_reported_and_does_not_take_its_range() {
         let object = read::<Claims>(
             r#"{"apiVersion":"nodeipam.io/v1alpha1","kind":"NodeIPBlock",
-                "metadata":{"name":"fd00-0000-0000-0000-0000-0000-0000-0000-64","uid":"u","resourceVersion":"7",
+                "metadata":{"name":"fd00-0000-0000-0000-0000-0000-0000-0000-63","uid":"u","resourceVersion":"7",
                             "creationTimestamp":"2026-11-21T03:00:00Z"},
-                "spec":{"cidr":"fd00::/64","pool":"p","node":"n","nodeUID":"nu","withheld":["fd00::1"],
+                "spec":{"cidr":"fd00::/63","pool":"p","node":"n","nodeUID":"nu","withheld":["fd00::1"],
                         "state":"Held","since":"2026-11-21T03:00:00Z"}}"#,
         );
         let Object::Unreadable(Kind::Claim, unreadable) = object else { panic!("{object:?}") };
         assert_eq!(format!("{:?}", unreadable.addresses), "{fd00::1/128}");
         assert_eq!(unreadable.node, Some("n".into()));
-        assert!(unreadable.reason.contains("at most 1024 addresses"), "{}", unreadable.reason);
+        assert!(unreadable.reason.contains("IPv6 /64 to /128"), "{}", unreadable.reason);
     }
 
     /// The sentence is for people and can't be generated in good English, so its states are compared.

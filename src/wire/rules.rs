@@ -2,7 +2,8 @@
 //!
 //! Each sentence completes "the value …", so that a message can be read by itself.
 
-use crate::model::pool::MAX_ADDRESSES_PER_NODE;
+use crate::model::pool::{MAX_ADDRESSES_PER_NODE, widest_block};
+use crate::net::cidr::Family;
 
 /// A pool has a family.
 pub const ONE_FAMILY: &str = "must have ipv4, ipv6 or both";
@@ -28,7 +29,8 @@ pub const CANONICAL_CIDR: &str = "must be written masked and in canonical form (
 pub const USABLE_CIDR: &str =
     "must not overlap unspecified, loopback, link-local or multicast addresses: no pod can use them";
 /// The bound of `blockSize` for the claim of a block. Each address of a claim is an entry of its CiliumNode.
-pub const BLOCK_BOUND: &str = "must be a block of at most 1024 addresses: IPv4 /22 to /32, IPv6 /118 to /128";
+pub const BLOCK_BOUND: &str =
+    "must be a block that some mode of Cilium takes: IPv4 /16 to /32, IPv6 /64 to /128";
 /// Blocks must fit into ranges.
 pub const BLOCK_FITS: &str = "must each be at least as large as a block: no prefix longer than blockSize";
 /// Ranges of one pool are disjoint.
@@ -88,10 +90,10 @@ pub const TRANSITION: &str = "must follow the table of states: Held to Draining 
 
 /// How names of ours begin, which no CiliumPodIPPool may have.
 pub const OURS: &str = "nodeipam.io-";
-/// The prefix length of the largest IPv4 block: 1024 addresses in either family.
-pub const LARGEST_IPV4_BLOCK: u8 = 22;
+/// The prefix length of the largest IPv4 block of any mode; each mode has its own limit within it.
+pub const LARGEST_IPV4_BLOCK: u8 = widest_block(Family::V4);
 /// The prefix length of the largest IPv6 block.
-pub const LARGEST_IPV6_BLOCK: u8 = 118;
+pub const LARGEST_IPV6_BLOCK: u8 = widest_block(Family::V6);
 /// The highest priority; the lowest is its negative.
 pub const MAX_PRIORITY: i32 = 1_000_000_000;
 /// Blocks of one family that a pool may allow a node.

@@ -340,11 +340,11 @@ pub(super) mod tests {
     fn a_claim_takes_no_more_than_the_largest_block() {
         let object = read::<crate::wire::Claims>(
             r#"{"metadata":{"name":"x","uid":"u","resourceVersion":"7"},
-                "spec":{"cidr":"10.0.0.0/8","node":"a","withhold":["10.0.0.0/21","10.1.0.0/22","fd00::/117","fd00:1::/118"]}}"#,
+                "spec":{"cidr":"10.0.0.0/8","node":"a","withhold":["10.0.0.0/15","10.2.0.0/16","fd00::/63","fd00:1::/64"]}}"#,
         );
         let Object::Unreadable(Kind::Claim, unreadable) = object else { panic!("{object:?}") };
-        assert_eq!(format!("{:?}", unreadable.addresses), "{10.1.0.0/22, fd00:1::/118}");
-        let too_wide = "too wide for any block, so not treated as taken: 10.0.0.0/8 10.0.0.0/21 fd00::/117";
+        assert_eq!(format!("{:?}", unreadable.addresses), "{10.2.0.0/16, fd00:1::/64}");
+        let too_wide = "too wide for any block, so not treated as taken: 10.0.0.0/8 10.0.0.0/15 fd00::/63";
         assert!(unreadable.reason.ends_with(too_wide), "{}", unreadable.reason);
     }
 

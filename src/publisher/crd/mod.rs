@@ -74,6 +74,12 @@ impl CiliumMode for Crd {
         true
     }
 
+    /// Every address is an entry of its own, which every agent of the cluster reads (`docs/cilium.md`, Size): 1024 of them
+    /// in either family.
+    fn widest_block(&self, family: Family) -> u8 {
+        family.bits() - 10
+    }
+
     fn gives_whole_blocks(&self) -> bool {
         false
     }

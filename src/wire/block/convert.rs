@@ -90,7 +90,6 @@ fn read_cidr(block: &NodeIPBlock, errors: &mut Vec<FieldError>) -> Option<Cidr> 
         Family::V6 => rules::LARGEST_IPV6_BLOCK,
     };
     if cidr.prefix_len() < largest {
-        // The controller handles each address of a claim by itself; a /64 would use up its memory.
         errors.push(FieldError::new("spec.cidr", &block.spec.cidr, rules::BLOCK_BOUND));
         return None;
     }

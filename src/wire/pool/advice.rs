@@ -22,7 +22,10 @@ pub(in crate::wire) fn warnings(wire: &NodeIPPool, pool: &Pool) -> Vec<FieldErro
             declared.iter().flat_map(|ranges| &ranges.cidrs).map(|range| range.cidr.as_str()).collect();
         warnings.extend(excluded(pool, *family, ranges, &written));
         warnings.extend(excluding_nothing(*family, ranges));
-        warnings.extend(beyond_limits(pool, *family));
+        match wide(*family, ranges) {
+            Some(warning) => warnings.push(warning),
+            None => warnings.extend(beyond_limits(pool, *family)),
+        }
     }
     warnings
 }
@@ -60,6 +63,19 @@ fn excluding_nothing(family: Family, ranges: &Ranges) -> impl Iterator<Item = Fi
             )
         },
     )
+}
+
+/// Blocks that not every mode of Cilium takes. A file does not tell the mode.
+fn wide(family: Family, ranges: &Ranges) -> Option<FieldError> {
+    // 1024 addresses, which `perNode.maxAddresses` has room for unless it is set.
+    let everywhere = family.bits() - 10;
+    (ranges.block_prefix < everywhere).then(|| {
+        let rule = format!(
+            "is for Cilium's modes cluster-pool and kubernetes: in mode crd no node gets a block wider than /{everywhere}, and \
+             in mode multi-pool none with more addresses than perNode.maxAddresses"
+        );
+        FieldError::new(format!("spec.{family}.blockSize"), &ranges.block_prefix, rule)
+    })
 }
 
 /// A first grant or a threshold that no node can reach within `perNode`, if it holds whole blocks of this pool only.

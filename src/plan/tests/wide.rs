@@ -1,0 +1,83 @@
+//! Blocks as wide as agents take them, where no map of single addresses is written.
+
+use std::fmt::Write as _;
+
+use super::*;
+use crate::model::finding::FindingKind;
+use crate::model::names::PoolName;
+use crate::model::status::{ConditionType, capped_count};
+use crate::publisher::static_mode::Static;
+use crate::view::conditions;
+
+const BOTH: &str = "pool p 10.0.0.0/8 16\npool q fd00::/48 64\nnode a 1\n";
+
+#[test]
+fn cluster_pool_gives_what_a_node_gets_from_kubernetes() {
+    let mode = Publisher::ClusterPool(Static::new(Family::ALL.into()));
+    let mut cluster = Cluster::served_by(mode, &format!("{BOTH}ciliumnode a @99 bare"));
+    cluster.expect("a", "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a");
+    let claims = "claim 10.0.0.0/16 a 1 Held @102\nclaim fd00::/64 a 1 Held @103";
+    let mode = Publisher::ClusterPool(Static::new(Family::ALL.into()));
+    let mut cluster = Cluster::served_by(mode, &format!("{BOTH}ciliumnode a @99 bare\n{claims}"));
+    cluster.expect("a", "publish [10.0.0.0/16 fd00::/64] and 18446744073709551615 addresses on ciliumnode a");
+}
+
+#[test]
+fn kubernetes_gives_the_same() {
+    let mode = Publisher::Kubernetes(Static::new(Family::ALL.into()));
+    let mut cluster = Cluster::served_by(mode, BOTH);
+    cluster.expect("a", "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a");
+}
+
+#[test]
+fn crd_gives_no_block_that_is_wider_than_1024_addresses_and_says_so() {
+    let text = "pool p 10.0.0.0/8 21\npool q 11.0.0.0/8 22 priority=-1\nnode a 1\nciliumnode a @99";
+    let mut cluster = Cluster::of(text);
+    // The pool that comes first gives none, and the next one does.
+    cluster.expect("a", "claim 11.0.0.0/22 of pool q for node a");
+    let said = cluster.condition("p", ConditionType::Ready);
+    assert!(
+        said.starts_with("BlockTooWide false: in Cilium's mode crd a block is written address"),
+        "{said}"
+    );
+    assert!(said.contains("`spec.ipv4.blockSize` is 21, and 22 is the smallest"), "{said}");
+    assert!(cluster.condition("q", ConditionType::Ready).starts_with("Serving true"));
+
+    let alone = Cluster::of("pool p 10.0.0.0/8 21 maxAddresses=4096\nnode a 1\nciliumnode a @99");
+    let plan = alone.plan("a");
+    assert!(plan.requests().is_empty(), "{}", rendered(&plan));
+    let why = crate::plan::reasons::why_no_block(
+        &alone.world,
+        &"a".into(),
+        &crate::model::share::Share { family: Family::V4, pod_ip_pool: None },
+    );
+    assert!(why.contains("its blocks are too wide for Cilium's mode: a block is /22 or smaller"), "{why}");
+}
+
+#[test]
+fn crd_publishes_no_claim_that_another_mode_left() {
+    let cluster =
+        Cluster::of("pool p 10.0.0.0/8 16\nnode a 1\nciliumnode a @99\nclaim 10.0.0.0/16 a 1 Held @90");
+    let plan = cluster.plan("a");
+    assert!(!plan.requests().iter().any(|request| matches!(request, Request::Write(Write::Publish(_)))));
+    let kinds: Vec<FindingKind> = plan.findings.iter().map(|finding| finding.kind).collect();
+    assert!(kinds.contains(&FindingKind::BlockTooWide), "{kinds:?}");
+}
+
+#[test]
+fn counts_of_wide_blocks_end_at_what_json_can_say() {
+    let mode = Publisher::ClusterPool(Static::new([Family::V6].into()));
+    let mut text = "pool p fd00::/32 64\n".to_owned();
+    // More of them than would fit into the type of the count.
+    for at in 1..=2100 {
+        let block = format!("fd00:0:{at:x}::/64");
+        writeln!(text, "node n{at} 1\nciliumnode n{at} @50 bare {block}\nclaim {block} n{at} 1 Held @40")
+            .expect("a string takes it");
+    }
+    let cluster = Cluster::served_by(mode, &text);
+    let object = cluster.world.pool_object(&PoolName::from("p")).unwrap();
+    let counts = conditions::status(&cluster.world, object).families[&Family::V6];
+    assert_eq!((counts.held, counts.published), (2100, capped_count(u128::MAX)));
+    assert_eq!(counts.free, (1 << 32) - 2100);
+    assert_eq!(counts.addresses_free, capped_count(u128::MAX));
+}
