@@ -335,8 +335,15 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     let due = by_clock.max(seen + cooling_time.min(SEEN_COOLING));
     if due > now.uptime && !world.guards().is_off(Guard::Cooling) {
         draft.wake_at(due);
-    } else if reason != Reason::NodeGone || is_still_lost(world, draft, claim, now) {
-        draft.requests.push(update(claim, now, ClaimChange::Delete));
+        return;
+    }
+    let free = Write::UpdateClaim(ClaimUpdate::of(claim, ClaimChange::Delete, now.wall));
+    // A read counts for a short time. While its writes are frozen it would be repeated, for nothing.
+    if world.freeze().holds_back(&free)
+        || reason != Reason::NodeGone
+        || is_still_lost(world, draft, claim, now)
+    {
+        draft.requests.push(free.into());
     }
 }
 

@@ -353,6 +353,23 @@ fn every_change_of_one_object_wakes_whoever_decides_differently_then() {
     assert!(lost.is_empty(), "{} wake-ups are lost:\n{}", lost.len(), lost.join("\n"));
 }
 
+/// Whether its node is still gone is read before it is free, which counts for a minute; while writes are frozen that minute
+/// would pass again and again.
+#[test]
+fn a_block_that_has_cooled_while_writes_are_frozen_waits_for_nothing_else() {
+    let cooling = "pool p 10.0.0.0/28 30\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40";
+    let mut settled = Settled::of(cooling, &[Change::named("freeze")]);
+    for change in [
+        Change::Passes(1_000_000),
+        Change::Passes(60),
+        Change::Ends(0, End::Applied),
+        Change::Passes(40),
+        Change::Passes(40),
+    ] {
+        assert_eq!(settled.lost_after(&change), [""; 0], "after {change:?}");
+    }
+}
+
 fn change() -> impl Strategy<Value = Change> {
     let shown = |lines: Vec<String>| prop::sample::select(lines).prop_map(Change::Shown);
     prop_oneof![
