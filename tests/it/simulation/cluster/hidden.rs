@@ -12,6 +12,7 @@ use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::publisher::carried_by_cilium_node;
 use cilium_node_ipam::world::World;
 
+use super::super::agent::Agent;
 use super::super::mode::{Mode, offered};
 use super::Cluster;
 
@@ -46,6 +47,11 @@ impl Cluster {
         let forgotten: Vec<IpAddr> = restored.chain(taken).filter(|address| !is_shown(*address)).collect();
         for address in forgotten {
             self.is_told_no_more(name, address, |world| saw_carried(world, name, &uid, address));
+        }
+        // What an agent would have written back, the next one does not know.
+        if self.setting.mode == Mode::MultiPool {
+            let gone: AddressSet = self.agents.get(name).into_iter().flat_map(Agent::keeps).collect();
+            self.hide(name, &gone, |world, address| saw_carried(world, name, &uid, address));
         }
     }
 
