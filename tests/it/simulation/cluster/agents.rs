@@ -202,6 +202,11 @@ impl Cluster {
     /// Machines whose Node has been gone for long are gone too.
     pub(super) fn lose_machines(&mut self) {
         let clock = self.clock;
+        // The Node of one that was being deleted goes with whatever write is the last.
+        let is_gone = |name: &&NodeName| self.store.stored(Kind::Node, name.as_str()).is_none();
+        for name in self.agents.keys().filter(is_gone) {
+            self.lost.entry(name.clone()).or_insert(clock);
+        }
         let (agents, lost, pods) = (&mut self.agents, &mut self.lost, &mut self.store.agent_pods);
         lost.retain(|node, since| {
             let runs = *since + LAST_BREATH > clock;
