@@ -144,7 +144,7 @@ fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
     let gives_it = |pool: &Pool| {
         world.ledger().gives_out_of(&pool.name, missing) && world.reader().pod_ip_pool_of(pool) == name
     };
-    let any_gives_it = || world.pool_objects().filter_map(|object| object.pool.as_ref().ok()).any(gives_it);
+    let any_gives_it = || world.readable_pools().any(gives_it);
     let is_shown = |node: &&NodeName| !world.is_unreadable(Kind::Node, node.as_str());
     let (mut n_selected, mut without) = (0_usize, Vec::new());
     for node in world.nodes_of_pool(&pool.name).filter(is_shown) {
@@ -372,7 +372,7 @@ fn mixed_block_sizes(world: &World, pool: &Pool) -> Explained {
     let Some(name) = reader.pod_ip_pool_of(pool) else {
         return (ConditionReason::OneBlockSize, "blocks are carried under no names in this mode".to_owned());
     };
-    let pools = world.pool_objects().filter_map(|object| object.pool.as_ref().ok());
+    let pools = world.readable_pools();
     let others = pools.filter(|other| other.name != pool.name && reader.pod_ip_pool_of(other) == Some(name));
     let of_other_size = others.flat_map(|other| {
         let sizes = pool.families.iter().filter_map(|(family, ranges)| {

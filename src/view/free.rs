@@ -121,7 +121,7 @@ fn ranges(pool: &Pool, family: Family) -> impl Iterator<Item = Cidr> {
 pub fn findings(world: &World) -> Vec<Finding> {
     let mut carried: BTreeMap<&NodeName, (Vec<Cidr>, Vec<&PoolName>)> = BTreeMap::new();
     let mut findings = Vec::new();
-    for pool in world.pool_objects().filter_map(|object| object.pool.as_ref().ok()) {
+    for pool in world.readable_pools() {
         for (occupant, mut cidrs) in strangers(world, pool) {
             let Occupant::Carried(node) = occupant else { continue };
             cidrs.retain(|cidr| !is_about_to_be_claimed(world, pool, node, *cidr));

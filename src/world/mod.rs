@@ -208,6 +208,11 @@ impl World {
         self.pools.values()
     }
 
+    /// The pools that can be read.
+    pub fn readable_pools(&self) -> impl Iterator<Item = &Pool> {
+        readable(&self.pools)
+    }
+
     /// The pools that select a node, in the order in which it asks them: by priority, then by name.
     pub fn pools_of<'a>(&'a self, node: &NodeName) -> impl Iterator<Item = &'a Pool> + use<'a> {
         self.selection.get(node).into_iter().flatten().filter_map(|name| self.pool(name))
