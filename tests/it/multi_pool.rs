@@ -11,7 +11,7 @@ use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::scene::{KUBELET_PAUSE, PROMPT, SOON, ask, wait_claims_carried};
+use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried};
 use crate::support::agent::{Agent, Make};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
@@ -127,15 +127,8 @@ async fn an_agent_grows_gives_back_and_restarts_with_what_it_has() -> Result<()>
 
 /// Like a pod with the annotation `ipam.cilium.io/ip-pool: mars`.
 async fn ask_mars(rig: &Rig, agent: &Agent, pod: &str) -> Result<()> {
-    let limit = tokio::time::Instant::now() + SOON;
-    loop {
-        rig.control_plane.alarm.check()?;
-        match agent.allocate_from("mars", pod).await {
-            Ok(_) => return Ok(()),
-            Err(error) if tokio::time::Instant::now() > limit => return Err(error),
-            Err(_) => tokio::time::sleep(KUBELET_PAUSE).await,
-        }
-    }
+    insist(rig, async || agent.allocate_from("mars", pod).await).await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

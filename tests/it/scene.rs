@@ -94,11 +94,16 @@ pub(crate) async fn fill(rig: &Rig, agent: &Agent, node: &str, blocks: usize) ->
 
 /// A pod that got no address asks until it does, as kubelet makes it.
 pub(crate) async fn ask(rig: &Rig, agent: &Agent, pod: &str) -> Result<Addresses> {
+    insist(rig, async || agent.allocate(pod).await).await
+}
+
+/// Asks until there is an answer, as kubelet does.
+pub(crate) async fn insist<T>(rig: &Rig, request: impl AsyncFn() -> Result<T>) -> Result<T> {
     let limit = tokio::time::Instant::now() + SOON;
     loop {
         rig.control_plane.alarm.check()?;
-        match agent.allocate(pod).await {
-            Ok(addresses) => return Ok(addresses),
+        match request().await {
+            Ok(answer) => return Ok(answer),
             Err(error) if tokio::time::Instant::now() > limit => return Err(error),
             Err(_) => tokio::time::sleep(KUBELET_PAUSE).await,
         }
