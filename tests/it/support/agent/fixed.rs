@@ -2,14 +2,13 @@
 //!
 //! It takes the first CIDR of each family when the agent starts, and looks at nothing afterwards.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use kube::api::DynamicObject;
 
-use super::range::Range;
+use super::range::{Range, Ranges};
 use crate::support::families::{Families, Family};
 use crate::support::views::Published;
 
@@ -21,14 +20,13 @@ pub(super) struct Fixed {
     /// What the object that carries the CIDRs shows now.
     shown: Vec<IpNet>,
     /// What was taken at the start.
-    ranges: Vec<Range>,
-    allocated: BTreeMap<IpAddr, String>,
+    ranges: Ranges,
     rng: fastrand::Rng,
 }
 
 impl Fixed {
     pub(super) fn new(families: Families, rng: fastrand::Rng) -> Self {
-        Self { families, seen: None, shown: Vec::new(), ranges: Vec::new(), allocated: BTreeMap::new(), rng }
+        Self { families, seen: None, shown: Vec::new(), ranges: Ranges::default(), rng }
     }
 
     /// Takes over a version of the CiliumNode.
@@ -62,33 +60,27 @@ impl Fixed {
 
     /// From here on nothing that is shown matters.
     pub(super) fn register(&mut self) {
-        self.ranges = self.families.each().filter_map(|family| self.first(family)).map(Range::new).collect();
+        self.ranges.each =
+            self.families.each().filter_map(|family| self.first(family)).map(Range::new).collect();
     }
 
     pub(super) fn allocate_next(&mut self, family: Family, owner: &str) -> Result<IpAddr, String> {
-        let of_family = self.ranges.iter_mut().find(|range| range.family() == family);
-        let taken = of_family.and_then(|range| range.take_any(&mut self.rng));
-        let address = taken.ok_or("range is full")?;
-        self.allocated.insert(address, owner.to_owned());
-        Ok(address)
+        let taken = self.ranges.allocate_next(family, owner, &mut self.rng, |_| true);
+        taken.ok_or_else(|| "range is full".to_owned())
     }
 
     /// Exactly this address, as a restart asks for it.
     pub(super) fn allocate(&mut self, address: IpAddr, owner: &str) -> Result<(), String> {
-        if !self.ranges.iter_mut().any(|range| range.take(address)) {
-            return Err("provided IP is not in the valid range, or already allocated".to_owned());
-        }
-        self.allocated.insert(address, owner.to_owned());
-        Ok(())
+        let is_taken = self.ranges.allocate(address, owner);
+        let why = || "provided IP is not in the valid range, or already allocated".to_owned();
+        is_taken.then_some(()).ok_or_else(why)
     }
 
     pub(super) fn release(&mut self, address: IpAddr) -> Result<(), String> {
-        self.allocated.remove(&address).ok_or_else(|| format!("IP {address} is not allocated"))?;
-        self.ranges.iter_mut().for_each(|range| range.give_back(address));
-        Ok(())
+        self.ranges.release(address)
     }
 
     pub(super) fn allocated(&self) -> impl Iterator<Item = (IpAddr, &str)> {
-        self.allocated.iter().map(|(address, owner)| (*address, owner.as_str()))
+        self.ranges.allocated()
     }
 }

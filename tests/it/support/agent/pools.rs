@@ -4,7 +4,7 @@
 //! No client, no task, no clock: versions of the CiliumNode go in, addresses and the next version come out. The Cilium
 //! agent looks after its pools once per minute, and at news at most every 15 s; this one at each of its reports.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use kube::api::DynamicObject;
 use serde_json::{Map, Value, json};
 
-use super::range::Range;
+use super::range::{Range, Ranges};
 use crate::support::families::{Families, Family};
 
 /// The Cilium pool whose CIDRs are blocks of ours.
@@ -26,13 +26,11 @@ const STEP: u128 = 8;
 pub(super) struct Pools {
     families: Families,
     seen: Option<Arc<DynamicObject>>,
-    /// In the order in which it allocates from them.
-    ranges: Vec<Range>,
+    ranges: Ranges,
     /// Given back, and still shown as far as it has heard.
     released: BTreeSet<IpNet>,
     /// Taken off while in use: nothing is allocated from them any more.
     removed: BTreeSet<IpNet>,
-    allocated: BTreeMap<IpAddr, String>,
     /// Who has asked in vain.
     pending: BTreeSet<(Family, String)>,
     /// Whether the pods of the machine are restored. Before, nothing is given back.
@@ -45,10 +43,9 @@ impl Pools {
         Self {
             families,
             seen: None,
-            ranges: Vec::new(),
+            ranges: Ranges::default(),
             released: BTreeSet::new(),
             removed: BTreeSet::new(),
-            allocated: BTreeMap::new(),
             pending: BTreeSet::new(),
             has_restored: false,
             rng,
@@ -75,30 +72,26 @@ impl Pools {
 
     fn update(&mut self, shown: &[IpNet]) {
         self.released.retain(|cidr| shown.contains(cidr));
-        for range in &self.ranges {
+        for range in &self.ranges.each {
             if shown.contains(&range.cidr) {
                 self.removed.remove(&range.cidr);
             } else if !range.is_unused() {
                 self.removed.insert(range.cidr);
             }
         }
-        self.ranges.retain(|range| shown.contains(&range.cidr) || !range.is_unused());
+        self.ranges.each.retain(|range| shown.contains(&range.cidr) || !range.is_unused());
         for cidr in shown {
-            let is_known = self.ranges.iter().any(|range| range.cidr == *cidr);
+            let is_known = self.ranges.each.iter().any(|range| range.cidr == *cidr);
             if !is_known && !self.released.contains(cidr) {
-                self.ranges.push(Range::new(*cidr));
+                self.ranges.each.push(Range::new(*cidr));
             }
         }
     }
 
     /// Whether the start can go on: there is a free address of each family.
     pub(super) fn has_minimum(&self) -> bool {
-        let has_any = |family| self.of(family).any(|range| range.n_free() > 0);
+        let has_any = |family| self.ranges.of(family).any(|range| range.n_free() > 0);
         self.families.each().all(has_any)
-    }
-
-    fn of(&self, family: Family) -> impl Iterator<Item = &Range> {
-        self.ranges.iter().filter(move |range| range.family() == family)
     }
 
     /// The pods of the machine have their addresses.
@@ -108,38 +101,31 @@ impl Pools {
 
     pub(super) fn allocate_next(&mut self, family: Family, owner: &str) -> Result<IpAddr, String> {
         let Self { ranges, removed, rng, .. } = self;
-        let mut open = ranges.iter_mut().filter(|range| !removed.contains(&range.cidr));
-        let taken = open.find_map(|range| (range.family() == family).then(|| range.take_any(rng)).flatten());
+        let taken = ranges.allocate_next(family, owner, rng, |range| !removed.contains(&range.cidr));
         let Some(address) = taken else {
             self.pending.insert((family, owner.to_owned()));
             return Err(format!("all CIDR ranges of pool {POOL} are exhausted"));
         };
         self.pending.remove(&(family, owner.to_owned()));
-        self.allocated.insert(address, owner.to_owned());
         Ok(address)
     }
 
     /// Exactly this address, as a restart asks for it.
     pub(super) fn allocate(&mut self, address: IpAddr, owner: &str) -> Result<(), String> {
-        if !self.ranges.iter_mut().any(|range| range.take(address)) {
-            return Err(format!("IP {address} is in no CIDR of pool {POOL}, or in use"));
-        }
-        self.allocated.insert(address, owner.to_owned());
-        Ok(())
+        let is_taken = self.ranges.allocate(address, owner);
+        is_taken.then_some(()).ok_or_else(|| format!("IP {address} is in no CIDR of pool {POOL}, or in use"))
     }
 
     pub(super) fn release(&mut self, address: IpAddr) -> Result<(), String> {
-        self.allocated.remove(&address).ok_or_else(|| format!("IP {address} is not allocated"))?;
-        self.ranges.iter_mut().for_each(|range| range.give_back(address));
-        Ok(())
+        self.ranges.release(address)
     }
 
     pub(super) fn allocated(&self) -> impl Iterator<Item = (IpAddr, &str)> {
-        self.allocated.iter().map(|(address, owner)| (*address, owner.as_str()))
+        self.ranges.allocated()
     }
 
     fn n_used(&self, family: Family) -> u128 {
-        self.of(family).map(Range::n_taken).sum()
+        self.ranges.of(family).map(Range::n_taken).sum()
     }
 
     /// What is in use or asked for, rounded up to one whole step beyond.
@@ -190,7 +176,7 @@ impl Pools {
     }
 
     fn shown(&self) -> Value {
-        let mut cidrs: Vec<String> = self.ranges.iter().map(|range| range.cidr.to_string()).collect();
+        let mut cidrs: Vec<String> = self.ranges.each.iter().map(|range| range.cidr.to_string()).collect();
         cidrs.sort_unstable();
         if cidrs.is_empty() { json!([]) } else { json!([{"pool": POOL, "cidrs": cidrs}]) }
     }
@@ -198,17 +184,17 @@ impl Pools {
     /// Gives back what is empty and not needed, the last first, and takes again what it needs of what it gave back.
     fn release_excess(&mut self, family: Family) {
         let wanted = self.needed(family) - self.n_used(family);
-        let mut free: u128 = self.of(family).map(Range::n_free).sum();
+        let mut free: u128 = self.ranges.of(family).map(Range::n_free).sum();
         for cidr in self.released.clone().into_iter().filter(|cidr| Family::of(cidr.addr()) == family) {
             if free < wanted {
                 self.released.remove(&cidr);
                 let range = Range::new(cidr);
                 free += range.n_free();
-                self.ranges.push(range);
+                self.ranges.each.push(range);
             }
         }
         let mut kept = Vec::new();
-        for range in std::mem::take(&mut self.ranges).into_iter().rev() {
+        for range in std::mem::take(&mut self.ranges.each).into_iter().rev() {
             let n_free = range.n_free();
             if range.family() == family && range.is_unused() && free - n_free >= wanted {
                 free -= n_free;
@@ -218,6 +204,6 @@ impl Pools {
             }
         }
         // So each time the order is the other way round, as Cilium has it.
-        self.ranges = kept;
+        self.ranges.each = kept;
     }
 }

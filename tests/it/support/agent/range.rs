@@ -1,6 +1,6 @@
-//! One CIDR out of which an agent gives addresses by itself, as Cilium does in every mode but crd.
+//! The CIDRs out of which an agent gives addresses by itself, as Cilium does in every mode but crd.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
@@ -78,6 +78,53 @@ impl Range {
             }
             IpNet::V6(_) => Ipv6Addr::from(number).into(),
         }
+    }
+}
+
+/// The CIDRs of an agent, and who has which address of them.
+#[derive(Debug, Default)]
+pub(super) struct Ranges {
+    /// In the order in which it allocates from them.
+    pub(super) each: Vec<Range>,
+    allocated: BTreeMap<IpAddr, String>,
+}
+
+impl Ranges {
+    pub(super) fn of(&self, family: Family) -> impl Iterator<Item = &Range> {
+        self.each.iter().filter(move |range| range.family() == family)
+    }
+
+    /// Any free address of a family, out of the first range that is open and has one.
+    pub(super) fn allocate_next(
+        &mut self,
+        family: Family,
+        owner: &str,
+        rng: &mut fastrand::Rng,
+        is_open: impl Fn(&Range) -> bool,
+    ) -> Option<IpAddr> {
+        let mut open = self.each.iter_mut().filter(|range| range.family() == family && is_open(range));
+        let address = open.find_map(|range| range.take_any(rng))?;
+        self.allocated.insert(address, owner.to_owned());
+        Some(address)
+    }
+
+    /// Exactly this address; false if it is in no range, or in use.
+    pub(super) fn allocate(&mut self, address: IpAddr, owner: &str) -> bool {
+        let is_taken = self.each.iter_mut().any(|range| range.take(address));
+        if is_taken {
+            self.allocated.insert(address, owner.to_owned());
+        }
+        is_taken
+    }
+
+    pub(super) fn release(&mut self, address: IpAddr) -> Result<(), String> {
+        self.allocated.remove(&address).ok_or_else(|| format!("IP {address} is not allocated"))?;
+        self.each.iter_mut().for_each(|range| range.give_back(address));
+        Ok(())
+    }
+
+    pub(super) fn allocated(&self) -> impl Iterator<Item = (IpAddr, &str)> {
+        self.allocated.iter().map(|(address, owner)| (*address, owner.as_str()))
     }
 }
 
