@@ -486,12 +486,13 @@ fn claim(words: &[&str]) -> Object {
         withheld: AddressSet::new(),
         state,
         since: Timestamp::default(),
-        created_for: Some(
-            value(words, "for=").map_or_else(|| format!("cn-{}", words[2]), ToOwned::to_owned).into(),
-        ),
+        created_for: match value(words, "for=") {
+            Some("nobody") => None,
+            carrier => Some(carrier.map_or_else(|| format!("cn-{}", words[2]), ToOwned::to_owned).into()),
+        },
         uid: format!("uid-{}", words[1]).into(),
         revision: revision(words),
-        created: Timestamp::default(),
+        created: Timestamp::from_second(number(words, "created=", 0).into()).unwrap(),
         deleting: words.contains(&"deleting"),
         finalizers: match words.iter().find_map(|word| word.strip_prefix("finalizer=")) {
             Some(finalizer) => vec![finalizer.to_owned()],

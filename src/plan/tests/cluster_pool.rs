@@ -1,5 +1,7 @@
 //! cluster-pool: a node gets one block of each family on its CiliumNode, and it stays as it is.
 
+use std::fmt::Write as _;
+
 use super::*;
 use crate::publisher::static_mode::Static;
 
@@ -211,6 +213,24 @@ fn a_ciliumnode_that_is_recreated_gets_the_same_cidrs_in_the_same_order() {
         Seen::ClaimsOf { revision: Revision::of(122), claims: claims.into(), unreadable: Vec::new() };
     cluster.settle(&Target::ClaimsOf("a".into()), answer);
     assert_eq!(published(&cluster.plan("a")), ["fd00::/124", "10.0.0.0/28"]);
+}
+
+/// The agent has what the last CiliumNode got, not what an earlier one had, nor what somebody claims by hand.
+#[test]
+fn of_several_claims_the_first_that_was_made_for_the_latest_ciliumnode_counts() {
+    for (claims, expected) in [
+        ("10.0.0.0/28 for=cn-1 created=10|10.0.0.16/28 for=cn-2 created=20", "10.0.0.16/28"),
+        ("10.0.0.16/28 for=cn-1 created=10|10.0.0.0/28 for=cn-1 created=20", "10.0.0.16/28"),
+        ("10.0.0.0/28 for=nobody created=5|10.0.0.16/28 for=cn-1 created=10", "10.0.0.16/28"),
+        ("10.0.0.0/28 for=nobody created=20|10.0.0.16/28 for=nobody created=10", "10.0.0.16/28"),
+    ] {
+        let mut text = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare".to_owned();
+        for claim in claims.split('|') {
+            let (cidr, rest) = claim.split_once(' ').unwrap();
+            write!(text, "\nclaim {cidr} a 1 Held @100 {rest}").unwrap();
+        }
+        assert_eq!(published(&cluster(&text).plan("a")), [expected], "{claims}");
+    }
 }
 
 /// A block is the node's until Node and CiliumNode are gone; then it cools.

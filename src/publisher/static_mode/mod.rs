@@ -5,6 +5,7 @@
 //! needs nor what it uses. So a carrier that shows no CIDR gets one block of each family in one write, and none of them
 //! is ever changed, reordered or taken off. What differs between the modes is behind [`StaticMode`].
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
@@ -265,13 +266,20 @@ impl<M: StaticMode> CiliumMode for Static<M> {
 }
 
 impl<M: StaticMode> Static<M> {
-    /// The claim that counts in each family: the one that the agent found first on the carrier before this one, else the
-    /// oldest. A node that has more of them got them in another mode, and its agent takes the first alone.
+    /// The claim that counts in each family: the one that the agent found first on the carrier before this one, else, of
+    /// those that were made for the latest carrier, the oldest. A node has more of them if it got them in another mode,
+    /// where its agent takes the first alone, if one of them could not be read when the node got another, or by hand.
     fn of_each_family<'a>(&self, claims: &[&'a Claim], former: Option<&FormerCarrier>) -> Vec<&'a Claim> {
         let listed = former.map_or(&[][..], |FormerCarrier::Crd(former)| &former.pod_cidrs);
         let place = |claim: &Claim| listed.iter().position(|cidr| *cidr == claim.cidr).unwrap_or(usize::MAX);
-        let order =
-            |claim: &&Claim| -> (usize, Timestamp, Cidr) { (place(claim), claim.created, claim.cidr) };
+        // When the first claim was made for the same carrier. One that was made for none, as by a hand, comes last.
+        let made_for = |claim: &Claim| -> Option<Timestamp> {
+            let of_carrier = claims.iter().filter(|other| other.created_for == claim.created_for);
+            claim.created_for.as_ref().and(of_carrier.map(|other| other.created).min())
+        };
+        let order = |claim: &&Claim| -> (usize, Reverse<Option<Timestamp>>, Timestamp, Cidr) {
+            (place(claim), Reverse(made_for(claim)), claim.created, claim.cidr)
+        };
         let first = |family: &Family| {
             let of_family = claims.iter().copied().filter(|claim| claim.cidr.family() == *family);
             of_family.min_by_key(order)
