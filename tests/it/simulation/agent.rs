@@ -154,6 +154,14 @@ impl Agent {
         }
     }
 
+    /// Whether it counts what it does not give out, because that was taken off while in use.
+    pub(super) fn counts_wrongly(&self) -> bool {
+        match &self.model {
+            Model::Crd(_) | Model::Fixed(_) => false,
+            Model::Pools(model) => model.counts_wrongly(),
+        }
+    }
+
     /// Whether it has an address by its own doing, of which no object tells before it writes that.
     pub(super) fn has_taken_back(&self, address: IpAddr) -> bool {
         match &self.model {

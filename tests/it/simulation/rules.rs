@@ -38,6 +38,9 @@ pub(super) struct Excuses {
     pub(super) disturbed: BTreeSet<(NodeName, IpAddr)>,
     /// CiliumNodes from which somebody else took blocks: another block may have come first since.
     pub(super) reordered: BTreeSet<(NodeName, Uid)>,
+    /// Nodes that get one block, and for which somebody made a claim. Nothing says which block its agent has once their
+    /// carrier is gone.
+    pub(super) claimed_by_hand: BTreeSet<NodeName>,
 }
 
 impl Excuses {
@@ -205,6 +208,7 @@ pub(super) fn transition(
             && is_claimed
             && !may_be_anyones
             && !is_unknown(*address)
+            && !excuses.claimed_by_hand.contains(node)
             && !offered_after.contains(*address)
         {
             return Err(format!("{node} gets a part of its blocks back, and a pod has {address} of another"));

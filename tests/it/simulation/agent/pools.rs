@@ -240,6 +240,11 @@ impl Agent {
         self.has_begun
     }
 
+    /// Whether it counts what it does not give out, because that was taken off while in use.
+    pub(super) fn counts_wrongly(&self) -> bool {
+        self.pools.values().flat_map(BTreeMap::values).any(|cidrs| !cidrs.removed.is_empty())
+    }
+
     /// Whether it has taken the CIDR of an address again by itself, and nobody has seen that yet.
     pub(super) fn has_taken_back(&self, address: IpAddr) -> bool {
         self.taken_back.iter().any(|cidr| cidr.contains(address)) || self.lost_by_itself.contains(&address)

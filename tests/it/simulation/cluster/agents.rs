@@ -50,20 +50,30 @@ impl Cluster {
                     }
                 }
             }
-            Step::AgentRestarts { node, release } => {
-                let name = node_name(*node);
-                self.forget_what_only_use_tells(&name);
-                let n_pods_before = self.store.agent_pods.n_made();
-                if let Some(agent) = self.agents.get_mut(&name) {
-                    agent.restart(*release, n_pods_before, wall(self.clock));
-                    Agent::start(&mut self.store, &name);
-                    self.show_pod(&name);
-                }
-            }
+            Step::AgentRestarts { node, release } => self.restarts(&node_name(*node), *release),
             Step::AgentIsReady { node } => self.comes_up(&node_name(*node))?,
             _ => {}
         }
         Ok(())
+    }
+
+    fn restarts(&mut self, name: &NodeName, release: u8) {
+        self.forget_what_only_use_tells(name);
+        let n_pods_before = self.store.agent_pods.n_made();
+        if let Some(agent) = self.agents.get_mut(name) {
+            agent.restart(release, n_pods_before, wall(self.clock));
+            Agent::start(&mut self.store, name);
+            self.show_pod(name);
+        }
+    }
+
+    /// An agent from which somebody took CIDRs in use counts wrongly until it starts again (known gaps), so somebody
+    /// restarts it.
+    pub(super) fn restart_agents_that_count_wrongly(&mut self) {
+        let wrong = self.agents.iter().filter(|(_, agent)| agent.counts_wrongly());
+        for name in wrong.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            self.restarts(&name, 0);
+        }
     }
 
     /// An agent is ready, and has seen and written all there is.
@@ -140,7 +150,10 @@ impl Cluster {
     fn restores(&mut self, name: &NodeName, at_most: usize) -> Result<(), String> {
         let Some(agent) = self.agents.get_mut(name).filter(|agent| !agent.is_ready()) else { return Ok(()) };
         for address in agent.restore(at_most) {
-            if !self.excuses.cover(name, address) && !self.store.is_in_unreadable_claim(address) {
+            let is_excused = self.excuses.cover(name, address)
+                || self.excuses.claimed_by_hand.contains(name)
+                || self.store.is_in_unreadable_claim(address);
+            if !is_excused {
                 return Err(format!("the pod with {address} on {name} lost its network"));
             }
             self.say(|| format!("    the pod with {address} on {name} loses its network"));

@@ -352,7 +352,7 @@ impl Cluster {
     }
 
     pub(super) fn claim_is_made(&mut self, node: &NodeName, at: Place, bits: u8) {
-        let (Some(found), Some(seen)) = (self.store.node(node), self.store.cilium_node(node)) else { return };
+        let (Some(found), Some(seen)) = (self.store.node(node), self.store.carrier(node)) else { return };
         let Some(address) = self.address_at(at) else { return };
         let family = Family::of(address);
         let Some(cidr) = Cidr::containing(address, family.bits() - bits) else { return };
@@ -371,6 +371,9 @@ impl Cluster {
         // There may be one already.
         if self.store.create(Kind::Claim, json).is_ok() {
             self.hand_over(node, cidr);
+            if self.setting.mode.gives_one_block() {
+                self.excuses.claimed_by_hand.insert(node.clone());
+            }
         }
     }
 

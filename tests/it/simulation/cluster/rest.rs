@@ -46,6 +46,7 @@ impl Cluster {
             self.arrives(&stray)?;
         }
         self.hands_off();
+        self.restart_agents_that_count_wrongly();
         for replica in &mut self.replicas {
             replica.hears_again();
         }
