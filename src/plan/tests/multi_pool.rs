@@ -140,6 +140,18 @@ fn a_block_that_is_not_needed_beside_what_is_not_ours_goes_back() {
     cluster(text).expect("a", "release 10.0.0.160/30 of node a (Reclaimed)");
 }
 
+/// The same where it was all that the node had: the agent had it on this very CiliumNode, and does not need it.
+#[test]
+fn the_only_block_of_a_node_goes_back_when_its_agent_lets_it_go() {
+    let text = "pool p 10.0.0.0/24 28 under=mars\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=mars";
+    let mut cluster = cluster(&format!("{text}\nciliumnode a @90 need=8 others=10.0.0.0/28"));
+    cluster.observe("ciliumnode a @115 need=8");
+    cluster.expect("a", "release 10.0.0.0/28 of node a (Reclaimed)");
+    // Of a CiliumNode that nobody has seen with it nobody knows what its agent has yet.
+    let mut cluster = self::cluster(&format!("{text}\nciliumnode a @90 need=8"));
+    cluster.expect("a", "publish [10.0.0.0/28] and 14 addresses on ciliumnode a");
+}
+
 #[test]
 fn a_block_that_the_agent_let_go_cools_when_it_has_answered() {
     let held =
