@@ -72,8 +72,15 @@ pub(super) fn safety(
             let is_orphan = |cidr| excuses.orphans.contains(&(node.clone(), cidr));
             let is_excused =
                 |other, holder: &NodeName| holder == node && (is_orphan(*cidr) || is_orphan(other));
-            let overlapping =
-                cidrs.iter().find(|(other, holder)| other.overlaps(*cidr) && !is_excused(**other, holder));
+            // Without a name on its claim nobody knows under which a block was before somebody took it off (known gaps).
+            let is_nameless = |other, holder: &NodeName| {
+                holder == node
+                    && other == *cidr
+                    && store.claim(other).is_some_and(|claim| claim.pod_ip_pool.is_none())
+            };
+            let overlapping = cidrs.iter().find(|(other, holder)| {
+                other.overlaps(*cidr) && !is_excused(**other, holder) && !is_nameless(**other, holder)
+            });
             if let Some((other, holder)) = overlapping {
                 return Err(format!("{cidr} of {node} overlaps {other} of {holder}"));
             }
