@@ -8,12 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{
-    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
-};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Status;
 use serde_json::Value;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
 use super::backoff::Retries;
 use super::client::{Clients, FIELD_MANAGER, ReadError};
@@ -21,24 +19,21 @@ use super::events::Events;
 use super::places::Place;
 use super::timeline::Timeline;
 use super::{forbidden, retry_after};
-use crate::model::carrier::CarrierChange;
 use crate::model::claim::{Claim, block_name};
-use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::{Object, PoolObject};
 use crate::model::outcome::{Answer, Outcome, Presence, Seen};
 use crate::model::request::{
-    ClaimStatusWrite, ClaimUpdate, NewCiliumNode, NewClaim, PoolFinalizersWrite, Publication, Read, Request,
-    Write,
+    ClaimStatusWrite, ClaimUpdate, NewClaim, PoolFinalizersWrite, Read, Request, Write,
 };
 use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
-use crate::wire::cilium_node::{
-    ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch, withdrawal_patch,
-};
+use crate::wire::cilium_node::ManagedFields;
 use crate::wire::node_pods::{NODE_FIELD, pods_on_node};
 use crate::wire::watched::{Watched, Wire};
 use crate::wire::{CiliumNodes, Claims, NodeIPBlock, Nodes, Pools, block, pool};
+
+mod carriers;
 
 /// Carries out writes.
 #[derive(Clone)]
@@ -103,11 +98,6 @@ enum Part {
     Status,
 }
 
-/// The part that a change of a carrier is of.
-fn part_of(change: &CarrierChange) -> Part {
-    if change.is_of_status() { Part::Status } else { Part::Object }
-}
-
 impl Executor {
     /// Carries out `request` and returns its outcome; an error ends the process.
     pub async fn carry_out(&self, request: Request, place: &Place) -> anyhow::Result<Outcome> {
@@ -140,30 +130,9 @@ impl Executor {
             Write::CreateClaim(claim) => self.create_claim(claim, settling).await?,
             Write::Publish(publication) => self.publish(publication, settling).await?,
             Write::UpdateClaim(update) => self.update_claim(update, settling).await?,
-            Write::BumpVersion(bump) => match bump.revision {
-                AnyRevision::Custom(_) => {
-                    self.patch_cilium_node(&bump.node, Part::Object, bump_version_patch(bump), settling)
-                        .await?
-                }
-                AnyRevision::Core(_) => {
-                    self.patch_node(&bump.node, bump_version_patch(bump), settling).await?
-                }
-            },
-            Write::UsageProbe(probe) => {
-                debug!(node = %probe.node, step = ?probe.step, "ping");
-                self.patch_cilium_node(
-                    &probe.node,
-                    part_of(&probe.change),
-                    usage_probe_patch(probe),
-                    settling,
-                )
-                .await?
-            }
-            Write::Withdraw(withdrawal) => {
-                let part = part_of(&withdrawal.change);
-                let patch = withdrawal_patch(withdrawal, self.managed_fields);
-                self.patch_cilium_node(&withdrawal.node, part, patch, settling).await?
-            }
+            Write::BumpVersion(bump) => self.make_later_version(bump, settling).await?,
+            Write::UsageProbe(probe) => self.ask(probe, settling).await?,
+            Write::Withdraw(withdrawal) => self.withdraw(withdrawal, settling).await?,
             Write::CreateCiliumNode(new) => self.create_cilium_node(new, settling).await?,
             Write::PoolStatus(status) => {
                 self.patch_pool(&status.pool, Part::Status, pool::status_patch(status), settling).await?
@@ -297,107 +266,6 @@ impl Executor {
             Some(kept) => self.seen(kept.into_object()),
             None => Seen::Deleted(update.uid.clone()),
         })
-    }
-
-    async fn publish(
-        &self,
-        publication: &Publication,
-        settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
-        let (node, patch) = (&publication.node, merge_patch(publication, self.managed_fields));
-        match publication.change.carrier_kind() {
-            Kind::Node => self.patch_node(node, patch, settling).await,
-            Kind::CiliumNode | Kind::Pool | Kind::Claim => {
-                self.patch_cilium_node(node, Part::Object, patch, settling).await
-            }
-        }
-    }
-
-    async fn patch_node(
-        &self,
-        node: &NodeName,
-        patch: Value,
-        settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
-        let api: Api<Watched<Nodes>> = Api::all(self.clients.writes.clone());
-        let answer = match self.patch(&api, node.as_str(), Part::Object, patch).await {
-            Attempt::Applied(patched) => return Ok((Answer::Done, self.seen(patched.into_object()))),
-            Attempt::Conflict(why) => Answer::Conflict(why),
-            Attempt::Refused(why, wait) => {
-                warn!(
-                    %node,
-                    why,
-                    "patch of the node refused; Cilium's mode kubernetes needs the right to patch nodes, which \
-                     examples/kubernetes-mode grants"
-                );
-                return Ok((Answer::Refused(why, wait), Seen::Nothing));
-            }
-            Attempt::Unknown(why) => Answer::Unknown(why),
-        };
-        let (_, mut found) = self.read_all::<Nodes>(&format!("metadata.name={node}"), settling).await?;
-        info!(%node, ?answer, "patch of the node settled by reading");
-        Ok((answer, found.pop().map_or(Seen::Nothing, |object| self.seen(object))))
-    }
-
-    async fn patch_cilium_node(
-        &self,
-        node: &NodeName,
-        part: Part,
-        patch: Value,
-        settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
-        let api: Api<Watched<CiliumNodes>> = Api::all(self.clients.writes.clone());
-        let answer = match self.patch(&api, node.as_str(), part, patch).await {
-            Attempt::Applied(patched) => return Ok((Answer::Done, self.seen(patched.into_object()))),
-            Attempt::Conflict(why) => Answer::Conflict(why),
-            Attempt::Refused(why, wait) => {
-                warn!(%node, why, "patch of the ciliumnode refused");
-                return Ok((Answer::Refused(why, wait), Seen::Nothing));
-            }
-            Attempt::Unknown(why) => Answer::Unknown(why),
-        };
-        let seen = self.read_cilium_node(node, settling).await?;
-        info!(%node, ?answer, "patch of the ciliumnode settled by reading");
-        Ok((answer, seen))
-    }
-
-    async fn create_cilium_node(
-        &self,
-        new: &NewCiliumNode,
-        settling: Purpose<'_>,
-    ) -> anyhow::Result<(Answer, Seen)> {
-        let resource = kube::api::ApiResource::erase::<Watched<CiliumNodes>>(&());
-        let api: Api<DynamicObject> = Api::all_with(self.clients.writes.clone(), &resource);
-        let object: DynamicObject = serde_json::from_value(new_cilium_node(new))?;
-        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let mut forbidden = false;
-        let create = async {
-            let created = api.create(&params, &object).await;
-            forbidden = matches!(&created, Err(kube::Error::Api(status)) if status.is_forbidden());
-            created
-        };
-        let answer = match self.attempt(create).await {
-            Attempt::Applied(_) => {
-                info!(node = %new.node, "created the ciliumnode");
-                Answer::Done
-            }
-            Attempt::Conflict(why) => Answer::Conflict(why),
-            Attempt::Refused(why, wait) if forbidden => {
-                warn!(
-                    node = %new.node,
-                    why,
-                    "ciliumnode refused: --create-ciliumnodes needs the right to create ciliumnodes, which \
-                     examples/create-ciliumnodes grants; the node waits until its agent has created it"
-                );
-                return Ok((Answer::Refused(why, wait), Seen::Nothing));
-            }
-            Attempt::Refused(why, wait) => {
-                warn!(node = %new.node, why, "ciliumnode refused");
-                return Ok((Answer::Refused(why, wait), Seen::Nothing));
-            }
-            Attempt::Unknown(why) => Answer::Unknown(why),
-        };
-        Ok((answer, self.read_cilium_node(&new.node, settling).await?))
     }
 
     async fn patch_pool(
