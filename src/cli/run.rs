@@ -27,7 +27,7 @@ use crate::publisher::Mode;
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{self, OwnAddresses, Settings};
 use crate::telemetry::{Telemetry, http, logs};
-use crate::wire::cilium_node::ManagedFields;
+use crate::wire::carrier_patch::ManagedFields;
 
 /// Run the controller: give nodes blocks of the pools that select them, and more as they fill.
 ///

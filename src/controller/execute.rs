@@ -28,7 +28,7 @@ use crate::model::request::{
 };
 use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
-use crate::wire::cilium_node::ManagedFields;
+use crate::wire::carrier_patch::ManagedFields;
 use crate::wire::node_pods::{NODE_FIELD, pods_on_node};
 use crate::wire::watched::{Watched, Wire};
 use crate::wire::{CiliumNodes, Claims, NodeIPBlock, Nodes, Pools, block, pool};

@@ -32,7 +32,7 @@ use crate::model::request::Request;
 use crate::plan::{self, Policy};
 use crate::telemetry::metrics::{Decision, RequestKind};
 use crate::telemetry::{Telemetry, heartbeat};
-use crate::wire::cilium_node::ManagedFields;
+use crate::wire::carrier_patch::ManagedFields;
 use crate::wire::{Claims, Pools};
 use crate::world::World;
 

@@ -1,4 +1,4 @@
-//! The CiliumNode on the wire: read leniently into what the world keeps, and our patches of it.
+//! The CiliumNode on the wire, read leniently into what the world keeps.
 //!
 //! Text that is no address becomes a [`Malformed`] value, never an error of the whole object. What each writer wrote, by
 //! `managedFields`, and everything else that no decision needs is skipped while reading (`docs/cilium.md`, Size).
@@ -9,20 +9,16 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use super::multi_pool::{self, WirePools};
-use super::precondition::bound_to;
 use super::watched::{Meta, Wire, can_be_real};
-use crate::model::carrier::CarrierChange;
-use crate::model::crd::{CrdChange, CrdFields, FENCE, MarkChange, ReleaseMark};
+use crate::model::crd::{CrdFields, ReleaseMark};
 use crate::model::kind::Kind;
 use crate::model::multi_pool::PoolsFields;
-use crate::model::names::Uid;
 use crate::model::node::{CiliumNode, Malformed};
 use crate::model::observation::Object;
-use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageProbe, Withdrawal};
-use crate::model::revision::{AnyRevision, Custom, Revision};
+use crate::model::revision::{Custom, Revision};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
@@ -114,133 +110,6 @@ pub(super) fn read_cidrs(
         }
     }
     cidrs
-}
-
-/// Whether a patch removes `metadata.managedFields`, which halves the object for every agent of the cluster
-/// (`docs/cilium.md`, Size).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ManagedFields {
-    /// They are removed.
-    Dropped,
-    /// They stay.
-    Kept,
-}
-
-/// A publication as a merge patch. It carries the uid and the version that it was decided on (safety rule 4), and
-/// names no key that it does not change.
-#[must_use]
-pub fn merge_patch(publication: &Publication, managed_fields: ManagedFields) -> Value {
-    let mut patch = change_patch(&publication.uid, publication.revision, &publication.change);
-    // Agents do not watch Nodes for what others have written.
-    let is_of_cilium_node = publication.change.carrier_kind() == Kind::CiliumNode;
-    if managed_fields == ManagedFields::Dropped && is_of_cilium_node {
-        patch["metadata"]["managedFields"] = json!([{}]);
-    }
-    patch
-}
-
-/// A usage probe, or the removal of its mark, as a merge patch of the status subresource.
-#[must_use]
-pub fn usage_probe_patch(probe: &UsageProbe) -> Value {
-    change_patch(&probe.uid, probe.revision, &probe.change)
-}
-
-/// A step by which blocks leave, as a merge patch: of the status if the change is of the status, else of the object.
-#[must_use]
-pub fn withdrawal_patch(withdrawal: &Withdrawal, managed_fields: ManagedFields) -> Value {
-    let mut patch = change_patch(&withdrawal.uid, withdrawal.revision, &withdrawal.change);
-    if managed_fields == ManagedFields::Dropped && !withdrawal.change.is_of_status() {
-        patch["metadata"]["managedFields"] = json!([{}]);
-    }
-    patch
-}
-
-/// A change of a carrier as a merge patch that carries uid and version.
-fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Value {
-    let patch = match change {
-        CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries, unfenced }) => {
-            let entry =
-                |owner: Option<&str>| owner.map_or_else(|| json!({}), |owner| json!({ "owner": owner }));
-            let added = entries.iter().map(|(address, owner)| (address.to_string(), entry(*owner)));
-            let no_owner = json!({ "owner": null });
-            let unfenced = of_each(unfenced, &no_owner);
-            let pool: Map<String, Value> = added.chain(unfenced).collect();
-            json!({ "spec": { "ipam": { "podCIDRs": texts(pod_cidrs), "pool": pool } } })
-        }
-        CarrierChange::Crd(CrdChange::Fence(addresses)) => {
-            let pool: Map<String, Value> = of_each(addresses, &json!({ "owner": FENCE })).collect();
-            json!({ "spec": { "ipam": { "pool": pool } } })
-        }
-        CarrierChange::Crd(CrdChange::TakeOff { pod_cidrs, entries, .. }) => {
-            let pool: Map<String, Value> = of_each(entries, &Value::Null).collect();
-            json!({ "spec": { "ipam": { "podCIDRs": texts(pod_cidrs), "pool": pool } } })
-        }
-        CarrierChange::Crd(CrdChange::Marks(marks)) => {
-            let marks: Map<String, Value> = marks
-                .iter()
-                .map(|(address, mark)| {
-                    let mark = match mark {
-                        MarkChange::Ask => json!("marked-for-release"),
-                        MarkChange::Release => json!("released"),
-                        MarkChange::Remove => Value::Null,
-                    };
-                    (address.to_string(), mark)
-                })
-                .collect();
-            json!({ "status": { "ipam": { "release-ips": marks } } })
-        }
-        CarrierChange::MultiPool(change) => multi_pool::change_patch(change),
-        CarrierChange::ClusterPool(pod_cidrs) => {
-            json!({ "spec": { "ipam": { "podCIDRs": texts(pod_cidrs) } } })
-        }
-        CarrierChange::Kubernetes(cidrs) => {
-            json!({ "spec": { "podCIDR": cidrs.first().map(ToString::to_string), "podCIDRs": texts(cidrs) } })
-        }
-    };
-    bound_to(uid, revision, patch)
-}
-
-fn texts(cidrs: &[Cidr]) -> Vec<String> {
-    cidrs.iter().map(ToString::to_string).collect()
-}
-
-/// The same value for each address.
-fn of_each<'a>(addresses: &'a AddressSet, value: &'a Value) -> impl Iterator<Item = (String, Value)> + 'a {
-    addresses.iter().map(|address| (address.to_string(), value.clone()))
-}
-
-/// The annotation that makes a later version of a carrier. On a Node it says as of which revision of the claims.
-pub(super) const LATER_THAN: &str = "nodeipam.io/later-than";
-
-/// A change without meaning, which makes a later version of the carrier.
-#[must_use]
-pub fn bump_version_patch(bump: &BumpVersion) -> Value {
-    let later_than = json!({ LATER_THAN: bump.later_than.to_string() });
-    bound_to(&bump.uid, bump.revision, json!({ "metadata": { "annotations": later_than } }))
-}
-
-/// A CiliumNode as its agent would create it: owned by the Node, with its labels and addresses
-/// (`docs/cilium.md`, Start of an agent).
-#[must_use]
-pub fn new_cilium_node(new: &NewCiliumNode) -> Value {
-    let addresses: Vec<Value> = new
-        .addresses
-        .iter()
-        .filter(|address| matches!(address.kind.as_str(), "InternalIP" | "ExternalIP"))
-        .map(|address| json!({ "type": address.kind, "ip": address.address.to_string() }))
-        .collect();
-    json!({
-        "apiVersion": "cilium.io/v2",
-        "kind": "CiliumNode",
-        "metadata": {
-            "name": new.node.as_str(),
-            "labels": new.labels,
-            "ownerReferences": [
-                { "apiVersion": "v1", "kind": "Node", "name": new.node.as_str(), "uid": new.node_uid.as_str() },
-            ],
-        },
-        "spec": { "addresses": addresses },
-    })
 }
 
 #[derive(Deserialize)]
@@ -480,7 +349,6 @@ impl<'de> Deserialize<'de> for Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::node::NodeAddress;
     use crate::wire::watched::tests::read;
 
     #[test]
@@ -563,39 +431,5 @@ mod tests {
         );
         assert_eq!(format!("{:?}", unreadable.addresses), "{10.0.0.0/27, 10.0.9.1/32, 10.0.9.9/32}");
         assert!(unreadable.reason.contains("expected a sequence"), "{}", unreadable.reason);
-    }
-
-    #[test]
-    fn a_new_ciliumnode_has_what_its_agent_would_write() {
-        let address =
-            |kind: &str, text: &str| NodeAddress { kind: kind.into(), address: text.parse().unwrap() };
-        let new = NewCiliumNode {
-            node: "n".into(),
-            node_uid: "1-2-3".into(),
-            labels: [("zone".to_owned(), "a".to_owned())].into(),
-            addresses: vec![
-                address("InternalIP", "192.0.2.1"),
-                address("InternalIP", "2001:db8:0::1"),
-                address("ExternalIP", "198.51.100.1"),
-                address("InternalDNS", "203.0.113.1"),
-            ],
-        };
-        let expected = json!({
-            "apiVersion": "cilium.io/v2",
-            "kind": "CiliumNode",
-            "metadata": {
-                "name": "n",
-                "labels": {"zone": "a"},
-                "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1-2-3"}],
-            },
-            "spec": {
-                "addresses": [
-                    {"type": "InternalIP", "ip": "192.0.2.1"},
-                    {"type": "InternalIP", "ip": "2001:db8::1"},
-                    {"type": "ExternalIP", "ip": "198.51.100.1"},
-                ],
-            },
-        });
-        assert_eq!(new_cilium_node(&new), expected);
     }
 }

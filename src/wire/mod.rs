@@ -6,6 +6,7 @@
 
 pub mod agent_pod;
 pub mod block;
+pub mod carrier_patch;
 pub mod check;
 pub mod cilium_node;
 pub mod crds;

@@ -1,18 +1,21 @@
 //! The Node on the wire: labels, addresses and podCIDRs, and nothing else of it.
 //!
 //! Addresses that are no IP addresses are skipped. A podCIDR that is none is reported. Patches of Nodes, in the mode in
-//! which they carry blocks, are made with those of CiliumNodes.
+//! which they carry blocks, are made in `carrier_patch`.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::cilium_node::{LATER_THAN, read_cidrs};
+use super::cilium_node::read_cidrs;
 use super::watched::{Meta, Wire};
 use crate::model::kind::Kind;
 use crate::model::node::{Node, NodeAddress};
 use crate::model::observation::Object;
 use crate::model::revision::{Core, Revision};
+
+/// The annotation that makes a later version of a carrier. On a Node it says as of which revision of the claims.
+pub(super) const LATER_THAN: &str = "nodeipam.io/later-than";
 
 /// Nodes.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use crate::model::names::NodeName;
 use crate::model::outcome::{Answer, Seen};
 use crate::model::request::{BumpVersion, NewCiliumNode, Publication, UsageProbe, Withdrawal};
 use crate::model::revision::AnyRevision;
-use crate::wire::cilium_node::{
+use crate::wire::carrier_patch::{
     bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch, withdrawal_patch,
 };
 use crate::wire::watched::Watched;

@@ -14,7 +14,7 @@ use cilium_node_ipam::model::release::Release;
 use cilium_node_ipam::model::request::NewCiliumNode;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
-use cilium_node_ipam::wire::cilium_node::new_cilium_node;
+use cilium_node_ipam::wire::carrier_patch::new_cilium_node;
 
 use super::cluster::in_seconds;
 use super::mode::Mode;

@@ -16,7 +16,7 @@ use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::outcome::{Answer, Presence, Seen};
 use cilium_node_ipam::model::request::{ClaimChange, ClaimUpdate, Read, Request, Target, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Custom, Revision};
-use cilium_node_ipam::wire::cilium_node::{
+use cilium_node_ipam::wire::carrier_patch::{
     ManagedFields, bump_version_patch, merge_patch, new_cilium_node, usage_probe_patch, withdrawal_patch,
 };
 use cilium_node_ipam::wire::{block, pool};
