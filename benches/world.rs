@@ -93,6 +93,8 @@ fn node(name: &str, zone: u32) -> Object {
         pod_cidrs: Vec::new(),
         later_than: None,
         malformed: Vec::new(),
+        annotated: Vec::new(),
+        malformed_annotations: Vec::new(),
     })
 }
 

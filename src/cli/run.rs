@@ -26,6 +26,7 @@ use crate::plan::{CiliumNodeOrigin, Policy, ReclaimPolicy};
 use crate::publisher::Mode;
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{self, OwnAddresses, Settings};
+use crate::publisher::static_mode::NodeField;
 use crate::telemetry::{Telemetry, http, logs};
 use crate::wire::carrier_patch::ManagedFields;
 
@@ -53,6 +54,11 @@ pub struct Args {
     /// kubernetes. In all but crd another allocator serves the nodes by default, and has to be turned off first.
     #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "crd")]
     modes: Vec<IpamMode>,
+
+    /// What of a Node is written in Cilium's mode kubernetes: `spec` (podCIDRs, which nobody can change later), or
+    /// `annotations`, which agents read with `annotate-k8s-node: true` only.
+    #[arg(long, value_name = "FIELD", default_value = "spec")]
+    node_field: NodeField,
 
     /// The controller's own namespace, where its ConfigMap `cilium-node-ipam` can freeze it.
     #[arg(long, value_name = "NAME", default_value = "kube-system", env = "POD_NAMESPACE")]
@@ -237,7 +243,8 @@ fn options(args: &Args) -> Options {
 fn mode(args: &Args) -> ModeSource {
     let own = if args.no_own_addresses { OwnAddresses::Anywhere } else { OwnAddresses::Kept };
     let Some(release) = args.assume_cilium else {
-        let settings = Settings { modes: args.modes.iter().copied().collect(), own };
+        let settings =
+            Settings { modes: args.modes.iter().copied().collect(), own, node_field: args.node_field };
         return ModeSource::ConfigMapIn(args.cilium_namespace.clone(), settings);
     };
     info!(version = %release, "Cilium's settings are taken from the command line");

@@ -94,6 +94,8 @@ pub enum CarrierChange {
     ClusterPool(Vec<Cidr>),
     /// In kubernetes mode: the `podCIDRs` of a Node that had none.
     Kubernetes(Vec<Cidr>),
+    /// In kubernetes mode: the annotations of a Node that had neither these nor `podCIDRs`.
+    Annotations(Vec<Cidr>),
 }
 
 impl CarrierChange {
@@ -102,7 +104,7 @@ impl CarrierChange {
     pub fn carrier_kind(&self) -> Kind {
         match self {
             Self::Crd(_) | Self::MultiPool(_) | Self::ClusterPool(_) => Kind::CiliumNode,
-            Self::Kubernetes(_) => Kind::Node,
+            Self::Kubernetes(_) | Self::Annotations(_) => Kind::Node,
         }
     }
 
@@ -111,7 +113,7 @@ impl CarrierChange {
     pub fn is_of_status(&self) -> bool {
         match self {
             Self::Crd(change) => change.is_of_status(),
-            Self::MultiPool(_) | Self::ClusterPool(_) | Self::Kubernetes(_) => false,
+            Self::MultiPool(_) | Self::ClusterPool(_) | Self::Kubernetes(_) | Self::Annotations(_) => false,
         }
     }
 
@@ -123,7 +125,8 @@ impl CarrierChange {
             (Self::MultiPool(change), Carrier::CiliumNode(found)) => change.is_shown_by(&found.pools, added),
             (Self::ClusterPool(cidrs), Carrier::CiliumNode(found)) => found.crd.lists_exactly(cidrs),
             (Self::Kubernetes(cidrs), Carrier::Node(found)) => found.lists_exactly(cidrs),
-            (Self::Kubernetes(_), Carrier::CiliumNode(_))
+            (Self::Annotations(cidrs), Carrier::Node(found)) => found.annotates_exactly(cidrs),
+            (Self::Kubernetes(_) | Self::Annotations(_), Carrier::CiliumNode(_))
             | (Self::Crd(_) | Self::MultiPool(_) | Self::ClusterPool(_), Carrier::Node(_)) => false,
         }
     }

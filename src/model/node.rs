@@ -32,6 +32,11 @@ pub struct Node {
     pub later_than: Option<Revision>,
     /// The texts among its podCIDRs that could not be read.
     pub malformed: Vec<Malformed>,
+    /// Its annotations that name a pod CIDR, which agents read that annotate their Nodes. Only `publisher` and `wire` look
+    /// into them.
+    pub annotated: Vec<Annotated>,
+    /// Those of them that could not be read.
+    pub malformed_annotations: Vec<Malformed>,
 }
 
 impl Node {
@@ -40,6 +45,22 @@ impl Node {
     pub fn lists_exactly(&self, cidrs: &[Cidr]) -> bool {
         self.pod_cidrs == cidrs
     }
+
+    /// Whether its annotations name these CIDRs and no others.
+    #[must_use]
+    pub fn annotates_exactly(&self, cidrs: &[Cidr]) -> bool {
+        self.annotated.iter().all(|annotated| cidrs.contains(&annotated.cidr))
+            && cidrs.iter().all(|cidr| self.annotated.iter().any(|annotated| annotated.cidr == *cidr))
+    }
+}
+
+/// An annotation of a Node that names a pod CIDR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Annotated {
+    /// Its key.
+    pub key: &'static str,
+    /// The CIDR, of the family that the key names.
+    pub cidr: Cidr,
 }
 
 /// An address of a Node, with its type, such as `InternalIP`.

@@ -94,7 +94,7 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
     if carrier.is_going() {
         return draft.asking_for_nothing_before(Wait::Deletion);
     }
-    if let Some(malformed) = carrier.malformed().first() {
+    if let Some(malformed) = publisher.malformed(carrier) {
         draft.findings.push(Finding::new(
             FindingKind::MalformedCiliumNode,
             carrier.kind(),
@@ -123,7 +123,7 @@ fn unmet(world: &World, publisher: &Publisher, name: &NodeName) -> BTreeSet<Unme
     let (Some(node), Some(carrier)) = (world.node(name), world.carrier(name)) else {
         return BTreeSet::new();
     };
-    if carrier.is_going() || !carrier.malformed().is_empty() {
+    if carrier.is_going() || publisher.malformed(carrier).is_some() {
         return BTreeSet::new();
     }
     Subject { world, node, carrier, publisher }.unmet()

@@ -1,5 +1,6 @@
 //! Tests of decisions as text: a small cluster goes in, and what to do for one node comes out.
 
+mod annotations;
 mod cluster_pool;
 mod freeze;
 mod growth;
@@ -31,7 +32,7 @@ use crate::model::crd::{CrdFields, FENCE, ReleaseMark};
 use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
-use crate::model::node::{CiliumNode, Malformed, Node, NodeAddress};
+use crate::model::node::{Annotated, CiliumNode, Malformed, Node, NodeAddress};
 use crate::model::observation::{InvalidPool, Listing, Object, Observation, PoolObject, Unreadable};
 use crate::model::outcome::{Answer, Outcome, Presence, Seen};
 use crate::model::plan::{NodePlan, PoolPlan, Scope, Verdict, Wait};
@@ -58,7 +59,7 @@ const LISTED: u64 = 100;
 /// A cluster in lines:
 /// `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [draining] [reclaim=enabled|dry-run] [zone=Z]
 /// [exclude=CIDR] [maxBlocks=N] [maxAddresses=N] [freeBelow=N] [@REVISION]` (it reclaims after 10 m, below 40 %),
-/// `node NAME UID [zone=Z] [has=CIDRS] [later-than=REVISION] [malformed] [own=CIDR] [deleting] [@REVISION]`,
+/// `node NAME UID [zone=Z] [has=CIDRS] [annotated=CIDRS] [alias=CIDRS] [later-than=REVISION] [malformed] [own=CIDR] [deleting] [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]
 /// [need=N] [has=CIDRS] [others=CIDRS] [asked=REVISION] [operator=ERROR] (multi-pool: `mars` has the others)
 /// [fenced=CIDRS] [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS]
@@ -266,6 +267,8 @@ fn object(line: &str) -> Object {
             pod_cidrs: value(&words, "has=").into_iter().flat_map(cidrs).collect(),
             later_than: value(&words, "later-than=").map(|text| Revision::parse(text).unwrap()),
             malformed: malformed(&words, "spec.podCIDRs[9]"),
+            annotated: annotated(&words),
+            malformed_annotations: Vec::new(),
         }),
         "unreadable" => unreadable(&words),
         "ciliumnode" => cilium_node(&words),
@@ -341,6 +344,13 @@ fn malformed(words: &[&str], field: &str) -> Vec<Malformed> {
 /// The value of `zone=`.
 fn zone(words: &[&str]) -> Option<String> {
     value(words, "zone=").map(ToOwned::to_owned)
+}
+
+/// The annotations of a Node: as agents of this release find them, and as earlier ones do.
+fn annotated(words: &[&str]) -> Vec<Annotated> {
+    let of =
+        |word, key| value(words, word).into_iter().flat_map(cidrs).map(move |cidr| Annotated { key, cidr });
+    of("annotated=", "network.cilium.io/pod-cidr").chain(of("alias=", "io.cilium.network.pod-cidr")).collect()
 }
 
 /// The number behind `key`, or the default.

@@ -12,7 +12,7 @@ use crate::model::claim::Claim;
 use crate::model::finding::Finding;
 use crate::model::kind::Kind;
 use crate::model::names::PodIpPoolName;
-use crate::model::node::Node;
+use crate::model::node::{Malformed, Node};
 use crate::model::pool::{Expand, Pool, widest_block};
 use crate::model::release::Release;
 use crate::model::request::{BumpVersion, Publication, Request, Withdrawal, WithdrawalStep, Write};
@@ -66,6 +66,11 @@ pub trait CiliumMode: fmt::Display {
         _why_not: &dyn Fn(Cidr) -> Option<String>,
     ) -> Option<Finding> {
         None
+    }
+
+    /// A text on the carrier that could not be read, and that its agent may read otherwise. Then nothing is written there.
+    fn malformed<'a>(&self, carrier: Carrier<'a>) -> Option<&'a Malformed> {
+        carrier.malformed().first()
     }
 
     /// Whether the carrier lists exactly this block.

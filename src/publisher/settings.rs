@@ -8,12 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::crd::Crd;
 use super::ipam_mode::IpamMode;
 use super::multi_pool::MultiPool;
-use super::static_mode::Static;
+use super::static_mode::{ClusterPool, Kubernetes, NodeField, Static};
 use super::{Mode, Publisher};
 use crate::net::cidr::Family;
 
 /// The key of `cilium-config` that names the Cilium pool of Pods that ask for none.
 const DEFAULT_POOL_KEY: &str = "ipam-default-ip-pool";
+
+/// The key of `cilium-config` that has agents write annotations onto their Nodes, and read them.
+const ANNOTATE_KEY: &str = "annotate-k8s-node";
 
 /// What an administrator says about how Cilium is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,12 +25,14 @@ pub struct Settings {
     pub modes: BTreeSet<IpamMode>,
     /// Which addresses are kept for agents themselves, in crd mode.
     pub own: OwnAddresses,
+    /// What of a Node is written, in kubernetes mode.
+    pub node_field: NodeField,
 }
 
 impl Default for Settings {
     /// What applies where an administrator says nothing.
     fn default() -> Self {
-        Self { modes: [IpamMode::Crd].into(), own: OwnAddresses::Kept }
+        Self { modes: [IpamMode::Crd].into(), own: OwnAddresses::Kept, node_field: NodeField::Spec }
     }
 }
 
@@ -74,9 +79,20 @@ pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mo
             let default_pool = config.get(DEFAULT_POOL_KEY).map_or("default", |name| name.trim()).into();
             Mode::Active(Publisher::MultiPool(MultiPool { families, default_pool }))
         }
-        IpamMode::ClusterPool => Mode::Active(Publisher::ClusterPool(Static::new(families))),
-        IpamMode::Kubernetes => Mode::Active(Publisher::Kubernetes(Static::new(families))),
+        IpamMode::ClusterPool => Mode::Active(Publisher::ClusterPool(Static::new(families, ClusterPool))),
+        IpamMode::Kubernetes => kubernetes(config, families, settings.node_field),
     }
+}
+
+fn kubernetes(config: &BTreeMap<String, String>, families: BTreeSet<Family>, writes: NodeField) -> Mode {
+    let agents_read_annotations = is_on(config, ANNOTATE_KEY, IfAbsent::Off);
+    if writes == NodeField::Annotations && !agents_read_annotations {
+        return Mode::Passive(format!(
+            "--node-field is annotations, and cilium-config does not say `{ANNOTATE_KEY}: true`: agents would not read them"
+        ));
+    }
+    let mode = Kubernetes { writes, agents_read_annotations };
+    Mode::Active(Publisher::Kubernetes(Static::new(families, mode)))
 }
 
 fn crd(config: &BTreeMap<String, String>, families: BTreeSet<Family>, own: OwnAddresses) -> Crd {
@@ -172,6 +188,30 @@ mod tests {
         check(
             &[("ipam", "crd"), ("enable-ipv4", "false"), ("enable-ipv6", "false")],
             "passive: cilium-config enables neither enable-ipv4 nor enable-ipv6",
+        );
+    }
+
+    #[test]
+    fn annotations_are_written_where_agents_read_them() {
+        let mode = |annotate: &str, writes: NodeField| {
+            let config = [("ipam", "kubernetes"), ("enable-ipv6", "false"), (ANNOTATE_KEY, annotate)];
+            let config = config.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+            let modes = [IpamMode::Kubernetes].into();
+            from_config(&config, &Settings { modes, node_field: writes, ..Settings::default() })
+        };
+        for (annotate, agents_read_annotations, writes) in [
+            ("false", false, NodeField::Spec),
+            ("true", true, NodeField::Spec),
+            ("true", true, NodeField::Annotations),
+        ] {
+            let expected = Static::new([Family::V4].into(), Kubernetes { writes, agents_read_annotations });
+            assert_eq!(mode(annotate, writes), Mode::Active(Publisher::Kubernetes(expected)));
+        }
+        let Mode::Passive(why) = mode("false", NodeField::Annotations) else { panic!() };
+        assert_eq!(
+            why,
+            "--node-field is annotations, and cilium-config does not say `annotate-k8s-node: true`: agents would not read \
+             them"
         );
     }
 

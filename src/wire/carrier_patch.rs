@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::multi_pool;
-use super::node::LATER_THAN;
+use super::node::{LATER_THAN, pod_cidr_annotations};
 use super::precondition::bound_to;
 use crate::model::carrier::CarrierChange;
 use crate::model::crd::{CrdChange, FENCE, MarkChange};
@@ -94,6 +94,9 @@ fn change_patch(uid: &Uid, revision: AnyRevision, change: &CarrierChange) -> Val
         }
         CarrierChange::Kubernetes(cidrs) => {
             json!({ "spec": { "podCIDR": cidrs.first().map(ToString::to_string), "podCIDRs": texts(cidrs) } })
+        }
+        CarrierChange::Annotations(cidrs) => {
+            json!({ "metadata": { "annotations": pod_cidr_annotations(cidrs) } })
         }
     };
     bound_to(uid, revision, patch)

@@ -1,4 +1,4 @@
-//! The Node on the wire: labels, addresses and podCIDRs, and nothing else of it.
+//! The Node on the wire: labels, addresses, podCIDRs and the annotations that take their place, and nothing else of it.
 //!
 //! Addresses that are no IP addresses are skipped. A podCIDR that is none is reported. Patches of Nodes, in the mode in
 //! which they carry blocks, are made in `carrier_patch`.
@@ -6,13 +6,33 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::cilium_node::read_cidrs;
 use super::watched::{Meta, Wire};
 use crate::model::kind::Kind;
-use crate::model::node::{Node, NodeAddress};
+use crate::model::node::{Annotated, Malformed, Node, NodeAddress};
 use crate::model::observation::Object;
 use crate::model::revision::{Core, Revision};
+use crate::net::cidr::{Cidr, Family};
+
+/// The annotations by which agents learn the pod CIDRs of a Node: agents of 1.13 and newer look for the first of a family,
+/// and for the second where that is absent; agents of 1.12 know the second alone (`docs/cilium.md`, Annotations of Nodes).
+const POD_CIDR_ANNOTATIONS: [(Family, &str); 4] = [
+    (Family::V4, "network.cilium.io/ipv4-pod-cidr"),
+    (Family::V4, "io.cilium.network.ipv4-pod-cidr"),
+    (Family::V6, "network.cilium.io/ipv6-pod-cidr"),
+    (Family::V6, "io.cilium.network.ipv6-pod-cidr"),
+];
+
+/// The annotations that name these pod CIDRs to agents of every release.
+pub(super) fn pod_cidr_annotations(cidrs: &[Cidr]) -> Map<String, Value> {
+    let of_key = |(family, key): (Family, &str)| {
+        let cidr = cidrs.iter().find(|cidr| cidr.family() == family)?;
+        Some((key.to_owned(), cidr.to_string().into()))
+    };
+    POD_CIDR_ANNOTATIONS.into_iter().filter_map(of_key).collect()
+}
 
 /// The annotation that makes a later version of a carrier. On a Node it says as of which revision of the claims.
 pub(super) const LATER_THAN: &str = "nodeipam.io/later-than";
@@ -44,6 +64,7 @@ fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, 
     listed.extend(spec.pod_cidr.filter(|cidr| !cidr.is_empty() && !listed.contains(cidr)));
     let mut malformed = Vec::new();
     let pod_cidrs = read_cidrs(Kind::Node, "spec.podCIDRs", listed, &mut malformed);
+    let (annotated, malformed_annotations) = read_annotations(&mut annotations);
     Ok(Node {
         name: meta.name.as_str().into(),
         uid: meta.uid.as_str().into(),
@@ -58,7 +79,25 @@ fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, 
         pod_cidrs,
         later_than: annotations.remove(LATER_THAN).and_then(|text| Revision::parse(&text)),
         malformed,
+        annotated,
+        malformed_annotations,
     })
+}
+
+/// The pod CIDRs in annotations. A text in odd form occupies the range that it means, and is reported as well.
+fn read_annotations(annotations: &mut BTreeMap<String, String>) -> (Vec<Annotated>, Vec<Malformed>) {
+    let (mut annotated, mut malformed) = (Vec::new(), Vec::new());
+    for (family, key) in POD_CIDR_ANNOTATIONS {
+        let Some(text) = annotations.remove(key).filter(|text| !text.is_empty()) else { continue };
+        let mut odd = Vec::new();
+        let cidrs = read_cidrs(Kind::Node, key, vec![text.clone()], &mut odd);
+        let of_family = cidrs.iter().copied().filter(|cidr| cidr.family() == family);
+        annotated.extend(of_family.map(|cidr| Annotated { key, cidr }));
+        if !odd.is_empty() || cidrs.iter().any(|cidr| cidr.family() != family) {
+            malformed.push(Malformed { field: format!("metadata.annotations[{key}]"), value: text });
+        }
+    }
+    (annotated, malformed)
 }
 
 #[derive(Deserialize)]
@@ -93,4 +132,71 @@ struct WireNodeAddress {
     kind: String,
     #[serde(default)]
     address: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::watched::tests::read;
+
+    fn node(json: &str) -> Node {
+        let object = read::<Nodes>(json);
+        let Object::Node(node) = object else { panic!("{object:?}") };
+        node
+    }
+
+    #[test]
+    fn pod_cidrs_are_read_from_the_spec_and_from_the_annotations_of_every_release() {
+        let node = node(
+            r#"{"metadata":{"name":"n","uid":"u","resourceVersion":"7","annotations":{
+                  "network.cilium.io/ipv4-pod-cidr":"10.0.1.0/28","io.cilium.network.ipv4-pod-cidr":"10.0.2.0/28",
+                  "io.cilium.network.ipv6-pod-cidr":"fd00::/124","network.cilium.io/ipv6-pod-cidr":"",
+                  "network.cilium.io/ipv4-health-ip":"10.0.1.3"}},
+                "spec":{"podCIDR":"10.0.0.0/28","podCIDRs":["10.0.0.0/28"]}}"#,
+        );
+        assert_eq!(format!("{:?}", node.pod_cidrs), "[10.0.0.0/28]");
+        let annotated: Vec<String> =
+            node.annotated.iter().map(|found| format!("{}={}", found.key, found.cidr)).collect();
+        assert_eq!(
+            annotated,
+            [
+                "network.cilium.io/ipv4-pod-cidr=10.0.1.0/28",
+                "io.cilium.network.ipv4-pod-cidr=10.0.2.0/28",
+                "io.cilium.network.ipv6-pod-cidr=fd00::/124",
+            ]
+        );
+        assert_eq!((node.malformed, node.malformed_annotations), (Vec::new(), Vec::new()));
+    }
+
+    /// Without the option that has agents read annotations, such a text harms nobody.
+    #[test]
+    fn an_annotation_that_is_no_cidr_of_its_family_is_kept_apart() {
+        for (text, takes) in [("10.0.0.5/28", 1), ("x", 0), ("fd00::/124", 0), ("0.0.0.0/0", 0)] {
+            let node = node(&format!(
+                r#"{{"metadata":{{"name":"n","uid":"u","resourceVersion":"7",
+                     "annotations":{{"network.cilium.io/ipv4-pod-cidr":"{text}"}}}}}}"#
+            ));
+            assert_eq!((node.annotated.len(), node.malformed), (takes, Vec::new()), "{text}");
+            let [malformed] = &node.malformed_annotations[..] else { panic!("{text}") };
+            assert_eq!(
+                (malformed.field.as_str(), malformed.value.as_str()),
+                ("metadata.annotations[network.cilium.io/ipv4-pod-cidr]", text)
+            );
+        }
+    }
+
+    #[test]
+    fn agents_of_every_release_find_what_is_written() {
+        let cidrs: Vec<Cidr> = ["10.0.0.0/28", "fd00::/124"].map(|text| text.parse().unwrap()).into();
+        assert_eq!(
+            Value::from(pod_cidr_annotations(&cidrs)),
+            serde_json::json!({
+                "network.cilium.io/ipv4-pod-cidr": "10.0.0.0/28",
+                "io.cilium.network.ipv4-pod-cidr": "10.0.0.0/28",
+                "network.cilium.io/ipv6-pod-cidr": "fd00::/124",
+                "io.cilium.network.ipv6-pod-cidr": "fd00::/124",
+            })
+        );
+        assert_eq!(pod_cidr_annotations(&cidrs[..1]).len(), 2);
+    }
 }

@@ -290,7 +290,8 @@ func carriedByNode(value []byte) []byte {
 	type spec struct {
 		IPAM ipam `json:"ipam"`
 	}
-	carried, err := json.Marshal(map[string]spec{"spec": {IPAM: ipam{PodCIDRs: node.Spec.PodCIDRs}}})
+	cidrs := oracle.PodCIDRs(node.Spec.PodCIDRs, node.Annotations)
+	carried, err := json.Marshal(map[string]spec{"spec": {IPAM: ipam{PodCIDRs: cidrs}}})
 	if err != nil {
 		return value
 	}

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use anyhow::{Result, ensure};
 use ipnet::IpNet;
-use kube::api::DynamicObject;
 use serde_json::json;
 
 use crate::chronicle::{delete_node, uid, wait_all};
@@ -16,22 +15,30 @@ use crate::support::families::Families;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::preparation::prepare;
 use crate::support::rig::{Rig, under_oracle};
+use crate::support::views::pod_cidrs;
 
 const KUBERNETES: &str = "kubernetes";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_pool_serves_a_node_for_its_life() -> Result<()> {
-    serves_a_node_for_its_life("cluster-pool").await
+    serves_a_node_for_its_life(Options { ipam: "cluster-pool", ..Options::of(Families::Dual) }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubernetes_serves_a_node_for_its_life() -> Result<()> {
-    serves_a_node_for_its_life(KUBERNETES).await
+    serves_a_node_for_its_life(Options { ipam: KUBERNETES, ..Options::of(Families::Dual) }).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubernetes_serves_a_node_for_its_life_in_annotations() -> Result<()> {
+    let options = Options { ipam: KUBERNETES, annotations: true, ..Options::of(Families::Dual) };
+    serves_a_node_for_its_life(options).await
 }
 
 /// The controller is killed between each two things that happen.
-async fn serves_a_node_for_its_life(ipam: &'static str) -> Result<()> {
-    under_oracle(Options { ipam, ..Options::of(Families::Dual) }, async |rig| {
+async fn serves_a_node_for_its_life(options: Options) -> Result<()> {
+    let ipam = options.ipam;
+    under_oracle(options, async |rig| {
         prepare(rig, 28).await?;
         rig.cluster.create_pool(&pool()).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
@@ -87,21 +94,33 @@ async fn serves_a_node_for_its_life(ipam: &'static str) -> Result<()> {
 /// A cluster that Cilium's own allocator has served is taken over as it is: nothing restarts, nothing is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_pool_takes_over_a_node_that_has_its_cidrs() -> Result<()> {
-    takes_over_a_node_that_has_its_cidrs("cluster-pool").await
+    takes_over_a_node_that_has_its_cidrs(Options { ipam: "cluster-pool", ..Options::default() }).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubernetes_takes_over_a_node_that_has_its_cidrs() -> Result<()> {
-    takes_over_a_node_that_has_its_cidrs(KUBERNETES).await
+    takes_over_a_node_that_has_its_cidrs(Options { ipam: KUBERNETES, ..Options::default() }).await
 }
 
-async fn takes_over_a_node_that_has_its_cidrs(ipam: &'static str) -> Result<()> {
-    under_oracle(Options { ipam, ..Options::default() }, async |rig| {
+#[tokio::test(flavor = "multi_thread")]
+async fn kubernetes_takes_over_a_node_that_has_its_cidrs_in_an_annotation() -> Result<()> {
+    let options = Options { ipam: KUBERNETES, annotations: true, ..Options::default() };
+    takes_over_a_node_that_has_its_cidrs(options).await
+}
+
+async fn takes_over_a_node_that_has_its_cidrs(options: Options) -> Result<()> {
+    let Options { ipam, annotations, .. } = options;
+    under_oracle(options, async |rig| {
         prepare(rig, 28).await?;
         rig.control_plane.allow("cidr-without-claim", Some("n"), Some("10.1.0.64/28")).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         let mut agent = start(rig, "n")?;
-        if ipam == KUBERNETES {
+        if annotations {
+            // As a release before 1.13 left it. The agent then writes it under the name that it knows, too.
+            let by_hand =
+                json!({"metadata": {"annotations": {"io.cilium.network.ipv4-pod-cidr": "10.1.0.64/28"}}});
+            rig.cluster.patch(Kind::Node, "n", by_hand).await?;
+        } else if ipam == KUBERNETES {
             let by_kube = json!({"spec": {"podCIDR": "10.1.0.64/28", "podCIDRs": ["10.1.0.64/28"]}});
             rig.cluster.patch(Kind::Node, "n", by_kube).await?;
         } else {
@@ -135,7 +154,7 @@ async fn node_anew(rig: &Rig, controller: Controller, agent: &mut Agent) -> Resu
     rig.cluster.delete_node("n").await?;
     rig.cluster.create_node(&NodeSpec::new("n")).await?;
     let controller = kill(rig, controller).await?;
-    let cidrs = |node: &DynamicObject| node.data["spec"]["podCIDRs"].clone();
+    let cidrs = pod_cidrs;
     let is_served = async || {
         let now = rig.cluster.read(Kind::Node, "n").await?;
         Ok(now.metadata.uid != before.metadata.uid && cidrs(&now) == cidrs(&before))

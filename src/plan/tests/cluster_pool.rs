@@ -3,10 +3,13 @@
 use std::fmt::Write as _;
 
 use super::*;
-use crate::publisher::static_mode::Static;
+use crate::publisher::static_mode::{ClusterPool, Static};
 
 fn running(families: &[Family], text: &str) -> Cluster {
-    Cluster::served_by(Publisher::ClusterPool(Static::new(families.iter().copied().collect())), text)
+    Cluster::served_by(
+        Publisher::ClusterPool(Static::new(families.iter().copied().collect(), ClusterPool)),
+        text,
+    )
 }
 
 fn cluster(text: &str) -> Cluster {

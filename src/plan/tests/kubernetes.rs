@@ -1,10 +1,13 @@
 //! kubernetes: a node gets one block of each family on its Node, whose revisions tell nothing of those of claims.
 
 use super::*;
-use crate::publisher::static_mode::Static;
+use crate::publisher::static_mode::{ClusterPool, Kubernetes, Static};
 
 fn running(families: &[Family], text: &str) -> Cluster {
-    Cluster::served_by(Publisher::Kubernetes(Static::new(families.iter().copied().collect())), text)
+    Cluster::served_by(
+        Publisher::Kubernetes(Static::new(families.iter().copied().collect(), Kubernetes::default())),
+        text,
+    )
 }
 
 fn cluster(text: &str) -> Cluster {
@@ -74,7 +77,8 @@ fn what_a_node_carries_is_taken_also_without_a_claim() {
 #[test]
 fn pod_cidrs_of_nodes_take_nothing_in_other_modes() {
     let text = "pool p 10.0.0.0/27 28\nnode a 1 has=10.0.0.0/28\nnode b 2\nciliumnode b @99 bare";
-    let mut other = Cluster::served_by(Publisher::ClusterPool(Static::new([Family::V4].into())), text);
+    let mut other =
+        Cluster::served_by(Publisher::ClusterPool(Static::new([Family::V4].into(), ClusterPool)), text);
     other.expect("b", "claim 10.0.0.0/28 of pool p for node b");
     other.in_flight.clear();
     // They count as soon as the mode is known.
@@ -82,7 +86,10 @@ fn pod_cidrs_of_nodes_take_nothing_in_other_modes() {
     let mut other =
         Cluster::in_mode(Mode::Passive("it is not known".to_owned()), "node a 1 has=10.0.0.16/28");
     assert!(!other.world.ledger().is_taken(block));
-    other.world.set_mode(Mode::Active(Publisher::Kubernetes(Static::new([Family::V4].into()))));
+    other.world.set_mode(Mode::Active(Publisher::Kubernetes(Static::new(
+        [Family::V4].into(),
+        Kubernetes::default(),
+    ))));
     assert!(other.world.ledger().is_taken(block));
     assert_eq!(other.world.check(), []);
 }

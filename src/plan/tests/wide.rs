@@ -6,25 +6,25 @@ use super::*;
 use crate::model::finding::FindingKind;
 use crate::model::names::PoolName;
 use crate::model::status::{ConditionType, capped_count};
-use crate::publisher::static_mode::Static;
+use crate::publisher::static_mode::{ClusterPool, Kubernetes, Static};
 use crate::view::conditions;
 
 const BOTH: &str = "pool p 10.0.0.0/8 16\npool q fd00::/48 64\nnode a 1\n";
 
 #[test]
 fn cluster_pool_gives_what_a_node_gets_from_kubernetes() {
-    let mode = Publisher::ClusterPool(Static::new(Family::ALL.into()));
+    let mode = Publisher::ClusterPool(Static::new(Family::ALL.into(), ClusterPool));
     let mut cluster = Cluster::served_by(mode, &format!("{BOTH}ciliumnode a @99 bare"));
     cluster.expect("a", "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a");
     let claims = "claim 10.0.0.0/16 a 1 Held @102\nclaim fd00::/64 a 1 Held @103";
-    let mode = Publisher::ClusterPool(Static::new(Family::ALL.into()));
+    let mode = Publisher::ClusterPool(Static::new(Family::ALL.into(), ClusterPool));
     let mut cluster = Cluster::served_by(mode, &format!("{BOTH}ciliumnode a @99 bare\n{claims}"));
     cluster.expect("a", "publish [10.0.0.0/16 fd00::/64] and 18446744073709551615 addresses on ciliumnode a");
 }
 
 #[test]
 fn kubernetes_gives_the_same() {
-    let mode = Publisher::Kubernetes(Static::new(Family::ALL.into()));
+    let mode = Publisher::Kubernetes(Static::new(Family::ALL.into(), Kubernetes::default()));
     let mut cluster = Cluster::served_by(mode, BOTH);
     cluster.expect("a", "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a");
 }
@@ -66,7 +66,7 @@ fn crd_publishes_no_claim_that_another_mode_left() {
 
 #[test]
 fn counts_of_wide_blocks_end_at_what_json_can_say() {
-    let mode = Publisher::ClusterPool(Static::new([Family::V6].into()));
+    let mode = Publisher::ClusterPool(Static::new([Family::V6].into(), ClusterPool));
     let mut text = "pool p fd00::/32 64\n".to_owned();
     // More of them than would fit into the type of the count.
     for at in 1..=2100 {

@@ -2,7 +2,9 @@
 //!
 //! Claims and CiliumNodes are in one store, so proofs compare their revisions, as in crd mode.
 
-use super::StaticMode;
+use std::borrow::Cow;
+
+use super::{StaticMode, listed};
 use crate::model::carrier::{Carrier, CarrierChange};
 use crate::model::kind::Kind;
 use crate::model::request::{BumpVersion, Read, Request, Write};
@@ -12,23 +14,26 @@ use crate::publisher::answer::{Absence, Removal};
 use crate::publisher::operator;
 
 /// `ipam: cluster-pool`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ClusterPool {}
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ClusterPool;
 
 impl StaticMode for ClusterPool {
     const NAME: &'static str = "cluster-pool";
     const CARRIER: Kind = Kind::CiliumNode;
-    const FIELD: &'static str = "spec.ipam.podCIDRs";
     const ONLY_WRITER: &'static str = operator::TURN_OFF;
 
-    fn pod_cidrs(carrier: Carrier<'_>) -> &[Cidr] {
+    fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]> {
         match carrier {
-            Carrier::CiliumNode(cilium_node) => &cilium_node.crd.pod_cidrs,
-            Carrier::Node(_) => &[],
+            Carrier::CiliumNode(cilium_node) => Cow::Borrowed(&cilium_node.crd.pod_cidrs),
+            Carrier::Node(_) => Cow::Borrowed(&[]),
         }
     }
 
-    fn change(pod_cidrs: Vec<Cidr>) -> CarrierChange {
+    fn told(self, carrier: Carrier<'_>) -> String {
+        format!("spec.ipam.podCIDRs is {}", listed(&self.pod_cidrs(carrier)))
+    }
+
+    fn change(self, pod_cidrs: Vec<Cidr>) -> CarrierChange {
         CarrierChange::ClusterPool(pod_cidrs)
     }
 

@@ -1,25 +1,63 @@
-//! kubernetes: the Node itself carries the CIDRs, in `spec.podCIDRs` and `spec.podCIDR`.
+//! kubernetes: the Node itself carries the CIDRs, in `spec.podCIDRs` and `spec.podCIDR`, or in annotations.
 //!
-//! The API server lets them be set once and never changed, with one of each family. Nodes may be in another store than
-//! the claims, so no proof compares their revisions. What takes the place of that:
+//! The API server lets the fields be set once and never changed, with one CIDR of each family. Agents that annotate their
+//! Nodes take a family that is not there from annotations, which anybody may change. Nodes may be in another store than the
+//! claims, so no proof compares their revisions. What takes the place of that:
 //!
-//! - A Node that shows any CIDR never gets another, and one that is gone can't be patched: its uid is in every patch.
-//! - On a Node without CIDRs an annotation says as of which revision of the claims a version was written. A patch that
+//! - A Node that shows any CIDR in its fields never gets another, and one that is gone can't be patched: its uid is in every
+//!   patch.
+//! - On a Node without these an annotation says as of which revision of the claims a version was written. A patch that
 //!   was decided before is refused; one that is decided on that version or a later one needs the claims as of then.
 
-use super::StaticMode;
+use std::borrow::Cow;
+use std::str::FromStr;
+
+use super::{StaticMode, listed};
 use crate::model::carrier::{Carrier, CarrierChange};
+use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::node::Node;
+use crate::model::node::{Malformed, Node};
 use crate::model::outcome::Presence;
 use crate::model::request::{BumpVersion, Read, Request, Write};
 use crate::model::revision::Revision;
-use crate::net::cidr::Cidr;
+use crate::model::stable_names;
+use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Absence, Removal};
 
+stable_names! {
+    /// What of a Node is written.
+    pub enum NodeField {
+        /// Its podCIDRs.
+        Spec => "spec",
+        /// Annotations, under the names that agents of every release know.
+        Annotations => "annotations",
+    }
+}
+
+impl FromStr for NodeField {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|field| field.as_str() == text);
+        found.ok_or_else(|| format!("`{text}` is neither spec nor annotations"))
+    }
+}
+
 /// `ipam: kubernetes`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kubernetes {}
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kubernetes {
+    /// What is written.
+    pub writes: NodeField,
+    /// Whether agents read annotations where there are no podCIDRs; `annotate-k8s-node` of `cilium-config`.
+    pub agents_read_annotations: bool,
+}
+
+impl Default for Kubernetes {
+    /// What applies where neither an administrator nor `cilium-config` says anything.
+    fn default() -> Self {
+        Self { writes: NodeField::Spec, agents_read_annotations: false }
+    }
+}
 
 fn node(carrier: Carrier<'_>) -> Option<&Node> {
     match carrier {
@@ -31,16 +69,36 @@ fn node(carrier: Carrier<'_>) -> Option<&Node> {
 impl StaticMode for Kubernetes {
     const NAME: &'static str = "kubernetes";
     const CARRIER: Kind = Kind::Node;
-    const FIELD: &'static str = "spec.podCIDRs";
     const ONLY_WRITER: &'static str =
         "let kube-controller-manager allocate nothing: give it `--allocate-node-cidrs=false`";
 
-    fn pod_cidrs(carrier: Carrier<'_>) -> &[Cidr] {
-        node(carrier).map_or(&[], |node| &node.pod_cidrs)
+    /// Of a family that is not among the podCIDRs, what annotations say: two texts that differ are two CIDRs, because
+    /// releases differ in which of them they read.
+    fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]> {
+        let Some(node) = node(carrier) else { return Cow::Borrowed(&[]) };
+        let mut cidrs = Cow::Borrowed(&node.pod_cidrs[..]);
+        for (_, cidr) in self.effective_annotations(node) {
+            if !cidrs.contains(&cidr) {
+                cidrs.to_mut().push(cidr);
+            }
+        }
+        cidrs
     }
 
-    fn change(pod_cidrs: Vec<Cidr>) -> CarrierChange {
-        CarrierChange::Kubernetes(pod_cidrs)
+    fn told(self, carrier: Carrier<'_>) -> String {
+        let Some(node) = node(carrier) else { return String::new() };
+        let spec = Some(&node.pod_cidrs[..]).filter(|cidrs| !cidrs.is_empty());
+        let spec = spec.map(|cidrs| format!("spec.podCIDRs is {}", listed(cidrs)));
+        let annotations = self.effective_annotations(node);
+        let annotations = annotations.map(|(key, cidr)| format!("the annotation {key} is {cidr}"));
+        spec.into_iter().chain(annotations).collect::<Vec<_>>().join(", ")
+    }
+
+    fn change(self, pod_cidrs: Vec<Cidr>) -> CarrierChange {
+        match self.writes {
+            NodeField::Spec => CarrierChange::Kubernetes(pod_cidrs),
+            NodeField::Annotations => CarrierChange::Annotations(pod_cidrs),
+        }
     }
 
     fn is_fresh(known_at: Revision, carrier: Carrier<'_>) -> bool {
@@ -81,5 +139,39 @@ impl StaticMode for Kubernetes {
     /// kube-controller-manager leaves no sign on a Node but the CIDRs.
     fn second_allocator(_: Carrier<'_>) -> Option<String> {
         None
+    }
+
+    fn malformed(self, carrier: Carrier<'_>) -> Option<&Malformed> {
+        let annotations = node(carrier).map_or(&[][..], |node| &node.malformed_annotations);
+        carrier.malformed().first().or_else(|| annotations.first().filter(|_| self.agents_read_annotations))
+    }
+
+    /// An annotation that says something else than the podCIDRs. Agents write it anew when they start.
+    fn contradiction(self, carrier: Carrier<'_>) -> Option<Finding> {
+        let node = node(carrier).filter(|_| self.agents_read_annotations)?;
+        let differs = |cidr: Cidr| in_spec(node, cidr.family()).is_some_and(|in_spec| in_spec != cidr);
+        let found = node.annotated.iter().find(|annotated| differs(annotated.cidr))?;
+        let message = format!(
+            "the annotation {} is {}, and spec.podCIDRs is {}: agents take spec.podCIDRs, and the annotation does nothing; \
+             remove it",
+            found.key,
+            found.cidr,
+            listed(&node.pod_cidrs)
+        );
+        Some(Finding::new(FindingKind::ForeignPodCIDRs, Kind::Node, node.name.as_str(), message))
+    }
+}
+
+/// The podCIDR of a family.
+fn in_spec(node: &Node, family: Family) -> Option<Cidr> {
+    node.pod_cidrs.iter().copied().find(|cidr| cidr.family() == family)
+}
+
+impl Kubernetes {
+    /// The annotations that count beside the podCIDRs, with their keys.
+    fn effective_annotations(self, node: &Node) -> impl Iterator<Item = (&'static str, Cidr)> + '_ {
+        let counts = move |cidr: Cidr| self.agents_read_annotations && in_spec(node, cidr.family()).is_none();
+        let annotated = node.annotated.iter().map(|annotated| (annotated.key, annotated.cidr));
+        annotated.filter(move |(_, cidr)| counts(*cidr))
     }
 }

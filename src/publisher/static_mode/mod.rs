@@ -5,10 +5,10 @@
 //! needs nor what it uses. So a carrier that shows no CIDR gets one block of each family in one write, and none of them
 //! is ever changed, reordered or taken off. What differs between the modes is behind [`StaticMode`].
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::marker::PhantomData;
 
 use super::answer::{Absence, Drain, Holding, Leaving, Removal, Stays};
 use super::cilium_mode::CiliumMode;
@@ -19,7 +19,7 @@ use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::node::Node;
+use crate::model::node::{Malformed, Node};
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::Release;
 use crate::model::request::{Publication, Request};
@@ -33,24 +33,25 @@ mod cluster_pool;
 mod kubernetes;
 
 pub use cluster_pool::ClusterPool;
-pub use kubernetes::Kubernetes;
+pub use kubernetes::{Kubernetes, NodeField};
 
 /// What differs between the modes.
-pub trait StaticMode {
+pub trait StaticMode: Copy {
     /// Its name, as `ipam` of `cilium-config` has it.
     const NAME: &'static str;
     /// The kind of the carrier.
     const CARRIER: Kind;
-    /// The field that has the CIDRs.
-    const FIELD: &'static str;
     /// How somebody else is kept from writing that field, for a person.
     const ONLY_WRITER: &'static str;
 
     /// The CIDRs that a carrier shows, in their order.
-    fn pod_cidrs(carrier: Carrier<'_>) -> &[Cidr];
+    fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]>;
+
+    /// Where the carrier shows which of them, for a person.
+    fn told(self, carrier: Carrier<'_>) -> String;
 
     /// The write of these CIDRs.
-    fn change(pod_cidrs: Vec<Cidr>) -> CarrierChange;
+    fn change(self, pod_cidrs: Vec<Cidr>) -> CarrierChange;
 
     /// Whether a claim that is known as of `known_at` may be published on this version of the carrier.
     fn is_fresh(known_at: Revision, carrier: Carrier<'_>) -> bool;
@@ -66,20 +67,35 @@ pub trait StaticMode {
 
     /// What on the carrier says that somebody else gives it CIDRs, and how that sign is removed when he no longer does.
     fn second_allocator(carrier: Carrier<'_>) -> Option<String>;
+
+    /// A text on the carrier that could not be read, and that its agent may read otherwise.
+    fn malformed(self, carrier: Carrier<'_>) -> Option<&Malformed> {
+        carrier.malformed().first()
+    }
+
+    /// Two places on the carrier of a served node that say different things, of which its agent takes one.
+    fn contradiction(self, _carrier: Carrier<'_>) -> Option<Finding> {
+        None
+    }
+}
+
+/// CIDRs for a person.
+fn listed(cidrs: &[Cidr]) -> String {
+    cidrs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// One of these modes, with its settings from `cilium-config`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Static<M> {
     families: BTreeSet<Family>,
-    mode: PhantomData<M>,
+    mode: M,
 }
 
 impl<M> Static<M> {
     /// The mode whose agents run these families.
     #[must_use]
-    pub const fn new(families: BTreeSet<Family>) -> Self {
-        Self { families, mode: PhantomData }
+    pub const fn new(families: BTreeSet<Family>, mode: M) -> Self {
+        Self { families, mode }
     }
 }
 
@@ -108,22 +124,22 @@ impl<M: StaticMode> CiliumMode for Static<M> {
 
     /// Beside blocks of ours it is only told of ([`Self::finding`]).
     fn second_allocator(&self, carrier: Carrier<'_>, _: &dyn Fn(Cidr) -> bool) -> Option<Finding> {
-        let why = M::second_allocator(carrier).filter(|_| M::pod_cidrs(carrier).is_empty())?;
+        let why = M::second_allocator(carrier).filter(|_| self.mode.pod_cidrs(carrier).is_empty())?;
         let message = format!("{why}, so the node gets no blocks; {}", M::ONLY_WRITER);
         Some(Finding::new(FindingKind::SecondAllocator, M::CARRIER, carrier.name().as_str(), message))
     }
 
     fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {
-        M::pod_cidrs(carrier).contains(&cidr)
+        self.mode.pod_cidrs(carrier).contains(&cidr)
     }
 
     fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
-        M::pod_cidrs(carrier).iter().copied().filter(|listed| listed.overlaps(cidr)).collect()
+        self.mode.pod_cidrs(carrier).iter().copied().filter(|listed| listed.overlaps(cidr)).collect()
     }
 
     fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128 {
         let mut published = self.offered_in(carrier, cidr).within(cidr);
-        for listed in M::pod_cidrs(carrier) {
+        for listed in self.mode.pod_cidrs(carrier).iter() {
             published.remove_all(&ends(*listed));
         }
         published.len()
@@ -131,8 +147,8 @@ impl<M: StaticMode> CiliumMode for Static<M> {
 
     /// Of a family that the agents do not run nothing is used.
     fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {
-        let listed = M::pod_cidrs(carrier).iter().copied();
-        listed.filter(|cidr| self.families.contains(&cidr.family())).collect()
+        let listed = self.mode.pod_cidrs(carrier);
+        listed.iter().copied().filter(|cidr| self.families.contains(&cidr.family())).collect()
     }
 
     /// One block is all that a node ever gets, however small it is.
@@ -157,7 +173,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         former: Option<&FormerCarrier>,
     ) -> Option<Publication> {
         let of_each = self.of_each_family(claims, former);
-        if of_each.is_empty() || !M::pod_cidrs(carrier).is_empty() {
+        if of_each.is_empty() || !self.mode.pod_cidrs(carrier).is_empty() {
             return None;
         }
         let n_addresses: u128 = of_each.iter().map(|claim| self.n_offered(claim.cidr, &claim.withheld)).sum();
@@ -169,7 +185,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
             added: added.clone(),
             completed: Vec::new(),
             n_addresses: usize::try_from(n_addresses).unwrap_or(usize::MAX),
-            change: M::change(added),
+            change: self.mode.change(added),
         })
     }
 
@@ -182,7 +198,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     }
 
     fn carried_by_node(&self, node: &Node) -> AddressSet {
-        M::pod_cidrs(Carrier::Node(node)).iter().copied().collect()
+        self.mode.pod_cidrs(Carrier::Node(node)).iter().copied().collect()
     }
 
     fn absence(&self, removal: Removal<'_>) -> Absence {
@@ -191,6 +207,10 @@ impl<M: StaticMode> CiliumMode for Static<M> {
 
     fn later_version_of(&self, carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
         M::later_version(carrier, later_than)
+    }
+
+    fn malformed<'a>(&self, carrier: Carrier<'a>) -> Option<&'a Malformed> {
+        self.mode.malformed(carrier)
     }
 
     fn use_is_known(&self, _: Carrier<'_>) -> bool {
@@ -219,7 +239,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     }
 
     fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
-        let why = M::second_allocator(carrier)?;
+        let Some(why) = M::second_allocator(carrier) else { return self.mode.contradiction(carrier) };
         let message = format!("{why}; the node keeps the blocks that it has; {}", M::ONLY_WRITER);
         Some(Finding::new(FindingKind::SecondAllocator, M::CARRIER, carrier.name().as_str(), message))
     }
@@ -232,7 +252,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         is_claimed: &dyn Fn(Cidr) -> bool,
         why_not: &dyn Fn(Cidr) -> Option<String>,
     ) -> Option<Finding> {
-        let (listed, name) = (M::pod_cidrs(carrier), carrier.name().as_str());
+        let (listed, name) = (self.mode.pod_cidrs(carrier), carrier.name().as_str());
         if listed.is_empty() {
             return None;
         }
@@ -251,12 +271,10 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         if problems.is_empty() {
             return None;
         }
-        let texts: Vec<String> = listed.iter().map(ToString::to_string).collect();
         let message = format!(
-            "{} is {}, which is left as it is, and the node gets no blocks: {}; {}; then give the node a pool that has \
-             these CIDRs as whole blocks, or drain it and recreate its {}",
-            M::FIELD,
-            texts.join(", "),
+            "{}, which is left as it is, and the node gets no blocks: {}; {}; then give the node a pool that has these CIDRs \
+             as whole blocks, or drain it and recreate its {}",
+            self.mode.told(carrier),
             problems.join("; "),
             M::ONLY_WRITER,
             M::CARRIER.as_str(),

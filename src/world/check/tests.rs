@@ -102,6 +102,8 @@ fn sound() -> World {
         pod_cidrs: Vec::new(),
         later_than: None,
         malformed: Vec::new(),
+        annotated: Vec::new(),
+        malformed_annotations: Vec::new(),
     };
     let mut crd = crate::model::crd::CrdFields::default();
     crd.pod_cidrs.push(cidr("10.9.0.0/28"));

@@ -507,3 +507,22 @@ func TestFixedPodCIDRs(t *testing.T) {
 		want(t, version(h, `"10.0.0.0/30"`))
 	}
 }
+
+func TestANodeCarriesItsPodCIDRsOrElseItsAnnotations(t *testing.T) {
+	const v4, v4Alias, v6 = "network.cilium.io/ipv4-pod-cidr", "io.cilium.network.ipv4-pod-cidr", "network.cilium.io/ipv6-pod-cidr"
+	for _, c := range []struct {
+		spec        string
+		annotations map[string]string
+		want        string
+	}{
+		{"", nil, ""},
+		{"10.0.0.0/28", map[string]string{v4: "10.0.1.0/28", v6: "fd00::/124"}, "10.0.0.0/28 fd00::/124"},
+		{"fd00::/124", map[string]string{v4: "10.0.1.0/28", v6: "fd00::10/124"}, "fd00::/124 10.0.1.0/28"},
+		{"", map[string]string{v4: "10.0.1.0/28", v4Alias: "10.0.1.0/28"}, "10.0.1.0/28"},
+		{"", map[string]string{v4: "10.0.1.0/28", v4Alias: "10.0.2.0/28"}, "10.0.1.0/28 10.0.2.0/28"},
+	} {
+		if got := strings.Join(PodCIDRs(strings.Fields(c.spec), c.annotations), " "); got != c.want {
+			t.Errorf("%s and %v: %s, want %s", c.spec, c.annotations, got, c.want)
+		}
+	}
+}

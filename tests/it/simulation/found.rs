@@ -63,6 +63,8 @@ fn node(revision: u64) -> Object {
         pod_cidrs: Vec::new(),
         later_than: None,
         malformed: Vec::new(),
+        annotated: Vec::new(),
+        malformed_annotations: Vec::new(),
     })
 }
 

@@ -17,7 +17,7 @@ use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use cilium_node_ipam::publisher::Publisher;
 use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::publisher::multi_pool::MultiPool;
-use cilium_node_ipam::publisher::static_mode::Static;
+use cilium_node_ipam::publisher::static_mode::{ClusterPool, Kubernetes, Static};
 
 /// The Cilium pool of Pods that ask for none.
 pub(super) const POOL: &str = "default";
@@ -43,8 +43,8 @@ impl Mode {
         match self {
             Self::Crd => Publisher::Crd(Crd { families, infrastructure: vec!["router", "health"] }),
             Self::MultiPool => Publisher::MultiPool(MultiPool { families, default_pool: POOL.into() }),
-            Self::ClusterPool => Publisher::ClusterPool(Static::new(families)),
-            Self::Kubernetes => Publisher::Kubernetes(Static::new(families)),
+            Self::ClusterPool => Publisher::ClusterPool(Static::new(families, ClusterPool)),
+            Self::Kubernetes => Publisher::Kubernetes(Static::new(families, Kubernetes::default())),
         }
     }
 

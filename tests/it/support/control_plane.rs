@@ -37,6 +37,8 @@ pub(crate) struct Options {
     pub(crate) families: Families,
     /// The mode of Cilium, as `cilium-config` says.
     pub(crate) ipam: &'static str,
+    /// In mode kubernetes: the controller writes annotations of Nodes, and agents read them.
+    pub(crate) annotations: bool,
     /// Whether `cilium-config` exists.
     pub(crate) cilium_config: bool,
     /// Whether etcd writes through to the disk. Needed only where a machine that loses its power is the subject.
@@ -54,6 +56,7 @@ impl Default for Options {
         Self {
             families: Families::V4,
             ipam: "crd",
+            annotations: false,
             cilium_config: true,
             fsync: false,
             crds: if holds_yaml(&crds) { vec![crds] } else { Vec::new() },

@@ -243,9 +243,10 @@ pub(crate) async fn dry_run_output(control_plane: &ControlPlane) -> Result<Strin
 
 /// The leave to write in the mode of the cluster, where that is not given anyway.
 fn modes(control_plane: &ControlPlane) -> Vec<&'static str> {
-    match control_plane.options.ipam {
-        "crd" => Vec::new(),
-        ipam => vec!["--modes", ipam],
+    match (control_plane.options.ipam, control_plane.options.annotations) {
+        ("crd", _) => Vec::new(),
+        (ipam, false) => vec!["--modes", ipam],
+        (ipam, true) => vec!["--modes", ipam, "--node-field", "annotations"],
     }
 }
 

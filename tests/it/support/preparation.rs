@@ -1,8 +1,9 @@
 //! What an administrator does before the controller serves a cluster, in the modes of Cilium that need something.
 
 use anyhow::{Context as _, Result};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{DynamicObject, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::json;
 
@@ -16,7 +17,12 @@ pub(crate) const KUBERNETES_MODE: &str = "examples/kubernetes-mode";
 pub(crate) async fn prepare(rig: &Rig, block_size: u8) -> Result<()> {
     match rig.control_plane.options.ipam {
         "multi-pool" => create_default_pool(rig, block_size).await,
-        "kubernetes" => grant(rig).await,
+        "kubernetes" => {
+            if rig.control_plane.options.annotations {
+                have_agents_annotate(rig).await?;
+            }
+            grant(rig).await
+        }
         _ => Ok(()),
     }
 }
@@ -28,6 +34,14 @@ async fn create_default_pool(rig: &Rig, block_size: u8) -> Result<()> {
     let spec = json!({"ipv4": {"cidrs": ["10.0.0.0/8"], "maskSize": block_size}});
     let pool = DynamicObject::new("default", &resource).data(json!({"spec": spec}));
     api.create(&PostParams::default(), &pool).await.context("creating the CiliumPodIPPool")?;
+    Ok(())
+}
+
+/// Agents annotate their Nodes, and read what others have annotated.
+async fn have_agents_annotate(rig: &Rig) -> Result<()> {
+    let api: Api<ConfigMap> = Api::namespaced(rig.cluster.client.clone(), "kube-system");
+    let patch = Patch::Merge(json!({"data": {"annotate-k8s-node": "true"}}));
+    api.patch("cilium-config", &PatchParams::default(), &patch).await.context("changing cilium-config")?;
     Ok(())
 }
 

@@ -42,7 +42,11 @@ impl Rig {
             &control_plane,
             &cluster,
             holdings.clone(),
-            Settings { ipam: control_plane.options.ipam, ..Settings::of(families) },
+            Settings {
+                ipam: control_plane.options.ipam,
+                annotate: control_plane.options.annotations,
+                ..Settings::of(families)
+            },
         );
         Ok(Self { agents, holdings, cluster, tasks, excused: Mutex::default(), control_plane })
     }

@@ -77,10 +77,16 @@ impl Claim {
     }
 }
 
-/// The CIDRs that a Node itself carries.
+/// The CIDRs that a Node itself carries, in its spec or else in annotations.
 pub(crate) fn pod_cidrs(node: &DynamicObject) -> Vec<String> {
-    strings(&node.data["spec"]["podCIDRs"])
+    let annotation = |key: &&str| node.metadata.annotations.as_ref()?.get(*key).cloned();
+    let listed = strings(&node.data["spec"]["podCIDRs"]);
+    if listed.is_empty() { POD_CIDR_ANNOTATIONS.iter().filter_map(annotation).collect() } else { listed }
 }
+
+/// The annotations that agents read first.
+const POD_CIDR_ANNOTATIONS: [&str; 2] =
+    ["network.cilium.io/ipv4-pod-cidr", "network.cilium.io/ipv6-pod-cidr"];
 
 fn each(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()

@@ -33,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) families: Families,
     /// The mode, as `ipam` of `cilium-config` names it.
     pub(crate) ipam: &'static str,
+    /// Whether the agent annotates its Node, and reads what others have annotated; in mode kubernetes.
+    pub(crate) annotate: bool,
     /// Cilium's own agents only: the release.
     pub(crate) release: Release,
     /// Whether the health endpoint has addresses.
@@ -85,6 +87,7 @@ impl Settings {
         Self {
             families,
             ipam: "crd",
+            annotate: false,
             release: Release::Newest,
             health: true,
             ingress: false,

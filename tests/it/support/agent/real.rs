@@ -183,7 +183,8 @@ impl RealAgent {
     }
 
     fn command(&self) -> Command {
-        let Settings { families, ipam, release, health, ingress, update_rate, server, .. } = &self.settings;
+        let Settings { families, ipam, annotate, release, health, ingress, update_rate, server, .. } =
+            &self.settings;
         let program = match release {
             Release::Oldest => tool("NODEIPAM_OLDEST_AGENT", "agent-1.12"),
             Release::Newest => tool("NODEIPAM_AGENT", "agent-1.20"),
@@ -195,6 +196,9 @@ impl RealAgent {
         command.arg(format!("--health={health}")).arg(format!("--ingress={ingress}"));
         if *ipam != "crd" {
             command.arg("--ipam").arg(ipam);
+        }
+        if *annotate {
+            command.arg("--annotate-k8s-node");
         }
         command.arg("--update-rate").arg(format!("{}ms", update_rate.as_millis()));
         command

@@ -1,0 +1,173 @@
+//! kubernetes, with agents that read annotations of their Nodes: these are written instead of podCIDRs, or count beside them.
+
+use super::*;
+use crate::publisher::static_mode::{Kubernetes, NodeField, Static};
+
+fn writing(writes: NodeField, families: &[Family], text: &str) -> Cluster {
+    let mode = Kubernetes { writes, agents_read_annotations: true };
+    Cluster::served_by(Publisher::Kubernetes(Static::new(families.iter().copied().collect(), mode)), text)
+}
+
+fn cluster(text: &str) -> Cluster {
+    writing(NodeField::Annotations, &[Family::V4], text)
+}
+
+/// The patch that is decided: the uid, the version and the annotated CIDRs in it.
+#[track_caller]
+fn published(plan: &NodePlan) -> String {
+    let [Request::Write(Write::Publish(publication))] = plan.requests() else {
+        panic!("{}", rendered(plan));
+    };
+    let CarrierChange::Annotations(cidrs) = &publication.change else { panic!("{publication:?}") };
+    let cidrs: Vec<String> = cidrs.iter().map(ToString::to_string).collect();
+    format!("{} @{}: {}", publication.uid, publication.revision, cidrs.join(" "))
+}
+
+#[track_caller]
+fn message(plan: &NodePlan) -> String {
+    let [finding] = &plan.findings[..] else { panic!("{}", rendered(plan)) };
+    format!("{} {}: {}", finding.subject.as_str(), finding.name, finding.message)
+}
+
+#[test]
+fn a_node_gets_one_block_of_each_family_in_annotations_and_never_a_second() {
+    let both = &[Family::V4, Family::V6];
+    let objects = "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1 @7";
+    let claims = "claim 10.0.0.0/28 a 1 Held @90\nclaim fd00::/124 a 1 Held @91 of=q";
+    let mut cluster = writing(NodeField::Annotations, both, &format!("{objects}\n{claims}"));
+    assert_eq!(published(&cluster.plan("a")), "1 @7: 10.0.0.0/28 fd00::/124");
+    cluster.expect("a", "publish [10.0.0.0/28 fd00::/124] and 28 addresses on node a");
+    let Object::Node(patched) = object("node a 1 annotated=10.0.0.0/28,fd00::/124 @8") else {
+        unreachable!()
+    };
+    cluster.settle(&Target::Node("a".into()), Seen::PatchedNode(Box::new(patched)));
+    cluster.expect("a", "nothing");
+    cluster.pass(3600);
+    cluster.expect("a", "nothing");
+    // The other order, as its agent writes them, is the same.
+    cluster.observe("node a 1 annotated=fd00::/124,10.0.0.0/28 @9");
+    cluster.expect("a", "nothing");
+}
+
+/// Whoever has annotated a Node: its CIDRs are taken, and become claims where they are whole blocks of a pool.
+#[test]
+fn annotations_that_are_blocks_of_a_pool_become_claims() {
+    for writes in NodeField::ALL {
+        for at in ["annotated", "alias"] {
+            let text = format!("pool p 10.0.0.0/24 28\nnode a 1 {at}=10.0.0.32/28\nnode b 2");
+            let mut cluster = writing(writes, &[Family::V4], &text);
+            cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a");
+            let taken: Cidr = "10.0.0.32/28".parse().unwrap();
+            assert!(cluster.world.ledger().is_taken(taken));
+            cluster.in_flight.clear();
+            let held = format!("{text}\nclaim 10.0.0.32/28 a 1 Held @90");
+            writing(writes, &[Family::V4], &held).expect("a", "nothing");
+        }
+    }
+}
+
+/// The agent would take one or the other, by its release.
+#[test]
+fn annotations_of_different_releases_that_differ_are_reported_and_left_alone() {
+    let cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1 annotated=10.0.0.0/28 alias=10.0.0.16/28");
+    let plan = cluster.plan("a");
+    assert_eq!(rendered(&plan), "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    assert_eq!(
+        message(&plan),
+        "Node a: the annotation network.cilium.io/pod-cidr is 10.0.0.0/28, the annotation io.cilium.network.pod-cidr is \
+         10.0.0.16/28, which is left as it is, and the node gets no blocks: it has 2 ipv4 CIDRs, and a node has one block of \
+         each family; let kube-controller-manager allocate nothing: give it `--allocate-node-cidrs=false`; then give the \
+         node a pool that has these CIDRs as whole blocks, or drain it and recreate its Node"
+    );
+}
+
+/// Agents take what the fields of the Node say, so only that is the node's.
+#[test]
+fn pod_cidrs_of_a_node_go_before_its_annotations() {
+    let text = "pool p 10.0.0.0/24 28\nnode a 1 has=10.0.0.0/28 annotated=10.0.0.16/28\nclaim 10.0.0.0/28 a 1 Held @90";
+    let cluster = cluster(text);
+    let plan = cluster.plan("a");
+    assert_eq!(rendered(&plan), "finding: ForeignPodCIDRs");
+    assert_eq!(
+        message(&plan),
+        "Node a: the annotation network.cilium.io/pod-cidr is 10.0.0.16/28, and spec.podCIDRs is 10.0.0.0/28: agents take \
+         spec.podCIDRs, and the annotation does nothing; remove it"
+    );
+    let annotated: Cidr = "10.0.0.16/28".parse().unwrap();
+    assert!(!cluster.world.ledger().is_taken(annotated));
+    // Of the other family they count.
+    let both = &[Family::V4, Family::V6];
+    let text =
+        "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1 has=10.0.0.0/28 annotated=fd00::10/124";
+    writing(NodeField::Annotations, both, text)
+        .expect("a", "claim 10.0.0.0/28 of pool p for node a; claim fd00::10/124 of pool q for node a");
+}
+
+/// The same annotations do nothing where agents do not read them.
+#[test]
+fn annotations_that_agents_do_not_read_count_nowhere() {
+    let text = "pool p 10.0.0.0/24 28\nnode a 1 annotated=10.9.0.0/28";
+    let mode = Kubernetes { writes: NodeField::Spec, agents_read_annotations: false };
+    let mut cluster = Cluster::served_by(Publisher::Kubernetes(Static::new([Family::V4].into(), mode)), text);
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
+/// Unlike podCIDRs they can be removed again, so what was given back before is free only after a version that says so.
+#[test]
+fn an_annotation_proves_nothing_of_another_block() {
+    let mut cluster =
+        cluster("node a 1 annotated=10.9.0.0/28 @7\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90 for=1");
+    cluster.expect("a", "make a later version of node a");
+    cluster.in_flight.clear();
+    let text =
+        "node a 1 annotated=10.9.0.0/28 later-than=90 @8\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90 for=1";
+    self::cluster(text).expect("a", "free 10.0.0.0/28 of node a");
+}
+
+/// A hand takes the annotations off, or the kubelet registers its Node anew: the agent goes on with what it took.
+#[test]
+fn annotations_that_are_gone_are_written_again() {
+    let objects =
+        "pool p 10.0.0.0/24 28\nnode a 1 annotated=10.0.0.16/28 @7\nclaim 10.0.0.16/28 a 1 Held @90";
+    let mut cluster = cluster(objects);
+    cluster.expect("a", "nothing");
+    cluster.observe("node a 1 @8");
+    assert_eq!(published(&cluster.plan("a")), "1 @8: 10.0.0.16/28");
+    // One that names something else is a hand's, and the claim stays, because its agent may be using the block.
+    cluster.observe("node a 1 annotated=10.9.0.0/28 @9");
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.pass(3600);
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+}
+
+/// A controller that was not there when a hand changed an annotation: the agent goes on, and its copy tells.
+#[test]
+fn what_the_agent_took_stays_taken_whatever_the_annotation_says_now() {
+    let block: Cidr = "10.0.0.0/28".parse().unwrap();
+    let text = "pool p 10.0.0.0/27 28\nnode a 1 annotated=10.9.0.0/28 @7\nciliumnode a @99 bare 10.0.0.0/28\n\
+                claim 10.0.0.0/28 a 1 Held @90 for=1\nnode b 2";
+    let mut cluster = cluster(text);
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.pass(30);
+    cluster.expect("a", "release 10.0.0.0/28 of node a (Unused); finding: ForeignPodCIDRs");
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 120);
+    assert!(cluster.world.ledger().is_taken(block));
+    cluster.expect("b", "claim 10.0.0.16/28 of pool p for node b");
+}
+
+#[test]
+fn an_annotation_that_is_no_cidr_stops_writes_where_agents_read_it() {
+    let Object::Node(mut node) = object("node a 1 @7") else { unreachable!() };
+    let odd = Malformed { field: "metadata.annotations[x]".to_owned(), value: "odd".to_owned() };
+    node.malformed_annotations.push(odd);
+    for (agents_read_annotations, expected) in [
+        (true, "finding: MalformedCiliumNode; waits: its CiliumNode has an address that can't be read"),
+        (false, "claim 10.0.0.0/28 of pool p for node a"),
+    ] {
+        let mode = Kubernetes { writes: NodeField::Spec, agents_read_annotations };
+        let publisher = Publisher::Kubernetes(Static::new([Family::V4].into(), mode));
+        let mut cluster = Cluster::served_by(publisher, "pool p 10.0.0.0/24 28\nnode a 1");
+        cluster.world.observe(Observation::Applied(Box::new(Object::Node(node.clone()))));
+        cluster.expect("a", expected);
+    }
+}
