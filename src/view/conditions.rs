@@ -6,7 +6,6 @@ use super::agents;
 use super::drains;
 use super::free;
 use super::tally::{self, Tally};
-use crate::ledger::free_blocks::FreeBlocks;
 use crate::ledger::grid::Overlap;
 use crate::model::counted::counted;
 use crate::model::freeze::{Freeze, Switch};
@@ -113,7 +112,7 @@ fn with_releases(world: &World, pool: &Pool, (reason, message): Explained) -> Ex
 /// That blocks of the pool are wider than the mode of Cilium takes, and the way out.
 fn too_wide(world: &World, pool: &Pool) -> Option<String> {
     let reader = world.reader();
-    let is_wide = |family: &&Family| pool.is_wider(**family, reader.widest_block(**family));
+    let is_wide = |family: &&Family| free::is_too_wide(world, pool, **family);
     let sizes = pool.families.iter().filter(|(family, _)| is_wide(family)).map(|(family, ranges)| {
         let widest = reader.widest_block(*family);
         format!("`spec.{family}.blockSize` is {}, and {widest} is the smallest", ranges.block_prefix)
@@ -141,9 +140,8 @@ fn is_cordoned(pool: &Pool) -> bool {
 /// pass over these nodes and their pools.
 fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
     let name = world.reader().pod_ip_pool_of(pool);
-    let gives_it = |pool: &Pool| {
-        world.ledger().gives_out_of(&pool.name, missing) && world.reader().pod_ip_pool_of(pool) == name
-    };
+    let gives_it =
+        |pool: &Pool| free::gives_out(world, pool, missing) && world.reader().pod_ip_pool_of(pool) == name;
     let any_gives_it = || world.readable_pools().any(gives_it);
     let is_shown = |node: &&NodeName| !world.is_unreadable(Kind::Node, node.as_str());
     let (mut n_selected, mut without) = (0_usize, Vec::new());
@@ -257,9 +255,7 @@ fn exhausted(
     nodes: NodeCounts,
 ) -> Explained {
     // A family that gives out no blocks, free or not, is closed on purpose, or `Ready` says what is wrong.
-    let gives_out =
-        |family: &Family| world.ledger().free_blocks(&pool.name, *family).is_some_and(FreeBlocks::has_usable);
-    let open: Vec<_> = families.iter().filter(|(family, _)| gives_out(family)).collect();
+    let open: Vec<_> = families.iter().filter(|(family, _)| free::gives_out(world, pool, **family)).collect();
     if open.is_empty() {
         return (ConditionReason::Closed, "the pool gives out no blocks; see the condition Ready".to_owned());
     }

@@ -54,6 +54,22 @@ fn crd_gives_no_block_that_is_wider_than_1024_addresses_and_says_so() {
     assert!(why.contains("its blocks are too wide for Cilium's mode: a block is /22 or smaller"), "{why}");
 }
 
+/// What no node can get is neither free nor exhausted, nor does it help out another pool that lacks the family.
+#[test]
+fn a_pool_whose_blocks_are_too_wide_offers_none() {
+    let both = &[Family::V4, Family::V6];
+    let text = "pool p 10.0.0.0/8 21\npool q fd00::/64 118\nnode a 1\nciliumnode a @99\nclaim 10.0.0.0/21 b 2 Held @90";
+    let cluster = Cluster::running(both, text);
+    let object = cluster.world.pool_object(&PoolName::from("p")).unwrap();
+    let counts = conditions::status(&cluster.world, object).families[&Family::V4];
+    assert_eq!((counts.blocks, counts.held, counts.free), (1, 1, 0));
+    assert_eq!((counts.unavailable, counts.addresses_free), (0, 0));
+    let exhausted = cluster.condition("p", ConditionType::Exhausted);
+    assert!(exhausted.starts_with("Closed false"), "{exhausted}");
+    let ready = cluster.condition("q", ConditionType::Ready);
+    assert!(ready.starts_with("FamilyMissing false"), "{ready}");
+}
+
 #[test]
 fn crd_publishes_no_claim_that_another_mode_left() {
     let cluster =
