@@ -149,6 +149,44 @@ async fn takes_over_a_node_that_has_its_cidrs(options: Options) -> Result<()> {
     .await
 }
 
+/// As wide as kube-controller-manager gives them.
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_pool_gives_the_widest_blocks() -> Result<()> {
+    gives_the_widest_blocks(Options { ipam: "cluster-pool", ..Options::of(Families::Dual) }).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubernetes_gives_the_widest_blocks() -> Result<()> {
+    gives_the_widest_blocks(Options { ipam: KUBERNETES, ..Options::of(Families::Dual) }).await
+}
+
+async fn gives_the_widest_blocks(options: Options) -> Result<()> {
+    under_oracle(options, async |rig| {
+        prepare(rig, 16).await?;
+        let widest = PoolSpec::new("p").ipv4(16, &["10.16.0.0/15"]).ipv6(64, &["fd00:16::/62"]);
+        rig.cluster.create_pool(&widest).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let mut agents = Vec::new();
+        for name in ["a", "b"] {
+            rig.cluster.create_node(&NodeSpec::new(name)).await?;
+            let mut agent = start(rig, name)?;
+            agent.wait_ready(SOON).await?;
+            let blocks = blocks(rig, name).await?;
+            let widths: Vec<u8> = blocks.iter().map(IpNet::prefix_len).collect();
+            ensure!(widths == [16, 64], "{blocks:?}");
+            let filled = agent.allocate_many("ns/pod-", 1500).await?;
+            ensure!(filled.allocated.len() == 1500, "{:?}", filled.error);
+            ensure!(filled.allocated.iter().all(|(_, pod)| lies_in(*pod, &blocks)), "not in {blocks:?}");
+            agents.push(agent);
+        }
+        let again = agents[0].restart(SOON).await?;
+        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        wait_claims_carried(rig).await?;
+        Ok((controller, agents))
+    })
+    .await
+}
+
 async fn node_anew(rig: &Rig, controller: Controller, agent: &mut Agent) -> Result<Controller> {
     let before = rig.cluster.read(Kind::Node, "n").await?;
     rig.cluster.delete_node("n").await?;
