@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use tower::{Layer, Service};
 use tracing::info;
 
-use crate::telemetry::standing::{AGENT_PODS, CONFIG_MAPS, Right, Standing};
+use crate::telemetry::standing::{AGENT_PODS, CONFIG_MAPS, POD_IP_POOLS, Right, Standing};
 use crate::wire::watched::Wire;
-use crate::wire::{CiliumNodes, Claims, Nodes, Pools, agent_pod};
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools, agent_pod, pod_ip_pool};
 
 /// The contact with the API server. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -107,6 +107,7 @@ fn kind_of(asked: &Right) -> Option<&'static str> {
         (Pools::PLURAL, Pools::KIND.as_str()),
         (Claims::PLURAL, Claims::KIND.as_str()),
         (agent_pod::PLURAL, AGENT_PODS),
+        (pod_ip_pool::PLURAL, POD_IP_POOLS),
     ];
     kinds.into_iter().find(|(plural, _)| *plural == asked.resource).map(|(_, kind)| kind)
 }

@@ -16,6 +16,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::MinAllocate => Some(EventReason::MinAllocate),
         FindingKind::ForeignPodCIDRs => Some(EventReason::ForeignPodCIDRs),
         FindingKind::MisplacedBlock => Some(EventReason::MisplacedBlock),
+        FindingKind::UnfitPodIPPool => Some(EventReason::UnfitPodIPPool),
         FindingKind::Overlap => Some(EventReason::Overlap),
         FindingKind::HeldBack => Some(EventReason::HeldBack),
         FindingKind::UnsupportedCilium => Some(EventReason::UnsupportedCilium),
@@ -106,6 +107,18 @@ pub(super) fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Ev
         (returned, EventReason::CapacityReturned, ConditionType::Exhausted),
         (became(ConditionType::Overlapping), EventReason::Overlapping, ConditionType::Overlapping),
         (is_invalid(after) && !is_invalid(before), EventReason::InvalidPool, ConditionType::Ready),
+        (
+            // Another thing that is wrong is news too.
+            [
+                ConditionReason::PodIPPoolMissing,
+                ConditionReason::PodIPPoolLacksFamily,
+                ConditionReason::PodIPPoolOtherMaskSize,
+            ]
+            .into_iter()
+            .any(|reason| has(after, reason) && !has(before, reason)),
+            EventReason::UnfitPodIPPool,
+            ConditionType::UnfitPodIPPool,
+        ),
         (
             // One switch more or less is news too.
             [ConditionReason::WritesFrozen, ConditionReason::ReclaimFrozen]

@@ -19,6 +19,7 @@ use super::client::{Clients, ReadError};
 use super::freeze;
 use super::input::Input;
 use super::mode::{self, ModeSource};
+use super::pod_ip_pools;
 use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
@@ -26,6 +27,7 @@ use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
 use crate::model::kind::Kind;
 use crate::model::observation::{Listing, Observation};
+use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::publisher::Mode;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::standing::{CILIUM_CONFIG, FREEZE};
@@ -76,6 +78,9 @@ pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow:
     )?;
     let (nodes, cilium_nodes) = tokio::try_join!(lister.list::<Nodes>(), lister.list::<CiliumNodes>())?;
     let mut gathering = Gathering::default();
+    if pod_ip_pools::are_of_use(&mode) {
+        gathering.observe_pod_ip_pools(lister.pod_ip_pools().await?);
+    }
     gathering.set_mode(mode);
     gathering.set_freeze(freeze);
     if let ModeSource::Assumed(_, release) = &options.mode {
@@ -117,6 +122,12 @@ impl Lister<'_> {
         let action = format!("list Pods with {SELECTOR} in namespace {namespace}");
         let found = self.until_read(&action, || agents::read(self.clients, namespace)).await;
         Ok(found.map_or_else(|error| agents::unlisted(&error), AgentNews::Listed))
+    }
+
+    /// The CiliumPodIPPools, or why they can't be had.
+    async fn pod_ip_pools(&self) -> anyhow::Result<PodIpPoolNews> {
+        let found = self.until_read("list CiliumPodIPPools", || pod_ip_pools::read(self.clients)).await;
+        Ok(found.map_or_else(|error| pod_ip_pools::unlisted(&error), PodIpPoolNews::Listed))
     }
 
     async fn list<W: Wire>(&self) -> anyhow::Result<Listing> {
@@ -186,7 +197,8 @@ pub(super) async fn gather(
                 FREEZE.name
             )
         } else {
-            "Cilium's configuration or the Pods of its agents are not known yet".to_owned()
+            "Cilium's configuration, the Pods of its agents or its CiliumPodIPPools are not known yet"
+                .to_owned()
         };
         telemetry.set_readiness(Readiness::NotReady(why));
         let input = tokio::select! {
@@ -210,11 +222,12 @@ pub(super) async fn gather(
             Some(Input::Mode(mode)) => gathering.set_mode(mode),
             Some(Input::Freeze(freeze)) => gathering.set_freeze(freeze),
             Some(Input::Agents(news)) => gathering.observe_agents(news),
+            Some(Input::PodIpPools(news)) => gathering.observe_pod_ip_pools(news),
             // Nothing has been written yet, and the sender lives as long as `watches`.
             Some(Input::Finished(_)) | None => {}
         }
-        // They are told of in any case; before that, a node might be served whose agent must not be.
-        if !gathering.knows_of_agents() {
+        // Both are told of in any case; before that, a node might be served whose agent must not be.
+        if !gathering.knows_of_agents() || gathering.lacks_pod_ip_pools() {
             continue;
         }
         match gathering.complete() {

@@ -4,6 +4,7 @@ use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
 use crate::model::observation::Observation;
 use crate::model::outcome::Outcome;
+use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::publisher::Mode;
 
 /// A cause of work.
@@ -17,6 +18,8 @@ pub enum Input {
     Freeze(Freeze),
     /// The Pods of Cilium's agents are known, or can't be, or have changed.
     Agents(AgentNews),
+    /// CiliumPodIPPools are known, or can't be, or have changed.
+    PodIpPools(PodIpPoolNews),
     /// A write has ended.
     Finished(Box<Outcome>),
 }

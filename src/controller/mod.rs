@@ -23,6 +23,7 @@ pub mod gather;
 pub mod input;
 pub mod mode;
 mod places;
+mod pod_ip_pools;
 mod report;
 mod retry_after;
 pub mod run;

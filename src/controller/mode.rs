@@ -3,10 +3,12 @@
 //! What the settings mean is the publisher's.
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use tokio::sync::watch;
 
 use super::client::{Clients, ReadError};
 use super::config_map::Place;
 use super::input::Input;
+use super::pod_ip_pools;
 use super::watch::Watches;
 use crate::model::release::Release;
 use crate::publisher::Mode;
@@ -29,8 +31,19 @@ pub(super) async fn read(clients: &Clients, namespace: &str, settings: &Settings
 }
 
 /// Follows Cilium's ConfigMap in `namespace` until told to stop.
-pub async fn follow(watches: Watches, namespace: String, settings: Settings) -> anyhow::Result<()> {
-    place(&namespace).follow(watches, |found| Input::Mode(mode_of(found, &namespace, &settings))).await
+/// `wants_pod_ip_pools` is told whether CiliumPodIPPools are to be followed too; from then on they are.
+pub async fn follow(
+    watches: Watches,
+    namespace: String,
+    settings: Settings,
+    wants_pod_ip_pools: watch::Sender<bool>,
+) -> anyhow::Result<()> {
+    let news = |found: Option<&ConfigMap>| {
+        let mode = mode_of(found, &namespace, &settings);
+        wants_pod_ip_pools.send_replace(pod_ip_pools::are_of_use(&mode));
+        Input::Mode(mode)
+    };
+    place(&namespace).follow(watches, news).await
 }
 
 fn place(namespace: &str) -> Place {

@@ -33,6 +33,7 @@ use crate::telemetry::readiness::Readiness;
 use crate::view::agents;
 use crate::view::block_event::{self, BlockEvent, listed};
 use crate::view::free;
+use crate::view::pod_ip_pools;
 use crate::view::snapshot::snapshot;
 use crate::world::World;
 use crate::world::check::Inconsistency;
@@ -149,6 +150,7 @@ impl Reporter {
             Input::Mode(_) => InputKind::Mode,
             Input::Freeze(_) => InputKind::Freeze,
             Input::Agents(_) => InputKind::Agents,
+            Input::PodIpPools(_) => InputKind::PodIpPools,
             Input::Finished(_) => InputKind::Finished,
         });
         self.changed();
@@ -298,7 +300,11 @@ impl Reporter {
             );
             Some(Finding::new(FindingKind::UnreadableObject, Kind::Pool, object.name.as_str(), message))
         });
-        let found: BTreeSet<Finding> = unreadable.chain(invalid).chain(free::findings(world)).collect();
+        let found: BTreeSet<Finding> = unreadable
+            .chain(invalid)
+            .chain(free::findings(world))
+            .chain(pod_ip_pools::findings(world))
+            .collect();
         for finding in found.difference(&self.unreadable) {
             log(finding);
         }

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -23,6 +23,7 @@ use super::gather::gather;
 use super::input::{CAPACITY, Input};
 use super::mode::{self, ModeSource};
 use super::places::Places;
+use super::pod_ip_pools;
 use super::report::Reporter;
 use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
@@ -30,6 +31,7 @@ use super::watch::Watches;
 use crate::model::agent::AgentNews;
 use crate::model::request::Request;
 use crate::plan::{self, Policy};
+use crate::publisher::Mode;
 use crate::telemetry::metrics::{Decision, RequestKind};
 use crate::telemetry::{Telemetry, heartbeat};
 use crate::wire::carrier_patch::ManagedFields;
@@ -79,17 +81,20 @@ pub async fn run(
     let mut tasks = Tasks::default();
     let (client, timeout, metrics) = (clients.writes.clone(), clients.timeout, telemetry.metrics.clone());
     tasks.spawn("events", events::record(client, timeout, told, metrics));
+    let (wants_pod_ip_pools, is_wanted) = watch::channel(false);
     match &options.mode {
         ModeSource::Assumed(mode, release) => {
             sender.send(Input::Mode(mode.clone())).await?;
             sender.send(Input::Agents(AgentNews::Vouched(*release))).await?;
         }
         ModeSource::ConfigMapIn(namespace, settings) => {
-            tasks.spawn("mode", mode::follow(watches.clone(), namespace.clone(), settings.clone()));
+            let (namespace, settings) = (namespace.clone(), settings.clone());
+            tasks.spawn("mode", mode::follow(watches.clone(), namespace, settings, wants_pod_ip_pools));
         }
     }
     tasks.spawn("freeze", freeze::follow(watches.clone(), options.namespace.clone()));
     tasks.spawn("watch agents", agents::follow(watches.clone(), options.cilium_namespace.clone()));
+    tasks.spawn("watch ciliumpodippools", pod_ip_pools::follow(watches.clone(), is_wanted));
     tasks.spawn("watch pools", watches.clone().follow::<Pools>());
     tasks.spawn("watch claims", watches.clone().follow::<Claims>());
     tasks.spawn("timeline", watches.clone().guard_timeline::<Claims>());
@@ -114,6 +119,7 @@ pub async fn run(
         sender,
         writers: Tasks::default(),
         reporter: Reporter::new(telemetry, events),
+        mode_to_come: None,
     };
     let end = serving.serve(&mut inputs, &mut tasks, &stop).await;
     let finished = serving.finish(&end, &mut inputs).await;
@@ -133,6 +139,8 @@ struct Loop {
     /// The budget of concurrent writes: the plan of one node may have several.
     places: Places,
     reporter: Reporter,
+    /// The mode that is served as soon as something is told of CiliumPodIPPools.
+    mode_to_come: Option<Mode>,
 }
 
 impl Loop {
@@ -218,10 +226,7 @@ impl Loop {
         self.reporter.input(&input);
         match input {
             Input::Observed(observation) => self.world.observe(observation),
-            Input::Mode(mode) => {
-                self.world.set_mode(mode);
-                self.reporter.readiness(&self.world);
-            }
+            Input::Mode(mode) => self.set_mode(mode),
             Input::Freeze(freeze) => {
                 self.world.set_freeze(freeze);
                 self.reporter.freeze(&self.world);
@@ -233,11 +238,30 @@ impl Loop {
                     Reporter::releases(&self.world);
                 }
             }
+            Input::PodIpPools(news) => {
+                self.world.observe_pod_ip_pools(news);
+                if let Some(mode) = self.mode_to_come.take() {
+                    self.set_mode(mode);
+                }
+            }
             Input::Finished(outcome) => {
                 self.reporter.finished(&self.world, &outcome);
                 self.world.finish(*outcome, self.clock.now());
             }
         }
+    }
+
+    /// Cilium's mode is known, or has changed. Before it is known whether CiliumPodIPPools fit, nothing is given under their
+    /// names.
+    fn set_mode(&mut self, mode: Mode) {
+        let is_to_come = pod_ip_pools::are_of_use(&mode) && !self.world.knows_of_pod_ip_pools();
+        self.mode_to_come = is_to_come.then(|| mode.clone());
+        self.world.set_mode(if is_to_come {
+            Mode::Passive("CiliumPodIPPools have not been listed yet".to_owned())
+        } else {
+            mode
+        });
+        self.reporter.readiness(&self.world);
     }
 
     /// Decides for one node after another, then for the pools, as long as a write can start at once.
@@ -308,7 +332,6 @@ mod tests {
     use super::*;
     use crate::model::names::PoolName;
     use crate::model::outcome::{Answer, Outcome, Seen};
-    use crate::publisher::Mode;
     use crate::publisher::settings::Settings;
     use crate::telemetry::metrics::tests::world;
     use crate::telemetry::readiness::Readiness;
@@ -347,6 +370,7 @@ mod tests {
             sender,
             writers: Tasks::default(),
             reporter: Reporter::new(telemetry.clone(), Events::channel(telemetry.metrics.clone()).0),
+            mode_to_come: None,
         };
         (serving, inputs)
     }

@@ -32,6 +32,8 @@ stable_names! {
         ForeignPodCIDRs,
         /// A block stands under another Pod IP pool on its CiliumNode than its claim says.
         MisplacedBlock,
+        /// The CiliumPodIPPool of a name is missing or does not fit the blocks that are carried under that name.
+        UnfitPodIPPool,
         /// A claim overlaps something else, and nothing more of it is published.
         Overlap,
         /// A claim is of a block that is too wide for the mode of Cilium, and is not published.

@@ -19,6 +19,7 @@ pub mod node;
 pub mod observation;
 pub mod outcome;
 pub mod plan;
+pub mod pod_ip_pool;
 pub mod pool;
 pub mod release;
 pub mod request;

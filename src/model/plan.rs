@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::counted::counted;
 use super::finding::Finding;
 use super::kind::Kind;
-use super::names::{NodeName, PoolName};
+use super::names::{NodeName, PodIpPoolName, PoolName};
+use super::pod_ip_pool::Misfit;
 use super::request::{Request, Write};
 use super::share::Share;
 use crate::net::cidr::{Cidr, Family};
@@ -218,6 +219,8 @@ pub enum WhyNot {
     AddressLimit(u32),
     /// Its blocks are wider than this prefix length, which is the widest in the mode of Cilium.
     TooWide(u8),
+    /// The CiliumPodIPPool of this name does not fit its blocks, and the node's agent would come to harm.
+    PodIpPool(PodIpPoolName, Misfit),
     /// It has a block, but the first grant needs this family too, and no pool has one.
     OtherFamilyMissing(Family),
 }
@@ -244,6 +247,9 @@ impl fmt::Display for WhyNot {
             }
             Self::TooWide(widest) => {
                 write!(f, "its blocks are too wide for Cilium's mode: a block is /{widest} or smaller")
+            }
+            Self::PodIpPool(name, misfit) => {
+                write!(f, "CiliumPodIPPool {name} {misfit}, which would harm the node's agent")
             }
             Self::OtherFamilyMissing(family) => {
                 write!(f, "it has a block, but the first grant needs {family} too, and no pool has one")

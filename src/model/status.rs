@@ -50,6 +50,8 @@ stable_names! {
         WithoutEffect,
         /// Pools that give blocks under the same Pod IP pool have blocks of another size.
         MixedBlockSizes,
+        /// The CiliumPodIPPool under whose name the pool gives blocks is missing or does not fit them.
+        UnfitPodIPPool,
     }
 }
 
@@ -110,6 +112,16 @@ stable_names! {
         OneBlockSize,
         /// Blocks under the name are of several sizes.
         OtherBlockSize,
+        /// The CiliumPodIPPool fits, or how it is matters to nobody, or there are no names.
+        PodIPPoolFits,
+        /// It is not known whether there is one.
+        PodIPPoolUnknown,
+        /// There is none.
+        PodIPPoolMissing,
+        /// It has not a family of the blocks.
+        PodIPPoolLacksFamily,
+        /// It has another `maskSize` than the blocks.
+        PodIPPoolOtherMaskSize,
     }
 }
 
@@ -136,6 +148,11 @@ impl ConditionReason {
                 ConditionType::WithoutEffect
             }
             Self::OneBlockSize | Self::OtherBlockSize => ConditionType::MixedBlockSizes,
+            Self::PodIPPoolFits
+            | Self::PodIPPoolUnknown
+            | Self::PodIPPoolMissing
+            | Self::PodIPPoolLacksFamily
+            | Self::PodIPPoolOtherMaskSize => ConditionType::UnfitPodIPPool,
         }
     }
 
@@ -153,7 +170,10 @@ impl ConditionReason {
             | Self::OneBlockPerNode
             | Self::AgentsAsk
             | Self::NoPodIPPools
-            | Self::OtherBlockSize => true,
+            | Self::OtherBlockSize
+            | Self::PodIPPoolMissing
+            | Self::PodIPPoolLacksFamily
+            | Self::PodIPPoolOtherMaskSize => true,
             Self::Invalid
             | Self::Deleting
             | Self::Empty
@@ -169,7 +189,9 @@ impl ConditionReason {
             | Self::NoneToLeave
             | Self::NotFrozen
             | Self::AllInEffect
-            | Self::OneBlockSize => false,
+            | Self::OneBlockSize
+            | Self::PodIPPoolFits
+            | Self::PodIPPoolUnknown => false,
         }
     }
 }

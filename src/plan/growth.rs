@@ -15,6 +15,7 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::{PodIpPoolName, ten_of};
 use crate::model::plan::{Unmet, WhyNot};
+use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
 use crate::model::request::{Read, Target};
 use crate::model::share::Share;
@@ -281,6 +282,10 @@ impl<'a> Subject<'a> {
                 draft.refuse(&pool.name, Some(family), || WhyNot::TooWide(widest));
                 continue;
             }
+            if let Some((name, misfit)) = self.withheld(&growth.share, pool) {
+                draft.refuse(&pool.name, Some(family), || WhyNot::PodIpPool(name, misfit));
+                continue;
+            }
             // A whole block counts, whatever is withheld of the next one: so a node is at its limit or not whatever the
             // others take and release.
             if pool.max_offered(family) > room {
@@ -319,6 +324,13 @@ impl<'a> Subject<'a> {
         let at_limit = too_large && !fits;
         let share = growth.share.clone();
         Err(if at_limit { Unmet::AtLimit(share) } else { Unmet::NoCapacity(share) })
+    }
+
+    /// Why the agent of the node is not to have blocks of this pool under the name of a share.
+    fn withheld(&self, share: &Share, pool: &Pool) -> Option<(PodIpPoolName, Misfit)> {
+        let of_blocks = pool.families.get(&share.family)?.block_prefix;
+        let misfit = self.world.withheld(&self.node.name, share, of_blocks)?;
+        Some((share.pod_ip_pool.clone()?, misfit))
     }
 
     /// Whether a block that offers so many addresses uses up the limits of a first grant before an agent can start,

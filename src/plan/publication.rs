@@ -66,6 +66,14 @@ impl<'a> Subject<'a> {
                         self.publisher.ipam_mode().as_str()
                     ),
                 )),
+                Err(NotPublishable::PodIpPool(name, misfit)) => findings.push(Finding::new(
+                    FindingKind::UnfitPodIPPool,
+                    Kind::Claim,
+                    &block_name(known.claim.cidr),
+                    format!(
+                        "CiliumPodIPPool {name} {misfit}, which would harm its agent; it is not published until that is mended"
+                    ),
+                )),
             }
         }
         publishable

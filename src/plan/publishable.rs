@@ -3,7 +3,10 @@
 use crate::ledger::Occupant;
 use crate::model::claim::ClaimState;
 use crate::model::guard::Guard;
+use crate::model::names::PodIpPoolName;
 use crate::model::node::Node;
+use crate::model::pod_ip_pool::Misfit;
+use crate::model::share::Share;
 use crate::net::cidr::Cidr;
 use crate::world::{KnownClaim, World};
 
@@ -18,10 +21,12 @@ pub enum NotPublishable {
     Overlaps(Cidr, String),
     /// In the mode of Cilium a block has at least this prefix length.
     TooWide(u8),
+    /// The CiliumPodIPPool of this name does not fit it, and its agent would come to harm.
+    PodIpPool(PodIpPoolName, Misfit),
 }
 
 /// Whether the claim may be published on the CiliumNode of `node`: it is held for this very Node object, a watch or
-/// list has shown it, the mode of Cilium can carry it, and nothing else overlaps it (safety rules 2, 3 and 6).
+/// list has shown it, the mode of Cilium can carry it, nothing else overlaps it (safety rules 2, 3 and 6), and it does its agent no harm.
 ///
 /// Whether it is known as of a late enough revision (safety rule 4) depends on the version of the CiliumNode that a
 /// patch carries, and is checked where the patch is decided.
@@ -43,7 +48,19 @@ pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(),
         Occupant::LostClaim(_) | Occupant::Unreadable(..) => true,
     });
     match foreign.filter(|_| !guards.is_off(Guard::Overlap)) {
-        None => Ok(()),
+        None => withheld(world, node, known).map_or(Ok(()), Err),
         Some((cidr, occupant)) => Err(NotPublishable::Overlaps(cidr, occupant.to_string())),
     }
+}
+
+/// Why a claim that is not on the carrier of its node yet does not come there for the sake of its agent.
+fn withheld(world: &World, node: &Node, known: &KnownClaim) -> Option<NotPublishable> {
+    let (claim, reader, carrier) = (&known.claim, world.reader(), world.carrier(&node.name)?);
+    let pod_ip_pool = reader.carried_under(carrier, claim);
+    if pod_ip_pool.is_none() || reader.carries(carrier, claim.cidr) {
+        return None;
+    }
+    let share = Share { family: claim.cidr.family(), pod_ip_pool };
+    let misfit = world.withheld(&node.name, &share, claim.cidr.prefix_len())?;
+    Some(NotPublishable::PodIpPool(share.pod_ip_pool?, misfit))
 }

@@ -47,6 +47,19 @@ pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
             ten_of(world.pools_for(node, share).map(|pool| &pool.name))
         );
     }
+    let of_blocks = |pool: &Pool| pool.families.get(&family).map(|ranges| ranges.block_prefix);
+    let withheld = || {
+        let mut sizes = world.pools_for(node, share).filter_map(of_blocks);
+        sizes.find_map(|size| world.withheld(node, share, size))
+    };
+    if let (Some(name), Some(misfit)) = (&share.pod_ip_pool, withheld()) {
+        return format!(
+            "CiliumPodIPPool {name} {misfit}, which would harm the node's agent, so it gets no {}; the condition UnfitPodIPPool \
+             of these pools says how to mend that: {}",
+            share.named("blocks"),
+            ten_of(world.pools_for(node, share).map(|pool| &pool.name))
+        );
+    }
     let pools = world.pools_for(node, share).map(|pool| NoBlock { world, pool, family });
     format!(
         "no pool of the node has a free {}; add a CIDR to one of them, or a pool that selects the node: {}",

@@ -10,6 +10,7 @@ mod lost_claims;
 mod multi_pool;
 mod no_effect;
 mod overlap;
+mod pod_ip_pools;
 mod pools;
 mod publication;
 mod reasons;

@@ -65,6 +65,9 @@ impl Subject<'_> {
             Err(NotPublishable::TooWide(widest)) => {
                 format!("is wider than /{widest}, which the mode of Cilium can't carry")
             }
+            Err(NotPublishable::PodIpPool(name, misfit)) => {
+                format!("is withheld from its agent: CiliumPodIPPool {name} {misfit}")
+            }
         };
         may_be_in_use.then(|| (block_name(claim.cidr), why))
     }

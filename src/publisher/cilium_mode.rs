@@ -13,6 +13,7 @@ use crate::model::finding::Finding;
 use crate::model::kind::Kind;
 use crate::model::names::PodIpPoolName;
 use crate::model::node::{Malformed, Node};
+use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, Pool, widest_block};
 use crate::model::release::Release;
 use crate::model::request::{BumpVersion, Publication, Request, Withdrawal, WithdrawalStep, Write};
@@ -138,6 +139,22 @@ pub trait CiliumMode: fmt::Display {
     /// else is to stand.
     fn carried_under(&self, _carrier: Carrier<'_>, _claim: &Claim) -> Option<PodIpPoolName> {
         None
+    }
+
+    /// Whether it matters to an agent of this release how the object of a Pod IP pool does not fit its blocks.
+    fn minds(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
+        false
+    }
+
+    /// Whether nothing is to be given under the name of a Pod IP pool to a node with an agent of this release, because of how
+    /// the object of that name does not fit.
+    fn withholds(&self, _misfit: Misfit, _release: Option<Release>) -> bool {
+        false
+    }
+
+    /// Whether agents announce blocks as the objects of Pod IP pools say.
+    fn announces(&self) -> bool {
+        false
     }
 
     /// The Pod IP pools of which the agent needs addresses.

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::crd::Crd;
 use super::ipam_mode::IpamMode;
-use super::multi_pool::MultiPool;
+use super::multi_pool::{Bgp, MultiPool};
 use super::static_mode::{ClusterPool, Kubernetes, NodeField, Static};
 use super::{Mode, Publisher};
 use crate::net::cidr::Family;
@@ -17,6 +17,9 @@ const DEFAULT_POOL_KEY: &str = "ipam-default-ip-pool";
 
 /// The key of `cilium-config` that has agents write annotations onto their Nodes, and read them.
 const ANNOTATE_KEY: &str = "annotate-k8s-node";
+
+/// The key of `cilium-config` that turns Cilium's BGP control plane on.
+const BGP_KEY: &str = "enable-bgp-control-plane";
 
 /// What an administrator says about how Cilium is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,8 +79,9 @@ pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mo
     match mode {
         IpamMode::Crd => Mode::Active(Publisher::Crd(crd(config, families, settings.own))),
         IpamMode::MultiPool => {
+            let bgp = if is_on(config, BGP_KEY, IfAbsent::Off) { Bgp::On } else { Bgp::Off };
             let default_pool = config.get(DEFAULT_POOL_KEY).map_or("default", |name| name.trim()).into();
-            Mode::Active(Publisher::MultiPool(MultiPool { families, default_pool }))
+            Mode::Active(Publisher::MultiPool(MultiPool { families, default_pool, bgp }))
         }
         IpamMode::ClusterPool => Mode::Active(Publisher::ClusterPool(Static::new(families, ClusterPool))),
         IpamMode::Kubernetes => kubernetes(config, families, settings.node_field),

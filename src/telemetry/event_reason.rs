@@ -49,6 +49,8 @@ stable_names! {
         ForeignPodCIDRs,
         /// A block stands under another Pod IP pool on the CiliumNode than its claim says.
         MisplacedBlock,
+        /// The CiliumPodIPPool of a name is missing or does not fit the blocks of the pool.
+        UnfitPodIPPool,
         /// The pool has no free block any more.
         Exhausted,
         /// The pool has free blocks again.
@@ -102,6 +104,7 @@ impl EventReason {
             | Self::MinAllocate
             | Self::ForeignPodCIDRs
             | Self::MisplacedBlock
+            | Self::UnfitPodIPPool
             | Self::Exhausted
             | Self::Overlapping
             | Self::InvalidPool
@@ -142,7 +145,8 @@ impl EventReason {
             | Self::MinAllocate
             | Self::ForeignPodCIDRs
             | Self::MisplacedBlock => "Plan",
-            Self::Exhausted
+            Self::UnfitPodIPPool
+            | Self::Exhausted
             | Self::CapacityReturned
             | Self::Overlapping
             | Self::InvalidPool

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use super::event_reason::{EventFate, EventReason};
 use super::readiness::Readiness;
-use super::standing::{AGENT_PODS, CONFIG_MAPS};
+use super::standing::{AGENT_PODS, CONFIG_MAPS, POD_IP_POOLS};
 use crate::model::kind::Kind;
 use crate::model::outcome::{Answer, Effect, Outcome};
 use crate::model::request::{Read, Request, Write};
@@ -82,6 +82,8 @@ stable_names! {
         Freeze => "freeze",
         /// The Pods of Cilium's agents.
         Agents => "agents",
+        /// CiliumPodIPPools.
+        PodIpPools => "pod_ip_pools",
         /// The outcome of a request.
         Finished => "finished",
     }
@@ -229,7 +231,8 @@ impl Metrics {
     /// For how long kinds have not been followed; all others are.
     pub fn set_lapses(&self, lapses: &[(&'static str, Duration)]) {
         let config_maps = CONFIG_MAPS.iter().map(|config_map| config_map.kind);
-        for followed in Kind::ALL.iter().map(|kind| kind.as_str()).chain(config_maps).chain([AGENT_PODS]) {
+        let kinds = Kind::ALL.iter().map(|kind| kind.as_str());
+        for followed in kinds.chain(config_maps).chain([AGENT_PODS, POD_IP_POOLS]) {
             let lapse = lapses.iter().find(|(kind, _)| *kind == followed).map(|(_, lapse)| *lapse);
             let seconds = lapse.unwrap_or_default().as_secs_f64();
             self.watch_lapse.get_or_create(&[("kind", followed)]).set(seconds);

@@ -39,6 +39,9 @@ pub const CONFIG_MAPS: [FollowedConfigMap; 2] = [CILIUM_CONFIG, FREEZE];
 /// The Pods of Cilium's agents. The controller serves without them, so it is ready without them too.
 pub const AGENT_PODS: &str = "Pod";
 
+/// CiliumPodIPPools, which are followed in one mode only. The same holds for them.
+pub const POD_IP_POOLS: &str = "CiliumPodIPPool";
+
 /// The other cause of a 403.
 pub const OR_ADMISSION: &str = "or an admission plugin refuses it, in words that the log has";
 
@@ -188,7 +191,7 @@ impl Standing {
         let too_long: Vec<&str> = self
             .lapses()
             .into_iter()
-            .filter(|(kind, lapse)| *lapse > LONGEST_LAPSE && *kind != AGENT_PODS)
+            .filter(|(kind, lapse)| *lapse > LONGEST_LAPSE && ![AGENT_PODS, POD_IP_POOLS].contains(kind))
             .map(|(kind, _)| kind)
             .collect();
         if too_long.is_empty() {

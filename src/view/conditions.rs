@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::agents;
 use super::drains;
 use super::free;
+use super::pod_ip_pools;
 use super::tally::{self, Tally};
 use crate::ledger::grid::Overlap;
 use crate::model::counted::counted;
@@ -45,6 +46,7 @@ pub(super) fn conditions(
             drains::draining(world, &pool.name),
             without_effect(world, pool),
             mixed_block_sizes(world, pool),
+            pod_ip_pools::unfit(world, pool),
         ],
     };
     explained

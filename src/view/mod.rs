@@ -7,5 +7,6 @@ pub mod block_event;
 pub mod conditions;
 pub mod drains;
 pub mod free;
+pub mod pod_ip_pools;
 pub mod snapshot;
 pub mod tally;

@@ -17,6 +17,7 @@ mod mirror;
 mod multi_pool;
 pub mod node;
 pub mod node_pods;
+pub mod pod_ip_pool;
 pub mod pool;
 mod precondition;
 pub mod rules;

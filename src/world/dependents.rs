@@ -8,12 +8,13 @@
 use std::collections::BTreeSet;
 
 use super::agents::Changed;
-use super::{LostHolder, World};
+use super::{LostHolder, World, pod_ip_pools};
 use crate::ledger::Occupant;
 use crate::model::agent::AgentNews;
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, PoolName};
+use crate::model::names::{NodeName, PodIpPoolName, PoolName};
+use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -45,6 +46,39 @@ impl World {
                     }
                 }
             }
+        }
+    }
+
+    /// Takes in what is told of CiliumPodIPPools.
+    pub fn observe_pod_ip_pools(&mut self, news: PodIpPoolNews) {
+        match self.pod_ip_pools.observe(news) {
+            pod_ip_pools::Changed::All => self.mark_all(),
+            pod_ip_pools::Changed::Names(names) => {
+                for name in names {
+                    self.pod_ip_pool_changed(&name);
+                }
+            }
+        }
+    }
+
+    /// The CiliumPodIPPool of a name is another than before. The pools that give blocks under that name tell of it, and it
+    /// decides whether a node gets them: one that they select, or that has a claim of the name from earlier. Such an object
+    /// is created with its pool and hardly ever changes, so a pass over the claims does.
+    fn pod_ip_pool_changed(&mut self, name: &PodIpPoolName) {
+        let pools: Vec<PoolName> = self.pools_under(name).map(|pool| pool.name.clone()).collect();
+        let mut nodes: BTreeSet<NodeName> = BTreeSet::new();
+        for pool in &pools {
+            self.agenda.mark_pool(pool);
+            nodes.extend(self.nodes_of_pool(pool).cloned());
+        }
+        let claims = self.claims.values().map(|known| &known.claim);
+        let of_name = claims.filter(|claim| {
+            let carrier = self.carrier(&claim.node);
+            carrier.is_some_and(|carrier| self.reader.carried_under(carrier, claim).as_ref() == Some(name))
+        });
+        nodes.extend(of_name.map(|claim| claim.node.clone()));
+        for node in nodes {
+            self.mark(&node);
         }
     }
 

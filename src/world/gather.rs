@@ -10,6 +10,7 @@ use super::agenda::Agenda;
 use super::agents::Agents;
 use super::lost_claims::LostClaims;
 use super::pace::Pace;
+use super::pod_ip_pools::PodIpPools;
 use super::unreadable::UnreadableObjects;
 use super::waiting::Waiting;
 use crate::ledger::Ledger;
@@ -18,6 +19,7 @@ use crate::model::freeze::Freeze;
 use crate::model::guard::Guards;
 use crate::model::kind::Kind;
 use crate::model::observation::{Listing, Observation};
+use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::revision::Revision;
 use crate::publisher::{Mode, Publisher};
 
@@ -33,6 +35,8 @@ pub struct Gathering {
     freeze: Option<Box<Freeze>>,
     /// What was told of the agents' Pods. A world does without it.
     agents: Option<Box<Agents>>,
+    /// The same of CiliumPodIPPools.
+    pod_ip_pools: Option<Box<PodIpPools>>,
     guards: Guards,
 }
 
@@ -63,6 +67,22 @@ impl Gathering {
     #[must_use]
     pub fn knows_of_agents(&self) -> bool {
         self.agents.is_some()
+    }
+
+    /// Takes in what is told of CiliumPodIPPools.
+    pub fn observe_pod_ip_pools(&mut self, news: PodIpPoolNews) {
+        self.pod_ip_pools.get_or_insert_default().observe(news);
+    }
+
+    /// Whether blocks are carried under names, and it was not told yet how it is about their CiliumPodIPPools: that they are
+    /// these, or that they can't be had.
+    #[must_use]
+    pub fn lacks_pod_ip_pools(&self) -> bool {
+        let has_names = match self.mode.as_deref() {
+            Some(Mode::Active(publisher)) => publisher.has_pod_ip_pools(),
+            Some(Mode::Passive(_)) | None => false,
+        };
+        has_names && self.pod_ip_pools.is_none()
     }
 
     /// Takes in Cilium's mode.
@@ -135,6 +155,7 @@ impl Gathering {
             contradiction: None,
             pace: Pace::default(),
             agents: self.agents.take().map(|agents| *agents).unwrap_or_default(),
+            pod_ip_pools: self.pod_ip_pools.take().map(|pools| *pools).unwrap_or_default(),
             guards: self.guards,
         };
         for kind in Kind::AS_LISTED {

@@ -22,12 +22,14 @@ mod lost_claims;
 mod memory;
 mod pace;
 mod pause;
+mod pod_ip_pools;
 mod progress;
 mod reclaim;
 mod selection;
 mod unreadable;
 mod usage;
 mod waiting;
+mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -65,6 +67,7 @@ pub use memory::{KnownClaim, Serving};
 use memory::{NodeRead, Remembered, SeenCooling, SeenEnd, Sent};
 use pace::Pace;
 use pause::Pause;
+use pod_ip_pools::PodIpPools;
 use unreadable::UnreadableObjects;
 use waiting::Waiting;
 
@@ -112,6 +115,8 @@ pub struct World {
     contradiction: Option<Contradiction>,
     /// The Pods of Cilium's agents.
     agents: Agents,
+    /// Cilium's own objects of the names under which blocks are carried.
+    pod_ip_pools: PodIpPools,
     /// How fast blocks are taken back.
     pace: Pace,
     /// The mode of Cilium in which this process writes, or has written.

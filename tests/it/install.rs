@@ -48,7 +48,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Every right that the controller has, where, and what for. A right that is not here is one too many, and a line that
 /// is not granted one too few.
-const RIGHTS: [(&str, &str, &str, &[&str], &str); 11] = [
+const RIGHTS: [(&str, &str, &str, &[&str], &str); 12] = [
     (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
     (EVERYWHERE, "", "pods", &["list"], "who has an address of a block that is to leave its node"),
     (NAMESPACE, "", "configmaps", &["list", "watch"], "mode guard and freeze, two ConfigMaps only"),
@@ -56,6 +56,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 11] = [
     ("default", "events.k8s.io", "events", &["create"], "events on objects without a namespace"),
     (EVERYWHERE, "cilium.io", "ciliumnodes", &["list", "watch", "patch"], "watch, settle, publish"),
     (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "usage probe"),
+    (EVERYWHERE, "cilium.io", "ciliumpodippools", &["list", "watch"], "whether they fit the blocks of pools"),
     (EVERYWHERE, "nodeipam.io", "nodeippools", &["list", "watch", "patch"], "watch, finalizer"),
     (EVERYWHERE, "nodeipam.io", "nodeippools/status", &["patch"], "status"),
     (
@@ -69,7 +70,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 11] = [
 ];
 
 /// What somebody who has stolen the controller's token would like to do: group, resource, verb, namespace, name.
-const REFUSED: [(&str, &str, &str, &str, &str); 17] = [
+const REFUSED: [(&str, &str, &str, &str, &str); 19] = [
     ("", "nodes", "patch", "", ""),
     ("", "nodes/status", "patch", "", ""),
     ("", "pods", "create", NAMESPACE, ""),
@@ -83,6 +84,8 @@ const REFUSED: [(&str, &str, &str, &str, &str); 17] = [
     ("cilium.io", "ciliumnodes", "create", "", ""),
     ("cilium.io", "ciliumnodes", "delete", "", ""),
     ("cilium.io", "ciliumnodes", "update", "", ""),
+    ("cilium.io", "ciliumpodippools", "create", "", ""),
+    ("cilium.io", "ciliumpodippools", "patch", "", ""),
     ("nodeipam.io", "nodeippools", "create", "", ""),
     ("nodeipam.io", "nodeippools", "delete", "", ""),
     ("nodeipam.io", "nodeipblocks", "deletecollection", "", ""),

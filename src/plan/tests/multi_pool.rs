@@ -7,7 +7,7 @@ use crate::model::share::Share;
 use crate::model::status::ConditionType;
 use crate::plan::{why_no_block, why_no_pool};
 use crate::publisher::ipam_mode::IpamMode;
-use crate::publisher::multi_pool::MultiPool;
+use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::publisher::settings::{Settings, from_config};
 use crate::view::{conditions, tally};
 
@@ -17,7 +17,10 @@ fn cluster(text: &str) -> Cluster {
 
 fn served(families: &[Family], text: &str) -> Cluster {
     let families = families.iter().copied().collect();
-    Cluster::served_by(Publisher::MultiPool(MultiPool { families, default_pool: "default".into() }), text)
+    Cluster::served_by(
+        Publisher::MultiPool(MultiPool { families, default_pool: "default".into(), bgp: Bgp::Off }),
+        text,
+    )
 }
 
 /// What a line of a CiliumNode says of its pools.

@@ -4,14 +4,18 @@
 //! every kind of thing, and in random ones. After each change the loop decides for whom it finds on the agenda. Then
 //! every plan is computed again, also those of nodes that were not on it: each must be the one that was decided last.
 
+mod multi_pool;
 mod worlds;
 
 use proptest::prelude::*;
 
+use super::pod_ip_pools::{pod_ip_pool, publisher};
 use super::*;
 use crate::model::plan::PoolPlan;
+use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::model::request::{ClaimChange, Read};
 use crate::plan::pool;
+use crate::publisher::multi_pool::Bgp;
 use worlds::{
     BLOCKS, NODES, WORLDS, agent_lines, all_lines, cilium_node_lines, claim_lines, node_lines, pool_lines,
 };
@@ -33,6 +37,10 @@ enum Change {
     Ends(usize, End),
     /// Something is told of the agents' Pods.
     Agents(AgentNews),
+    /// Cilium runs in mode multi-pool, with this BGP.
+    MultiPool(Bgp),
+    /// Something is told of CiliumPodIPPools.
+    PodIpPools(PodIpPoolNews),
     /// Time passes.
     Passes(u64),
 }
@@ -52,6 +60,9 @@ impl Change {
             Some(("wait", seconds)) => Self::Passes(seconds.parse().unwrap()),
             _ if text == "freeze" => Self::Freeze(Some(Switch::Writes)),
             Some(("agent", _)) => Self::Agents(AgentNews::Applied(agent(text))),
+            Some(("podippools", lines)) => {
+                Self::PodIpPools(PodIpPoolNews::Listed(lines.split('\n').map(pod_ip_pool).collect()))
+            }
             _ if text == "passive" => Self::Mode(&[]),
             _ if text == "dual-stack" => Self::Mode(&[Family::V4, Family::V6]),
             _ => panic!("no change: {text}"),
@@ -70,7 +81,16 @@ struct Settled {
 impl Settled {
     /// The cluster in these lines, to which these changes have happened.
     fn of(text: &str, changes: &[Change]) -> Self {
-        let mut settled = Self { cluster: Cluster::of(text), revision: LISTED, decided: BTreeMap::new() };
+        Self::after(Cluster::of(text), changes)
+    }
+
+    /// The same in the mode multi-pool.
+    fn of_multi_pool(text: &str, changes: &[Change]) -> Self {
+        Self::after(Cluster::served_by(publisher(Bgp::On, &[Family::V4]), text), changes)
+    }
+
+    fn after(cluster: Cluster, changes: &[Change]) -> Self {
+        let mut settled = Self { cluster, revision: LISTED, decided: BTreeMap::new() };
         settled.settle();
         for change in changes {
             settled.apply(change);
@@ -121,6 +141,12 @@ impl Settled {
             }
             Change::Ends(place, end) => self.end(*place, *end, revision),
             Change::Agents(news) => self.cluster.observe_agents(news.clone()),
+            Change::MultiPool(bgp) => {
+                self.cluster.world.set_mode(Mode::Active(publisher(*bgp, &[Family::V4])));
+            }
+            Change::PodIpPools(news) => {
+                self.cluster.world.observe_pod_ip_pools(numbered(news.clone(), revision));
+            }
             Change::Passes(seconds) => self.cluster.pass(*seconds),
         }
         assert_eq!(self.cluster.world.check(), []);
@@ -197,6 +223,7 @@ impl Settled {
                 let Object::Claim(created) = object(&line) else { unreachable!() };
                 Seen::Claim(Box::new(Claim {
                     pool: new.pool.clone(),
+                    pod_ip_pool: new.pod_ip_pool.clone(),
                     created_for: new.created_for.clone(),
                     ..created
                 }))
@@ -326,6 +353,42 @@ fn single_changes() -> Vec<Change> {
     changes
 }
 
+/// Every change of one object in the mode multi-pool.
+fn single_changes_in_multi_pool() -> Vec<Change> {
+    let lines = [node_lines(), multi_pool::cilium_node_lines(), multi_pool::pool_lines()].concat();
+    let mut changes: Vec<Change> = lines.into_iter().map(Change::Shown).collect();
+    changes.extend(multi_pool::claim_lines().into_iter().map(Change::Shown));
+    changes.extend(["p", "q"].map(|name| Change::Deleted(format!("pool {name} 10.0.0.0/24 28"))));
+    changes.extend([Bgp::On, Bgp::Off].map(Change::MultiPool));
+    changes.extend(pod_ip_pool_news().into_iter().map(Change::PodIpPools));
+    changes.extend(agent_news().into_iter().map(Change::Agents));
+    changes.extend([End::Applied, End::Silent, End::Conflict].map(|end| Change::Ends(0, end)));
+    changes.extend([1, 40].map(Change::Passes));
+    changes
+}
+
+/// Everything that may be told of CiliumPodIPPools.
+fn pod_ip_pool_news() -> Vec<PodIpPoolNews> {
+    let objects = || multi_pool::OBJECTS.iter().map(|line| pod_ip_pool(line));
+    let mut news: Vec<PodIpPoolNews> = objects().map(PodIpPoolNews::Applied).collect();
+    news.extend(["default", "mars"].map(|name| PodIpPoolNews::Deleted(name.into(), Revision::of(1))));
+    news.extend(objects().map(|object| PodIpPoolNews::Listed(vec![object])));
+    news.extend([PodIpPoolNews::Listed(Vec::new()), PodIpPoolNews::Unlisted("of a test".to_owned())]);
+    news
+}
+
+/// The same at this revision.
+fn numbered(news: PodIpPoolNews, revision: u64) -> PodIpPoolNews {
+    let revision = Revision::of(revision);
+    let at = |object: PodIpPool| PodIpPool { revision, ..object };
+    match news {
+        PodIpPoolNews::Applied(object) => PodIpPoolNews::Applied(at(object)),
+        PodIpPoolNews::Listed(objects) => PodIpPoolNews::Listed(objects.into_iter().map(at).collect()),
+        PodIpPoolNews::Deleted(name, _) => PodIpPoolNews::Deleted(name, revision),
+        PodIpPoolNews::Unlisted(why) => PodIpPoolNews::Unlisted(why),
+    }
+}
+
 /// Everything that may be told of the agents' Pods.
 fn agent_news() -> Vec<AgentNews> {
     let pods = || agent_lines().into_iter().map(|line| agent(&line));
@@ -333,7 +396,7 @@ fn agent_news() -> Vec<AgentNews> {
     news.extend(pods().map(AgentNews::Deleted));
     news.extend(pods().map(|pod| AgentNews::Listed(vec![pod])));
     news.push(AgentNews::Listed(Vec::new()));
-    news.extend(["1.13.10", "1.17.8"].map(|release| AgentNews::Vouched(release.parse().unwrap())));
+    news.extend(["1.13.10", "1.17.8", "1.20.2"].map(|release| AgentNews::Vouched(release.parse().unwrap())));
     news
 }
 
@@ -345,6 +408,22 @@ fn every_change_of_one_object_wakes_whoever_decides_differently_then() {
         let settled = Settled::of(text, &before);
         assert_eq!(settled.lost(), [""; 0], "one who waits for {what}");
         for change in single_changes() {
+            let mut settled = settled.clone();
+            let found = settled.lost_after(&change);
+            lost.extend(found.into_iter().map(|lost| format!("one waits for {what}, {change:?}: {lost}")));
+        }
+    }
+    assert!(lost.is_empty(), "{} wake-ups are lost:\n{}", lost.len(), lost.join("\n"));
+}
+
+#[test]
+fn every_change_of_one_object_in_multi_pool_mode_wakes_whoever_decides_differently_then() {
+    let mut lost = Vec::new();
+    for (what, text, before) in multi_pool::WORLDS {
+        let before: Vec<Change> = before.iter().copied().map(Change::named).collect();
+        let settled = Settled::of_multi_pool(text, &before);
+        assert_eq!(settled.lost(), [""; 0], "one who waits for {what}");
+        for change in single_changes_in_multi_pool() {
             let mut settled = settled.clone();
             let found = settled.lost_after(&change);
             lost.extend(found.into_iter().map(|lost| format!("one waits for {what}, {change:?}: {lost}")));
@@ -394,6 +473,16 @@ proptest! {
     #[test]
     fn any_change_wakes_whoever_decides_differently_then(changes in prop::collection::vec(change(), 1..24)) {
         let mut settled = Settled::of("", &[]);
+        for change in &changes {
+            prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
+        }
+    }
+
+    #[test]
+    fn any_change_in_multi_pool_mode_wakes_whoever_decides_differently_then(
+        changes in prop::collection::vec(prop::sample::select(single_changes_in_multi_pool()), 1..24)
+    ) {
+        let mut settled = Settled::of_multi_pool("", &[]);
         for change in &changes {
             prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
         }

@@ -22,6 +22,7 @@ use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields};
 use crate::model::names::PodIpPoolName;
 use crate::model::node::CiliumNode;
 use crate::model::outcome::Presence;
+use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::{Minor, Release};
 use crate::model::request::{ProbeStep, Publication, Read, Request, UsageProbe, Write};
@@ -33,6 +34,9 @@ use crate::net::cidr::{Cidr, Family};
 /// The first minor release whose agents answer the question, because they look after their pools once per minute.
 const FIRST: Minor = Minor(1, 17);
 
+/// The first minor release whose agents neither start nor give addresses of a pool without its CiliumPodIPPool.
+const FIRST_WITH_POD_IP_POOLS: Minor = Minor(1, 19);
+
 /// The multi-pool mode, with its settings from `cilium-config`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MultiPool {
@@ -40,6 +44,17 @@ pub struct MultiPool {
     pub families: BTreeSet<Family>,
     /// The Pod IP pool of Pods that ask for none, and of NodeIPPools that name none.
     pub default_pool: PodIpPoolName,
+    /// Whether Cilium's BGP control plane is on.
+    pub bgp: Bgp,
+}
+
+/// Whether the agents run Cilium's BGP control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bgp {
+    /// They do: one ends if a CIDR is to be announced whose CiliumPodIPPool lacks the family.
+    On,
+    /// They do not.
+    Off,
 }
 
 impl fmt::Display for MultiPool {
@@ -307,6 +322,31 @@ impl CiliumMode for MultiPool {
 
     fn agents_ask(&self) -> bool {
         true
+    }
+
+    /// A `maskSize` that differs only keeps Cilium's BGP from announcing, and a missing object keeps agents before 1.19 from
+    /// nothing else. Unless an agent is known to be older, it may need the object.
+    fn minds(&self, misfit: Misfit, release: Option<Release>) -> bool {
+        match misfit {
+            Misfit::Missing => {
+                self.bgp == Bgp::On || release.is_none_or(|release| release.minor >= FIRST_WITH_POD_IP_POOLS)
+            }
+            Misfit::Family(_) | Misfit::MaskSize { .. } => true,
+        }
+    }
+
+    /// Without the object an agent from 1.19 on can't use a CIDR, and what somebody then creates may end it. One that lacks
+    /// the family ends an agent with BGP.
+    fn withholds(&self, misfit: Misfit, release: Option<Release>) -> bool {
+        match misfit {
+            Misfit::Missing => release.is_some_and(|release| release.minor >= FIRST_WITH_POD_IP_POOLS),
+            Misfit::Family(_) => self.bgp == Bgp::On,
+            Misfit::MaskSize { .. } => false,
+        }
+    }
+
+    fn announces(&self) -> bool {
+        self.bgp == Bgp::On
     }
 
     /// CIDRs under names that nobody has claimed say nothing: an operator may just have written them.

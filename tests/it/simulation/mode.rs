@@ -16,7 +16,7 @@ use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use cilium_node_ipam::publisher::Publisher;
 use cilium_node_ipam::publisher::crd::Crd;
-use cilium_node_ipam::publisher::multi_pool::MultiPool;
+use cilium_node_ipam::publisher::multi_pool::{Bgp, MultiPool};
 use cilium_node_ipam::publisher::static_mode::{ClusterPool, Kubernetes, Static};
 
 /// The Cilium pool of Pods that ask for none.
@@ -42,7 +42,9 @@ impl Mode {
         let families = families.clone();
         match self {
             Self::Crd => Publisher::Crd(Crd { families, infrastructure: vec!["router", "health"] }),
-            Self::MultiPool => Publisher::MultiPool(MultiPool { families, default_pool: POOL.into() }),
+            Self::MultiPool => {
+                Publisher::MultiPool(MultiPool { families, default_pool: POOL.into(), bgp: Bgp::Off })
+            }
             Self::ClusterPool => Publisher::ClusterPool(Static::new(families, ClusterPool)),
             Self::Kubernetes => Publisher::Kubernetes(Static::new(families, Kubernetes::default())),
         }

@@ -1,0 +1,99 @@
+//! CiliumPodIPPools: Cilium's own objects of the names under which nodes have CIDRs in multi-pool mode.
+//!
+//! Agents look at the object of a name, and not at ours. They are no kind of the world: no address follows from them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::names::{PodIpPoolName, Uid};
+use super::revision::Revision;
+use crate::net::cidr::{Cidr, Family};
+
+/// A CiliumPodIPPool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodIpPool {
+    /// Its name.
+    pub name: PodIpPoolName,
+    /// Its uid.
+    pub uid: Uid,
+    /// The version that was read.
+    pub revision: Revision,
+    /// What its `spec` has, by family. A family that can't be read is none.
+    pub families: BTreeMap<Family, PodIpRanges>,
+    /// Whether this controller has created it and keeps it right.
+    pub is_ours: bool,
+}
+
+/// What a CiliumPodIPPool has of one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodIpRanges {
+    /// `maskSize`: the prefix length of the CIDRs that are announced.
+    pub mask_size: u8,
+    /// `cidrs`, as they were read.
+    pub cidrs: Vec<String>,
+}
+
+/// What is told of CiliumPodIPPools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PodIpPoolNews {
+    /// They can't be listed, for this reason. Sent once at most, and before the first list.
+    Unlisted(String),
+    /// These are all. They replace what was known.
+    Listed(Vec<PodIpPool>),
+    /// One exists in this version.
+    Applied(PodIpPool),
+    /// One was deleted, at this revision.
+    Deleted(PodIpPoolName, Revision),
+}
+
+/// How the CiliumPodIPPool of a name does not fit blocks that are carried under that name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Misfit {
+    /// There is none.
+    Missing,
+    /// It has not this family.
+    Family(Family),
+    /// It has another `maskSize` of this family than the blocks have.
+    MaskSize {
+        /// The family.
+        family: Family,
+        /// What it has.
+        found: u8,
+        /// What the blocks have.
+        of_blocks: u8,
+    },
+}
+
+impl Misfit {
+    /// How this object does not fit blocks of a family and a prefix length, if it does not.
+    #[must_use]
+    pub fn of(object: Option<&PodIpPool>, family: Family, of_blocks: u8) -> Option<Self> {
+        let Some(object) = object else { return Some(Self::Missing) };
+        match object.families.get(&family) {
+            None => Some(Self::Family(family)),
+            Some(ranges) if ranges.mask_size != of_blocks => {
+                Some(Self::MaskSize { family, found: ranges.mask_size, of_blocks })
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// How it does not fit the block of this CIDR.
+    #[must_use]
+    pub fn of_block(object: Option<&PodIpPool>, cidr: Cidr) -> Option<Self> {
+        Self::of(object, cidr.family(), cidr.prefix_len())
+    }
+}
+
+/// For a person, after the name of the object: `has no spec.ipv4`.
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("does not exist"),
+            Self::Family(family) => write!(f, "has no spec.{family}"),
+            Self::MaskSize { family, found, of_blocks } => {
+                write!(f, "has {found} as spec.{family}.maskSize, and the blocks are /{of_blocks}")
+            }
+        }
+    }
+}

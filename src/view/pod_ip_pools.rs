@@ -1,0 +1,122 @@
+//! Whether the CiliumPodIPPool of a name fits the blocks that pools give under that name, in words for a person: what is
+//! wrong, what follows for agents, and how to mend it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::kind::Kind;
+use crate::model::names::PodIpPoolName;
+use crate::model::pod_ip_pool::Misfit;
+use crate::model::pool::Pool;
+use crate::model::status::ConditionReason;
+use crate::net::cidr::{Cidr, Family};
+use crate::world::World;
+
+/// What the CiliumPodIPPool of a name should have of each family: the pools under that name that are not being deleted say
+/// it. Where they have blocks of several sizes, the size is that of the pool that nodes ask first.
+#[must_use]
+pub fn to_be(world: &World, name: &PodIpPoolName) -> BTreeMap<Family, (u8, BTreeSet<Cidr>)> {
+    let mut pools: Vec<&Pool> = world.pools_under(name).filter(|pool| !pool.deleting).collect();
+    pools.sort_by_key(|pool| (std::cmp::Reverse(pool.priority), &pool.name));
+    let mut families: BTreeMap<Family, (u8, BTreeSet<Cidr>)> = BTreeMap::new();
+    for pool in pools {
+        for (family, ranges) in &pool.families {
+            let (_, cidrs) = families.entry(*family).or_insert((ranges.block_prefix, BTreeSet::new()));
+            cidrs.extend(ranges.cidrs.keys().copied());
+        }
+    }
+    // It needs one, and a pool may have none.
+    families.retain(|_, (_, cidrs)| !cidrs.is_empty());
+    families
+}
+
+/// How the CiliumPodIPPool under whose name this pool gives blocks does not fit them, where that matters to an agent of its
+/// nodes. Costs a pass over these nodes.
+fn misfits(world: &World, pool: &Pool, name: &PodIpPoolName) -> Vec<Misfit> {
+    let Ok(object) = world.pod_ip_pool(name) else { return Vec::new() };
+    let run = world.reader().families();
+    let ranges = pool.families.iter().filter(|(family, _)| run.contains(family));
+    let found: BTreeSet<Misfit> =
+        ranges.filter_map(|(family, ranges)| Misfit::of(object, *family, ranges.block_prefix)).collect();
+    let is_minded = |misfit: &Misfit| {
+        let mut nodes = world.nodes_of_pool(&pool.name).peekable();
+        // Whoever comes may need it.
+        nodes.peek().is_none() || nodes.any(|node| world.is_minded(node, *misfit))
+    };
+    found.into_iter().filter(is_minded).collect()
+}
+
+/// The condition of a pool that tells of it.
+pub(super) fn unfit(world: &World, pool: &Pool) -> (ConditionReason, String) {
+    let fits = ConditionReason::PodIPPoolFits;
+    let Some(name) = world.reader().pod_ip_pool_of(pool) else {
+        return (fits, "blocks are carried under no names in this mode".to_owned());
+    };
+    if let Err(why) = world.pod_ip_pool(name) {
+        return (
+            ConditionReason::PodIPPoolUnknown,
+            format!("nothing is known of CiliumPodIPPool {name}: {why}"),
+        );
+    }
+    let misfits = misfits(world, pool, name);
+    let Some(first) = misfits.first() else {
+        let message = format!("no agent of its nodes minds how CiliumPodIPPool {name} is, if there is one");
+        return (fits, message);
+    };
+    let reason = match first {
+        Misfit::Missing => ConditionReason::PodIPPoolMissing,
+        Misfit::Family(_) => ConditionReason::PodIPPoolLacksFamily,
+        Misfit::MaskSize { .. } => ConditionReason::PodIPPoolOtherMaskSize,
+    };
+    let told: Vec<String> = misfits.iter().map(|misfit| told(world, pool, name, *misfit)).collect();
+    (reason, told.join("; "))
+}
+
+/// The findings about all pools.
+pub fn findings(world: &World) -> impl Iterator<Item = Finding> {
+    world.readable_pools().filter_map(|pool| {
+        let (reason, message) = unfit(world, pool);
+        let finding = || Finding::new(FindingKind::UnfitPodIPPool, Kind::Pool, pool.name.as_str(), message);
+        reason.holds().then(finding)
+    })
+}
+
+fn told(world: &World, pool: &Pool, name: &PodIpPoolName, misfit: Misfit) -> String {
+    let should_have = |family: Family| {
+        let declared = pool.families.get(&family);
+        let cidr = declared.and_then(|ranges| ranges.cidrs.keys().next()).map(ToString::to_string);
+        format!(
+            "spec.{family}: {{cidrs: [{}], maskSize: {}}}",
+            cidr.unwrap_or_else(|| "one of the pool".to_owned()),
+            declared.map(|ranges| ranges.block_prefix).unwrap_or_default()
+        )
+    };
+    let announces = world.reader().announces();
+    match misfit {
+        Misfit::Missing => {
+            let families = pool.families.keys().filter(|family| world.reader().families().contains(family));
+            let families: Vec<String> = families.map(|family| should_have(*family)).collect();
+            format!(
+                "there is no CiliumPodIPPool {name}: agents of Cilium 1.19 and newer need it to start and to give addresses, and \
+                 get no blocks under this name until it is there; Cilium's BGP announces nothing without it; create it with {}, \
+                 or let the controller do that (--create-podippools)",
+                families.join(" and ")
+            )
+        }
+        Misfit::Family(family) => format!(
+            "CiliumPodIPPool {name} {misfit}, and the pool gives {family} blocks under its name: an agent with Cilium's BGP ends, at \
+             each start, as soon as an advertisement selects the object and its node has such a block; {}; add {}",
+            if announces {
+                "so nodes get no more of them until it has"
+            } else {
+                "BGP is off in cilium-config (enable-bgp-control-plane), so nodes get them all the same"
+            },
+            should_have(family)
+        ),
+        Misfit::MaskSize { family, of_blocks, .. } => format!(
+            "CiliumPodIPPool {name} {misfit}: agents use them, and Cilium's BGP announces only those whose length is maskSize; \
+             maskSize can't be changed in Cilium 1.20: delete the object and create it again with spec.{family}.maskSize: \
+             {of_blocks}, or give the pool a name of its own (podIPPool)"
+        ),
+    }
+}

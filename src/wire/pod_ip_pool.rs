@@ -1,0 +1,145 @@
+//! CiliumPodIPPools on the wire: which families one has and with which `maskSize`. Nothing else of them is kept.
+//!
+//! Reading one never fails: a family that can't be read counts as none, as it would for agents.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::watched::Meta;
+use crate::model::pod_ip_pool::{PodIpPool, PodIpRanges};
+use crate::net::cidr::Family;
+
+/// The API group.
+pub const GROUP: &str = "cilium.io";
+/// The version of the group in every release that has the mode multi-pool.
+pub const VERSION: &str = "v2alpha1";
+/// The kind.
+pub const KIND: &str = "CiliumPodIPPool";
+/// The name in paths.
+pub const PLURAL: &str = "ciliumpodippools";
+
+/// The label by which one is known to be the controller's own, and its value.
+pub const OURS: (&str, &str) = ("app.kubernetes.io/managed-by", "cilium-node-ipam");
+
+/// A CiliumPodIPPool as a watch shows it.
+#[derive(Debug, Clone)]
+pub struct WatchedPodIpPool {
+    meta: ObjectMeta,
+    /// What it says; `None` where it has no version.
+    pool: Option<PodIpPool>,
+}
+
+impl WatchedPodIpPool {
+    /// What it says; `None` where it has no version.
+    #[must_use]
+    pub fn into_pool(self) -> Option<PodIpPool> {
+        self.pool
+    }
+}
+
+impl<'de> Deserialize<'de> for WatchedPodIpPool {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        let meta = object.get("metadata").and_then(|meta| Meta::deserialize(meta).ok()).unwrap_or_default();
+        let pool = meta.revision().map(|revision| PodIpPool {
+            name: meta.name.as_str().into(),
+            uid: meta.uid.as_str().into(),
+            revision,
+            families: families(&object["spec"]),
+            is_ours: object["metadata"]["labels"][OURS.0] == OURS.1,
+        });
+        let meta = ObjectMeta {
+            name: Some(meta.name),
+            uid: Some(meta.uid),
+            resource_version: Some(meta.resource_version),
+            ..ObjectMeta::default()
+        };
+        Ok(Self { meta, pool })
+    }
+}
+
+fn families(spec: &Value) -> BTreeMap<Family, PodIpRanges> {
+    let ranges = |family: Family| {
+        let ranges = &spec[family.as_str()];
+        let mask_size = u8::try_from(ranges["maskSize"].as_u64()?).ok()?;
+        let cidrs = ranges["cidrs"].as_array().into_iter().flatten();
+        let cidrs = cidrs.filter_map(Value::as_str).map(str::to_owned).collect();
+        Some((family, PodIpRanges { mask_size, cidrs }))
+    };
+    Family::ALL.into_iter().filter_map(ranges).collect()
+}
+
+impl Resource for WatchedPodIpPool {
+    type DynamicType = ();
+    type Scope = kube::core::ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        KIND.into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        VERSION.into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        PLURAL.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(object: Value) -> Option<PodIpPool> {
+        serde_json::from_value::<WatchedPodIpPool>(object).unwrap().into_pool()
+    }
+
+    #[test]
+    fn what_can_be_read_of_it_counts() {
+        let metadata = json!({"name": "web", "uid": "u", "resourceVersion": "7"});
+        let sizes = |spec: Value| {
+            let pool = read(json!({"metadata": metadata, "spec": spec})).unwrap();
+            assert_eq!((pool.name.as_str(), pool.is_ours), ("web", false));
+            let sizes = pool.families.iter().map(|(family, ranges)| format!("{family} {}", ranges.mask_size));
+            sizes.collect::<Vec<_>>().join(", ")
+        };
+        let v4 = json!({"cidrs": ["10.1.0.0/16"], "maskSize": 26});
+        let v6 = json!({"cidrs": ["fd00::/64"], "maskSize": 122});
+        assert_eq!(sizes(json!({})), "");
+        assert_eq!(sizes(json!({"ipv4": v4, "ipv6": v6})), "ipv4 26, ipv6 122");
+        assert_eq!(sizes(json!({"ipv4": {"cidrs": 5}, "ipv6": v6})), "ipv6 122");
+        assert_eq!(sizes(Value::Null), "");
+        assert_eq!(read(json!({"metadata": {"name": "web"}})), None, "without a version");
+    }
+
+    #[test]
+    fn the_label_says_whose_it_is() {
+        let labels = |value: &str| json!({(OURS.0): value, "advertised": "yes"});
+        let of = |labels: Value| {
+            read(json!({"metadata": {"name": "web", "resourceVersion": "7", "labels": labels}}))
+                .unwrap()
+                .is_ours
+        };
+        assert!(of(labels("cilium-node-ipam")));
+        assert!(!of(labels("helm")) && !of(Value::Null));
+    }
+}

@@ -1,0 +1,162 @@
+//! What is known of CiliumPodIPPools, by name.
+//!
+//! They are told beside the kinds of the world ([`PodIpPoolNews`]), and only in a mode that has such names. A world without
+//! them is whole: it serves, and can't tell whether they fit. Keeps one invariant: of one object nothing older replaces
+//! anything newer, whether a watch or an answer tells of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::names::PodIpPoolName;
+use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
+use crate::model::revision::Revision;
+
+/// What is known of CiliumPodIPPools.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PodIpPools {
+    known: Known,
+    /// The latest version or deletion that the watch has told of.
+    position: Option<Revision>,
+}
+
+/// Why nothing is known of them before anything was told.
+const NOT_TOLD: &str = "they have not been listed yet";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Known {
+    /// They have not been listed, for this reason.
+    Unlisted(String),
+    Listed(BTreeMap<PodIpPoolName, PodIpPool>),
+}
+
+impl Default for PodIpPools {
+    fn default() -> Self {
+        Self { known: Known::Unlisted(NOT_TOLD.to_owned()), position: None }
+    }
+}
+
+/// Of which names something else is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Changed {
+    Names(BTreeSet<PodIpPoolName>),
+    /// Of each name something else is known now: that there is no such object, if nothing else, or why that is not known.
+    All,
+}
+
+impl PodIpPools {
+    /// Takes in what is told of them.
+    pub(super) fn observe(&mut self, news: PodIpPoolNews) -> Changed {
+        let seen = match &news {
+            PodIpPoolNews::Unlisted(_) => None,
+            PodIpPoolNews::Listed(pools) => pools.iter().map(|pool| pool.revision).max(),
+            PodIpPoolNews::Applied(pool) => Some(pool.revision),
+            PodIpPoolNews::Deleted(_, revision) => Some(*revision),
+        };
+        self.position = self.position.max(seen);
+        let changed = match (&mut self.known, news) {
+            // Pools tell why.
+            (Known::Unlisted(before), PodIpPoolNews::Unlisted(why)) => {
+                *before = why;
+                return Changed::All;
+            }
+            (Known::Unlisted(_), PodIpPoolNews::Listed(pools)) => {
+                self.known = Known::Listed(by_name(pools));
+                return Changed::All;
+            }
+            (Known::Listed(before), PodIpPoolNews::Listed(pools)) => {
+                let after = by_name(pools);
+                let names = before.keys().chain(after.keys());
+                let changed = names.filter(|name| before.get(*name) != after.get(*name)).cloned().collect();
+                *before = after;
+                changed
+            }
+            (Known::Listed(known), PodIpPoolNews::Applied(pool)) => enter(known, pool),
+            (Known::Listed(known), PodIpPoolNews::Deleted(name, revision)) => {
+                if known.get(&name).is_some_and(|pool| pool.revision <= revision) {
+                    known.remove(&name);
+                }
+                [name].into()
+            }
+            // A list comes before what is told of single ones, and is not forgotten after it.
+            (Known::Unlisted(_), PodIpPoolNews::Applied(_) | PodIpPoolNews::Deleted(..))
+            | (Known::Listed(_), PodIpPoolNews::Unlisted(_)) => BTreeSet::new(),
+        };
+        Changed::Names(changed)
+    }
+
+    /// Whether anything was told of them.
+    pub(super) fn are_told_of(&self) -> bool {
+        self.known != Known::Unlisted(NOT_TOLD.to_owned())
+    }
+
+    /// The object of a name, or why that is not known.
+    pub(super) fn get(&self, name: &PodIpPoolName) -> Result<Option<&PodIpPool>, &str> {
+        match &self.known {
+            Known::Unlisted(why) => Err(why),
+            Known::Listed(known) => Ok(known.get(name)),
+        }
+    }
+}
+
+fn by_name(pools: Vec<PodIpPool>) -> BTreeMap<PodIpPoolName, PodIpPool> {
+    pools.into_iter().map(|pool| (pool.name.clone(), pool)).collect()
+}
+
+/// Enters an object, in the place of its earlier version.
+fn enter(known: &mut BTreeMap<PodIpPoolName, PodIpPool>, pool: PodIpPool) -> BTreeSet<PodIpPoolName> {
+    if known.get(&pool.name).is_some_and(|before| before.revision > pool.revision) {
+        return BTreeSet::new();
+    }
+    let name = pool.name.clone();
+    known.insert(name.clone(), pool);
+    [name].into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::pod_ip_pool::PodIpRanges;
+    use crate::net::cidr::Family;
+
+    fn object(name: &str, mask_size: u8, revision: u64) -> PodIpPool {
+        let ranges = PodIpRanges { mask_size, cidrs: vec!["10.0.0.0/8".to_owned()] };
+        PodIpPool {
+            name: name.into(),
+            uid: "u".into(),
+            revision: Revision::of(revision),
+            families: [(Family::V4, ranges)].into(),
+            is_ours: false,
+        }
+    }
+
+    fn mask_size(pools: &PodIpPools, name: &str) -> Option<u8> {
+        pools.get(&name.into()).unwrap().map(|object| object.families[&Family::V4].mask_size)
+    }
+
+    fn names(names: &[&str]) -> Changed {
+        Changed::Names(names.iter().map(|name| PodIpPoolName::from(*name)).collect())
+    }
+
+    #[test]
+    fn news_tell_which_names_they_are_about() {
+        let mut pools = PodIpPools::default();
+        assert!(pools.get(&"a".into()).is_err());
+        assert_eq!(pools.observe(PodIpPoolNews::Applied(object("a", 24, 5))), names(&[]), "before any list");
+        assert_eq!(pools.observe(PodIpPoolNews::Unlisted("forbidden".to_owned())), Changed::All);
+        assert_eq!(pools.get(&"a".into()), Err("forbidden"));
+        let (a, b) = (object("a", 24, 5), object("b", 26, 6));
+        assert_eq!(pools.observe(PodIpPoolNews::Listed(vec![a.clone(), b])), Changed::All);
+        assert_eq!(pools.observe(PodIpPoolNews::Unlisted("too late".to_owned())), names(&[]));
+        assert_eq!(pools.observe(PodIpPoolNews::Listed(vec![a.clone(), object("b", 28, 7)])), names(&["b"]));
+        assert_eq!(mask_size(&pools, "b"), Some(28));
+        assert_eq!(
+            pools.observe(PodIpPoolNews::Applied(object("b", 26, 6))),
+            names(&[]),
+            "an earlier version"
+        );
+        assert_eq!(mask_size(&pools, "b"), Some(28));
+        assert_eq!(pools.observe(PodIpPoolNews::Deleted("b".into(), Revision::of(8))), names(&["b"]));
+        assert_eq!(mask_size(&pools, "b"), None);
+        assert_eq!(pools.observe(PodIpPoolNews::Listed(Vec::new())), names(&["a"]));
+        assert_eq!(mask_size(&pools, "a"), None);
+    }
+}

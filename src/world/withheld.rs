@@ -1,0 +1,49 @@
+//! Whether the CiliumPodIPPool of a name fits what is to be carried under that name, and what is kept back where it does not.
+//!
+//! What an agent minds is the publisher's to say.
+
+use super::{World, readable};
+use crate::model::names::{NodeName, PodIpPoolName};
+use crate::model::pod_ip_pool::{Misfit, PodIpPool};
+use crate::model::pool::Pool;
+use crate::model::release::Release;
+use crate::model::share::Share;
+
+impl World {
+    /// The CiliumPodIPPool of a name, or why it is not known whether there is one.
+    pub fn pod_ip_pool(&self, name: &PodIpPoolName) -> Result<Option<&PodIpPool>, &str> {
+        self.pod_ip_pools.get(name)
+    }
+
+    /// Whether it was told how it is about them: that they are these, or that they can't be had.
+    #[must_use]
+    pub fn knows_of_pod_ip_pools(&self) -> bool {
+        self.pod_ip_pools.are_told_of()
+    }
+
+    /// The pools whose blocks are carried under a name.
+    pub fn pools_under<'a>(&'a self, name: &'a PodIpPoolName) -> impl Iterator<Item = &'a Pool> {
+        readable(&self.pools).filter(move |pool| self.reader.pod_ip_pool_of(pool) == Some(name))
+    }
+
+    /// Why a node is given no blocks of a share, although pools have them: the object of the name under which they would be
+    /// carried does not fit, and that would harm its agent. What the node has already stays.
+    #[must_use]
+    pub fn withheld(&self, node: &NodeName, share: &Share, of_blocks: u8) -> Option<Misfit> {
+        let object = self.pod_ip_pools.get(share.pod_ip_pool.as_ref()?).ok()?;
+        let misfit = Misfit::of(object, share.family, of_blocks)?;
+        self.reads_any_release(node, |release| self.reader.withholds(misfit, release)).then_some(misfit)
+    }
+
+    /// Whether it matters to an agent of this node how an object does not fit.
+    #[must_use]
+    pub fn is_minded(&self, node: &NodeName, misfit: Misfit) -> bool {
+        self.reads_any_release(node, |release| self.reader.minds(misfit, release))
+    }
+
+    /// Whether something holds for the release of an agent that may run on a node.
+    fn reads_any_release(&self, node: &NodeName, holds: impl Fn(Option<Release>) -> bool) -> bool {
+        let mut releases = self.agents.releases_on(node).peekable();
+        if releases.peek().is_none() { holds(None) } else { releases.any(holds) }
+    }
+}
