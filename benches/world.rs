@@ -183,7 +183,7 @@ impl Cluster {
                 self.world.begin(&plan, self.now);
                 self.in_flight.extend(plan.into_requests());
             } else if let Some(name) = self.world.next_pool().cloned() {
-                let plan = plan::pool(&self.world, &name, self.now);
+                let plan = plan::pool(&self.world, &name, POLICY, self.now);
                 self.world.begin_status(&name, &plan, self.now);
                 for write in plan.into_writes() {
                     let mut written = self.world.pool_object(&name).expect("it is written").clone();
@@ -320,7 +320,7 @@ fn all_statuses(criterion: &mut Criterion) {
         let cluster = |nodes, pools| oddity.cluster(nodes, pools);
         measure(criterion, oddity.of("all_statuses"), &SIZES, cluster, |cluster| {
             cluster.now.uptime += Duration::from_secs(2);
-            let plan = |object: &PoolObject| plan::pool(&cluster.world, &object.name, cluster.now);
+            let plan = |object: &PoolObject| plan::pool(&cluster.world, &object.name, POLICY, cluster.now);
             let start = Instant::now();
             let plans: Vec<PoolPlan> = cluster.world.pool_objects().map(plan).collect();
             let elapsed = start.elapsed();

@@ -22,7 +22,7 @@ use crate::controller::run::Options;
 use crate::controller::tasks::Tasks;
 use crate::model::release::Release;
 use crate::net::cidr::Family;
-use crate::plan::{CiliumNodeOrigin, Policy, ReclaimPolicy};
+use crate::plan::{CiliumNodeOrigin, PodIpPoolOrigin, Policy, ReclaimPolicy};
 use crate::publisher::Mode;
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{self, OwnAddresses, Settings};
@@ -92,6 +92,11 @@ pub struct Args {
     /// The agent takes it over.
     #[arg(long)]
     create_ciliumnodes: bool,
+
+    /// In mode multi-pool, create the CiliumPodIPPool of each name under which pools give blocks, and add to it what it lacks
+    /// when pools change. One that somebody else has created is left as it is.
+    #[arg(long)]
+    create_podippools: bool,
 
     /// Take blocks back also from nodes whose agent is Cilium 1.12 or 1.13, or of an unknown release, where pools ask for
     /// it. Agents of 1.12 may give an address to a pod while they are asked to let it go, and ten conflicts in a row end
@@ -260,6 +265,11 @@ fn policy(args: &Args) -> Policy {
             CiliumNodeOrigin::Controller
         } else {
             CiliumNodeOrigin::Agent
+        },
+        pod_ip_pools: if args.create_podippools {
+            PodIpPoolOrigin::Controller
+        } else {
+            PodIpPoolOrigin::Administrator
         },
         reclaim: ReclaimPolicy {
             opt_in: args.reclaim_opt_in,

@@ -66,7 +66,7 @@ impl Proposal {
         // The status of a pool tells of the freeze.
         world.set_freeze(freeze);
         while let Some(pool) = world.next_pool().cloned() {
-            let status = plan::pool(&world, &pool, now);
+            let status = plan::pool(&world, &pool, policy, now);
             world.begin_status(&pool, &status, now);
             proposal.requests.extend(status.into_writes().into_iter().map(Request::from));
         }

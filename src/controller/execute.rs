@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{
+    Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
+};
 use kube::core::Status;
 use serde_json::Value;
 use tracing::{info, warn};
@@ -24,12 +26,13 @@ use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::{Object, PoolObject};
 use crate::model::outcome::{Answer, Outcome, Presence, Seen};
 use crate::model::request::{
-    ClaimStatusWrite, ClaimUpdate, NewClaim, PoolFinalizersWrite, Read, Request, Write,
+    ClaimStatusWrite, ClaimUpdate, NewClaim, PodIpPoolWrite, PoolFinalizersWrite, Read, Request, Write,
 };
 use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
 use crate::wire::carrier_patch::ManagedFields;
 use crate::wire::node_pods::{NODE_FIELD, pods_on_node};
+use crate::wire::pod_ip_pool::{self, WatchedPodIpPool};
 use crate::wire::watched::{Watched, Wire};
 use crate::wire::{CiliumNodes, Claims, NodeIPBlock, Nodes, Pools, block, pool};
 
@@ -139,6 +142,7 @@ impl Executor {
             }
             Write::PoolFinalizers(write) => self.set_pool_finalizers(write, settling).await?,
             Write::ClaimStatus(write) => self.tell_on_claim(write, settling).await?,
+            Write::PodIpPool(write) => self.write_pod_ip_pool(write).await?,
         })
     }
 
@@ -234,6 +238,50 @@ impl Executor {
             warn!(block = %write.cidr, why, "status of the claim refused");
         }
         Ok(ended)
+    }
+
+    /// Creates a CiliumPodIPPool, or adds to it. Writing it twice does no harm, so nobody reads what became of it without an
+    /// answer: the watch shows that.
+    async fn write_pod_ip_pool(&self, write: &PodIpPoolWrite) -> anyhow::Result<(Answer, Seen)> {
+        let resource = kube::api::ApiResource::erase::<WatchedPodIpPool>(&());
+        let api: Api<DynamicObject> = Api::all_with(self.clients.writes.clone(), &resource);
+        let name = write.name.as_str();
+        let mut forbidden = false;
+        let request = async {
+            let written = match (pod_ip_pool::new_pod_ip_pool(write), pod_ip_pool::patch(write)) {
+                (Some(new), _) => {
+                    let new: DynamicObject = serde_json::from_value(new).map_err(kube::Error::SerdeError)?;
+                    let manager = Some(FIELD_MANAGER.to_owned());
+                    api.create(&PostParams { field_manager: manager, ..PostParams::default() }, &new).await
+                }
+                (None, patch) => {
+                    api.patch(name, &patch_params(), &Patch::Merge(patch.unwrap_or_default())).await
+                }
+            };
+            forbidden = matches!(&written, Err(kube::Error::Api(status)) if status.is_forbidden());
+            written
+        };
+        Ok(match self.attempt(request).await {
+            Attempt::Applied(written) => {
+                info!(name, created = write.on.is_none(), "wrote the ciliumpodippool");
+                let written = serde_json::from_value::<WatchedPodIpPool>(serde_json::to_value(written)?)?;
+                let seen = written.into_pool().map_or(Seen::Nothing, |pool| Seen::PodIpPool(Box::new(pool)));
+                (Answer::Done, seen)
+            }
+            // Somebody else may have created it; the watch shows that.
+            Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
+            Attempt::Unknown(why) => (Answer::Unknown(why), Seen::Nothing),
+            Attempt::Refused(why, wait) => {
+                let needs = if forbidden {
+                    "; --create-podippools needs the right to create and patch ciliumpodippools, which \
+                     examples/create-podippools grants"
+                } else {
+                    ""
+                };
+                warn!(name, why, "ciliumpodippool refused{needs}");
+                (Answer::Refused(why, wait), Seen::Nothing)
+            }
+        })
     }
 
     async fn delete_claim(&self, update: &ClaimUpdate) -> Attempt<Seen> {

@@ -10,7 +10,7 @@ use crate::model::request::{Target, UsageProbe, Withdrawal, Write};
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::standing::{OR_ADMISSION, Right, Standing};
 use crate::wire::watched::Wire;
-use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools, pod_ip_pool};
 
 /// For how long something must have been forbidden before an event says so.
 const TOLD_FROM: Duration = Duration::from_secs(10);
@@ -62,6 +62,7 @@ fn rights_for(write: &Write) -> Vec<Right> {
             Target::CiliumNode(_)
             | Target::Claim(_)
             | Target::Pool(_)
+            | Target::PodIpPool(_)
             | Target::ClaimsOf(_)
             | Target::PodsOf(_) => vec![cilium_nodes("patch")],
         },
@@ -76,6 +77,10 @@ fn rights_for(write: &Write) -> Vec<Right> {
         Write::PoolStatus(_) => vec![status(Pools::GROUP, Pools::PLURAL)],
         Write::PoolFinalizers(_) => vec![right("patch", Pools::GROUP, Pools::PLURAL)],
         Write::ClaimStatus(_) => vec![status(Claims::GROUP, Claims::PLURAL)],
+        Write::PodIpPool(write) => {
+            let verb = if write.on.is_some() { "patch" } else { "create" };
+            vec![right(verb, pod_ip_pool::GROUP, pod_ip_pool::PLURAL)]
+        }
     }
 }
 

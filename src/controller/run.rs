@@ -283,7 +283,7 @@ impl Loop {
             && let Some(pool) = self.world.next_pool().cloned()
         {
             let now = self.clock.now();
-            let status = plan::pool(&self.world, &pool, now);
+            let status = plan::pool(&self.world, &pool, self.options.policy, now);
             self.world.begin_status(&pool, &status, now);
             self.reporter.metrics().decided(Decision::Pool, self.clock.since(now));
             self.send(status.into_writes().into_iter().map(Request::from));
@@ -420,7 +420,7 @@ mod tests {
         let pool = PoolName::from("beijing");
         let mut now = serving.clock.now();
         for n_writes in 1..=2 {
-            let plan = plan::pool(&serving.world, &pool, now);
+            let plan = plan::pool(&serving.world, &pool, Policy::DEFAULT, now);
             serving.world.begin_status(&pool, &plan, now);
             let write = plan.into_writes().pop().expect("it writes");
             let seen = Seen::Pool(Box::new(serving.world.pool_object(&pool).unwrap().clone()));

@@ -80,7 +80,9 @@ fn moves_addresses(write: &Write) -> bool {
         // Without its finalizer a pool is gone, and younger pools get its ranges.
         | Write::PoolFinalizers(_)
         // It makes a later version of the claim.
-        | Write::ClaimStatus(_) => true,
+        | Write::ClaimStatus(_)
+        // Agents give out what they have under its name.
+        | Write::PodIpPool(_) => true,
         // It tells of the freeze.
         Write::PoolStatus(_) => false,
     }

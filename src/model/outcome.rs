@@ -11,6 +11,7 @@ use crate::model::claim::{Claim, ClaimState};
 use crate::model::names::Uid;
 use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{PoolObject, Unreadable};
+use crate::model::pod_ip_pool::PodIpPool;
 use crate::model::revision::{AnyRevision, Core, Revision};
 
 /// How a request ended. It is never a guess: if the answer was lost, the object was read.
@@ -86,6 +87,8 @@ pub enum Seen {
     PatchedNode(Box<Node>),
     /// A pool.
     Pool(Box<PoolObject>),
+    /// A CiliumPodIPPool.
+    PodIpPool(Box<PodIpPool>),
     /// We have deleted the object with this uid.
     Deleted(Uid),
     /// The object does not exist, as of this revision.
@@ -128,6 +131,7 @@ impl Seen {
             Self::Nothing
             | Self::Claim(_)
             | Self::Pool(_)
+            | Self::PodIpPool(_)
             | Self::Deleted(_)
             | Self::Absent(_)
             | Self::Node { .. }
@@ -171,6 +175,7 @@ impl Write {
             Self::Withdraw(withdrawal) => found.carrier().is_some_and(|found| {
                 *found.uid() == withdrawal.uid && withdrawal.change.is_shown_by(found, &[])
             }),
+            Self::PodIpPool(write) => matches!(found, Seen::PodIpPool(found) if write.is_shown_by(found)),
             Self::BumpVersion(_)
             | Self::UsageProbe(_)
             | Self::CreateCiliumNode(_)
@@ -210,6 +215,7 @@ impl Write {
                 later.revision() > withdrawal.revision && withdrawal.change.is_shown_by(later, &[])
             }),
             Self::CreateCiliumNode(_) => matches!(found, Seen::CiliumNode(_)),
+            Self::PodIpPool(_) => self.took_effect_in(found),
             Self::PoolStatus(write) => matches!(found, Seen::Pool(later)
                 if later.revision > write.revision && later.status == write.status),
             Self::PoolFinalizers(write) => matches!(found, Seen::Pool(later)

@@ -12,12 +12,13 @@ use crate::model::counted::counted;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::node::NodeAddress;
+use crate::model::pod_ip_pool::{PodIpPool, PodIpRanges};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::stable_names;
 use crate::model::status::{ConditionType, DrainStatus, PoolStatus};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
 
 /// A request to the API server. It has one [`Target`], and its [`Outcome`](super::outcome::Outcome) contains it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +67,8 @@ pub enum Write {
     PoolFinalizers(PoolFinalizersWrite),
     /// Write the status of a claim.
     ClaimStatus(ClaimStatusWrite),
+    /// Create a CiliumPodIPPool, or add what it lacks.
+    PodIpPool(PodIpPoolWrite),
 }
 
 impl From<Read> for Request {
@@ -338,6 +341,28 @@ pub struct ClaimStatusWrite {
     pub drain: Option<DrainStatus>,
 }
 
+/// A CiliumPodIPPool that is created, or what is added to one of ours. It is one of the writes about a pool that gives blocks
+/// under its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodIpPoolWrite {
+    /// That pool.
+    pub pool: PoolName,
+    /// The name.
+    pub name: PodIpPoolName,
+    /// The uid and the version that it was decided on; `None` where it is created.
+    pub on: Option<(Uid, Revision)>,
+    /// The families that are written, each as it is to be then.
+    pub families: BTreeMap<Family, PodIpRanges>,
+}
+
+impl PodIpPoolWrite {
+    /// Whether `found` has everything that this writes.
+    #[must_use]
+    pub fn is_shown_by(&self, found: &PodIpPool) -> bool {
+        self.families.iter().all(|(family, ranges)| found.families.get(family) == Some(ranges))
+    }
+}
+
 /// The object that a request is about. At most one request about an object is in flight at a time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
@@ -353,6 +378,8 @@ pub enum Target {
     PodsOf(NodeName),
     /// A NodeIPPool.
     Pool(PoolName),
+    /// A CiliumPodIPPool.
+    PodIpPool(PodIpPoolName),
 }
 
 impl Target {
@@ -364,6 +391,8 @@ impl Target {
             Self::CiliumNode(node) => (Kind::CiliumNode, node.to_string()),
             Self::ClaimsOf(node) | Self::Node(node) | Self::PodsOf(node) => (Kind::Node, node.to_string()),
             Self::Pool(pool) => (Kind::Pool, pool.to_string()),
+            // It is written for pools, and is no kind of the world.
+            Self::PodIpPool(name) => (Kind::Pool, name.to_string()),
         }
     }
 
@@ -374,6 +403,7 @@ impl Target {
             Self::CiliumNode(_) => "ciliumnode",
             Self::Claim(_) => "claim",
             Self::Pool(_) => "pool",
+            Self::PodIpPool(_) => "ciliumpodippool",
         }
     }
 
@@ -459,6 +489,7 @@ impl Write {
             Self::PoolStatus(write) => Target::Pool(write.pool.clone()),
             Self::PoolFinalizers(write) => Target::Pool(write.pool.clone()),
             Self::ClaimStatus(write) => Target::Claim(write.cidr),
+            Self::PodIpPool(write) => Target::PodIpPool(write.name.clone()),
         }
     }
 
@@ -473,7 +504,7 @@ impl Write {
             Self::UsageProbe(probe) => Some(&probe.node),
             Self::Withdraw(withdrawal) => Some(&withdrawal.node),
             Self::CreateCiliumNode(new) => Some(&new.node),
-            Self::PoolStatus(_) | Self::PoolFinalizers(_) | Self::ClaimStatus(_) => None,
+            Self::PoolStatus(_) | Self::PoolFinalizers(_) | Self::ClaimStatus(_) | Self::PodIpPool(_) => None,
         }
     }
 
@@ -484,6 +515,7 @@ impl Write {
             Self::PoolStatus(write) => Some(&write.pool),
             Self::PoolFinalizers(write) => Some(&write.pool),
             Self::ClaimStatus(write) => Some(&write.pool),
+            Self::PodIpPool(write) => Some(&write.pool),
             Self::CreateClaim(_)
             | Self::Publish(_)
             | Self::UpdateClaim(_)
@@ -582,6 +614,14 @@ impl fmt::Display for Write {
                 Some(drain) => write!(f, "note on the claim of {}: {}", write.cidr, drain.waiting_for),
                 None => write!(f, "note on the claim of {} that nothing is waited for", write.cidr),
             },
+            Self::PodIpPool(write) => {
+                let families = write.families.iter().map(|(family, ranges)| {
+                    format!("{family} [{}] /{}", ranges.cidrs.join(" "), ranges.mask_size)
+                });
+                let step = if write.on.is_some() { "complete" } else { "create" };
+                let families: Vec<String> = families.collect();
+                write!(f, "{step} ciliumpodippool {} with {}", write.name, families.join(" and "))
+            }
         }
     }
 }

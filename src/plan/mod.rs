@@ -10,7 +10,7 @@
 //! - [`growth`]: which blocks to claim.
 //! - `reclaim`: which blocks are taken back from nodes that live, and how.
 //! - `freeze`: what is decided, and not sent while writes are frozen.
-//! - [`mod@pool`]: status and finalizers of a pool.
+//! - [`mod@pool`]: status and finalizers of a pool, and `pod_ip_pools`: Cilium's own object of its name.
 
 mod draft;
 mod evidence;
@@ -20,6 +20,7 @@ pub mod growth;
 mod handed_back;
 pub mod lifecycle;
 pub mod node;
+mod pod_ip_pools;
 pub mod policy;
 pub mod pool;
 pub mod publication;
@@ -34,6 +35,6 @@ mod tests;
 mod whole;
 
 pub use node::{explain, node};
-pub use policy::{CiliumNodeOrigin, Policy, ReclaimPolicy};
+pub use policy::{CiliumNodeOrigin, PodIpPoolOrigin, Policy, ReclaimPolicy};
 pub use pool::pool;
 pub use reasons::{why_no_block, why_no_pool};

@@ -13,6 +13,8 @@ pub struct Policy {
     pub question_interval: Duration,
     /// Who creates a CiliumNode.
     pub cilium_nodes: CiliumNodeOrigin,
+    /// Who creates a CiliumPodIPPool.
+    pub pod_ip_pools: PodIpPoolOrigin,
     /// How blocks are taken back from nodes that live.
     pub reclaim: ReclaimPolicy,
 }
@@ -24,6 +26,7 @@ impl Policy {
         // A starting agent says what it uses within two of its update periods of 15 s (`docs/cilium.md`, Use).
         question_interval: Duration::from_secs(30),
         cilium_nodes: CiliumNodeOrigin::Agent,
+        pod_ip_pools: PodIpPoolOrigin::Administrator,
         reclaim: ReclaimPolicy::DEFAULT,
     };
 }
@@ -51,5 +54,14 @@ pub enum CiliumNodeOrigin {
     /// Its agent, when it starts.
     Agent,
     /// The controller, when the Node appears.
+    Controller,
+}
+
+/// Who creates the CiliumPodIPPool of a name, and adds to it what it lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodIpPoolOrigin {
+    /// An administrator.
+    Administrator,
+    /// The controller, from the pools that give blocks under the name. It leaves those of others as they are.
     Controller,
 }

@@ -1,8 +1,10 @@
-//! What to write to a pool: its status, the finalizer that keeps it while one of its blocks exists, and the statuses of its
-//! claims.
+//! What to write to a pool: its status, the finalizer that keeps it while one of its blocks exists, the statuses of its
+//! claims, and Cilium's own object of the name under which it gives blocks.
 
 use std::time::Duration;
 
+use super::pod_ip_pools;
+use super::policy::Policy;
 use crate::model::freeze::Switch;
 use crate::model::guard::Guard;
 use crate::model::names::PoolName;
@@ -29,7 +31,7 @@ const STATUSES_AT_ONCE: usize = 16;
 const DELETION_SETTLES: Duration = Duration::from_secs(1);
 
 /// What to write to the pool `name` now.
-pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
+pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPlan {
     let Some(object) = world.pool_object(name) else {
         return PoolPlan::Unchanged;
     };
@@ -63,6 +65,8 @@ pub fn pool(world: &World, name: &PoolName, now: Now) -> PoolPlan {
     let mut writes: Vec<Write> =
         status_write(world, object, now).into_iter().map(Write::PoolStatus).collect();
     writes.extend(claim_statuses(world, name).into_iter().map(Write::ClaimStatus));
+    let of_cilium = pod_ip_pools::write_due(world, object, policy).map(Write::PodIpPool);
+    writes.extend(of_cilium.filter(|write| !world.freeze().holds_back(write)));
     match (writes.is_empty(), settles) {
         (false, _) => PoolPlan::Write(writes),
         (true, Some(settles)) => PoolPlan::Later(settles),

@@ -112,6 +112,8 @@ stable_names! {
         PoolFinalizers => "pool_finalizers",
         /// The status of a claim is written.
         ClaimStatus => "claim_status",
+        /// A CiliumPodIPPool is created, or gets what it lacks.
+        PodIpPool => "pod_ip_pool",
         /// All claims of a node are read.
         ReadClaimsOf => "confirm_claims",
         /// A claim is read.
@@ -372,6 +374,7 @@ impl From<&Request> for RequestKind {
             Request::Write(Write::PoolStatus(_)) => Self::PoolStatus,
             Request::Write(Write::PoolFinalizers(_)) => Self::PoolFinalizers,
             Request::Write(Write::ClaimStatus(_)) => Self::ClaimStatus,
+            Request::Write(Write::PodIpPool(_)) => Self::PodIpPool,
             Request::Read(Read::ClaimsOf(_)) => Self::ReadClaimsOf,
             Request::Read(Read::Claim(..)) => Self::ReadClaim,
             Request::Read(Read::CiliumNode(_)) => Self::ReadCiliumNode,

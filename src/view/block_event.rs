@@ -113,7 +113,8 @@ pub fn of(world: &World, write: &Write) -> Option<BlockEvent> {
         | Write::CreateCiliumNode(_)
         | Write::PoolStatus(_)
         | Write::PoolFinalizers(_)
-        | Write::ClaimStatus(_) => None,
+        | Write::ClaimStatus(_)
+        | Write::PodIpPool(_) => None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whether the CiliumPodIPPool of a name fits the blocks that pools give under that name, in words for a person: what is
 //! wrong, what follows for agents, and how to mend it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::finding::{Finding, FindingKind};
@@ -12,14 +13,20 @@ use crate::model::status::ConditionReason;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
 
-/// What the CiliumPodIPPool of a name should have of each family: the pools under that name that are not being deleted say
-/// it. Where they have blocks of several sizes, the size is that of the pool that nodes ask first.
+/// The pools that give blocks under a name and are not being deleted, in the order in which a node asks them.
+#[must_use]
+pub fn in_order<'a>(world: &'a World, name: &'a PodIpPoolName) -> Vec<&'a Pool> {
+    let mut pools: Vec<&Pool> = world.pools_under(name).filter(|pool| !pool.deleting).collect();
+    pools.sort_by_key(|pool| (Reverse(pool.priority), &pool.name));
+    pools
+}
+
+/// What the CiliumPodIPPool of a name should have of each family, as its pools say. Where they have blocks of several sizes,
+/// the size is that of the pool that nodes ask first.
 #[must_use]
 pub fn to_be(world: &World, name: &PodIpPoolName) -> BTreeMap<Family, (u8, BTreeSet<Cidr>)> {
-    let mut pools: Vec<&Pool> = world.pools_under(name).filter(|pool| !pool.deleting).collect();
-    pools.sort_by_key(|pool| (std::cmp::Reverse(pool.priority), &pool.name));
     let mut families: BTreeMap<Family, (u8, BTreeSet<Cidr>)> = BTreeMap::new();
-    for pool in pools {
+    for pool in in_order(world, name) {
         for (family, ranges) in &pool.families {
             let (_, cidrs) = families.entry(*family).or_insert((ranges.block_prefix, BTreeSet::new()));
             cidrs.extend(ranges.cidrs.keys().copied());

@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::precondition::bound_to;
 use super::watched::Meta;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpRanges};
+use crate::model::request::PodIpPoolWrite;
 use crate::net::cidr::Family;
 
 /// The API group.
@@ -63,6 +65,35 @@ impl<'de> Deserialize<'de> for WatchedPodIpPool {
     }
 }
 
+/// The object that a write creates; `None` where it adds to one.
+#[must_use]
+pub fn new_pod_ip_pool(write: &PodIpPoolWrite) -> Option<Value> {
+    write.on.is_none().then(|| {
+        json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "kind": KIND,
+            "metadata": {"name": write.name.as_str(), "labels": {(OURS.0): OURS.1}},
+            "spec": spec_of(write),
+        })
+    })
+}
+
+/// The merge patch of a write that adds to an object, for the version that it was decided on.
+#[must_use]
+pub fn patch(write: &PodIpPoolWrite) -> Option<Value> {
+    let (uid, revision) = write.on.as_ref()?;
+    Some(bound_to(uid, revision, json!({"spec": spec_of(write)})))
+}
+
+/// First and last address of a CIDR are not allowed, which is the default: blocks are counted without them.
+fn spec_of(write: &PodIpPoolWrite) -> Value {
+    let families = write.families.iter().map(|(family, ranges)| {
+        let ranges = json!({"cidrs": ranges.cidrs, "maskSize": ranges.mask_size});
+        (family.as_str().to_owned(), ranges)
+    });
+    Value::Object(families.collect())
+}
+
 fn families(spec: &Value) -> BTreeMap<Family, PodIpRanges> {
     let ranges = |family: Family| {
         let ranges = &spec[family.as_str()];
@@ -105,9 +136,8 @@ impl Resource for WatchedPodIpPool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::model::revision::Revision;
 
     fn read(object: Value) -> Option<PodIpPool> {
         serde_json::from_value::<WatchedPodIpPool>(object).unwrap().into_pool()
@@ -141,5 +171,23 @@ mod tests {
         };
         assert!(of(labels("cilium-node-ipam")));
         assert!(!of(labels("helm")) && !of(Value::Null));
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_ours() {
+        let ranges = |mask_size, cidr: &str| PodIpRanges { mask_size, cidrs: vec![cidr.to_owned()] };
+        let families = [(Family::V4, ranges(26, "10.1.0.0/16")), (Family::V6, ranges(122, "fd00::/64"))];
+        let write =
+            PodIpPoolWrite { pool: "p".into(), name: "web".into(), on: None, families: families.into() };
+        let mut created = new_pod_ip_pool(&write).unwrap();
+        assert_eq!(patch(&write), None);
+        created["metadata"]["resourceVersion"] = json!("7");
+        let found = read(created).unwrap();
+        assert!(found.is_ours && write.is_shown_by(&found), "{found:?}");
+        let later = PodIpPoolWrite { on: Some(("u".into(), Revision::of(7))), ..write };
+        assert_eq!(new_pod_ip_pool(&later), None);
+        let patch = patch(&later).unwrap();
+        assert_eq!(patch["metadata"], json!({"uid": "u", "resourceVersion": "7"}), "and no labels");
+        assert_eq!(patch["spec"]["ipv6"], json!({"cidrs": ["fd00::/64"], "maskSize": 122}));
     }
 }

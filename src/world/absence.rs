@@ -199,7 +199,11 @@ impl World {
                     self.settle_lost_claims(name);
                 }
             }
-            Target::ClaimsOf(_) | Target::Node(_) | Target::PodsOf(_) | Target::Pool(_) => {}
+            Target::ClaimsOf(_)
+            | Target::Node(_)
+            | Target::PodsOf(_)
+            | Target::Pool(_)
+            | Target::PodIpPool(_) => {}
         }
     }
 

@@ -94,6 +94,7 @@ impl World {
             }
             // A pool that the watch has shown to be gone does not come back by an answer.
             Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
+            Seen::PodIpPool(pool) => self.observe_written_pod_ip_pool(*pool),
             Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
             Seen::Absent(revision) => self.observe_absence(&target, revision),
             Seen::Node { as_of, read_at, presence } => {
@@ -125,16 +126,7 @@ impl World {
         if let Request::Write(Write::CreateClaim(new)) = &request {
             self.agenda.mark_pool(&new.pool);
         }
-        if let Target::Claim(cidr) = target {
-            // The claim, where there is one, is entered by now.
-            self.release(cidr, &Occupant::Pending);
-            // It may be given out again, now that no request about it is in flight.
-            self.addresses_released(cidr);
-            // The claim of another node may have been found in the way, and that node waited for the answer.
-            if let Some(holder) = self.claims.get(&cidr).map(|known| known.claim.node.clone()) {
-                self.mark(&holder);
-            }
-        }
+        self.is_answered(&target);
         if let Some(node) = node {
             let Remembered { serving, writes, .. } = self.remember_of(&node);
             if is_refused_question {
@@ -163,6 +155,29 @@ impl World {
                 }
             }
             self.agenda.mark_pool(&pool);
+        }
+    }
+
+    /// No request about an object is in flight any more.
+    fn is_answered(&mut self, target: &Target) {
+        match target {
+            Target::Claim(cidr) => {
+                // The claim, where there is one, is entered by now.
+                self.release(*cidr, &Occupant::Pending);
+                // It may be given out again, now that no request about it is in flight.
+                self.addresses_released(*cidr);
+                // The claim of another node may have been found in the way, and that node waited for the answer.
+                if let Some(holder) = self.claims.get(cidr).map(|known| known.claim.node.clone()) {
+                    self.mark(&holder);
+                }
+            }
+            // Another pool than the one that wrote may have to write next.
+            Target::PodIpPool(name) => self.mark_pools_under(name),
+            Target::CiliumNode(_)
+            | Target::ClaimsOf(_)
+            | Target::Node(_)
+            | Target::PodsOf(_)
+            | Target::Pool(_) => {}
         }
     }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::pause::{LONGEST, Pause};
 use crate::model::names::{NodeName, Uid};
 use crate::model::outcome::Effect;
+use crate::model::pod_ip_pool::PodIpRanges;
 use crate::model::request::{
     ClaimChange, PoolFinalizersWrite, PoolStatusWrite, ProbeStep, Publication, Target, Withdrawal,
     WithdrawalStep, Write,
@@ -19,7 +20,7 @@ use crate::model::request::{
 use crate::model::revision::Revision;
 use crate::model::status::{DrainStatus, PoolStatus};
 use crate::model::time::Now;
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
 
 /// How long after a write the same write counts as its repetition. The pauses between repetitions grow to the half of
 /// it, so that a repetition is never taken for a first write.
@@ -66,6 +67,7 @@ pub(super) enum Content {
     Status(Box<PoolStatus>),
     Finalizers(Vec<String>),
     Drain(Option<DrainStatus>),
+    PodIpPool(BTreeMap<Family, PodIpRanges>),
 }
 
 impl Content {
@@ -92,6 +94,7 @@ impl Content {
                 Self::Finalizers(finalizers.clone())
             }
             Write::ClaimStatus(write) => Self::Drain(write.drain.clone()),
+            Write::PodIpPool(write) => Self::PodIpPool(write.families.clone()),
         }
     }
 }

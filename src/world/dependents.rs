@@ -14,7 +14,7 @@ use crate::model::agent::AgentNews;
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PodIpPoolName, PoolName};
-use crate::model::pod_ip_pool::PodIpPoolNews;
+use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -51,7 +51,18 @@ impl World {
 
     /// Takes in what is told of CiliumPodIPPools.
     pub fn observe_pod_ip_pools(&mut self, news: PodIpPoolNews) {
-        match self.pod_ip_pools.observe(news) {
+        let changed = self.pod_ip_pools.observe(news);
+        self.pod_ip_pools_changed(changed);
+    }
+
+    /// Takes in a CiliumPodIPPool as a write of ours has left it.
+    pub(super) fn observe_written_pod_ip_pool(&mut self, pool: PodIpPool) {
+        let changed = self.pod_ip_pools.observe_answer(pool);
+        self.pod_ip_pools_changed(changed);
+    }
+
+    fn pod_ip_pools_changed(&mut self, changed: pod_ip_pools::Changed) {
+        match changed {
             pod_ip_pools::Changed::All => self.mark_all(),
             pod_ip_pools::Changed::Names(names) => {
                 for name in names {
@@ -65,12 +76,9 @@ impl World {
     /// decides whether a node gets them: one that they select, or that has a claim of the name from earlier. Such an object
     /// is created with its pool and hardly ever changes, so a pass over the claims does.
     fn pod_ip_pool_changed(&mut self, name: &PodIpPoolName) {
-        let pools: Vec<PoolName> = self.pools_under(name).map(|pool| pool.name.clone()).collect();
-        let mut nodes: BTreeSet<NodeName> = BTreeSet::new();
-        for pool in &pools {
-            self.agenda.mark_pool(pool);
-            nodes.extend(self.nodes_of_pool(pool).cloned());
-        }
+        self.mark_pools_under(name);
+        let selected = self.pools_under(name).flat_map(|pool| self.nodes_of_pool(&pool.name));
+        let mut nodes: BTreeSet<NodeName> = selected.cloned().collect();
         let claims = self.claims.values().map(|known| &known.claim);
         let of_name = claims.filter(|claim| {
             let carrier = self.carrier(&claim.node);
@@ -79,6 +87,14 @@ impl World {
         nodes.extend(of_name.map(|claim| claim.node.clone()));
         for node in nodes {
             self.mark(&node);
+        }
+    }
+
+    /// Puts the pools on the agenda that give blocks under a name.
+    pub(super) fn mark_pools_under(&mut self, name: &PodIpPoolName) {
+        let pools: Vec<PoolName> = self.pools_under(name).map(|pool| pool.name.clone()).collect();
+        for pool in pools {
+            self.agenda.mark_pool(&pool);
         }
     }
 

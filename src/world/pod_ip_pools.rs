@@ -83,6 +83,14 @@ impl PodIpPools {
         Changed::Names(changed)
     }
 
+    /// Takes in one as a write of ours has left it. The watch may have overtaken the answer: then it tells what became of it.
+    pub(super) fn observe_answer(&mut self, pool: PodIpPool) -> Changed {
+        Changed::Names(match &mut self.known {
+            Known::Listed(known) if Some(pool.revision) > self.position => enter(known, pool),
+            Known::Listed(_) | Known::Unlisted(_) => BTreeSet::new(),
+        })
+    }
+
     /// Whether anything was told of them.
     pub(super) fn are_told_of(&self) -> bool {
         self.known != Known::Unlisted(NOT_TOLD.to_owned())

@@ -248,7 +248,8 @@ impl World {
             Write::CreateCiliumNode(_)
             | Write::PoolStatus(_)
             | Write::PoolFinalizers(_)
-            | Write::ClaimStatus(_) => {}
+            | Write::ClaimStatus(_)
+            | Write::PodIpPool(_) => {}
         }
     }
 

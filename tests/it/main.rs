@@ -32,6 +32,7 @@ mod one_bad_node;
 mod operator;
 mod oracle;
 mod outage;
+mod pod_ip_pools;
 mod pools;
 mod real_agent;
 mod reclaim;

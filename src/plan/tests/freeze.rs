@@ -13,7 +13,7 @@ impl Cluster {
     }
 
     fn pool_write(&self, name: &str) -> Option<Write> {
-        plan_pool(&self.world, &PoolName::from(name), self.now).into_writes().pop()
+        plan_pool(&self.world, &PoolName::from(name), Policy::DEFAULT, self.now).into_writes().pop()
     }
 
     /// The reason and the message of a condition.

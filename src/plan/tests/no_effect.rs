@@ -223,7 +223,7 @@ fn written_to_pool(cluster: &mut Cluster, undo: impl Fn(&mut PoolObject, &Write,
     let end = cluster.now.uptime + Duration::from_secs(60);
     let mut written = Vec::new();
     while cluster.now.uptime < end && written.len() < 1000 {
-        let plan = pool(&cluster.world, &"p".into(), cluster.now);
+        let plan = pool(&cluster.world, &"p".into(), Policy::DEFAULT, cluster.now);
         cluster.world.begin_status(&"p".into(), &plan, cluster.now);
         if matches!(plan, PoolPlan::Unchanged | PoolPlan::UpToDate) {
             break;

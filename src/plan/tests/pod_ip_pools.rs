@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews, PodIpRanges};
+use crate::model::request::PodIpPoolWrite;
 use crate::model::share::Share;
-use crate::plan::why_no_block;
+use crate::plan::{PodIpPoolOrigin, pool as plan_pool, why_no_block};
 use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::view::pod_ip_pools;
 
@@ -36,6 +37,21 @@ pub(super) fn pod_ip_pool(line: &str) -> PodIpPool {
         revision: value(&words, "@").map_or(Revision::of(1), |text| Revision::of(text.parse().unwrap())),
         families: families.into_iter().flatten().collect(),
         is_ours: words.contains(&"ours"),
+    }
+}
+
+/// The object after this write.
+pub(super) fn after(world: &World, write: &PodIpPoolWrite, revision: u64) -> PodIpPool {
+    let before = world.pod_ip_pool(&write.name).unwrap();
+    assert_eq!(before.map(|before| (before.uid.clone(), before.revision)), write.on);
+    let mut families = before.map(|before| before.families.clone()).unwrap_or_default();
+    families.extend(write.families.clone());
+    PodIpPool {
+        name: write.name.clone(),
+        uid: before.map_or_else(|| "created".into(), |before| before.uid.clone()),
+        revision: Revision::of(revision),
+        families,
+        is_ours: true,
     }
 }
 
@@ -209,4 +225,115 @@ fn only_those_who_depend_on_a_name_look_again_when_its_object_changes() {
     assert_eq!(cluster.drain(), [""; 0]);
     shown(&mut cluster, "mars v4=28 @121");
     assert_eq!(cluster.drain(), ["c", "b"], "the one that has a claim of the name goes first");
+}
+
+const CREATING: Policy = Policy { pod_ip_pools: PodIpPoolOrigin::Controller, ..Policy::DEFAULT };
+
+/// Every pool has our finalizer, which is written before anything else.
+fn keep_pools(cluster: &mut Cluster) {
+    let pools: Vec<PoolObject> = cluster.world.pool_objects().cloned().collect();
+    for mut pool in pools {
+        pool.finalizers = vec![PoolObject::FINALIZER.to_owned()];
+        cluster.world.observe(Observation::Applied(Box::new(Object::Pool(pool))));
+    }
+}
+
+/// What a pool writes to Cilium's object of its name.
+fn written(cluster: &Cluster, pool: &str) -> Vec<String> {
+    let later = Now { uptime: cluster.now.uptime + Duration::from_secs(30), ..cluster.now };
+    let plan = plan_pool(&cluster.world, &pool.into(), CREATING, later);
+    let writes = plan.into_writes().into_iter();
+    writes.filter(|write| matches!(write, Write::PodIpPool(_))).map(|write| write.to_string()).collect()
+}
+
+/// Pools of these words.
+fn pools(lines: &[&str]) -> String {
+    lines.iter().fold(String::new(), |text, line| text + "pool " + line + "\n")
+}
+
+#[test]
+fn one_pool_creates_the_object_for_all_of_its_name() {
+    let text =
+        pools(&["p 10.0.0.0/24 28", "q 10.1.0.0/24 26", "r 10.2.0.0/24 28 under=mars", "s fd00::/64 122"]);
+    let mut cluster = cluster(Bgp::On, &[], &text);
+    keep_pools(&mut cluster);
+    let created =
+        "create ciliumpodippool default with ipv4 [10.0.0.0/24 10.1.0.0/24] /28 and ipv6 [fd00::/64] /122";
+    assert_eq!(written(&cluster, "p"), [created]);
+    assert_eq!((written(&cluster, "q"), written(&cluster, "s")), (Vec::new(), Vec::new()));
+    assert_eq!(written(&cluster, "r"), ["create ciliumpodippool mars with ipv4 [10.2.0.0/24] /28"]);
+    let administrator = plan_pool(&cluster.world, &"p".into(), Policy::DEFAULT, cluster.now).into_writes();
+    assert!(!administrator.iter().any(|write| matches!(write, Write::PodIpPool(_))), "nobody asked for it");
+    cluster.world.set_freeze(Freeze::of([(Switch::Writes, "of a test".to_owned())]));
+    assert_eq!(written(&cluster, "p"), [""; 0]);
+}
+
+/// A `maskSize` or a family that changes under CIDRs that are announced ends agents, or their routes.
+#[test]
+fn an_object_of_ours_gets_what_it_lacks_and_loses_nothing() {
+    let text = pools(&["p 10.0.0.0/24 26", "q fd00::/64 122"]);
+    for (found, expected) in [
+        (
+            "default v4=28 cidrs=10.9.0.0/24 ours",
+            "complete ciliumpodippool default with ipv4 [10.9.0.0/24 10.0.0.0/24] /28 and ipv6 [fd00::/64] /122",
+        ),
+        (
+            "default v4=26 cidrs=10.0.0.0/24 ours",
+            "complete ciliumpodippool default with ipv6 [fd00::/64] /122",
+        ),
+        (
+            "default ours",
+            "complete ciliumpodippool default with ipv4 [10.0.0.0/24] /26 and ipv6 [fd00::/64] /122",
+        ),
+        ("default v4=26 v6=122 cidrs=10.0.0.0/24,10.9.0.0/24 ours", ""),
+        ("default", ""),
+        ("default v4=28", ""),
+    ] {
+        let mut cluster = cluster(Bgp::On, &[found], &text);
+        keep_pools(&mut cluster);
+        assert_eq!(written(&cluster, "p").join(""), expected, "{found}");
+    }
+}
+
+/// Where the allocator of Cilium's operator runs, it gives out the ranges of such an object.
+#[test]
+fn no_object_is_created_where_an_operator_allocates() {
+    let text =
+        format!("{}node a 1\nciliumnode a @90 need=8 operator=pool-not-found", pools(&["p 10.0.0.0/24 28"]));
+    let mut cluster = cluster(Bgp::Off, &[], &text);
+    keep_pools(&mut cluster);
+    assert_eq!(written(&cluster, "p"), [""; 0]);
+    while let Some(pool) = cluster.world.next_pool().cloned() {
+        cluster.world.begin_status(&pool, &PoolPlan::UpToDate, cluster.now);
+    }
+    cluster.observe("ciliumnode a @101 need=8");
+    assert_eq!(cluster.world.next_pool(), Some(&"p".into()), "it looks again");
+    assert_eq!(written(&cluster, "p"), ["create ciliumpodippool default with ipv4 [10.0.0.0/24] /28"]);
+}
+
+#[test]
+fn a_write_is_answered_before_the_next_and_the_answer_counts() {
+    let text = pools(&["p 10.0.0.0/24 28", "q 10.1.0.0/24 28"]);
+    let mut cluster = cluster(Bgp::On, &[], &text);
+    keep_pools(&mut cluster);
+    let later = Now { uptime: cluster.now.uptime + Duration::from_secs(10), ..cluster.now };
+    let plan = plan_pool(&cluster.world, &"p".into(), CREATING, later);
+    cluster.world.begin_status(&"p".into(), &plan, later);
+    assert_eq!(written(&cluster, "p"), [""; 0]);
+    // The other pool goes first from now on.
+    cluster.world.observe(Observation::Applied(Box::new(object("pool q 10.1.0.0/24 28 deleting @150"))));
+    for write in plan.into_writes() {
+        let seen = match &write {
+            Write::PodIpPool(write) => Seen::PodIpPool(Box::new(after(&cluster.world, write, 160))),
+            _ => Seen::Nothing,
+        };
+        cluster.world.finish(Outcome { request: write.into(), answer: Answer::Done, seen }, later);
+    }
+    assert_eq!(cluster.world.check(), []);
+    assert_eq!(written(&cluster, "p"), [""; 0], "it is there");
+    assert_eq!(told(&cluster, "p").0, "PodIPPoolFits");
+    // The watch tells that it is gone, and an answer from before that does not bring it back.
+    cluster.world.observe_pod_ip_pools(PodIpPoolNews::Deleted("default".into(), Revision::of(170)));
+    let again = written(&cluster, "p");
+    assert_eq!(again, ["create ciliumpodippool default with ipv4 [10.0.0.0/24] /28"]);
 }

@@ -11,7 +11,7 @@ use crate::view::free;
 impl Cluster {
     /// What to write to a pool now.
     fn pool_plan(&self, name: &str) -> PoolPlan {
-        plan_pool(&self.world, &PoolName::from(name), self.now)
+        plan_pool(&self.world, &PoolName::from(name), Policy::DEFAULT, self.now)
     }
 
     /// The status that the pool should show.

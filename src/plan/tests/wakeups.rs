@@ -14,11 +14,14 @@ use super::*;
 use crate::model::plan::PoolPlan;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::model::request::{ClaimChange, Read};
-use crate::plan::pool;
+use crate::plan::{PodIpPoolOrigin, pool};
 use crate::publisher::multi_pool::Bgp;
 use worlds::{
     BLOCKS, NODES, WORLDS, agent_lines, all_lines, cilium_node_lines, claim_lines, node_lines, pool_lines,
 };
+
+/// The controller creates CiliumPodIPPools.
+const CREATING: Policy = Policy { pod_ip_pools: PodIpPoolOrigin::Controller, ..Policy::DEFAULT };
 
 /// Something that happens to a cluster.
 #[derive(Debug, Clone)]
@@ -249,7 +252,7 @@ impl Settled {
                 let decided = cluster.plan(node.as_str());
                 self.decided.insert(node, decided);
             } else if let Some(name) = cluster.world.next_pool().cloned() {
-                let plan = pool(&cluster.world, &name, cluster.now);
+                let plan = pool(&cluster.world, &name, CREATING, cluster.now);
                 cluster.world.begin_status(&name, &plan, cluster.now);
                 for write in plan.into_writes() {
                     assert_eq!(cluster.held_back(&[write.clone().into()]), [""; 0], "writes are frozen");
@@ -304,7 +307,7 @@ impl Settled {
         let later = Now { uptime: self.cluster.now.uptime + Duration::from_secs(10), ..self.cluster.now };
         let pools = self.cluster.world.pool_objects().map(|object| &object.name);
         pools
-            .filter_map(|name| match pool(&self.cluster.world, name, later) {
+            .filter_map(|name| match pool(&self.cluster.world, name, CREATING, later) {
                 PoolPlan::Write(writes) => Some(format!("pool {name} lacks {writes:?}")),
                 PoolPlan::Unchanged | PoolPlan::UpToDate | PoolPlan::Later(_) => None,
             })
@@ -319,6 +322,9 @@ pub(super) fn written(world: &World, write: &Write, revision: u64) -> Seen {
         claim.revision = Revision::of(revision);
         claim.drain.clone_from(&write.drain);
         return Seen::Claim(Box::new(claim));
+    }
+    if let Write::PodIpPool(write) = write {
+        return Seen::PodIpPool(Box::new(super::pod_ip_pools::after(world, write, revision)));
     }
     let mut object =
         world.pool_object(write.pool().expect("it is of a pool")).expect("it is written").clone();

@@ -19,7 +19,7 @@ use cilium_node_ipam::model::revision::{AnyRevision, Custom, Revision};
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
-use cilium_node_ipam::plan;
+use cilium_node_ipam::plan::{self, Policy};
 use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::publisher::{Mode, Publisher};
 use cilium_node_ipam::world::World;
@@ -240,7 +240,7 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
     let moved = || Answer::Conflict("the object has been modified".to_owned());
     let asked = Some(Duration::from_secs(7));
     for (answer, wait) in [(moved(), 250), (refused(None), 250), (refused(asked), 7000), (moved(), 1000)] {
-        let due = plan::pool(&world, &"p".into(), now);
+        let due = plan::pool(&world, &"p".into(), Policy::DEFAULT, now);
         assert!(
             matches!(&due, PoolPlan::Write(writes) if matches!(writes[..], [Write::PoolFinalizers(_)])),
             "{due:?}"
@@ -249,13 +249,16 @@ fn a_pool_whose_writes_fail_waits_longer_after_each() {
         world.finish(Outcome { request: request_of(&due), answer, seen: Seen::Nothing }, now);
 
         let later = now.uptime + Duration::from_millis(wait);
-        assert_eq!(plan::pool(&world, &"p".into(), now), PoolPlan::Later(later));
+        assert_eq!(plan::pool(&world, &"p".into(), Policy::DEFAULT, now), PoolPlan::Later(later));
         now.uptime = later;
     }
-    let due = plan::pool(&world, &"p".into(), now);
+    let due = plan::pool(&world, &"p".into(), Policy::DEFAULT, now);
     world.begin_status(&"p".into(), &due, now);
     world.finish(done(request_of(&due), Seen::Nothing), now);
-    assert!(matches!(plan::pool(&world, &"p".into(), now), PoolPlan::Write(_)), "one success ends the wait");
+    assert!(
+        matches!(plan::pool(&world, &"p".into(), Policy::DEFAULT, now), PoolPlan::Write(_)),
+        "one success ends the wait"
+    );
 
     // Whoever recreates it is not to blame, and an answer that comes late leaves nothing behind.
     let name = "p".to_owned();

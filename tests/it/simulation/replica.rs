@@ -415,7 +415,7 @@ impl Replica {
             return Ok(Some(said));
         }
         if let Some(pool) = world.next_pool().cloned() {
-            let status = plan::pool(world, &pool, now);
+            let status = plan::pool(world, &pool, POLICY, now);
             world.begin_status(&pool, &status, now);
             let writes = status.into_writes();
             if let Some(write) =

@@ -80,6 +80,7 @@ pub(super) fn decided_on(write: &Write) -> Option<DecidedOn<'_>> {
         Write::ClaimStatus(write) => {
             of(Kind::Claim, &block_name(write.cidr), &write.uid, Some(write.revision.into()))
         }
+        Write::PodIpPool(write) => unreachable!("{}: an administrator creates it", write.name),
     }
 }
 
@@ -159,6 +160,7 @@ pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store:
                 &sent(block::status_patch(status), off),
             )
             .map(|stored| answered(&stored)),
+        Write::PodIpPool(write) => unreachable!("{}: an administrator creates it", write.name),
     };
     match done {
         Ok(stage) => stage,
@@ -284,7 +286,7 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
             Seen::ClaimsOf { unreadable, revision: store.revision(), claims }
         }
         Target::Node(node) => store.object(Kind::Node, node.as_str()).map_or(Seen::Nothing, seen),
-        Target::Pool(_) | Target::PodsOf(_) => Seen::Nothing,
+        Target::Pool(_) | Target::PodIpPool(_) | Target::PodsOf(_) => Seen::Nothing,
     }
 }
 

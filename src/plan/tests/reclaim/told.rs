@@ -15,7 +15,7 @@ impl Cluster {
         let mut told = Vec::new();
         for revision in revision.. {
             self.now.uptime += Duration::from_secs(1);
-            let plan = plan_pool(&self.world, &name, self.now);
+            let plan = plan_pool(&self.world, &name, Policy::DEFAULT, self.now);
             self.world.begin_status(&name, &plan, self.now);
             let writes = plan.into_writes();
             if writes.is_empty() {
@@ -132,7 +132,7 @@ fn nothing_is_told_of_claims_while_writes_are_frozen() {
 fn a_refused_status_of_a_claim_keeps_its_node_from_nothing() {
     let mut cluster = Cluster::known("pool p 10.0.0.0/24 28 deleting");
     let name = PoolName::from("p");
-    let plan = plan_pool(&cluster.world, &name, cluster.now);
+    let plan = plan_pool(&cluster.world, &name, Policy::DEFAULT, cluster.now);
     cluster.world.begin_status(&name, &plan, cluster.now);
     let writes = plan.into_writes();
     assert_eq!(writes.len(), 3, "the status of the pool and of both claims: {writes:?}");
@@ -142,5 +142,5 @@ fn a_refused_status_of_a_claim_keeps_its_node_from_nothing() {
         cluster.world.finish(Outcome { request: write.into(), answer, seen: Seen::Nothing }, cluster.now);
     }
     assert_eq!(rendered(&cluster.plan("a")), format!("{DRAIN}; finding: DrainWaits"));
-    assert!(matches!(plan_pool(&cluster.world, &name, cluster.now), PoolPlan::Later(_)));
+    assert!(matches!(plan_pool(&cluster.world, &name, Policy::DEFAULT, cluster.now), PoolPlan::Later(_)));
 }

@@ -1,0 +1,62 @@
+//! Whether a CiliumPodIPPool is to be created, or added to, where an administrator leaves that to the controller.
+//!
+//! One pool writes for all that give blocks under a name: the one that nodes ask first. Only what this controller has
+//! created is added to, and nothing is ever removed from it or changed: agents may be announcing it.
+
+use super::policy::{PodIpPoolOrigin, Policy};
+use crate::model::names::PodIpPoolName;
+use crate::model::observation::PoolObject;
+use crate::model::pod_ip_pool::{PodIpPool, PodIpRanges};
+use crate::model::request::{PodIpPoolWrite, Target};
+use crate::view::pod_ip_pools::{in_order, to_be};
+use crate::world::World;
+
+/// What this pool has to write to the CiliumPodIPPool of its name, if it has to.
+pub(super) fn write_due(world: &World, object: &PoolObject, policy: Policy) -> Option<PodIpPoolWrite> {
+    match policy.pod_ip_pools {
+        PodIpPoolOrigin::Administrator => return None,
+        PodIpPoolOrigin::Controller => {}
+    }
+    let name = world.publisher()?.pod_ip_pool_of(object.pool.as_ref().ok()?)?;
+    if in_order(world, name).first()?.name != object.name
+        || world.is_in_flight(&Target::PodIpPool(name.clone()))
+    {
+        return None;
+    }
+    let found = world.pod_ip_pool(name).ok()?;
+    if found.is_some_and(|found| !found.is_ours) || (found.is_none() && has_second_allocator(world, object)) {
+        return None;
+    }
+    let families = to_be(world, name).into_iter().filter_map(|(family, (mask_size, cidrs))| {
+        let before = found.and_then(|found| found.families.get(&family));
+        let has = |cidr: &String| before.is_some_and(|before| before.cidrs.contains(cidr));
+        let lacking: Vec<String> = cidrs.iter().map(ToString::to_string).filter(|cidr| !has(cidr)).collect();
+        let ranges = match before {
+            None => PodIpRanges { mask_size, cidrs: lacking },
+            Some(before) if !lacking.is_empty() => {
+                let cidrs = before.cidrs.iter().cloned().chain(lacking).collect();
+                PodIpRanges { mask_size: before.mask_size, cidrs }
+            }
+            Some(_) => return None,
+        };
+        Some((family, ranges))
+    });
+    let write = PodIpPoolWrite {
+        pool: object.name.clone(),
+        name: PodIpPoolName::clone(name),
+        on: found.map(|found: &PodIpPool| (found.uid.clone(), found.revision)),
+        families: families.collect(),
+    };
+    (!write.families.is_empty()).then_some(write)
+}
+
+/// Whether somebody else allocates for a node of the pool. Cilium's operator gives out the ranges of a CiliumPodIPPool where
+/// its allocator runs, and is not to find any.
+fn has_second_allocator(world: &World, object: &PoolObject) -> bool {
+    world.nodes_of_pool(&object.name).any(|node| {
+        let is_claimed = |cidr| world.claim(cidr).is_some_and(|known| known.claim.node == *node);
+        world
+            .carrier(node)
+            .is_some_and(|carrier| world.reader().second_allocator(carrier, &is_claimed).is_some())
+    })
+}

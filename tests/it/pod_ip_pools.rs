@@ -1,0 +1,151 @@
+//! CiliumPodIPPools in multi-pool mode: what does not fit is told and keeps blocks back, and with a flag the controller
+//! creates them and adds what they lack.
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
+
+use crate::agent_pods::create_agent_pod;
+use crate::scene::{PROMPT, SOON, ask, pool_status, wait_claims_carried, wait_status};
+use crate::support::agent::{Agent, Make};
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::kubectl::kubectl;
+use crate::support::objects::{NodeSpec, PoolSpec};
+use crate::support::rig::{Rig, under_oracle};
+
+/// The overlay with the flag and the right to create and patch them.
+const CREATING: &str = "examples/create-podippools";
+
+fn multi_pool() -> Options {
+    Options { ipam: "multi-pool", ..Options::default() }
+}
+
+fn pod_ip_pools(rig: &Rig) -> (Api<DynamicObject>, ApiResource) {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cilium.io", "v2alpha1", "CiliumPodIPPool"));
+    (Api::all_with(rig.cluster.client.clone(), &resource), resource)
+}
+
+async fn create(rig: &Rig, name: &str, spec: Value) -> Result<DynamicObject> {
+    let (api, resource) = pod_ip_pools(rig);
+    let pool = DynamicObject::new(name, &resource).data(json!({"spec": spec}));
+    api.create(&PostParams::default(), &pool).await.context("creating the CiliumPodIPPool")
+}
+
+async fn patch(rig: &Rig, name: &str, spec: Value) -> Result<()> {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    pod_ip_pools(rig).0.patch(name, &PatchParams::default(), &patch).await.context("patching it")?;
+    Ok(())
+}
+
+/// Turns BGP on, as `cilium-config` says it. No agent of these tests runs it.
+async fn turn_bgp_on(rig: &Rig) -> Result<()> {
+    let api: Api<ConfigMap> = Api::namespaced(rig.cluster.client.clone(), "kube-system");
+    let patch = Patch::Merge(json!({"data": {"enable-bgp-control-plane": "true"}}));
+    api.patch("cilium-config", &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Returns when the condition of a pool has this reason.
+async fn wait_told(rig: &Rig, pool: &str, reason: &str) -> Result<()> {
+    let is_told = |status: &Value| {
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        let mut of_type = conditions.filter(|condition| condition["type"] == "UnfitPodIPPool");
+        of_type.any(|condition| condition["reason"] == reason)
+    };
+    wait_status(rig, pool, reason, is_told).await.map(drop)
+}
+
+fn starting(rig: &Rig, name: &str) -> Result<Agent> {
+    let mut agent = rig.agents.agent_with(Make::Real, name, rig.agents.settings());
+    agent.start()?;
+    Ok(agent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_without_the_family_keeps_blocks_back_until_it_has_it() -> Result<()> {
+    under_oracle(multi_pool(), async |rig| {
+        turn_bgp_on(rig).await?;
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        wait_told(rig, "p", "PodIPPoolMissing").await?;
+        create(rig, "default", json!({})).await?;
+        wait_told(rig, "p", "PodIPPoolLacksFamily").await?;
+
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        let mut agent = starting(rig, "n")?;
+        let waits = |status: &Value| status["nodes"]["waiting"] == 1;
+        wait_status(rig, "p", "a node that waits", waits).await?;
+        ensure!(rig.cluster.claims_of("n").is_empty(), "{:?}", rig.cluster.claims_of("n"));
+
+        patch(rig, "default", json!({"ipv4": {"cidrs": ["10.1.0.0/24"], "maskSize": 28}})).await?;
+        agent.wait_ready(SOON).await?;
+        wait_told(rig, "p", "PodIPPoolFits").await?;
+        ask(rig, &agent, "ns/pod").await?;
+
+        // What is published stays.
+        patch(rig, "default", json!({"ipv4": null})).await?;
+        wait_told(rig, "p", "PodIPPoolLacksFamily").await?;
+        ensure!(rig.cluster.published("n").is_some_and(|seen| seen.pod_cidrs.len() == 1), "it is gone");
+        patch(rig, "default", json!({"ipv4": {"cidrs": ["10.1.0.0/24"], "maskSize": 28}})).await?;
+        wait_told(rig, "p", "PodIPPoolFits").await?;
+        Ok((controller, agent))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_its_flag_the_controller_creates_what_is_missing_and_completes_it() -> Result<()> {
+    under_oracle(multi_pool(), async |rig| {
+        let foreign =
+            create(rig, "mars", json!({"ipv4": {"cidrs": ["10.9.0.0/24"], "maskSize": 26}})).await?;
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        rig.cluster
+            .create_pool(&PoolSpec::new("m").ipv4(28, &["10.9.0.0/24"]).with("podIPPool", "mars"))
+            .await?;
+        let flags = [PROMPT, &["--create-podippools"]].concat();
+        let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
+        controller.wait_logged("needs the right to create and patch ciliumpodippools", SOON).await?;
+        // The server has been given the manifests already, by another field manager.
+        let apply = ["apply", "--server-side", "--force-conflicts", "-k", CREATING];
+        kubectl(&rig.control_plane, &apply).await?;
+        wait_told(rig, "p", "PodIPPoolFits").await?;
+
+        let api = pod_ip_pools(rig).0;
+        let created = api.get("default").await?;
+        let expected = json!({"cidrs": ["10.1.0.0/24"], "maskSize": 28});
+        ensure!(created.data["spec"]["ipv4"] == expected, "{:?}", created.data);
+        let labels = created.metadata.labels.clone().unwrap_or_default();
+        ensure!(labels["app.kubernetes.io/managed-by"] == "cilium-node-ipam", "{labels:?}");
+
+        // With it an agent of 1.20 starts, and grows.
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        create_agent_pod(rig, "cilium-n", "n", "1.20.2").await?;
+        let mut agent = starting(rig, "n")?;
+        agent.wait_ready(SOON).await?;
+        for number in 0..20 {
+            ask(rig, &agent, &format!("ns/pod-{number}")).await?;
+        }
+        wait_claims_carried(rig).await?;
+        ensure!(rig.cluster.claims_of("n").len() >= 2, "{:?}", rig.cluster.claims_of("n"));
+
+        rig.cluster.create_pool(&PoolSpec::new("q").ipv4(28, &["10.2.0.0/24"])).await?;
+        let has = async |cidrs: Value| Ok(api.get("default").await?.data["spec"]["ipv4"]["cidrs"] == cidrs);
+        let both = json!(["10.1.0.0/24", "10.2.0.0/24"]);
+        rig.cluster.wait_until("the ranges of both pools", SOON, async || has(both.clone()).await).await?;
+        patch(rig, "default", json!({"ipv4": null})).await?;
+        rig.cluster.wait_until("the family again", SOON, async || has(both.clone()).await).await?;
+
+        // What somebody else has created is told of and left as it is.
+        wait_told(rig, "m", "PodIPPoolOtherMaskSize").await?;
+        let left = api.get("mars").await?;
+        ensure!(left.metadata.resource_version == foreign.metadata.resource_version, "{left:?}");
+        let told = pool_status(rig, "m").to_string();
+        ensure!(told.contains("has 26 as spec.ipv4.maskSize, and the blocks are /28"), "{told}");
+        Ok((controller, agent))
+    })
+    .await
+}
