@@ -332,7 +332,9 @@ mod tests {
     use super::*;
     use crate::model::names::PoolName;
     use crate::model::outcome::{Answer, Outcome, Seen};
-    use crate::publisher::settings::Settings;
+    use crate::model::pod_ip_pool::PodIpPoolNews;
+    use crate::publisher::ipam_mode::IpamMode;
+    use crate::publisher::settings::{Settings, from_config};
     use crate::telemetry::metrics::tests::world;
     use crate::telemetry::readiness::Readiness;
     use crate::world::check::Inconsistency;
@@ -411,6 +413,23 @@ mod tests {
         let end = serving.turn(&mut inputs, &mut tasks, &stop);
         let end = tokio::time::timeout(SELF_CHECK_INTERVAL * 2, end).await.expect("it goes on");
         assert!(end.unwrap_err().is::<BrokenInvariant>());
+    }
+
+    #[tokio::test]
+    async fn a_mode_with_names_is_not_served_before_something_is_told_of_their_objects() {
+        let (mut serving, _inputs) = serving(&Telemetry::start());
+        serving.world.set_mode(Mode::Passive("a test".to_owned()));
+        let settings = Settings { modes: IpamMode::ALL.into(), ..Settings::default() };
+        let config = [("ipam".to_owned(), "multi-pool".to_owned())].into();
+        let told = |serving: &Loop| match serving.world.mode() {
+            Mode::Active(_) => "active".to_owned(),
+            Mode::Passive(why) => why.clone(),
+        };
+        serving.take_in(Input::Mode(from_config(&config, &settings)));
+        assert_eq!(told(&serving), "CiliumPodIPPools have not been listed yet");
+        serving.take_in(Input::PodIpPools(PodIpPoolNews::Listed(Vec::new())));
+        // The world of this test was served in mode crd.
+        assert!(told(&serving).starts_with("cilium-config has changed"), "{}", told(&serving));
     }
 
     #[tokio::test]

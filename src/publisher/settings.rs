@@ -220,6 +220,19 @@ mod tests {
     }
 
     #[test]
+    fn bgp_is_off_unless_it_is_turned_on() {
+        let settings = Settings { modes: [IpamMode::MultiPool].into(), ..Settings::default() };
+        for (value, expected) in [(None, Bgp::Off), (Some("false"), Bgp::Off), (Some("true"), Bgp::On)] {
+            let mut config = BTreeMap::from([("ipam".to_owned(), "multi-pool".to_owned())]);
+            config.extend(value.map(|value| ("enable-bgp-control-plane".to_owned(), value.to_owned())));
+            let Mode::Active(Publisher::MultiPool(mode)) = from_config(&config, &settings) else {
+                panic!("{value:?}")
+            };
+            assert_eq!(mode.bgp, expected, "{value:?}");
+        }
+    }
+
+    #[test]
     fn families_and_owners_are_those_that_the_agents_run() {
         check(&[("ipam", "crd"), ("enable-ipv6", "false")], "ipv4 router,health");
         check(

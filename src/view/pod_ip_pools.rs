@@ -45,11 +45,7 @@ fn misfits(world: &World, pool: &Pool, name: &PodIpPoolName) -> Vec<Misfit> {
     let ranges = pool.families.iter().filter(|(family, _)| run.contains(family));
     let found: BTreeSet<Misfit> =
         ranges.filter_map(|(family, ranges)| Misfit::of(object, *family, ranges.block_prefix)).collect();
-    let is_minded = |misfit: &Misfit| {
-        let mut nodes = world.nodes_of_pool(&pool.name).peekable();
-        // Whoever comes may need it.
-        nodes.peek().is_none() || nodes.any(|node| world.is_minded(node, *misfit))
-    };
+    let is_minded = |misfit: &Misfit| world.is_minded(world.nodes_of_pool(&pool.name), *misfit);
     found.into_iter().filter(is_minded).collect()
 }
 

@@ -2,6 +2,8 @@
 //!
 //! What an agent minds is the publisher's to say.
 
+use std::collections::BTreeSet;
+
 use super::{World, readable};
 use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::pod_ip_pool::{Misfit, PodIpPool};
@@ -32,18 +34,23 @@ impl World {
     pub fn withheld(&self, node: &NodeName, share: &Share, of_blocks: u8) -> Option<Misfit> {
         let object = self.pod_ip_pools.get(share.pod_ip_pool.as_ref()?).ok()?;
         let misfit = Misfit::of(object, share.family, of_blocks)?;
-        self.reads_any_release(node, |release| self.reader.withholds(misfit, release)).then_some(misfit)
-    }
-
-    /// Whether it matters to an agent of this node how an object does not fit.
-    #[must_use]
-    pub fn is_minded(&self, node: &NodeName, misfit: Misfit) -> bool {
-        self.reads_any_release(node, |release| self.reader.minds(misfit, release))
-    }
-
-    /// Whether something holds for the release of an agent that may run on a node.
-    fn reads_any_release(&self, node: &NodeName, holds: impl Fn(Option<Release>) -> bool) -> bool {
         let mut releases = self.agents.releases_on(node).peekable();
-        if releases.peek().is_none() { holds(None) } else { releases.any(holds) }
+        let is_withheld = if releases.peek().is_none() {
+            self.reader.withholds(misfit, None)
+        } else {
+            releases.any(|release| self.reader.withholds(misfit, release))
+        };
+        is_withheld.then_some(misfit)
+    }
+
+    /// Whether it matters to an agent of these nodes how an object does not fit. Nodes of whose agents the release is not known
+    /// count where it is not known of any.
+    pub fn is_minded<'a>(&self, nodes: impl Iterator<Item = &'a NodeName>, misfit: Misfit) -> bool {
+        let known: BTreeSet<Release> =
+            nodes.flat_map(|node| self.agents.releases_on(node)).flatten().collect();
+        if known.is_empty() {
+            return self.reader.minds(misfit, None);
+        }
+        known.into_iter().any(|release| self.reader.minds(misfit, Some(release)))
     }
 }

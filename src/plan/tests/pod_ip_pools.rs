@@ -150,6 +150,9 @@ fn a_missing_object_counts_for_agents_that_need_it() {
         cluster.expect("a", given);
         assert_eq!(told(&cluster, "p").0, reason, "{release}");
     }
+    // A node whose agent is not known yet is like the others.
+    let text = format!("{NEEDS}\nagent a 1.18.8\nnode b 2");
+    assert_eq!(told(&cluster(Bgp::Off, &[], &text), "p").0, "PodIPPoolFits");
     let cluster = cluster(Bgp::Off, &[], "pool p 10.0.0.0/24 28");
     tells(
         &cluster,
