@@ -98,7 +98,8 @@ pub(super) fn strangers<'a>(world: &'a World, pool: &Pool) -> BTreeMap<&'a Occup
     for range in pool.families.keys().flat_map(|family| ranges(pool, *family)) {
         let found = world.ledger().strangers_in(range);
         for (cidr, occupant) in found.filter(|(cidr, occupant)| !world.is_remembered(*cidr, occupant)) {
-            strangers.entry(occupant).or_default().push(cidr);
+            // What lies beside the range is told of by others, and does not wake this pool.
+            strangers.entry(occupant).or_default().push(if cidr.covers(range) { range } else { cidr });
         }
     }
     for (occupant, cidrs) in &mut strangers {

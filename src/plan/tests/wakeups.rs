@@ -73,6 +73,19 @@ impl Change {
     }
 }
 
+/// A pool tells of what lies in its ranges, and only that wakes it.
+#[test]
+fn a_pool_tells_of_nothing_beside_its_ranges() {
+    let mut settled = Settled::of("", &[]);
+    for line in [
+        "pool p 10.0.0.0/30 30",
+        "ciliumnode a 10.0.0.0/30 10.0.0.4/30",
+        "unreadable NodeIPBlock 10.0.0.4-31 10.0.0.4/31",
+    ] {
+        assert_eq!(settled.lost_after(&Change::Shown(line.to_owned())), [""; 0], "after {line}");
+    }
+}
+
 /// A cluster in which everything that was on the agenda has been decided.
 #[derive(Clone)]
 struct Settled {
