@@ -483,6 +483,13 @@ impl Cluster {
         for (name, agent) in &self.agents {
             let hidden = agent.held().iter().filter(|address| self.store.is_in_unreadable_claim(**address));
             self.excuses.disturbed.extend(hidden.map(|address| (name.clone(), *address)));
+            // Nor does a restored Node show it. It got another block, and agents that get one do not say which they use.
+            if self.setting.mode.gives_one_block() {
+                let shown = self.store.carrier(name).map(|seen| blocks(&seen)).unwrap_or_default();
+                let kept = agent.keeps().into_iter().filter(|cidr| !shown.contains(cidr));
+                let hidden = kept.filter(|cidr| self.store.is_in_unreadable_claim(cidr.first_address()));
+                self.excuses.forgotten.extend(hidden.map(|cidr| (name.clone(), cidr)));
+            }
         }
         // The last first, because one field may have been broken twice. None is forgotten: a backup may bring it back.
         for Broken { kind, name, uid, parent, field, before, nonsense, .. } in self.broken.iter().rev() {
