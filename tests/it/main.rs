@@ -33,6 +33,7 @@ mod operator;
 mod oracle;
 mod outage;
 mod pod_ip_pools;
+mod pool_hands;
 mod pools;
 mod real_agent;
 mod reclaim;
