@@ -41,6 +41,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
 pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<Event> {
     let blocks = listed(&block_event.blocks);
     let pools = listed(&block_event.pools);
+    let is_answered_later = world.reader().takes_off_with_question();
     let (reason, note) = match (block_event.step, block_event.cause) {
         (Step::Published, _) => (
             EventReason::BlocksPublished,
@@ -57,6 +58,13 @@ pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<
             EventReason::BlocksGivenBack,
             format!("{blocks} of pool {pools} was never published and goes back to the pool"),
         ),
+        (Step::Draining, Cause::Stays) => (
+            EventReason::BlocksKept,
+            format!(
+                "{blocks} of pool {pools} was taken off this node, and its agent goes on with it for what uses it; new pods \
+                 get no address of it"
+            ),
+        ),
         (Step::Draining, cause) => (
             EventReason::BlocksDraining,
             format!("{blocks} of pool {pools} begins to leave this node ({})", cause.as_str()),
@@ -64,6 +72,15 @@ pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<
         (Step::Held, Cause::Stays) => {
             (EventReason::BlocksKept, format!("{blocks} of pool {pools} stays on this node after all"))
         }
+        // Its agent may go on with it.
+        (Step::TakenOff, _) if is_answered_later => (
+            EventReason::BlocksDraining,
+            format!("{blocks} of pool {pools} is taken off this node, unless its agent goes on with it"),
+        ),
+        (Step::Cooling, Cause::Reclaimed) if is_answered_later => (
+            EventReason::BlocksReclaimed,
+            format!("{blocks} of pool {pools} has left this node: its agent has answered without it"),
+        ),
         (Step::TakenOff, _) => (
             EventReason::BlocksReclaimed,
             format!("{blocks} of pool {pools} has left this node: its agent let every address go"),

@@ -53,6 +53,8 @@ pub struct PodsOnNode {
     /// How many pods have an address of each family that the node runs, or wait for one: all but those on the network of the
     /// host and those that have ended.
     pub n_bound: usize,
+    /// How many of these have no address yet: the next may be of any block.
+    pub n_starting: usize,
 }
 
 /// What the last read of a node's Pods found.

@@ -3,6 +3,7 @@
 //! `wire` reads and writes it, `publisher` interprets it, and no other room names it (`tests/it/layout.rs`).
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::revision::Revision;
 use crate::net::cidr::{Cidr, Family};
@@ -14,6 +15,8 @@ pub struct PoolsFields {
     pub requested: Vec<Requested>,
     /// `spec.ipam.pools.allocated`: what the agent may give to pods, by Cilium pool.
     pub allocated: Vec<Allocated>,
+    /// The addresses that its agent has for itself, each with what for. Which addresses pods use is not said.
+    pub own: BTreeMap<IpAddr, &'static str>,
     /// `status.ipam.operator-status.error`: what cilium-operator reports where it serves the node.
     pub operator_error: Option<String>,
 }
@@ -59,14 +62,27 @@ impl Default for Entry {
 pub enum PoolsChange {
     /// The whole new `allocated`.
     Allocate(Vec<Allocated>),
-    /// The whole new `requested`, with a question of this revision: an entry without need, under a name that is no Cilium
-    /// pool. Only the allocator of the agent removes it (`docs/cilium.md`, Mode multi-pool).
-    Ask {
-        /// The other entries.
-        others: Vec<Entry>,
-        /// The revision as of which is asked.
-        as_of: Revision,
+    /// A question.
+    Ask(Question),
+    /// CIDRs are taken off, together with a question.
+    TakeOff {
+        /// The CIDRs.
+        off: Vec<Cidr>,
+        /// The whole new `allocated`.
+        allocated: Vec<Allocated>,
+        /// The question.
+        question: Question,
     },
+}
+
+/// The whole new `requested`, with a question of this revision: an entry without need, under a name that is no Cilium
+/// pool. Only the allocator of the agent removes it (`docs/cilium.md`, Mode multi-pool).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// The other entries.
+    pub others: Vec<Entry>,
+    /// The revision as of which is asked.
+    pub as_of: Revision,
 }
 
 /// The name under which a question stands, before its revision.
@@ -80,8 +96,12 @@ impl PoolsChange {
             Self::Allocate(_) => {
                 added.iter().all(|cidr| fields.allocated.iter().any(|entry| entry.cidrs.contains(cidr)))
             }
-            Self::Ask { as_of, .. } => {
+            Self::Ask(Question { as_of, .. }) => {
                 fields.requested.iter().any(|entry| entry.asked_as_of.is_some_and(|asked| asked >= *as_of))
+            }
+            // An agent that goes on with one writes it back, which may be seen first: it is tried again later.
+            Self::TakeOff { off, .. } => {
+                !fields.allocated.iter().any(|entry| entry.cidrs.iter().any(|cidr| off.contains(cidr)))
             }
         }
     }

@@ -55,7 +55,7 @@ impl State {
         match self {
             Held => &[Held, Draining, Releasing(Reclaimed), Releasing(NodeGone), Releasing(Unused)],
             Draining => &[Draining, Held, Releasing(Reclaimed), Releasing(NodeGone)],
-            Releasing(Reclaimed) => &[Releasing(Reclaimed), Cooling(Reclaimed), Held],
+            Releasing(Reclaimed) => &[Releasing(Reclaimed), Cooling(Reclaimed), Held, Draining],
             Releasing(NodeGone) => &[Releasing(NodeGone), Cooling(NodeGone), Held],
             Releasing(Unused) => &[Releasing(Unused), Cooling(Unused), Held],
             Cooling(Reclaimed) => &[Cooling(Reclaimed), Held],
@@ -80,7 +80,8 @@ impl State {
                 To(Releasing(Unused)),
             ],
             Draining => &[To(Held), To(Releasing(Reclaimed)), To(Releasing(NodeGone))],
-            Releasing(Reclaimed) => &[To(Held), To(Cooling(Reclaimed))],
+            // An agent that goes on with what was taken off gives no more of it to new pods.
+            Releasing(Reclaimed) => &[To(Held), To(Draining), To(Cooling(Reclaimed))],
             Releasing(NodeGone) => &[To(Held), To(Cooling(NodeGone))],
             // No pod ever had an address of an unused block, so the block does not cool.
             Releasing(Unused) | Cooling(NodeGone) => &[To(Held), Delete],
@@ -94,7 +95,7 @@ impl State {
         match (change, self) {
             (ClaimChange::Hold(_), _) | (ClaimChange::CreatedFor(_), Held) => Some(Move::To(Held)),
             (ClaimChange::Keep, state) => Some(Move::To(state)),
-            (ClaimChange::Drain(_), Held) => Some(Move::To(Draining)),
+            (ClaimChange::Drain(_), Held | Releasing(Reclaimed)) => Some(Move::To(Draining)),
             (ClaimChange::Release(reason), _) => Some(Move::To(Releasing(*reason))),
             (ClaimChange::Cool, Releasing(reason) | Cooling(reason)) => Some(Move::To(Cooling(reason))),
             (ClaimChange::Cool, Held | Draining)
@@ -163,9 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_kept_until_the_claim_is_held_again() {
+    fn a_reason_is_kept_until_the_claim_is_published_again() {
         for from in State::ALL.into_iter().filter(|state| state.reason().is_some()) {
-            for to in from.may_follow().iter().filter(|to| **to != Held) {
+            for to in from.may_follow().iter().filter(|to| to.reason().is_some()) {
                 assert_eq!(from.reason(), to.reason(), "{from} to {to}");
             }
         }

@@ -100,18 +100,47 @@ impl<'a> Subject<'a> {
     /// Claims what a node needs so that it can do without the blocks that are to leave, as far as its pools have it: it is
     /// to have that before the first of them is closed to new pods.
     pub(super) fn make_room(&self, draft: &mut Draft, now: Now) {
+        if self.publisher.takes_off_with_question() {
+            // An agent gives back what it does not need, so there is no room in advance (`Self::take_off`).
+            return;
+        }
         for share in self.shares() {
             let leaving: BTreeSet<Cidr> = self.able_to_leave(&share).map(|claim| claim.cidr).collect();
-            let Some(first) = self.first_pool(&share).filter(|_| !leaving.is_empty()) else {
-                continue;
-            };
-            let demand = self.demand_without(&share, &leaving);
-            let growth = self.grow_share(draft, share, first, Phase::Served, demand, &leaving);
-            self.claim_picked(draft, &growth, now);
-            if growth.unmet.is_some() {
-                draft.wake_at(now.uptime + ROOM_AGAIN);
-            }
+            self.make_room_for(draft, share, &leaving, now);
         }
+    }
+
+    /// The same for these blocks of one share.
+    fn make_room_for(&self, draft: &mut Draft, share: Share, leaving: &BTreeSet<Cidr>, now: Now) {
+        let Some(first) = self.first_pool(&share).filter(|_| !leaving.is_empty()) else {
+            return;
+        };
+        let demand = self.demand_without(&share, leaving);
+        let growth = self.grow_share(draft, share, first, Phase::Served, demand, leaving);
+        self.claim_picked(draft, &growth, now);
+        if growth.unmet.is_some() {
+            draft.wake_at(now.uptime + ROOM_AGAIN);
+        }
+    }
+
+    /// Claims what a node needs so that it can do without these blocks of a share, if its pools have all of that; whether
+    /// they do.
+    pub(super) fn claim_whole_room(
+        &self,
+        draft: &mut Draft,
+        share: &Share,
+        leaving: &BTreeSet<Cidr>,
+        now: Now,
+    ) -> bool {
+        let Some(first) = self.first_pool(share) else { return false };
+        let demand = self.demand_without(share, leaving);
+        let growth = self.grow_share(draft, share.clone(), first, Phase::Served, demand, leaving);
+        if growth.unmet.is_some() {
+            draft.wake_at(now.uptime + ROOM_AGAIN);
+            return false;
+        }
+        self.claim_picked(draft, &growth, now);
+        true
     }
 
     /// Claims what a node needs for the Pods that are bound to it, where its agent does not say what it uses and does not
@@ -351,6 +380,11 @@ impl<'a> Subject<'a> {
         !can_start_with(offered) && can_start_with(pool.max_offered(family))
     }
 
+    /// Every block that the node has a claim of, in whatever state.
+    pub(super) fn ours(&self) -> BTreeSet<Cidr> {
+        self.world.claims_of(&self.node.name).map(|known| known.claim.cidr).collect()
+    }
+
     /// How many addresses the node has of a share, and how many of them it uses. Blocks that drain do not count: no new
     /// pod gets an address of them.
     fn demand(&self, share: &Share) -> Demand {
@@ -362,9 +396,10 @@ impl<'a> Subject<'a> {
     pub(super) fn demand_without(&self, share: &Share, without: &BTreeSet<Cidr>) -> Demand {
         let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
         let mut blocks: Vec<&Claim> = self.offering().filter(|claim| self.is_of(claim, share)).collect();
-        let all = self.publisher.demand(self.carrier, share, &blocks);
+        let ours = self.ours();
+        let all = self.publisher.demand(self.carrier, share, &blocks, &ours);
         blocks.retain(stays);
-        let staying = self.publisher.demand(self.carrier, share, &blocks);
+        let staying = self.publisher.demand(self.carrier, share, &blocks, &ours);
         Demand { used: all.used, ..staying }
     }
 }

@@ -6,6 +6,7 @@
 
 use super::draft::Draft;
 use super::evidence::is_carried;
+use super::policy::Policy;
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::pool::Pool;
@@ -32,10 +33,10 @@ impl Subject<'_> {
             let claims = self.world.claims_of(name).map(|known| &known.claim).filter(of_share);
             let let_go = claims
                 .filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed) && !claim.is_going())
-                .filter(|claim| gives(claim, share));
+                .filter(|claim| gives(claim, share) && !self.world.is_to_leave(claim));
             let mut kept: Vec<&Claim> = self.offering().filter(of_share).collect();
             for claim in let_go {
-                let demand = self.publisher.demand(self.carrier, share, &kept);
+                let demand = self.publisher.demand(self.carrier, share, &kept, &self.ours());
                 if demand.capacity >= demand.used {
                     break;
                 }
@@ -46,21 +47,24 @@ impl Subject<'_> {
         }
     }
 
-    /// Begins to give back what its agent let go, and the node does not need.
-    pub(super) fn give_back_what_was_let_go(&self, draft: &mut Draft, now: Now) {
+    /// Begins to give back what its agent let go, and the node does not need. What is to take the place of a block that is
+    /// about to be taken off it does need.
+    pub(super) fn give_back_what_was_let_go(&self, draft: &mut Draft, policy: Policy, now: Now) {
         if !self.publisher.agent_lets_go(self.carrier) {
             return;
         }
+        let going = self.about_to_go(policy, now);
         for share in &self.shares() {
             let (carried, mut absent): (Vec<&Claim>, Vec<&Claim>) = self
                 .offering()
                 .filter(|claim| self.is_of(claim, share))
                 .filter(|claim| claim.state == ClaimState::Held)
                 .partition(|claim| is_carried(self.world, claim));
-            absent.sort_by_key(|claim| (claim.created, claim.cidr));
+            absent.sort_by_key(|claim| (self.world.is_to_leave(claim), claim.created, claim.cidr));
             let mut kept = carried;
+            kept.retain(|claim| !going.contains(&claim.cidr));
             for claim in absent {
-                let demand = self.publisher.demand(self.carrier, share, &kept);
+                let demand = self.publisher.demand(self.carrier, share, &kept, &self.ours());
                 if demand.capacity < demand.used {
                     kept.push(claim);
                     continue;

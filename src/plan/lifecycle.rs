@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use super::draft::Draft;
 use super::evidence::{self, is_carried, may_be_in_use, may_be_in_use_still};
+use super::reclaim::nobody_has_it;
 use super::subject::Subject;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -140,6 +141,9 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, claim: 
         }
         // Its CiliumNode still exists, so its agent may still use what that carries.
         (None, Some(_)) => {}
+        (Some(_), Some(carrier)) if is_given_back(world, publisher, claim, carrier) => {
+            draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Reclaimed)));
+        }
         (Some(node), Some(carrier)) if shows_no_drain(world, claim, carrier) => {
             if carrier.revision().within() > Some(claim.revision) {
                 draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
@@ -175,6 +179,24 @@ fn is_of_ended_without(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bo
 /// taken off is gone, and its agent may go on with it. A version that is later than the claim has to show that.
 fn shows_no_drain(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
     matches!(&claim.state, ClaimState::Draining(uid) if carrier.uid() != uid || !is_carried(world, claim))
+}
+
+/// Whether an agent has given a block back, or lost it, that it was refusing to. As long as a pool takes the block back,
+/// it is not published again, and the proof comes after the move.
+fn is_given_back(world: &World, publisher: &Publisher, claim: &Claim, carrier: Carrier<'_>) -> bool {
+    claim.state == ClaimState::Draining(carrier.uid().clone())
+        && publisher.takes_off_with_question()
+        && world.is_to_leave(claim)
+        && !is_carried(world, claim)
+}
+
+/// Whether a block that its carrier lists is about to be taken off it, or was and the agent goes on with it
+/// (`Subject::take_off`). Then what is listed is no sign that somebody has not let it go.
+fn is_to_be_taken_off(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
+    publisher.takes_off_with_question()
+        && world.is_to_leave(claim)
+        && !world.freeze().stops_reclaim()
+        && is_carried(world, claim)
 }
 
 /// Adds a request that may prove something about a node. One serves all claims of the node.
@@ -256,6 +278,9 @@ fn advance_releasing(
         draft.requests.push(update(claim, now, ClaimChange::Hold(holder)));
         return;
     }
+    if reason == Reason::Reclaimed && node.is_some() && is_to_be_taken_off(world, publisher, claim) {
+        return;
+    }
     let returned = match (reason, node) {
         (_, None) => None,
         (Reason::NodeGone, Some(node)) => match presence(world, draft, claim) {
@@ -274,6 +299,7 @@ fn advance_releasing(
         return;
     }
     match absence(world, publisher, claim) {
+        Absence::Proven if !nobody_has_it(world, publisher, draft, claim, now) => {}
         Absence::Proven => draft.requests.push(match reason {
             Reason::Unused => update(claim, now, ClaimChange::Delete),
             Reason::NodeGone | Reason::Reclaimed => update(claim, now, ClaimChange::Cool),

@@ -228,7 +228,7 @@ impl Subject<'_> {
             if !draft.requests.is_empty() {
                 return;
             }
-            self.give_back_what_was_let_go(draft, now);
+            self.give_back_what_was_let_go(draft, policy, now);
             if !draft.requests.is_empty() {
                 draft.unmet = self.unmet();
                 return;
@@ -250,6 +250,9 @@ impl Subject<'_> {
             return;
         }
         if self.is_served() {
+            let room = self.room_for_what_goes(policy, now);
+            let publishable: Vec<_> =
+                publishable.into_iter().filter(|known| !room.contains(&known.claim.cidr)).collect();
             self.publish(draft, &publishable, policy, now);
         } else {
             self.give_back(draft, now);

@@ -63,7 +63,7 @@ const LISTED: u64 = 100;
 /// `node NAME UID [zone=Z] [has=CIDRS] [annotated=CIDRS] [alias=CIDRS] [later-than=REVISION] [malformed] [own=CIDR] [deleting] [@REVISION]`,
 /// `ciliumnode NAME @REVISION [CIDR…] [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]
 /// [need=N] [has=CIDRS] [others=CIDRS] [asked=REVISION] [operator=ERROR] (multi-pool: `mars` has the others)
-/// [fenced=CIDRS] [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS]
+/// [agents=ADDRESS] [fenced=CIDRS] [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS]
 /// [bare] [manager=NAME]` (one that is `bare` has no pool; of others all
 /// addresses of the CIDRs but those that are `off` are in the pool, and those of `own` are the node's; claims are created
 /// for a CiliumNode that is not `recreated`),

@@ -193,7 +193,9 @@ pub trait CiliumMode: fmt::Display {
     fn minimum_for_start(&self, carrier: Carrier<'_>, share: &Share) -> u128;
 
     /// How many addresses of these blocks of one share the node uses. If its use is not known, it counts as zero.
-    fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim]) -> Demand;
+    /// What the carrier has beside them may count as well, but for `ours`, every block that the node has a claim of.
+    fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim], ours: &BTreeSet<Cidr>)
+    -> Demand;
 
     /// Whether what a node holds of a share is enough: by the rules of its first pool, or by what its carrier asks for.
     fn is_enough(&self, carrier: Carrier<'_>, share: &Share, holding: Holding, first: &Pool) -> bool;
@@ -272,6 +274,29 @@ pub trait CiliumMode: fmt::Display {
         _carrier: Carrier<'_>,
         _step: WithdrawalStep,
         _blocks: &[Cidr],
+    ) -> Option<Withdrawal> {
+        None
+    }
+
+    /// Whether a block is taken off in one write together with the question whether its agent goes on with it. Such a block
+    /// is off when the agent has answered without it, and no new pod gets an address of one that the agent writes back.
+    fn takes_off_with_question(&self) -> bool {
+        false
+    }
+
+    /// Whether such a question stands on the carrier.
+    fn is_asked(&self, _carrier: Carrier<'_>) -> bool {
+        false
+    }
+
+    /// The write that takes these blocks off, publishes others in their place, and asks as of this revision; `None` where
+    /// the carrier lists none of them, or a question stands.
+    fn take_off(
+        &self,
+        _carrier: Carrier<'_>,
+        _blocks: &[Cidr],
+        _in_their_place: &[&Claim],
+        _as_of: Revision,
     ) -> Option<Withdrawal> {
         None
     }

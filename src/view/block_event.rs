@@ -190,6 +190,8 @@ fn of_update(world: &World, update: &ClaimUpdate) -> Option<BlockEvent> {
                 (Some(Reason::NodeGone) | None, _) => Cause::NodeReturned,
             },
         ),
+        // It was taken off, and its agent goes on with it.
+        ClaimChange::Drain(_) if state_reason.is_some() => (Step::Draining, Cause::Stays),
         ClaimChange::Drain(_) => {
             (Step::Draining, claim.map_or(Cause::Surplus, |claim| cause_of_drain(world, claim)))
         }

@@ -20,6 +20,8 @@ enum Stage {
     Held,
     /// It is closed to new pods, and pods still have addresses of it.
     InUse,
+    /// It was taken off, and its agent goes on with it for what uses it, and gives no more of it to new pods.
+    Refused,
     /// It is closed to new pods, and its agent is about to be asked, or is asked.
     Asked,
     /// Its agent has let it go.
@@ -31,6 +33,7 @@ impl Stage {
         match self {
             Self::Held => "open to new pods",
             Self::InUse => "closed to new pods and in use",
+            Self::Refused => "kept by its agent and closed to new pods",
             Self::Asked => "unused and to be let go by its agent",
             Self::Leaving => "being taken off",
         }
@@ -63,6 +66,7 @@ fn stage(world: &World, claim: &Claim) -> Option<Stage> {
         world.carrier(&claim.node).filter(|of| !world.is_unreadable(of.kind(), claim.node.as_str()));
     match &claim.state {
         ClaimState::Held if world.is_to_leave(claim) => Some(Stage::Held),
+        ClaimState::Draining(_) if world.reader().takes_off_with_question() => Some(Stage::Refused),
         ClaimState::Draining(_) => Some(match carrier.map(|carrier| world.reader().drain(carrier, claim)) {
             Some(Drain::Closed(used)) if !used.is_empty() => Stage::InUse,
             Some(Drain::Closed(_) | Drain::Asked | Drain::Consented) => Stage::Asked,
@@ -84,12 +88,15 @@ fn hindrance(world: &World, claim: &Claim, stage: Stage) -> Option<String> {
         Stage::InUse => {
             Some(format!("{} in use", counted(world.reader().n_used_in(carrier, claim.cidr), "address")))
         }
-        Stage::Asked | Stage::Leaving => None,
+        Stage::Refused | Stage::Asked | Stage::Leaving => None,
     }
 }
 
 /// What a block waits for that its node still needs, or whose turn has not come.
 const NOT_YET: &str = "its node needs it, or its turn has not come";
+/// The same where the agent does not say which addresses are in use.
+const NOT_YET_OR_USED: &str = "pods have addresses of it, its node needs it, or its turn has not come";
+const REFUSED: &str = "its agent goes on with it for what uses it, and gives no more of it to new pods";
 const PODS: &str = "pods have addresses of it";
 const UNLISTED: &str = "pods have addresses of it, which their agent does not list";
 
@@ -107,10 +114,14 @@ pub fn status_due(world: &World, claim: &Claim) -> Option<Option<DrainStatus>> {
     }
     let due = match (&claim.state, carrier) {
         (ClaimState::Held, Some(_)) if world.is_to_leave(claim) => {
-            let why = hindrance(world, claim, Stage::Held).unwrap_or_else(|| NOT_YET.to_owned());
+            let not_yet = if world.reader().takes_off_with_question() { NOT_YET_OR_USED } else { NOT_YET };
+            let why = hindrance(world, claim, Stage::Held).unwrap_or_else(|| not_yet.to_owned());
             Some(waits_for(&why, 0, Vec::new()))
         }
         (ClaimState::Held | ClaimState::Cooling(_), _) => None,
+        (ClaimState::Draining(_), _) if world.reader().takes_off_with_question() => {
+            Some(waits_for(REFUSED, 0, Vec::new()))
+        }
         (ClaimState::Draining(uid), Some(carrier)) if carrier.uid() == uid => {
             match world.reader().drain(carrier, claim) {
                 Drain::Closed(used) if !used.is_empty() => {

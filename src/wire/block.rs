@@ -310,7 +310,8 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
         // The state goes on.
         ClaimChange::CreatedFor(uid) => json!({ "createdForCiliumNodeUID": uid.as_str() }),
         ClaimChange::Drain(uid) => {
-            json!({ "state": BlockState::Draining, "since": since, "ciliumNodeUID": uid.as_str() })
+            let uid = uid.as_str();
+            json!({ "state": BlockState::Draining, "since": since, "reason": null, "ciliumNodeUID": uid })
         }
         ClaimChange::Release(reason) => {
             json!({ "state": BlockState::Releasing, "since": since, "reason": reason.as_str() })

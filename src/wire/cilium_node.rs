@@ -45,6 +45,8 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
     let ipam = spec.ipam.unwrap_or_default();
     let status = wire.status.and_then(|status| status.ipam).unwrap_or_default();
 
+    let addresses = spec.addresses.unwrap_or_default();
+    let own = own_addresses(&addresses, spec.health.as_ref(), spec.ingress.as_ref());
     let mut malformed = Vec::new();
     let listed = ipam.pod_cidrs.unwrap_or_default();
     let pod_cidrs = read_cidrs(Kind::CiliumNode, "spec.ipam.podCIDRs", listed, &mut malformed);
@@ -70,12 +72,7 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
         uid: meta.uid.as_str().into(),
         revision,
         deleting: meta.is_deleting(),
-        addresses: spec
-            .addresses
-            .unwrap_or_default()
-            .iter()
-            .filter_map(|entry| entry.ip.parse().ok())
-            .collect(),
+        addresses: addresses.iter().filter_map(|entry| entry.ip.parse().ok()).collect(),
         crd: CrdFields {
             pod_cidrs,
             pool: pool.keys.addresses,
@@ -85,13 +82,30 @@ fn read_cilium_node(json: &str, meta: &Meta, revision: Revision) -> Result<Ciliu
             used: used.map(|used| used.keys.addresses),
             marks: marks.by_address,
         },
-        pools: PoolsFields { requested, allocated, operator_error },
+        pools: PoolsFields { requested, allocated, own, operator_error },
         operator: wire
             .metadata
             .and_then(|metadata| metadata.managed_fields)
             .and_then(|managers| managers.operator),
         malformed,
     })
+}
+
+/// What an agent says that it has for itself. Of a pool in crd mode `status.ipam.used` tells the same.
+fn own_addresses(
+    addresses: &[WireAddress],
+    health: Option<&WireOwn>,
+    ingress: Option<&WireOwn>,
+) -> BTreeMap<IpAddr, &'static str> {
+    let router = addresses.iter().filter(|entry| entry.of == "CiliumInternalIP").map(|entry| &entry.ip);
+    let both = |own: Option<&WireOwn>| own.into_iter().flat_map(WireOwn::texts).collect::<Vec<_>>();
+    let of = |texts: Vec<String>, purpose: &'static str| {
+        texts.into_iter().filter_map(move |text| Some((text.parse::<IpAddr>().ok()?.to_canonical(), purpose)))
+    };
+    of(router.cloned().collect(), "router")
+        .chain(of(both(health), "health"))
+        .chain(of(both(ingress), "ingress"))
+        .collect()
 }
 
 /// The CIDRs of a list. A text in odd form occupies the range that it means, and is reported as well.
@@ -148,13 +162,32 @@ impl<'de> Deserialize<'de> for Managers {
 #[derive(Default, Deserialize)]
 struct WireSpec {
     addresses: Option<Vec<WireAddress>>,
+    health: Option<WireOwn>,
+    ingress: Option<WireOwn>,
     ipam: Option<WireIpamSpec>,
 }
 
 #[derive(Deserialize)]
 struct WireAddress {
+    #[serde(default, rename = "type")]
+    of: String,
     #[serde(default)]
     ip: String,
+}
+
+/// The addresses of something of the agent itself. What is no text is left out, and read by nobody.
+#[derive(Deserialize)]
+struct WireOwn {
+    #[serde(default)]
+    ipv4: Option<Value>,
+    #[serde(default)]
+    ipv6: Option<Value>,
+}
+
+impl WireOwn {
+    fn texts(&self) -> impl Iterator<Item = String> {
+        [&self.ipv4, &self.ipv6].into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned))
+    }
 }
 
 #[derive(Default, Deserialize)]

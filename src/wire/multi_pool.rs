@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::watched::can_be_real;
 use crate::model::kind::Kind;
-use crate::model::multi_pool::{Allocated, Entry, PoolsChange, QUESTION, Requested};
+use crate::model::multi_pool::{Allocated, Entry, PoolsChange, QUESTION, Question, Requested};
 use crate::model::node::Malformed;
 use crate::model::revision::Revision;
 use crate::net::cidr::{Cidr, Family};
@@ -74,17 +74,23 @@ fn pool_of(entry: &Value) -> String {
 /// A change of the lists as a merge patch.
 pub(super) fn change_patch(change: &PoolsChange) -> Value {
     let pools = match change {
-        PoolsChange::Allocate(allocated) => {
-            let entries: Vec<Value> = allocated.iter().map(allocated_entry).collect();
-            json!({ "allocated": entries })
-        }
-        PoolsChange::Ask { others, as_of } => {
-            let mut entries: Vec<Value> = others.iter().map(|entry| Value::Object(fields(entry))).collect();
-            entries.push(json!({ "pool": format!("{QUESTION}{as_of}"), "needed": {} }));
-            json!({ "requested": entries })
+        PoolsChange::Allocate(allocated) => json!({ "allocated": allocated_entries(allocated) }),
+        PoolsChange::Ask(question) => json!({ "requested": requested_entries(question) }),
+        PoolsChange::TakeOff { allocated, question, .. } => {
+            json!({ "allocated": allocated_entries(allocated), "requested": requested_entries(question) })
         }
     };
     json!({ "spec": { "ipam": { "pools": pools } } })
+}
+
+fn requested_entries(question: &Question) -> Vec<Value> {
+    let Question { others, as_of } = question;
+    let asked = json!({ "pool": format!("{QUESTION}{as_of}"), "needed": {} });
+    others.iter().map(|entry| Value::Object(fields(entry))).chain([asked]).collect()
+}
+
+fn allocated_entries(allocated: &[Allocated]) -> Vec<Value> {
+    allocated.iter().map(allocated_entry).collect()
 }
 
 fn allocated_entry(allocated: &Allocated) -> Value {
@@ -166,19 +172,29 @@ mod tests {
         let (requested, mut allocated, _) = read_text(text);
         allocated[1].cidrs.push("10.0.0.16/28".parse().unwrap());
         assert_eq!(
-            change_patch(&PoolsChange::Allocate(allocated)),
+            change_patch(&PoolsChange::Allocate(allocated.clone())),
             json!({ "spec": { "ipam": { "pools": { "allocated": [
                 { "pool": "mars", "cidrs": ["10.9.0.0/28"], "of": { "a": "newer Cilium" } },
                 { "pool": "default", "cidrs": ["10.0.0.0/28", "10.0.0.16/28"], "allowFirstIP": true },
             ] } } } })
         );
         let others = requested.into_iter().map(|entry| entry.entry).collect();
+        let question = Question { others, as_of: Revision::of(41) };
+        let asked = json!([
+            { "pool": "default", "needed": { "ipv4-addrs": 8 }, "since": "1.21" },
+            { "pool": "nodeipam.io-asked-as-of-41", "needed": {} },
+        ]);
         assert_eq!(
-            change_patch(&PoolsChange::Ask { others, as_of: Revision::of(41) }),
-            json!({ "spec": { "ipam": { "pools": { "requested": [
-                { "pool": "default", "needed": { "ipv4-addrs": 8 }, "since": "1.21" },
-                { "pool": "nodeipam.io-asked-as-of-41", "needed": {} },
-            ] } } } })
+            change_patch(&PoolsChange::Ask(question.clone())),
+            json!({ "spec": { "ipam": { "pools": { "requested": asked } } } })
+        );
+        let (off, allocated) = (vec!["10.0.0.0/28".parse().unwrap()], vec![allocated.remove(0)]);
+        assert_eq!(
+            change_patch(&PoolsChange::TakeOff { off, allocated, question }),
+            json!({ "spec": { "ipam": { "pools": {
+                "allocated": [{ "pool": "mars", "cidrs": ["10.9.0.0/28"], "of": { "a": "newer Cilium" } }],
+                "requested": asked,
+            } } } })
         );
     }
 }

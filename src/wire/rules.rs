@@ -84,8 +84,9 @@ pub const CILIUM_NODE_UID_FIXED: &str = "must not change while the state is Drai
 /// Only a returning node changes the uid.
 pub const NODE_UID_WITH_HELD: &str = "may change only in a write whose state is Held";
 /// The table of states.
-pub const TRANSITION: &str = "must follow the table of states: Held to Draining or Releasing (NodeGone, Unused); \
-    Draining to Held or Releasing (Reclaimed, NodeGone); Releasing to Cooling with the same reason, or to Held; \
+pub const TRANSITION: &str = "must follow the table of states: Held to Draining or Releasing; \
+    Draining to Held or Releasing (Reclaimed, NodeGone); Releasing to Cooling with the same reason, to Held, or from \
+    Reclaimed to Draining; \
     Cooling to Held";
 
 /// How names of ours begin, which no CiliumPodIPPool may have.

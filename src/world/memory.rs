@@ -45,6 +45,8 @@ pub struct Serving {
     pub lasting: BTreeMap<Lasting, Duration>,
     /// When a block of it was last kept that was on its way off.
     pub last_kept: Option<Duration>,
+    /// How often in a row its agent has gone on with a block that was taken off.
+    pub n_refused: u32,
     /// When its agent was last asked for that use, unless the server refused the write.
     pub last_probe: Option<Duration>,
     /// What it asks for and no pool can give.

@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
 use crate::model::agent::{AgentPod, NoAgent};
-use crate::model::claim::Claim;
+use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::freeze::{Freeze, Switch};
 use crate::model::guard::{Guard, Guards};
 use crate::model::names::{NodeName, PoolName, Uid};
@@ -161,7 +161,14 @@ impl World {
     /// Whether a node is served: its carrier lists a block that the node holds, so the first grant is over.
     #[must_use]
     pub fn is_served(&self, name: &NodeName) -> bool {
-        let held = self.claims_of(name).filter(|known| known.claim.is_published_state());
+        // The agent of one that is about to be taken off whole serves pods from it until then.
+        let is_going = |claim: &Claim| {
+            self.reader.takes_off_with_question()
+                && claim.state == ClaimState::Releasing(Reason::Reclaimed)
+                && self.is_to_leave(claim)
+        };
+        let held =
+            self.claims_of(name).filter(|known| known.claim.is_published_state() || is_going(&known.claim));
         let carrier = self.carrier(name);
         carrier.is_some_and(|carrier| {
             held.into_iter().any(|known| self.reader.carries(carrier, known.claim.cidr))

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::applied::Content;
 use super::pause::Pause;
-use super::{KnownClaim, Remembered, SeenCooling, Sent, World};
+use super::{Remembered, SeenCooling, Sent, World};
 use crate::ledger::Occupant;
-use crate::model::claim::ClaimState;
+use crate::model::claim::{ClaimState, Reason};
 use crate::model::guard::Guard;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::PoolObject;
@@ -20,6 +20,7 @@ use crate::model::request::{
     Withdrawal, WithdrawalStep, Write,
 };
 use crate::model::time::Now;
+use crate::net::cidr::Cidr;
 
 impl World {
     /// How long a pool waits because its writes are not applied.
@@ -255,20 +256,35 @@ impl World {
 
     /// A block begins to leave a node that lives, or stays after all.
     fn note_move(&mut self, update: &ClaimUpdate, now: Now) {
+        let state = self.claim(update.cidr).map(|known| known.claim.state.clone());
         match &update.change {
-            ClaimChange::Drain(_) => self.begins_to_leave(now.uptime),
+            ClaimChange::Drain(_) if state == Some(ClaimState::Held) => self.begins_to_leave(now.uptime),
+            ClaimChange::Drain(_) => {
+                let serving = &mut self.remember_of(&update.node).serving;
+                serving.last_kept = Some(now.uptime);
+                serving.n_refused = serving.n_refused.saturating_add(1);
+            }
+            ClaimChange::Release(Reason::Reclaimed) if self.is_taken_off_unasked(update.cidr) => {
+                self.begins_to_leave(now.uptime);
+            }
+            ClaimChange::Cool => self.remember_of(&update.node).serving.n_refused = 0,
             ClaimChange::Hold(_) => {
-                let drained = |known: &KnownClaim| matches!(known.claim.state, ClaimState::Draining(_));
-                if self.claim(update.cidr).is_some_and(drained) {
+                if matches!(state, Some(ClaimState::Draining(_))) {
                     self.remember_of(&update.node).serving.last_kept = Some(now.uptime);
                 }
             }
             ClaimChange::CreatedFor(_)
             | ClaimChange::Keep
             | ClaimChange::Release(_)
-            | ClaimChange::Cool
             | ClaimChange::Delete => {}
         }
+    }
+
+    /// Whether a block that is given up stands on its carrier, in a mode in which it is taken off without a drain.
+    fn is_taken_off_unasked(&self, cidr: Cidr) -> bool {
+        let Some(claim) = self.claim(cidr).map(|known| &known.claim) else { return false };
+        self.reader.takes_off_with_question()
+            && self.carrier(&claim.node).is_some_and(|carrier| self.reader.carries(carrier, cidr))
     }
 
     /// The reads that are owed because of what a list did not show: claims that are known from answers only.

@@ -69,6 +69,14 @@ impl World {
         (!answered.carried.intersects(claim.cidr)).then_some(answered.as_of)
     }
 
+    /// Whether the agent of a claim's carrier has answered, since the claim got to where it is, that it goes on with the
+    /// block.
+    #[must_use]
+    pub fn is_refused(&self, claim: &Claim) -> bool {
+        let answered = self.last_answer(&claim.node).filter(|answered| answered.as_of >= claim.revision);
+        answered.is_some_and(|answered| answered.carried.intersects(claim.cidr))
+    }
+
     /// The last answer, where it is of the carrier that is there.
     fn last_answer(&self, node: &NodeName) -> Option<&Answered> {
         let answered = self.remembered.get(node)?.answered.as_ref()?;

@@ -2,6 +2,7 @@
 //! the node has not needed for long.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::TURN;
 use super::room::is_surplus;
@@ -21,6 +22,9 @@ use crate::plan::subject::{FirstPool, Subject};
 /// For how many intervals between questions no block of a node begins to leave after one was kept: what was in the way may
 /// last.
 const RESTS_FOR: u32 = 2;
+
+/// How often that time is doubled at most while an agent goes on with what is taken off: to 16 minutes.
+const MOST_DOUBLED: u32 = 4;
 
 impl<'a> Subject<'a> {
     /// Lets blocks begin to leave.
@@ -61,14 +65,20 @@ impl<'a> Subject<'a> {
     }
 
     /// Whether a block of the node was kept a moment ago.
-    fn rests(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
-        let last = self.serving().and_then(|serving| serving.last_kept);
-        let until =
-            last.map(|last| last + policy.question_interval * RESTS_FOR).filter(|until| *until > now.uptime);
+    pub(super) fn rests(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+        let until = self.rests_until(policy, now);
         if let Some(until) = until {
             draft.wake_at(until);
         }
         until.is_some()
+    }
+
+    /// Until when no block begins to leave because one was kept.
+    pub(super) fn rests_until(&self, policy: Policy, now: Now) -> Option<Duration> {
+        let serving = self.serving()?;
+        let rest =
+            policy.question_interval * (RESTS_FOR << serving.n_refused.saturating_sub(1).min(MOST_DOUBLED));
+        serving.last_kept.map(|last| last + rest).filter(|until| *until > now.uptime)
     }
 
     /// Whether too many blocks began to leave nodes within a minute that nobody has asked for. Whatever that comes from, a

@@ -34,6 +34,10 @@ impl<'a> Subject<'a> {
 
     /// Keeps one block of each of these shares, in which a node needs room that nobody else gives.
     pub(in crate::plan) fn keep_what_nobody_replaces(&self, draft: &mut Draft, shares: &[Share], now: Now) {
+        if self.publisher.takes_off_with_question() {
+            // Its agent gives no more of it to new pods, whatever the claim says.
+            return;
+        }
         let kept = shares.iter().filter_map(|share| self.needed(share)).map(|claim| claim.cidr).collect();
         self.keep(draft, kept, now);
     }
@@ -50,6 +54,9 @@ impl<'a> Subject<'a> {
     fn stays(&self, claim: &Claim, drain: &Drain, policy: Policy, now: Now) -> bool {
         let is_asked = match drain {
             Drain::Stays(_) => return true,
+            _ if self.publisher.takes_off_with_question() => {
+                return !self.world.is_to_leave(claim) || self.has_new_agent(claim);
+            }
             Drain::Asked => true,
             Drain::Open | Drain::Closed(_) | Drain::Consented => false,
         };

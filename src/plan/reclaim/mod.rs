@@ -7,6 +7,7 @@
 //! - [`begin`]: which blocks begin to leave.
 //! - [`room`]: what a node can do without, and how it gets room elsewhere before.
 //! - [`kept`]: which blocks stay after all.
+//! - [`off`]: how whole blocks are taken off in the mode in which agents take whole blocks.
 //! - [`told`]: what is told of blocks that can't leave.
 
 use std::time::Duration;
@@ -15,21 +16,24 @@ use super::draft::Draft;
 use super::policy::Policy;
 use super::publishable::may_publish;
 use super::subject::Subject;
-use crate::model::agent::{AgentPod, PodsOnNode, UseUnknown};
+use crate::model::agent::{AgentPod, Look, PodsOnNode, UseUnknown};
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::guard::Guard;
 use crate::model::plan::Lasting;
-use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, WithdrawalStep, Write};
+use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Withdrawal, WithdrawalStep, Write};
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::{Drain, Leaving, ProbeState};
 use crate::publisher::support::Reclaiming;
-use crate::world::KnownClaim;
+use crate::world::{KnownClaim, RunningAgent};
 
 mod begin;
 mod kept;
+mod off;
 mod room;
 mod told;
+
+pub(super) use off::nobody_has_it;
 
 /// How long a node waits for its turn while agents of too many others are being asked.
 const TURN: Duration = Duration::from_secs(5);
@@ -58,6 +62,10 @@ impl<'a> Subject<'a> {
         }
         self.tell_of_drains(draft);
         if self.world.freeze().stops_reclaim() {
+            return;
+        }
+        if self.publisher.takes_off_with_question() {
+            self.take_off(draft, policy, now);
             return;
         }
         if matches!(self.publisher.probe(self.carrier), ProbeState::Asked(_)) {
@@ -283,11 +291,21 @@ impl<'a> Subject<'a> {
     /// What the Pods of the node are, read after this version of the carrier was known, where its agent is the one whose
     /// use is known. `None` where that has to be read first, or can't be had.
     fn look(&self, draft: &mut Draft, now: Now) -> Option<&'a PodsOnNode> {
+        self.look_beside(draft, self.world.use_of(&self.node.name).ok()?.agent, |_| true, now)
+    }
+
+    /// The same beside this agent, by a read that counts still.
+    fn look_beside(
+        &self,
+        draft: &mut Draft,
+        agent: RunningAgent<'_>,
+        counts: impl Fn(&Look) -> bool,
+        now: Now,
+    ) -> Option<&'a PodsOnNode> {
         let name = &self.node.name;
-        let agent = self.world.use_of(name).ok()?.agent;
         let read = Request::from(Read::PodsOf(name.clone(), self.carrier.revision()));
         let look = self.world.look(name).filter(|look| look.after == self.carrier.revision());
-        let Some(look) = look else {
+        let Some(look) = look.filter(|look| counts(look) || look.found.is_err()) else {
             draft.requests.push(read);
             return None;
         };
@@ -371,8 +389,14 @@ impl<'a> Subject<'a> {
         else {
             return false;
         };
+        self.send(draft, write, blocks, policy, now);
+        true
+    }
+
+    /// The same for a write that is made, and that these blocks are the ground of.
+    fn send(&self, draft: &mut Draft, write: Withdrawal, blocks: &[Cidr], policy: Policy, now: Now) {
         if self.is_too_soon(draft, policy, now) {
-            return true;
+            return;
         }
         let mut known = blocks.iter().filter_map(|block| self.world.claim(*block));
         let is_fresh = known.all(|known| self.is_fresh(self.world.known_at(known)));
@@ -381,7 +405,6 @@ impl<'a> Subject<'a> {
         } else {
             Read::ClaimsOf(self.node.name.clone()).into()
         });
-        true
     }
 
     /// Whether it is only that the agent has not been seen to say what it uses, so that a question may tell.

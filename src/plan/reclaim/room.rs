@@ -32,7 +32,7 @@ impl<'a> Subject<'a> {
     pub(super) fn can_do_without(&self, share: &Share, blocks: &BTreeSet<Cidr>) -> bool {
         let rest = self.demand_without(share, blocks);
         rest.capacity >= self.publisher.minimum_for_start(self.carrier, share)
-            && rest.is_met(self.expand_of(share))
+            && !self.publisher.is_short(rest, self.expand_of(share))
     }
 }
 

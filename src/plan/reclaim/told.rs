@@ -19,6 +19,9 @@ impl Subject<'_> {
             for claim in self.to_leave(&share) {
                 let why = match self.publisher.may_leave(self.carrier, claim) {
                     Err(stays) => stays.to_string(),
+                    Ok(()) if self.why_not_taken_off(claim).is_some() => {
+                        self.why_not_taken_off(claim).unwrap_or_default()
+                    }
                     Ok(()) if !self.can_do_without(&share, &BTreeSet::from([claim.cidr])) => {
                         "the node needs it, and no other pool of it has room".to_owned()
                     }
@@ -28,7 +31,12 @@ impl Subject<'_> {
             }
         }
         for (claim, drain) in self.draining() {
-            if let Drain::Closed(used) = &drain
+            if self.publisher.takes_off_with_question() {
+                let pods = self.why_not_taken_off(claim).unwrap_or_default();
+                let why = "its agent goes on with it, and gives no more of it to new pods";
+                let why = if pods.is_empty() { why.to_owned() } else { format!("{why}; {pods}") };
+                draft.findings.push(waits(claim, &why));
+            } else if let Drain::Closed(used) = &drain
                 && let Some(users) = self.users_of(claim, used.len())
             {
                 draft.findings.push(waits(claim, &users));
@@ -60,7 +68,7 @@ impl Subject<'_> {
     }
 }
 
-fn waits(claim: &Claim, why: &str) -> Finding {
+pub(super) fn waits(claim: &Claim, why: &str) -> Finding {
     Finding::new(
         FindingKind::DrainWaits,
         Kind::Claim,

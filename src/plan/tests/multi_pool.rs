@@ -1,8 +1,10 @@
 //! Tests of the multi-pool mode: the agent says what it needs, takes whole CIDRs, and gives them back by itself.
 
+mod off;
+
 use super::*;
 use crate::model::carrier::CarrierChange;
-use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields, Requested};
+use crate::model::multi_pool::{Allocated, Entry, PoolsChange, PoolsFields, Question, Requested};
 use crate::model::share::Share;
 use crate::model::status::ConditionType;
 use crate::plan::{why_no_block, why_no_pool};
@@ -46,6 +48,7 @@ pub(super) fn fields(words: &[&str]) -> PoolsFields {
     PoolsFields {
         requested: need.into_iter().chain(of_mars).chain(asked).collect(),
         allocated: allocated.collect(),
+        own: value(words, "agents=").map(|own| (own.parse().unwrap(), "router")).into_iter().collect(),
         operator_error: value(words, "operator=").map(ToOwned::to_owned),
     }
 }
@@ -57,17 +60,23 @@ fn written(cluster: &Cluster, node: &str) -> String {
     let change = match plan.requests() {
         [Request::Write(Write::Publish(publication))] => &publication.change,
         [Request::Write(Write::UsageProbe(probe))] => &probe.change,
+        [Request::Write(Write::Withdraw(withdrawal))] => &withdrawal.change,
         other => panic!("{other:?}"),
     };
+    let listed = |allocated: &[Allocated]| {
+        let entries =
+            allocated.iter().map(|entry| format!("{} {:?} {}", entry.pool, entry.cidrs, entry.entry.0));
+        entries.collect::<Vec<_>>().join("; ")
+    };
+    let asked = |Question { others, as_of }: &Question| {
+        let others: Vec<&str> = others.iter().map(|entry| entry.0.as_str()).collect();
+        format!("{} and asks as of {as_of}", others.join(" "))
+    };
     match change {
-        CarrierChange::MultiPool(PoolsChange::Allocate(allocated)) => {
-            let entries =
-                allocated.iter().map(|entry| format!("{} {:?} {}", entry.pool, entry.cidrs, entry.entry.0));
-            entries.collect::<Vec<_>>().join("; ")
-        }
-        CarrierChange::MultiPool(PoolsChange::Ask { others, as_of }) => {
-            let others: Vec<&str> = others.iter().map(|entry| entry.0.as_str()).collect();
-            format!("{} and asks as of {as_of}", others.join(" "))
+        CarrierChange::MultiPool(PoolsChange::Allocate(allocated)) => listed(allocated),
+        CarrierChange::MultiPool(PoolsChange::Ask(question)) => asked(question),
+        CarrierChange::MultiPool(PoolsChange::TakeOff { allocated, question, .. }) => {
+            format!("{}; {}", listed(allocated), asked(question))
         }
         other => panic!("{other:?}"),
     }

@@ -58,7 +58,7 @@ impl Cluster {
         let agents = self.world.agents_on(&node).cloned().collect();
         let holders =
             pods.iter().map(|(address, pod)| (address.parse().unwrap(), (*pod).to_owned())).collect();
-        let seen = Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_bound: 0 } };
+        let seen = Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_bound: 0, n_starting: 0 } };
         self.finish(Read::PodsOf(node, after).into(), seen);
     }
 

@@ -227,6 +227,7 @@ impl Settled {
                     agents: world.agents_on(node).cloned().collect(),
                     holders: BTreeMap::new(),
                     n_bound: 0,
+                    n_starting: 0,
                 },
             },
             Request::Read(Read::Node(node, as_of)) => Seen::Node {

@@ -135,7 +135,7 @@ impl CiliumMode for Crd {
         MINIMUM_FOR_START
     }
 
-    fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim]) -> Demand {
+    fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim], _: &BTreeSet<Cidr>) -> Demand {
         let mut demand = Demand::default();
         let Some(fields) = fields(carrier) else {
             return demand;

@@ -25,11 +25,13 @@ use crate::model::outcome::Presence;
 use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, Pool};
 use crate::model::release::{Minor, Release};
-use crate::model::request::{ProbeStep, Publication, Read, Request, UsageProbe, Write};
+use crate::model::request::{ProbeStep, Publication, Read, Request, UsageProbe, Withdrawal, Write};
 use crate::model::revision::Revision;
 use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
+
+mod take_off;
 
 /// The first minor release whose agents answer the question, because they look after their pools once per minute.
 const FIRST: Minor = Minor(1, 17);
@@ -153,7 +155,13 @@ impl CiliumMode for MultiPool {
     }
 
     /// What the agent needs counts as used.
-    fn demand(&self, carrier: Carrier<'_>, share: &Share, blocks: &[&Claim]) -> Demand {
+    fn demand(
+        &self,
+        carrier: Carrier<'_>,
+        share: &Share,
+        blocks: &[&Claim],
+        ours: &BTreeSet<Cidr>,
+    ) -> Demand {
         let demand = Demand { used: needed(carrier, share), ..Demand::default() };
         let mut counted = BTreeSet::new();
         let is_part = |block: Cidr| {
@@ -171,7 +179,7 @@ impl CiliumMode for MultiPool {
         let others =
             of_name.flat_map(|entry| &entry.cidrs).copied().filter(|cidr| cidr.family() == share.family);
         others
-            .filter(|cidr| !counted.contains(cidr))
+            .filter(|cidr| !counted.contains(cidr) && !ours.contains(cidr))
             .fold(demand, |demand, cidr| demand.grown_by(n_given_of(cidr)))
     }
 
@@ -195,24 +203,13 @@ impl CiliumMode for MultiPool {
         if !says_its_need(fields) {
             return None;
         }
-        // Beside a CIDR that overlaps it the agent would give one address to two pods.
-        let is_free = |claim: &&Claim| !listed(fields).any(|listed| listed.overlaps(claim.cidr));
-        let mut missing: Vec<&Claim> = claims.iter().copied().filter(is_free).collect();
-        missing.sort_by_key(|claim| (claim.created, claim.cidr));
+        let missing = missing(fields, claims);
         if missing.is_empty() {
             return None;
         }
         let added: Vec<Cidr> = missing.iter().map(|claim| claim.cidr).collect();
         let mut allocated = fields.allocated.clone();
-        for claim in missing {
-            let name = self.to_be_carried_under(claim).as_str();
-            if let Some(entry) = allocated.iter_mut().find(|entry| entry.pool == name) {
-                entry.cidrs.push(claim.cidr);
-            } else {
-                let (pool, cidrs) = (name.to_owned(), vec![claim.cidr]);
-                allocated.push(Allocated { pool, cidrs, entry: Entry::default() });
-            }
-        }
+        self.add(&mut allocated, &missing);
         let n_addresses = added.iter().map(|cidr| n_given_of(*cidr)).fold(0, u128::saturating_add);
         Some(Publication {
             node: carrier.name().clone(),
@@ -241,7 +238,14 @@ impl CiliumMode for MultiPool {
                 Some(Presence::Is(_) | Presence::Unreadable) => Absence::NotYet,
                 None => Absence::Provable(Read::Node(claim.node.clone(), claim.revision).into()),
             },
-            Some(carrier) if was_never_carried => {
+            // Nothing is published before the agent has said what it needs, and one that has not answers nothing. Where
+            // something else of the node overlaps it, no answer is without it.
+            Some(carrier)
+                if was_never_carried
+                    && fields(carrier).is_none_or(|fields| {
+                        !has_begun(fields) || listed(fields).any(|listed| listed.overlaps(claim.cidr))
+                    }) =>
+            {
                 if is_carried {
                     Absence::NotYet
                 } else if carrier.revision().within() > Some(claim.revision) {
@@ -281,12 +285,40 @@ impl CiliumMode for MultiPool {
         true
     }
 
-    fn may_leave(&self, _: Carrier<'_>, _: &Claim) -> Result<(), Stays> {
-        Err(Stays::AgentDecides)
+    fn may_leave(&self, carrier: Carrier<'_>, claim: &Claim) -> Result<(), Stays> {
+        take_off::may_leave(fields(carrier).ok_or(Stays::Incomplete)?, claim)
     }
 
-    fn drain(&self, _: Carrier<'_>, _: &Claim) -> Drain {
-        Drain::Stays(Stays::AgentDecides)
+    /// A claim drains once its agent has refused to let the block go: it gives no more of it to new pods, and does not say
+    /// which addresses are in use.
+    fn drain(&self, carrier: Carrier<'_>, claim: &Claim) -> Drain {
+        if self.carries(carrier, claim.cidr) {
+            Drain::Closed(AddressSet::new())
+        } else {
+            Drain::Stays(Stays::Incomplete)
+        }
+    }
+
+    fn takes_off_with_question(&self) -> bool {
+        true
+    }
+
+    fn is_asked(&self, carrier: Carrier<'_>) -> bool {
+        fields(carrier).is_some_and(take_off::is_asked)
+    }
+
+    fn take_off(
+        &self,
+        carrier: Carrier<'_>,
+        blocks: &[Cidr],
+        in_their_place: &[&Claim],
+        as_of: Revision,
+    ) -> Option<Withdrawal> {
+        let mut withdrawal = take_off::take_off(cilium_node(carrier)?, blocks, as_of)?;
+        if let CarrierChange::MultiPool(PoolsChange::TakeOff { allocated, .. }) = &mut withdrawal.change {
+            self.add(allocated, &missing(fields(carrier)?, in_their_place));
+        }
+        Some(withdrawal)
     }
 
     fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {
@@ -366,22 +398,40 @@ impl MultiPool {
         claim.pod_ip_pool.as_ref().unwrap_or(&self.default_pool)
     }
 
+    /// Adds blocks to the entries of their names.
+    fn add(&self, allocated: &mut Vec<Allocated>, claims: &[&Claim]) {
+        for claim in claims {
+            let name = self.to_be_carried_under(claim).as_str();
+            if let Some(entry) = allocated.iter_mut().find(|entry| entry.pool == name) {
+                entry.cidrs.push(claim.cidr);
+            } else {
+                let (pool, cidrs) = (name.to_owned(), vec![claim.cidr]);
+                allocated.push(Allocated { pool, cidrs, entry: Entry::default() });
+            }
+        }
+    }
+
     /// The write that asks the agent; `None` while a question is open.
     fn question(carrier: Carrier<'_>, as_of: Revision) -> Option<Request> {
-        let fields = fields(carrier)?;
-        if fields.requested.iter().any(|entry| entry.asked_as_of.is_some()) {
-            return None;
-        }
-        let others = fields.requested.iter().map(|entry| entry.entry.clone()).collect();
+        let question = take_off::question(fields(carrier)?, as_of)?;
         let probe = UsageProbe {
             node: carrier.name().clone(),
             uid: carrier.uid().clone(),
             revision: carrier.revision(),
             step: ProbeStep::Ask,
-            change: CarrierChange::MultiPool(PoolsChange::Ask { others, as_of }),
+            change: CarrierChange::MultiPool(PoolsChange::Ask(question)),
         };
         Some(Write::UsageProbe(probe).into())
     }
+}
+
+/// Of these claims, those that can be listed beside what is, in the order in which they are added. Beside a CIDR that
+/// overlaps it the agent would give one address to two pods.
+fn missing<'a>(fields: &PoolsFields, claims: &[&'a Claim]) -> Vec<&'a Claim> {
+    let is_free = |claim: &&Claim| !listed(fields).any(|listed| listed.overlaps(claim.cidr));
+    let mut missing: Vec<&Claim> = claims.iter().copied().filter(is_free).collect();
+    missing.sort_by_key(|claim| (claim.created, claim.cidr));
+    missing
 }
 
 /// How many addresses of a share the agent needs.
@@ -389,6 +439,11 @@ fn needed(carrier: Carrier<'_>, share: &Share) -> u128 {
     let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
     let of_name = requested.filter(|entry| is_named(share, &entry.pool));
     of_name.filter_map(|entry| entry.needed.get(&share.family)).copied().max().unwrap_or_default()
+}
+
+/// Whether its agent has said anything, or somebody has put something there.
+fn has_begun(fields: &PoolsFields) -> bool {
+    !fields.requested.is_empty() || !fields.allocated.is_empty()
 }
 
 fn says_its_need(fields: &PoolsFields) -> bool {

@@ -156,7 +156,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         1
     }
 
-    fn demand(&self, _: Carrier<'_>, _: &Share, blocks: &[&Claim]) -> Demand {
+    fn demand(&self, _: Carrier<'_>, _: &Share, blocks: &[&Claim], _: &BTreeSet<Cidr>) -> Demand {
         blocks.iter().fold(Demand::default(), |demand, claim| demand.grown_by(claim.offered_count()))
     }
 

@@ -11,6 +11,7 @@ use cilium_node_ipam::model::claim::block_name;
 use cilium_node_ipam::model::guard::Guard;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
+use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::world::World;
@@ -230,6 +231,10 @@ pub(super) struct Cluster {
     hidden: BTreeSet<(NodeName, IpAddr)>,
     /// What somebody took off a CiliumNode while its pods had it.
     only_in_use: BTreeSet<(NodeName, IpAddr)>,
+    /// The addresses of pods that whoever read the Pods of a node behind a version of its carrier was told of.
+    told: BTreeMap<(NodeName, Option<Revision>), BTreeSet<IpAddr>>,
+    /// Whether Pods were read in the last round at rest.
+    has_looked: bool,
     /// What Cilium's ConfigMap says.
     mode: Setup,
     /// What somebody has made unreadable.
@@ -267,6 +272,8 @@ impl Cluster {
             replicas,
             strays: Vec::new(),
             excuses: Excuses::default(),
+            told: BTreeMap::new(),
+            has_looked: false,
             mode: Setup::Usual,
             hidden: BTreeSet::new(),
             only_in_use: BTreeSet::new(),

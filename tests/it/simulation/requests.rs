@@ -3,7 +3,6 @@
 //! As `controller::execute` does, one call to the server at a time, so that anything can come between the two calls of
 //! a deletion.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use cilium_node_ipam::model::agent::PodsOnNode;
@@ -260,12 +259,18 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
         };
         return Seen::Node { as_of: *as_of, read_at: Revision::of(store.revision().number()), presence };
     }
-    // Who has an address is not told: a pod may have one before the server shows it, and the agent's consent has to do.
+    // In crd mode nobody tells who has an address: a pod may have one before the server shows it, and the agent's consent
+    // has to do.
     if let Request::Read(Read::PodsOf(node, after)) = request {
         let agents = store.agent_pods.on(node).cloned().collect();
         return Seen::PodsOf {
             after: *after,
-            pods: PodsOnNode { agents, holders: BTreeMap::new(), n_bound: 0 },
+            pods: PodsOnNode {
+                agents,
+                holders: store.holders.get(node).cloned().unwrap_or_default(),
+                n_bound: 0,
+                n_starting: 0,
+            },
         };
     }
     match request.target() {

@@ -220,7 +220,8 @@ pub(super) fn transition(
         {
             return Err(format!("{node} gets a part of its blocks back, and a pod has {address} of another"));
         }
-        if offered_before.contains(*address) && !offered_after.contains(*address) {
+        let is_excused = store.mode == Mode::MultiPool && excuses.cover(node, *address);
+        if offered_before.contains(*address) && !offered_after.contains(*address) && !is_excused {
             return Err(format!("{address} was taken out of the pool of {node} while a pod has it"));
         }
     }
@@ -229,7 +230,9 @@ pub(super) fn transition(
         has_claim(store, node, added, excuses)?;
     }
     let is_reordered = excuses.reordered.contains(&(node.clone(), after.uid.clone()));
-    for family in Family::ALL.into_iter().filter(|_| !is_reordered) {
+    // Where agents take whole blocks, none of them is the first.
+    let has_primary = !is_reordered && store.mode != Mode::MultiPool;
+    for family in Family::ALL.into_iter().filter(|_| has_primary) {
         let primary = |seen: &CiliumNode| blocks(seen).into_iter().find(|cidr| cidr.family() == family);
         if primary(before).is_some() && primary(before) != primary(after) {
             return Err(format!("the primary {family} block of {node} changed"));

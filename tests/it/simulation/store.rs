@@ -108,6 +108,8 @@ pub(super) struct Store {
     pub(super) undone: BTreeSet<Kind>,
     /// The Pods of Cilium's agents, which are told beside the kinds.
     pub(super) agent_pods: AgentPods,
+    /// The addresses that the pods of nodes have, where that is told.
+    pub(super) holders: BTreeMap<NodeName, BTreeMap<IpAddr, String>>,
     /// What the server had to refuse although nobody may ask for it.
     objections: Vec<String>,
 }

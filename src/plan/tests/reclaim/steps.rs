@@ -104,8 +104,12 @@ fn an_agent_that_the_read_finds_restarted_is_not_asked() {
     cluster.expect("a", LOOK);
     let Request::Read(read) = cluster.in_flight.remove(0) else { unreachable!() };
     let Read::PodsOf(_, after) = read else { unreachable!() };
-    let pods =
-        PodsOnNode { agents: vec![agent("agent a 1.20.2 restarts=1")], holders: BTreeMap::new(), n_bound: 0 };
+    let pods = PodsOnNode {
+        agents: vec![agent("agent a 1.20.2 restarts=1")],
+        holders: BTreeMap::new(),
+        n_bound: 0,
+        n_starting: 0,
+    };
     cluster.finish(read.into(), Seen::PodsOf { after, pods });
     cluster.expect("a", "nothing");
     cluster.pass(10);
@@ -190,7 +194,10 @@ fn the_pods_that_a_block_waits_for_are_named() {
     let holders = [("10.0.0.18".parse().unwrap(), "apps/web-0".to_owned())].into();
     let agents = cluster.world.agents_on(&"a".into()).cloned().collect();
     let after = AnyRevision::of(Kind::CiliumNode, 112);
-    cluster.finish(read.into(), Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_bound: 0 } });
+    cluster.finish(
+        read.into(),
+        Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_bound: 0, n_starting: 0 } },
+    );
     let plan = cluster.plan("a");
     assert_eq!(rendered(&plan), "finding: DrainWaits");
     assert_eq!(

@@ -3,10 +3,13 @@
 use std::borrow::Cow;
 
 use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::model::observation::Object;
-use cilium_node_ipam::model::request::Request;
+use cilium_node_ipam::model::request::{Read, Request};
+use cilium_node_ipam::model::revision::AnyRevision;
 
-use super::super::mode::{Mode, shown_by_node};
+use super::super::mode::{Mode, blocks, given_of, offered, shown_by_node};
 use super::super::replica::Stray;
 use super::super::{requests, rules};
 use super::{Cluster, Step, one_of};
@@ -121,9 +124,17 @@ impl Cluster {
 
     /// Does something about `request`, and judges what it does to its object.
     pub(super) fn judged(&mut self, request: &Request, act: impl FnOnce(&mut Self)) -> Result<(), String> {
-        let Request::Write(write) = request else {
-            act(self);
-            return Ok(());
+        let write = match request {
+            Request::Write(write) => write,
+            Request::Read(Read::PodsOf(node, after)) => {
+                self.tells_of_pods(node, *after);
+                act(self);
+                return Ok(());
+            }
+            Request::Read(_) => {
+                act(self);
+                return Ok(());
+            }
         };
         let decided_on = requests::decided_on(write);
         let before = decided_on.as_ref().and_then(|on| self.store.stored(on.kind, &on.name).cloned());
@@ -141,12 +152,47 @@ impl Cluster {
             (Object::Node(before), Mode::Kubernetes) => Cow::Owned(shown_by_node(before)),
             _ => return Ok(()),
         };
-        match self.store.carrier(&shown.name) {
+        let shown = shown.into_owned();
+        match self.store.carrier(&shown.name).map(Cow::into_owned) {
             Some(after) if shown.revision != after.revision => {
+                self.takes_off(&shown, &after)?;
                 let agent = self.agents.get(&shown.name);
                 rules::transition(&self.store, &shown, &after, agent, &self.excuses)
             }
             _ => Ok(()),
         }
+    }
+
+    /// Where whole blocks are taken off, the server tells who has addresses of them.
+    fn tells_of_pods(&mut self, node: &NodeName, after: AnyRevision) {
+        let Some(agent) = self.agents.get(node).filter(|_| self.setting.mode == Mode::MultiPool) else {
+            return;
+        };
+        let holders = agent.held().iter().map(|address| (*address, format!("ns/pod-{address}")));
+        self.store.holders.insert(node.clone(), holders.collect());
+        let told = self.told.entry((node.clone(), after.within())).or_insert_with(|| agent.held().clone());
+        told.retain(|address| agent.held().contains(address));
+    }
+
+    /// A block is taken off only where nobody was told of a pod in it. One that got its address since then loses it if its
+    /// agent restarts before it has written the block back (known gaps).
+    fn takes_off(&mut self, before: &CiliumNode, after: &CiliumNode) -> Result<(), String> {
+        let Some(agent) = self.agents.get(&after.name).filter(|_| self.setting.mode == Mode::MultiPool)
+        else {
+            return Ok(());
+        };
+        let (offered_before, offered_after) = (offered(before), offered(after));
+        let told = self.told.get(&(after.name.clone(), Some(before.revision)));
+        for address in agent.held() {
+            let is_taken = offered_before.contains(*address) && !offered_after.contains(*address);
+            if is_taken && told.is_none_or(|told| told.contains(address)) {
+                return Err(format!("{address} is taken off {} while a pod is known to have it", after.name));
+            }
+        }
+        // Before its agent hears of it, it may start more pods there.
+        let taken = blocks(before).into_iter().filter(|block| !blocks(after).contains(block));
+        let taken = taken.flat_map(given_of).map(|address| (after.name.clone(), address));
+        self.excuses.disturbed.extend(taken);
+        Ok(())
     }
 }

@@ -18,7 +18,7 @@ use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
 use super::super::mode::{Mode, blocks};
-use super::super::replica::{POLICY, Replica};
+use super::super::replica::{Flight, POLICY, Replica};
 use super::super::rules;
 use super::{Cluster, Pace};
 
@@ -85,7 +85,9 @@ impl Cluster {
     /// Where one wants what another does not, because the other remembers what no object says, that would go on for ever:
     /// the writes of the one come too late each time. There they take turns.
     fn round(&mut self, number: usize) -> Result<Round, String> {
-        self.pass(ROUND);
+        // What a read of Pods has found counts for a moment.
+        let has_looked = std::mem::take(&mut self.has_looked);
+        self.pass(if has_looked { Duration::from_secs(2) } else { ROUND });
         self.surroundings()?;
         self.forget_orphans();
         if self.memories_differ() {
@@ -134,7 +136,9 @@ impl Cluster {
     }
 
     /// What a replica has under way.
-    fn under_way(&self, number: usize) -> Round {
+    fn under_way(&mut self, number: usize) -> Round {
+        let is_look = |flight: &Flight| matches!(flight.request, Request::Read(Read::PodsOf(..)));
+        self.has_looked |= self.replicas[number].in_flight.iter().any(is_look);
         let rounds = self.replicas[number].in_flight.iter().map(|flight| match &flight.request {
             Request::Write(write) if write.pool().is_some() => Round::Statuses,
             // Which pods a block waits for is read now and then for as long as it does.

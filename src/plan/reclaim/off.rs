@@ -1,0 +1,305 @@
+//! How blocks leave in the mode in which agents take whole blocks: one that is to leave is taken off together with a
+//! question, once no pod is known to have an address of it and its node has what it needs without it.
+//!
+//! The agent's answer decides. It says that the block is off, or lists it again because something uses it: then the claim
+//! drains, the block counts as no capacity, because its agent gives no more of it to new pods, and it is taken off again
+//! later. Keeps one invariant: no block is free before an answer without it, and before a read of the node's Pods behind
+//! that answer finds none with an address of it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::told::waits;
+use super::{LOOK_AGAIN, LOOK_AGAIN_AFTER_REFUSAL, TURN};
+use crate::model::agent::Look;
+use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::names::ten_of;
+use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
+use crate::model::share::Share;
+use crate::model::time::Now;
+use crate::net::cidr::Cidr;
+use crate::plan::draft::Draft;
+use crate::plan::evidence::is_carried;
+use crate::plan::policy::Policy;
+use crate::plan::subject::Subject;
+use crate::publisher::Publisher;
+use crate::world::World;
+
+/// For how long a read of a node's Pods counts that found nobody with an address of a block: the next pod may get one.
+const LOOK_COUNTS_FOR: Duration = Duration::from_secs(5);
+
+/// How often the Pods of a node are read that keep its blocks.
+const PODS_AGAIN: Duration = Duration::from_secs(60);
+
+/// Whether no pod is known to have an address of a block whose agent has answered that it is off. A pod may have got one
+/// a moment before its agent ended, and the next agent does not know of it. Adds the read that has to come first.
+pub(in crate::plan) fn nobody_has_it(
+    world: &World,
+    publisher: &Publisher,
+    draft: &mut Draft,
+    claim: &Claim,
+    now: Now,
+) -> bool {
+    let is_reclaimed = claim.state == ClaimState::Releasing(Reason::Reclaimed);
+    let carrier = world.carrier(&claim.node).filter(|_| world.node(&claim.node).is_some());
+    let is_forced = is_reclaimed && publisher.takes_off_with_question() && world.is_to_leave(claim);
+    let Some(carrier) = carrier.filter(|_| is_forced) else { return true };
+    let look = world.look(&claim.node).filter(|look| look.after == carrier.revision());
+    let again = match look.map(|look| &look.found) {
+        None => Duration::ZERO,
+        Some(Err(_)) => LOOK_AGAIN_AFTER_REFUSAL,
+        Some(Ok(pods)) => {
+            let holders: BTreeSet<&String> =
+                claim.cidr.entries_in(&pods.holders).map(|(_, pod)| pod).collect();
+            if holders.is_empty() {
+                return true;
+            }
+            let why =
+                format!("its agent has let it go, but these pods have an address of it: {}", ten_of(holders));
+            draft.findings.push(waits(claim, &why));
+            PODS_AGAIN
+        }
+    };
+    let read = Request::from(Read::PodsOf(claim.node.clone(), carrier.revision()));
+    match look.map(|look| look.at + again).filter(|next| *next > now.uptime) {
+        Some(next) => draft.wake_at(next),
+        None if draft.requests.contains(&read) => {}
+        None => draft.requests.push(read),
+    }
+    false
+}
+
+impl<'a> Subject<'a> {
+    /// Takes the blocks off that are to leave, as far as the node can do without them.
+    pub(super) fn take_off(&self, draft: &mut Draft, policy: Policy, now: Now) {
+        let carried: Vec<&Claim> = self.to_be_taken_off().collect();
+        if carried.is_empty() {
+            return;
+        }
+        let drain = |claim: &Claim| {
+            let change = ClaimChange::Drain(self.carrier.uid().clone());
+            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
+        };
+        let refused = carried.iter().filter(|claim| is_withdrawn(claim) && self.world.is_refused(claim));
+        draft.requests.extend(refused.map(|claim| drain(claim)));
+        // The answer to a question that stands comes first.
+        if !draft.requests.is_empty()
+            || self.publisher.is_asked(self.carrier)
+            || !self.may_reclaim(policy)
+            || self.rests(draft, policy, now)
+            || self.is_too_soon(draft, policy, now)
+        {
+            return;
+        }
+        let can_leave: Vec<&Claim> = carried
+            .into_iter()
+            .filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
+            .collect();
+        if let Some(next) = self.when_pods_are_read_again(&can_leave).filter(|next| *next > now.uptime) {
+            draft.wake_at(next);
+            return;
+        }
+        let Some(agent) = self.world.agent_on(&self.node.name).ok().filter(|_| !can_leave.is_empty()) else {
+            return;
+        };
+        let counts = |look: &Look| look.at + LOOK_COUNTS_FOR > now.uptime;
+        let Some(pods) = self.look_beside(draft, agent, counts, now) else { return };
+        if pods.n_starting > 0 {
+            draft.wake_at(now.uptime + LOOK_AGAIN);
+            return;
+        }
+        let is_used = |claim: &&Claim| claim.cidr.entries_in(&pods.holders).next().is_some();
+        let (used, unused): (Vec<&Claim>, Vec<&Claim>) = can_leave.into_iter().partition(is_used);
+        // Somebody may have taken it off, and its agent may have refused that: this process did not see it.
+        draft.requests.extend(used.into_iter().filter(|claim| is_withdrawn(claim)).map(drain));
+        if draft.requests.is_empty() {
+            self.take_off_unused(draft, &unused, policy, now);
+        }
+    }
+
+    /// Takes blocks off in which no pod is known to have an address: first the node gets room elsewhere, then nobody may
+    /// publish them any more, and then they leave the carrier.
+    fn take_off_unused(&self, draft: &mut Draft, unused: &[&'a Claim], policy: Policy, now: Now) {
+        let mut chosen: Vec<&Claim> = Vec::new();
+        for share in self.shares() {
+            let of_share: Vec<&Claim> =
+                unused.iter().copied().filter(|claim| self.is_of(claim, &share)).collect();
+            chosen.extend(self.dispensable(draft, &share, &of_share, now));
+        }
+        if !draft.requests.is_empty() {
+            return;
+        }
+        let mut begins: Vec<&Claim> = chosen.iter().copied().filter(|claim| !is_withdrawn(claim)).collect();
+        let n_more = policy.reclaim.per_minute.saturating_sub(self.world.n_begun_to_leave(now.uptime));
+        if n_more < begins.len() {
+            draft.wake_at(now.uptime + TURN);
+            begins.truncate(n_more);
+        }
+        let release = |claim: &Claim| {
+            let change = ClaimChange::Release(Reason::Reclaimed);
+            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
+        };
+        draft.requests.extend(begins.into_iter().map(release));
+        if !draft.requests.is_empty() {
+            return;
+        }
+        let withdrawn: Vec<&Claim> = chosen.into_iter().filter(|claim| is_withdrawn(claim)).collect();
+        let Some(as_of) = withdrawn.iter().map(|claim| claim.revision).max() else { return };
+        let mut blocks: Vec<Cidr> = withdrawn.iter().map(|claim| claim.cidr).collect();
+        let publishable = self.publishable(&mut Vec::new());
+        let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
+        if let Some(write) = self.publisher.take_off(self.carrier, &blocks, &claims, as_of) {
+            blocks.extend(claims.iter().map(|claim| claim.cidr));
+            self.send(draft, write, &blocks, policy, now);
+        }
+    }
+
+    /// Held blocks that take the place of others when those are taken off, in the same write: an agent that had both would
+    /// give back what is more than it needs.
+    pub(in crate::plan) fn room_for_what_goes(&self, policy: Policy, now: Now) -> BTreeSet<Cidr> {
+        let mut room = BTreeSet::new();
+        let about_to_go = self.about_to_go(policy, now);
+        let is_going = |claim: &&Claim| {
+            about_to_go.contains(&claim.cidr) || (is_withdrawn(claim) && !self.world.is_refused(claim))
+        };
+        let going: Vec<&Claim> = self.to_be_taken_off().filter(is_going).collect();
+        if going.is_empty() {
+            return room;
+        }
+        for share in self.shares() {
+            let is_of = |claim: &&Claim| self.is_of(claim, &share);
+            let held = self.offering().filter(is_of).filter(|claim| claim.state == ClaimState::Held);
+            let (mut kept, mut absent): (Vec<&Claim>, Vec<&Claim>) =
+                held.partition(|claim| is_carried(self.world, claim));
+            kept.extend(going.iter().copied().filter(|claim| is_withdrawn(claim)).filter(is_of));
+            absent.sort_by_key(|claim| (self.world.is_to_leave(claim), claim.created, claim.cidr));
+            for claim in absent {
+                let demand = self.publisher.demand(self.carrier, &share, &kept, &self.ours());
+                if demand.capacity < demand.used {
+                    kept.push(claim);
+                } else {
+                    room.insert(claim.cidr);
+                }
+            }
+        }
+        room
+    }
+
+    /// Of these blocks of a share, those without which the node has enough. For others it gets room elsewhere, where its
+    /// pools have enough.
+    fn dispensable(
+        &self,
+        draft: &mut Draft,
+        share: &Share,
+        blocks: &[&'a Claim],
+        now: Now,
+    ) -> Vec<&'a Claim> {
+        let can_go = self.can_go(share, blocks);
+        if can_go.len() < blocks.len() {
+            let gone: BTreeSet<Cidr> =
+                can_go.iter().map(|claim| claim.cidr).chain(self.given_back(share)).collect();
+            let with = |more: &[&Claim]| -> BTreeSet<Cidr> {
+                gone.iter().copied().chain(more.iter().map(|claim| claim.cidr)).collect()
+            };
+            let needed = blocks.iter().filter(|claim| !gone.contains(&claim.cidr));
+            let mut sets = std::iter::once(with(blocks)).chain(needed.map(|claim| with(&[claim])));
+            let _ = sets.any(|leaving| self.claim_whole_room(draft, share, &leaving, now));
+        }
+        can_go
+    }
+
+    /// As many of these blocks of a share as the node can do without, by what it holds now.
+    fn can_go(&self, share: &Share, blocks: &[&'a Claim]) -> Vec<&'a Claim> {
+        let mut gone: BTreeSet<Cidr> = self.given_back(share).collect();
+        let mut can_go = Vec::new();
+        for claim in blocks {
+            gone.insert(claim.cidr);
+            if self.can_do_without(share, &gone) {
+                can_go.push(*claim);
+            } else {
+                gone.remove(&claim.cidr);
+            }
+        }
+        can_go
+    }
+
+    /// The held blocks of a share that are to leave, and that the carrier does not show: they take nothing's place.
+    fn given_back(&self, share: &Share) -> impl Iterator<Item = Cidr> + 'a {
+        let to_leave: Vec<&Claim> = self.to_leave(share).collect();
+        let (publisher, carrier) = (self.publisher, self.carrier);
+        to_leave.into_iter().map(|claim| claim.cidr).filter(move |cidr| !publisher.carries(carrier, *cidr))
+    }
+
+    /// The blocks on the carrier that are to leave: held, refused, or about to be taken off.
+    fn to_be_taken_off(&self) -> impl Iterator<Item = &'a Claim> {
+        let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
+        let can_move = |claim: &Claim| match &claim.state {
+            ClaimState::Held | ClaimState::Releasing(Reason::Reclaimed) => true,
+            ClaimState::Draining(uid) => uid == self.carrier.uid(),
+            ClaimState::Releasing(_) | ClaimState::Cooling(_) => false,
+        };
+        claims.filter(move |claim| {
+            can_move(claim)
+                && self.world.is_to_leave(claim)
+                && self.publisher.carries(self.carrier, claim.cidr)
+        })
+    }
+
+    /// Held blocks that are about to be taken off, as far as this process knows: the node already has others in their
+    /// place.
+    pub(in crate::plan) fn about_to_go(&self, policy: Policy, now: Now) -> BTreeSet<Cidr> {
+        let may_begin = self.publisher.takes_off_with_question()
+            && !self.world.freeze().stops_reclaim()
+            && self.may_reclaim(policy)
+            && self.world.agent_on(&self.node.name).is_ok()
+            && self.rests_until(policy, now).is_none();
+        let look = self.world.look(&self.node.name).filter(|_| may_begin);
+        let Some(pods) = look.and_then(|look| look.found.as_ref().ok()) else { return BTreeSet::new() };
+        let unused: Vec<&Claim> = self
+            .to_be_taken_off()
+            .filter(|claim| claim.state == ClaimState::Held)
+            .filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
+            .filter(|claim| claim.cidr.entries_in(&pods.holders).next().is_none())
+            .collect();
+        let of_share = |share: &Share| -> Vec<&'a Claim> {
+            unused.iter().copied().filter(|claim| self.is_of(claim, share)).collect()
+        };
+        let shares = self.shares();
+        let can_go = shares.iter().flat_map(|share| self.can_go(share, &of_share(share)));
+        can_go.map(|claim| claim.cidr).collect()
+    }
+
+    /// When the Pods of the node are to be read again that keep all of these blocks; `None` where that was not read, or one
+    /// is not kept.
+    fn when_pods_are_read_again(&self, blocks: &[&Claim]) -> Option<Duration> {
+        let look = self.world.look(&self.node.name)?;
+        let pods = look.found.as_ref().ok()?;
+        let is_used = |claim: &&Claim| claim.cidr.entries_in(&pods.holders).next().is_some();
+        let are_kept = blocks.iter().all(|claim| is_used(claim) && !is_withdrawn(claim));
+        are_kept.then_some(look.at + PODS_AGAIN)
+    }
+
+    /// Whether the agent that runs on the node began after its predecessor had refused to let a block go. It gives addresses
+    /// of it to new pods again. Clocks that differ only make this be seen late or too early, and another refusal tells.
+    pub(super) fn has_new_agent(&self, claim: &Claim) -> bool {
+        self.world.agent_on(&self.node.name).is_ok_and(|agent| agent.started.at > claim.since)
+    }
+
+    /// What is in the way of taking a block off, for a person; `None` where nothing is, or blocks are not taken off whole.
+    pub(super) fn why_not_taken_off(&self, claim: &Claim) -> Option<String> {
+        if !self.publisher.takes_off_with_question() {
+            return None;
+        }
+        if let Err(why) = self.world.agent_on(&self.node.name) {
+            return Some(why.to_string());
+        }
+        let pods = self.world.look(&self.node.name)?.found.as_ref().ok()?;
+        let holders: BTreeSet<&String> = claim.cidr.entries_in(&pods.holders).map(|(_, pod)| pod).collect();
+        (!holders.is_empty()).then(|| format!("these pods have addresses of it: {}", ten_of(holders)))
+    }
+}
+
+/// Whether nobody may publish the block of a claim any more.
+fn is_withdrawn(claim: &Claim) -> bool {
+    claim.state == ClaimState::Releasing(Reason::Reclaimed)
+}

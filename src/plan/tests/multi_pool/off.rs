@@ -1,0 +1,228 @@
+//! Tests of blocks that are taken off an agent that takes whole blocks: when that begins, what proves that one is off, and
+//! what becomes of one that its agent goes on with.
+
+use super::*;
+
+const FIRST: &str = "10.0.0.0/28";
+/// The one that is to leave.
+const SECOND: &str = "10.1.0.0/28";
+
+/// Two pools, of which one takes its blocks back, and a node that has a block of each, whose agent runs.
+const POOLS: &str = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 draining";
+const NODE: &str = "node a 1\nagent a 1.20.2\nclaim 10.0.0.0/28 a 1 Held @30";
+const BOTH: &str = "has=10.0.0.0/28,10.1.0.0/28";
+
+const RELEASE: &str = "release 10.1.0.0/28 of node a (Reclaimed)";
+const LOOK: &str = "read the pods of node a";
+
+impl Cluster {
+    /// The node, in this version, with its second claim in this state.
+    fn taking_off(state: &str, shown: &str) -> Self {
+        cluster(&format!("{POOLS}\n{NODE}\nclaim {SECOND} a 1 {state} of=q\nciliumnode a @90 {shown}"))
+    }
+
+    /// What is asked for is a read of the node's Pods, and these have addresses.
+    #[track_caller]
+    fn pods(&mut self, n_starting: usize, pods: &[(&str, &str)]) {
+        let plan = self.plan("a");
+        assert!(rendered(&plan).starts_with(LOOK), "{}", rendered(&plan));
+        self.begin(&plan);
+        let Request::Read(Read::PodsOf(node, after)) = self.in_flight.remove(0) else { unreachable!() };
+        let agents = self.world.agents_on(&node).cloned().collect();
+        let holders =
+            pods.iter().map(|(address, pod)| (address.parse().unwrap(), (*pod).to_owned())).collect();
+        let seen = Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_bound: 9, n_starting } };
+        self.finish(Read::PodsOf(node, after).into(), seen);
+    }
+
+    /// The second claim is withdrawn, and the block was taken off with a question as of that.
+    fn taken_off() -> Self {
+        let mut cluster = Self::taking_off("Held @31", &format!("need=8 {BOTH}"));
+        cluster.pods(0, &[]);
+        cluster.expect("a", RELEASE);
+        cluster.shows("claim 10.1.0.0/28 a 1 Releasing/Reclaimed @110 of=q");
+        cluster.observe("claim 10.0.0.0/28 a 1 Held @111");
+        assert_eq!(
+            written(&cluster, "a"),
+            "default [10.0.0.0/28] {\"of\":\"default\"}; {\"pool\":\"default\"} and asks as of 110"
+        );
+        let plan = cluster.plan("a");
+        cluster.begin(&plan);
+        cluster.shows("ciliumnode a @115 need=8 has=10.0.0.0/28 asked=110");
+        cluster.expect("a", "nothing");
+        cluster
+    }
+
+    /// The write that is in flight is answered with this object.
+    fn shows(&mut self, line: &str) {
+        let request = self.in_flight.remove(0);
+        self.finish(request, Seen::Nothing);
+        self.observe(line);
+        self.pass(2);
+    }
+}
+
+#[test]
+fn an_unused_block_of_a_pool_that_drains_is_taken_off_with_a_question() {
+    let mut cluster = Cluster::taken_off();
+    cluster.observe("ciliumnode a @120 need=8 has=10.0.0.0/28");
+    // An agent that began in between does not know of a pod of its predecessor's.
+    cluster.pods(0, &[("10.1.0.3", "apps/left")]);
+    cluster.expect("a", "finding: DrainWaits");
+    cluster.pass(60);
+    cluster.pods(0, &[]);
+    cluster.expect("a", "cool 10.1.0.0/28 of node a");
+}
+
+#[test]
+fn a_block_of_a_deleted_pool_is_taken_off() {
+    let pools = POOLS.replace("draining", "deleting");
+    let text = format!("{pools}\n{NODE}\nclaim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=8 {BOTH}");
+    let mut cluster = cluster(&text);
+    cluster.pods(0, &[]);
+    cluster.expect("a", RELEASE);
+}
+
+#[test]
+fn a_block_in_which_a_pod_is_or_may_be_stays() {
+    let mut used = Cluster::taking_off("Held @31", &format!("need=8 {BOTH}"));
+    used.pods(0, &[("10.1.0.3", "apps/web")]);
+    used.expect("a", "finding: DrainWaits");
+    used.pass(60);
+    used.pods(0, &[]);
+    used.expect("a", RELEASE);
+    let mut starting = Cluster::taking_off("Held @31", &format!("need=8 {BOTH}"));
+    starting.pods(1, &[]);
+    starting.expect("a", "nothing");
+    let mut own = Cluster::taking_off("Held @31", &format!("need=8 {BOTH} agents=10.1.0.9"));
+    own.expect("a", "finding: DrainWaits");
+}
+
+/// What was found a while ago may have changed.
+#[test]
+fn pods_are_read_again_before_the_block_is_taken_off() {
+    let mut cluster = Cluster::taking_off("Held @31", &format!("need=8 {BOTH}"));
+    cluster.pods(0, &[]);
+    cluster.pass(10);
+    cluster.pods(0, &[]);
+    cluster.expect("a", RELEASE);
+    cluster.shows("claim 10.1.0.0/28 a 1 Releasing/Reclaimed @110 of=q");
+    cluster.pass(10);
+    cluster.pods(0, &[("10.1.0.3", "apps/web")]);
+    cluster.expect("a", "drain 10.1.0.0/28 of node a");
+}
+
+#[test]
+fn nothing_is_taken_off_without_an_agent_or_while_reclaim_is_frozen() {
+    let text = format!("{POOLS}\n{NODE}\nclaim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=8 {BOTH}");
+    let mut down = cluster(&text.replace("1.20.2", "1.20.2 unready"));
+    down.expect("a", "finding: DrainWaits");
+    let mut old = cluster(&text.replace("1.20.2", "unknown"));
+    old.expect("a", "nothing");
+    let mut frozen = cluster(&text);
+    frozen.world.set_freeze(Freeze::of([(Switch::Reclaim, "a test".to_owned())]));
+    frozen.expect("a", "nothing");
+    let withdrawn = text.replace("Held @31", "Releasing/Reclaimed @31");
+    let mut stopped = cluster(&withdrawn);
+    stopped.world.set_freeze(Freeze::of([(Switch::Reclaim, "a test".to_owned())]));
+    stopped.expect("a", "hold 10.1.0.0/28 for node a again");
+}
+
+/// What the node needs in its place is claimed before, and published in the same write.
+#[test]
+fn room_comes_first_and_is_published_with_it() {
+    let mut cluster = Cluster::taking_off("Held @31", &format!("need=16 {BOTH}"));
+    cluster.pods(0, &[]);
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a under default; finding: DrainWaits");
+    cluster.shows("claim 10.0.0.16/28 a 1 Held @110");
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @111");
+    // Beside both, its agent would give back what is more than it needs.
+    cluster.expect("a", RELEASE);
+    cluster.shows("claim 10.1.0.0/28 a 1 Releasing/Reclaimed @115 of=q");
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @116");
+    assert_eq!(
+        written(&cluster, "a"),
+        "default [10.0.0.0/28, 10.0.0.16/28] {\"of\":\"default\"}; {\"pool\":\"default\"} and asks as of 115"
+    );
+}
+
+#[test]
+fn a_block_that_nobody_replaces_stays() {
+    let pools = "pool p 10.0.0.0/28 28\npool q 10.1.0.0/24 28 draining";
+    let text = format!("{pools}\n{NODE}\nclaim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=16 {BOTH}");
+    let mut cluster = cluster(&text);
+    cluster.pods(0, &[]);
+    cluster.expect("a", "finding: DrainWaits");
+}
+
+/// Its agent gives no more of it to new pods, so it is no capacity, and is taken off again later and ever more seldom.
+#[test]
+fn a_block_that_its_agent_goes_on_with_drains_and_is_tried_again() {
+    let mut cluster = Cluster::taken_off();
+    cluster.observe(&format!("ciliumnode a @120 need=16 {BOTH}"));
+    cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a under default");
+    let more = "10.0.0.16/28";
+    cluster.shows(&format!("claim {more} a 1 Held @121"));
+    cluster.observe(&format!("ciliumnode a @122 need=16 {BOTH},{more}"));
+    cluster.expect("a", "drain 10.1.0.0/28 of node a");
+    cluster.shows("claim 10.1.0.0/28 a 1 Draining @123 of=q");
+    cluster.expect("a", "finding: DrainWaits");
+    cluster.observe(&format!("ciliumnode a @125 need=16 {BOTH},{more}"));
+    cluster.pass(60);
+    cluster.pods(0, &[]);
+    cluster.expect("a", &format!("{RELEASE}; finding: DrainWaits"));
+    cluster.shows("claim 10.1.0.0/28 a 1 Releasing/Reclaimed @130 of=q");
+    for line in [format!("claim {FIRST} a 1 Held @131"), format!("claim {more} a 1 Held @132")] {
+        cluster.observe(&line);
+    }
+    cluster.expect("a", "take [10.1.0.0/28] off ciliumnode a");
+    cluster.shows(&format!("ciliumnode a @135 need=16 has={FIRST},{more} asked=130"));
+    cluster.observe(&format!("ciliumnode a @140 need=16 {BOTH},{more}"));
+    cluster.expect("a", "drain 10.1.0.0/28 of node a");
+    cluster.shows("claim 10.1.0.0/28 a 1 Draining @141 of=q");
+    cluster.pass(60);
+    cluster.expect("a", "finding: DrainWaits");
+    cluster.pass(60);
+    cluster.pods(0, &[]);
+    cluster.expect("a", &format!("{RELEASE}; finding: DrainWaits"));
+}
+
+#[test]
+fn a_refused_block_is_held_again_when_its_pool_or_its_agent_is_another() {
+    let state = "Draining @80";
+    let mut back = Cluster::taking_off(state, &format!("need=8 {BOTH}"));
+    back.observe("pool q 10.1.0.0/24 28 @101");
+    back.expect("a", "hold 10.1.0.0/28 for node a again");
+    let mut restarted = Cluster::taking_off(state, &format!("need=8 {BOTH}"));
+    let mut pod = agent("agent a 1.20.2 restarts=1");
+    pod.started = Some(ContainerStart { at: Timestamp::default() + Duration::from_secs(9), n_restarts: 1 });
+    restarted.observe_agents(AgentNews::Applied(pod));
+    restarted.expect("a", "hold 10.1.0.0/28 for node a again");
+    let mut given_back = Cluster::taking_off(state, "need=8 has=10.0.0.0/28");
+    given_back.expect("a", RELEASE);
+}
+
+/// Somebody has given it up while nobody may say that its agent uses nothing of it.
+#[test]
+fn a_withdrawn_block_of_a_pool_that_keeps_it_is_held_again() {
+    let pools = POOLS.replace(" draining", "");
+    let text = format!(
+        "{pools}\n{NODE}\nclaim {SECOND} a 1 Releasing/Reclaimed @31 of=q\nciliumnode a @90 need=8 {BOTH}"
+    );
+    cluster(&text).expect("a", "hold 10.1.0.0/28 for node a again");
+}
+
+/// A hand may have taken off what its agent goes on with.
+#[test]
+fn an_unused_block_is_free_after_an_answer_only() {
+    let text = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.16/28 a 1 Held @70\n\
+                claim 10.0.0.0/28 a 1 Releasing/Unused @80";
+    let mut cluster = cluster(&format!("{text}\nciliumnode a @90 need=8 has=10.0.0.16/28"));
+    assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 80");
+    cluster.observe("ciliumnode a @110 need=8 has=10.0.0.16/28 asked=80");
+    cluster.expect("a", "nothing");
+    cluster.observe("ciliumnode a @120 need=8 has=10.0.0.16/28");
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
+    let mut silent = super::cluster(&format!("{text}\nciliumnode a @90"));
+    silent.expect("a", "free 10.0.0.0/28 of node a");
+}

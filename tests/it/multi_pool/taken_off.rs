@@ -1,0 +1,255 @@
+//! Blocks that are to leave a node whose agent has whole CIDRs: they are taken off together with a question, and Cilium's
+//! own agent decides by its answer.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result, ensure};
+use ipnet::IpNet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use super::{SLOW, by_name, carried, create_pod_ip_pool, multi_pool};
+use crate::agent_pods::{create_agent_pod, pods, report};
+use crate::scene::{SOON, ask, wait_claims_carried};
+use crate::support::agent::{Agent, Make};
+use crate::support::controller::Controller;
+use crate::support::kubelet::Health;
+use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::rig::{Rig, under_oracle};
+use crate::support::views::{Claim, Published};
+
+/// A block that was kept is tried again soon.
+const FLAGS: &[&str] = &["--min-write-interval", "300ms", "--question-interval", "5s"];
+
+const POD: &str = "cilium-n";
+
+/// The pool that is to be emptied, and the range of it.
+const LEAVING: &str = "q";
+const RANGE: &str = "10.2.0.0/24";
+
+/// A node with an agent, which has a block of a pool that is to be emptied soon, beside its first one of another.
+struct Scene {
+    agent: Agent,
+    n_restarts: u32,
+    block: String,
+}
+
+impl Scene {
+    async fn grown(rig: &Rig) -> Result<(Controller, Self)> {
+        rig.control_plane.limit_releasing(SLOW).await?;
+        create_pod_ip_pool(rig, "default").await?;
+        let pool = |name: &str, range: &str| PoolSpec::new(name).ipv4(28, &[range]).with("reuseAfter", "1s");
+        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
+        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        create_agent_pod(rig, POD, "n", "1.20.2").await?;
+        let mut agent = rig.agents.agent_with(Make::Real, "n", rig.agents.settings());
+        agent.start()?;
+        agent.wait_ready(SOON).await?;
+        report(rig, POD, 0, Health::Ready).await?;
+        rig.cluster.create_pool(&pool(LEAVING, RANGE).with("priority", 10)).await?;
+        for number in 0..10 {
+            ask(rig, &agent, &format!("ns/kept-{number}")).await?;
+        }
+        let grown = |seen: &Published| seen.pod_cidrs.iter().any(|cidr| cidr.starts_with("10.2.0."));
+        rig.cluster.wait_published("n", "a block of the pool that is to be emptied", SLOW, grown).await?;
+        wait_claims_carried(rig).await?;
+        let block = carried(rig, "n").into_iter().find(|cidr| cidr.starts_with("10.2.0."));
+        Ok((controller, Self { agent, n_restarts: 0, block: block.context("it is there")? }))
+    }
+
+    /// Pods start until one has an address of the block; returns it and its address.
+    async fn use_block(&self, rig: &Rig) -> Result<(String, IpAddr)> {
+        let block: IpNet = self.block.parse()?;
+        for number in 0..super::BLOCK {
+            ask(rig, &self.agent, &format!("ns/more-{number}")).await?;
+            let held = self.agent.held().await?;
+            if let Some((address, owner)) = held.into_iter().find(|(address, _)| block.contains(address)) {
+                return Ok((owner, address));
+            }
+        }
+        anyhow::bail!("no pod has an address of {block}: {:?}", self.agent.held().await?)
+    }
+
+    async fn drain(rig: &Rig) -> Result<()> {
+        let drains = json!({"ipv4": {"cidrs": [{"cidr": RANGE, "state": "Draining"}]}});
+        rig.cluster.patch_pool(LEAVING, drains).await?;
+        Ok(())
+    }
+
+    /// The agent restarts, and every pod keeps its address.
+    async fn restart(&mut self, rig: &Rig) -> Result<()> {
+        let held = self.agent.held().await?;
+        let again = self.agent.restart(SOON).await?;
+        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        self.n_restarts += 1;
+        report(rig, POD, self.n_restarts, Health::Ready).await?;
+        let addresses =
+            |held: std::collections::BTreeMap<IpAddr, String>| held.into_keys().collect::<BTreeSet<_>>();
+        let (before, after) = (addresses(held), addresses(self.agent.held().await?));
+        ensure!(before == after, "{before:?} became {after:?}");
+        Ok(())
+    }
+
+    fn state(&self, rig: &Rig) -> Option<String> {
+        let claims = rig.cluster.claims_of("n");
+        claims.into_iter().find(|claim| claim.cidr == self.block).map(|claim| claim.state)
+    }
+
+    async fn wait_state(&self, rig: &Rig, state: Option<&str>) -> Result<()> {
+        let is = async || Ok(self.state(rig).as_deref() == state);
+        let waited = rig.cluster.wait_until(&format!("{} to be {state:?}", self.block), SLOW, is).await;
+        waited.with_context(|| format!("it is {:?}, and listed are {:?}", self.state(rig), by_name(rig, "n")))
+    }
+
+    /// Returns when the block is free, and the node has others for what it needs.
+    async fn wait_free(&self, rig: &Rig) -> Result<()> {
+        self.wait_state(rig, None).await?;
+        ensure!(!carried(rig, "n").contains(&self.block), "{:?}", by_name(rig, "n"));
+        ask(rig, &self.agent, "ns/last").await?;
+        wait_claims_carried(rig).await
+    }
+
+    /// Whether a version of the CiliumNode is seen without the block, from now on.
+    fn watch_for_its_absence(&self, rig: &Rig) -> Arc<Mutex<bool>> {
+        let absent = Arc::new(Mutex::new(false));
+        let (noted, block) = (Arc::clone(&absent), self.block.clone());
+        rig.cluster.cache().subscribe(Box::new(move |kind, _, object| {
+            let lacks =
+                |object: &Arc<kube::api::DynamicObject>| !Published::of(object).pod_cidrs.contains(&block);
+            if kind == Kind::CiliumNode && object.is_some_and(lacks) {
+                *noted.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            }
+        }));
+        absent
+    }
+}
+
+fn is_set(flag: &Mutex<bool>) -> bool {
+    *flag.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A pod as the kubelet reports it once it has its address.
+async fn create_pod(rig: &Rig, name: &str, address: IpAddr) -> Result<()> {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "spec": {"nodeName": "n", "containers": [{"name": "app", "image": "app"}]},
+    }))?;
+    pods(rig).create(&PostParams::default(), &pod).await?;
+    let status = json!({"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}});
+    pods(rig).patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unused_block_of_a_pool_that_drains_goes() -> Result<()> {
+    under_oracle(multi_pool(), async |rig| {
+        let (controller, mut scene) = Scene::grown(rig).await?;
+        Scene::drain(rig).await?;
+        scene.wait_free(rig).await?;
+        scene.restart(rig).await?;
+        Ok((controller, scene.agent))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_blocks_of_a_deleted_pool_go_and_the_pool_with_them() -> Result<()> {
+    under_oracle(multi_pool(), async |rig| {
+        let (controller, mut scene) = Scene::grown(rig).await?;
+        rig.cluster.delete_pool(LEAVING).await?;
+        scene.wait_free(rig).await?;
+        let gone = async || Ok(rig.cluster.object(Kind::Pool, LEAVING).is_none());
+        rig.cluster.wait_until("the pool to be gone", SOON, gone).await?;
+        scene.restart(rig).await?;
+        Ok((controller, scene.agent))
+    })
+    .await
+}
+
+/// No Pod tells of the address, as of one that has just got it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_that_its_agent_goes_on_with_drains_and_goes_with_its_last_pod() -> Result<()> {
+    under_oracle(multi_pool(), async |rig| {
+        let (controller, mut scene) = Scene::grown(rig).await?;
+        let (owner, address) = scene.use_block(rig).await?;
+        rig.control_plane.allow("held-address-withdrawn", Some("n"), Some(&scene.block)).await?;
+        Scene::drain(rig).await?;
+        scene.wait_state(rig, Some("Draining")).await?;
+        // It is taken off again now and then, and its pods keep their addresses; new ones get others.
+        let block: IpNet = scene.block.parse()?;
+        let before: BTreeSet<IpAddr> = scene.agent.held().await?.into_keys().collect();
+        for number in 0..super::BLOCK {
+            ask(rig, &scene.agent, &format!("ns/late-{number}")).await?;
+        }
+        let held = scene.agent.held().await?;
+        let new = held.keys().filter(|address| !before.contains(*address));
+        let of_block: Vec<&IpAddr> = new.filter(|address| block.contains(*address)).collect();
+        ensure!(of_block.is_empty(), "new pods have {of_block:?}");
+        ensure!(held.get(&address) == Some(&owner), "{owner} had {address}: {held:?}");
+        ensure!(scene.state(rig).is_some(), "the block is free");
+
+        let in_block: Vec<String> = held
+            .iter()
+            .filter(|(address, _)| block.contains(*address))
+            .map(|(_, owner)| owner.clone())
+            .collect();
+        for owner in in_block {
+            scene.agent.release(&owner).await?;
+        }
+        scene.wait_free(rig).await?;
+        scene.restart(rig).await?;
+        Ok((controller, scene.agent))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_with_a_pod_in_it_stays_until_the_pod_ends() -> Result<()> {
+    under_oracle(multi_pool(), async |rig| {
+        let (controller, mut scene) = Scene::grown(rig).await?;
+        let (owner, address) = scene.use_block(rig).await?;
+        create_pod(rig, "web", address).await?;
+        let absent = scene.watch_for_its_absence(rig);
+        Scene::drain(rig).await?;
+        controller.wait_logged("these pods have addresses of it: kube-system/web", SOON).await?;
+        scene.restart(rig).await?;
+        ensure!(!is_set(&absent), "it was taken off");
+        ensure!(scene.state(rig).as_deref() == Some("Held"), "it is {:?}", scene.state(rig));
+
+        let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        pods(rig).delete("web", &now).await?;
+        let block: IpNet = scene.block.parse()?;
+        let held = scene.agent.held().await?;
+        ensure!(held.contains_key(&address), "{owner} had it: {held:?}");
+        for (_, owner) in held.into_iter().filter(|(address, _)| block.contains(address)) {
+            scene.agent.release(&owner).await?;
+        }
+        scene.wait_free(rig).await?;
+        scene.restart(rig).await?;
+        Ok((controller, scene.agent))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_restarts_behind_the_question_answers_it() -> Result<()> {
+    under_oracle(multi_pool(), async |rig| {
+        let (controller, mut scene) = Scene::grown(rig).await?;
+        let block = scene.block.clone();
+        Scene::drain(rig).await?;
+        let off = |seen: &Published| !seen.pod_cidrs.contains(&block);
+        rig.cluster.wait_published("n", "the block to be off", SLOW, off).await?;
+        let is_withdrawn = |claim: &Claim| claim.cidr == block && claim.state == "Releasing";
+        ensure!(rig.cluster.claims_of("n").iter().any(is_withdrawn), "it is {:?}", scene.state(rig));
+        controller.sigkill().await?;
+        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
+        scene.restart(rig).await?;
+        scene.wait_free(rig).await?;
+        Ok((controller, scene.agent))
+    })
+    .await
+}
