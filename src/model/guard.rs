@@ -44,11 +44,15 @@ pub enum Guard {
     /// Where agents give blocks back by themselves, one is off only when a question that is later than its claim's move was
     /// answered (safety rule 3).
     Question,
+    /// Where a node has one block of each family, it gets no second.
+    OneBlock,
+    /// Where a node has one block of each family, a carrier that shows any is never changed (safety rule 5).
+    Untouched,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Overlap,
         Self::Shown,
         Self::Freshness,
@@ -66,6 +70,8 @@ impl Guard {
         Self::OneWritePerObject,
         Self::Answer,
         Self::Question,
+        Self::OneBlock,
+        Self::Untouched,
     ];
 }
 

@@ -9,6 +9,8 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::model::carrier::{Carrier, FormerCarrier};
+#[cfg(feature = "mutants")]
+use crate::model::guard::Guards;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
 use crate::model::node::CiliumNode;
@@ -100,6 +102,16 @@ impl Publisher {
             Self::MultiPool(_) => IpamMode::MultiPool,
             Self::ClusterPool(_) => IpamMode::ClusterPool,
             Self::Kubernetes(_) => IpamMode::Kubernetes,
+        }
+    }
+
+    /// Has another set of guards than all of them.
+    #[cfg(feature = "mutants")]
+    pub const fn set_guards(&mut self, guards: Guards) {
+        match self {
+            Self::Crd(_) | Self::MultiPool(_) => {}
+            Self::ClusterPool(mode) => mode.set_guards(guards),
+            Self::Kubernetes(mode) => mode.set_guards(guards),
         }
     }
 

@@ -18,6 +18,7 @@ use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
+use crate::model::guard::{Guard, Guards};
 use crate::model::kind::Kind;
 use crate::model::node::{Malformed, Node};
 use crate::model::pool::{Expand, Pool};
@@ -89,13 +90,20 @@ fn listed(cidrs: &[Cidr]) -> String {
 pub struct Static<M> {
     families: BTreeSet<Family>,
     mode: M,
+    guards: Guards,
 }
 
 impl<M> Static<M> {
     /// The mode whose agents run these families.
     #[must_use]
-    pub const fn new(families: BTreeSet<Family>, mode: M) -> Self {
-        Self { families, mode }
+    pub fn new(families: BTreeSet<Family>, mode: M) -> Self {
+        Self { families, mode, guards: Guards::default() }
+    }
+
+    /// Has another set of guards than all of them.
+    #[cfg(feature = "mutants")]
+    pub const fn set_guards(&mut self, guards: Guards) {
+        self.guards = guards;
     }
 }
 
@@ -161,7 +169,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     }
 
     fn is_enough(&self, _: Carrier<'_>, _: &Share, holding: Holding, _: &Pool) -> bool {
-        holding.n_blocks >= 1
+        holding.n_blocks > usize::from(self.guards.is_off(Guard::OneBlock))
     }
 
     /// All at once, and only onto a carrier that shows nothing: an agent never reads a change, and one that starts
@@ -173,7 +181,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         former: Option<&FormerCarrier>,
     ) -> Option<Publication> {
         let of_each = self.of_each_family(claims, former);
-        if of_each.is_empty() || !self.mode.pod_cidrs(carrier).is_empty() {
+        if of_each.is_empty() || !self.may_be_written(carrier, &of_each) {
             return None;
         }
         let n_addresses: u128 = of_each.iter().map(|claim| self.n_offered(claim.cidr, &claim.withheld)).sum();
@@ -284,6 +292,15 @@ impl<M: StaticMode> CiliumMode for Static<M> {
 }
 
 impl<M: StaticMode> Static<M> {
+    /// Whether these claims may be written onto the carrier: once, and never again.
+    fn may_be_written(&self, carrier: Carrier<'_>, of_each: &[&Claim]) -> bool {
+        let shown = self.mode.pod_cidrs(carrier);
+        if self.guards.is_off(Guard::Untouched) {
+            return of_each.iter().any(|claim| !shown.contains(&claim.cidr));
+        }
+        shown.is_empty()
+    }
+
     /// The claim that counts in each family: the one that the agent found first on the carrier before this one, else, of
     /// those that were made for the latest carrier, the oldest. A node has more of them if it got them in another mode,
     /// where its agent takes the first alone, if one of them could not be read when the node got another, or by hand.

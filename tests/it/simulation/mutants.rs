@@ -1,4 +1,5 @@
-//! `make mutants`: each rule of the program is switched off in turn, and random scripts have to notice.
+//! `make mutants`: each rule of the program is switched off in turn, and random scripts have to notice; those of the modes
+//! with one block for life once more by the scripts of each of these modes alone.
 //!
 //! The scripts are those of the usual tests, from seed 0 on. A rule that no script misses within its stated number of
 //! seeds is not guarded by the simulation, and fails.
@@ -10,6 +11,7 @@ use std::time::Instant;
 use cilium_node_ipam::model::guard::Guard;
 
 use super::cluster::{Cluster, Setting};
+use super::mode::Mode;
 use super::searches::{SEARCHES, failing_script, failure};
 
 /// Within how many seeds of every search the absence of a rule is found: several times what it took when that was set,
@@ -18,9 +20,11 @@ const fn within(guard: Guard) -> u64 {
     match guard {
         Guard::PatchUid => 10,
         Guard::NodeUid
+        | Guard::OneBlock
         | Guard::OneWritePerObject
         | Guard::PatchVersion
         | Guard::Presence
+        | Guard::Untouched
         | Guard::WriteInterval => 50,
         Guard::Answer | Guard::Pause | Guard::Question => 100,
         Guard::Absence | Guard::Carried | Guard::Cooling | Guard::LostClaims | Guard::Overlap => 400,
@@ -29,10 +33,15 @@ const fn within(guard: Guard) -> u64 {
     }
 }
 
+/// The rules whose absence is found in the modes in which a node has one block of each family, by the searches of each of
+/// these modes alone.
+const WITH_ONE_BLOCK: [Guard; 2] = [Guard::OneBlock, Guard::Untouched];
+
 /// Runs seeds until one fails with this rule off. Returns how many it took, and what was said; an error if the script
 /// fails with no rule switched off.
-fn search_for(guard: Guard) -> Result<Option<(u64, String)>, String> {
-    let searches: Vec<_> = SEARCHES.iter().map(|search| (search, search.scripts())).collect();
+fn search_for(guard: Guard, mode: Option<Mode>) -> Result<Option<(u64, String)>, String> {
+    let searches = SEARCHES.iter().filter(|search| mode.is_none_or(|mode| search.mode == mode));
+    let searches: Vec<_> = searches.map(|search| (search, search.scripts())).collect();
     for seed in 0..within(guard) {
         for (search, scripts) in &searches {
             let mutant = Setting { off: Some(guard), ..search.setting() };
@@ -51,15 +60,30 @@ fn search_for(guard: Guard) -> Result<Option<(u64, String)>, String> {
 
 #[test]
 fn random_scripts_notice_each_rule_that_is_switched_off() {
+    are_noticed(&Guard::ALL, None);
+}
+
+#[test]
+fn scripts_of_cluster_pool_notice_its_rules() {
+    are_noticed(&WITH_ONE_BLOCK, Some(Mode::ClusterPool));
+}
+
+#[test]
+fn scripts_of_kubernetes_notice_its_rules() {
+    are_noticed(&WITH_ONE_BLOCK, Some(Mode::Kubernetes));
+}
+
+fn are_noticed(guards: &[Guard], mode: Option<Mode>) {
     let only = std::env::var("SIM_MUTANT").ok();
     let is_chosen = |guard: &Guard| only.as_ref().is_none_or(|only| format!("{guard:?}") == *only);
+    let of_mode = mode.map_or(String::new(), |mode| format!(" in {mode:?}"));
     let mut missed = Vec::new();
-    for guard in Guard::ALL.into_iter().filter(is_chosen) {
+    for guard in guards.iter().copied().filter(is_chosen) {
         let started = Instant::now();
         // A panic is a failure like any other here, and thousands of them are no news.
         let hook = take_hook();
         set_hook(Box::new(|_| {}));
-        let found = catch_unwind(|| search_for(guard));
+        let found = catch_unwind(|| search_for(guard, mode));
         set_hook(hook);
         let found = found.unwrap_or_else(|panic| resume_unwind(panic)).unwrap_or_else(|why| panic!("{why}"));
         let seconds = started.elapsed().as_secs();
@@ -70,7 +94,7 @@ fn random_scripts_notice_each_rule_that_is_switched_off() {
             format!("NOT FOUND within {} seeds", within(guard))
         };
         // Past the harness, which keeps what a test prints until it ends.
-        writeln!(std::io::stderr(), "{guard:?}: {told}, {seconds} s").expect("somebody reads it");
+        writeln!(std::io::stderr(), "{guard:?}{of_mode}: {told}, {seconds} s").expect("somebody reads it");
     }
-    assert!(missed.is_empty(), "no random script noticed that these rules were off: {missed:?}");
+    assert!(missed.is_empty(), "no random script{of_mode} noticed that these rules were off: {missed:?}");
 }

@@ -19,7 +19,7 @@ use cilium_node_ipam::model::request::{ProbeStep, Publication, Request, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::plan::{self, Policy};
-use cilium_node_ipam::publisher::Publisher;
+use cilium_node_ipam::publisher::{Mode as Heard, Publisher};
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
@@ -167,11 +167,25 @@ impl Replica {
         replica
     }
 
+    /// What it makes of Cilium's ConfigMap, with the guards that it keeps.
+    #[cfg_attr(
+        not(feature = "mutants"),
+        allow(unused_mut, reason = "a guard is switched off for mutants alone")
+    )]
+    fn mode_of(&self, setup: Setup) -> Heard {
+        let mut mode = setup.mode(&self.settings);
+        #[cfg(feature = "mutants")]
+        if let (Heard::Active(publisher), Some(guard)) = (&mut mode, self.off) {
+            publisher.set_guards(Guards::without(guard));
+        }
+        mode
+    }
+
     /// The process ends and starts again from lists. Returns the requests that may still reach the server.
     pub(super) fn restart(&mut self, clock: Duration, revision: Revision, mode: Setup) -> Vec<Stray> {
         let mut gathering = Gathering::default();
         self.mode = mode;
-        gathering.set_mode(mode.mode(&self.settings));
+        gathering.set_mode(self.mode_of(mode));
         gathering.set_freeze(mode.freeze());
         #[cfg(feature = "mutants")]
         if let Some(guard) = self.off {
@@ -207,7 +221,7 @@ impl Replica {
     /// The process reads what Cilium's ConfigMap says.
     pub(super) fn hears_mode(&mut self, mode: Setup) {
         self.mode = mode;
-        let (mode, freeze) = (mode.mode(&self.settings), mode.freeze());
+        let (mode, freeze) = (self.mode_of(mode), mode.freeze());
         match &mut self.process {
             Process::Gathering(gathering) => {
                 gathering.set_mode(mode);

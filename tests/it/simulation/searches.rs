@@ -24,7 +24,7 @@ const PROGRESS: u64 = 500;
 pub(super) struct Search {
     /// The test that runs it.
     pub(super) name: &'static str,
-    mode: Mode,
+    pub(super) mode: Mode,
     n_replicas: usize,
     pace: Pace,
     families: &'static [Family],
