@@ -387,7 +387,7 @@ impl<'a> Subject<'a> {
 
     /// How many addresses the node has of a share, and how many of them it uses. Blocks that drain do not count: no new
     /// pod gets an address of them.
-    fn demand(&self, share: &Share) -> Demand {
+    pub(super) fn demand(&self, share: &Share) -> Demand {
         self.demand_without(share, &BTreeSet::new())
     }
 

@@ -47,6 +47,18 @@ impl Subject<'_> {
         }
     }
 
+    /// Whether the agent of a carrier that shows nothing has let all go: this very carrier has had a block of ours, and the
+    /// agent needs none of what the node holds. Where it needs a part, all of it is published again, because somebody may
+    /// have taken it off, and its agent may have pods in any of it.
+    pub(super) fn lets_all_go(&self) -> bool {
+        let mut claims = self.world.claims_of(&self.node.name);
+        let has_carried_any = claims.any(|known| known.carried_by.as_ref() == Some(self.carrier.uid()));
+        let is_needed = |share: &Share| {
+            self.offering().any(|claim| self.is_of(claim, share)) && self.demand(share).used > 0
+        };
+        has_carried_any && !self.shares().iter().any(is_needed)
+    }
+
     /// Begins to give back what its agent let go, and the node does not need. What is to take the place of a block that is
     /// about to be taken off it does need.
     pub(super) fn give_back_what_was_let_go(&self, draft: &mut Draft, policy: Policy, now: Now) {

@@ -221,9 +221,8 @@ impl Subject<'_> {
         if !self.is_served() && self.is_held_back(draft) {
             return;
         }
-        // An agent that has nothing at all may not have written yet what it has. One that has CIDRs has, and so has one
-        // that had a block of ours on this very carrier.
-        if self.is_served() || !self.publisher.blocks(self.carrier).is_empty() || self.has_carried_any() {
+        // An agent that has nothing at all may not have written yet what it has. One that has CIDRs has.
+        if self.is_served() || !self.publisher.blocks(self.carrier).is_empty() || self.lets_all_go() {
             self.take_back_what_is_needed(draft, now);
             if !draft.requests.is_empty() {
                 return;

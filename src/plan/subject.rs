@@ -113,12 +113,6 @@ impl<'a> Subject<'a> {
             .filter(|claim| claim.is_published_state())
     }
 
-    /// Whether this process has seen the present carrier carry a block of ours.
-    pub(super) fn has_carried_any(&self) -> bool {
-        let mut claims = self.world.claims_of(&self.node.name);
-        claims.any(|known| known.carried_by.as_ref() == Some(self.carrier.uid()))
-    }
-
     /// Whether the carrier has a block of ours, so that the first grant is over.
     pub(super) fn is_served(&self) -> bool {
         self.world.is_served(&self.node.name)

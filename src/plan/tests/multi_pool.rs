@@ -159,8 +159,14 @@ fn the_only_block_of_a_node_goes_back_when_its_agent_lets_it_go() {
     let mut cluster = cluster(&format!("{text}\nciliumnode a @90 need=8 others=10.0.0.0/28"));
     cluster.observe("ciliumnode a @115 need=8");
     cluster.expect("a", "release 10.0.0.0/28 of node a (Reclaimed)");
+    // Somebody took all of it off, and the agent needs a part: its pods may be in any of it.
+    let needed =
+        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
+    cluster = self::cluster(&format!("{needed}\nciliumnode a @90 need=8 has=10.0.0.0/28,10.0.0.16/28"));
+    cluster.observe("ciliumnode a @115 need=8");
+    cluster.expect("a", "read the claims of node a");
     // Of a CiliumNode that nobody has seen with it nobody knows what its agent has yet.
-    let mut cluster = self::cluster(&format!("{text}\nciliumnode a @90 need=8"));
+    cluster = self::cluster(&format!("{text}\nciliumnode a @90 need=8"));
     cluster.expect("a", "publish [10.0.0.0/28] and 14 addresses on ciliumnode a");
 }
 
