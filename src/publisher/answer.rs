@@ -62,9 +62,6 @@ pub enum Stays {
     /// An address is in use although its agent has let it go.
     #[error("{0} is in use")]
     Used(IpAddr),
-    /// In this mode an agent gives blocks back by itself.
-    #[error("its agent gives blocks back by itself")]
-    AgentDecides,
     /// Without it the agent would not start again.
     #[error("spec.ipam.min-allocate is {0}, and fewer addresses would be left")]
     MinAllocate(u32),
