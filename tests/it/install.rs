@@ -217,6 +217,7 @@ async fn wait_granted(plane: &ControlPlane, namespace: &str, more: &[&str]) -> R
         if tokio::time::Instant::now() > limit {
             assert_eq!(granted, needed, "in the namespace {namespace}");
         }
+        // The server takes rights in by itself, and announces that to nobody.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

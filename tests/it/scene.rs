@@ -87,6 +87,7 @@ pub(crate) async fn fill(rig: &Rig, agent: &Agent, node: &str, blocks: usize) ->
             published.pool.len(),
             published.pod_cidrs,
         );
+        // As kubelet tries again: the agent tells nobody when another address is open.
         tokio::time::sleep(KUBELET_PAUSE).await;
     }
     Ok(())
@@ -105,6 +106,7 @@ pub(crate) async fn insist<T>(rig: &Rig, request: impl AsyncFn() -> Result<T>) -
         match request().await {
             Ok(answer) => return Ok(answer),
             Err(error) if tokio::time::Instant::now() > limit => return Err(error),
+            // No state says when there will be one.
             Err(_) => tokio::time::sleep(KUBELET_PAUSE).await,
         }
     }
