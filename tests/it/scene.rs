@@ -2,10 +2,11 @@
 //!
 //! Nothing here starts a controller or judges one; waits end on what the cluster shows.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use futures::future::try_join_all;
 use serde_json::Value;
 
@@ -96,6 +97,18 @@ pub(crate) async fn fill(rig: &Rig, agent: &Agent, node: &str, blocks: usize) ->
 /// A pod that got no address asks until it does, as kubelet makes it.
 pub(crate) async fn ask(rig: &Rig, agent: &Agent, pod: &str) -> Result<Addresses> {
     insist(rig, async || agent.allocate(pod).await).await
+}
+
+/// The same for many pods.
+pub(crate) async fn ask_many(rig: &Rig, agent: &Agent, prefix: &str, count: usize) -> Result<()> {
+    let n_allocated = Cell::new(0);
+    insist(rig, async || {
+        let prefix = format!("{prefix}{}-", n_allocated.get());
+        let filled = agent.allocate_many(&prefix, count - n_allocated.get()).await?;
+        n_allocated.set(n_allocated.get() + filled.allocated.len());
+        filled.error.map_or(Ok(()), |error| bail!("{} of {count} pods: {error}", n_allocated.get()))
+    })
+    .await
 }
 
 /// Asks until there is an answer, as kubelet does.

@@ -164,7 +164,7 @@ async fn happens(happening: Happening, moment: Moment, release: Release) -> Resu
             End::Stays => {
                 scene.wait_whole(rig, &block).await?;
                 scene.restart(rig).await?;
-                scene.fill_both().await?;
+                scene.fill_both(rig).await?;
             }
             End::Lost => scene = replace(rig, scene).await?,
         }

@@ -47,7 +47,7 @@ async fn marks_of_an_earlier_controller_are_cleared_at_the_start() -> Result<()>
         let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
         scene.wait_whole(rig, &block).await?;
         scene.restart(rig).await?;
-        scene.fill_both().await?;
+        scene.fill_both(rig).await?;
         gives_back(rig, &mut scene, &block).await?;
         Ok((controller, scene))
     })
@@ -81,7 +81,7 @@ async fn an_address_that_comes_back_as_released_is_given_to_pods_again() -> Resu
         ensure!(started.lost.is_empty(), "not restored: {:?}", started.lost);
         report(rig, &pod_of("n"), 1, Health::Ready).await?;
         scene.wait_whole(rig, &block).await?;
-        scene.fill_both().await?;
+        scene.fill_both(rig).await?;
         gives_back(rig, &mut scene, &block).await?;
         Ok((controller, scene))
     })

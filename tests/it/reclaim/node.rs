@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use serde_json::json;
 
 use crate::agent_pods::{create_agent_pod, report};
-use crate::scene::{SOON, ask, wait_use_written};
+use crate::scene::{SOON, ask, ask_many, wait_use_written};
 use crate::support::agent::{Agent, Make, Settings, plain};
 use crate::support::controller::Controller;
 use crate::support::kubelet::Health;
@@ -122,11 +122,9 @@ impl Scene {
     }
 
     /// Every address of two blocks goes to a pod: both are open.
-    pub(super) async fn fill_both(&self) -> Result<()> {
+    pub(super) async fn fill_both(&self, rig: &Rig) -> Result<()> {
         let n_free = 2 * BLOCK - self.held().await?.len();
-        let filled = self.agent.allocate_many("ns/again-", n_free).await?;
-        ensure!(filled.error.is_none(), "not all addresses are open: {filled:?}");
-        Ok(())
+        ask_many(rig, &self.agent, "ns/again-", n_free).await.context("not all addresses are open")
     }
 
     /// All pods end but those that stay.

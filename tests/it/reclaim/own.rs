@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
 use super::node::{FLAGS, KEPT, Scene, pool};
-use crate::scene::{SOON, ask, wait_use_written};
+use crate::scene::{SOON, ask, ask_many, wait_use_written};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, claim};
@@ -41,8 +41,7 @@ async fn a_block_with_the_agents_own_addresses_stays_and_others_leave() -> Resul
         let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
         rig.cluster.wait_published("n", "both blocks", SOON, |seen| seen.pool.len() > 30).await?;
         let n_free = rig.cluster.published("n").unwrap_or_default().pool.len() - own.len();
-        let filled = scene.agent.allocate_many("ns/first-", n_free).await?;
-        ensure!(filled.error.is_none(), "{filled:?}");
+        ask_many(rig, &scene.agent, "ns/first-", n_free).await?;
         let three = |seen: &Published| seen.pod_cidrs.len() == 3 && seen.pool.len() > 46;
         let third = rig.cluster.wait_published("n", "a third block", SOON, three).await?.pod_cidrs[2].clone();
         // More than the agent has in the other one.
