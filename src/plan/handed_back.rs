@@ -10,7 +10,7 @@ use super::policy::Policy;
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::pool::Pool;
-use crate::model::request::{ClaimChange, ClaimUpdate, Write};
+use crate::model::request::{ClaimChange, ClaimUpdate, Request, Write};
 use crate::model::share::Share;
 use crate::model::time::Now;
 
@@ -45,6 +45,31 @@ impl Subject<'_> {
                 draft.requests.push(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into());
             }
         }
+    }
+
+    /// Holds blocks again that are on their way off, where the carrier shows nothing and its agent needs addresses: somebody
+    /// took all off, the agent may begin anew with what it finds, and a pod may have got an address of such a block just
+    /// before that was off.
+    pub(super) fn hold_what_is_on_its_way(&self, draft: &mut Draft, now: Now) {
+        if !self.publisher.takes_off_with_question() {
+            return;
+        }
+        let leaving: Vec<&Claim> = self
+            .world
+            .claims_of(&self.node.name)
+            .map(|known| &known.claim)
+            .filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed) && !claim.is_going())
+            .collect();
+        if leaving.is_empty() {
+            return;
+        }
+        let in_need: Vec<Share> =
+            self.shares().into_iter().filter(|share| self.demand(share).used > 0).collect();
+        let is_needed = |claim: &&Claim| in_need.iter().any(|share| self.is_of(claim, share));
+        draft.requests.extend(leaving.into_iter().filter(is_needed).map(|claim| {
+            let change = ClaimChange::Hold(self.node.uid.clone());
+            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
+        }));
     }
 
     /// Whether the agent of a carrier that shows nothing has let all go: this very carrier has had a block of ours, and the

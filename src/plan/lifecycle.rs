@@ -353,13 +353,12 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     let Some(cooling_time) = cooling_time_of(world, claim, reason) else {
         return;
     };
-    let seen = world.cooling_since(claim).unwrap_or(now.uptime);
-    let cooled = Duration::try_from(now.wall.duration_since(claim.since)).unwrap_or_default();
-    // A `since` in the future comes from a wrong clock. So a block never cools for longer than its cooling time after
-    // this process has first seen it cool.
-    let by_clock = (now.uptime + cooling_time.saturating_sub(cooled)).min(seen + cooling_time);
-    let due = by_clock.max(seen + cooling_time.min(SEEN_COOLING));
-    if due > now.uptime && !world.guards().is_off(Guard::Cooling) {
+    let due = if world.guards().is_off(Guard::Cooling) {
+        Duration::ZERO
+    } else {
+        cooled_at(world, claim, cooling_time, now)
+    };
+    if due > now.uptime {
         draft.wake_at(due);
         return;
     }
@@ -367,24 +366,38 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
     // A read counts for a short time. While its writes are frozen it would be repeated, for nothing.
     if world.freeze().holds_back(&free)
         || reason != Reason::NodeGone
-        || is_still_lost(world, draft, claim, now)
+        || is_still_lost(world, draft, claim, due, now)
     {
         draft.requests.push(free.into());
     }
 }
 
-/// Whether the node of a claim that has cooled is still gone. What the watch of Nodes shows may be old, or come to an
+/// When a block has cooled, in this process's time.
+fn cooled_at(world: &World, claim: &Claim, cooling_time: Duration, now: Now) -> Duration {
+    let seen = world.cooling_since(claim).unwrap_or(now.uptime);
+    // A `since` in the future comes from a wrong clock. So a block never cools for longer than its cooling time after
+    // this process has first seen it cool.
+    let as_seen = seen + cooling_time;
+    if world.went_while_cooling(claim) {
+        return as_seen;
+    }
+    let cooled = Duration::try_from(now.wall.duration_since(claim.since)).unwrap_or_default();
+    let by_clock = (now.uptime + cooling_time).saturating_sub(cooled).min(as_seen);
+    by_clock.max(seen + cooling_time.min(SEEN_COOLING))
+}
+
+/// Whether the node of a claim that has cooled by `due` is still gone, as a read since then has found. What the watch of Nodes shows may be old, or come to an
 /// end, and this is the last move: if the machine is back and nobody has held the claim yet, its pods use the block. So a
 /// read has to say it. A new CiliumNode of the name says by itself that the machine is back.
-fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, now: Now) -> bool {
+fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, due: Duration, now: Now) -> bool {
     if world.guards().is_off(Guard::Presence) {
         return true;
     }
     if world.carrier(&claim.node).is_some() {
         return false;
     }
-    let read = world.presence_read(&claim.node);
-    match read.filter(|(answered_at, _)| *answered_at + READ_COUNTS_FOR > now.uptime) {
+    let counts = |answered_at: Duration| answered_at >= due && answered_at + READ_COUNTS_FOR > now.uptime;
+    match world.presence_read(&claim.node).filter(|(answered_at, _)| counts(*answered_at)) {
         Some((_, Presence::Gone)) => true,
         Some((answered_at, Presence::Is(_) | Presence::Unreadable)) => {
             // The watch of Nodes will show it, unless it is gone again before that: then no event tells.

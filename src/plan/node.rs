@@ -218,8 +218,11 @@ impl Subject<'_> {
             self.wait_for_upgrade(draft);
             return;
         }
-        if !self.is_served() && self.is_held_back(draft) {
-            return;
+        if !self.is_served() {
+            self.hold_what_is_on_its_way(draft, now);
+            if !draft.requests.is_empty() || self.is_held_back(draft) {
+                return;
+            }
         }
         // An agent that has nothing at all may not have written yet what it has. One that has CIDRs has.
         if self.is_served() || !self.publisher.blocks(self.carrier).is_empty() || self.lets_all_go() {

@@ -395,7 +395,7 @@ fn pool(words: &[&str]) -> Object {
         expand: Expand { used_above: 80, free_below: number(words, "freeBelow=", 2) },
         reclaim: Reclaim { mode: reclaim, used_below: 40, after: Duration::from_secs(600) },
         reuse_after: Duration::from_secs(300),
-        reuse_after_node_loss: Duration::from_secs(3600),
+        reuse_after_node_loss: Duration::from_secs(number(words, "reuseAfterNodeLoss=", 3600).into()),
     };
     Object::Pool(PoolObject {
         name: pool.name.clone(),

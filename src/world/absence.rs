@@ -2,9 +2,9 @@
 //!
 //! Keeps one invariant: a claim of which nobody can say how it went leaves its block taken.
 
-use super::{KnownClaim, LostClaim, LostHolder, SeenEnd, World};
+use super::{KnownClaim, LostClaim, LostHolder, SeenCooling, SeenEnd, World};
 use crate::ledger::Occupant;
-use crate::model::claim::Claim;
+use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
@@ -79,7 +79,9 @@ impl World {
             return;
         }
         self.mark_pools_of(name);
-        self.nodes.remove(name);
+        if self.nodes.remove(name).is_some() {
+            self.cool_anew(name);
+        }
         if let Some(remembered) = self.remembered.get_mut(name) {
             (remembered.presence, remembered.former_carrier, remembered.last_seen_end) = (None, None, None);
         }
@@ -92,6 +94,16 @@ impl World {
         self.update_carried(name);
         self.node_changed(name);
         self.forget_if_gone(name);
+    }
+
+    /// A Node was there and has gone. What cools because it had gone before cools for its whole time from now on.
+    fn cool_anew(&mut self, name: &NodeName) {
+        let lost = |claim: &&Claim| claim.state == ClaimState::Cooling(Reason::NodeGone);
+        let cooling: Vec<Claim> =
+            self.claims_of(name).map(|known| &known.claim).filter(lost).cloned().collect();
+        for claim in cooling {
+            self.cooling.insert(claim.cidr, SeenCooling { node_went: true, ..SeenCooling::of(&claim) });
+        }
     }
 
     fn observe_cilium_node_deletion(&mut self, name: &NodeName, revision: Revision, how: Departure) {

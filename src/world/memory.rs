@@ -150,11 +150,18 @@ pub(super) struct SeenCooling {
     pub(super) uid: Uid,
     /// When it began, as the claim says.
     pub(super) since: Timestamp,
-    /// When it was first seen.
-    pub(super) seen_at: Duration,
+    /// When it was first looked at, or first again after the Node was seen to go.
+    pub(super) seen_at: Option<Duration>,
+    /// Whether the Node was seen to go after it began: until then the machine was there, whatever the claim says.
+    pub(super) node_went: bool,
 }
 
 impl SeenCooling {
+    /// One that nobody has looked at.
+    pub(super) fn of(claim: &Claim) -> Self {
+        Self { uid: claim.uid.clone(), since: claim.since, seen_at: None, node_went: false }
+    }
+
     /// Whether it is the cooling that the claim is in.
     pub(super) fn is_of(&self, claim: &Claim) -> bool {
         matches!(claim.state, ClaimState::Cooling(_)) && claim.uid == self.uid && claim.since == self.since

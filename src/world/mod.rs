@@ -340,7 +340,13 @@ impl World {
     /// Since when this process has seen the block of a claim cool, in the cooling that the claim is in.
     #[must_use]
     pub fn cooling_since(&self, claim: &Claim) -> Option<Duration> {
-        self.cooling.get(&claim.cidr).filter(|seen| seen.is_of(claim)).map(|seen| seen.seen_at)
+        self.cooling.get(&claim.cidr).filter(|seen| seen.is_of(claim))?.seen_at
+    }
+
+    /// Whether the Node of a claim was seen to go after its cooling began, so that the machine was back in between.
+    #[must_use]
+    pub fn went_while_cooling(&self, claim: &Claim) -> bool {
+        self.cooling.get(&claim.cidr).is_some_and(|seen| seen.is_of(claim) && seen.node_went)
     }
 
     /// The pool that could have cut this block: one that declares its range and cuts blocks of its size. None is known

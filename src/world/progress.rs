@@ -100,8 +100,8 @@ impl World {
         serving.note_lasting(plan, now.uptime);
         for cidr in &plan.cooling {
             if let Some(claim) = self.claims.get(cidr).map(|known| &known.claim) {
-                let seen = || SeenCooling { uid: claim.uid.clone(), since: claim.since, seen_at: now.uptime };
-                self.cooling.entry(*cidr).or_insert_with(seen);
+                let seen = self.cooling.entry(*cidr).or_insert_with(|| SeenCooling::of(claim));
+                seen.seen_at.get_or_insert(now.uptime);
             }
         }
         if let Some(wake) = plan.wake {

@@ -32,7 +32,8 @@ const LOOK_COUNTS_FOR: Duration = Duration::from_secs(5);
 const PODS_AGAIN: Duration = Duration::from_secs(60);
 
 /// Whether no pod is known to have an address of a block whose agent has answered that it is off. A pod may have got one
-/// a moment before its agent ended, and the next agent does not know of it. Adds the read that has to come first.
+/// a moment before its agent ended, and the next agent does not know of it. Nothing tells whether its agent gave the block
+/// back or it was taken off: its pool may have changed since. Adds the read that has to come first.
 pub(in crate::plan) fn nobody_has_it(
     world: &World,
     publisher: &Publisher,
@@ -42,11 +43,13 @@ pub(in crate::plan) fn nobody_has_it(
 ) -> bool {
     let is_reclaimed = claim.state == ClaimState::Releasing(Reason::Reclaimed);
     let carrier = world.carrier(&claim.node).filter(|_| world.node(&claim.node).is_some());
-    let is_forced = is_reclaimed && publisher.takes_off_with_question() && world.is_to_leave(claim);
-    let Some(carrier) = carrier.filter(|_| is_forced) else { return true };
+    let may_be_forced = is_reclaimed && publisher.takes_off_with_question();
+    let Some(carrier) = carrier.filter(|_| may_be_forced) else { return true };
     let look = world.look(&claim.node).filter(|look| look.after == carrier.revision());
     let again = match look.map(|look| &look.found) {
         None => Duration::ZERO,
+        // Without the right to read Pods no block is taken off: its agent gave this one back by itself.
+        Some(Err(_)) if !world.is_to_leave(claim) => return true,
         Some(Err(_)) => LOOK_AGAIN_AFTER_REFUSAL,
         Some(Ok(pods)) => {
             let holders: BTreeSet<&String> =

@@ -116,6 +116,39 @@ fn a_read_from_before_the_end_of_the_cooling_does_not_free_the_block() {
     cluster.expect("a", "hold 10.0.0.0/28 for node a again");
 }
 
+/// A cooling may be so short that the read that began it still counts when it ends.
+#[test]
+fn the_read_that_lets_a_block_cool_does_not_free_it() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28 reuseAfterNodeLoss=30\nnode a 1");
+    cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110");
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 110));
+    cluster.delete(Kind::Node, "a", 112);
+    cluster.expect("a", "waits: it has no Node");
+    cluster.pass(30);
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 112));
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
+}
+
+/// The watch of Nodes was broken, and tells at last that the machine was back while its block cooled. It has gone again,
+/// and may run on.
+#[test]
+fn a_block_whose_node_was_back_cools_for_the_whole_time_again() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40");
+    cluster.expect("a", "waits: it has no Node");
+    cluster.pass(3600);
+    cluster.observe("node a 2");
+    cluster.delete(Kind::Node, "a", 112);
+    assert_eq!(cluster.world.check(), []);
+    cluster.expect("a", "waits: it has no Node");
+    cluster.pass(3599);
+    cluster.expect("a", "waits: it has no Node");
+    cluster.pass(1);
+    cluster.confirm_loss("a");
+    cluster.expect("a", "free 10.0.0.0/28 of node a");
+}
+
 /// What this process has seen of an earlier cooling of the block says nothing about this one, whatever it saw between.
 #[test]
 fn a_block_that_cools_again_cools_for_the_whole_time() {

@@ -188,6 +188,29 @@ fn a_block_that_the_agent_let_go_cools_when_it_has_answered() {
     cluster.expect("a", "nothing");
     // Its update without the question is the answer.
     cluster.observe("ciliumnode a @130 need=8 has=10.0.0.0/28");
+    // Nothing says that nobody took it off, and a pod may have got an address before that.
+    cluster.pods(0, &[("10.0.0.17", "apps/left")]);
+    cluster.expect("a", "finding: DrainWaits");
+    cluster.pass(60);
+    cluster.pods(0, &[]);
+    cluster.expect("a", "cool 10.0.0.16/28 of node a");
+}
+
+/// Without the right to read Pods nobody takes a block off: an agent gave it back.
+#[test]
+fn a_block_that_the_agent_let_go_cools_though_pods_can_not_be_read() {
+    let held =
+        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @81";
+    let mut cluster = cluster(&format!("{held}\nciliumnode a @90 need=8 has=10.0.0.0/28 asked=81"));
+    cluster.expect("a", "nothing");
+    cluster.observe("ciliumnode a @130 need=8 has=10.0.0.0/28");
+    let plan = cluster.plan("a");
+    assert_eq!(rendered(&plan), "read the pods of node a");
+    cluster.begin(&plan);
+    let request = cluster.in_flight.remove(0);
+    let answer = Answer::Refused("forbidden".to_owned(), None);
+    cluster.world.finish(Outcome { request, answer, seen: Seen::Nothing }, cluster.now);
+    cluster.pass(2);
     cluster.expect("a", "cool 10.0.0.16/28 of node a");
 }
 

@@ -86,7 +86,7 @@ fn claim(text: &str, state: ClaimState) -> Claim {
 }
 
 fn seen_cooling(uid: &str) -> SeenCooling {
-    SeenCooling { uid: uid.into(), since: Timestamp::default(), seen_at: Duration::ZERO }
+    SeenCooling { uid: uid.into(), since: Timestamp::default(), seen_at: None, node_went: false }
 }
 
 /// A node with a claim, a block that is cooling, something on its CiliumNode without a claim, an object that can't be

@@ -23,7 +23,7 @@ impl Cluster {
 
     /// What is asked for is a read of the node's Pods, and these have addresses.
     #[track_caller]
-    fn pods(&mut self, n_starting: usize, pods: &[(&str, &str)]) {
+    pub(super) fn pods(&mut self, n_starting: usize, pods: &[(&str, &str)]) {
         let plan = self.plan("a");
         assert!(rendered(&plan).starts_with(LOOK), "{}", rendered(&plan));
         self.begin(&plan);
@@ -72,6 +72,18 @@ fn an_unused_block_of_a_pool_that_drains_is_taken_off_with_a_question() {
     cluster.pass(60);
     cluster.pods(0, &[]);
     cluster.expect("a", "cool 10.1.0.0/28 of node a");
+}
+
+/// A hand takes all off, and the agent begins anew: it restores its pods from what it finds, and one of them may have got
+/// an address of the block a moment before that was off.
+#[test]
+fn a_block_that_was_taken_off_comes_back_with_the_others_when_its_agent_finds_none() {
+    let mut cluster = Cluster::taken_off();
+    cluster.observe("ciliumnode a @120 need=8");
+    cluster.pods(0, &[("10.1.0.3", "apps/left")]);
+    cluster.expect("a", "hold 10.1.0.0/28 for node a again; finding: DrainWaits");
+    cluster.shows("claim 10.1.0.0/28 a 1 Held @121 of=q");
+    cluster.expect("a", "publish [10.0.0.0/28 10.1.0.0/28] and 28 addresses on ciliumnode a");
 }
 
 #[test]
