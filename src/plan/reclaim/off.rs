@@ -132,6 +132,15 @@ impl<'a> Subject<'a> {
         if !draft.requests.is_empty() {
             return;
         }
+        // Since it was withdrawn the node has come to need it, and no pool has another one.
+        let is_needed = |claim: &&Claim| is_withdrawn(claim) && !chosen.contains(claim);
+        draft.requests.extend(unused.iter().copied().filter(is_needed).map(|claim| {
+            let change = ClaimChange::Hold(self.node.uid.clone());
+            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
+        }));
+        if !draft.requests.is_empty() {
+            return;
+        }
         let mut begins: Vec<&Claim> = chosen.iter().copied().filter(|claim| !is_withdrawn(claim)).collect();
         let n_more = policy.reclaim.per_minute.saturating_sub(self.world.n_begun_to_leave(now.uptime));
         if n_more < begins.len() {

@@ -167,6 +167,23 @@ fn a_block_that_nobody_replaces_stays() {
     cluster.expect("a", "finding: DrainWaits");
 }
 
+/// Its node has come to need it while it was on its way off.
+#[test]
+fn a_withdrawn_block_that_nobody_replaces_is_held_again() {
+    let pools = "pool p 10.0.0.0/28 28\npool q 10.1.0.0/24 28 draining";
+    let text = format!(
+        "{pools}\n{NODE}\nclaim {SECOND} a 1 Releasing/Reclaimed @31 of=q\nciliumnode a @90 need=16 {BOTH}"
+    );
+    let mut cluster = cluster(&text);
+    cluster.pods(0, &[]);
+    let unmet = "unmet: no pool of the node has a free ipv4 block of the Cilium pool default";
+    cluster.expect("a", &format!("hold 10.1.0.0/28 for node a again; {unmet}"));
+    cluster.shows("claim 10.1.0.0/28 a 1 Held @121 of=q");
+    cluster.pass(60);
+    cluster.pods(0, &[]);
+    cluster.expect("a", "finding: DrainWaits");
+}
+
 /// Its agent gives no more of it to new pods, so it is no capacity, and is taken off again later and ever more seldom.
 #[test]
 fn a_block_that_its_agent_goes_on_with_drains_and_is_tried_again() {
