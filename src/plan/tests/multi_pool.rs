@@ -199,8 +199,7 @@ fn a_block_that_the_agent_let_go_cools_when_it_has_answered() {
 /// Without the right to read Pods nobody takes a block off: an agent gave it back.
 #[test]
 fn a_block_that_the_agent_let_go_cools_though_pods_can_not_be_read() {
-    let held =
-        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @81";
+    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @81";
     let mut cluster = cluster(&format!("{held}\nciliumnode a @90 need=8 has=10.0.0.0/28 asked=81"));
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @130 need=8 has=10.0.0.0/28");

@@ -7,6 +7,7 @@ use cilium_node_ipam::model::crd::ReleaseMark;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::node::CiliumNode;
+use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::publisher::carried_by_cilium_node;
 
@@ -50,29 +51,35 @@ impl Cluster {
                     }
                 }
             }
-            Step::AgentRestarts { node, release } => self.restarts(&node_name(*node), *release),
+            Step::AgentRestarts { node, release } => {
+                self.restarts(&node_name(*node), *release, wall(self.clock));
+            }
             Step::AgentIsReady { node } => self.comes_up(&node_name(*node))?,
             _ => {}
         }
         Ok(())
     }
 
-    fn restarts(&mut self, name: &NodeName, release: u8) {
+    fn restarts(&mut self, name: &NodeName, release: u8, at: Timestamp) {
         self.forget_what_only_use_tells(name);
         let n_pods_before = self.store.agent_pods.n_made();
         if let Some(agent) = self.agents.get_mut(name) {
-            agent.restart(release, n_pods_before, wall(self.clock));
+            agent.restart(release, n_pods_before, at);
             Agent::start(&mut self.store, name);
             self.show_pod(name);
         }
     }
 
     /// An agent from which somebody took CIDRs in use counts wrongly until it starts again (known gaps), so somebody
-    /// restarts it.
+    /// restarts it, and its clock is right: where it is behind, nobody can tell that it started again (known gaps).
     pub(super) fn restart_agents_that_count_wrongly(&mut self) {
         let wrong = self.agents.iter().filter(|(_, agent)| agent.counts_wrongly());
         for name in wrong.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
-            self.restarts(&name, 0);
+            let moved = self.store.claims().filter(|claim| claim.node == name).map(|claim| claim.since);
+            let at = moved
+                .max()
+                .map_or(wall(self.clock), |moved| wall(self.clock).max(moved + Duration::from_secs(1)));
+            self.restarts(&name, 0, at);
         }
     }
 

@@ -63,7 +63,7 @@ impl Cluster {
                 Round::Quiet => (n_busy, n_quiet) = (0, n_quiet + 1),
             }
             n_rounds += 1;
-            if n_busy == most / 2 {
+            if n_busy == most / 2 || n_rounds == MOST_ROUNDS_IN_ALL / 2 {
                 // A block was taken off in use, and its agent gives back what it gets instead.
                 self.restart_agents_that_count_wrongly();
             }
