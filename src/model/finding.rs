@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::model::kind::Kind;
+use crate::model::kind::ObjectKind;
 use crate::model::stable_names;
 
 /// Something wrong that was seen.
@@ -12,7 +12,7 @@ pub struct Finding {
     /// What is wrong.
     pub kind: FindingKind,
     /// The kind of the object that it was seen on.
-    pub subject: Kind,
+    pub subject: ObjectKind,
     /// The name of that object.
     pub name: String,
     /// A sentence for a person: the field, the value and the rule.
@@ -92,8 +92,8 @@ pub fn ended<'a>(
 impl Finding {
     /// A finding about an object.
     #[must_use]
-    pub fn new(kind: FindingKind, subject: Kind, name: &str, message: String) -> Self {
-        Self { kind, subject, name: name.to_owned(), message }
+    pub fn new(kind: FindingKind, subject: impl Into<ObjectKind>, name: &str, message: String) -> Self {
+        Self { kind, subject: subject.into(), name: name.to_owned(), message }
     }
 }
 

@@ -17,6 +17,32 @@ stable_names! {
     }
 }
 
+/// The kind of an object that is written or told of: one that the world is made of, or one beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ObjectKind {
+    /// One that the world is made of.
+    World(Kind),
+    /// CiliumPodIPPool, which pools have in one mode.
+    PodIpPool,
+}
+
+impl ObjectKind {
+    /// The name, as Kubernetes has it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::World(kind) => kind.as_str(),
+            Self::PodIpPool => "CiliumPodIPPool",
+        }
+    }
+}
+
+impl From<Kind> for ObjectKind {
+    fn from(kind: Kind) -> Self {
+        Self::World(kind)
+    }
+}
+
 impl Kind {
     /// Every kind, in the order in which lists are taken in at the start: CiliumNodes after claims (safety rule 6).
     pub const AS_LISTED: [Self; 4] = [Self::Pool, Self::Node, Self::Claim, Self::CiliumNode];

@@ -9,7 +9,7 @@ use std::fmt;
 use super::carrier::{Carrier, CarrierChange};
 use crate::model::claim::{Claim, Reason, block_name};
 use crate::model::counted::counted;
-use crate::model::kind::Kind;
+use crate::model::kind::{Kind, ObjectKind};
 use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::node::NodeAddress;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpRanges};
@@ -385,14 +385,15 @@ pub enum Target {
 impl Target {
     /// The kind and the name of the object; those of the node for what is only read.
     #[must_use]
-    pub fn object(&self) -> (Kind, String) {
+    pub fn object(&self) -> (ObjectKind, String) {
         match self {
-            Self::Claim(cidr) => (Kind::Claim, block_name(*cidr)),
-            Self::CiliumNode(node) => (Kind::CiliumNode, node.to_string()),
-            Self::ClaimsOf(node) | Self::Node(node) | Self::PodsOf(node) => (Kind::Node, node.to_string()),
-            Self::Pool(pool) => (Kind::Pool, pool.to_string()),
-            // It is written for pools, and is no kind of the world.
-            Self::PodIpPool(name) => (Kind::Pool, name.to_string()),
+            Self::Claim(cidr) => (Kind::Claim.into(), block_name(*cidr)),
+            Self::CiliumNode(node) => (Kind::CiliumNode.into(), node.to_string()),
+            Self::ClaimsOf(node) | Self::Node(node) | Self::PodsOf(node) => {
+                (Kind::Node.into(), node.to_string())
+            }
+            Self::Pool(pool) => (Kind::Pool.into(), pool.to_string()),
+            Self::PodIpPool(name) => (ObjectKind::PodIpPool, name.to_string()),
         }
     }
 

@@ -340,3 +340,26 @@ fn a_write_is_answered_before_the_next_and_the_answer_counts() {
     let again = written(&cluster, "p");
     assert_eq!(again, ["create ciliumpodippool default with ipv4 [10.0.0.0/24] /28"]);
 }
+
+/// The finding tells people which object to look at.
+#[test]
+fn an_object_that_does_not_keep_what_is_written_is_told_of_by_its_own_kind() {
+    let mut cluster = cluster(Bgp::On, &[], &pools(&["p 10.0.0.0/24 28"]));
+    keep_pools(&mut cluster);
+    for _ in 0..3 {
+        cluster.pass(30);
+        let plan = plan_pool(&cluster.world, &"p".into(), CREATING, cluster.now);
+        cluster.world.begin_status(&"p".into(), &plan, cluster.now);
+        for write in plan.into_writes() {
+            cluster.finish(write.into(), Seen::Nothing);
+        }
+    }
+    let in_vain = cluster.world.written_in_vain(cluster.now);
+    let told: Vec<String> = in_vain
+        .map(|(target, _)| {
+            let (kind, name) = target.object();
+            format!("{} {name}", kind.as_str())
+        })
+        .collect();
+    assert_eq!(told, ["NodeIPPool p", "CiliumPodIPPool default"]);
+}
