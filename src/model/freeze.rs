@@ -23,7 +23,7 @@ impl Switch {
     #[must_use]
     pub const fn stops(self) -> &'static str {
         match self {
-            Self::Writes => "no claim, CiliumNode or finalizer is written",
+            Self::Writes => "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written",
             Self::Reclaim => "no block is taken back from a node",
         }
     }
@@ -91,6 +91,22 @@ fn moves_addresses(write: &Write) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::kind::{Kind, ObjectKind};
+
+    /// Whoever reads of a freeze learns what stands still.
+    #[test]
+    fn the_switch_of_writes_names_every_kind_that_it_stops() {
+        let told: Vec<&str> = Switch::Writes.stops().split([' ', ',']).collect();
+        for kind in Kind::ALL.map(ObjectKind::from).into_iter().chain([ObjectKind::PodIpPool]) {
+            let word = match kind {
+                ObjectKind::World(Kind::Claim) => "claim",
+                // Its status is written all the same.
+                ObjectKind::World(Kind::Pool) => "finalizer",
+                ObjectKind::World(Kind::Node | Kind::CiliumNode) | ObjectKind::PodIpPool => kind.as_str(),
+            };
+            assert!(told.contains(&word), "{word} is not in {told:?}");
+        }
+    }
 
     #[test]
     fn reclaim_is_stopped_by_either_switch() {

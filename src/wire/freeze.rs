@@ -102,7 +102,7 @@ mod tests {
     fn a_switch_is_on_with_its_reason() {
         check(
             &json!({"data": {"freeze-writes": " true\n", "reason": "etcd is\n being restored "}}),
-            &["no claim, CiliumNode or finalizer is written: ConfigMap kube-system/cilium-node-ipam says \
+            &["no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap kube-system/cilium-node-ipam says \
                `freeze-writes: true`; reason: etcd is being restored"],
         );
         check(
@@ -118,7 +118,7 @@ mod tests {
             check(
                 &json!({"data": {"freeze-writes": value}}),
                 &[&format!(
-                    "no claim, CiliumNode or finalizer is written: ConfigMap kube-system/cilium-node-ipam says \
+                    "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap kube-system/cilium-node-ipam says \
                      `freeze-writes: {value}`, which is neither `true` nor `false` and counts as `true`"
                 )],
             );
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn an_unknown_key_may_be_a_misspelt_switch() {
-        let told = "no claim, CiliumNode or finalizer is written: ConfigMap kube-system/cilium-node-ipam has other keys \
+        let told = "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap kube-system/cilium-node-ipam has other keys \
                     than `freeze-writes`, `freeze-reclaim` and `reason` (freeze_writes, frozen), which count as \
                     `freeze-writes: true` because one may be misspelt; remove them; reason: upgrade";
         check(&json!({"data": {"freeze_writes": "true", "frozen": "x", "reason": "upgrade"}}), &[told]);

@@ -58,7 +58,7 @@ async fn a_freeze_stops_writes_and_is_shown_until_it_ends() -> Result<()> {
 
         kubectl(&rig.control_plane, &["apply", "-f", EXAMPLE]).await?;
         let line = format!(
-            "ok\nfrozen: no claim, CiliumNode or finalizer is written: ConfigMap kube-system/{NAME} says \
+            "ok\nfrozen: no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap kube-system/{NAME} says \
              `freeze-writes: true`; reason: {REASON}\n\
              frozen: no block is taken back from a node: ConfigMap kube-system/{NAME} says `freeze-reclaim: true`; \
              reason: {REASON}\n"
@@ -88,7 +88,7 @@ async fn a_freeze_stops_writes_and_is_shown_until_it_ends() -> Result<()> {
         ensure!(shown.as_ref().is_some_and(Vec::is_empty), "something was published: {shown:?}");
         let output = dry_run_output(&rig.control_plane).await?;
         for part in [
-            "frozen: no claim, CiliumNode or finalizer is written: ",
+            "frozen: no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ",
             "\nafter the freeze would claim 10.1.0.",
             "\nthe freeze holds back 1 write\nproposed 0 writes\n",
         ] {
