@@ -274,8 +274,8 @@ fn advance_releasing(
     // Only the agent's word makes a block leave sooner than its node, and its CiliumNode has that word. A replica with an
     // old view may have begun this.
     if reason == Reason::Reclaimed && world.carrier(&claim.node).is_none() {
-        let holder = node.map_or_else(|| claim.node_uid.clone(), |node| node.uid.clone());
-        draft.requests.push(update(claim, now, ClaimChange::Hold(holder)));
+        // For the Node object that has it. Whether another one has taken its place is decided with a read.
+        draft.requests.push(update(claim, now, ClaimChange::Hold(claim.node_uid.clone())));
         return;
     }
     if reason == Reason::Reclaimed && node.is_some() && is_to_be_taken_off(world, publisher, claim) {

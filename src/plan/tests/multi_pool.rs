@@ -269,6 +269,15 @@ fn a_living_agent_without_a_ciliumnode_keeps_what_it_let_go() {
     cluster.expect("a", "hold 10.0.0.16/28 for node a again");
 }
 
+/// A watch of Nodes that is behind shows the one before.
+#[test]
+fn a_block_that_is_held_again_without_a_ciliumnode_stays_with_its_node() {
+    let mut cluster = cluster("node a 1\nclaim 10.0.0.16/28 a 2 Releasing/Reclaimed @85");
+    cluster.expect("a", "hold 10.0.0.16/28 for node a again");
+    let [Request::Write(Write::UpdateClaim(update))] = &cluster.in_flight[..] else { unreachable!() };
+    assert_eq!(update.change, ClaimChange::Hold("2".into()));
+}
+
 #[test]
 fn nothing_is_written_where_an_operator_allocates_too() {
     let mut cluster =
