@@ -244,6 +244,10 @@ fn every_memory_goes_with_what_it_is_about() {
         &remembered("what it waits for"),
     );
     check(
+        |world| world.waiting.set(&gone(), Turn::Newcomer, [].into(), true),
+        &remembered("what it waits for"),
+    );
+    check(
         |world| world.waiting.break_an_index(&"n".into()),
         "the indexes of nodes that wait for a block differ",
     );
