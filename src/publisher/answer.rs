@@ -6,7 +6,7 @@ use super::demand::Demand;
 use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
 use crate::model::outcome::Presence;
-use crate::model::request::{Request, UsageProbe};
+use crate::model::request::{BumpVersion, Read, Request, UsageProbe, Write};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 
@@ -25,6 +25,24 @@ pub struct Removal<'a> {
     pub presence: Option<&'a Presence>,
     /// As of which revision the latest question was asked that the agent of this carrier has answered without the block.
     pub answered: Option<Revision>,
+}
+
+impl Removal<'_> {
+    /// The proof where a version of the CiliumNode is enough: one without the block, later than the claim, or none at all
+    /// as of a later revision.
+    #[must_use]
+    pub fn shown_by_version(self) -> Absence {
+        let Self { claim, carrier, is_carried, absent_as_of, .. } = self;
+        match carrier {
+            None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
+            None => Absence::Provable(Read::CiliumNode(claim.node.clone()).into()),
+            Some(_) if is_carried => Absence::NotYet,
+            Some(carrier) if carrier.revision().within() > Some(claim.revision) => Absence::Proven,
+            Some(carrier) => {
+                Absence::Provable(Write::BumpVersion(BumpVersion::of(carrier, claim.revision)).into())
+            }
+        }
+    }
 }
 
 /// Whether a block is known to be off its node as of a time after its claim moved to Releasing.

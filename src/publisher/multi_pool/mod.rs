@@ -226,34 +226,24 @@ impl CiliumMode for MultiPool {
     /// again. An answer to a question that is later than the claim's move is.
     fn absence(&self, removal: Removal<'_>) -> Absence {
         let Removal { claim, carrier, is_carried, absent_as_of, presence, answered } = removal;
-        let was_never_carried = claim.state.reason() == Some(Reason::Unused);
+        // Nothing is published before the agent has said what it needs, and one that has not answers nothing. Where
+        // something else of the node overlaps it, no answer is without it.
+        let is_unanswerable = carrier.and_then(fields).is_none_or(|fields| {
+            !has_begun(fields) || listed(fields).any(|listed| listed.overlaps(claim.cidr))
+        });
+        if is_unanswerable && claim.state.reason() == Some(Reason::Unused) {
+            return removal.shown_by_version();
+        }
         match carrier {
             // As long as its Node lives, an agent without a CiliumNode goes on with what it has, and writes it back.
             None if absent_as_of.is_none_or(|as_of| as_of < claim.revision) => {
                 Absence::Provable(Read::CiliumNode(claim.node.clone()).into())
             }
-            None if was_never_carried => Absence::Proven,
             None => match presence {
                 Some(Presence::Gone) => Absence::Proven,
                 Some(Presence::Is(_) | Presence::Unreadable) => Absence::NotYet,
                 None => Absence::Provable(Read::Node(claim.node.clone(), claim.revision).into()),
             },
-            // Nothing is published before the agent has said what it needs, and one that has not answers nothing. Where
-            // something else of the node overlaps it, no answer is without it.
-            Some(carrier)
-                if was_never_carried
-                    && fields(carrier).is_none_or(|fields| {
-                        !has_begun(fields) || listed(fields).any(|listed| listed.overlaps(claim.cidr))
-                    }) =>
-            {
-                if is_carried {
-                    Absence::NotYet
-                } else if carrier.revision().within() > Some(claim.revision) {
-                    Absence::Proven
-                } else {
-                    self.later_version_of(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
-                }
-            }
             Some(_) if answered.is_some_and(|as_of| as_of >= claim.revision) => {
                 if is_carried {
                     Absence::NotYet

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use super::{StaticMode, listed};
 use crate::model::carrier::{Carrier, CarrierChange};
 use crate::model::kind::Kind;
-use crate::model::request::{BumpVersion, Read, Request, Write};
+use crate::model::request::{BumpVersion, Request, Write};
 use crate::model::revision::Revision;
 use crate::net::cidr::Cidr;
 use crate::publisher::answer::{Absence, Removal};
@@ -46,16 +46,7 @@ impl StaticMode for ClusterPool {
     }
 
     fn absence(removal: Removal<'_>) -> Absence {
-        let Removal { claim, carrier, is_carried, absent_as_of, .. } = removal;
-        match carrier {
-            None if absent_as_of.is_some_and(|as_of| as_of >= claim.revision) => Absence::Proven,
-            None => Absence::Provable(Read::CiliumNode(claim.node.clone()).into()),
-            Some(_) if is_carried => Absence::NotYet,
-            Some(carrier) if Self::shows_later(carrier, claim.revision) => Absence::Proven,
-            Some(carrier) => {
-                Self::later_version(carrier, claim.revision).map_or(Absence::NotYet, Absence::Provable)
-            }
-        }
+        removal.shown_by_version()
     }
 
     fn later_version(carrier: Carrier<'_>, later_than: Revision) -> Option<Request> {
