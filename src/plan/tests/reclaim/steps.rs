@@ -16,6 +16,18 @@ fn a_block_leaves_step_by_step_and_cools() {
     cluster.expect("a", "free 10.0.0.16/28 of node a");
 }
 
+/// No agent of this mode gives back what is more than it needs, so room need not come in the write that takes a block off.
+#[test]
+fn a_new_block_does_not_wait_until_another_has_left() {
+    let claims = "claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @31\n\
+                  claim 10.1.0.0/28 a 1 Held @32 of=q";
+    let mut cluster = Cluster::of(&format!(
+        "pool p 10.0.0.0/24 28 draining\npool q 10.1.0.0/24 28\nnode a 1\nagent a 1.20.2\n{claims}\n\
+         ciliumnode a @50 {FENCED} used=10.0.0.0/32 released=10.0.0.16/28"
+    ));
+    cluster.expect("a", "publish [10.1.0.0/28] and 16 addresses on ciliumnode a");
+}
+
 /// One patch asks for all addresses and ends the question, whose answer has served its purpose.
 #[test]
 fn the_marks_replace_the_question() {
