@@ -44,7 +44,7 @@ impl Proposal {
                     | Wait::WholeSet
                     | Wait::Upgrade
                     | Wait::Completion
-                    | Wait::Correction
+                    | Wait::Correction(_)
                     | Wait::OtherAllocator
                     | Wait::Readable(_),
                 ) => {

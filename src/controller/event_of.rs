@@ -13,6 +13,7 @@ use crate::world::World;
 pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
     match kind {
         FindingKind::MalformedCiliumNode => Some(EventReason::MalformedCiliumNode),
+        FindingKind::MalformedNode => Some(EventReason::MalformedNode),
         FindingKind::MinAllocate => Some(EventReason::MinAllocate),
         FindingKind::ForeignPodCIDRs => Some(EventReason::ForeignPodCIDRs),
         FindingKind::MisplacedBlock => Some(EventReason::MisplacedBlock),

@@ -26,6 +26,8 @@ stable_names! {
         UnreadableObject,
         /// A CiliumNode has an address or prefix that can't be read.
         MalformedCiliumNode,
+        /// The same of a Node, in modes in which agents read its podCIDRs or annotations.
+        MalformedNode,
         /// A CiliumNode asks for more addresses at start than it offers.
         MinAllocate,
         /// A node has podCIDRs that can't be its blocks, so it is left alone.

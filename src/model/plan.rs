@@ -138,8 +138,8 @@ pub enum Wait {
     Existence(Kind),
     /// Its CiliumNode, which is being deleted, is gone.
     Deletion,
-    /// Its CiliumNode has no malformed address any more.
-    Correction,
+    /// Its object of this kind, which carries its blocks, has no malformed address any more.
+    Correction(Kind),
     /// Nobody else allocates for it any more.
     OtherAllocator,
     /// A request is answered, or a watch shows what an answer has shown.
@@ -166,7 +166,7 @@ impl fmt::Display for Wait {
             Self::Readable(kind) => write!(f, "its {} can't be read", kind.as_str()),
             Self::Existence(kind) => write!(f, "it has no {}", kind.as_str()),
             Self::Deletion => f.write_str("its CiliumNode is being deleted"),
-            Self::Correction => f.write_str("its CiliumNode has an address that can't be read"),
+            Self::Correction(kind) => write!(f, "its {} has an address that can't be read", kind.as_str()),
             Self::OtherAllocator => f.write_str("somebody else allocates for it, too"),
             Self::Answer => f.write_str("a request for it is not answered yet"),
             Self::Pause => f.write_str("requests for it were not applied, and the next is sent later"),
@@ -295,7 +295,7 @@ impl NodePlan {
                 Wait::Readable(_)
                 | Wait::Existence(_)
                 | Wait::Deletion
-                | Wait::Correction
+                | Wait::Correction(_)
                 | Wait::OtherAllocator
                 | Wait::Capacity
                 | Wait::WholeSet

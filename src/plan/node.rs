@@ -6,6 +6,7 @@ use super::draft::{Detail, Draft};
 use super::policy::{CiliumNodeOrigin, Policy};
 use super::subject::Subject;
 use super::{freeze, lifecycle, publication, reasons, recreation};
+use crate::model::carrier::Carrier;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
@@ -95,8 +96,12 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
         return draft.asking_for_nothing_before(Wait::Deletion);
     }
     if let Some(malformed) = publisher.malformed(carrier) {
+        let kind = match carrier {
+            Carrier::CiliumNode(_) => FindingKind::MalformedCiliumNode,
+            Carrier::Node(_) => FindingKind::MalformedNode,
+        };
         draft.findings.push(Finding::new(
-            FindingKind::MalformedCiliumNode,
+            kind,
             carrier.kind(),
             name.as_str(),
             format!(
@@ -106,7 +111,7 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
                 carrier.kind().as_str(),
             ),
         ));
-        return draft.asking_for_nothing_before(Wait::Correction);
+        return draft.asking_for_nothing_before(Wait::Correction(carrier.kind()));
     }
     let subject = Subject { world, node, carrier, publisher };
     if let Some(finding) = publisher.second_allocator(carrier, &|cidr| subject.is_claimed(cidr)) {

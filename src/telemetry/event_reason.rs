@@ -43,6 +43,8 @@ stable_names! {
         ClaimBeingDeleted,
         /// The CiliumNode of the Node has an address or prefix that can't be read.
         MalformedCiliumNode,
+        /// The Node has a podCIDR or an annotation that can't be read.
+        MalformedNode,
         /// The CiliumNode of the Node asks for more addresses at start than it offers.
         MinAllocate,
         /// The Node has podCIDRs that can't be its blocks.
@@ -101,6 +103,7 @@ impl EventReason {
             | Self::BothCarried
             | Self::ClaimBeingDeleted
             | Self::MalformedCiliumNode
+            | Self::MalformedNode
             | Self::MinAllocate
             | Self::ForeignPodCIDRs
             | Self::MisplacedBlock
@@ -142,6 +145,7 @@ impl EventReason {
             | Self::ClaimBeingDeleted
             | Self::SecondAllocator
             | Self::MalformedCiliumNode
+            | Self::MalformedNode
             | Self::MinAllocate
             | Self::ForeignPodCIDRs
             | Self::MisplacedBlock => "Plan",

@@ -161,7 +161,7 @@ fn an_annotation_that_is_no_cidr_stops_writes_where_agents_read_it() {
     let odd = Malformed { field: "metadata.annotations[x]".to_owned(), value: "odd".to_owned() };
     node.malformed_annotations.push(odd);
     for (agents_read_annotations, expected) in [
-        (true, "finding: MalformedCiliumNode; waits: its CiliumNode has an address that can't be read"),
+        (true, "finding: MalformedNode; waits: its Node has an address that can't be read"),
         (false, "claim 10.0.0.0/28 of pool p for node a"),
     ] {
         let mode = Kubernetes { writes: NodeField::Spec, agents_read_annotations };
