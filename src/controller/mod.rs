@@ -8,6 +8,7 @@
 
 mod agents;
 mod backoff;
+mod beside;
 pub mod broken_invariant;
 pub mod client;
 pub mod clock;

@@ -102,8 +102,10 @@ mod tests {
     fn a_switch_is_on_with_its_reason() {
         check(
             &json!({"data": {"freeze-writes": " true\n", "reason": "etcd is\n being restored "}}),
-            &["no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap kube-system/cilium-node-ipam says \
-               `freeze-writes: true`; reason: etcd is being restored"],
+            &[
+                "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap kube-system/cilium-node-ipam says \
+               `freeze-writes: true`; reason: etcd is being restored",
+            ],
         );
         check(
             &json!({"data": {"freeze-reclaim": "true", "freeze-writes": "false", "reason": ""}}),

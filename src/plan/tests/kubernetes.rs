@@ -117,8 +117,7 @@ fn pod_cidrs_that_are_no_blocks_are_reported_and_left_alone() {
 #[test]
 fn a_text_that_is_no_cidr_is_reported_and_nothing_is_written() {
     let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1 malformed");
-    cluster
-        .expect("a", "finding: MalformedNode; waits: its Node has an address that can't be read");
+    cluster.expect("a", "finding: MalformedNode; waits: its Node has an address that can't be read");
 }
 
 /// kube-controller-manager was faster: the server lets nobody change what is set, so our block is free at once.
