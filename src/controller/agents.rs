@@ -56,8 +56,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::beside::PATIENCE;
-    use super::super::beside::tests::first_input;
-    use super::super::client::tests::{NO_ANSWER, refusal};
+    use super::super::beside::tests::{first_input, watches_of};
+    use super::super::client::tests::{NO_ANSWER, answered_by, refusal};
     use super::*;
 
     /// Follows the agents of a server that answers so, and returns what the loop is told first, and after how long.
@@ -118,5 +118,30 @@ mod tests {
             })
             .await;
         assert!(matches!(news, AgentNews::Listed(_)), "{news:?}");
+    }
+
+    /// How many requests a watch makes in ten minutes of a server that answers others, and was away before if `returned`.
+    async fn n_asked(returned: bool) -> usize {
+        let (clients, asked) = answered_by(|_| refusal(503));
+        if returned {
+            clients.contact.lose();
+            clients.contact.answered();
+        }
+        let (watches, _told) = watches_of(clients);
+        let stop = watches.stop.clone();
+        let later = async {
+            tokio::time::sleep(Duration::from_secs(600)).await;
+            stop.cancel();
+        };
+        let follow = follow(watches, "kube-system".to_owned());
+        let (end, ()) = tokio::join!(follow, later);
+        end.unwrap();
+        asked.lock().unwrap().len()
+    }
+
+    /// The end of an outage shortens the waits that it was the reason of, and no later ones.
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_that_is_over_makes_nobody_ask_more_often() {
+        assert_eq!(n_asked(true).await, n_asked(false).await);
     }
 }

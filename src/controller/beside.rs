@@ -100,6 +100,7 @@ where
         let mut listed = Vec::new();
         let mut told = Told::NothingUntil(Instant::now() + PATIENCE);
         loop {
+            retries.begins(contact);
             let news = match events.try_next().await {
                 Ok(None) => return Ok(()),
                 // Every list begins with `Init`, even one that fails.
