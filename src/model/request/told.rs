@@ -1,0 +1,104 @@
+//! Requests in words: one line for a person, as `run --dry-run` prints it.
+
+use std::fmt;
+
+use super::{ClaimChange, ProbeStep, Read, Request, WithdrawalStep, Write};
+use crate::model::counted::counted;
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(read) => fmt::Display::fmt(read, f),
+            Self::Write(write) => fmt::Display::fmt(write, f),
+        }
+    }
+}
+
+impl fmt::Display for Read {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClaimsOf(node) => write!(f, "read the claims of node {node}"),
+            Self::PodsOf(node, _) => write!(f, "read the pods of node {node}"),
+            Self::Claim(cidr, node) => write!(f, "read the claim of {cidr} for node {node}"),
+            Self::CiliumNode(node) => write!(f, "read whether ciliumnode {node} exists"),
+            Self::Node(node, _) => write!(f, "read whether node {node} exists"),
+        }
+    }
+}
+
+impl fmt::Display for Write {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateClaim(claim) => {
+                write!(f, "claim {} of pool {} for node {}", claim.cidr, claim.pool, claim.node)?;
+                claim.pod_ip_pool.as_ref().map_or(Ok(()), |name| write!(f, " under {name}"))
+            }
+            Self::Publish(publication) => {
+                let added: Vec<String> = publication.added.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "publish [{}] and {} on {} {}",
+                    added.join(" "),
+                    counted(publication.n_addresses, "address"),
+                    self.target().word(),
+                    publication.node
+                )
+            }
+            Self::UpdateClaim(update) => {
+                let (cidr, node) = (update.cidr, &update.node);
+                match &update.change {
+                    ClaimChange::Hold(_) => write!(f, "hold {cidr} for node {node} again"),
+                    ClaimChange::CreatedFor(_) => {
+                        write!(f, "note that no earlier ciliumnode of node {node} carried {cidr}")
+                    }
+                    ClaimChange::Keep => {
+                        write!(f, "put the finalizer on the claim of {cidr} for node {node} again")
+                    }
+                    ClaimChange::Drain(_) => write!(f, "drain {cidr} of node {node}"),
+                    ClaimChange::Release(reason) => write!(f, "release {cidr} of node {node} ({reason})"),
+                    ClaimChange::Cool => write!(f, "cool {cidr} of node {node}"),
+                    ClaimChange::Delete => write!(f, "free {cidr} of node {node}"),
+                }
+            }
+            Self::BumpVersion(bump) => {
+                write!(f, "make a later version of {} {}", self.target().word(), bump.node)
+            }
+            Self::UsageProbe(probe) => match probe.step {
+                ProbeStep::Ask => write!(f, "ask the agent of node {} what it uses", probe.node),
+                ProbeStep::Clear => write!(f, "clear the question on ciliumnode {}", probe.node),
+            },
+            Self::Withdraw(withdrawal) => {
+                let blocks: Vec<String> = withdrawal.blocks.iter().map(ToString::to_string).collect();
+                let (blocks, node) = (blocks.join(" "), &withdrawal.node);
+                match withdrawal.step {
+                    WithdrawalStep::Fence => write!(f, "fence [{blocks}] on ciliumnode {node}"),
+                    WithdrawalStep::Mark => write!(f, "ask the agent of node {node} to let [{blocks}] go"),
+                    WithdrawalStep::Confirm => {
+                        write!(f, "tell the agent of node {node} that [{blocks}] is released")
+                    }
+                    WithdrawalStep::TakeOff => write!(f, "take [{blocks}] off ciliumnode {node}"),
+                    WithdrawalStep::Clear => {
+                        write!(f, "clear the release marks in [{blocks}] on ciliumnode {node}")
+                    }
+                }
+            }
+            Self::CreateCiliumNode(new) => write!(f, "create ciliumnode {}", new.node),
+            Self::PoolStatus(write) => write!(f, "write the status of pool {}", write.pool),
+            Self::PoolFinalizers(write) => {
+                write!(f, "set the finalizers of pool {} to [{}]", write.pool, write.finalizers.join(" "))
+            }
+            Self::ClaimStatus(write) => match &write.drain {
+                Some(drain) => write!(f, "note on the claim of {}: {}", write.cidr, drain.waiting_for),
+                None => write!(f, "note on the claim of {} that nothing is waited for", write.cidr),
+            },
+            Self::PodIpPool(write) => {
+                let families = write.families.iter().map(|(family, ranges)| {
+                    format!("{family} [{}] /{}", ranges.cidrs.join(" "), ranges.mask_size)
+                });
+                let step = if write.on.is_some() { "complete" } else { "create" };
+                let families: Vec<String> = families.collect();
+                write!(f, "{step} ciliumpodippool {} with {}", write.name, families.join(" and "))
+            }
+        }
+    }
+}
