@@ -1,0 +1,139 @@
+//! The part of `/metrics` that follows from the world: its last snapshot, as gauges.
+
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use tokio::sync::watch;
+
+use crate::view::snapshot::Snapshot;
+
+/// The last snapshot. It is encoded when `/metrics` is read, so the series of a pool are gone when the pool is.
+#[derive(Debug)]
+pub(super) struct World(pub(super) watch::Receiver<Arc<Snapshot>>);
+
+impl Collector for World {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let snapshot = self.0.borrow().clone();
+        let pools = || snapshot.pools.iter().map(|(name, pool)| (name.as_str(), pool));
+        let families = || {
+            pools().flat_map(|(name, pool)| {
+                pool.tally.families.iter().map(move |(family, counts)| (name, family.as_str(), counts))
+            })
+        };
+        gauges(
+            &mut encoder,
+            "pool_blocks",
+            "Blocks of a pool, by state; the states sum up to all that it has",
+            families().flat_map(|(pool, family, counts)| {
+                [
+                    ("held", counts.held),
+                    ("draining", counts.draining),
+                    ("cooling", counts.cooling),
+                    ("free", counts.free),
+                    ("unavailable", counts.unavailable),
+                ]
+                .map(|(state, value)| ([("pool", pool), ("family", family), ("state", state)], value))
+            }),
+        )?;
+        gauges(
+            &mut encoder,
+            "pool_addresses",
+            "Addresses of a pool, by state: used and unused ones are published, and published ones where agents do not say \
+             which they use; unpublished ones are offered by free blocks",
+            families().flat_map(|(pool, family, counts)| {
+                let states = match counts.used {
+                    Some(used) => {
+                        let unused = counts.published.saturating_sub(used);
+                        let unpublished = counts.addresses_free.saturating_sub(unused);
+                        vec![("used", used), ("unused", unused), ("unpublished", unpublished)]
+                    }
+                    None => vec![("published", counts.published), ("unpublished", counts.addresses_free)],
+                };
+                states.into_iter().map(move |(state, value)| {
+                    ([("pool", pool), ("family", family), ("state", state)], value)
+                })
+            }),
+        )?;
+        gauges(
+            &mut encoder,
+            "pool_nodes",
+            "Nodes that a pool selects, by state",
+            pools().flat_map(|(pool, counts)| {
+                let nodes = counts.tally.nodes;
+                [
+                    ("served", nodes.served),
+                    ("waiting", nodes.waiting),
+                    ("pending", nodes.selected.saturating_sub(nodes.served.saturating_add(nodes.waiting))),
+                ]
+                .map(|(state, value)| ([("pool", pool), ("state", state)], value))
+            }),
+        )?;
+        gauges(
+            &mut encoder,
+            "pool_condition",
+            "Whether a condition of a pool holds: 1 where its status is True",
+            pools().flat_map(|(pool, counts)| {
+                counts.conditions.iter().map(move |(condition, holds)| {
+                    ([("pool", pool), ("condition", condition.as_str())], u64::from(*holds))
+                })
+            }),
+        )?;
+        let frozen =
+            snapshot.frozen.iter().map(|(switch, on)| ([("switch", switch.as_str())], u64::from(*on)));
+        gauges(&mut encoder, "frozen", "Whether a switch of the freeze is on", frozen)?;
+        let nodes = snapshot.nodes.iter().map(|(state, n)| ([("state", state.as_str())], *n));
+        gauges(&mut encoder, "nodes", "Nodes of the cluster, by state", nodes)?;
+        let agents = snapshot.agents.iter().map(|((support, release), n)| {
+            ([("support", support.as_str()), ("release", release.as_str())], *n)
+        });
+        gauges(
+            &mut encoder,
+            "agents",
+            "Nodes by the weakest release of Cilium that an agent of theirs runs, and how far it is supported",
+            agents,
+        )?;
+        let usage = snapshot.usage.iter().map(|(state, n)| ([("state", state.as_str())], *n));
+        gauges(
+            &mut encoder,
+            "node_use",
+            "Nodes with a CiliumNode, by whether it is known which addresses they use",
+            usage,
+        )?;
+        let objects = snapshot.objects.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
+        gauges(&mut encoder, "objects", "Objects that the controller knows", objects)?;
+        let unreadable = snapshot.unreadable.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
+        gauges(
+            &mut encoder,
+            "unreadable_objects",
+            "Objects that exist and can't be read; what they hold is treated as taken",
+            unreadable,
+        )?;
+        let findings = snapshot.findings.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
+        gauges(&mut encoder, "findings", "Current findings", findings)
+    }
+}
+
+/// Encodes one gauge with all its series; nothing if it has none.
+fn gauges<'a, const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    series: impl Iterator<Item = ([(&'a str, &'a str); N], u64)>,
+) -> Result<(), std::fmt::Error>
+where
+    [(&'a str, &'a str); N]: EncodeLabelSet,
+{
+    let mut series = series.peekable();
+    if series.peek().is_none() {
+        return Ok(());
+    }
+    // The registry adds the prefix to the name, but no period to the help text as it does for its own metrics.
+    let mut metric = encoder.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
+    for (labels, value) in series {
+        ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
