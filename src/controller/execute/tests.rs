@@ -6,6 +6,8 @@ use super::super::client::tests::{answered_by, list, refusal};
 use super::super::events::Subject;
 use super::super::places::Places;
 use super::*;
+use crate::model::request::{NewClaim, Read};
+use crate::model::revision::Revision;
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::telemetry::event_reason::EventReason;

@@ -1,0 +1,140 @@
+//! Consistent reads: those that a decision waits for, and those that settle what an answer has left open.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams};
+use tracing::warn;
+
+use super::{Attempt, Executor, Purpose, RefusedRead, classify};
+use crate::controller::backoff::Retries;
+use crate::controller::client::ReadError;
+use crate::controller::forbidden;
+use crate::controller::places::Place;
+use crate::model::claim::block_name;
+use crate::model::names::{NodeName, PoolName};
+use crate::model::observation::Object;
+use crate::model::outcome::{Presence, Seen};
+use crate::model::request::Read;
+use crate::model::revision::{AnyRevision, Revision};
+use crate::net::cidr::Cidr;
+use crate::wire::node_pods::{NODE_FIELD, pods_on_node};
+use crate::wire::watched::Wire;
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
+
+impl Executor {
+    pub(super) async fn read(&self, read: &Read, place: &Place) -> anyhow::Result<Seen> {
+        match read {
+            Read::ClaimsOf(node) => self.claims_of(node).await,
+            Read::PodsOf(node, after) => self.pods_of(node, *after).await,
+            Read::Claim(cidr, _) => self.read_claim(*cidr, Purpose::Outcome(place)).await,
+            Read::CiliumNode(node) => self.read_cilium_node(node, Purpose::Decision).await,
+            Read::Node(node, as_of) => self.read_node(node, *as_of).await,
+        }
+    }
+
+    /// Reads one claim by a consistent list, which has a revision even when there is no such claim.
+    pub(super) async fn read_claim(&self, cidr: Cidr, purpose: Purpose<'_>) -> anyhow::Result<Seen> {
+        let (revision, mut claims) =
+            self.read_all::<Claims>(&format!("metadata.name={}", block_name(cidr)), purpose).await?;
+        Ok(claims.pop().map_or(Seen::Absent(revision), |claim| self.seen(claim)))
+    }
+
+    async fn claims_of(&self, node: &NodeName) -> anyhow::Result<Seen> {
+        let (revision, claims) =
+            self.read_all::<Claims>(&format!("spec.node={node}"), Purpose::Decision).await?;
+        let (mut readable, mut unreadable) = (Vec::new(), Vec::new());
+        for object in claims {
+            match object {
+                Object::Claim(claim) => readable.push(claim),
+                Object::Unreadable(_, object) => unreadable.push(object),
+                Object::Node(_) | Object::CiliumNode(_) | Object::Pool(_) => {}
+            }
+        }
+        Ok(Seen::ClaimsOf { revision, claims: readable, unreadable })
+    }
+
+    /// The Pods that are bound to a node. What is decided next goes without them, if they can't be had.
+    async fn pods_of(&self, node: &NodeName, after: AnyRevision) -> anyhow::Result<Seen> {
+        let api: Api<Pod> = Api::all(self.clients.reads.clone());
+        let params = ListParams::default().fields(&format!("{NODE_FIELD}={node}"));
+        match self.clients.within_timeout(api.list(&params)).await {
+            Ok(list) => Ok(Seen::PodsOf { after, pods: pods_on_node(&list.items, &self.cilium_namespace) }),
+            Err(error) => {
+                warn!(%node, %error, "read of the node's pods failed: no block is taken back from it");
+                Err(RefusedRead { why: error.to_string(), wait: error.asked_wait() }.into())
+            }
+        }
+    }
+
+    pub(super) async fn read_cilium_node(
+        &self,
+        node: &NodeName,
+        purpose: Purpose<'_>,
+    ) -> anyhow::Result<Seen> {
+        let (revision, mut found) =
+            self.read_all::<CiliumNodes>(&format!("metadata.name={node}"), purpose).await?;
+        Ok(found.pop().map_or(Seen::Absent(revision), |object| self.seen(object)))
+    }
+
+    pub(super) async fn read_pool(&self, pool: &PoolName, purpose: Purpose<'_>) -> anyhow::Result<Seen> {
+        let (revision, mut found) = self.read_all::<Pools>(&format!("metadata.name={pool}"), purpose).await?;
+        Ok(found.pop().map_or(Seen::Absent(revision), |object| self.seen(object)))
+    }
+
+    async fn read_node(&self, node: &NodeName, as_of: Revision) -> anyhow::Result<Seen> {
+        let (read_at, mut found) =
+            self.read_all::<Nodes>(&format!("metadata.name={node}"), Purpose::Decision).await?;
+        let presence = match found.pop() {
+            None => Presence::Gone,
+            Some(Object::Node(node)) => Presence::Is(node.uid),
+            Some(Object::CiliumNode(_) | Object::Claim(_) | Object::Pool(_) | Object::Unreadable(..)) => {
+                Presence::Unreadable
+            }
+        };
+        Ok(Seen::Node { as_of, read_at, presence })
+    }
+
+    /// Reads the objects of a kind that a field selector selects, until there is an answer, or until the server refuses
+    /// what a decision waits for.
+    pub(super) async fn read_all<W: Wire>(
+        &self,
+        selector: &str,
+        purpose: Purpose<'_>,
+    ) -> anyhow::Result<(Revision<W::Store>, Vec<Object>)> {
+        let params = ListParams::default().fields(selector);
+        let mut retries = Retries::default();
+        loop {
+            retries.begins(&self.clients.contact);
+            match self.clients.list::<W>(&params, &self.timeline).await {
+                Ok(found) => return Ok(found),
+                Err(ReadError::StoreRewound(error)) => return Err(error.into()),
+                Err(error) => {
+                    if let Some(refused) = refused_by(&error) {
+                        if let Some(event) = forbidden::event_of_reads(&self.clients.contact.standing) {
+                            self.events.tell(event);
+                        }
+                        match purpose {
+                            Purpose::Decision => {
+                                warn!(kind = W::KIND.as_str(), selector, %error, "read refused");
+                                return Err(refused.into());
+                            }
+                            Purpose::Outcome(place) => place.step_aside(),
+                        }
+                    }
+                    let rest = retries.failed(error.asked_wait());
+                    warn!(kind = W::KIND.as_str(), selector, %error, retry_in = ?rest.wait, "read failed");
+                    retries.rest(rest, &self.clients.contact).await;
+                }
+            }
+        }
+    }
+}
+
+/// Why the server does not carry out a read, where it says that. Whoever asks again gets the same answer until somebody
+/// changes something.
+fn refused_by(error: &ReadError) -> Option<RefusedRead> {
+    match classify::<()>(error.answer()?) {
+        Attempt::Refused(why, wait) => Some(RefusedRead { why, wait }),
+        Attempt::Conflict(why) => Some(RefusedRead { why, wait: None }),
+        Attempt::Applied(()) | Attempt::Unknown(_) => None,
+    }
+}
