@@ -1,29 +1,21 @@
-//! How the world takes in what it is told: observations of watches and lists, and outcomes of writes.
+//! How the world takes in what watches, lists and answers show: object by object, each by the version that it has.
 //!
 //! Keeps two invariants. Nothing older replaces anything newer, whatever the order of arrival. And nothing that
 //! is held or published anywhere is ever free in between: the new occupant is entered before the old one goes.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use super::absence::Departure;
-use super::pause::Cause;
-use super::{KnownClaim, NodeRead, Remembered, World};
+use super::{KnownClaim, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{Claim, block_name, block_named};
-use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, Listing, Object, Observation, PoolObject, Unreadable};
-use crate::model::outcome::{Answer, Outcome, Seen};
 use crate::model::pool::{Pool, Reservation};
-use crate::model::request::{ProbeStep, Read, Request, Target, UsageProbe, Write};
 use crate::model::revision::{AnyRevision, Revision};
-use crate::model::time::Now;
-use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
-use crate::publisher;
 
 /// Where an object was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,139 +45,6 @@ impl World {
         }
     }
 
-    /// Takes in the outcome of a request.
-    pub fn finish(&mut self, outcome: Outcome, now: Now) {
-        let effect = outcome.effect();
-        let Outcome { request, answer, seen } = outcome;
-        let (target, node) = (request.target(), request.node().cloned());
-        self.in_flight.remove(&target);
-        let is_refused_question = matches!(
-            (&request, &answer),
-            (
-                Request::Write(Write::UsageProbe(UsageProbe { step: ProbeStep::Ask, .. })),
-                Answer::Conflict(_) | Answer::Refused(..)
-            )
-        );
-        let failed = (answer != Answer::Done).then(|| Cause::of(&answer, &seen));
-        if let (Request::Read(Read::PodsOf(node, after)), Answer::Refused(why, _)) = (&request, &answer) {
-            self.observe_pods_of(node, *after, Err(why.clone()), now);
-        }
-        match seen {
-            Seen::Claim(claim) => self.observe_claim(*claim, Source::Answer(None)),
-            Seen::CiliumNode(cilium_node) => {
-                self.observe_cilium_node(*cilium_node, Source::Answer(None));
-            }
-            // One that the watch does not show is gone since, or will be told of.
-            Seen::PatchedNode(node) => {
-                if self.nodes.get(&node.name).is_some_and(|known| known.uid == node.uid) {
-                    self.observe_node(*node);
-                }
-            }
-            Seen::Deleted(uid) => {
-                if let Target::Claim(cidr) = &target
-                    && let Some(revision) = self
-                        .claims
-                        .get(cidr)
-                        .filter(|known| known.claim.uid == uid)
-                        .map(|known| known.claim.revision)
-                {
-                    self.observe_claim_deletion(*cidr, revision, Departure::Seen);
-                }
-            }
-            // A pool that the watch has shown to be gone does not come back by an answer.
-            Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
-            Seen::PodIpPool(pool) => self.observe_written_pod_ip_pool(*pool),
-            Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
-            Seen::Absent(revision) => self.observe_absence(&target, revision),
-            Seen::Node { as_of, read_at, presence } => {
-                if let Some(node) = node.clone() {
-                    // The watch may have overtaken the answer. What it shows is then later still, and an answer that
-                    // contradicts it would stand for ever: no event is to come that settles the two.
-                    let overtaken = self.position(Kind::Node) > Some(read_at);
-                    let presence = if overtaken { self.presence_as_watched(&node) } else { presence };
-                    let read = NodeRead { as_of, answered_at: now.uptime, presence };
-                    self.remember_of(&node).presence = Some(read);
-                    self.settle_lost_claims(&node);
-                }
-            }
-            Seen::PodsOf { after, pods } => {
-                if let Some(node) = &node {
-                    self.observe_pods_of(node, after, Ok(pods), now);
-                }
-            }
-            Seen::ClaimsOf { revision, claims, unreadable } => {
-                if let Some(node) = &node {
-                    self.observe_claims_of(node, revision, claims, unreadable);
-                }
-            }
-        }
-        let is_read = matches!(request, Request::Read(_));
-        let taught_nothing = is_read
-            && matches!(&target, Target::CiliumNode(name)
-                if !self.cilium_nodes.contains_key(name) && !self.is_known_absent(name));
-        if let Request::Write(Write::CreateClaim(new)) = &request {
-            self.agenda.mark_pool(&new.pool);
-        }
-        self.is_answered(&target);
-        if let Some(node) = node {
-            let Remembered { serving, writes, .. } = self.remember_of(&node);
-            if is_refused_question {
-                serving.last_probe = None;
-            }
-            match (failed, &request) {
-                // The node only keeps blocks for longer. Nothing else of it waits for that.
-                (Some(_), Request::Read(Read::PodsOf(..))) => {}
-                (Some(cause), _) => serving.pause.lengthen(cause, now),
-                (None, Request::Write(write)) => writes.accepted(write, effect, &mut serving.pause, now),
-                // What it found the world knows to be overtaken. The watch is about to tell.
-                (None, Request::Read(_)) if taught_nothing => serving.pause.lengthen(Cause::Nothing, now),
-                (None, Request::Read(_)) => {}
-            }
-            self.mark(&node);
-            self.forget_if_gone(&node);
-        }
-        if let Some(pool) = request.as_write().and_then(Write::pool).cloned() {
-            // An answer about a pool that is gone leaves nothing behind.
-            if self.pools.contains_key(&pool) {
-                let (pause, writes) = self.pool_writes.entry(pool.clone()).or_default();
-                match (failed, &request) {
-                    (Some(cause), _) => pause.lengthen(cause, now),
-                    (None, Request::Write(write)) => writes.accepted(write, effect, pause, now),
-                    (None, Request::Read(_)) => {}
-                }
-            }
-            self.agenda.mark_pool(&pool);
-        }
-    }
-
-    /// No request about an object is in flight any more.
-    fn is_answered(&mut self, target: &Target) {
-        match target {
-            Target::Claim(cidr) => {
-                // The claim, where there is one, is entered by now.
-                self.release(*cidr, &Occupant::Pending);
-                // It may be given out again, now that no request about it is in flight.
-                self.addresses_released(*cidr);
-                // The claim of another node may have been found in the way, and that node waited for the answer.
-                if let Some(holder) = self.claims.get(cidr).map(|known| known.claim.node.clone()) {
-                    self.mark(&holder);
-                }
-            }
-            // Another pool than the one that wrote may have to write next.
-            Target::PodIpPool(name) => self.mark_pools_under(name),
-            Target::CiliumNode(_)
-            | Target::ClaimsOf(_)
-            | Target::Node(_)
-            | Target::PodsOf(_)
-            | Target::Pool(_) => {}
-        }
-    }
-
-    /// Whether a read has not found the CiliumNode of this name.
-    fn is_known_absent(&self, name: &NodeName) -> bool {
-        self.remembered.get(name).is_some_and(|remembered| remembered.absent_as_of.is_some())
-    }
-
     fn observe_listing(&mut self, listing: Listing) {
         let Listing { kind, at_least, at_most, objects } = listing;
         let listed: BTreeSet<String> = objects.iter().map(Object::name).collect();
@@ -209,7 +68,7 @@ impl World {
 
     /// Notes a contradiction: of an object that was known at a version, no read as of that version or later shows an
     /// earlier one.
-    fn compare(&mut self, kind: Kind, name: &str, shown: AnyRevision, as_of: AnyRevision) {
+    pub(super) fn compare(&mut self, kind: Kind, name: &str, shown: AnyRevision, as_of: AnyRevision) {
         let known = self.known_revision(kind, name);
         if let Some(known) = known.filter(|known| shown < *known && *known <= as_of)
             && self.contradiction.is_none()
@@ -260,7 +119,7 @@ impl World {
         self.forget_unreadable(kind, &name);
     }
 
-    fn observe_node(&mut self, node: Node) {
+    pub(super) fn observe_node(&mut self, node: Node) {
         if self.nodes.get(&node.name).is_some_and(|known| known.revision > node.revision) {
             return;
         }
@@ -288,7 +147,7 @@ impl World {
         self.node_changed(&name);
     }
 
-    fn observe_cilium_node(&mut self, cilium_node: CiliumNode, source: Source) {
+    pub(super) fn observe_cilium_node(&mut self, cilium_node: CiliumNode, source: Source) {
         let name = cilium_node.name.clone();
         match self.cilium_nodes.get(&name) {
             Some(known) if known.revision > cilium_node.revision => return,
@@ -323,7 +182,7 @@ impl World {
         self.node_changed(&name);
     }
 
-    fn observe_claim(&mut self, claim: Claim, source: Source) {
+    pub(super) fn observe_claim(&mut self, claim: Claim, source: Source) {
         let cidr = claim.cidr;
         let known = self.claims.get(&cidr);
         match (known, source) {
@@ -389,56 +248,7 @@ impl World {
         }
     }
 
-    /// What the objects of a node carry, in whatever mode, outside its claims.
-    pub(super) fn carried(&self, node: &NodeName) -> AddressSet {
-        if self.guards.is_off(Guard::Carried) {
-            return AddressSet::new();
-        }
-        let mut carried =
-            self.cilium_nodes.get(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
-        if let Some(node) = self.nodes.get(node) {
-            carried.extend_with(&self.reader.carried_by_node(node));
-        }
-        self.without_claims(node, carried)
-    }
-
-    fn without_claims(&self, node: &NodeName, mut addresses: AddressSet) -> AddressSet {
-        for cidr in self.claims_of.get(node).into_iter().flatten() {
-            addresses.remove_cidr(*cidr);
-        }
-        addresses
-    }
-
-    /// What the objects of a node carry outside its claims is taken by the node itself.
-    pub(super) fn update_carried(&mut self, node: &NodeName) {
-        self.update_carried_without(node, &AddressSet::new());
-    }
-
-    /// The same; `gone` is what the Node itself carried before.
-    fn update_carried_without(&mut self, node: &NodeName, gone: &AddressSet) {
-        let carried = match self.cilium_nodes.get(node) {
-            Some(_) => self.carried(node),
-            // While the CiliumNode is away and the Node is not, its agent goes on with the addresses that it had.
-            None if self.nodes.contains_key(node) => {
-                let mut carried = self.ledger.carried(node).cloned().unwrap_or_default();
-                carried.remove_all(gone);
-                carried.extend_with(&self.carried(node));
-                self.without_claims(node, carried)
-            }
-            None => AddressSet::new(),
-        };
-        let before = self.ledger.carried(node);
-        if before.map_or(carried.is_empty(), |before| *before == carried) {
-            return;
-        }
-        let changed: Vec<Cidr> = before.into_iter().chain([&carried]).flat_map(AddressSet::cidrs).collect();
-        self.ledger.set_carried(node, carried);
-        for cidr in changed {
-            self.addresses_released(cidr);
-        }
-    }
-
-    fn observe_pool(&mut self, pool: PoolObject) {
+    pub(super) fn observe_pool(&mut self, pool: PoolObject) {
         let name = pool.name.clone();
         if self.pools.get(&name).is_some_and(|known| known.revision > pool.revision) {
             return;
@@ -450,7 +260,7 @@ impl World {
         }
     }
 
-    fn observe_unreadable(&mut self, kind: Kind, unreadable: Unreadable) {
+    pub(super) fn observe_unreadable(&mut self, kind: Kind, unreadable: Unreadable) {
         let name = unreadable.name.clone();
         if kind == Kind::CiliumNode {
             self.forget_seen_end(&NodeName::from(name.as_str()));
@@ -520,65 +330,6 @@ impl World {
                     self.addresses_taken(cidr);
                 }
             }
-        }
-    }
-
-    /// All claims of a node as of one revision, by a consistent read.
-    fn observe_claims_of(
-        &mut self,
-        node: &NodeName,
-        revision: Revision,
-        claims: Vec<Claim>,
-        unreadable: Vec<Unreadable>,
-    ) {
-        let mut found: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
-        found.extend(unreadable.iter().filter_map(|unreadable| block_named(&unreadable.name)));
-        for unreadable in unreadable {
-            // The watch of claims will show it, unless it has shown a later version.
-            if unreadable.revision > self.positions.get(&Kind::Claim).copied() {
-                self.observe_unreadable(Kind::Claim, unreadable);
-            }
-        }
-        for claim in claims {
-            self.compare(Kind::Claim, &block_name(claim.cidr), claim.revision.into(), revision.into());
-            self.observe_claim(claim, Source::Answer(Some(revision)));
-        }
-        let missing: Vec<Cidr> =
-            self.claims_of(node).map(|known| known.claim.cidr).filter(|cidr| !found.contains(cidr)).collect();
-        for cidr in missing {
-            self.observe_claim_deletion(cidr, revision, Departure::Inferred);
-        }
-        let remembered = self.remember_of(node);
-        remembered.claims_read = remembered.claims_read.max(Some(revision));
-    }
-
-    pub(super) fn set_own_addresses(&mut self, kind: Kind, name: &NodeName, addresses: Vec<IpAddr>) {
-        let key = (kind, name.clone());
-        let before = self.own_addresses.get(&key).map_or(&[][..], Vec::as_slice);
-        if before == addresses {
-            return;
-        }
-        let mut changed: BTreeSet<IpAddr> = addresses.iter().copied().collect();
-        for address in &addresses {
-            *self.node_addresses.entry(*address).or_default() += 1;
-        }
-        for address in self.own_addresses.insert(key.clone(), addresses).unwrap_or_default() {
-            if let Some(count) = self.node_addresses.get_mut(&address) {
-                *count -= 1;
-                if *count == 0 {
-                    self.node_addresses.remove(&address);
-                }
-            }
-            if !changed.remove(&address) {
-                changed.insert(address);
-            }
-        }
-        if self.own_addresses.get(&key).is_some_and(Vec::is_empty) {
-            self.own_addresses.remove(&key);
-        }
-        // No block may be given out of which nodes have every address themselves.
-        for address in changed {
-            self.addresses_released(Cidr::single(address));
         }
     }
 }

@@ -1,0 +1,182 @@
+//! How the world takes in the outcomes of requests: what an answer shows, and who waits because of it.
+
+use std::collections::BTreeSet;
+
+use super::absence::Departure;
+use super::absorb::Source;
+use super::pause::Cause;
+use super::{NodeRead, Remembered, World};
+use crate::ledger::Occupant;
+use crate::model::claim::{Claim, block_name, block_named};
+use crate::model::kind::Kind;
+use crate::model::names::NodeName;
+use crate::model::observation::Unreadable;
+use crate::model::outcome::{Answer, Outcome, Seen};
+use crate::model::request::{ProbeStep, Read, Request, Target, UsageProbe, Write};
+use crate::model::revision::Revision;
+use crate::model::time::Now;
+use crate::net::cidr::Cidr;
+
+impl World {
+    /// Takes in the outcome of a request.
+    pub fn finish(&mut self, outcome: Outcome, now: Now) {
+        let effect = outcome.effect();
+        let Outcome { request, answer, seen } = outcome;
+        let (target, node) = (request.target(), request.node().cloned());
+        self.in_flight.remove(&target);
+        let is_refused_question = matches!(
+            (&request, &answer),
+            (
+                Request::Write(Write::UsageProbe(UsageProbe { step: ProbeStep::Ask, .. })),
+                Answer::Conflict(_) | Answer::Refused(..)
+            )
+        );
+        let failed = (answer != Answer::Done).then(|| Cause::of(&answer, &seen));
+        if let (Request::Read(Read::PodsOf(node, after)), Answer::Refused(why, _)) = (&request, &answer) {
+            self.observe_pods_of(node, *after, Err(why.clone()), now);
+        }
+        match seen {
+            Seen::Claim(claim) => self.observe_claim(*claim, Source::Answer(None)),
+            Seen::CiliumNode(cilium_node) => {
+                self.observe_cilium_node(*cilium_node, Source::Answer(None));
+            }
+            // One that the watch does not show is gone since, or will be told of.
+            Seen::PatchedNode(node) => {
+                if self.nodes.get(&node.name).is_some_and(|known| known.uid == node.uid) {
+                    self.observe_node(*node);
+                }
+            }
+            Seen::Deleted(uid) => {
+                if let Target::Claim(cidr) = &target
+                    && let Some(revision) = self
+                        .claims
+                        .get(cidr)
+                        .filter(|known| known.claim.uid == uid)
+                        .map(|known| known.claim.revision)
+                {
+                    self.observe_claim_deletion(*cidr, revision, Departure::Seen);
+                }
+            }
+            // A pool that the watch has shown to be gone does not come back by an answer.
+            Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
+            Seen::PodIpPool(pool) => self.observe_written_pod_ip_pool(*pool),
+            Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
+            Seen::Absent(revision) => self.observe_absence(&target, revision),
+            Seen::Node { as_of, read_at, presence } => {
+                if let Some(node) = node.clone() {
+                    // The watch may have overtaken the answer. What it shows is then later still, and an answer that
+                    // contradicts it would stand for ever: no event is to come that settles the two.
+                    let overtaken = self.position(Kind::Node) > Some(read_at);
+                    let presence = if overtaken { self.presence_as_watched(&node) } else { presence };
+                    let read = NodeRead { as_of, answered_at: now.uptime, presence };
+                    self.remember_of(&node).presence = Some(read);
+                    self.settle_lost_claims(&node);
+                }
+            }
+            Seen::PodsOf { after, pods } => {
+                if let Some(node) = &node {
+                    self.observe_pods_of(node, after, Ok(pods), now);
+                }
+            }
+            Seen::ClaimsOf { revision, claims, unreadable } => {
+                if let Some(node) = &node {
+                    self.observe_claims_of(node, revision, claims, unreadable);
+                }
+            }
+        }
+        let is_read = matches!(request, Request::Read(_));
+        let taught_nothing = is_read
+            && matches!(&target, Target::CiliumNode(name)
+                if !self.cilium_nodes.contains_key(name) && !self.is_known_absent(name));
+        if let Request::Write(Write::CreateClaim(new)) = &request {
+            self.agenda.mark_pool(&new.pool);
+        }
+        self.is_answered(&target);
+        if let Some(node) = node {
+            let Remembered { serving, writes, .. } = self.remember_of(&node);
+            if is_refused_question {
+                serving.last_probe = None;
+            }
+            match (failed, &request) {
+                // The node only keeps blocks for longer. Nothing else of it waits for that.
+                (Some(_), Request::Read(Read::PodsOf(..))) => {}
+                (Some(cause), _) => serving.pause.lengthen(cause, now),
+                (None, Request::Write(write)) => writes.accepted(write, effect, &mut serving.pause, now),
+                // What it found the world knows to be overtaken. The watch is about to tell.
+                (None, Request::Read(_)) if taught_nothing => serving.pause.lengthen(Cause::Nothing, now),
+                (None, Request::Read(_)) => {}
+            }
+            self.mark(&node);
+            self.forget_if_gone(&node);
+        }
+        if let Some(pool) = request.as_write().and_then(Write::pool).cloned() {
+            // An answer about a pool that is gone leaves nothing behind.
+            if self.pools.contains_key(&pool) {
+                let (pause, writes) = self.pool_writes.entry(pool.clone()).or_default();
+                match (failed, &request) {
+                    (Some(cause), _) => pause.lengthen(cause, now),
+                    (None, Request::Write(write)) => writes.accepted(write, effect, pause, now),
+                    (None, Request::Read(_)) => {}
+                }
+            }
+            self.agenda.mark_pool(&pool);
+        }
+    }
+
+    /// No request about an object is in flight any more.
+    fn is_answered(&mut self, target: &Target) {
+        match target {
+            Target::Claim(cidr) => {
+                // The claim, where there is one, is entered by now.
+                self.release(*cidr, &Occupant::Pending);
+                // It may be given out again, now that no request about it is in flight.
+                self.addresses_released(*cidr);
+                // The claim of another node may have been found in the way, and that node waited for the answer.
+                if let Some(holder) = self.claims.get(cidr).map(|known| known.claim.node.clone()) {
+                    self.mark(&holder);
+                }
+            }
+            // Another pool than the one that wrote may have to write next.
+            Target::PodIpPool(name) => self.mark_pools_under(name),
+            Target::CiliumNode(_)
+            | Target::ClaimsOf(_)
+            | Target::Node(_)
+            | Target::PodsOf(_)
+            | Target::Pool(_) => {}
+        }
+    }
+
+    /// Whether a read has not found the CiliumNode of this name.
+    fn is_known_absent(&self, name: &NodeName) -> bool {
+        self.remembered.get(name).is_some_and(|remembered| remembered.absent_as_of.is_some())
+    }
+
+    /// All claims of a node as of one revision, by a consistent read.
+    fn observe_claims_of(
+        &mut self,
+        node: &NodeName,
+        revision: Revision,
+        claims: Vec<Claim>,
+        unreadable: Vec<Unreadable>,
+    ) {
+        let mut found: BTreeSet<Cidr> = claims.iter().map(|claim| claim.cidr).collect();
+        found.extend(unreadable.iter().filter_map(|unreadable| block_named(&unreadable.name)));
+        for unreadable in unreadable {
+            // The watch of claims will show it, unless it has shown a later version.
+            if unreadable.revision > self.positions.get(&Kind::Claim).copied() {
+                self.observe_unreadable(Kind::Claim, unreadable);
+            }
+        }
+        for claim in claims {
+            self.compare(Kind::Claim, &block_name(claim.cidr), claim.revision.into(), revision.into());
+            self.observe_claim(claim, Source::Answer(Some(revision)));
+        }
+        let missing: Vec<Cidr> =
+            self.claims_of(node).map(|known| known.claim.cidr).filter(|cidr| !found.contains(cidr)).collect();
+        for cidr in missing {
+            self.observe_claim_deletion(cidr, revision, Departure::Inferred);
+        }
+        let remembered = self.remember_of(node);
+        remembered.claims_read = remembered.claims_read.max(Some(revision));
+    }
+}

@@ -1,0 +1,94 @@
+//! What the objects of nodes take beside claims: what carriers carry that no claim has, and the addresses of the nodes
+//! themselves.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::World;
+use crate::model::guard::Guard;
+use crate::model::kind::Kind;
+use crate::model::names::NodeName;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
+use crate::publisher;
+
+impl World {
+    /// What the objects of a node carry, in whatever mode, outside its claims.
+    pub(super) fn carried(&self, node: &NodeName) -> AddressSet {
+        if self.guards.is_off(Guard::Carried) {
+            return AddressSet::new();
+        }
+        let mut carried =
+            self.cilium_nodes.get(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
+        if let Some(node) = self.nodes.get(node) {
+            carried.extend_with(&self.reader.carried_by_node(node));
+        }
+        self.without_claims(node, carried)
+    }
+
+    fn without_claims(&self, node: &NodeName, mut addresses: AddressSet) -> AddressSet {
+        for cidr in self.claims_of.get(node).into_iter().flatten() {
+            addresses.remove_cidr(*cidr);
+        }
+        addresses
+    }
+
+    /// What the objects of a node carry outside its claims is taken by the node itself.
+    pub(super) fn update_carried(&mut self, node: &NodeName) {
+        self.update_carried_without(node, &AddressSet::new());
+    }
+
+    /// The same; `gone` is what the Node itself carried before.
+    pub(super) fn update_carried_without(&mut self, node: &NodeName, gone: &AddressSet) {
+        let carried = match self.cilium_nodes.get(node) {
+            Some(_) => self.carried(node),
+            // While the CiliumNode is away and the Node is not, its agent goes on with the addresses that it had.
+            None if self.nodes.contains_key(node) => {
+                let mut carried = self.ledger.carried(node).cloned().unwrap_or_default();
+                carried.remove_all(gone);
+                carried.extend_with(&self.carried(node));
+                self.without_claims(node, carried)
+            }
+            None => AddressSet::new(),
+        };
+        let before = self.ledger.carried(node);
+        if before.map_or(carried.is_empty(), |before| *before == carried) {
+            return;
+        }
+        let changed: Vec<Cidr> = before.into_iter().chain([&carried]).flat_map(AddressSet::cidrs).collect();
+        self.ledger.set_carried(node, carried);
+        for cidr in changed {
+            self.addresses_released(cidr);
+        }
+    }
+
+    pub(super) fn set_own_addresses(&mut self, kind: Kind, name: &NodeName, addresses: Vec<IpAddr>) {
+        let key = (kind, name.clone());
+        let before = self.own_addresses.get(&key).map_or(&[][..], Vec::as_slice);
+        if before == addresses {
+            return;
+        }
+        let mut changed: BTreeSet<IpAddr> = addresses.iter().copied().collect();
+        for address in &addresses {
+            *self.node_addresses.entry(*address).or_default() += 1;
+        }
+        for address in self.own_addresses.insert(key.clone(), addresses).unwrap_or_default() {
+            if let Some(count) = self.node_addresses.get_mut(&address) {
+                *count -= 1;
+                if *count == 0 {
+                    self.node_addresses.remove(&address);
+                }
+            }
+            if !changed.remove(&address) {
+                changed.insert(address);
+            }
+        }
+        if self.own_addresses.get(&key).is_some_and(Vec::is_empty) {
+            self.own_addresses.remove(&key);
+        }
+        // No block may be given out of which nodes have every address themselves.
+        for address in changed {
+            self.addresses_released(Cidr::single(address));
+        }
+    }
+}

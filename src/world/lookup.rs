@@ -1,0 +1,383 @@
+//! What others may know of the world: its objects, and what it has learned beside them.
+
+use std::time::Duration;
+
+use super::{KnownClaim, LostClaim, LostHolder, RunningAgent, Serving, World, readable};
+use crate::ledger::{Ledger, Occupant};
+use crate::model::agent::{AgentPod, NoAgent};
+use crate::model::carrier::{Carrier, FormerCarrier};
+use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::guard::Guard;
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, PoolName, Uid};
+use crate::model::node::{CiliumNode, Node};
+use crate::model::observation::{Contradiction, PoolObject, Unreadable};
+use crate::model::outcome::Presence;
+use crate::model::pool::Pool;
+use crate::model::release::Release;
+use crate::model::revision::{AnyRevision, Revision, Store};
+use crate::model::share::Share;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
+use crate::publisher::support::Support;
+
+impl World {
+    /// A Node.
+    #[must_use]
+    pub fn node(&self, name: &NodeName) -> Option<&Node> {
+        self.nodes.get(name)
+    }
+
+    /// All Nodes.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    /// A CiliumNode.
+    #[must_use]
+    pub fn cilium_node(&self, name: &NodeName) -> Option<&CiliumNode> {
+        self.cilium_nodes.get(name)
+    }
+
+    /// The object of a pool, readable or not.
+    #[must_use]
+    pub fn pool_object(&self, name: &PoolName) -> Option<&PoolObject> {
+        self.pools.get(name)
+    }
+
+    /// A pool that could be read.
+    #[must_use]
+    pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
+        self.pools.get(name)?.pool.as_ref().ok()
+    }
+
+    /// All objects of pools.
+    pub fn pool_objects(&self) -> impl Iterator<Item = &PoolObject> {
+        self.pools.values()
+    }
+
+    /// The pools that can be read.
+    pub fn readable_pools(&self) -> impl Iterator<Item = &Pool> {
+        readable(&self.pools)
+    }
+
+    /// The pools that select a node, in the order in which it asks them: by priority, then by name.
+    pub fn pools_of<'a>(&'a self, node: &NodeName) -> impl Iterator<Item = &'a Pool> + use<'a> {
+        self.selection.get(node).into_iter().flatten().filter_map(|name| self.pool(name))
+    }
+
+    /// The pools of a node that give blocks of this share, in the same order.
+    pub fn pools_for<'a, 'b>(
+        &'a self,
+        node: &NodeName,
+        share: &'b Share,
+    ) -> impl Iterator<Item = &'a Pool> + use<'a, 'b> {
+        let name = share.pod_ip_pool.as_ref();
+        self.pools_of(node).filter(move |pool| self.reader.pod_ip_pool_of(pool) == name)
+    }
+
+    /// A claim.
+    #[must_use]
+    pub fn claim(&self, cidr: Cidr) -> Option<&KnownClaim> {
+        self.claims.get(&cidr)
+    }
+
+    /// All claims.
+    pub fn claims(&self) -> impl Iterator<Item = &KnownClaim> {
+        self.claims.values()
+    }
+
+    /// The claims of a node, in numeric order.
+    pub fn claims_of(&self, node: &NodeName) -> impl Iterator<Item = &KnownClaim> {
+        self.claims_of.get(node).into_iter().flatten().filter_map(|cidr| self.claims.get(cidr))
+    }
+
+    /// The revision at which a claim is known to exist as it is known (safety rule 4).
+    #[must_use]
+    pub fn known_at(&self, known: &KnownClaim) -> Revision {
+        let watched = self.position(Kind::Claim).filter(|_| known.shown);
+        [known.confirmed, watched].into_iter().flatten().fold(known.claim.revision, Revision::max)
+    }
+
+    /// How far the watch of a kind has come; `None` where that is nowhere yet, or in another store.
+    #[must_use]
+    pub fn position<S: Store>(&self, kind: Kind) -> Option<Revision<S>> {
+        self.positions.get(&kind)?.within()
+    }
+
+    /// The latest revision as of which a CiliumNode is known not to exist; `None` when it may.
+    #[must_use]
+    pub fn absent_as_of(&self, node: &NodeName) -> Option<Revision> {
+        if self.cilium_nodes.contains_key(node) || self.unreadable(Kind::CiliumNode, node.as_str()).is_some()
+        {
+            return None;
+        }
+        self.remembered
+            .get(node)
+            .and_then(|remembered| remembered.absent_as_of)
+            .max(self.position(Kind::CiliumNode))
+    }
+
+    /// Whether the Node of a claim exists, at some time after the claim got to where it is; `None` when that has to be
+    /// read.
+    ///
+    /// What the watch of Nodes shows may be older than the claim, and two replicas of which one has not heard would
+    /// undo each other's moves for as long. The revisions of Nodes tell nothing: the core group may live in another
+    /// store.
+    #[must_use]
+    pub fn presence(&self, claim: &Claim) -> Option<Presence> {
+        if self.guards.is_off(Guard::Presence) {
+            return Some(self.presence_as_watched(&claim.node));
+        }
+        match self.remembered.get(&claim.node).and_then(|remembered| remembered.presence.as_ref()) {
+            Some(read) if read.as_of >= claim.revision => Some(read.presence.clone()),
+            Some(_) | None => (Some(claim.revision) <= self.nodes_listed_after)
+                .then(|| self.presence_as_watched(&claim.node)),
+        }
+    }
+
+    /// What the last read of a Node found since the watch said something of it, and when it was answered.
+    #[must_use]
+    pub fn presence_read(&self, node: &NodeName) -> Option<(Duration, &Presence)> {
+        let read = self.remembered.get(node)?.presence.as_ref()?;
+        Some((read.answered_at, &read.presence))
+    }
+
+    /// Whether a Node exists, as far as the watch of Nodes has come.
+    pub(super) fn presence_as_watched(&self, node: &NodeName) -> Presence {
+        if self.unreadable(Kind::Node, node.as_str()).is_some() {
+            return Presence::Unreadable;
+        }
+        self.nodes.get(node).map_or(Presence::Gone, |node| Presence::Is(node.uid.clone()))
+    }
+
+    /// The claims of a node that went without their protocol.
+    pub fn lost_claims_of<'a>(&'a self, node: &NodeName) -> impl Iterator<Item = &'a LostClaim> + use<'a> {
+        self.lost_claims.of(&LostHolder::Node(node.clone()))
+    }
+
+    /// What is remembered of the carrier before the present one, where this process saw it.
+    #[must_use]
+    pub fn former_carrier(&self, node: &NodeName) -> Option<&FormerCarrier> {
+        self.remembered.get(node)?.former_carrier.as_ref()
+    }
+
+    /// Whether the CiliumNode of this uid came right before the one that exists now, its last version carried nothing of a
+    /// block, nor showed an address of it in use, and this process had not seen it carry the block of a claim before. No
+    /// patch can be on its way to it any more. So its agent, which uses only what it finds there, does not have the block.
+    #[must_use]
+    pub fn ended_without(&self, node: &NodeName, uid: &Uid, cidr: Cidr) -> bool {
+        self.remembered
+            .get(node)
+            .and_then(|remembered| remembered.last_seen_end.as_ref())
+            .is_some_and(|end| end.uid == *uid && end.carried.within(cidr).is_empty())
+    }
+
+    /// Since when this process has seen the block of a claim cool, in the cooling that the claim is in.
+    #[must_use]
+    pub fn cooling_since(&self, claim: &Claim) -> Option<Duration> {
+        self.cooling.get(&claim.cidr).filter(|seen| seen.is_of(claim))?.seen_at
+    }
+
+    /// Whether the Node of a claim was seen to go after its cooling began, so that the machine was back in between.
+    #[must_use]
+    pub fn went_while_cooling(&self, claim: &Claim) -> bool {
+        self.cooling.get(&claim.cidr).is_some_and(|seen| seen.is_of(claim) && seen.node_went)
+    }
+
+    /// The pool that could have cut this block: one that declares its range and cuts blocks of its size. None is known
+    /// as long as the block may be that of an older pool that can't be read.
+    #[must_use]
+    pub fn pool_of_block(&self, cidr: Cidr) -> Option<&Pool> {
+        let may_be_anothers = |pool: &Pool| {
+            let overlaps = self.ledger.overlaps(&pool.name).iter();
+            overlaps
+                .filter(|overlap| overlap.theirs.overlaps(cidr))
+                .any(|overlap| self.pool(&overlap.older).is_none())
+        };
+        readable(&self.pools).find(|pool| {
+            pool.families.get(&cidr.family()).is_some_and(|ranges| {
+                ranges.block_prefix == cidr.prefix_len()
+                    && ranges.cidrs.keys().any(|declared| declared.covers(cidr))
+            }) && !may_be_anothers(pool)
+        })
+    }
+
+    /// What was shown that can't be true of one store (safety rule 8). Nothing may be decided on this world any more.
+    #[must_use]
+    pub fn contradiction(&self) -> Option<&Contradiction> {
+        self.contradiction.as_ref()
+    }
+
+    /// The version in which an object is known.
+    pub(super) fn known_revision(&self, kind: Kind, name: &str) -> Option<AnyRevision> {
+        match kind {
+            Kind::Node => self.nodes.get(&NodeName::from(name)).map(|known| known.revision.into()),
+            Kind::CiliumNode => {
+                self.cilium_nodes.get(&NodeName::from(name)).map(|known| known.revision.into())
+            }
+            Kind::Pool => self.pools.get(&PoolName::from(name)).map(|known| known.revision.into()),
+            Kind::Claim => self.claim_named(name).map(|known| known.claim.revision.into()),
+        }
+    }
+
+    /// Whether the last list of a kind may have been taken after `revision`. What it does not show may be gone since;
+    /// what is there all the same, the watch tells, which goes on from the list.
+    pub(super) fn may_be_listed(&self, kind: Kind, revision: Revision) -> bool {
+        self.listed.get(&kind).is_some_and(|at_most| AnyRevision::from(revision) <= *at_most)
+    }
+
+    /// What is taken, and the free space of every pool.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The addresses of nodes themselves that lie in `block`.
+    #[must_use]
+    pub fn node_addresses_in(&self, block: Cidr) -> AddressSet {
+        block.entries_in(&self.node_addresses).map(|(address, _)| *address).collect()
+    }
+
+    /// The object of a kind and name, where it exists and could not be read.
+    #[must_use]
+    pub fn unreadable(&self, kind: Kind, name: &str) -> Option<&Unreadable> {
+        self.unreadable.get(kind, name)
+    }
+
+    /// The claims that could not be read and name this node.
+    pub fn unreadable_claims_of(&self, node: &NodeName) -> impl Iterator<Item = &Unreadable> {
+        self.unreadable.claims_of(node)
+    }
+
+    /// A revision as of which every claim of a node is known.
+    #[must_use]
+    pub fn claims_known_as_of(&self, node: &NodeName) -> Option<Revision> {
+        self.remembered
+            .get(node)
+            .and_then(|remembered| remembered.claims_read)
+            .max(self.position(Kind::Claim))
+    }
+
+    /// Whether the object of a kind and name exists and could not be read. What was known of it before is still kept, by
+    /// this process only.
+    #[must_use]
+    pub fn is_unreadable(&self, kind: Kind, name: &str) -> bool {
+        self.unreadable(kind, name).is_some()
+    }
+
+    /// The same of the claim of this block.
+    #[must_use]
+    pub fn is_unreadable_claim(&self, block: Cidr) -> bool {
+        self.unreadable.has_block(block)
+    }
+
+    /// Whether a range is taken only because this process remembers what no object says: another process that knows
+    /// the same objects does not know it.
+    #[must_use]
+    pub fn is_remembered(&self, cidr: Cidr, occupant: &Occupant) -> bool {
+        match occupant {
+            Occupant::Pending | Occupant::LostClaim(_) => true,
+            Occupant::Claim => self.is_unreadable_claim(cidr),
+            Occupant::Carried(node) => {
+                let is_of_node =
+                    self.nodes.get(node).is_some_and(|node| self.reader.carried_by_node(node).covers(cidr));
+                !is_of_node
+                    && (!self.cilium_nodes.contains_key(node)
+                        || self.is_unreadable(Kind::CiliumNode, node.as_str()))
+            }
+            Occupant::Unreadable(..) => false,
+        }
+    }
+
+    /// The blocks that share an address with `range` and whose claims can't be read.
+    pub fn unreadable_blocks_in(&self, range: Cidr) -> impl Iterator<Item = Cidr> {
+        self.unreadable.blocks_in(range)
+    }
+
+    /// The blocks that share an address with `range` and whose claims only this process knows: they are being created, or
+    /// can't be read any more. Costs a pass over the requests in flight.
+    pub fn remembered_claims_in(&self, range: Cidr) -> impl Iterator<Item = Cidr> {
+        let pending = self.in_flight.values().filter_map(|sent| Some(sent.creates.as_ref()?.0));
+        let unreadable = self.unreadable.blocks_in(range).filter(|block| self.claims.contains_key(block));
+        // The watch may have shown the claim before the answer is there.
+        let is_shown = |block: &Cidr| self.claims.contains_key(block) && !self.is_unreadable_claim(*block);
+        pending.filter(move |block| range.overlaps(*block) && !is_shown(block)).chain(unreadable)
+    }
+
+    /// All objects that could not be read.
+    pub fn all_unreadable(&self) -> impl Iterator<Item = (Kind, &Unreadable)> {
+        self.unreadable.iter()
+    }
+
+    /// How many objects of a kind are known, in a version that could be read.
+    #[must_use]
+    pub fn n_objects(&self, kind: Kind) -> usize {
+        match kind {
+            Kind::Node => self.nodes.len(),
+            Kind::CiliumNode => self.cilium_nodes.len(),
+            Kind::Pool => self.pools.len(),
+            Kind::Claim => self.claims.len(),
+        }
+    }
+
+    /// How a node is being served.
+    #[must_use]
+    pub fn serving(&self, node: &NodeName) -> Option<&Serving> {
+        self.remembered.get(node).map(|remembered| &remembered.serving)
+    }
+
+    /// The Pods in which an agent of this node may run; none where they are not known.
+    pub fn agents_on(&self, node: &NodeName) -> impl Iterator<Item = &AgentPod> {
+        self.agents.on(node)
+    }
+
+    /// The agent of a node, where exactly one can run there and it is Ready. Else two may write the same CiliumNode, or
+    /// none. It may have restarted since it wrote what is known of the CiliumNode.
+    pub fn agent_on(&self, node: &NodeName) -> Result<RunningAgent<'_>, NoAgent> {
+        self.agents.running_on(node)
+    }
+
+    /// How far the agents of a node are supported, and which release that is. The weakest counts of those that may run
+    /// there, as the old and the new one do in an upgrade.
+    #[must_use]
+    pub fn support(&self, node: &NodeName) -> (Support, Option<Release>) {
+        let releases = self.agents.releases_on(node);
+        let weakest = releases.map(|release| (self.reader.support(release), release)).min();
+        weakest.unwrap_or_else(|| (self.reader.support(None), None))
+    }
+
+    /// The uid that claims of this node must carry to be published.
+    #[must_use]
+    pub fn node_uid(&self, node: &NodeName) -> Option<&Uid> {
+        self.nodes.get(node).map(|node| &node.uid)
+    }
+
+    /// Whether a node is served: its carrier lists a block that the node holds, so the first grant is over.
+    #[must_use]
+    pub fn is_served(&self, name: &NodeName) -> bool {
+        // The agent of one that is about to be taken off whole serves pods from it until then.
+        let is_going = |claim: &Claim| {
+            self.reader.takes_off_with_question()
+                && claim.state == ClaimState::Releasing(Reason::Reclaimed)
+                && self.is_to_leave(claim)
+        };
+        let held =
+            self.claims_of(name).filter(|known| known.claim.is_published_state() || is_going(&known.claim));
+        let carrier = self.carrier(name);
+        carrier.is_some_and(|carrier| {
+            held.into_iter().any(|known| self.reader.carries(carrier, known.claim.cidr))
+        })
+    }
+
+    /// The object that carries the blocks of a node.
+    #[must_use]
+    pub fn carrier(&self, name: &NodeName) -> Option<Carrier<'_>> {
+        match self.reader.carrier_kind() {
+            Kind::Node => self.nodes.get(name).map(Carrier::Node),
+            Kind::CiliumNode | Kind::Pool | Kind::Claim => {
+                self.cilium_nodes.get(name).map(Carrier::CiliumNode)
+            }
+        }
+    }
+}
