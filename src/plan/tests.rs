@@ -6,6 +6,7 @@ mod freeze;
 mod growth;
 mod kubernetes;
 mod leaving;
+mod lines;
 mod lost_claims;
 mod multi_pool;
 mod no_effect;
@@ -53,24 +54,12 @@ use crate::view::block_event::{self, listed};
 use crate::view::conditions;
 use crate::world::World;
 use crate::world::gather::Gathering;
+use lines::{agent, cidrs, object, value};
 
 /// The revision up to which every list of a fixture shows the store.
 const LISTED: u64 = 100;
 
-/// A cluster in lines:
-/// `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [draining] [reclaim=enabled|dry-run] [zone=Z]
-/// [exclude=CIDR] [maxBlocks=N] [maxAddresses=N] [freeBelow=N] [@REVISION]` (it reclaims after 10 m, below 40 %),
-/// `node NAME UID [zone=Z] [has=CIDRS] [annotated=CIDRS] [alias=CIDRS] [later-than=REVISION] [malformed] [own=CIDR] [deleting] [@REVISION]`,
-/// `ciliumnode NAME @REVISION [CIDR…] [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]
-/// [need=N] [has=CIDRS] [others=CIDRS] [asked=REVISION] [operator=ERROR] (multi-pool: `mars` has the others)
-/// [agents=ADDRESS] [fenced=CIDRS] [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS]
-/// [bare] [manager=NAME]` (one that is `bare` has no pool; of others all
-/// addresses of the CIDRs but those that are `off` are in the pool, and those of `own` are the node's; claims are created
-/// for a CiliumNode that is not `recreated`),
-/// `claim CIDR NODE UID STATE[/REASON] @REVISION [deleting] [finalizer=FOREIGN] [of=POOL] [for=UID]`,
-/// `unreadable KIND NAME [CIDR…] [of=NODE] [in=POOL] @REVISION`,
-/// `agent NODE RELEASE|none [named=NAME] [restarts=N] [deleting] [ended] [unready]` (a Pod of Cilium's agent;
-/// they are all listed).
+/// A cluster, which is written in lines (`lines`).
 #[derive(Clone)]
 struct Cluster {
     world: World,
@@ -209,6 +198,26 @@ impl Cluster {
         self.settle(&target, found(Presence::Gone, as_of.number()));
     }
 
+    /// The Pods of node `a` are read: its agent, and pods with these addresses.
+    #[track_caller]
+    fn looked(&mut self, pods: &[(&str, &str)]) {
+        self.looked_at(pods, 0);
+    }
+
+    /// The same, and so many pods that are starting.
+    #[track_caller]
+    fn looked_at(&mut self, pods: &[(&str, &str)], n_starting: usize) {
+        let plan = self.plan("a");
+        assert!(rendered(&plan).starts_with("read the pods of node a"), "{}", rendered(&plan));
+        self.begin(&plan);
+        let Request::Read(Read::PodsOf(node, after)) = self.in_flight.remove(0) else { unreachable!() };
+        let agents = self.world.agents_on(&node).cloned().collect();
+        let holders =
+            pods.iter().map(|(address, pod)| (address.parse().unwrap(), (*pod).to_owned())).collect();
+        let seen = Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_bound: 0, n_starting } };
+        self.finish(Read::PodsOf(node, after).into(), seen);
+    }
+
     /// A request ends, and its answer shows `seen`.
     fn finish(&mut self, request: Request, seen: Seen) {
         self.world.finish(Outcome { request, answer: Answer::Done, seen }, self.now);
@@ -246,269 +255,4 @@ fn rendered(plan: &NodePlan) -> String {
         Verdict::Wait(wait) => parts.push(format!("waits: {wait}")),
     }
     if parts.is_empty() { "nothing".to_owned() } else { parts.join("; ") }
-}
-
-fn object(line: &str) -> Object {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    match words[0] {
-        "pool" => pool(&words),
-        "node" => Object::Node(Node {
-            name: words[1].into(),
-            uid: words[2].into(),
-            revision: words
-                .iter()
-                .find_map(|word| word.strip_prefix('@'))
-                .map_or(Revision::of(1), |revision| Revision::of(revision.parse().unwrap())),
-            deleting: words.contains(&"deleting"),
-            labels: zone(&words).map(|zone| ("zone".to_owned(), zone)).into_iter().collect(),
-            addresses: own(&words)
-                .into_iter()
-                .map(|address| NodeAddress { kind: "InternalIP".to_owned(), address })
-                .collect(),
-            pod_cidrs: value(&words, "has=").into_iter().flat_map(cidrs).collect(),
-            later_than: value(&words, "later-than=").map(|text| Revision::parse(text).unwrap()),
-            malformed: malformed(&words, "spec.podCIDRs[9]"),
-            annotated: annotated(&words),
-            malformed_annotations: Vec::new(),
-        }),
-        "unreadable" => unreadable(&words),
-        "ciliumnode" => cilium_node(&words),
-        "claim" => claim(&words),
-        other => panic!("no object: {other}"),
-    }
-}
-
-/// The Pod of an agent.
-fn agent(line: &str) -> AgentPod {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let name = value(&words, "named=").map_or_else(|| format!("cilium-{}", words[1]), ToOwned::to_owned);
-    AgentPod {
-        uid: format!("uid-{name}").into(),
-        name: name.into(),
-        node: words[1].into(),
-        deleting: words.contains(&"deleting"),
-        ended: words.contains(&"ended"),
-        ready: !words.contains(&"unready"),
-        started: Some(ContainerStart {
-            at: Timestamp::default(),
-            n_restarts: number(&words, "restarts=", 0),
-        }),
-        release: words[2].parse().ok(),
-    }
-}
-
-fn revision(words: &[&str]) -> Revision {
-    let found = words.iter().find_map(|word| word.strip_prefix('@'));
-    Revision::of(found.expect("an object has a revision").parse().unwrap())
-}
-
-/// CIDRs that are separated by commas.
-fn cidrs(listed: &str) -> impl Iterator<Item = Cidr> {
-    listed.split(',').map(|text| text.parse().unwrap())
-}
-
-fn addresses(block: Cidr) -> Vec<IpAddr> {
-    AddressSet::from_iter([block]).iter().collect()
-}
-
-/// The addresses of `own=`.
-fn own(words: &[&str]) -> Vec<IpAddr> {
-    let cidr = words.iter().find_map(|word| word.strip_prefix("own="));
-    let cidr: Option<Cidr> = cidr.map(|cidr| cidr.parse().unwrap());
-    cidr.into_iter().flat_map(|cidr| AddressSet::from_iter([cidr]).iter().collect::<Vec<_>>()).collect()
-}
-
-fn unreadable(words: &[&str]) -> Object {
-    let kind = Kind::ALL.into_iter().find(|kind| kind.as_str() == words[1]).expect("a kind");
-    let unreadable = Unreadable {
-        name: words[2].to_owned(),
-        revision: Some(AnyRevision::of(kind, revision(words).number())),
-        node: value(words, "of=").map(Into::into),
-        pool: value(words, "in=").map(Into::into),
-        reason: "odd".to_owned(),
-        addresses: words.iter().filter_map(|word| word.parse::<Cidr>().ok()).collect(),
-    };
-    Object::Unreadable(kind, unreadable)
-}
-
-/// The value behind `key`.
-fn value<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
-    words.iter().find_map(|word| word.strip_prefix(key))
-}
-
-/// What could not be read of an object that is `malformed`.
-fn malformed(words: &[&str], field: &str) -> Vec<Malformed> {
-    let odd = Malformed { field: field.to_owned(), value: "odd".to_owned() };
-    Some(odd).filter(|_| words.contains(&"malformed")).into_iter().collect()
-}
-
-/// The value of `zone=`.
-fn zone(words: &[&str]) -> Option<String> {
-    value(words, "zone=").map(ToOwned::to_owned)
-}
-
-/// The annotations of a Node: as agents of this release find them, and as earlier ones do.
-fn annotated(words: &[&str]) -> Vec<Annotated> {
-    let of =
-        |word, key| value(words, word).into_iter().flat_map(cidrs).map(move |cidr| Annotated { key, cidr });
-    of("annotated=", "network.cilium.io/pod-cidr").chain(of("alias=", "io.cilium.network.pod-cidr")).collect()
-}
-
-/// The number behind `key`, or the default.
-fn number(words: &[&str], key: &str, default: u32) -> u32 {
-    value(words, key).map_or(default, |number| number.parse().unwrap())
-}
-
-fn pool(words: &[&str]) -> Object {
-    let state = match () {
-        () if words.contains(&"cordoned") => RangeState::Cordoned,
-        () if words.contains(&"draining") => RangeState::Draining,
-        () => RangeState::Active,
-    };
-    let reclaim = match value(words, "reclaim=") {
-        Some("enabled") => ReclaimMode::Enabled,
-        Some("dry-run") => ReclaimMode::DryRun,
-        _ => ReclaimMode::Disabled,
-    };
-    let range: Option<Cidr> = (words[2] != "none").then(|| words[2].parse().unwrap());
-    let family = range.map_or(Family::V4, Cidr::family);
-    let ranges = Ranges {
-        block_prefix: words[3].parse().unwrap(),
-        cidrs: range.into_iter().map(|range| (range, state)).collect(),
-        exclude: value(words, "exclude=").map(|cidr| cidr.parse().unwrap()).into_iter().collect(),
-    };
-    let pool = Pool {
-        name: words[1].into(),
-        uid: words[1].into(),
-        created: Timestamp::from_second(words.contains(&"younger").into()).unwrap(),
-        deleting: words.contains(&"deleting"),
-        priority: 0,
-        selector: zone(words).map(|zone| ("zone".to_owned(), zone)).into_iter().collect(),
-        pod_ip_pool: value(words, "under=").map(Into::into),
-        families: [(family, ranges)].into(),
-        first_last: FirstLast::Offered,
-        per_node: PerNode {
-            initial_blocks: 1,
-            max_blocks: number(words, "maxBlocks=", 4),
-            max_addresses: number(words, "maxAddresses=", 1024),
-        },
-        expand: Expand { used_above: 80, free_below: number(words, "freeBelow=", 2) },
-        reclaim: Reclaim { mode: reclaim, used_below: 40, after: Duration::from_secs(600) },
-        reuse_after: Duration::from_secs(300),
-        reuse_after_node_loss: Duration::from_secs(number(words, "reuseAfterNodeLoss=", 3600).into()),
-    };
-    Object::Pool(PoolObject {
-        name: pool.name.clone(),
-        uid: pool.uid.clone(),
-        revision: if words.iter().any(|word| word.starts_with('@')) {
-            revision(words)
-        } else {
-            Revision::of(1)
-        },
-        deleting: pool.deleting,
-        finalizers: Vec::new(),
-        pool: if words.contains(&"invalid") {
-            Err(InvalidPool {
-                findings: vec!["of no known form".to_owned()],
-                reserved: Reservation {
-                    name: pool.name,
-                    uid: pool.uid,
-                    created: pool.created,
-                    cidrs: range.into_iter().collect(),
-                },
-            })
-        } else {
-            Ok(pool)
-        },
-        generation: 1,
-        status: PoolStatus::default(),
-        transitions: BTreeMap::new(),
-    })
-}
-
-fn cilium_node(words: &[&str]) -> Object {
-    let pod_cidrs: Vec<Cidr> = words.iter().filter_map(|word| word.parse().ok()).collect();
-    let pool: AddressSet = pod_cidrs.iter().copied().collect();
-    let used = match words.iter().find_map(|word| word.strip_prefix("used=")) {
-        Some("unknown") => None,
-        Some(listed) if listed.contains('/') => Some(cidrs(listed).collect()),
-        count => Some(pool.iter().take(count.map_or(0, |count| count.parse().unwrap())).collect()),
-    };
-    let mut marks: BTreeMap<IpAddr, ReleaseMark> =
-        match words.iter().find_map(|word| word.strip_prefix("ping=")) {
-            Some("marked") => [(PROBE_ADDRESS, ReleaseMark::Marked)].into(),
-            Some(_) => [(PROBE_ADDRESS, ReleaseMark::DoNotRelease)].into(),
-            None => BTreeMap::new(),
-        };
-    let mut pool = pool;
-    for (key, mark) in [
-        ("marked=", ReleaseMark::Marked),
-        ("ready=", ReleaseMark::Ready),
-        ("refused=", ReleaseMark::DoNotRelease),
-        ("released=", ReleaseMark::Released),
-    ] {
-        let of_blocks = value(words, key).into_iter().flat_map(cidrs);
-        marks.extend(of_blocks.flat_map(addresses).map(|address| (address, mark)));
-    }
-    let mut owners = BTreeMap::new();
-    for block in value(words, "fenced=").into_iter().flat_map(cidrs) {
-        owners.extend(addresses(block).into_iter().map(|address| (address, FENCE.to_owned())));
-    }
-    if let Some((address, owner)) = value(words, "owner=").and_then(|text| text.split_once(':')) {
-        owners.insert(address.parse().unwrap(), owner.to_owned());
-    }
-    for block in value(words, "off=").into_iter().flat_map(cidrs) {
-        pool.remove_cidr(block);
-    }
-    Object::CiliumNode(CiliumNode {
-        name: words[1].into(),
-        uid: format!("cn-{}{}", words[1], if words.contains(&"recreated") { "-again" } else { "" }).into(),
-        revision: revision(words),
-        deleting: words.contains(&"deleting"),
-        addresses: own(words),
-        crd: if words.contains(&"bare") {
-            CrdFields { pod_cidrs, ..CrdFields::default() }
-        } else {
-            CrdFields { pod_cidrs, pool, owners, used, marks, ..CrdFields::default() }
-        },
-        pools: multi_pool::fields(words),
-        operator: value(words, "manager=").map(ToOwned::to_owned),
-        malformed: malformed(words, "spec.ipam.podCIDRs[9]"),
-    })
-}
-
-fn claim(words: &[&str]) -> Object {
-    let state = match words[4] {
-        "Held" => ClaimState::Held,
-        "Draining" => ClaimState::Draining(format!("cn-{}", words[2]).into()),
-        "Releasing/NodeGone" => ClaimState::Releasing(Reason::NodeGone),
-        "Releasing/Reclaimed" => ClaimState::Releasing(Reason::Reclaimed),
-        "Releasing/Unused" => ClaimState::Releasing(Reason::Unused),
-        "Cooling/NodeGone" => ClaimState::Cooling(Reason::NodeGone),
-        "Cooling/Reclaimed" => ClaimState::Cooling(Reason::Reclaimed),
-        other => panic!("no state: {other}"),
-    };
-    Object::Claim(Claim {
-        cidr: words[1].parse().unwrap(),
-        pool: value(words, "of=").unwrap_or("p").into(),
-        node: words[2].into(),
-        node_uid: words[3].into(),
-        pod_ip_pool: value(words, "under=").map(Into::into),
-        withheld: AddressSet::new(),
-        state,
-        since: Timestamp::default(),
-        created_for: match value(words, "for=") {
-            Some("nobody") => None,
-            carrier => Some(carrier.map_or_else(|| format!("cn-{}", words[2]), ToOwned::to_owned).into()),
-        },
-        uid: format!("uid-{}", words[1]).into(),
-        revision: revision(words),
-        created: Timestamp::from_second(number(words, "created=", 0).into()).unwrap(),
-        deleting: words.contains(&"deleting"),
-        finalizers: match words.iter().find_map(|word| word.strip_prefix("finalizer=")) {
-            Some(finalizer) => vec![finalizer.to_owned()],
-            None => vec![Claim::FINALIZER.to_owned()],
-        },
-        drain: None,
-    })
 }

@@ -189,10 +189,10 @@ fn a_block_that_the_agent_let_go_cools_when_it_has_answered() {
     // Its update without the question is the answer.
     cluster.observe("ciliumnode a @130 need=8 has=10.0.0.0/28");
     // Nothing says that nobody took it off, and a pod may have got an address before that.
-    cluster.pods(0, &[("10.0.0.17", "apps/left")]);
+    cluster.looked(&[("10.0.0.17", "apps/left")]);
     cluster.expect("a", "finding: DrainWaits");
     cluster.pass(60);
-    cluster.pods(0, &[]);
+    cluster.looked(&[]);
     cluster.expect("a", "cool 10.0.0.16/28 of node a");
 }
 

@@ -48,20 +48,6 @@ impl Cluster {
         self.pass(2);
     }
 
-    /// The Pods of the node are read: its agent, and these pods.
-    #[track_caller]
-    fn looked(&mut self, pods: &[(&str, &str)]) {
-        let plan = self.plan("a");
-        assert!(rendered(&plan).starts_with(LOOK), "{}", rendered(&plan));
-        self.begin(&plan);
-        let Request::Read(Read::PodsOf(node, after)) = self.in_flight.remove(0) else { unreachable!() };
-        let agents = self.world.agents_on(&node).cloned().collect();
-        let holders =
-            pods.iter().map(|(address, pod)| (address.parse().unwrap(), (*pod).to_owned())).collect();
-        let seen = Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_bound: 0, n_starting: 0 } };
-        self.finish(Read::PodsOf(node, after).into(), seen);
-    }
-
     /// The node has needed one block less for as long as its pool asks.
     fn wait_until_surplus(&mut self) {
         self.expect("a", "nothing");

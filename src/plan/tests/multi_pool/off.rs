@@ -13,7 +13,6 @@ const NODE: &str = "node a 1\nagent a 1.20.2\nclaim 10.0.0.0/28 a 1 Held @30";
 const BOTH: &str = "has=10.0.0.0/28,10.1.0.0/28";
 
 const RELEASE: &str = "release 10.1.0.0/28 of node a (Reclaimed)";
-const LOOK: &str = "read the pods of node a";
 
 impl Cluster {
     /// The node, in this version, with its second claim in this state.
@@ -21,24 +20,10 @@ impl Cluster {
         cluster(&format!("{POOLS}\n{NODE}\nclaim {SECOND} a 1 {state} of=q\nciliumnode a @90 {shown}"))
     }
 
-    /// What is asked for is a read of the node's Pods, and these have addresses.
-    #[track_caller]
-    pub(super) fn pods(&mut self, n_starting: usize, pods: &[(&str, &str)]) {
-        let plan = self.plan("a");
-        assert!(rendered(&plan).starts_with(LOOK), "{}", rendered(&plan));
-        self.begin(&plan);
-        let Request::Read(Read::PodsOf(node, after)) = self.in_flight.remove(0) else { unreachable!() };
-        let agents = self.world.agents_on(&node).cloned().collect();
-        let holders =
-            pods.iter().map(|(address, pod)| (address.parse().unwrap(), (*pod).to_owned())).collect();
-        let seen = Seen::PodsOf { after, pods: PodsOnNode { agents, holders, n_bound: 9, n_starting } };
-        self.finish(Read::PodsOf(node, after).into(), seen);
-    }
-
     /// The second claim is withdrawn, and the block was taken off with a question as of that.
     fn taken_off() -> Self {
         let mut cluster = Self::taking_off("Held @31", &format!("need=8 {BOTH}"));
-        cluster.pods(0, &[]);
+        cluster.looked(&[]);
         cluster.expect("a", RELEASE);
         cluster.shows("claim 10.1.0.0/28 a 1 Releasing/Reclaimed @110 of=q");
         cluster.observe("claim 10.0.0.0/28 a 1 Held @111");
@@ -67,10 +52,10 @@ fn an_unused_block_of_a_pool_that_drains_is_taken_off_with_a_question() {
     let mut cluster = Cluster::taken_off();
     cluster.observe("ciliumnode a @120 need=8 has=10.0.0.0/28");
     // An agent that began in between does not know of a pod of its predecessor's.
-    cluster.pods(0, &[("10.1.0.3", "apps/left")]);
+    cluster.looked(&[("10.1.0.3", "apps/left")]);
     cluster.expect("a", "finding: DrainWaits");
     cluster.pass(60);
-    cluster.pods(0, &[]);
+    cluster.looked(&[]);
     cluster.expect("a", "cool 10.1.0.0/28 of node a");
 }
 
@@ -80,7 +65,7 @@ fn an_unused_block_of_a_pool_that_drains_is_taken_off_with_a_question() {
 fn a_block_that_was_taken_off_comes_back_with_the_others_when_its_agent_finds_none() {
     let mut cluster = Cluster::taken_off();
     cluster.observe("ciliumnode a @120 need=8");
-    cluster.pods(0, &[("10.1.0.3", "apps/left")]);
+    cluster.looked(&[("10.1.0.3", "apps/left")]);
     cluster.expect("a", "hold 10.1.0.0/28 for node a again; finding: DrainWaits");
     cluster.shows("claim 10.1.0.0/28 a 1 Held @121 of=q");
     cluster.expect("a", "publish [10.0.0.0/28 10.1.0.0/28] and 28 addresses on ciliumnode a");
@@ -91,20 +76,20 @@ fn a_block_of_a_deleted_pool_is_taken_off() {
     let pools = POOLS.replace("draining", "deleting");
     let text = format!("{pools}\n{NODE}\nclaim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=8 {BOTH}");
     let mut cluster = cluster(&text);
-    cluster.pods(0, &[]);
+    cluster.looked(&[]);
     cluster.expect("a", RELEASE);
 }
 
 #[test]
 fn a_block_in_which_a_pod_is_or_may_be_stays() {
     let mut used = Cluster::taking_off("Held @31", &format!("need=8 {BOTH}"));
-    used.pods(0, &[("10.1.0.3", "apps/web")]);
+    used.looked(&[("10.1.0.3", "apps/web")]);
     used.expect("a", "finding: DrainWaits");
     used.pass(60);
-    used.pods(0, &[]);
+    used.looked(&[]);
     used.expect("a", RELEASE);
     let mut starting = Cluster::taking_off("Held @31", &format!("need=8 {BOTH}"));
-    starting.pods(1, &[]);
+    starting.looked_at(&[], 1);
     starting.expect("a", "nothing");
     let mut own = Cluster::taking_off("Held @31", &format!("need=8 {BOTH} agents=10.1.0.9"));
     own.expect("a", "finding: DrainWaits");
@@ -114,13 +99,13 @@ fn a_block_in_which_a_pod_is_or_may_be_stays() {
 #[test]
 fn pods_are_read_again_before_the_block_is_taken_off() {
     let mut cluster = Cluster::taking_off("Held @31", &format!("need=8 {BOTH}"));
-    cluster.pods(0, &[]);
+    cluster.looked(&[]);
     cluster.pass(10);
-    cluster.pods(0, &[]);
+    cluster.looked(&[]);
     cluster.expect("a", RELEASE);
     cluster.shows("claim 10.1.0.0/28 a 1 Releasing/Reclaimed @110 of=q");
     cluster.pass(10);
-    cluster.pods(0, &[("10.1.0.3", "apps/web")]);
+    cluster.looked(&[("10.1.0.3", "apps/web")]);
     cluster.expect("a", "drain 10.1.0.0/28 of node a");
 }
 
@@ -144,7 +129,7 @@ fn nothing_is_taken_off_without_an_agent_or_while_reclaim_is_frozen() {
 #[test]
 fn room_comes_first_and_is_published_with_it() {
     let mut cluster = Cluster::taking_off("Held @31", &format!("need=16 {BOTH}"));
-    cluster.pods(0, &[]);
+    cluster.looked(&[]);
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a under default; finding: DrainWaits");
     cluster.shows("claim 10.0.0.16/28 a 1 Held @110");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @111");
@@ -163,7 +148,7 @@ fn a_block_that_nobody_replaces_stays() {
     let pools = "pool p 10.0.0.0/28 28\npool q 10.1.0.0/24 28 draining";
     let text = format!("{pools}\n{NODE}\nclaim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=16 {BOTH}");
     let mut cluster = cluster(&text);
-    cluster.pods(0, &[]);
+    cluster.looked(&[]);
     cluster.expect("a", "finding: DrainWaits");
 }
 
@@ -175,12 +160,12 @@ fn a_withdrawn_block_that_nobody_replaces_is_held_again() {
         "{pools}\n{NODE}\nclaim {SECOND} a 1 Releasing/Reclaimed @31 of=q\nciliumnode a @90 need=16 {BOTH}"
     );
     let mut cluster = cluster(&text);
-    cluster.pods(0, &[]);
+    cluster.looked(&[]);
     let unmet = "unmet: no pool of the node has a free ipv4 block of the Cilium pool default";
     cluster.expect("a", &format!("hold 10.1.0.0/28 for node a again; {unmet}"));
     cluster.shows("claim 10.1.0.0/28 a 1 Held @121 of=q");
     cluster.pass(60);
-    cluster.pods(0, &[]);
+    cluster.looked(&[]);
     cluster.expect("a", "finding: DrainWaits");
 }
 
@@ -198,7 +183,7 @@ fn a_block_that_its_agent_goes_on_with_drains_and_is_tried_again() {
     cluster.expect("a", "finding: DrainWaits");
     cluster.observe(&format!("ciliumnode a @125 need=16 {BOTH},{more}"));
     cluster.pass(60);
-    cluster.pods(0, &[]);
+    cluster.looked(&[]);
     cluster.expect("a", &format!("{RELEASE}; finding: DrainWaits"));
     cluster.shows("claim 10.1.0.0/28 a 1 Releasing/Reclaimed @130 of=q");
     for line in [format!("claim {FIRST} a 1 Held @131"), format!("claim {more} a 1 Held @132")] {
@@ -212,7 +197,7 @@ fn a_block_that_its_agent_goes_on_with_drains_and_is_tried_again() {
     cluster.pass(60);
     cluster.expect("a", "finding: DrainWaits");
     cluster.pass(60);
-    cluster.pods(0, &[]);
+    cluster.looked(&[]);
     cluster.expect("a", &format!("{RELEASE}; finding: DrainWaits"));
 }
 
