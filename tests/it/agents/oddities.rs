@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::json;
 
 use super::{Stage, has, without_name};
-use crate::scene::{KUBELET_PAUSE, SOON};
+use crate::scene::{SOON, insist};
 use crate::support::agent::Agent;
 use crate::support::objects::Kind;
 
@@ -164,16 +164,13 @@ impl Stage<'_> {
     /// Asks for an address until it is one that `fits`; others are given back. Nothing tells when the agent has seen
     /// what makes it fit.
     async fn ask_until(&self, agent: &Agent, owner: &str, fits: impl Fn(IpAddr) -> bool) -> Result<()> {
-        let limit = tokio::time::Instant::now() + SOON;
-        loop {
-            match agent.allocate(owner).await {
-                Ok(got) if got.each().any(&fits) => return Ok(()),
-                Ok(_) => agent.release(owner).await?,
-                Err(error) if tokio::time::Instant::now() > limit => bail!(without_name(&error.to_string())),
-                Err(_) => {}
+        let asked = insist(self.rig, async || {
+            if agent.allocate(owner).await?.each().any(&fits) {
+                return Ok(());
             }
-            // As kubelet tries again: the agent tells nobody when another address is open.
-            tokio::time::sleep(KUBELET_PAUSE).await;
-        }
+            agent.release(owner).await?;
+            bail!("{owner} got another address")
+        });
+        asked.await.map_err(|error| anyhow!(without_name(&error.to_string())))
     }
 }
