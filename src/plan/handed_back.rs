@@ -4,15 +4,17 @@
 //! took it off. No object tells them apart, and none has to: as long as the node needs it, it is published, and else it
 //! goes back, with the proof that the mode asks for.
 
+use std::collections::BTreeSet;
+
 use super::draft::Draft;
 use super::evidence::is_carried;
-use super::policy::Policy;
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::pool::Pool;
 use crate::model::request::{ClaimChange, ClaimUpdate, Request, Write};
 use crate::model::share::Share;
 use crate::model::time::Now;
+use crate::net::cidr::Cidr;
 
 impl Subject<'_> {
     /// Holds blocks again that the agent let go and now needs, where their pools would give them to it: they can't be in
@@ -85,12 +87,16 @@ impl Subject<'_> {
     }
 
     /// Begins to give back what its agent let go, and the node does not need. What is to take the place of a block that is
-    /// about to be taken off it does need.
-    pub(super) fn give_back_what_was_let_go(&self, draft: &mut Draft, policy: Policy, now: Now) {
+    /// about to go it does need.
+    pub(super) fn give_back_what_was_let_go(
+        &self,
+        draft: &mut Draft,
+        about_to_go: &BTreeSet<Cidr>,
+        now: Now,
+    ) {
         if !self.publisher.agent_lets_go(self.carrier) {
             return;
         }
-        let going = self.about_to_go(policy, now);
         for share in &self.shares() {
             let (carried, mut absent): (Vec<&Claim>, Vec<&Claim>) = self
                 .offering()
@@ -99,7 +105,7 @@ impl Subject<'_> {
                 .partition(|claim| is_carried(self.world, claim));
             absent.sort_by_key(|claim| (self.world.is_to_leave(claim), claim.created, claim.cidr));
             let mut kept = carried;
-            kept.retain(|claim| !going.contains(&claim.cidr));
+            kept.retain(|claim| !about_to_go.contains(&claim.cidr));
             for claim in absent {
                 let demand = self.publisher.demand(self.carrier, share, &kept, &self.ours());
                 if demand.capacity < demand.used {

@@ -229,13 +229,14 @@ impl Subject<'_> {
                 return;
             }
         }
+        let going = self.about_to_go(policy, now);
         // An agent that has nothing at all may not have written yet what it has. One that has CIDRs has.
         if self.is_served() || !self.publisher.blocks(self.carrier).is_empty() || self.lets_all_go() {
             self.take_back_what_is_needed(draft, now);
             if !draft.requests.is_empty() {
                 return;
             }
-            self.give_back_what_was_let_go(draft, policy, now);
+            self.give_back_what_was_let_go(draft, &going, now);
             if !draft.requests.is_empty() {
                 draft.unmet = self.unmet();
                 return;
@@ -257,7 +258,7 @@ impl Subject<'_> {
             return;
         }
         if self.is_served() {
-            let room = self.room_for_what_goes(policy, now);
+            let room = self.room_for_what_goes(&going);
             let publishable: Vec<_> =
                 publishable.into_iter().filter(|known| !room.contains(&known.claim.cidr)).collect();
             self.publish(draft, &publishable, policy, now);

@@ -168,12 +168,11 @@ impl<'a> Subject<'a> {
 
     /// Held blocks that take the place of others when those are taken off, in the same write: an agent that had both would
     /// give back what is more than it needs.
-    pub(in crate::plan) fn room_for_what_goes(&self, policy: Policy, now: Now) -> BTreeSet<Cidr> {
+    pub(in crate::plan) fn room_for_what_goes(&self, about_to_go: &BTreeSet<Cidr>) -> BTreeSet<Cidr> {
         let mut room = BTreeSet::new();
         if !self.publisher.takes_off_with_question() {
             return room;
         }
-        let about_to_go = self.about_to_go(policy, now);
         let is_going = |claim: &&Claim| {
             about_to_go.contains(&claim.cidr) || (is_withdrawn(claim) && !self.world.is_refused(claim))
         };
