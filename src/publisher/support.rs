@@ -39,15 +39,6 @@ impl Support {
         }
     }
 
-    /// Whether such an agent is known to give no address of a fenced block to a new pod.
-    #[must_use]
-    pub const fn fences(self) -> bool {
-        match self {
-            Self::None | Self::Unknown | Self::WithoutFence => false,
-            Self::ReclaimOptIn | Self::Full => true,
-        }
-    }
-
     /// When blocks may be taken back from the node of such an agent.
     #[must_use]
     pub const fn reclaiming(self) -> Reclaiming {
