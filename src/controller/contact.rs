@@ -74,6 +74,9 @@ impl Contact {
 
     /// Takes in how a request ended: the code of the answer, if there was one.
     fn note(&self, asked: &Right, answer: Option<StatusCode>) {
+        if answer.is_some() {
+            self.standing.hears();
+        }
         match answer {
             Some(code) if code.is_success() => {
                 self.answered();

@@ -28,8 +28,9 @@ use crate::model::revision::Revision;
 use crate::telemetry::metrics::Metrics;
 use crate::wire::watched::{Watched, Wire};
 
-/// How often it is checked whether the store went back.
-const GUARD_INTERVAL: Duration = Duration::from_secs(60);
+/// How often it is checked whether the store went back. A server from which nothing comes any more is noticed by this
+/// alone, and well within the time after which the controller counts as not ready.
+const GUARD_INTERVAL: Duration = Duration::from_secs(20);
 /// The pause between two probes of a server that does not answer. All others wait for as long as their back-off says,
 /// so this alone bounds how late its return is noticed, at the cost of one small list.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
@@ -187,7 +188,7 @@ impl Watches {
         rest
     }
 
-    /// Checks once per minute whether the store went back (safety rule 8). The watches may not notice: a watch from a
+    /// Checks three times per minute whether the store went back (safety rule 8). The watches may not notice: a watch from a
     /// revision that the store no longer knows is silent.
     ///
     /// While the server does not answer it asks more often, and its first answer ends the back-off of all others.

@@ -222,6 +222,7 @@ mod tests {
         let text = "ok\nNode has not been followed for 41 s: no route to host\n".to_owned();
         assert_eq!(readyz().await, (StatusCode::OK, text));
         tokio::time::advance(Duration::from_secs(20)).await;
+        telemetry.standing.hears();
         let (code, text) = readyz().await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
         assert!(text.starts_with("not followed for more than 60 s: Node\nNode has not been"), "{text}");

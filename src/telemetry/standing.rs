@@ -113,12 +113,14 @@ struct State {
 #[derive(Debug, Clone)]
 pub struct Standing {
     state: watch::Sender<State>,
+    /// When the server last answered a request.
+    heard: watch::Sender<Instant>,
 }
 
 impl Default for Standing {
     /// Nothing is followed yet.
     fn default() -> Self {
-        let standing = Self { state: watch::Sender::default() };
+        let standing = Self { state: watch::Sender::default(), heard: watch::Sender::new(Instant::now()) };
         for kind in Kind::ALL {
             standing.begins_to_follow(kind.as_str());
         }
@@ -159,6 +161,11 @@ impl Standing {
         ended.map(|lapse| lapse.since.elapsed())
     }
 
+    /// The server has answered a request, whatever it said.
+    pub fn hears(&self) {
+        self.heard.send_replace(Instant::now());
+    }
+
     /// The server has answered a request with 403.
     pub fn forbid(&self, right: Right) {
         self.state.send_modify(|state| {
@@ -186,8 +193,13 @@ impl Standing {
         state.lapses.iter().map(|(kind, lapse)| (*kind, lapse.since.elapsed())).collect()
     }
 
-    /// An error that names the kinds that have not been followed for too long.
+    /// An error that names the kinds that have not been followed for too long, or says for how long nothing has been
+    /// heard of the server: no watch tells that its connection leads nowhere.
     pub fn verdict(&self) -> Result<(), String> {
+        let silence = self.heard.borrow().elapsed();
+        if silence > LONGEST_LAPSE {
+            return Err(format!("the API server has answered no request for {} s", silence.as_secs()));
+        }
         let too_long: Vec<&str> = self
             .lapses()
             .into_iter()
@@ -242,6 +254,7 @@ mod tests {
         assert_eq!((standing.verdict(), standing.lines()), (Ok(()), Vec::new()));
         assert_eq!(standing.lapsed("Node", "first".to_owned()), Duration::ZERO);
         tokio::time::advance(Duration::from_secs(60)).await;
+        standing.hears();
         assert_eq!(standing.lapsed("Node", "connection refused".to_owned()), Duration::from_secs(60));
         assert_eq!(standing.verdict(), Ok(()));
         tokio::time::advance(Duration::from_secs(1)).await;
@@ -250,6 +263,18 @@ mod tests {
         assert_eq!(standing.follows("Node"), Some(Duration::from_secs(61)));
         assert_eq!((standing.verdict(), standing.lines()), (Ok(()), Vec::new()));
         assert_eq!(standing.follows("Node"), None);
+    }
+
+    /// No watch fails while its connection only swallows what is sent.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_answers_nothing_for_a_minute_makes_the_controller_not_ready() {
+        let standing = following_all();
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(standing.verdict(), Ok(()));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(standing.verdict(), Err("the API server has answered no request for 61 s".to_owned()));
+        standing.hears();
+        assert_eq!(standing.verdict(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -275,6 +300,7 @@ mod tests {
         let standing = following_all();
         standing.lapsed(AGENT_PODS, "pods is forbidden".to_owned());
         tokio::time::advance(Duration::from_secs(3600)).await;
+        standing.hears();
         assert_eq!(standing.verdict(), Ok(()));
         assert_eq!(standing.lines(), ["Pod has not been followed for 3600 s: pods is forbidden"]);
     }
