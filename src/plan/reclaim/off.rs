@@ -86,25 +86,25 @@ impl<'a> Subject<'a> {
         let refused = carried.iter().filter(|claim| is_withdrawn(claim) && self.world.is_refused(claim));
         draft.requests.extend(refused.map(|claim| drain(claim)));
         // The answer to a question that stands comes first.
-        if !draft.requests.is_empty()
-            || self.publisher.is_asked(self.carrier)
-            || !self.may_reclaim(policy)
-            || self.rests(draft, policy, now)
-            || self.is_too_soon(draft, policy, now)
-        {
+        if !draft.requests.is_empty() || self.publisher.is_asked(self.carrier) {
             return;
         }
-        let can_leave: Vec<&Claim> = carried
-            .into_iter()
-            .filter(|claim| self.publisher.may_leave(self.carrier, claim).is_ok())
-            .collect();
+        let (can_leave, stay): (Vec<&Claim>, Vec<&Claim>) =
+            carried.into_iter().partition(|claim| self.publisher.may_leave(self.carrier, claim).is_ok());
+        let agent = self.world.agent_on(&self.node.name).ok();
+        let Some(agent) = agent.filter(|_| self.may_reclaim(policy) && !self.rests(draft, policy, now))
+        else {
+            self.hold_what_is_needed(draft, &[can_leave, stay].concat(), now);
+            return;
+        };
+        self.hold_what_is_needed(draft, &stay, now);
+        if can_leave.is_empty() || !draft.requests.is_empty() || self.is_too_soon(draft, policy, now) {
+            return;
+        }
         if let Some(next) = self.when_pods_are_read_again(&can_leave).filter(|next| *next > now.uptime) {
             draft.wake_at(next);
             return;
         }
-        let Some(agent) = self.world.agent_on(&self.node.name).ok().filter(|_| !can_leave.is_empty()) else {
-            return;
-        };
         let counts = |look: &Look| look.at + LOOK_COUNTS_FOR > now.uptime;
         let Some(pods) = self.look_beside(draft, agent, counts, now) else { return };
         if pods.n_starting > 0 {
@@ -120,6 +120,28 @@ impl<'a> Subject<'a> {
         }
     }
 
+    /// Of these blocks, holds those again that are withdrawn and that the node has come to need: nothing takes them off for
+    /// now.
+    fn hold_what_is_needed(&self, draft: &mut Draft, blocks: &[&'a Claim], now: Now) {
+        if !blocks.iter().any(|claim| is_withdrawn(claim)) {
+            return;
+        }
+        for share in self.shares() {
+            let withdrawn = |claim: &&Claim| is_withdrawn(claim) && self.is_of(claim, &share);
+            let of_share: Vec<&Claim> = blocks.iter().copied().filter(withdrawn).collect();
+            let can_go = self.can_go(&share, &of_share);
+            let needed: Vec<&Claim> = of_share.into_iter().filter(|claim| !can_go.contains(claim)).collect();
+            self.hold(draft, &needed, now);
+        }
+    }
+
+    fn hold(&self, draft: &mut Draft, claims: &[&Claim], now: Now) {
+        draft.requests.extend(claims.iter().map(|claim| {
+            let change = ClaimChange::Hold(self.node.uid.clone());
+            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
+        }));
+    }
+
     /// Takes blocks off in which no pod is known to have an address: first the node gets room elsewhere, then nobody may
     /// publish them any more, and then they leave the carrier.
     fn take_off_unused(&self, draft: &mut Draft, unused: &[&'a Claim], policy: Policy, now: Now) {
@@ -132,12 +154,10 @@ impl<'a> Subject<'a> {
         if !draft.requests.is_empty() {
             return;
         }
-        // Since it was withdrawn the node has come to need it, and no pool has another one.
-        let is_needed = |claim: &&Claim| is_withdrawn(claim) && !chosen.contains(claim);
-        draft.requests.extend(unused.iter().copied().filter(is_needed).map(|claim| {
-            let change = ClaimChange::Hold(self.node.uid.clone());
-            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
-        }));
+        // A pool would have said so that has other blocks in their place.
+        let needed: Vec<&Claim> =
+            unused.iter().copied().filter(|claim| is_withdrawn(claim) && !chosen.contains(claim)).collect();
+        self.hold(draft, &needed, now);
         if !draft.requests.is_empty() {
             return;
         }

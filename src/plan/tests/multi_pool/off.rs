@@ -169,6 +169,21 @@ fn a_withdrawn_block_that_nobody_replaces_is_held_again() {
     cluster.expect("a", "finding: DrainWaits");
 }
 
+/// The same where nobody is there to take it off from.
+#[test]
+fn a_withdrawn_block_that_is_needed_is_held_again_while_its_agent_is_down() {
+    let pools = "pool p 10.0.0.0/28 28\npool q 10.1.0.0/24 28 draining";
+    let node = NODE.replace("1.20.2", "1.20.2 unready");
+    let text = |need: &str| {
+        format!(
+            "{pools}\n{node}\nclaim {SECOND} a 1 Releasing/Reclaimed @31 of=q\nciliumnode a @90 {need} {BOTH}"
+        )
+    };
+    let unmet = "unmet: no pool of the node has a free ipv4 block of the Cilium pool default";
+    cluster(&text("need=16")).expect("a", &format!("hold 10.1.0.0/28 for node a again; {unmet}"));
+    cluster(&text("need=8")).expect("a", "nothing");
+}
+
 /// Its agent gives no more of it to new pods, so it is no capacity, and is taken off again later and ever more seldom.
 #[test]
 fn a_block_that_its_agent_goes_on_with_drains_and_is_tried_again() {

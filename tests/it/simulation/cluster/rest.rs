@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cilium_node_ipam::model::claim::{ClaimState, Reason};
+use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
@@ -34,6 +34,9 @@ const MOST_ROUNDS_IN_ALL: usize = 800;
 const MOST_IN_A_TURN: usize = 10;
 /// How many rounds in a row have nothing to do at rest: what a plan waits for is due in the third.
 const QUIET_ROUNDS: usize = 3;
+/// How often at most a pause of reclaim is waited for, and how long: more than the longest after a refusal.
+const MOST_PAUSES: usize = 3;
+const PAUSE_OF_RECLAIM: Duration = Duration::from_secs(20 * 60);
 /// The time between two such rounds: more than any wait of a plan, but for blocks that cool.
 const ROUND: Duration = Duration::from_secs(40);
 
@@ -50,7 +53,7 @@ impl Cluster {
         for replica in &mut self.replicas {
             replica.hears_again();
         }
-        let (mut n_rounds, mut n_busy, mut n_quiet) = (0, 0, 0);
+        let (mut n_rounds, mut n_busy, mut n_quiet, mut n_pauses) = (0, 0, 0, 0);
         while n_quiet < QUIET_ROUNDS {
             match self.round(n_rounds)? {
                 Round::Busy => {
@@ -61,6 +64,10 @@ impl Cluster {
                 // What comes after it was waited for: a block that has cooled begins another chain.
                 Round::Statuses => (n_busy, n_quiet) = (0, 0),
                 Round::Quiet => (n_busy, n_quiet) = (0, n_quiet + 1),
+            }
+            if n_quiet == QUIET_ROUNDS && n_pauses < MOST_PAUSES && self.is_any_withdrawn() {
+                self.pass(PAUSE_OF_RECLAIM);
+                (n_pauses, n_quiet) = (n_pauses + 1, 0);
             }
             n_rounds += 1;
             if n_busy == most / 2 || n_rounds == MOST_ROUNDS_IN_ALL / 2 {
@@ -137,6 +144,12 @@ impl Cluster {
             }
         }
         Ok(round)
+    }
+
+    /// Whether a block waits to be taken off. After a refusal of its agent that takes long.
+    fn is_any_withdrawn(&self) -> bool {
+        let is_withdrawn = |claim: &Claim| claim.state == ClaimState::Releasing(Reason::Reclaimed);
+        self.setting.mode == Mode::MultiPool && self.store.claims().any(is_withdrawn)
     }
 
     /// What a replica has under way.
