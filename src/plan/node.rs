@@ -114,7 +114,7 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
         return draft.asking_for_nothing_before(Wait::Correction(carrier.kind()));
     }
     let subject = Subject { world, node, carrier, publisher };
-    if let Some(finding) = publisher.second_allocator(carrier, &|cidr| subject.is_claimed(cidr)) {
+    if let Some(finding) = publisher.second_allocator(carrier) {
         draft.findings.push(finding);
         return draft.asking_for_nothing_before(Wait::OtherAllocator);
     }

@@ -53,10 +53,6 @@ pub(super) fn write_due(world: &World, object: &PoolObject, policy: Policy) -> O
 /// Whether somebody else allocates for a node of the pool. Cilium's operator gives out the ranges of a CiliumPodIPPool where
 /// its allocator runs, and is not to find any.
 fn has_second_allocator(world: &World, object: &PoolObject) -> bool {
-    world.nodes_of_pool(&object.name).any(|node| {
-        let is_claimed = |cidr| world.claim(cidr).is_some_and(|known| known.claim.node == *node);
-        world
-            .carrier(node)
-            .is_some_and(|carrier| world.reader().second_allocator(carrier, &is_claimed).is_some())
-    })
+    let mut carriers = world.nodes_of_pool(&object.name).filter_map(|node| world.carrier(node));
+    carriers.any(|carrier| world.reader().second_allocator(carrier).is_some())
 }

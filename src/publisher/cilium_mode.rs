@@ -120,8 +120,7 @@ pub trait CiliumMode: fmt::Display {
     }
 
     /// A sign that somebody else allocates for the node of this carrier. Then nothing is claimed or written for it.
-    /// `is_claimed` says whether a block is a claim of the node.
-    fn second_allocator(&self, _carrier: Carrier<'_>, _is_claimed: &dyn Fn(Cidr) -> bool) -> Option<Finding> {
+    fn second_allocator(&self, _carrier: Carrier<'_>) -> Option<Finding> {
         None
     }
 

@@ -8,9 +8,9 @@ pub(super) const TURN_OFF: &str = "let cilium-operator allocate nothing: give it
 /// What says that it does, and how that sign is removed when it does no longer.
 ///
 /// With `--ipam=kubernetes` an operator writes nothing to CiliumNodes. Our patch drops the names of all writers, so a name
-/// that stands beside our blocks is of a later write; beside CIDRs that were there before us (`has_cidrs`) it may be of
-/// long ago, and does not count.
-pub(super) fn sign(cilium_node: &CiliumNode, has_cidrs: bool) -> Option<String> {
+/// that stands beside our blocks is of a later write; beside CIDRs that were there before us it may be of long ago, and
+/// does not count where they are all that a node ever gets (`is_complete`).
+pub(super) fn sign(cilium_node: &CiliumNode, is_complete: bool) -> Option<String> {
     let name = &cilium_node.name;
     if let Some(error) = &cilium_node.pools.operator_error {
         return Some(format!(
@@ -19,7 +19,7 @@ pub(super) fn sign(cilium_node: &CiliumNode, has_cidrs: bool) -> Option<String> 
              '{{\"status\":{{\"ipam\":{{\"operator-status\":null}}}}}}')"
         ));
     }
-    let manager = cilium_node.operator.as_ref().filter(|_| !has_cidrs)?;
+    let manager = cilium_node.operator.as_ref().filter(|_| !is_complete)?;
     Some(format!(
         "metadata.managedFields names {manager}, which writes CiliumNodes only if it allocates (when it does no more: \
          kubectl patch ciliumnode {name} --type=merge -p '{{\"metadata\":{{\"managedFields\":[{{}}]}}}}')"

@@ -336,12 +336,6 @@ impl CiliumMode for MultiPool {
         )
     }
 
-    /// Beside blocks that were there before us the name of an operator may be of long ago, so it is only told of.
-    fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
-        let why = operator::sign(cilium_node(carrier)?, false)?;
-        Some(second_allocator(carrier, &format!("{why}; the node keeps the blocks that it has; {TURN_OFF}")))
-    }
-
     fn agents_ask(&self) -> bool {
         true
     }
@@ -371,13 +365,14 @@ impl CiliumMode for MultiPool {
         self.bgp == Bgp::On
     }
 
-    /// CIDRs under names that nobody has claimed say nothing: an operator may just have written them.
-    fn second_allocator(&self, carrier: Carrier<'_>, is_claimed: &dyn Fn(Cidr) -> bool) -> Option<Finding> {
-        let is_default = |cidr| names_of(carrier, cidr).any(|name| name == self.default_pool.as_str());
-        let has_cidrs = self.blocks(carrier).into_iter().any(|cidr| is_default(cidr) || is_claimed(cidr));
-        let why = operator::sign(cilium_node(carrier)?, has_cidrs)?;
-        let message = format!("{why}, so nothing is claimed or written for the node; {TURN_OFF}");
-        Some(second_allocator(carrier, &message))
+    /// Also beside CIDRs, although a name may be of long ago then: an operator at work takes off what lies outside of its
+    /// own ranges, with the pods in it, so whoever has turned it off says so by removing the sign.
+    fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
+        let why = operator::sign(cilium_node(carrier)?, false)?;
+        let kept = if self.blocks(carrier).is_empty() { "" } else { ", and it keeps what it has" };
+        let message = format!("{why}, so nothing is claimed or written for the node{kept}; {TURN_OFF}");
+        let node = carrier.name().as_str();
+        Some(Finding::new(FindingKind::SecondAllocator, Kind::CiliumNode, node, message))
     }
 }
 
@@ -438,10 +433,6 @@ fn has_begun(fields: &PoolsFields) -> bool {
 
 fn says_its_need(fields: &PoolsFields) -> bool {
     fields.requested.iter().any(|entry| entry.asked_as_of.is_none())
-}
-
-fn second_allocator(carrier: Carrier<'_>, message: &str) -> Finding {
-    Finding::new(FindingKind::SecondAllocator, Kind::CiliumNode, carrier.name().as_str(), message.to_owned())
 }
 
 /// Whether a share is what stands under this name.

@@ -131,7 +131,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     }
 
     /// Beside blocks of ours it is only told of ([`Self::finding`]).
-    fn second_allocator(&self, carrier: Carrier<'_>, _: &dyn Fn(Cidr) -> bool) -> Option<Finding> {
+    fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
         let why = M::second_allocator(carrier).filter(|_| self.mode.pod_cidrs(carrier).is_empty())?;
         let message = format!("{why}, so the node gets no blocks; {}", M::ONLY_WRITER);
         Some(Finding::new(FindingKind::SecondAllocator, M::CARRIER, carrier.name().as_str(), message))
