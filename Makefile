@@ -13,6 +13,9 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 AGENTS := 1.12 1.14 1.17 1.20
 # The releases of Cilium whose BGP control plane is tested.
 BGP := 1.17 1.19
+# The release of Cilium whose operator allocates beside the controller in tests. It has its allocators with this tag alone.
+OPERATOR := 1.20
+OPERATOR_TAG := -tags ipam_provider_operator
 # Tests on a real API server mostly wait: for periods of agents, and for one another. Four at a time are what two cores carry.
 TEST_THREADS ?= 4
 # The tests of agents in modes that the controller does not serve yet. `make test-agents` runs them too.
@@ -85,6 +88,7 @@ test-go: tools ## The tests of the test control plane, and what is known of Cili
 	cd tests/controlplane && CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane go test -count=1 ./integration
 	cd tests/agent/rig && gofmt -l . | (! grep .) && go vet ./...
 	cd tests/agent/suite && gofmt -l . | (! grep .) && go vet ./...
+	cd tests/operator/v$(OPERATOR) && gofmt -l . | (! grep .) && go vet $(OPERATOR_TAG) ./...
 	$(call test-agent,$(firstword $(AGENTS)),-skip $(OTHER_MODES))
 	$(call test-agent,$(lastword $(AGENTS)),-skip $(OTHER_MODES))
 
@@ -119,7 +123,7 @@ cd tests/bgp/suite && BGP=$(1) CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane
 endef
 
 .PHONY: tools
-tools: build/bin/controlplane build/bin/kubectl build/bin/agent-$(firstword $(AGENTS)) build/bin/agent-$(lastword $(AGENTS)) ## Build the real control plane, kubectl and agents that the tests run with
+tools: build/bin/controlplane build/bin/kubectl build/bin/agent-$(firstword $(AGENTS)) build/bin/agent-$(lastword $(AGENTS)) build/bin/operator-$(OPERATOR) ## Build the real control plane, kubectl, agents and operator that the tests run with
 
 .PHONY: build/bin/controlplane
 build/bin/controlplane:
@@ -135,6 +139,11 @@ build/bin/kubectl:
 $(AGENTS:%=build/bin/agent-%): build/bin/agent-%:
 	@echo "building the agent of Cilium $* from its Go module; the first time takes some minutes"
 	cd tests/agent/v$* && go build -v -o ../../../$@ .
+
+.PHONY: build/bin/operator-$(OPERATOR)
+build/bin/operator-$(OPERATOR):
+	@echo 'building the allocators of the operator of Cilium $(OPERATOR) from its Go module; the first time takes some minutes'
+	cd tests/operator/v$(OPERATOR) && go build -v $(OPERATOR_TAG) -o ../../../$@ .
 
 .PHONY: $(BGP:%=build/bin/bgp-%)
 $(BGP:%=build/bin/bgp-%): build/bin/bgp-%:

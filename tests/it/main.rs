@@ -41,6 +41,7 @@ mod replicas;
 mod restored;
 mod returning;
 mod scene;
+mod second_allocator;
 mod server_restarts;
 mod simulation;
 mod static_modes;

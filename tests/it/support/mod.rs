@@ -15,6 +15,7 @@ pub(crate) mod agent;
 pub(crate) mod alarm;
 pub(crate) mod bookkeeping;
 pub(crate) mod cache;
+pub(crate) mod cilium_operator;
 pub(crate) mod cluster;
 pub(crate) mod control_plane;
 pub(crate) mod controller;
