@@ -55,7 +55,7 @@ impl Mode {
                 let now = publisher.ipam_mode().as_str();
                 Self::Passive(format!(
                     "cilium-config has changed from `ipam: {}` to `ipam: {now}`, and agents change when they restart: set it \
-                     back, or restart this controller when every agent runs in mode {now}",
+                     back, or restart this controller as docs/migration.md says for this change",
                     served.as_str()
                 ))
             }

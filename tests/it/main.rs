@@ -26,6 +26,7 @@ mod layout;
 mod leaving;
 mod lost_answers;
 mod malformed;
+mod migration;
 mod mode;
 mod multi_pool;
 mod one_bad_node;

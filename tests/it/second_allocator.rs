@@ -99,23 +99,24 @@ async fn writers(rig: &Rig, node: &str) -> Result<BTreeSet<String>> {
 async fn a_node_that_an_operator_serves_in_multi_pool_mode_is_left_to_it_until_it_is_off() -> Result<()> {
     under_oracle(of_mode(MULTI_POOL), async |rig| {
         rig.control_plane.allow("cidr-without-claim", Some("n"), None).await?;
-        create_pod_ip_pool(rig, "10.9.0.0/24").await?;
+        create_pod_ip_pool(rig, "10.1.1.0/24").await?;
         let operator = CiliumOperator::start(rig, MULTI_POOL, &[]).await?;
         let mut agent = join(rig, NodeSpec::new("n")).await?;
-        ensure!(lie_in(&carried(rig, "n"), "10.9.0."), "{:?}", carried(rig, "n"));
+        ensure!(lie_in(&carried(rig, "n"), "10.1.1."), "{:?}", carried(rig, "n"));
 
-        rig.cluster.create_pool(&pool()).await?;
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/23"])).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         wait_finding(rig, &controller, "1").await?;
         for number in 0..PODS {
             ask(rig, &agent, &format!("ns/pod-{number}")).await?;
         }
-        ensure!(lie_in(&carried(rig, "n"), "10.9.0."), "{:?}", carried(rig, "n"));
+        ensure!(lie_in(&carried(rig, "n"), "10.1.1."), "{:?}", carried(rig, "n"));
         ensure!(rig.cluster.objects(Kind::Block).is_empty(), "a claim was made");
 
         operator.end().await?;
         remove_sign(rig, "n").await?;
         wait_finding(rig, &controller, "0").await?;
+        wait_claims_carried(rig).await?;
         for number in 0..PODS {
             ask(rig, &agent, &format!("ns/more-{number}")).await?;
         }

@@ -545,3 +545,21 @@ fn a_node_none_of_whose_pools_has_a_name_that_its_agent_asks_for_is_told_of() {
     cluster.observe("ciliumnode a @101 need=8 has=10.9.0.0/28");
     cluster.expect("a", "nothing");
 }
+
+/// While a cluster changes to this mode, agents of the mode before go on with what their CiliumNodes have.
+#[test]
+fn what_a_node_has_of_another_mode_stays_its_own() {
+    for carried in ["bare 10.0.0.0/28", "10.0.0.0/28"] {
+        let text = format!(
+            "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 {carried}\nclaim 10.0.0.0/28 a 1 Held @80"
+        );
+        let mut cluster = cluster(&text);
+        cluster.expect("a", "nothing");
+        cluster.pass(3600);
+        cluster.expect("a", "nothing");
+        let mut cluster = self::cluster(&format!("{text}\nnode b 2\nciliumnode b @91 need=8"));
+        cluster.expect("b", "claim 10.0.0.32/28 of pool p for node b under default");
+        cluster.pass(3600);
+        cluster.expect("a", "nothing");
+    }
+}

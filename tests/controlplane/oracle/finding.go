@@ -46,8 +46,8 @@ const (
 // Rules lists every rule.
 var Rules = []Rule{
 	OverlappingPodCIDRs, AddressInTwoPools, AddressOutsidePodCIDRs, CIDRWithoutClaim, ClaimDeletedWhileCarried,
-	UsedTwice, AgentAddressTwice, HeldAddressWithdrawn, WithdrawnWithoutConsent, ReleasingTooLong, Compacted,
-	Undecodable,
+	UsedTwice, AgentAddressTwice, HeldAddressWithdrawn, WithdrawnWithoutConsent, PodCIDRsChanged, ReleasingTooLong,
+	Compacted, Undecodable,
 }
 
 // Finding is one breach of a rule, reported once, when it begins.

@@ -237,6 +237,15 @@ impl Agent {
         }
     }
 
+    /// From its next start on it runs in this mode, where it is Cilium's own.
+    pub(crate) fn change_mode(&mut self, ipam: &'static str) -> Result<()> {
+        match self {
+            Self::Fake(_) => bail!("an imitation keeps its mode"),
+            Self::Real(agent) => agent.change_mode(ipam),
+        }
+        Ok(())
+    }
+
     /// Stops and starts it, and returns when it serves pods again.
     pub(crate) async fn restart(&mut self, deadline: Duration) -> Result<Started> {
         self.stop().await?;

@@ -117,6 +117,10 @@ impl RealAgent {
         signals::send(pid, signal).await
     }
 
+    pub(crate) fn change_mode(&mut self, ipam: &'static str) {
+        self.settings.ipam = ipam;
+    }
+
     /// Loses the machine with its pods.
     pub(crate) async fn power_off(mut self) -> Result<()> {
         self.stop().await?;

@@ -1,0 +1,202 @@
+//! A living cluster changes its mode of Cilium: the agents, Cilium's own code, restart one by one in the new mode, and
+//! pods keep their addresses. `docs/migration.md` gives the same steps.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
+use crate::support::agent::{Agent, Make, Settings};
+use crate::support::cilium_operator::CiliumOperator;
+use crate::support::control_plane::Options;
+use crate::support::controller::Controller;
+use crate::support::kubectl::kubectl;
+use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::preparation::{KUBERNETES_MODE, prepare};
+use crate::support::rig::{Rig, under_oracle};
+use crate::support::views::Published;
+
+const CRD: &str = "crd";
+const MULTI_POOL: &str = "multi-pool";
+const CLUSTER_POOL: &str = "cluster-pool";
+const KUBERNETES: &str = "kubernetes";
+
+/// More pods than the blocks have addresses for that a node had before, where it can grow.
+const MORE: usize = 20;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_pool_becomes_multi_pool() -> Result<()> {
+    changes(CLUSTER_POOL, MULTI_POOL).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubernetes_becomes_cluster_pool() -> Result<()> {
+    changes(KUBERNETES, CLUSTER_POOL).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crd_becomes_multi_pool() -> Result<()> {
+    changes(CRD, MULTI_POOL).await
+}
+
+async fn changes(from: &'static str, to: &'static str) -> Result<()> {
+    under_oracle(Options { ipam: to, ..Options::default() }, async |rig| {
+        set_ipam(rig, from).await?;
+        prepare(rig, 28).await?;
+        if from == KUBERNETES {
+            let apply = ["apply", "--server-side", "--force-conflicts", "-k", KUBERNETES_MODE];
+            kubectl(&rig.control_plane, &apply).await?;
+        }
+        rig.cluster.create_pool(&pool()).await?;
+        let flags = [PROMPT, &["--modes", from]].concat();
+        let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
+        let n_pods = if from == CRD { 20 } else { 6 };
+        let mut agents = Vec::new();
+        for node in ["a", "b"] {
+            let agent = join(rig, from, node).await?;
+            for number in 0..n_pods {
+                ask(rig, &agent, &format!("ns/{node}-{number}")).await?;
+            }
+            agents.push((node, agent));
+        }
+        wait_claims_carried(rig).await?;
+        let had = [claimed(rig, "a"), claimed(rig, "b")];
+
+        set_ipam(rig, to).await?;
+        wait_passive(rig, &controller, from, to).await?;
+        controller.sigkill().await?;
+        let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
+        for (node, agent) in &agents {
+            // It runs in the mode before.
+            agent.allocate(&format!("ns/{node}-between")).await?;
+        }
+        for (node, agent) in &mut agents {
+            restarts_in(agent, to).await?;
+            if to == MULTI_POOL {
+                if from == CRD {
+                    // The oracle goes by the single addresses, which the agent does not read any more.
+                    rig.control_plane.allow("held-address-withdrawn", Some(node), None).await?;
+                    rig.control_plane.allow("withdrawn-without-consent", Some(node), None).await?;
+                }
+                forget_the_mode_before(rig, node).await?;
+                for number in 0..MORE {
+                    ask(rig, agent, &format!("ns/{node}-late-{number}")).await?;
+                }
+            }
+            restarts_in(agent, to).await?;
+        }
+        let has = [claimed(rig, "a"), claimed(rig, "b")];
+        ensure!(has[0].is_superset(&had[0]) && has[1].is_superset(&had[1]), "{had:?} became {has:?}");
+        let newcomer = join(rig, to, "c").await?;
+        newcomer.allocate("ns/c").await?;
+        wait_claims_carried(rig).await?;
+        Ok((controller, agents, newcomer))
+    })
+    .await
+}
+
+/// Cilium's own operator moves the CIDRs of nodes that it has served; then it is turned off.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_has_migrated_is_taken_over() -> Result<()> {
+    under_oracle(Options { ipam: MULTI_POOL, ..Options::default() }, async |rig| {
+        rig.control_plane.allow("cidr-without-claim", None, None).await?;
+        prepare(rig, 28).await?;
+        let ranges = ["--cluster-pool-ipv4-cidr", "10.1.0.0/24", "--cluster-pool-ipv4-mask-size", "28"];
+        let operator = CiliumOperator::start(rig, CLUSTER_POOL, &ranges).await?;
+        let mut agents = Vec::new();
+        for node in ["a", "b"] {
+            let agent = join(rig, CLUSTER_POOL, node).await?;
+            ask(rig, &agent, &format!("ns/{node}")).await?;
+            agents.push((node, agent));
+        }
+        operator.end().await?;
+        let had = [carried(rig, "a"), carried(rig, "b")];
+
+        let migration = ["--enable-cluster-pool-to-multi-pool-migration"];
+        let operator = CiliumOperator::start(rig, MULTI_POOL, &migration).await?;
+        let has_moved = async || {
+            let objects = rig.cluster.objects(Kind::CiliumNode);
+            Ok(objects.iter().all(|object| {
+                let ipam = &object.data["spec"]["ipam"];
+                ipam["podCIDRs"].is_null() && !ipam["pools"]["allocated"].is_null()
+            }))
+        };
+        rig.cluster.wait_until("the CIDRs to move", SOON, has_moved).await?;
+        operator.end().await?;
+        ensure!(had == [carried(rig, "a"), carried(rig, "b")], "others than {had:?}");
+        for node in ["a", "b"] {
+            let names = r#"{"metadata":{"managedFields":[{}]}}"#;
+            kubectl(&rig.control_plane, &["patch", "ciliumnode", node, "--type=merge", "-p", names]).await?;
+        }
+
+        rig.cluster.create_pool(&pool()).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        wait_claims_carried(rig).await?;
+        for (node, agent) in &mut agents {
+            restarts_in(agent, MULTI_POOL).await?;
+            for number in 0..MORE {
+                ask(rig, agent, &format!("ns/{node}-late-{number}")).await?;
+            }
+            restarts_in(agent, MULTI_POOL).await?;
+        }
+        wait_claims_carried(rig).await?;
+        Ok((controller, agents))
+    })
+    .await
+}
+
+fn pool() -> PoolSpec {
+    PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("reuseAfter", "1s")
+}
+
+async fn set_ipam(rig: &Rig, ipam: &str) -> Result<()> {
+    let api: Api<ConfigMap> = Api::namespaced(rig.cluster.client.clone(), "kube-system");
+    let patch = Patch::Merge(json!({"data": {"ipam": ipam}}));
+    api.patch("cilium-config", &PatchParams::default(), &patch).await.context("changing cilium-config")?;
+    Ok(())
+}
+
+/// Returns when the controller writes nothing any more, because of the change.
+async fn wait_passive(rig: &Rig, controller: &Controller, from: &str, to: &str) -> Result<()> {
+    let change = format!("from `ipam: {from}` to `ipam: {to}`");
+    let says_so =
+        |answer: &Result<(u16, String)>| Ok(matches!(answer, Ok((503, reason)) if reason.contains(&change)));
+    let waits = controller.wait_answer("/readyz", "it to be passive", SOON, says_so);
+    rig.control_plane.alarm.over(waits).await
+}
+
+async fn join(rig: &Rig, ipam: &'static str, node: &str) -> Result<Agent> {
+    rig.cluster.create_node(&NodeSpec::new(node)).await?;
+    let settings = Settings { ipam, ..rig.agents.settings() };
+    let mut agent = rig.agents.agent_with(Make::Real, node, settings);
+    agent.start()?;
+    agent.wait_ready(SOON).await?;
+    Ok(agent)
+}
+
+async fn restarts_in(agent: &mut Agent, ipam: &'static str) -> Result<()> {
+    agent.change_mode(ipam)?;
+    let again = agent.restart(SOON).await?;
+    ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+    Ok(())
+}
+
+/// Takes off what agents read in the mode before.
+async fn forget_the_mode_before(rig: &Rig, node: &str) -> Result<()> {
+    let nothing = r#"{"spec":{"ipam":{"podCIDRs":null,"pool":null}}}"#;
+    kubectl(&rig.control_plane, &["patch", "ciliumnode", node, "--type=merge", "-p", nothing]).await?;
+    let is_off = |seen: &Published| seen.pool.is_empty();
+    rig.cluster.wait_published(node, "nothing of the mode before", SOON, is_off).await.map(drop)
+}
+
+fn carried(rig: &Rig, node: &str) -> BTreeSet<String> {
+    rig.cluster.published(node).unwrap_or_default().pod_cidrs.into_iter().collect()
+}
+
+fn claimed(rig: &Rig, node: &str) -> BTreeSet<String> {
+    rig.cluster.claims_of(node).into_iter().map(|claim| claim.cidr).collect()
+}
