@@ -81,6 +81,12 @@ pub trait CiliumMode: fmt::Display {
     /// counts as a whole.
     fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet;
 
+    /// Whether somebody else may put a CIDR in the place of ours, and the version without ours proves nothing: agents take
+    /// what they find when they start, and never say so.
+    fn can_be_replaced(&self) -> bool {
+        false
+    }
+
     /// How many addresses of `cidr` the agent can give to pods.
     fn n_published_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> u128;
 

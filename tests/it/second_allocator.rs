@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
+use ipnet::IpNet;
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -19,7 +20,7 @@ use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::preparation::prepare;
 use crate::support::rig::{Rig, under_oracle};
-use crate::support::views::Published;
+use crate::support::views::{Claim, Published};
 
 const MULTI_POOL: &str = "multi-pool";
 const CLUSTER_POOL: &str = "cluster-pool";
@@ -265,6 +266,60 @@ async fn what_an_operator_gave_in_cluster_pool_mode_is_adopted_or_left_alone() -
         restarts_whole(&mut third).await?;
         rig.excuse("second");
         Ok((controller, first, second, third))
+    })
+    .await
+}
+
+/// Where the controller is faster, the operator replaces the block a second later, and the agent goes on with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_block_that_an_operator_may_have_replaced_in_cluster_pool_mode_goes_to_another_node() -> Result<()>
+{
+    under_oracle(of_mode(CLUSTER_POOL), async |rig| {
+        for rule in ["cidr-without-claim", "podcidrs-changed", "held-address-withdrawn"] {
+            rig.control_plane.allow(rule, None, None).await?;
+        }
+        let ranges = ["--cluster-pool-ipv4-cidr", "10.1.1.0/24", "--cluster-pool-ipv4-mask-size", "28"];
+        let operator = CiliumOperator::start(rig, CLUSTER_POOL, &ranges).await?;
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/23"])).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let mut agents = Vec::new();
+        for number in 0..4 {
+            let node = format!("n{number}");
+            let agent = join(rig, NodeSpec::new(&node)).await?;
+            let pod = agent.allocate("ns/pod").await?;
+            // Or it hears of the block before it has chosen one, and complains.
+            let has_answered = async || {
+                let object = rig.cluster.object(Kind::CiliumNode, &node).context("its CiliumNode")?;
+                let error = &object.data["status"]["ipam"]["operator-status"]["error"];
+                Ok(lie_in(&carried(rig, &node), "10.1.1.") || error.is_string())
+            };
+            rig.cluster.wait_until("the operator's CIDR", SOON, has_answered).await?;
+            agents.push((node, agent, pod));
+        }
+        operator.end().await?;
+        // This one has not seen what was there before.
+        controller.sigkill().await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let is_claimed = async || {
+            Ok(agents.iter().all(|(node, ..)| {
+                let carried = carried(rig, node);
+                rig.cluster.claims_of(node).iter().any(|claim| carried.contains(&claim.cidr))
+            }))
+        };
+        rig.cluster.wait_until("the CIDRs of the operator to be claims", SOON, is_claimed).await?;
+        let mut late = join(rig, NodeSpec::new("late")).await?;
+        late.allocate("ns/pod").await?;
+        restarts_whole(&mut late).await?;
+        for (node, _, pod) in &agents {
+            let address = pod.ipv4.context("it has an address")?;
+            let claims = rig.cluster.claims_of(node);
+            let holds = |claim: &Claim| {
+                let block: Result<IpNet, _> = claim.cidr.parse();
+                claim.state == "Held" && block.is_ok_and(|block| block.contains(&address))
+            };
+            ensure!(claims.iter().any(holds), "{address} of {node}: {claims:?}");
+        }
+        Ok((controller, agents, late))
     })
     .await
 }

@@ -21,6 +21,7 @@ impl StaticMode for ClusterPool {
     const NAME: &'static str = "cluster-pool";
     const CARRIER: Kind = Kind::CiliumNode;
     const ONLY_WRITER: &'static str = operator::TURN_OFF;
+    const CAN_BE_REPLACED: bool = true;
 
     fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]> {
         match carrier {

@@ -71,6 +71,8 @@ impl StaticMode for Kubernetes {
     const CARRIER: Kind = Kind::Node;
     const ONLY_WRITER: &'static str =
         "let kube-controller-manager allocate nothing: give it `--allocate-node-cidrs=false`";
+    /// The server refuses it of podCIDRs, and annotations prove nothing.
+    const CAN_BE_REPLACED: bool = false;
 
     /// Of a family that is not among the podCIDRs, what annotations say: two texts that differ are two CIDRs, because
     /// releases differ in which of them they read.

@@ -45,6 +45,9 @@ pub trait StaticMode: Copy {
     /// How somebody else is kept from writing that field, for a person.
     const ONLY_WRITER: &'static str;
 
+    /// Whether somebody else may put a CIDR in the place of ours, and a later version counts as proof without ours.
+    const CAN_BE_REPLACED: bool;
+
     /// The CIDRs that a carrier shows, in their order.
     fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]>;
 
@@ -128,6 +131,10 @@ impl<M: StaticMode> CiliumMode for Static<M> {
 
     fn is_short(&self, _: Demand, _: Expand) -> bool {
         false
+    }
+
+    fn can_be_replaced(&self) -> bool {
+        M::CAN_BE_REPLACED
     }
 
     /// Beside blocks of ours it is only told of ([`Self::finding`]).
