@@ -126,8 +126,10 @@ fn is_published(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> Result<(
     if carried != claimed {
         return Err(format!("{} has {carried:?} and claims {claimed:?}", seen.name));
     }
+    // Nothing is taken off an agent that is not Ready. It may wait for addresses that no pool has.
+    let is_ready = store.agent_pods.on(&seen.name).any(|pod| pod.ready);
     let released = claims.iter().find(|claim| !claim.is_published_state());
-    if let Some(claim) = released.filter(|_| mode != Mode::Crd) {
+    if let Some(claim) = released.filter(|_| mode != Mode::Crd && is_ready) {
         return Err(format!("{} of {} is {:?} for ever", claim.cidr, seen.name, claim.state));
     }
     if mode != Mode::Crd {
