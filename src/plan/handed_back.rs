@@ -53,7 +53,8 @@ impl Subject<'_> {
     /// took all off, the agent may begin anew with what it finds, and a pod may have got an address of such a block just
     /// before that was off.
     pub(super) fn hold_what_is_on_its_way(&self, draft: &mut Draft, now: Now) {
-        if !self.publisher.takes_off_with_question() {
+        // What somebody else has given it may be enough.
+        if !self.publisher.takes_off_with_question() || !self.publisher.blocks(self.carrier).is_empty() {
             return;
         }
         let leaving: Vec<&Claim> = self

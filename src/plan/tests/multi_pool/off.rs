@@ -71,6 +71,16 @@ fn a_block_that_was_taken_off_comes_back_with_the_others_when_its_agent_finds_no
     cluster.expect("a", "publish [10.0.0.0/28 10.1.0.0/28] and 28 addresses on ciliumnode a");
 }
 
+/// It would go back at once, and be held again, without end.
+#[test]
+fn a_block_on_its_way_is_not_held_again_beside_what_somebody_else_gave() {
+    let text =
+        "pool p 10.0.0.0/24 28\nnode a 1\nagent a 1.20.2\nclaim 10.0.0.0/28 a 1 Releasing/Reclaimed @31";
+    cluster(&format!("{text}\nciliumnode a @90 need=8 has=10.9.0.0/28 asked=31")).expect("a", "nothing");
+    let empty = format!("{text}\nciliumnode a @90 need=8 asked=31");
+    cluster(&empty).expect("a", "hold 10.0.0.0/28 for node a again");
+}
+
 #[test]
 fn a_block_of_a_deleted_pool_is_taken_off() {
     let pools = POOLS.replace("draining", "deleting");
