@@ -43,8 +43,7 @@ impl Subject<'_> {
                     break;
                 }
                 kept.push(claim);
-                let change = ClaimChange::Hold(self.node.uid.clone());
-                draft.requests.push(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into());
+                self.hold(draft, [claim], now);
             }
         }
     }
@@ -69,7 +68,12 @@ impl Subject<'_> {
         let in_need: Vec<Share> =
             self.shares().into_iter().filter(|share| self.demand(share).used > 0).collect();
         let is_needed = |claim: &&Claim| in_need.iter().any(|share| self.is_of(claim, share));
-        draft.requests.extend(leaving.into_iter().filter(is_needed).map(|claim| {
+        self.hold(draft, leaving.into_iter().filter(is_needed), now);
+    }
+
+    /// Holds claims again for the present Node.
+    pub(super) fn hold<'c>(&self, draft: &mut Draft, claims: impl IntoIterator<Item = &'c Claim>, now: Now) {
+        draft.requests.extend(claims.into_iter().map(|claim| {
             let change = ClaimChange::Hold(self.node.uid.clone());
             Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
         }));

@@ -386,9 +386,10 @@ fn cooled_at(world: &World, claim: &Claim, cooling_time: Duration, now: Now) -> 
     by_clock.max(seen + cooling_time.min(SEEN_COOLING))
 }
 
-/// Whether the node of a claim that has cooled by `due` is still gone, as a read since then has found. What the watch of Nodes shows may be old, or come to an
-/// end, and this is the last move: if the machine is back and nobody has held the claim yet, its pods use the block. So a
-/// read has to say it. A new CiliumNode of the name says by itself that the machine is back.
+/// Whether the node of a claim that has cooled by `due` is still gone, as a read since then has found. What the watch of
+/// Nodes shows may be old, or come to an end, and this is the last move: if the machine is back and nobody has held the
+/// claim yet, its pods use the block. So a read has to say it. A new CiliumNode of the name says by itself that the machine
+/// is back.
 fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, due: Duration, now: Now) -> bool {
     if world.guards().is_off(Guard::Presence) {
         return true;

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use crate::model::claim::Claim;
 use crate::model::plan::Lasting;
 use crate::model::pool::ReclaimMode;
-use crate::model::request::{ClaimChange, ClaimUpdate, Write};
 use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
@@ -44,10 +43,7 @@ impl<'a> Subject<'a> {
 
     fn keep(&self, draft: &mut Draft, kept: BTreeSet<Cidr>, now: Now) {
         let claims = kept.into_iter().filter_map(|cidr| self.world.claim(cidr));
-        draft.requests.extend(claims.map(|known| {
-            let change = ClaimChange::Hold(self.node.uid.clone());
-            Write::UpdateClaim(ClaimUpdate::of(&known.claim, change, now.wall)).into()
-        }));
+        self.hold(draft, claims.map(|known| &known.claim), now);
     }
 
     /// Whether a block that drains can't leave, or is not to.

@@ -130,16 +130,8 @@ impl<'a> Subject<'a> {
             let withdrawn = |claim: &&Claim| is_withdrawn(claim) && self.is_of(claim, &share);
             let of_share: Vec<&Claim> = blocks.iter().copied().filter(withdrawn).collect();
             let can_go = self.can_go(&share, &of_share);
-            let needed: Vec<&Claim> = of_share.into_iter().filter(|claim| !can_go.contains(claim)).collect();
-            self.hold(draft, &needed, now);
+            self.hold(draft, of_share.into_iter().filter(|claim| !can_go.contains(claim)), now);
         }
-    }
-
-    fn hold(&self, draft: &mut Draft, claims: &[&Claim], now: Now) {
-        draft.requests.extend(claims.iter().map(|claim| {
-            let change = ClaimChange::Hold(self.node.uid.clone());
-            Request::from(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)))
-        }));
     }
 
     /// Takes blocks off in which no pod is known to have an address: first the node gets room elsewhere, then nobody may
@@ -155,9 +147,8 @@ impl<'a> Subject<'a> {
             return;
         }
         // A pool would have said so that has other blocks in their place.
-        let needed: Vec<&Claim> =
-            unused.iter().copied().filter(|claim| is_withdrawn(claim) && !chosen.contains(claim)).collect();
-        self.hold(draft, &needed, now);
+        let is_needed = |claim: &&Claim| is_withdrawn(claim) && !chosen.contains(claim);
+        self.hold(draft, unused.iter().copied().filter(is_needed), now);
         if !draft.requests.is_empty() {
             return;
         }
