@@ -128,6 +128,14 @@ fn a_part_of_a_cidr_that_the_agent_has_is_not_published_beside_it() {
     cluster(text).expect("a", "nothing");
 }
 
+/// A restored store can leave an agent with a block and a part of it. It counts both, and gives back what it gets beside them.
+#[test]
+fn a_block_and_its_part_count_as_their_agent_counts_them() {
+    let text = "node a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/30 a 1 Held @81\n\
+                ciliumnode a @90 need=16 has=10.0.0.0/28,10.0.0.0/29";
+    cluster(text).expect("a", "release 10.0.0.16/30 of node a (Reclaimed)");
+}
+
 #[test]
 fn a_block_that_the_agent_let_go_is_published_again_where_it_is_needed() {
     let held =

@@ -164,9 +164,12 @@ impl CiliumMode for MultiPool {
     ) -> Demand {
         let demand = Demand { used: needed(carrier, share), ..Demand::default() };
         let mut counted = BTreeSet::new();
+        // It is not published beside what overlaps it. Of two that are there the agent counts both.
         let is_part = |block: Cidr| {
-            fields(carrier)
-                .is_some_and(|fields| listed(fields).any(|listed| listed != block && listed.overlaps(block)))
+            fields(carrier).is_some_and(|fields| {
+                listed(fields).all(|listed| listed != block)
+                    && listed(fields).any(|listed| listed.overlaps(block))
+            })
         };
         let whole = blocks.iter().filter(|claim| !is_part(claim.cidr));
         let demand = whole.fold(demand, |demand, claim| {
