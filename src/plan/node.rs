@@ -75,16 +75,16 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
         }
         return draft.finish();
     }
+    // What the node has is known only when its lost claims are recreated, and an agent that finds only a part of its
+    // blocks restores only a part of its pods.
+    draft.requests = recreation::of_lost_claims(world, &name, now);
+    if !draft.requests.is_empty() {
+        return draft.finish();
+    }
     let Some(node) = world.node(&name) else {
         lifecycle::look_for_orphan(world, &mut draft, now);
         return draft.asking_for_nothing_before(Wait::Existence(Kind::Node));
     };
-    // What the node has is known only when its lost claims are recreated, and an agent that finds only a part of its
-    // blocks restores only a part of its pods.
-    draft.requests = recreation::of_lost_claims(world, node, now);
-    if !draft.requests.is_empty() {
-        return draft.finish();
-    }
     let Some(carrier) = world.carrier(&name) else {
         match policy.cilium_nodes {
             CiliumNodeOrigin::Controller if !node.deleting => create_cilium_node(world, node, &mut draft),

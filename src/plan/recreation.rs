@@ -7,7 +7,7 @@
 use super::subject::Subject;
 use crate::ledger::Occupant;
 use crate::model::claim::Claim;
-use crate::model::names::{PodIpPoolName, PoolName, Uid};
+use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::node::Node;
 use crate::model::request::{NewClaim, Request, Target, Write};
 use crate::model::time::Now;
@@ -39,20 +39,29 @@ pub(super) fn create_claim(
     Write::CreateClaim(new).into()
 }
 
-/// Recreates the claims that this process knew before they were lost, with everything that was fixed in them. One that
-/// was on its way out is not recreated: most likely another replica has deleted it, and did so on a proof.
+/// Recreates the claims of a node that this process knew before they were lost, with everything that was fixed in them.
 ///
-/// This does not wait for a CiliumNode: only this process knows of such a claim, and after its end the block would be
-/// free, while the agent goes on with it.
-pub(super) fn of_lost_claims(world: &World, node: &Node, now: Now) -> Vec<Request> {
-    let lost = world.lost_claims_of(&node.name).filter(|lost| !lost.was_on_its_way_out());
-    let lost = lost.filter_map(|lost| lost.claim.as_ref());
-    lost.filter(|claim| world.claim(claim.cidr).is_none()).map(|claim| recreate(node, claim, now)).collect()
+/// This waits neither for a Node nor for a CiliumNode: only this process knows of such a claim, and after its end the block
+/// would be free, while the agent goes on with it.
+pub(super) fn of_lost_claims(world: &World, name: &NodeName, now: Now) -> Vec<Request> {
+    let lost = world.lost_claims_of(name).filter(|lost| world.is_recreated(name, lost));
+    let lost = lost.filter_map(|lost| lost.claim.as_ref()).filter(|claim| world.claim(claim.cidr).is_none());
+    let node_uid = world.node(name).map(|node| &node.uid);
+    lost.map(|claim| recreate(claim, node_uid.unwrap_or(&claim.node_uid), now)).collect()
 }
 
-fn recreate(node: &Node, lost: &Claim, now: Now) -> Request {
-    let (pod_ip_pool, withheld) = (lost.pod_ip_pool.clone(), lost.withheld.clone());
-    create_claim(node, lost.cidr, &lost.pool, pod_ip_pool, withheld, lost.created_for.clone(), now)
+fn recreate(lost: &Claim, node_uid: &Uid, now: Now) -> Request {
+    let new = NewClaim {
+        cidr: lost.cidr,
+        pool: lost.pool.clone(),
+        node: lost.node.clone(),
+        node_uid: node_uid.clone(),
+        pod_ip_pool: lost.pod_ip_pool.clone(),
+        withheld: lost.withheld.clone(),
+        created_for: lost.created_for.clone(),
+        since: now.wall,
+    };
+    Write::CreateClaim(new).into()
 }
 
 impl Subject<'_> {

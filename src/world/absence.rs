@@ -282,8 +282,8 @@ impl World {
 
     /// A lost claim leaves nothing behind but what its node's CiliumNode is seen to carry, once that has a version later
     /// than the loss, or is known not to exist. To have read the version from before the loss is not enough: a replica
-    /// that has not heard may still patch that one. For a node that lives, a claim is recreated instead, unless it was
-    /// on its way out. One that could not be read can't be recreated: its range stays taken while the node lives, unless
+    /// that has not heard may still patch that one. A claim whose node may go on with its block is recreated instead
+    /// ([`Self::is_recreated`]). One that could not be read can't be: its range stays taken while the node lives, unless
     /// the CiliumNode shows all of it, and so is what takes it.
     fn settle_lost_claims_of(&mut self, holder: &LostHolder) {
         let known_as_of = |lost: &LostClaim| match holder {
@@ -301,7 +301,11 @@ impl World {
             // Of any node: nothing but the whole watch can tell.
             LostHolder::Unknown => self.position(Kind::CiliumNode) >= Some(lost.at),
         };
-        let lives = matches!(holder, LostHolder::Node(node) if self.nodes.contains_key(node));
+        let is_kept = |lost: &LostClaim| match holder {
+            LostHolder::Node(node) if lost.claim.is_some() => self.is_recreated(node, lost),
+            LostHolder::Node(node) => self.nodes.contains_key(node),
+            LostHolder::Unknown => false,
+        };
         let takes_it_itself = |lost: &LostClaim| match holder {
             LostHolder::Node(node) if lost.claim.is_none() => {
                 self.ledger.carried(node).is_some_and(|carried| carried.covers(lost.cidr))
@@ -311,9 +315,7 @@ impl World {
         let settled: Vec<Cidr> = self
             .lost_claims
             .of(holder)
-            .filter(|lost| {
-                (!lives || lost.was_on_its_way_out() || takes_it_itself(lost)) && known_as_of(lost)
-            })
+            .filter(|lost| (!is_kept(lost) || takes_it_itself(lost)) && known_as_of(lost))
             .map(|lost| lost.cidr)
             .collect();
         for cidr in &settled {

@@ -156,6 +156,15 @@ impl World {
         self.lost_claims.of(&LostHolder::Node(node.clone()))
     }
 
+    /// Whether a lost claim is created again: its node may go on with the block, because its Node is there, or its
+    /// CiliumNode has the block. One that was on its way out is not: most likely another replica has deleted it, and did so
+    /// on a proof. Nor can one be that could not be read.
+    #[must_use]
+    pub fn is_recreated(&self, node: &NodeName, lost: &LostClaim) -> bool {
+        let is_carried = || self.carrier(node).is_some_and(|carrier| self.reader.carries(carrier, lost.cidr));
+        lost.claim.is_some() && !lost.was_on_its_way_out() && (self.nodes.contains_key(node) || is_carried())
+    }
+
     /// What is remembered of the carrier before the present one, where this process saw it.
     #[must_use]
     pub fn former_carrier(&self, node: &NodeName) -> Option<&FormerCarrier> {

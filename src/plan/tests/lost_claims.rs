@@ -28,6 +28,27 @@ fn a_claim_that_is_lost_while_its_ciliumnode_is_away_still_belongs_to_its_node()
     assert_eq!(again.created_for, Some("cn-a".into()));
 }
 
+/// Once the CiliumNode goes as well, nothing but the claim keeps the block from others until its machine is off.
+#[test]
+fn a_lost_claim_is_recreated_for_a_node_that_is_gone_while_its_ciliumnode_has_the_block() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode b 1\nciliumnode b @51\n\
+         ciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    let plan = cluster.plan("a");
+    let [Request::Write(Write::CreateClaim(again))] = plan.requests() else { panic!("{plan:?}") };
+    assert_eq!(again.node_uid, "1".into());
+    // A later version of the CiliumNode settles nothing, because that has the block.
+    cluster.observe("ciliumnode a @120 10.0.0.0/28");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    cluster.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @121");
+    cluster.delete(Kind::CiliumNode, "a", 122);
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.expect("a", "read whether node a exists");
+}
+
 #[test]
 fn a_first_claim_names_the_ciliumnode_that_it_is_created_for() {
     let cluster = Cluster::of("pool p 10.0.0.0/28 28\nnode a 1\nciliumnode a @50");
