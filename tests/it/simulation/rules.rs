@@ -208,12 +208,17 @@ pub(super) fn transition(
             || store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
         // A claim that does not say whose it is holds no node back (known gaps). It may have been so when the writer decided.
         let may_be_anyones = unreadable_of(None, before.revision);
+        // Only a process that saw a block there knows that somebody took it off. To another one its claim is like any that
+        // was never published, and may give way to one that overlaps it, or where a node has one block (known gaps).
+        let may_give_way = excuses.disturbed.contains(&(node.clone(), *address))
+            && gives_way_to_another(store, node, *address);
         // What is in a release handshake is not published before somebody ends that.
         if blocks(before).is_empty()
             && !blocks(after).is_empty()
             && !before.crd.marks.contains_key(address)
             && is_claimed
             && !may_be_anyones
+            && !may_give_way
             && !is_unknown(*address)
             && !excuses.claimed_by_hand.contains(node)
             && !offered_after.contains(*address)
@@ -242,6 +247,17 @@ pub(super) fn transition(
         return Err(format!("a patch of {node} changed nothing"));
     }
     Ok(())
+}
+
+/// Whether another claim overlaps one of a node that has this address, or counts in its place where a node has one block.
+fn gives_way_to_another(store: &Store, node: &NodeName, address: IpAddr) -> bool {
+    let is_of_node = |claim: &&Claim| claim.node == *node;
+    store.claims().filter(is_of_node).filter(|claim| claim.cidr.contains(address)).any(|claim| {
+        store.claims().filter(|other| other.cidr != claim.cidr).any(|other| {
+            let is_instead = store.mode.gives_one_block() && other.node == *node;
+            other.cidr.overlaps(claim.cidr) || is_instead && other.cidr.family() == claim.cidr.family()
+        })
+    })
 }
 
 /// A claim is taken from a Node that is gone only: whoever begins that has read the Node since the claim last moved, and a

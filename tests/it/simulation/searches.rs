@@ -3,6 +3,7 @@
 //! `make check` runs a few seeds of each, `make soak` thousands, and `make mutants` as many as it takes to notice that a
 //! rule is switched off.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -250,7 +251,8 @@ pub(super) fn first_failure(
     None
 }
 
-/// The script of a seed if it fails, made as short as so many tries allow.
+/// The script of a seed if it fails, made as short as so many tries allow. Each shorter one fails in the same way, for
+/// another failure is another finding.
 pub(super) fn failing_script(
     setting: &Setting,
     scripts: &BoxedStrategy<Vec<Step>>,
@@ -268,14 +270,27 @@ pub(super) fn failing_script(
         ..Config::default()
     };
     let mut runner = TestRunner::new_with_rng(config, rng);
+    let first = RefCell::new(None);
     let result = runner.run(scripts, |script| {
-        let why = failure(setting, &script, &mut Cluster::new(setting.clone()));
-        why.map_or(Ok(()), |why| Err(TestCaseError::fail(why)))
+        let Some(why) = failure(setting, &script, &mut Cluster::new(setting.clone())) else { return Ok(()) };
+        let kind = kind(&why);
+        if first.borrow_mut().get_or_insert_with(|| kind.clone()) == &kind {
+            Err(TestCaseError::fail(why))
+        } else {
+            Ok(())
+        }
     });
     match result {
         Err(TestError::Fail(_, script)) => Some(script),
         Err(TestError::Abort(_)) | Ok(()) => None,
     }
+}
+
+/// What a failure says without the nodes, addresses and numbers that it is about.
+fn kind(why: &str) -> String {
+    let line = why.lines().next().unwrap_or_default();
+    let words = line.split_whitespace().filter(|word| !word.contains(|letter: char| letter.is_ascii_digit()));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// The failure of a script, a panic being one too.

@@ -52,7 +52,7 @@ pub(in super::super) fn settled(store: &Store, setting: &Setting, excuses: &Excu
         } else {
             // Which of several claims is the node's one block is not told where a hand made one of them.
             if !excuses.claimed_by_hand.contains(&node.name) {
-                is_published(store, seen, &claims)?;
+                is_published(store, excuses, seen, &claims)?;
             }
             for need in &needs {
                 let mut of_name = needs.iter().filter(|other| other.name == need.name);
@@ -105,11 +105,21 @@ fn may_be_in_use(store: &Store, claim: &Claim) -> bool {
     })
 }
 
-fn is_published(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> Result<(), String> {
+fn is_published(
+    store: &Store,
+    excuses: &Excuses,
+    seen: &CiliumNode,
+    claims: &[&Claim],
+) -> Result<(), String> {
     // One that its agent gave back may cool for longer than others take to come to rest.
     let has_left = |claim: &Claim| claim.state == ClaimState::Cooling(Reason::Reclaimed);
-    // One that was made for an earlier carrier stays, because the agent may go on with it, and is published to nobody.
-    let is_left = |claim: &Claim| store.mode.gives_one_block() && may_be_in_use(store, claim);
+    // One that was made for an earlier carrier stays, because the agent may go on with it, and is published to nobody. So
+    // does one that a hand took off, where another came in its place: it can't be told from one that was replaced.
+    let is_taken_off = excuses.reordered.iter().any(|(name, _)| *name == seen.name);
+    let is_left = |claim: &Claim| {
+        store.mode.gives_one_block()
+            && (may_be_in_use(store, claim) || is_taken_off && !blocks(seen).contains(&claim.cidr))
+    };
     let mode = store.mode;
     let claims: Vec<&Claim> =
         claims.iter().copied().filter(|claim| !has_left(claim) && !is_left(claim)).collect();
