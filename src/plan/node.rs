@@ -171,7 +171,7 @@ impl Subject<'_> {
         }
         if !self.is_served() {
             let publishable = self.publishable(&mut draft.findings);
-            if self.is_held_back(&mut draft) || self.can_start_with(&publishable) {
+            if self.can_start_with(&publishable) {
                 return BTreeSet::new();
             }
         }
@@ -225,7 +225,12 @@ impl Subject<'_> {
         }
         if !self.is_served() {
             self.hold_what_is_on_its_way(draft, now);
-            if !draft.requests.is_empty() || self.is_held_back(draft) {
+            if !draft.requests.is_empty() {
+                return;
+            }
+            if self.is_held_back(draft) {
+                // Another replica may not remember what holds it back, and counts it among those who wait.
+                draft.unmet = self.unmet();
                 return;
             }
         }
