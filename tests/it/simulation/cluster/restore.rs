@@ -10,7 +10,7 @@ use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::publisher::carried_by_cilium_node;
 
 use super::super::agent::Agent;
-use super::super::mode::offered;
+use super::super::mode::{blocks, offered};
 use super::Cluster;
 
 impl Cluster {
@@ -67,10 +67,17 @@ impl Cluster {
                 |claim: &Claim| claim.node == *name && claim.is_published_state() && !claim.is_going();
             self.store.claim(*cidr).is_some_and(is_sound)
         };
-        let kept = agent.keeps().into_iter().filter(|cidr| !is_claimed(cidr));
-        let kept: Vec<_> = kept.map(|cidr| (name.clone(), cidr)).collect();
-        self.excuses.forgotten.extend(kept.iter().cloned());
-        self.excuses.foreign.extend(kept);
+        let kept: Vec<_> = agent.keeps().into_iter().map(|cidr| (name.clone(), cidr)).collect();
+        let (claimed, unclaimed): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(_, cidr)| is_claimed(cidr));
+        self.excuses.forgotten.extend(unclaimed.iter().cloned());
+        self.excuses.foreign.extend(unclaimed);
+        // Where agents say nothing of what they use, a claim of before its publication is like any that was never published,
+        // and may give way to one that overlaps it (known gaps).
+        if self.setting.mode.gives_one_block() {
+            let shown = self.store.carrier(name).map(|seen| blocks(&seen)).unwrap_or_default();
+            let hidden = claimed.into_iter().filter(|(_, cidr)| !shown.contains(cidr));
+            self.excuses.forgotten.extend(hidden);
+        }
     }
 
     /// Pods that got their addresses after the backup was taken. Where the backup gives such an address to another node,
