@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use cilium_node_ipam::model::claim::{Claim, ClaimState};
 use cilium_node_ipam::model::crd::ReleaseMark;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
@@ -12,7 +13,7 @@ use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::publisher::carried_by_cilium_node;
 
 use super::super::agent::Agent;
-use super::super::mode::offered;
+use super::super::mode::{Mode, offered};
 use super::{Cluster, Step, node_name, wall};
 
 /// How long a machine whose Node is gone goes on with its addresses. Blocks cool longer, whatever the clocks say.
@@ -73,7 +74,13 @@ impl Cluster {
     /// An agent from which somebody took CIDRs in use counts wrongly until it starts again (known gaps), so somebody
     /// restarts it, and its clock is right: where it is behind, nobody can tell that it started again (known gaps).
     pub(super) fn restart_agents_that_count_wrongly(&mut self) {
-        let wrong = self.agents.iter().filter(|(_, agent)| agent.counts_wrongly());
+        // So does one that has taken back what was on its way off: the controller does not count that (known gaps).
+        let is_refused = |name: &NodeName| {
+            let mut claims = self.store.claims().filter(|claim| claim.node == *name);
+            self.setting.mode == Mode::MultiPool
+                && claims.any(|claim| matches!(claim.state, ClaimState::Draining(_)))
+        };
+        let wrong = self.agents.iter().filter(|(name, agent)| agent.counts_wrongly() || is_refused(name));
         for name in wrong.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
             let moved = self.store.claims().filter(|claim| claim.node == name).map(|claim| claim.since);
             let at = moved
@@ -159,6 +166,7 @@ impl Cluster {
         for address in agent.restore(at_most) {
             let is_excused = self.excuses.cover(name, address)
                 || self.excuses.claimed_by_hand.contains(name)
+                || self.is_nameless_and_was_taken_off(name, address)
                 || self.store.is_in_unreadable_claim(address);
             if !is_excused {
                 return Err(format!("the pod with {address} on {name} lost its network"));
@@ -166,6 +174,17 @@ impl Cluster {
             self.say(|| format!("    the pod with {address} on {name} loses its network"));
         }
         Ok(())
+    }
+
+    /// Whether a hand took the block of an address off, and its claim does not say under which name it was: it may come
+    /// back under another one (known gaps).
+    fn is_nameless_and_was_taken_off(&self, name: &NodeName, address: IpAddr) -> bool {
+        let is_nameless = |claim: &Claim| {
+            claim.node == *name && claim.pod_ip_pool.is_none() && claim.cidr.contains(address)
+        };
+        self.setting.mode == Mode::MultiPool
+            && self.excuses.reordered.iter().any(|(of, _)| of == name)
+            && self.store.claims().any(is_nameless)
     }
 
     /// What an agent gives out has not left its pool, because it has consented to that, unless somebody else took it.

@@ -113,12 +113,18 @@ fn is_published(
 ) -> Result<(), String> {
     // One that its agent gave back may cool for longer than others take to come to rest.
     let has_left = |claim: &Claim| claim.state == ClaimState::Cooling(Reason::Reclaimed);
-    // One that was made for an earlier carrier stays, because the agent may go on with it, and is published to nobody. So
-    // does one that a hand took off, where another came in its place: it can't be told from one that was replaced.
+    // One that was made for another carrier than what is there stays, because the agent may go on with it, and is published
+    // to nobody. So does one that a hand took off, where another came in its place: it can't be told from one that was
+    // replaced (known gaps).
     let is_taken_off = excuses.reordered.iter().any(|(name, _)| *name == seen.name);
+    let is_beside = |claim: &Claim| {
+        let made_for = |cidr: Cidr| store.claim(cidr).map(|of_other| of_other.created_for.clone());
+        blocks(seen).into_iter().filter_map(made_for).any(|made_for| made_for != claim.created_for)
+    };
     let is_left = |claim: &Claim| {
         store.mode.gives_one_block()
-            && (may_be_in_use(store, claim) || is_taken_off && !blocks(seen).contains(&claim.cidr))
+            && !blocks(seen).contains(&claim.cidr)
+            && (is_taken_off || is_beside(claim) || may_be_in_use(store, claim))
     };
     let mode = store.mode;
     let claims: Vec<&Claim> =
