@@ -24,7 +24,7 @@ pub(in super::super) fn settled(store: &Store, setting: &Setting, excuses: &Excu
         let Some(node) = store.node(&seen.name) else { continue };
         let claims: Vec<&Claim> =
             store.claims().filter(|claim| claim.node == node.name && claim.node_uid == node.uid).collect();
-        if seen.deleting || is_in_trouble(store, node, excuses) || is_undecided(store, &claims) {
+        if seen.deleting || is_in_trouble(store, node, excuses) || is_undecided(store, excuses, &claims) {
             continue;
         }
         let mut needs = Vec::new();
@@ -85,14 +85,18 @@ fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
 
 /// Whether a block of the node, or one that overlaps it, waits for somebody to decide which of the two goes. Until then
 /// nothing more of either is published.
-fn is_undecided(store: &Store, claims: &[&Claim]) -> bool {
+fn is_undecided(store: &Store, excuses: &Excuses, claims: &[&Claim]) -> bool {
+    // Which of its claims is the one block of a node is not told where a hand made one, and none of them moves.
+    let stays = |other: &Claim| {
+        let is_beside = store.mode.gives_one_block() && excuses.claimed_by_hand.contains(&other.node);
+        is_beside || may_be_in_use(store, other)
+    };
     claims.iter().any(|claim| {
         let mut others = store
             .claims()
             .filter(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
             .peekable();
-        others.peek().is_some()
-            && (may_be_in_use(store, claim) || others.any(|other| may_be_in_use(store, other)))
+        others.peek().is_some() && (may_be_in_use(store, claim) || others.any(stays))
     })
 }
 
