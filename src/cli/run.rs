@@ -46,7 +46,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// The namespace of Cilium: of its ConfigMap `cilium-config`, which says its mode, and of its agents' Pods.
+    /// The namespace of Cilium: of its ConfigMap `cilium-config`, which says its mode, of its CiliumNodeConfigs, which
+    /// change that for some nodes, and of its agents' Pods.
     #[arg(long, value_name = "NAME", default_value = "kube-system", env = "CILIUM_NAMESPACE")]
     cilium_namespace: String,
 

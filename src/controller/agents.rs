@@ -15,6 +15,7 @@ const WITHOUT: &str = "which release of Cilium each agent runs, and whether it r
 fn pods(clients: &Clients, namespace: &str) -> Beside<WatchedPod, AgentPod> {
     Beside {
         api: kube::Api::namespaced(clients.reads.clone(), namespace),
+        earlier: None,
         selector: Some(SELECTOR),
         kind: standing::AGENT_PODS,
         what: format!("Pods with {SELECTOR} in namespace {namespace}"),

@@ -29,6 +29,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 pub(super) struct Beside<K, V> {
     /// Where they are.
     pub(super) api: Api<K>,
+    /// The same in an earlier version of their API, for a server that does not know the other.
+    pub(super) earlier: Option<Api<K>>,
     /// The labels that they have, if not all objects of the kind are meant.
     pub(super) selector: Option<&'static str>,
     /// The kind, as the log and metrics name it.
@@ -71,15 +73,26 @@ where
 {
     /// All of them, page by page.
     pub(super) async fn read(&self, clients: &Clients) -> Result<Vec<V>, ReadError> {
+        for api in self.apis() {
+            match self.read_from(api, clients).await {
+                Err(error) if self.are_none(error.answer()) => {}
+                read => return read,
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// In each version of their API.
+    fn apis(&self) -> impl Iterator<Item = &Api<K>> + Clone {
+        [&self.api].into_iter().chain(&self.earlier)
+    }
+
+    async fn read_from(&self, api: &Api<K>, clients: &Clients) -> Result<Vec<V>, ReadError> {
         let mut params = ListParams::default().limit(PAGE_SIZE);
         params.label_selector = self.selector.map(str::to_owned);
         let mut found = Vec::new();
         loop {
-            let page = match clients.within_timeout(self.api.list(&params)).await {
-                Ok(page) => page,
-                Err(error) if self.are_none(error.answer()) => return Ok(Vec::new()),
-                Err(error) => return Err(error),
-            };
+            let page = clients.within_timeout(api.list(&params)).await?;
             found.extend(page.items.into_iter().filter_map(self.value));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
@@ -94,8 +107,12 @@ where
         config.label_selector = self.selector.map(str::to_owned);
         let contact = &watches.clients.contact;
         contact.standing.begins_to_follow(self.kind);
-        let begin = || watcher(self.api.clone(), config.clone()).boxed();
-        let mut events = begin();
+        let begin = |api: &Api<K>| watcher(api.clone(), config.clone()).boxed();
+        let mut versions = self.apis().cycle();
+        let mut api = &self.api;
+        versions.next();
+        let mut n_unknown = 0;
+        let mut events = begin(api);
         let mut retries = Retries::default();
         let mut listed = Vec::new();
         let mut told = Told::NothingUntil(Instant::now() + PATIENCE);
@@ -125,8 +142,20 @@ where
                 Ok(Some(Event::Delete(object))) => (self.value)(object).map(News::Deleted),
                 Err(error) => {
                     let answer = answer(&error);
-                    let rest = if has_expired(&error) {
-                        events = begin();
+                    if self.are_none(answer) {
+                        n_unknown += 1;
+                        if let Some(other) = versions.next() {
+                            api = other;
+                            events = begin(api);
+                        }
+                        if n_unknown < self.apis().count() {
+                            continue;
+                        }
+                    }
+                    let rest = if self.are_none(answer) {
+                        watches.undefined(self.kind, &mut retries)
+                    } else if has_expired(&error) {
+                        events = begin(api);
                         watches.expired(self.kind, &error, &mut retries)
                     } else {
                         watches.failed(self.kind, "watch failed", &error, answer, &mut retries)
@@ -141,6 +170,7 @@ where
                 }
             };
             retries.reset();
+            n_unknown = 0;
             let Some(news) = news else { continue };
             told = Told::Some;
             if watches.inputs.send(input(news)).await.is_err() {

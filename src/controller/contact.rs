@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use tower::{Layer, Service};
 use tracing::info;
 
-use crate::telemetry::standing::{AGENT_PODS, CONFIG_MAPS, POD_IP_POOLS, Right, Standing};
+use crate::telemetry::standing::{AGENT_PODS, CONFIG_MAPS, NODE_CONFIGS, POD_IP_POOLS, Right, Standing};
 use crate::wire::watched::Wire;
-use crate::wire::{CiliumNodes, Claims, Nodes, Pools, agent_pod, pod_ip_pool};
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools, agent_pod, node_config, pod_ip_pool};
 
 /// The contact with the API server. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -111,6 +111,7 @@ fn kind_of(asked: &Right) -> Option<&'static str> {
         (Claims::PLURAL, Claims::KIND.as_str()),
         (agent_pod::PLURAL, AGENT_PODS),
         (pod_ip_pool::PLURAL, POD_IP_POOLS),
+        (node_config::PLURAL, NODE_CONFIGS),
     ];
     kinds.into_iter().find(|(plural, _)| *plural == asked.resource).map(|(_, kind)| kind)
 }

@@ -46,6 +46,7 @@ impl Proposal {
                     | Wait::Completion
                     | Wait::Correction(_)
                     | Wait::OtherAllocator
+                    | Wait::Settings
                     | Wait::Readable(_),
                 ) => {
                     proposal.waiting.push(plan);

@@ -25,6 +25,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
         FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),
         FindingKind::SecondAllocator => Some(EventReason::SecondAllocator),
+        FindingKind::OtherSettings => Some(EventReason::OtherSettings),
         FindingKind::DrainWaits => Some(EventReason::DrainWaits),
         FindingKind::WouldReclaim => Some(EventReason::WouldReclaim),
         FindingKind::ReclaimStopped => Some(EventReason::ReclaimStopped),

@@ -19,6 +19,7 @@ use super::client::{Clients, ReadError};
 use super::freeze;
 use super::input::Input;
 use super::mode::{self, ModeSource};
+use super::node_configs;
 use super::pod_ip_pools;
 use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
@@ -26,6 +27,7 @@ use super::watch::Watches;
 use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
 use crate::model::kind::Kind;
+use crate::model::node_config::NodeConfigNews;
 use crate::model::observation::{Listing, Observation};
 use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::publisher::Mode;
@@ -83,8 +85,11 @@ pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow:
     }
     gathering.set_mode(mode);
     gathering.set_freeze(freeze);
-    if let ModeSource::Assumed(_, release) = &options.mode {
-        gathering.observe_agents(AgentNews::Vouched(*release));
+    match &options.mode {
+        ModeSource::Assumed(_, release) => gathering.observe_agents(AgentNews::Vouched(*release)),
+        ModeSource::ConfigMapIn(namespace, _) => {
+            gathering.observe_node_configs(lister.node_configs(namespace).await?);
+        }
     }
     gathering.observe_agents(agents);
     for listing in [pools, claims, nodes, cilium_nodes] {
@@ -128,6 +133,13 @@ impl Lister<'_> {
     async fn pod_ip_pools(&self) -> anyhow::Result<PodIpPoolNews> {
         let found = self.until_read("list CiliumPodIPPools", || pod_ip_pools::read(self.clients)).await;
         Ok(found.map_or_else(|error| pod_ip_pools::unlisted(&error), PodIpPoolNews::Listed))
+    }
+
+    /// The CiliumNodeConfigs, or why they can't be had.
+    async fn node_configs(&self, namespace: &str) -> anyhow::Result<NodeConfigNews> {
+        let action = format!("list CiliumNodeConfigs in namespace {namespace}");
+        let found = self.until_read(&action, || node_configs::read(self.clients, namespace)).await;
+        Ok(found.map_or_else(|error| node_configs::unlisted(&error), NodeConfigNews::Listed))
     }
 
     async fn list<W: Wire>(&self) -> anyhow::Result<Listing> {
@@ -197,7 +209,7 @@ pub(super) async fn gather(
                 FREEZE.name
             )
         } else {
-            "Cilium's configuration, the Pods of its agents or its CiliumPodIPPools are not known yet"
+            "Cilium's configuration, its CiliumNodeConfigs, the Pods of its agents or its CiliumPodIPPools are not known yet"
                 .to_owned()
         };
         telemetry.set_readiness(Readiness::NotReady(why));
@@ -223,11 +235,13 @@ pub(super) async fn gather(
             Some(Input::Freeze(freeze)) => gathering.set_freeze(freeze),
             Some(Input::Agents(news)) => gathering.observe_agents(news),
             Some(Input::PodIpPools(news)) => gathering.observe_pod_ip_pools(news),
+            Some(Input::NodeConfigs(news)) => gathering.observe_node_configs(news),
             // Nothing has been written yet, and the sender lives as long as `watches`.
             Some(Input::Finished(_)) | None => {}
         }
-        // Both are told of in any case; before that, a node might be served whose agent must not be.
-        if !gathering.knows_of_agents() || gathering.lacks_pod_ip_pools() {
+        // All are told of in any case; before that, a node might be served whose agent must not be.
+        let is_told_of_all = gathering.knows_of_agents() && gathering.knows_of_node_configs();
+        if !is_told_of_all || gathering.lacks_pod_ip_pools() {
             continue;
         }
         match gathering.complete() {
@@ -284,8 +298,8 @@ mod tests {
         assert!(last_claims < first_nodes, "{asked:#?}");
         assert_eq!(
             asked.len(),
-            3 + 4 * 3,
-            "two ConfigMaps, the agents, and each list between two probes: {asked:#?}"
+            4 + 4 * 3,
+            "two ConfigMaps, CiliumNodeConfigs, the agents, and each list between two probes: {asked:#?}"
         );
     }
 

@@ -2,6 +2,7 @@
 
 use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
+use crate::model::node_config::NodeConfigNews;
 use crate::model::observation::Observation;
 use crate::model::outcome::Outcome;
 use crate::model::pod_ip_pool::PodIpPoolNews;
@@ -20,6 +21,8 @@ pub enum Input {
     Agents(AgentNews),
     /// CiliumPodIPPools are known, or can't be, or have changed.
     PodIpPools(PodIpPoolNews),
+    /// CiliumNodeConfigs are known, or can't be, or have changed.
+    NodeConfigs(NodeConfigNews),
     /// A write has ended.
     Finished(Box<Outcome>),
 }

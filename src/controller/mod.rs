@@ -23,6 +23,7 @@ pub mod freeze;
 pub mod gather;
 pub mod input;
 pub mod mode;
+mod node_configs;
 mod places;
 mod pod_ip_pools;
 mod report;

@@ -29,6 +29,7 @@ pub(super) fn are_of_use(mode: &Mode) -> bool {
 fn pod_ip_pools(clients: &Clients) -> Beside<WatchedPodIpPool, PodIpPool> {
     Beside {
         api: kube::Api::all(clients.reads.clone()),
+        earlier: None,
         selector: None,
         kind: POD_IP_POOLS,
         what: "CiliumPodIPPools".to_owned(),

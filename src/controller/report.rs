@@ -151,6 +151,7 @@ impl Reporter {
             Input::Freeze(_) => InputKind::Freeze,
             Input::Agents(_) => InputKind::Agents,
             Input::PodIpPools(_) => InputKind::PodIpPools,
+            Input::NodeConfigs(_) => InputKind::NodeConfigs,
             Input::Finished(_) => InputKind::Finished,
         });
         self.changed();

@@ -22,6 +22,7 @@ use super::freeze;
 use super::gather::gather;
 use super::input::{CAPACITY, Input};
 use super::mode::{self, ModeSource};
+use super::node_configs;
 use super::places::Places;
 use super::pod_ip_pools;
 use super::report::Reporter;
@@ -29,6 +30,7 @@ use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
 use crate::model::agent::AgentNews;
+use crate::model::node_config::NodeConfigNews;
 use crate::model::request::Request;
 use crate::plan::{self, Policy};
 use crate::publisher::Mode;
@@ -86,9 +88,11 @@ pub async fn run(
         ModeSource::Assumed(mode, release) => {
             sender.send(Input::Mode(mode.clone())).await?;
             sender.send(Input::Agents(AgentNews::Vouched(*release))).await?;
+            sender.send(Input::NodeConfigs(NodeConfigNews::Listed(Vec::new()))).await?;
         }
         ModeSource::ConfigMapIn(namespace, settings) => {
             let (namespace, settings) = (namespace.clone(), settings.clone());
+            tasks.spawn("watch ciliumnodeconfigs", node_configs::follow(watches.clone(), namespace.clone()));
             tasks.spawn("mode", mode::follow(watches.clone(), namespace, settings, wants_pod_ip_pools));
         }
     }
@@ -244,6 +248,7 @@ impl Loop {
                     self.set_mode(mode);
                 }
             }
+            Input::NodeConfigs(news) => self.world.observe_node_configs(news),
             Input::Finished(outcome) => {
                 self.reporter.finished(&self.world, &outcome);
                 self.world.finish(*outcome, self.clock.now());

@@ -13,7 +13,7 @@ use kube::core::Status;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::backoff::{Rest, Retries};
 use super::client::{Clients, PAGE_SIZE, ReadError, WATCH_SECONDS};
@@ -177,6 +177,14 @@ impl Watches {
         if let Some(event) = forbidden::event_of_reads(standing) {
             self.events.tell(event);
         }
+        rest
+    }
+
+    /// The server does not know a kind, and so there is no object of it: how long to wait before it is asked again.
+    pub(super) fn undefined(&self, kind: &'static str, retries: &mut Retries) -> Rest {
+        let rest = retries.failed(None);
+        self.clients.contact.standing.follows(kind);
+        debug!(kind, retry_in = ?rest.wait, "the server does not know this kind");
         rest
     }
 

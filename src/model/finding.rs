@@ -52,6 +52,8 @@ stable_names! {
         NodeAtLimit,
         /// Somebody else allocates for the node, too.
         SecondAllocator,
+        /// A CiliumNodeConfig sets something for a node with which it is not served.
+        OtherSettings,
         /// A node has no addresses or is nearly full, and no pool selects it.
         NoPool,
         /// The server accepts a write to an object again and again, and it has no effect, or none that lasts.

@@ -16,6 +16,7 @@ pub mod kind;
 pub mod multi_pool;
 pub mod names;
 pub mod node;
+pub mod node_config;
 pub mod observation;
 pub mod outcome;
 pub mod plan;

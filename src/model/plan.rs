@@ -142,6 +142,8 @@ pub enum Wait {
     Correction(Kind),
     /// Nobody else allocates for it any more.
     OtherAllocator,
+    /// What CiliumNodeConfigs set for it is something that is served.
+    Settings,
     /// A request is answered, or a watch shows what an answer has shown.
     Answer,
     /// The pause after requests that were not applied ends.
@@ -168,6 +170,7 @@ impl fmt::Display for Wait {
             Self::Deletion => f.write_str("its CiliumNode is being deleted"),
             Self::Correction(kind) => write!(f, "its {} has an address that can't be read", kind.as_str()),
             Self::OtherAllocator => f.write_str("somebody else allocates for it, too"),
+            Self::Settings => f.write_str("a CiliumNodeConfig sets for it what is not served"),
             Self::Answer => f.write_str("a request for it is not answered yet"),
             Self::Pause => f.write_str("requests for it were not applied, and the next is sent later"),
             Self::Interval => f.write_str("its CiliumNode was patched a moment ago"),
@@ -297,6 +300,7 @@ impl NodePlan {
                 | Wait::Deletion
                 | Wait::Correction(_)
                 | Wait::OtherAllocator
+                | Wait::Settings
                 | Wait::Capacity
                 | Wait::WholeSet
                 | Wait::Upgrade

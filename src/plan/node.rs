@@ -47,7 +47,7 @@ fn decide(world: &World, draft: Draft, policy: Policy, now: Now) -> NodePlan {
 
 fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: Now) -> NodePlan {
     let name = draft.node.clone();
-    let Some(publisher) = world.publisher() else {
+    let Some(publisher) = world.publisher_of(&name) else {
         return draft.asking_for_nothing_before(Wait::Mode);
     };
     for kind in [Kind::Node, Kind::CiliumNode] {
@@ -65,6 +65,12 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
         draft.wake_at(until);
         draft.unmet = unmet(world, publisher, &name);
         return draft.waiting_for(Wait::Pause);
+    }
+    // Its agent reads other fields, and answers nothing there.
+    if let Some(why) = world.set_aside(&name) {
+        let finding = Finding::new(FindingKind::OtherSettings, Kind::Node, name.as_str(), why.to_owned());
+        draft.findings.push(finding);
+        return draft.asking_for_nothing_before(Wait::Settings);
     }
     lifecycle::advance(world, publisher, &mut draft, now);
     publication::put_off_questions(world, &mut draft, policy, now);
@@ -128,7 +134,7 @@ fn unmet(world: &World, publisher: &Publisher, name: &NodeName) -> BTreeSet<Unme
     let (Some(node), Some(carrier)) = (world.node(name), world.carrier(name)) else {
         return BTreeSet::new();
     };
-    if carrier.is_going() || publisher.malformed(carrier).is_some() {
+    if world.set_aside(name).is_some() || carrier.is_going() || publisher.malformed(carrier).is_some() {
         return BTreeSet::new();
     }
     Subject { world, node, carrier, publisher }.unmet()

@@ -11,13 +11,22 @@ use crate::model::request::{PodIpPoolWrite, Target};
 use crate::view::pod_ip_pools::{in_order, to_be};
 use crate::world::World;
 
-/// What this pool has to write to the CiliumPodIPPool of its name, if it has to.
-pub(super) fn write_due(world: &World, object: &PoolObject, policy: Policy) -> Option<PodIpPoolWrite> {
-    match policy.pod_ip_pools {
-        PodIpPoolOrigin::Administrator => return None,
-        PodIpPoolOrigin::Controller => {}
-    }
-    let name = world.publisher()?.pod_ip_pool_of(object.pool.as_ref().ok()?)?;
+/// What this pool has to write to the CiliumPodIPPools of its names.
+pub(super) fn writes_due<'a>(
+    world: &'a World,
+    object: &'a PoolObject,
+    policy: Policy,
+) -> impl Iterator<Item = PodIpPoolWrite> + 'a {
+    let pool = match policy.pod_ip_pools {
+        PodIpPoolOrigin::Administrator => None,
+        PodIpPoolOrigin::Controller => world.publisher().and(object.pool.as_ref().ok()),
+    };
+    let names = pool.into_iter().flat_map(|pool| world.names_of_pool(pool));
+    names.filter_map(|name| write_due(world, object, name))
+}
+
+/// What it has to write to that of one name, if it has to.
+fn write_due(world: &World, object: &PoolObject, name: &PodIpPoolName) -> Option<PodIpPoolWrite> {
     if in_order(world, name).first()?.name != object.name
         || world.is_in_flight(&Target::PodIpPool(name.clone()))
     {

@@ -65,7 +65,7 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
     let mut writes: Vec<Write> =
         status_write(world, object, now).into_iter().map(Write::PoolStatus).collect();
     writes.extend(claim_statuses(world, name).into_iter().map(Write::ClaimStatus));
-    let of_cilium = pod_ip_pools::write_due(world, object, policy).map(Write::PodIpPool);
+    let of_cilium = pod_ip_pools::writes_due(world, object, policy).map(Write::PodIpPool);
     writes.extend(of_cilium.filter(|write| !world.freeze().holds_back(write)));
     match (writes.is_empty(), settles) {
         (false, _) => PoolPlan::Write(writes),

@@ -55,7 +55,8 @@ pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(),
 
 /// Why a claim that is not on the carrier of its node yet does not come there for the sake of its agent.
 fn withheld(world: &World, node: &Node, known: &KnownClaim) -> Option<NotPublishable> {
-    let (claim, reader, carrier) = (&known.claim, world.reader(), world.carrier(&node.name)?);
+    let (claim, reader) = (&known.claim, world.reader_of(&node.name));
+    let carrier = world.carrier(&node.name)?;
     let pod_ip_pool = reader.carried_under(carrier, claim);
     if pod_ip_pool.is_none() || reader.carries(carrier, claim.cidr) {
         return None;

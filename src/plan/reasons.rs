@@ -105,7 +105,7 @@ pub fn why_no_pool(world: &World, node: &NodeName) -> String {
         return "no pool selects it, because there is none: create a NodeIPPool".to_owned();
     }
     if let Some(carrier) = world.carrier(node).filter(|_| world.pools_of(node).next().is_some()) {
-        let reader = world.reader();
+        let reader = world.reader_of(node);
         let pools = world.pools_of(node).map(|pool| match reader.pod_ip_pool_of(pool) {
             Some(name) => format!("pool {} ({name})", pool.name),
             None => format!("pool {}", pool.name),

@@ -10,6 +10,7 @@ mod lines;
 mod lost_claims;
 mod multi_pool;
 mod no_effect;
+mod node_configs;
 mod overlap;
 mod pod_ip_pools;
 mod pools;

@@ -135,6 +135,11 @@ pub trait CiliumMode: fmt::Display {
         false
     }
 
+    /// The Pod IP pool of Pods that ask for none, and of pools that name none.
+    fn default_pool(&self) -> Option<&PodIpPoolName> {
+        None
+    }
+
     /// The Pod IP pool under whose name new blocks of this pool are carried.
     fn pod_ip_pool_of<'a>(&'a self, _pool: &'a Pool) -> Option<&'a PodIpPoolName> {
         None

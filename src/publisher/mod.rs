@@ -26,6 +26,7 @@ mod ends;
 pub mod ipam_mode;
 pub mod multi_pool;
 mod operator;
+mod overrides;
 pub mod settings;
 pub mod static_mode;
 pub mod support;

@@ -12,14 +12,21 @@ use super::static_mode::{ClusterPool, Kubernetes, NodeField, Static};
 use super::{Mode, Publisher};
 use crate::net::cidr::Family;
 
+/// The key of `cilium-config` that names the mode.
+pub(super) const IPAM_KEY: &str = "ipam";
+
+/// The keys of `cilium-config` that turn families on.
+pub(super) const FAMILY_KEYS: [(Family, &str); 2] =
+    [(Family::V4, "enable-ipv4"), (Family::V6, "enable-ipv6")];
+
 /// The key of `cilium-config` that names the Cilium pool of Pods that ask for none.
-const DEFAULT_POOL_KEY: &str = "ipam-default-ip-pool";
+pub(super) const DEFAULT_POOL_KEY: &str = "ipam-default-ip-pool";
 
 /// The key of `cilium-config` that has agents write annotations onto their Nodes, and read them.
-const ANNOTATE_KEY: &str = "annotate-k8s-node";
+pub(super) const ANNOTATE_KEY: &str = "annotate-k8s-node";
 
 /// The key of `cilium-config` that turns Cilium's BGP control plane on.
-const BGP_KEY: &str = "enable-bgp-control-plane";
+pub(super) const BGP_KEY: &str = "enable-bgp-control-plane";
 
 /// What an administrator says about how Cilium is served.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +58,7 @@ pub enum OwnAddresses {
 /// The mode that follows from the data of `cilium-config`.
 #[must_use]
 pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mode {
-    let ipam = config.get("ipam").map_or("", String::as_str);
+    let ipam = config.get(IPAM_KEY).map_or("", String::as_str);
     let mode = match ipam.parse::<IpamMode>() {
         Ok(mode) => mode,
         Err(error) => {
@@ -68,7 +75,7 @@ pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mo
             modes.join(", ")
         ));
     }
-    let families: BTreeSet<Family> = [(Family::V4, "enable-ipv4"), (Family::V6, "enable-ipv6")]
+    let families: BTreeSet<Family> = FAMILY_KEYS
         .into_iter()
         .filter(|(_, key)| is_on(config, key, IfAbsent::On))
         .map(|(family, _)| family)
@@ -128,11 +135,12 @@ enum IfAbsent {
 }
 
 fn is_on(config: &BTreeMap<String, String>, key: &str, default: IfAbsent) -> bool {
-    match config.get(key).map(|value| value.trim().to_ascii_lowercase()) {
-        None => default == IfAbsent::On,
-        // The values that Go's strconv.ParseBool reads as true.
-        Some(value) => matches!(value.as_str(), "true" | "t" | "1"),
-    }
+    config.get(key).map_or(default == IfAbsent::On, |value| is_true(value))
+}
+
+/// Whether it is one of the values that Go's `strconv.ParseBool` reads as true.
+pub(super) fn is_true(value: &str) -> bool {
+    matches!(value.trim().to_ascii_lowercase().as_str(), "true" | "t" | "1")
 }
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ stable_names! {
         NodeAtLimit,
         /// Somebody else allocates for the Node, too.
         SecondAllocator,
+        /// A CiliumNodeConfig sets something for the Node with which it is not served.
+        OtherSettings,
         /// The Node has no addresses or is nearly full, and no pool selects it.
         NoPool,
         /// A block of the Node overlaps something else, and nothing more of it is published.
@@ -96,6 +98,7 @@ impl EventReason {
             | Self::NoCapacity
             | Self::NodeAtLimit
             | Self::SecondAllocator
+            | Self::OtherSettings
             | Self::NoPool
             | Self::Overlap
             | Self::HeldBack
@@ -144,6 +147,7 @@ impl EventReason {
             | Self::BothCarried
             | Self::ClaimBeingDeleted
             | Self::SecondAllocator
+            | Self::OtherSettings
             | Self::MalformedCiliumNode
             | Self::MalformedNode
             | Self::MinAllocate

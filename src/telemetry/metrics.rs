@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::event_reason::{EventFate, EventReason};
 use super::readiness::Readiness;
-use super::standing::{AGENT_PODS, CONFIG_MAPS, POD_IP_POOLS};
+use super::standing::{BESIDE, CONFIG_MAPS};
 use crate::model::kind::Kind;
 use crate::model::outcome::{Answer, Effect, Outcome};
 use crate::model::request::{Read, Request, Write};
@@ -83,6 +83,8 @@ stable_names! {
         Agents => "agents",
         /// CiliumPodIPPools.
         PodIpPools => "pod_ip_pools",
+        /// CiliumNodeConfigs.
+        NodeConfigs => "node_configs",
         /// The outcome of a request.
         Finished => "finished",
     }
@@ -233,7 +235,7 @@ impl Metrics {
     pub fn set_lapses(&self, lapses: &[(&'static str, Duration)]) {
         let config_maps = CONFIG_MAPS.iter().map(|config_map| config_map.kind);
         let kinds = Kind::ALL.iter().map(|kind| kind.as_str());
-        for followed in kinds.chain(config_maps).chain([AGENT_PODS, POD_IP_POOLS]) {
+        for followed in kinds.chain(config_maps).chain(BESIDE) {
             let lapse = lapses.iter().find(|(kind, _)| *kind == followed).map(|(_, lapse)| *lapse);
             let seconds = lapse.unwrap_or_default().as_secs_f64();
             self.watch_lapse.get_or_create(&[("kind", followed)]).set(seconds);

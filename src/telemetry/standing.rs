@@ -42,6 +42,12 @@ pub const AGENT_PODS: &str = "Pod";
 /// CiliumPodIPPools, which are followed in one mode only. The same holds for them.
 pub const POD_IP_POOLS: &str = "CiliumPodIPPool";
 
+/// CiliumNodeConfigs. The same holds for them.
+pub const NODE_CONFIGS: &str = "CiliumNodeConfig";
+
+/// What is followed beside the kinds of the world, and without which the controller serves.
+pub const BESIDE: [&str; 3] = [AGENT_PODS, POD_IP_POOLS, NODE_CONFIGS];
+
 /// The other cause of a 403.
 pub const OR_ADMISSION: &str = "or an admission plugin refuses it, in words that the log has";
 
@@ -203,7 +209,7 @@ impl Standing {
         let too_long: Vec<&str> = self
             .lapses()
             .into_iter()
-            .filter(|(kind, lapse)| *lapse > LONGEST_LAPSE && ![AGENT_PODS, POD_IP_POOLS].contains(kind))
+            .filter(|(kind, lapse)| *lapse > LONGEST_LAPSE && !BESIDE.contains(kind))
             .map(|(kind, _)| kind)
             .collect();
         if too_long.is_empty() {

@@ -52,7 +52,8 @@ fn misfits(world: &World, pool: &Pool, name: &PodIpPoolName) -> Vec<Misfit> {
 /// The condition of a pool that tells of it.
 pub(super) fn unfit(world: &World, pool: &Pool) -> (ConditionReason, String) {
     let fits = ConditionReason::PodIPPoolFits;
-    let Some(name) = world.reader().pod_ip_pool_of(pool) else {
+    let names = world.names_of_pool(pool);
+    let Some(name) = names.first() else {
         return (fits, "blocks are carried under no names in this mode".to_owned());
     };
     if let Err(why) = world.pod_ip_pool(name) {
@@ -61,8 +62,9 @@ pub(super) fn unfit(world: &World, pool: &Pool) -> (ConditionReason, String) {
             format!("nothing is known of CiliumPodIPPool {name}: {why}"),
         );
     }
-    let misfits = misfits(world, pool, name);
-    let Some(first) = misfits.first() else {
+    let of_name = |name| misfits(world, pool, name).into_iter().map(move |misfit| (name, misfit));
+    let misfits: Vec<(&PodIpPoolName, Misfit)> = names.iter().flat_map(|name| of_name(*name)).collect();
+    let Some((_, first)) = misfits.iter().min_by_key(|(_, misfit)| *misfit) else {
         let message = format!("no agent of its nodes minds how CiliumPodIPPool {name} is, if there is one");
         return (fits, message);
     };
@@ -71,7 +73,7 @@ pub(super) fn unfit(world: &World, pool: &Pool) -> (ConditionReason, String) {
         Misfit::Family(_) => ConditionReason::PodIPPoolLacksFamily,
         Misfit::MaskSize { .. } => ConditionReason::PodIPPoolOtherMaskSize,
     };
-    let told: Vec<String> = misfits.iter().map(|misfit| told(world, pool, name, *misfit)).collect();
+    let told: Vec<String> = misfits.iter().map(|(name, misfit)| told(world, pool, name, *misfit)).collect();
     (reason, told.join("; "))
 }
 
@@ -94,7 +96,8 @@ fn told(world: &World, pool: &Pool, name: &PodIpPoolName, misfit: Misfit) -> Str
             declared.map(|ranges| ranges.block_prefix).unwrap_or_default()
         )
     };
-    let announces = world.reader().announces();
+    let announces = world.reader().announces()
+        || world.nodes_of_pool(&pool.name).any(|node| world.reader_of(node).announces());
     match misfit {
         Misfit::Missing => {
             let families = pool.families.keys().filter(|family| world.reader().families().contains(family));

@@ -59,7 +59,7 @@ fn unless_waiting(world: &World, node: &NodeName) -> NodeState {
 
 /// The same for one pool that selects the node: one that waits for blocks under other names waits for none of this pool.
 fn state_for(world: &World, node: &NodeName, state: NodeState, pool: &PoolName) -> NodeState {
-    let name = world.pool(pool).and_then(|pool| world.reader().pod_ip_pool_of(pool));
+    let name = world.pool(pool).and_then(|pool| world.reader_of(node).pod_ip_pool_of(pool));
     let waits_for = world.serving(node).into_iter().flat_map(Serving::waits_for);
     let waits_for_it = || waits_for.into_iter().any(|share| share.pod_ip_pool.as_ref() == name);
     if state == NodeState::Waiting && !waits_for_it() { unless_waiting(world, node) } else { state }

@@ -16,6 +16,7 @@ mod labels;
 mod mirror;
 mod multi_pool;
 pub mod node;
+pub mod node_config;
 pub mod node_pods;
 pub mod pod_ip_pool;
 pub mod pool;

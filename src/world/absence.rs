@@ -81,6 +81,9 @@ impl World {
         self.mark_pools_of(name);
         if self.nodes.remove(name).is_some() {
             self.cool_anew(name);
+            if self.derive_publisher_of(name) {
+                self.mark_all_pools();
+            }
         }
         if let Some(remembered) = self.remembered.get_mut(name) {
             (remembered.presence, remembered.former_carrier, remembered.last_seen_end) = (None, None, None);

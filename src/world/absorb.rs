@@ -130,15 +130,25 @@ impl World {
         let addresses = node.addresses.iter().map(|address| address.address).collect();
         self.set_own_addresses(Kind::Node, &name, addresses);
         self.mark_pools_of(&name);
-        if self.nodes.get(&name).is_none_or(|before| before.labels != node.labels) {
+        let is_labelled_anew = self.nodes.get(&name).is_none_or(|before| before.labels != node.labels);
+        if is_labelled_anew {
             let selection = self.selected_by(&node.labels);
             self.set_selection(&name, Some(selection));
         }
-        let carried = self.reader.carried_by_node(&node);
-        let before = self.nodes.insert(name.clone(), node);
-        let before = before.map(|before| self.reader.carried_by_node(&before)).unwrap_or_default();
-        if before != carried {
-            self.update_carried_without(&name, &before);
+        let carried_before = self
+            .nodes
+            .get(&name)
+            .map(|before| self.reader_of(&name).carried_by_node(before))
+            .unwrap_or_default();
+        self.nodes.insert(name.clone(), node);
+        if is_labelled_anew && self.derive_publisher_of(&name) {
+            // Pools tell under which names they give blocks.
+            self.mark_all_pools();
+        }
+        let carried =
+            self.nodes.get(&name).map(|node| self.reader_of(&name).carried_by_node(node)).unwrap_or_default();
+        if carried_before != carried {
+            self.update_carried_without(&name, &carried_before);
         }
         if self.reader.carrier_kind() == Kind::Node {
             self.note_carried(&name);

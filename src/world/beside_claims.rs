@@ -20,8 +20,8 @@ impl World {
         }
         let mut carried =
             self.cilium_nodes.get(node).map(publisher::carried_by_cilium_node).unwrap_or_default();
-        if let Some(node) = self.nodes.get(node) {
-            carried.extend_with(&self.reader.carried_by_node(node));
+        if let Some(object) = self.nodes.get(node) {
+            carried.extend_with(&self.reader_of(node).carried_by_node(object));
         }
         self.without_claims(node, carried)
     }

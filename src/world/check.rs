@@ -36,6 +36,8 @@ pub enum Inconsistency {
     Selection(NodeName),
     /// The nodes that this pool selects.
     Selected(PoolName),
+    /// How this node is served.
+    Publisher(NodeName),
     /// This is remembered of a node of which nothing is left.
     Remembered(NodeName, Memory),
     /// This is remembered of a pool that is gone.
@@ -93,6 +95,9 @@ impl fmt::Display for Inconsistency {
             Self::Selected(pool) => {
                 write!(f, "the nodes noted of pool {pool} differ from those that it selects")
             }
+            Self::Publisher(node) => {
+                write!(f, "how node {node} is served differs from what CiliumNodeConfigs set for it")
+            }
             Self::Remembered(node, memory) => {
                 write!(f, "{memory} is remembered of node {node}, of which nothing is left")
             }
@@ -132,6 +137,7 @@ impl World {
         self.check_claims_by_node(&mut found);
         self.check_addresses(&mut found);
         self.check_selection(&mut found);
+        found.extend(self.wrong_publishers().into_iter().map(Inconsistency::Publisher));
         self.check_memory(&mut found);
         found
     }

@@ -82,7 +82,8 @@ impl World {
         let claims = self.claims.values().map(|known| &known.claim);
         let of_name = claims.filter(|claim| {
             let carrier = self.carrier(&claim.node);
-            carrier.is_some_and(|carrier| self.reader.carried_under(carrier, claim).as_ref() == Some(name))
+            let reader = self.reader_of(&claim.node);
+            carrier.is_some_and(|carrier| reader.carried_under(carrier, claim).as_ref() == Some(name))
         });
         nodes.extend(of_name.map(|claim| claim.node.clone()));
         for node in nodes {
@@ -222,6 +223,11 @@ impl World {
         for node in nodes {
             self.mark(&node);
         }
+        self.mark_all_pools();
+    }
+
+    /// Puts every pool on the agenda.
+    pub(super) fn mark_all_pools(&mut self) {
         for pool in self.pools.keys() {
             self.agenda.mark_pool(pool);
         }

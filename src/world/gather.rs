@@ -9,6 +9,7 @@ use super::World;
 use super::agenda::Agenda;
 use super::agents::Agents;
 use super::lost_claims::LostClaims;
+use super::node_configs::NodeConfigs;
 use super::pace::Pace;
 use super::pod_ip_pools::PodIpPools;
 use super::unreadable::UnreadableObjects;
@@ -18,6 +19,7 @@ use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
 use crate::model::guard::Guards;
 use crate::model::kind::Kind;
+use crate::model::node_config::NodeConfigNews;
 use crate::model::observation::{Listing, Observation};
 use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::revision::Revision;
@@ -37,6 +39,8 @@ pub struct Gathering {
     agents: Option<Box<Agents>>,
     /// The same of CiliumPodIPPools.
     pod_ip_pools: Option<Box<PodIpPools>>,
+    /// The same of CiliumNodeConfigs.
+    node_configs: Box<NodeConfigs>,
     guards: Guards,
 }
 
@@ -83,6 +87,17 @@ impl Gathering {
             Some(Mode::Passive(_)) | None => false,
         };
         has_names && self.pod_ip_pools.is_none()
+    }
+
+    /// Takes in what is told of CiliumNodeConfigs.
+    pub fn observe_node_configs(&mut self, news: NodeConfigNews) {
+        self.node_configs.observe(news);
+    }
+
+    /// Whether it was told how it is about CiliumNodeConfigs: that they are these, or that they can't be had.
+    #[must_use]
+    pub fn knows_of_node_configs(&self) -> bool {
+        self.node_configs.are_told_of()
     }
 
     /// Takes in Cilium's mode.
@@ -156,6 +171,7 @@ impl Gathering {
             pace: Pace::default(),
             agents: self.agents.take().map(|agents| *agents).unwrap_or_default(),
             pod_ip_pools: self.pod_ip_pools.take().map(|pools| *pools).unwrap_or_default(),
+            node_configs: *self.node_configs,
             guards: self.guards,
         };
         for kind in Kind::AS_LISTED {

@@ -73,7 +73,8 @@ impl World {
         share: &'b Share,
     ) -> impl Iterator<Item = &'a Pool> + use<'a, 'b> {
         let name = share.pod_ip_pool.as_ref();
-        self.pools_of(node).filter(move |pool| self.reader.pod_ip_pool_of(pool) == name)
+        let reader = self.reader_of(node);
+        self.pools_of(node).filter(move |pool| reader.pod_ip_pool_of(pool) == name)
     }
 
     /// A claim.
@@ -289,8 +290,10 @@ impl World {
             Occupant::Pending | Occupant::LostClaim(_) => true,
             Occupant::Claim => self.is_unreadable_claim(cidr),
             Occupant::Carried(node) => {
-                let is_of_node =
-                    self.nodes.get(node).is_some_and(|node| self.reader.carried_by_node(node).covers(cidr));
+                let is_of_node = self
+                    .nodes
+                    .get(node)
+                    .is_some_and(|of| self.reader_of(node).carried_by_node(of).covers(cidr));
                 !is_of_node
                     && (!self.cilium_nodes.contains_key(node)
                         || self.is_unreadable(Kind::CiliumNode, node.as_str()))

@@ -23,10 +23,12 @@ mod look;
 mod lookup;
 mod lost_claims;
 mod memory;
+mod node_configs;
 mod pace;
 mod pause;
 mod pod_ip_pools;
 mod progress;
+mod publishers;
 mod reclaim;
 mod selection;
 mod unreadable;
@@ -58,6 +60,7 @@ use lost_claims::LostClaims;
 pub use lost_claims::{LostClaim, LostHolder};
 pub use memory::{KnownClaim, Serving};
 use memory::{NodeRead, Remembered, SeenCooling, SeenEnd, Sent};
+use node_configs::NodeConfigs;
 use pace::Pace;
 use pause::Pause;
 use pod_ip_pools::PodIpPools;
@@ -110,6 +113,8 @@ pub struct World {
     agents: Agents,
     /// Cilium's own objects of the names under which blocks are carried.
     pod_ip_pools: PodIpPools,
+    /// What is set for single nodes.
+    node_configs: NodeConfigs,
     /// How fast blocks are taken back.
     pace: Pace,
     /// The mode of Cilium in which this process writes, or has written.
@@ -136,7 +141,8 @@ impl World {
         &self.freeze
     }
 
-    /// The publisher of Cilium's mode, where the controller may write.
+    /// The publisher of Cilium's mode, where the controller may write. What is set for single nodes is not in it
+    /// ([`Self::publisher_of`]).
     #[must_use]
     pub fn publisher(&self) -> Option<&Publisher> {
         match &self.mode {
@@ -158,6 +164,7 @@ impl World {
             self.served = mode.ipam_mode().or(self.served);
             if let Mode::Active(publisher) = &mode {
                 self.reader = publisher.clone();
+                self.derive_publishers();
                 // What Nodes carry counts in one mode and not in another.
                 let nodes: Vec<NodeName> = self.nodes.keys().cloned().collect();
                 for node in nodes {

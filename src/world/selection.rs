@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube_core::{Expression, SelectorExt};
 
 use super::{KnownClaim, World, readable};
-use crate::model::names::{NodeName, PoolName};
+use crate::model::names::{NodeName, PodIpPoolName, PoolName};
 use crate::model::observation::PoolObject;
 use crate::model::pool::Pool;
 use crate::net::cidr::{Cidr, Family};
@@ -111,14 +111,13 @@ impl World {
             return;
         }
         let changed = [before, self.pools.get(name)].into_iter().flatten();
-        let changed: Vec<&Pool> = changed.filter_map(|object| object.pool.as_ref().ok()).collect();
-        let is_named_so = |pool: &Pool| {
-            changed
-                .iter()
-                .any(|changed| self.reader.pod_ip_pool_of(changed) == self.reader.pod_ip_pool_of(pool))
-        };
-        for pool in readable(&self.pools).filter(|pool| is_named_so(pool)) {
-            self.agenda.mark_pool(&pool.name);
+        let changed = changed.filter_map(|object| object.pool.as_ref().ok());
+        let names: BTreeSet<&PodIpPoolName> = changed.flat_map(|pool| self.names_of_pool(pool)).collect();
+        let is_named_so = |pool: &&Pool| names.iter().any(|name| self.gives_under(pool, name));
+        let named_so: Vec<PoolName> =
+            readable(&self.pools).filter(is_named_so).map(|pool| pool.name.clone()).collect();
+        for pool in named_so {
+            self.agenda.mark_pool(&pool);
         }
     }
 

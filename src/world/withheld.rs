@@ -25,7 +25,7 @@ impl World {
 
     /// The pools whose blocks are carried under a name.
     pub fn pools_under<'a>(&'a self, name: &'a PodIpPoolName) -> impl Iterator<Item = &'a Pool> {
-        readable(&self.pools).filter(move |pool| self.reader.pod_ip_pool_of(pool) == Some(name))
+        readable(&self.pools).filter(move |pool| self.gives_under(pool, name))
     }
 
     /// Why a node is given no blocks of a share, although pools have them: the object of the name under which they would be
@@ -34,11 +34,12 @@ impl World {
     pub fn withheld(&self, node: &NodeName, share: &Share, of_blocks: u8) -> Option<Misfit> {
         let object = self.pod_ip_pools.get(share.pod_ip_pool.as_ref()?).ok()?;
         let misfit = Misfit::of(object, share.family, of_blocks)?;
+        let reader = self.reader_of(node);
         let mut releases = self.agents.releases_on(node).peekable();
         let is_withheld = if releases.peek().is_none() {
-            self.reader.withholds(misfit, None)
+            reader.withholds(misfit, None)
         } else {
-            releases.any(|release| self.reader.withholds(misfit, release))
+            releases.any(|release| reader.withholds(misfit, release))
         };
         is_withheld.then_some(misfit)
     }
@@ -46,8 +47,15 @@ impl World {
     /// Whether it matters to an agent of these nodes how an object does not fit. Nodes of whose agents the release is not known
     /// count where it is not known of any.
     pub fn is_minded<'a>(&self, nodes: impl Iterator<Item = &'a NodeName>, misfit: Misfit) -> bool {
-        let known: BTreeSet<Release> =
-            nodes.flat_map(|node| self.agents.releases_on(node)).flatten().collect();
+        let mut known: BTreeSet<Release> = BTreeSet::new();
+        for node in nodes {
+            let releases: Vec<Release> = self.agents.releases_on(node).flatten().collect();
+            let own = self.node_configs.of(node);
+            if own.is_some_and(|own| releases.iter().any(|release| own.minds(misfit, Some(*release)))) {
+                return true;
+            }
+            known.extend(releases);
+        }
         if known.is_empty() {
             return self.reader.minds(misfit, None);
         }

@@ -51,6 +51,7 @@ var ciliumCRDFiles = []struct {
 	{folder: "v2", name: "ciliumnodes.yaml"},
 	{folder: "v2", name: "ciliumendpoints.yaml"},
 	{folder: "v2alpha1", name: "ciliumpodippools.yaml", optional: true},
+	{folder: "v2", name: "ciliumnodeconfigs.yaml", optional: true},
 }
 
 // ciliumCRDPaths finds the CRDs, in the folder of the administrator if there is one.

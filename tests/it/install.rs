@@ -48,11 +48,12 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Every right that the controller has, where, and what for. A right that is not here is one too many, and a line that
 /// is not granted one too few.
-const RIGHTS: [(&str, &str, &str, &[&str], &str); 12] = [
+const RIGHTS: [(&str, &str, &str, &[&str], &str); 13] = [
     (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
     (EVERYWHERE, "", "pods", &["list"], "who has an address of a block that is to leave its node"),
     (NAMESPACE, "", "configmaps", &["list", "watch"], "mode guard and freeze, two ConfigMaps only"),
     (NAMESPACE, "", "pods", &["list", "watch"], "releases and restarts of the agents"),
+    (NAMESPACE, "cilium.io", "ciliumnodeconfigs", &["list", "watch"], "what is set for single nodes"),
     ("default", "events.k8s.io", "events", &["create"], "events on objects without a namespace"),
     (EVERYWHERE, "cilium.io", "ciliumnodes", &["list", "watch", "patch"], "watch, settle, publish"),
     (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "usage probe"),
@@ -70,7 +71,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 12] = [
 ];
 
 /// What somebody who has stolen the controller's token would like to do: group, resource, verb, namespace, name.
-const REFUSED: [(&str, &str, &str, &str, &str); 19] = [
+const REFUSED: [(&str, &str, &str, &str, &str); 21] = [
     ("", "nodes", "patch", "", ""),
     ("", "nodes/status", "patch", "", ""),
     ("", "pods", "create", NAMESPACE, ""),
@@ -84,6 +85,8 @@ const REFUSED: [(&str, &str, &str, &str, &str); 19] = [
     ("cilium.io", "ciliumnodes", "create", "", ""),
     ("cilium.io", "ciliumnodes", "delete", "", ""),
     ("cilium.io", "ciliumnodes", "update", "", ""),
+    ("cilium.io", "ciliumnodeconfigs", "list", "", ""),
+    ("cilium.io", "ciliumnodeconfigs", "patch", NAMESPACE, "any"),
     ("cilium.io", "ciliumpodippools", "create", "", ""),
     ("cilium.io", "ciliumpodippools", "patch", "", ""),
     ("nodeipam.io", "nodeippools", "create", "", ""),

@@ -29,6 +29,7 @@ mod malformed;
 mod migration;
 mod mode;
 mod multi_pool;
+mod node_configs;
 mod one_bad_node;
 mod operator;
 mod oracle;

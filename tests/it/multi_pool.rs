@@ -28,12 +28,12 @@ const BLOCK: usize = 14;
 /// once per minute at the latest.
 const SLOW: Duration = Duration::from_secs(180);
 
-fn multi_pool() -> Options {
+pub(crate) fn multi_pool() -> Options {
     Options { ipam: "multi-pool", ..Options::default() }
 }
 
 /// Cilium's own object of a pool, without which an agent of 1.20 gives out no address of it.
-async fn create_pod_ip_pool(rig: &Rig, name: &str) -> Result<()> {
+pub(crate) async fn create_pod_ip_pool(rig: &Rig, name: &str) -> Result<()> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cilium.io", "v2alpha1", "CiliumPodIPPool"));
     let api: Api<DynamicObject> = Api::all_with(rig.cluster.client.clone(), &resource);
     let spec = json!({"ipv4": {"cidrs": ["10.1.0.0/24"], "maskSize": 28}});
@@ -55,7 +55,7 @@ fn carried(rig: &Rig, node: &str) -> BTreeSet<String> {
 }
 
 /// The CIDRs that a CiliumNode lists under each name.
-fn by_name(rig: &Rig, node: &str) -> BTreeMap<String, BTreeSet<String>> {
+pub(crate) fn by_name(rig: &Rig, node: &str) -> BTreeMap<String, BTreeSet<String>> {
     let objects = rig.cluster.objects(Kind::CiliumNode);
     let found = objects.iter().find(|object| object.metadata.name.as_deref() == Some(node));
     let allocated =
@@ -68,7 +68,7 @@ fn by_name(rig: &Rig, node: &str) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 /// Whether each CIDR stands under the name of its claim.
-fn is_named_by_its_claim(rig: &Rig, node: &str) -> Result<()> {
+pub(crate) fn is_named_by_its_claim(rig: &Rig, node: &str) -> Result<()> {
     let blocks = rig.cluster.objects(Kind::Block);
     for (name, cidrs) in by_name(rig, node) {
         for cidr in cidrs {

@@ -9,8 +9,10 @@ mod worlds;
 
 use proptest::prelude::*;
 
+use super::node_configs::node_config;
 use super::pod_ip_pools::{pod_ip_pool, publisher};
 use super::*;
+use crate::model::node_config::NodeConfigNews;
 use crate::model::plan::PoolPlan;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::model::request::{ClaimChange, Read};
@@ -44,6 +46,8 @@ enum Change {
     MultiPool(Bgp),
     /// Something is told of CiliumPodIPPools.
     PodIpPools(PodIpPoolNews),
+    /// Something is told of CiliumNodeConfigs.
+    NodeConfigs(NodeConfigNews),
     /// Time passes.
     Passes(u64),
 }
@@ -163,6 +167,7 @@ impl Settled {
             Change::PodIpPools(news) => {
                 self.cluster.world.observe_pod_ip_pools(numbered(news.clone(), revision));
             }
+            Change::NodeConfigs(news) => self.cluster.world.observe_node_configs(news.clone()),
             Change::Passes(seconds) => self.cluster.pass(*seconds),
         }
         assert_eq!(self.cluster.world.check(), []);
@@ -381,6 +386,7 @@ fn single_changes_in_multi_pool() -> Vec<Change> {
     changes.extend(["p", "q"].map(|name| Change::Deleted(format!("pool {name} 10.0.0.0/24 28"))));
     changes.extend([Bgp::On, Bgp::Off].map(Change::MultiPool));
     changes.extend(pod_ip_pool_news().into_iter().map(Change::PodIpPools));
+    changes.extend(node_config_news().into_iter().map(Change::NodeConfigs));
     changes.extend(agent_news().into_iter().map(Change::Agents));
     changes.extend([End::Applied, End::Silent, End::Conflict].map(|end| Change::Ends(0, end)));
     changes.extend([1, 40].map(Change::Passes));
@@ -394,6 +400,22 @@ fn pod_ip_pool_news() -> Vec<PodIpPoolNews> {
     news.extend(["default", "mars"].map(|name| PodIpPoolNews::Deleted(name.into(), Revision::of(1))));
     news.extend(objects().map(|object| PodIpPoolNews::Listed(vec![object])));
     news.extend([PodIpPoolNews::Listed(Vec::new()), PodIpPoolNews::Unlisted("of a test".to_owned())]);
+    news
+}
+
+/// Everything that may be told of CiliumNodeConfigs.
+fn node_config_news() -> Vec<NodeConfigNews> {
+    let configs = || {
+        ["ipam-default-ip-pool=mars", "enable-bgp-control-plane=false", "ipam=crd", "enable-ipv6=true"]
+            .into_iter()
+            .flat_map(|set| ["all", "zone=x"].map(|whom| node_config(&format!("one {whom} {set}"))))
+    };
+    let mut news: Vec<NodeConfigNews> = configs().map(NodeConfigNews::Applied).collect();
+    news.extend(configs().map(|config| NodeConfigNews::Listed(vec![config])));
+    news.extend([
+        NodeConfigNews::Deleted("one".to_owned()),
+        NodeConfigNews::Unlisted("of a test".to_owned()),
+    ]);
     news
 }
 

@@ -105,6 +105,10 @@ impl CiliumMode for MultiPool {
         true
     }
 
+    fn default_pool(&self) -> Option<&PodIpPoolName> {
+        Some(&self.default_pool)
+    }
+
     fn pod_ip_pool_of<'a>(&'a self, pool: &'a Pool) -> Option<&'a PodIpPoolName> {
         Some(pool.pod_ip_pool.as_ref().unwrap_or(&self.default_pool))
     }

@@ -103,6 +103,16 @@ impl<M> Static<M> {
         Self { families, mode, guards: Guards::default() }
     }
 
+    /// What of it is its own.
+    pub(super) const fn mode(&self) -> &M {
+        &self.mode
+    }
+
+    /// The same with other settings.
+    pub(super) fn with_settings(&self, families: BTreeSet<Family>, mode: M) -> Self {
+        Self { families, mode, guards: self.guards }
+    }
+
     /// Has another set of guards than all of them.
     #[cfg(feature = "mutants")]
     pub const fn set_guards(&mut self, guards: Guards) {

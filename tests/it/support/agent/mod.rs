@@ -33,6 +33,8 @@ pub(crate) struct Settings {
     pub(crate) families: Families,
     /// The mode, as `ipam` of `cilium-config` names it.
     pub(crate) ipam: &'static str,
+    /// The Cilium pool of pods that ask for none, as `ipam-default-ip-pool` names it; in mode multi-pool.
+    pub(crate) default_pool: &'static str,
     /// Whether the agent annotates its Node, and reads what others have annotated; in mode kubernetes.
     pub(crate) annotate: bool,
     /// Cilium's own agents only: the release.
@@ -87,6 +89,7 @@ impl Settings {
         Self {
             families,
             ipam: "crd",
+            default_pool: "default",
             annotate: false,
             release: Release::Newest,
             health: true,
@@ -242,6 +245,15 @@ impl Agent {
         match self {
             Self::Fake(_) => bail!("an imitation keeps its mode"),
             Self::Real(agent) => agent.change_mode(ipam),
+        }
+        Ok(())
+    }
+
+    /// From its next start on this is its default Cilium pool, where it is Cilium's own.
+    pub(crate) fn change_default_pool(&mut self, name: &'static str) -> Result<()> {
+        match self {
+            Self::Fake(_) => bail!("an imitation has no pool of another name"),
+            Self::Real(agent) => agent.change_default_pool(name),
         }
         Ok(())
     }

@@ -121,6 +121,16 @@ impl RealAgent {
         self.settings.ipam = ipam;
     }
 
+    /// The next start is with this default pool. Pods keep theirs, which an agent remembers of each.
+    pub(crate) fn change_default_pool(&mut self, name: &'static str) {
+        let before = std::mem::replace(&mut self.settings.default_pool, name);
+        let mut machine = self.machine();
+        let Machine { pods, pools, .. } = &mut *machine;
+        for owner in pods.keys() {
+            pools.entry(owner.clone()).or_insert_with(|| before.to_owned());
+        }
+    }
+
     /// Loses the machine with its pods.
     pub(crate) async fn power_off(mut self) -> Result<()> {
         self.stop().await?;
@@ -187,19 +197,23 @@ impl RealAgent {
     }
 
     fn command(&self) -> Command {
-        let Settings { families, ipam, annotate, release, health, ingress, update_rate, server, .. } =
-            &self.settings;
+        let Settings {
+            families, ipam, default_pool, annotate, release, health, ingress, update_rate, ..
+        } = &self.settings;
         let program = match release {
             Release::Oldest => tool("NODEIPAM_OLDEST_AGENT", "agent-1.12"),
             Release::Newest => tool("NODEIPAM_AGENT", "agent-1.20"),
         };
         let mut command = Command::new(program);
-        let kubeconfig = server.as_ref().unwrap_or(&self.kubeconfig);
+        let kubeconfig = self.settings.server.as_ref().unwrap_or(&self.kubeconfig);
         command.arg("--kubeconfig").arg(kubeconfig).arg("--node").arg(&self.name);
         command.arg(format!("--ipv4={}", families.ipv4())).arg(format!("--ipv6={}", families.ipv6()));
         command.arg(format!("--health={health}")).arg(format!("--ingress={ingress}"));
         if *ipam != "crd" {
             command.arg("--ipam").arg(ipam);
+        }
+        if *default_pool != "default" {
+            command.arg("--default-pool").arg(default_pool);
         }
         if *annotate {
             command.arg("--annotate-k8s-node");

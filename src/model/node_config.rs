@@ -1,0 +1,77 @@
+//! CiliumNodeConfigs: what Cilium's administrators set for the agents of some nodes, in the place of what `cilium-config`
+//! says.
+//!
+//! They are no kind of the world: no address follows from them.
+
+use std::collections::BTreeMap;
+
+use kube_core::{Selector, SelectorExt};
+
+/// A CiliumNodeConfig.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeConfig {
+    /// Its name, by which several that select a node are ordered.
+    pub name: String,
+    /// Which nodes it selects; `None` for none, as agents read an object without a selector.
+    pub selector: Option<Selector>,
+    /// The keys of `cilium-config` that it sets, and their values.
+    pub defaults: BTreeMap<String, String>,
+}
+
+impl NodeConfig {
+    /// Whether it is for a node with these labels.
+    #[must_use]
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+    }
+}
+
+/// What is told of CiliumNodeConfigs.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NodeConfigNews {
+    /// They can't be listed, for this reason. Sent once at most, and before the first list.
+    Unlisted(String),
+    /// These are all. They replace what was known.
+    Listed(Vec<NodeConfig>),
+    /// One exists in this version.
+    Applied(NodeConfig),
+    /// The one of this name was deleted.
+    Deleted(String),
+}
+
+/// What is set for one node: the value of each key, and the CiliumNodeConfig that has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overrides(BTreeMap<String, Setting>);
+
+/// A value that is set for one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The value.
+    pub value: String,
+    /// The CiliumNodeConfig that sets it.
+    pub by: String,
+}
+
+impl Overrides {
+    /// What these set, in the order in which they count: of two that set one key the last.
+    pub fn of<'a>(configs: impl Iterator<Item = &'a NodeConfig>) -> Self {
+        let settings = configs.flat_map(|config| {
+            let setting =
+                |value: &String| Setting { value: value.trim().to_owned(), by: config.name.clone() };
+            config.defaults.iter().map(move |(key, value)| (key.clone(), setting(value)))
+        });
+        Self(settings.collect())
+    }
+
+    /// What is set for a key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Setting> {
+        self.0.get(key)
+    }
+
+    /// Whether nothing is set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

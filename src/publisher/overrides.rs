@@ -1,0 +1,82 @@
+//! What CiliumNodeConfigs change for one node: the publisher of its mode with settings of its own, or that it is not
+//! served.
+//!
+//! Agents read them when they start, as they do `cilium-config`. Which addresses are kept for an agent itself in crd mode
+//! is that of all nodes.
+
+use std::collections::BTreeSet;
+
+use super::Publisher;
+use super::crd::Crd;
+use super::ipam_mode::IpamMode;
+use super::multi_pool::{Bgp, MultiPool};
+use super::settings::{self, ANNOTATE_KEY, BGP_KEY, DEFAULT_POOL_KEY, FAMILY_KEYS, IPAM_KEY};
+use super::static_mode::{Kubernetes, NodeField};
+use crate::model::node_config::{Overrides, Setting};
+use crate::net::cidr::Family;
+
+impl Publisher {
+    /// The publisher for a node for which this is set; why it is not to be served, if it is not.
+    pub fn with(&self, overrides: &Overrides) -> Result<Self, String> {
+        if let Some(ipam) = overrides.get(IPAM_KEY) {
+            self.check_mode(ipam)?;
+        }
+        let families = self.families_with(overrides)?;
+        let is_on = |key: &str, else_as: bool| {
+            overrides.get(key).map_or(else_as, |setting| settings::is_true(&setting.value))
+        };
+        Ok(match self {
+            Self::Crd(mode) => Self::Crd(Crd { families, ..mode.clone() }),
+            Self::MultiPool(mode) => {
+                let default_pool = overrides.get(DEFAULT_POOL_KEY);
+                Self::MultiPool(MultiPool {
+                    families,
+                    default_pool: default_pool
+                        .map_or_else(|| mode.default_pool.clone(), |name| name.value.as_str().into()),
+                    bgp: if is_on(BGP_KEY, mode.bgp == Bgp::On) { Bgp::On } else { Bgp::Off },
+                })
+            }
+            Self::ClusterPool(mode) => Self::ClusterPool(mode.with_settings(families, *mode.mode())),
+            Self::Kubernetes(mode) => {
+                let agents_read_annotations = is_on(ANNOTATE_KEY, mode.mode().agents_read_annotations);
+                if mode.mode().writes == NodeField::Annotations && !agents_read_annotations {
+                    return Err(format!(
+                        "--node-field is annotations, and a CiliumNodeConfig turns {ANNOTATE_KEY} off for this node: its \
+                         agent would not read them"
+                    ));
+                }
+                let kubernetes = Kubernetes { writes: mode.mode().writes, agents_read_annotations };
+                Self::Kubernetes(mode.with_settings(families, kubernetes))
+            }
+        })
+    }
+
+    /// An agent in another mode reads other fields, and others may write these.
+    fn check_mode(&self, ipam: &Setting) -> Result<(), String> {
+        let (served, Setting { value, by }) = (self.ipam_mode(), ipam);
+        if value.parse::<IpamMode>().is_ok_and(|mode| mode == served) {
+            return Ok(());
+        }
+        let served = served.as_str();
+        Err(format!(
+            "CiliumNodeConfig {by} says `ipam: {value}` for it, and cilium-config says `ipam: {served}`: an agent in another \
+             mode reads other fields, so nothing is claimed or written for this node, and it keeps what it has; take the \
+             node out of the nodeSelector, or the key out of the object, and restart the agent"
+        ))
+    }
+
+    fn families_with(&self, overrides: &Overrides) -> Result<BTreeSet<Family>, String> {
+        let is_run = |(family, key): &(Family, &str)| {
+            overrides
+                .get(key)
+                .map_or(self.families().contains(family), |setting| settings::is_true(&setting.value))
+        };
+        let families: BTreeSet<Family> =
+            FAMILY_KEYS.into_iter().filter(is_run).map(|(family, _)| family).collect();
+        if families.is_empty() {
+            return Err("CiliumNodeConfigs turn off every family that cilium-config enables, so its agent can't start"
+                .to_owned());
+        }
+        Ok(families)
+    }
+}

@@ -1,0 +1,129 @@
+//! What CiliumNodeConfigs set for single nodes, and the publisher of each such node that follows from it.
+//!
+//! They are told beside the kinds of the world ([`NodeConfigNews`]), and a world without them is whole: every node is
+//! served as `cilium-config` says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::names::{NodeName, PodIpPoolName};
+use crate::model::node_config::{NodeConfig, NodeConfigNews, Overrides};
+use crate::publisher::Publisher;
+
+/// What is known of CiliumNodeConfigs, and what follows from it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct NodeConfigs {
+    /// By name, which is the order in which they count.
+    known: BTreeMap<String, NodeConfig>,
+    is_told_of: bool,
+    /// Of each node that one of them selects: how it is served, or why it is not.
+    own: BTreeMap<NodeName, Result<Publisher, String>>,
+    /// Which of these nodes have a Cilium pool as their default.
+    default_pools: BTreeMap<PodIpPoolName, BTreeSet<NodeName>>,
+}
+
+impl NodeConfigs {
+    /// Takes in what is told of them. What follows for nodes is not derived yet.
+    pub(super) fn observe(&mut self, news: NodeConfigNews) {
+        self.is_told_of = true;
+        match news {
+            NodeConfigNews::Unlisted(_) => {}
+            NodeConfigNews::Listed(configs) => {
+                self.known = configs.into_iter().map(|config| (config.name.clone(), config)).collect();
+            }
+            NodeConfigNews::Applied(config) => {
+                self.known.insert(config.name.clone(), config);
+            }
+            NodeConfigNews::Deleted(name) => {
+                self.known.remove(&name);
+            }
+        }
+    }
+
+    /// Whether anything was told of them.
+    pub(super) fn are_told_of(&self) -> bool {
+        self.is_told_of
+    }
+
+    /// The publisher of a node, where it is not that of all nodes.
+    pub(super) fn of(&self, node: &NodeName) -> Option<&Publisher> {
+        self.own.get(node)?.as_ref().ok()
+    }
+
+    /// Why a node is not served.
+    pub(super) fn set_aside(&self, node: &NodeName) -> Option<&str> {
+        self.own.get(node)?.as_ref().err().map(String::as_str)
+    }
+
+    /// The names that are the default of such nodes.
+    pub(super) fn default_pools(&self) -> impl Iterator<Item = &PodIpPoolName> {
+        self.default_pools.keys()
+    }
+
+    /// The nodes with a publisher of their own of which a name is the default.
+    pub(super) fn nodes_with_default(&self, name: &PodIpPoolName) -> Option<&BTreeSet<NodeName>> {
+        self.default_pools.get(name)
+    }
+
+    /// The nodes of which something is noted that does not follow from these publishers of their own.
+    pub(super) fn differing(
+        &self,
+        expected: &BTreeMap<&NodeName, Result<Publisher, String>>,
+    ) -> BTreeSet<NodeName> {
+        let nodes = self.own.keys().chain(expected.keys().copied());
+        let wrong = nodes.filter(|node| self.own.get(*node) != expected.get(*node));
+        let noted =
+            self.default_pools.iter().flat_map(|(name, nodes)| nodes.iter().map(move |node| (name, node)));
+        let noted: BTreeSet<(&PodIpPoolName, &NodeName)> = noted.collect();
+        let defaults = expected.iter().filter_map(|(node, own)| Some((default_pool(own)?, *node)));
+        let defaults: BTreeSet<(&PodIpPoolName, &NodeName)> = defaults.collect();
+        let wrong_defaults = noted.symmetric_difference(&defaults).map(|(_, node)| (*node).clone());
+        wrong.cloned().chain(wrong_defaults).collect()
+    }
+
+    /// The publisher of a node with these labels, where it is not that of all nodes, or why it is not served.
+    pub(super) fn own(
+        &self,
+        of_all: &Publisher,
+        labels: &BTreeMap<String, String>,
+    ) -> Option<Result<Publisher, String>> {
+        let overrides = Overrides::of(self.known.values().filter(|config| config.selects(labels)));
+        if overrides.is_empty() {
+            return None;
+        }
+        let own = of_all.with(&overrides);
+        (own.as_ref() != Ok(of_all)).then_some(own)
+    }
+
+    /// A node has this publisher of its own now, or that of all nodes. Returns whether that is news.
+    pub(super) fn set(&mut self, node: &NodeName, own: Option<Result<Publisher, String>>) -> bool {
+        let before = self.own.get(node);
+        if before == own.as_ref() {
+            return false;
+        }
+        if let Some(name) = before.and_then(default_pool).cloned()
+            && let Some(nodes) = self.default_pools.get_mut(&name)
+        {
+            nodes.remove(node);
+            if nodes.is_empty() {
+                self.default_pools.remove(&name);
+            }
+        }
+        match own {
+            Some(own) => {
+                if let Some(name) = default_pool(&own) {
+                    self.default_pools.entry(name.clone()).or_default().insert(node.clone());
+                }
+                self.own.insert(node.clone(), own);
+            }
+            None => {
+                self.own.remove(node);
+            }
+        }
+        true
+    }
+}
+
+/// The default Cilium pool of a node.
+fn default_pool(own: &Result<Publisher, String>) -> Option<&PodIpPoolName> {
+    own.as_ref().ok()?.default_pool()
+}
