@@ -18,10 +18,12 @@ OPERATOR := 1.20
 OPERATOR_TAG := -tags ipam_provider_operator
 # Tests on a real API server mostly wait: for periods of agents, and for one another. Four at a time are what two cores carry.
 TEST_THREADS ?= 4
-# The tests of agents in modes that the controller does not serve yet. `make test-agents` runs them too.
+# The tests of agents in modes other than crd. `make test-agents` runs them too.
 OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
 SERVERLESS := cli_validate:: docs:: events:: install::image:: layout:: simulation::
+# Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
+BETWEEN := of_1_17
 export CARGO_TERM_COLOR ?= auto
 
 # For the targets that talk to a cluster: the one that kubectl's context names.
@@ -80,7 +82,7 @@ mutants: ## Switch each rule off in turn, and see random scripts of the simulati
 
 .PHONY: test-it
 test-it: tools
-	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(addprefix --skip ,$(SERVERLESS))
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(addprefix --skip ,$(SERVERLESS) $(BETWEEN))
 
 .PHONY: test-go
 test-go: tools ## The tests of the test control plane, and what is known of Cilium on its oldest and its newest agent
@@ -93,8 +95,9 @@ test-go: tools ## The tests of the test control plane, and what is known of Cili
 	$(call test-agent,$(lastword $(AGENTS)),-skip $(OTHER_MODES))
 
 .PHONY: test-agents
-test-agents: build/bin/controlplane $(AGENTS:%=build/bin/agent-%) ## What is known of Cilium, on the agent of every release that is tested
+test-agents: tools $(AGENTS:%=build/bin/agent-%) ## What is known of Cilium, on the agent of every release that is tested
 	$(foreach release,$(AGENTS),$(call test-agent,$(release)))
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(BETWEEN)
 
 # An agent mostly waits, so many of them run side by side.
 define test-agent

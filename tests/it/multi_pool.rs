@@ -12,7 +12,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
 use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried};
-use crate::support::agent::{Agent, Make};
+use crate::support::agent::{Agent, Make, Release, Settings};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
@@ -43,8 +43,13 @@ pub(crate) async fn create_pod_ip_pool(rig: &Rig, name: &str) -> Result<()> {
 }
 
 async fn join(rig: &Rig, name: &str) -> Result<Agent> {
+    join_as(rig, Release::Newest, name).await
+}
+
+async fn join_as(rig: &Rig, release: Release, name: &str) -> Result<Agent> {
     rig.cluster.create_node(&NodeSpec::new(name)).await?;
-    let mut agent = rig.agents.agent_with(Make::Real, name, rig.agents.settings());
+    let settings = Settings { release, ..rig.agents.settings() };
+    let mut agent = rig.agents.agent_with(Make::Real, name, settings);
     agent.start()?;
     agent.wait_ready(SOON).await?;
     Ok(agent)
@@ -94,13 +99,24 @@ async fn wait_given_back(rig: &Rig) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_grows_gives_back_and_restarts_with_what_it_has() -> Result<()> {
+    grows_gives_back_and_restarts(Release::Newest).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_of_1_17_grows_gives_back_and_restarts_with_what_it_has() -> Result<()> {
+    grows_gives_back_and_restarts(Release::V1_17).await
+}
+
+async fn grows_gives_back_and_restarts(release: Release) -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
         rig.control_plane.limit_releasing(SLOW).await?;
-        create_pod_ip_pool(rig, "default").await?;
+        if release == Release::Newest {
+            create_pod_ip_pool(rig, "default").await?;
+        }
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("reuseAfter", "1s");
         rig.cluster.create_pool(&pool).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
-        let mut agent = join(rig, "n").await?;
+        let mut agent = join_as(rig, release, "n").await?;
         let first = carried(rig, "n");
         ensure!(first.len() == 1, "one block is enough at the start: {first:?}");
 

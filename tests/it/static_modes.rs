@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::chronicle::{delete_node, uid, wait_all};
 use crate::scene::{PROMPT, SOON, wait_claims_carried, wait_n_claims};
-use crate::support::agent::{Addresses, Agent, Make};
+use crate::support::agent::{Addresses, Agent, Make, Release, Settings};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::families::Families;
@@ -21,29 +21,52 @@ const KUBERNETES: &str = "kubernetes";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_pool_serves_a_node_for_its_life() -> Result<()> {
-    serves_a_node_for_its_life(Options { ipam: "cluster-pool", ..Options::of(Families::Dual) }).await
+    serves_a_node_for_its_life(
+        Release::Newest,
+        Options { ipam: "cluster-pool", ..Options::of(Families::Dual) },
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubernetes_serves_a_node_for_its_life() -> Result<()> {
-    serves_a_node_for_its_life(Options { ipam: KUBERNETES, ..Options::of(Families::Dual) }).await
+    serves_a_node_for_its_life(Release::Newest, Options { ipam: KUBERNETES, ..Options::of(Families::Dual) })
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubernetes_serves_a_node_for_its_life_in_annotations() -> Result<()> {
     let options = Options { ipam: KUBERNETES, annotations: true, ..Options::of(Families::Dual) };
-    serves_a_node_for_its_life(options).await
+    serves_a_node_for_its_life(Release::Newest, options).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_pool_serves_a_node_of_1_17_for_its_life() -> Result<()> {
+    let options = Options { ipam: "cluster-pool", ..Options::of(Families::Dual) };
+    serves_a_node_for_its_life(Release::V1_17, options).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubernetes_serves_a_node_of_1_17_for_its_life() -> Result<()> {
+    serves_a_node_for_its_life(Release::V1_17, Options { ipam: KUBERNETES, ..Options::of(Families::Dual) })
+        .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubernetes_serves_a_node_of_1_17_for_its_life_in_annotations() -> Result<()> {
+    let options = Options { ipam: KUBERNETES, annotations: true, ..Options::of(Families::Dual) };
+    serves_a_node_for_its_life(Release::V1_17, options).await
 }
 
 /// The controller is killed between each two things that happen.
-async fn serves_a_node_for_its_life(options: Options) -> Result<()> {
+async fn serves_a_node_for_its_life(release: Release, options: Options) -> Result<()> {
     let ipam = options.ipam;
     under_oracle(options, async |rig| {
         prepare(rig, 28).await?;
         rig.cluster.create_pool(&pool()).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
-        let mut agent = start(rig, "n")?;
+        let mut agent = start_as(rig, release, "n")?;
         wait_n_claims(rig, 2).await?;
         let controller = kill(rig, controller).await?;
         agent.wait_ready(SOON).await?;
@@ -77,12 +100,12 @@ async fn serves_a_node_for_its_life(options: Options) -> Result<()> {
         let controller = kill(rig, controller).await?;
         wait_all(rig, "n", 2, "Cooling").await?;
         rig.cluster.create_node(&NodeSpec::new("other")).await?;
-        let mut other = start(rig, "other")?;
+        let mut other = start_as(rig, release, "other")?;
         other.wait_ready(SOON).await?;
         let others = self::blocks(rig, "other").await?;
         ensure!(others.iter().all(|block| !blocks.contains(block)), "{others:?} cool for another node");
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
-        let mut agent = start(rig, "n")?;
+        let mut agent = start_as(rig, release, "n")?;
         agent.wait_ready(SOON).await?;
         ensure!(self::blocks(rig, "n").await? == blocks, "it had {blocks:?}");
         wait_claims_carried(rig).await?;
@@ -94,27 +117,44 @@ async fn serves_a_node_for_its_life(options: Options) -> Result<()> {
 /// A cluster that Cilium's own allocator has served is taken over as it is: nothing restarts, nothing is written.
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_pool_takes_over_a_node_that_has_its_cidrs() -> Result<()> {
-    takes_over_a_node_that_has_its_cidrs(Options { ipam: "cluster-pool", ..Options::default() }).await
+    takes_over_a_node_that_has_its_cidrs(
+        Release::Newest,
+        Options { ipam: "cluster-pool", ..Options::default() },
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubernetes_takes_over_a_node_that_has_its_cidrs() -> Result<()> {
-    takes_over_a_node_that_has_its_cidrs(Options { ipam: KUBERNETES, ..Options::default() }).await
+    takes_over_a_node_that_has_its_cidrs(Release::Newest, Options { ipam: KUBERNETES, ..Options::default() })
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubernetes_takes_over_a_node_that_has_its_cidrs_in_an_annotation() -> Result<()> {
     let options = Options { ipam: KUBERNETES, annotations: true, ..Options::default() };
-    takes_over_a_node_that_has_its_cidrs(options).await
+    takes_over_a_node_that_has_its_cidrs(Release::Newest, options).await
 }
 
-async fn takes_over_a_node_that_has_its_cidrs(options: Options) -> Result<()> {
+#[tokio::test(flavor = "multi_thread")]
+async fn cluster_pool_takes_over_a_node_of_1_17_that_has_its_cidrs() -> Result<()> {
+    let options = Options { ipam: "cluster-pool", ..Options::default() };
+    takes_over_a_node_that_has_its_cidrs(Release::V1_17, options).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubernetes_takes_over_a_node_of_1_17_that_has_its_cidrs() -> Result<()> {
+    takes_over_a_node_that_has_its_cidrs(Release::V1_17, Options { ipam: KUBERNETES, ..Options::default() })
+        .await
+}
+
+async fn takes_over_a_node_that_has_its_cidrs(release: Release, options: Options) -> Result<()> {
     let Options { ipam, annotations, .. } = options;
     under_oracle(options, async |rig| {
         prepare(rig, 28).await?;
         rig.control_plane.allow("cidr-without-claim", Some("n"), Some("10.1.0.64/28")).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
-        let mut agent = start(rig, "n")?;
+        let mut agent = start_as(rig, release, "n")?;
         if annotations {
             // As a release before 1.13 left it. The agent then writes it under the name that it knows, too.
             let by_hand =
@@ -209,7 +249,12 @@ fn pool() -> PoolSpec {
 }
 
 fn start(rig: &Rig, node: &str) -> Result<Agent> {
-    let mut agent = rig.agents.agent_with(Make::Real, node, rig.agents.settings());
+    start_as(rig, Release::Newest, node)
+}
+
+fn start_as(rig: &Rig, release: Release, node: &str) -> Result<Agent> {
+    let settings = Settings { release, ..rig.agents.settings() };
+    let mut agent = rig.agents.agent_with(Make::Real, node, settings);
     agent.start()?;
     Ok(agent)
 }

@@ -70,7 +70,7 @@ var releases = map[string]release{
 	"1.17": {
 		version: "v1.17.8", owners: true, full: noMore, restoredIPv4: " [restored]",
 		keepsHealth: true, routerFromCiliumNode: true, fatalErrors: true, retryPause: 500 * time.Millisecond,
-		multiPool: true, pools: poolRelease{interval: 15 * time.Second},
+		static: true, multiPool: true, pools: poolRelease{interval: 15 * time.Second},
 	},
 	"1.20": {
 		version: "v1.20.2", owners: true, full: none, restoredIPv4: " [restored]",

@@ -14,6 +14,7 @@ import (
 
 	agentK8s "github.com/cilium/cilium/daemon/k8s"
 	"github.com/cilium/cilium/pkg/ipam"
+	"github.com/cilium/cilium/pkg/k8s"
 	"github.com/cilium/cilium/pkg/logging"
 	"github.com/cilium/cilium/pkg/node"
 	"github.com/cilium/cilium/pkg/option"
@@ -52,8 +53,8 @@ func (a *agent) Start(kept rig.Kept) error {
 		keep(&n.IPv4IngressIP, kept.Ingress.IPv4)
 		keep(&n.IPv6IngressIP, kept.Ingress.IPv6)
 	})
-	if a.config.IPAM == rig.MultiPool {
-		// In crd mode the allocator does it.
+	if a.config.IPAM == rig.MultiPool || a.config.IPAM == rig.ClusterPool {
+		// In crd mode the allocator does it, in kubernetes mode it is done when the agent runs.
 		a.parts.NodeDiscovery.UpdateCiliumNodeResource()
 	}
 	if err := agentK8s.WaitForNodeInformation(ctx, logging.DefaultLogger, a.parts.K8s.LocalNode, a.parts.K8s.LocalCiliumNode); err != nil {
@@ -92,6 +93,15 @@ func (a *agent) Run(kept rig.Kept) (rig.Kept, error) {
 	set(node.SetEndpointHealthIPv6, own.Health.IPv6)
 
 	a.parts.NodeDiscovery.StartDiscovery()
+	if a.config.Annotations {
+		local, err := a.parts.LocalNodeStore.Get(ctx)
+		if err != nil {
+			return rig.Kept{}, err
+		}
+		if _, err := k8s.AnnotateNode(a.parts.Clientset, local.Name, local.Node, 0); err != nil {
+			return rig.Kept{}, err
+		}
+	}
 	if a.config.IPv6 {
 		a.parts.IPAM.IPv6Allocator.RestoreFinished()
 	}

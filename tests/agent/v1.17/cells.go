@@ -35,6 +35,7 @@ type parts struct {
 	CiliumNodeWatcher *watchers.K8sCiliumNodeWatcher
 	IPAM              *ipam.IPAM
 	K8s               agentK8s.Resources
+	Clientset         k8sClient.Clientset
 }
 
 // assemble builds the agent; nothing runs before the hive is started.
@@ -72,6 +73,11 @@ func configure(d *option.DaemonConfig, c rig.Config) {
 	d.IPAM = c.IPAM
 	d.IPAMDefaultIPPool = c.DefaultPool
 	d.IPAMMultiPoolPreAllocation = c.PreAllocate
+	if c.IPAM == rig.ClusterPool || c.IPAM == rig.Kubernetes {
+		d.K8sRequireIPv4PodCIDR = c.IPv4
+		d.K8sRequireIPv6PodCIDR = c.IPv6
+	}
+	d.AnnotateK8sNode = c.Annotations
 	d.EnableIPv4 = c.IPv4
 	d.EnableIPv6 = c.IPv6
 	d.EnableHealthChecking = c.Health

@@ -1,7 +1,7 @@
 // Command agent-1.17 is the IPAM side of one node's Cilium agent, release 1.17.8, as a process for tests.
 //
-// Cilium's own code, unmodified, from the module that go.mod pins: the allocators of the modes crd and multi-pool
-// (pkg/ipam, pkg/ipam/metadata), node discovery that creates and updates the CiliumNode (pkg/nodediscovery), the local
+// Cilium's own code, unmodified, from the module that go.mod pins: the allocators of every mode (pkg/ipam,
+// pkg/ipam/metadata), node discovery that creates and updates the CiliumNode (pkg/nodediscovery), the local
 // node store (pkg/node), the CiliumNode watcher whose cache node discovery reads (pkg/k8s/watchers), and the Kubernetes
 // client with its default rate limits (pkg/k8s/client).
 //
@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	rig.Main("1.17", []string{rig.CRD, rig.MultiPool}, func(c rig.Config, events *rig.Events) rig.Agent {
+	rig.Main("1.17", []string{rig.CRD, rig.MultiPool, rig.ClusterPool, rig.Kubernetes}, func(c rig.Config, events *rig.Events) rig.Agent {
 		logging.DefaultLogger.AddHook(hook.Into(events))
 		return &agent{config: c, events: events}
 	})

@@ -202,6 +202,7 @@ impl RealAgent {
         } = &self.settings;
         let program = match release {
             Release::Oldest => tool("NODEIPAM_OLDEST_AGENT", "agent-1.12"),
+            Release::V1_17 => tool("NODEIPAM_AGENT_1_17", "agent-1.17"),
             Release::Newest => tool("NODEIPAM_AGENT", "agent-1.20"),
         };
         let mut command = Command::new(program);
