@@ -19,6 +19,8 @@ use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::{Claim, Published};
 
+mod renamed;
+mod stalled;
 mod taken_off;
 
 /// How many addresses an agent gives to pods out of a /28.

@@ -27,18 +27,18 @@ const FLAGS: &[&str] = &["--min-write-interval", "300ms", "--question-interval",
 const POD: &str = "cilium-n";
 
 /// The pool that is to be emptied, and the range of it.
-const LEAVING: &str = "q";
-const RANGE: &str = "10.2.0.0/24";
+pub(super) const LEAVING: &str = "q";
+pub(super) const RANGE: &str = "10.2.0.0/24";
 
 /// A node with an agent, which has a block of a pool that is to be emptied soon, beside its first one of another.
-struct Scene {
-    agent: Agent,
+pub(super) struct Scene {
+    pub(super) agent: Agent,
     n_restarts: u32,
-    block: String,
+    pub(super) block: String,
 }
 
 impl Scene {
-    async fn grown(rig: &Rig) -> Result<(Controller, Self)> {
+    pub(super) async fn grown(rig: &Rig) -> Result<(Controller, Self)> {
         rig.control_plane.limit_releasing(SLOW).await?;
         create_pod_ip_pool(rig, "default").await?;
         let pool = |name: &str, range: &str| PoolSpec::new(name).ipv4(28, &[range]).with("reuseAfter", "1s");
@@ -62,7 +62,7 @@ impl Scene {
     }
 
     /// Pods start until one has an address of the block; returns it and its address.
-    async fn use_block(&self, rig: &Rig) -> Result<(String, IpAddr)> {
+    pub(super) async fn use_block(&self, rig: &Rig) -> Result<(String, IpAddr)> {
         let block: IpNet = self.block.parse()?;
         for number in 0..super::BLOCK {
             ask(rig, &self.agent, &format!("ns/more-{number}")).await?;
@@ -81,7 +81,7 @@ impl Scene {
     }
 
     /// The agent restarts, and every pod keeps its address.
-    async fn restart(&mut self, rig: &Rig) -> Result<()> {
+    pub(super) async fn restart(&mut self, rig: &Rig) -> Result<()> {
         let held = self.agent.held().await?;
         let again = self.agent.restart(SOON).await?;
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
@@ -94,7 +94,7 @@ impl Scene {
         Ok(())
     }
 
-    fn state(&self, rig: &Rig) -> Option<String> {
+    pub(super) fn state(&self, rig: &Rig) -> Option<String> {
         let claims = rig.cluster.claims_of("n");
         claims.into_iter().find(|claim| claim.cidr == self.block).map(|claim| claim.state)
     }
@@ -133,7 +133,7 @@ fn is_set(flag: &Mutex<bool>) -> bool {
 }
 
 /// A pod as the kubelet reports it once it has its address.
-async fn create_pod(rig: &Rig, name: &str, address: IpAddr) -> Result<()> {
+pub(super) async fn create_pod(rig: &Rig, name: &str, address: IpAddr) -> Result<()> {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": name},
         "spec": {"nodeName": "n", "containers": [{"name": "app", "image": "app"}]},

@@ -1,0 +1,161 @@
+//! An agent that does not hear what it has written itself takes a block again that it gave back: the block is nobody
+//! else's meanwhile, and the node's again when the agent hears of the world.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result, ensure};
+use ipnet::IpNet;
+
+use super::{BLOCK, SLOW, carried, create_pod_ip_pool, join, multi_pool};
+use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried};
+use crate::support::agent::{Agent, Make, Settings};
+use crate::support::controller::Controller;
+use crate::support::objects::{Kind, NodeSpec, PoolSpec};
+use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
+use crate::support::rig::{Rig, under_oracle};
+
+const PODS: usize = 3 * BLOCK;
+
+/// What the server answers to an update that is based on an old version.
+const CONFLICT: u16 = 409;
+
+fn lies_in(address: IpAddr, cidrs: &BTreeSet<String>) -> bool {
+    cidrs.iter().filter_map(|cidr| cidr.parse::<IpNet>().ok()).any(|cidr| cidr.contains(&address))
+}
+
+/// What a node has been given and its CiliumNode does not list.
+fn given_back(rig: &Rig, before: &BTreeSet<String>) -> BTreeSet<String> {
+    before.difference(&carried(rig, "n")).cloned().collect()
+}
+
+/// The node `n` with pods in all of its blocks.
+async fn filled(rig: &Rig, server: Option<std::path::PathBuf>) -> Result<(Controller, Agent)> {
+    rig.control_plane.limit_releasing(SLOW + SLOW).await?;
+    create_pod_ip_pool(rig, "default").await?;
+    let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("reuseAfter", "1s");
+    rig.cluster.create_pool(&pool).await?;
+    let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+    rig.cluster.create_node(&NodeSpec::new("n")).await?;
+    let settings = Settings { server, ..rig.agents.settings() };
+    let mut agent = rig.agents.agent_with(Make::Real, "n", settings);
+    agent.start()?;
+    agent.wait_ready(SOON).await?;
+    for number in 0..PODS {
+        ask(rig, &agent, &format!("ns/pod-{number}")).await?;
+    }
+    wait_claims_carried(rig).await?;
+    Ok((controller, agent))
+}
+
+/// The pods whose addresses are in the first of these blocks stay, and all others go.
+async fn keep_one_block(agent: &Agent, blocks: &BTreeSet<String>) -> Result<()> {
+    let first: BTreeSet<String> = blocks.first().cloned().into_iter().collect();
+    let held: BTreeMap<IpAddr, String> = agent.held().await?;
+    for (address, owner) in held {
+        if owner.starts_with("ns/") && !lies_in(address, &first) {
+            agent.release(&owner).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Another node that joins gets none of these.
+async fn joins_beside(rig: &Rig, blocks: &BTreeSet<String>) -> Result<Agent> {
+    let other = join(rig, "other").await?;
+    let others = carried(rig, "other");
+    ensure!(others.is_disjoint(blocks), "{others:?} are among those that n may be using: {blocks:?}");
+    Ok(other)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_does_not_hear_of_its_release_takes_the_block_back() -> Result<()> {
+    under_oracle(multi_pool(), async |rig| {
+        let bell = rig.cluster.bell.clone();
+        let admin = &rig.control_plane.admin_kubeconfig;
+        let proxy = Proxy::start_as(&rig.control_plane, admin, bell).await?;
+        let (controller, mut agent) = filled(rig, Some(proxy.kubeconfig().to_owned())).await?;
+        let before = carried(rig, "n");
+
+        // One update tells of all that is given back, because those before it are refused, and then it hears nothing more.
+        let updates = Requests::new(Verb::Update, Kind::CiliumNode).of("n");
+        let refused = proxy.plant(updates, Fault::Status(CONFLICT), Often::Always);
+        keep_one_block(&agent, &before).await?;
+        let held = proxy.hold(Kind::CiliumNode);
+        drop(refused);
+        let is_given_back = async || Ok(!given_back(rig, &before).is_empty());
+        rig.cluster.wait_until("a block to be given back", SLOW, is_given_back).await?;
+        let gone = given_back(rig, &before);
+
+        // Its pods get addresses of what it has given back, and another node gets none of that.
+        let started = std::cell::Cell::new(0);
+        insist(rig, async || {
+            agent.allocate(&format!("ns/again-{}", started.get())).await?;
+            started.set(started.get() + 1);
+            let in_use = agent.held().await?;
+            ensure!(
+                in_use.into_keys().any(|address| lies_in(address, &gone)),
+                "no pod has an address of {gone:?}"
+            );
+            Ok(())
+        })
+        .await?;
+        let other = joins_beside(rig, &before).await?;
+        let claims = rig.cluster.claims_of("n");
+        ensure!(
+            gone.iter().all(|cidr| claims.iter().any(|claim| claim.cidr == *cidr)),
+            "{gone:?}: {claims:?}"
+        );
+
+        drop(held);
+        let is_carried = async || {
+            let listed = carried(rig, "n");
+            let used = agent.held().await?;
+            Ok(used.into_keys().all(|address| lies_in(address, &listed)))
+        };
+        rig.cluster.wait_until("what pods use to be listed again", SLOW, is_carried).await?;
+        let is_settled = async || Ok(rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held"));
+        rig.cluster.wait_until("no block to be on its way", SLOW, is_settled).await?;
+        let again = agent.restart(SOON).await?;
+        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        ask(rig, &agent, "ns/last").await?;
+        wait_claims_carried(rig).await?;
+        Ok((controller, proxy, agent, other))
+    })
+    .await
+}
+
+/// Its process is stopped before it can answer, and the pods that start then are its first work afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_waits_for_the_answer_of_an_agent_that_is_stopped() -> Result<()> {
+    under_oracle(multi_pool(), async |rig| {
+        let (controller, mut agent) = filled(rig, None).await?;
+        let before = carried(rig, "n");
+        keep_one_block(&agent, &before).await?;
+        let is_given_back = async || Ok(!given_back(rig, &before).is_empty());
+        rig.cluster.wait_until("a block to be given back", SLOW, is_given_back).await?;
+        agent.signal("STOP").await?;
+        let is_on_its_way =
+            async || Ok(rig.cluster.claims_of("n").iter().any(|claim| claim.state == "Releasing"));
+        let waited = rig.cluster.wait_until("a block to be on its way", SOON, is_on_its_way).await;
+        waited.with_context(|| format!("{:?}", rig.cluster.claims_of("n")))?;
+        let on_its_way: BTreeSet<String> =
+            rig.cluster.claims_of("n").into_iter().map(|claim| claim.cidr).collect();
+        let other = joins_beside(rig, &on_its_way).await?;
+        let still: BTreeSet<String> =
+            rig.cluster.claims_of("n").into_iter().map(|claim| claim.cidr).collect();
+        ensure!(still.is_superset(&on_its_way), "nobody has answered: {on_its_way:?} became {still:?}");
+
+        agent.signal("CONT").await?;
+        for number in 0..PODS {
+            ask(rig, &agent, &format!("ns/again-{number}")).await?;
+        }
+        let is_settled = async || Ok(rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held"));
+        rig.cluster.wait_until("no block to be on its way", SLOW, is_settled).await?;
+        let again = agent.restart(SOON).await?;
+        ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
+        wait_claims_carried(rig).await?;
+        Ok((controller, agent, other))
+    })
+    .await
+}
