@@ -6,7 +6,7 @@ use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::publisher::static_mode::{ClusterPool, Kubernetes, NodeField, Static};
 
-use super::pod_ip_pools::{pod_ip_pool, publisher};
+use super::pod_ip_pools::{keep_pools, pod_ip_pool, publisher, written};
 
 /// A CiliumNodeConfig in a line: `NAME all|none|zone=Z KEY=VALUE…`.
 pub(super) fn node_config(line: &str) -> NodeConfig {
@@ -180,6 +180,23 @@ fn a_pool_tells_of_the_object_of_each_default_of_its_nodes() {
     listed(&mut cluster, &["rack zone=z ipam-default-ip-pool=mars"]);
     assert!(told(&cluster).contains("there is no CiliumPodIPPool mars"), "{}", told(&cluster));
     assert!(cluster.world.next_pool().is_some(), "it is looked at again");
+}
+
+/// The controller creates the object of each, where it is to.
+#[test]
+fn the_object_of_each_default_is_created() {
+    let mut cluster = multi_pool(NODES);
+    cluster.world.observe_pod_ip_pools(PodIpPoolNews::Listed(Vec::new()));
+    listed(
+        &mut cluster,
+        &["rack zone=z ipam-default-ip-pool=mars", "shelf zone=y ipam-default-ip-pool=venus"],
+    );
+    keep_pools(&mut cluster);
+    let created = |name: &str| format!("create ciliumpodippool {name} with ipv4 [10.0.0.0/24] /28");
+    assert_eq!(written(&cluster, "p"), [created("default"), created("mars")], "no node of it has venus");
+    cluster.observe("pool p 10.0.0.0/24 28 under=pluto @195");
+    keep_pools(&mut cluster);
+    assert_eq!(written(&cluster, "p"), [created("pluto")]);
 }
 
 #[test]

@@ -233,7 +233,7 @@ fn only_those_who_depend_on_a_name_look_again_when_its_object_changes() {
 const CREATING: Policy = Policy { pod_ip_pools: PodIpPoolOrigin::Controller, ..Policy::DEFAULT };
 
 /// Every pool has our finalizer, which is written before anything else.
-fn keep_pools(cluster: &mut Cluster) {
+pub(super) fn keep_pools(cluster: &mut Cluster) {
     let pools: Vec<PoolObject> = cluster.world.pool_objects().cloned().collect();
     for mut pool in pools {
         pool.finalizers = vec![PoolObject::FINALIZER.to_owned()];
@@ -242,7 +242,7 @@ fn keep_pools(cluster: &mut Cluster) {
 }
 
 /// What a pool writes to Cilium's object of its name.
-fn written(cluster: &Cluster, pool: &str) -> Vec<String> {
+pub(super) fn written(cluster: &Cluster, pool: &str) -> Vec<String> {
     let later = Now { uptime: cluster.now.uptime + Duration::from_secs(30), ..cluster.now };
     let plan = plan_pool(&cluster.world, &pool.into(), CREATING, later);
     let writes = plan.into_writes().into_iter();
