@@ -20,6 +20,7 @@ use super::cluster::in_seconds;
 use super::mode::Mode;
 use super::store::{Store, Stored};
 
+pub(crate) mod bench;
 mod crd;
 mod fixed;
 mod pools;
@@ -36,7 +37,7 @@ const fn releases(mode: Mode) -> [Release; 3] {
 }
 
 /// One agent and the addresses of its pods.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Agent {
     mode: Mode,
     release: Release,
@@ -47,7 +48,7 @@ pub(super) struct Agent {
 }
 
 /// How an agent does its work in one mode.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Model {
     Crd(crd::Agent),
     Pools(pools::Agent),

@@ -8,7 +8,7 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::net::cidr::Family;
 use proptest::strategy::Strategy;
 
-mod agent;
+pub(crate) mod agent;
 mod cluster;
 mod found;
 mod mode;

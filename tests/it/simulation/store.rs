@@ -71,7 +71,7 @@ pub(super) struct Stored {
 }
 
 /// Something that a watch tells.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Event {
     pub(super) at: Revision,
     pub(super) name: String,
@@ -93,7 +93,7 @@ impl Event {
 }
 
 /// The API server and what it stores.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Store {
     /// The time of its wall clock.
     pub(super) wall: Timestamp,

@@ -27,7 +27,7 @@ pub(super) const ROUTER: &str = "router";
 pub(super) const HEALTH: &str = "health";
 
 /// One agent and the addresses of its pods.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Agent {
     release: Release,
     /// What it knows of its CiliumNode.
@@ -47,7 +47,7 @@ pub(super) struct Agent {
 }
 
 /// A version of the CiliumNode, and what the agent has done to it without having written it yet.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Seen {
     version: Rc<Stored>,
     /// The new mark of each address whose mark is answered; `None` where it goes.
@@ -140,18 +140,31 @@ impl Agent {
         }
     }
 
+    /// Whether it can go on with its start.
+    pub(super) fn goes_on(&self) -> bool {
+        self.seen.as_ref().is_some_and(|seen| !seen.fields().pool.is_empty())
+    }
+
     /// Restores at most so many of its pods. Returns the addresses that it can't restore: their pods lose their network.
     pub(super) fn restore(&mut self, at_most: usize) -> Vec<IpAddr> {
-        let Some(seen) = self.seen.as_ref().filter(|seen| !seen.fields().pool.is_empty()) else {
+        if !self.goes_on() {
             return Vec::new();
-        };
+        }
         let is_left = |address: &&IpAddr| !self.given_out.contains(*address) && !self.is_own(**address);
-        let next: Vec<IpAddr> = self.held.iter().filter(is_left).take(at_most).copied().collect();
-        let (restored, lost): (Vec<_>, Vec<_>) =
-            next.into_iter().partition(|address| seen.is_available(*address));
-        self.given_out.extend(restored);
-        self.held.retain(|address| !lost.contains(address));
+        let mut lost: Vec<IpAddr> = self.held.iter().filter(is_left).take(at_most).copied().collect();
+        lost.retain(|address| !self.restores(*address));
         lost
+    }
+
+    /// Restores a pod, if it can.
+    pub(super) fn restores(&mut self, address: IpAddr) -> bool {
+        let can_be = self.has_available(address) && !self.given_out.contains(&address);
+        if can_be {
+            self.given_out.insert(address);
+        } else {
+            self.held.remove(&address);
+        }
+        can_be
     }
 
     /// Whether all of its pods are restored.
@@ -166,6 +179,12 @@ impl Agent {
     /// Takes its own addresses, after the pods have theirs, and is ready. Without an address for each it goes on
     /// starting.
     pub(super) fn begin(&mut self) {
+        // Whatever it takes by chance may lie in any block.
+        self.begin_by(|_, free| free.last().copied());
+    }
+
+    /// The same, with the addresses that are picked where it takes one by chance.
+    pub(super) fn begin_by(&mut self, pick: impl Fn(&str, &[IpAddr]) -> Option<IpAddr>) {
         let Some(seen) = &self.seen else { return };
         let fields = seen.fields();
         let families: BTreeSet<Family> = fields.pool.cidrs().map(Cidr::family).collect();
@@ -183,15 +202,11 @@ impl Agent {
                 };
                 owners.find(is_for_it).map(|(address, _)| *address)
             };
-            // Whatever it takes by chance may lie in any block.
             let any = || {
-                fields
-                    .pool
-                    .iter()
-                    .filter(|address| Family::of(*address) == family)
-                    .filter(|address| self.is_for_anybody(seen, *address))
-                    .filter(can_be_taken)
-                    .last()
+                let of_family = fields.pool.iter().filter(|address| Family::of(*address) == family);
+                let is_for_anybody = |address: &IpAddr| self.is_for_anybody(seen, *address);
+                let free: Vec<IpAddr> = of_family.filter(is_for_anybody).filter(can_be_taken).collect();
+                pick(kept_for, &free)
             };
             let Some(address) = before.filter(|_| is_kept).filter(can_be_taken).or_else(owned).or_else(any)
             else {
@@ -228,24 +243,53 @@ impl Agent {
             let n_running = running.len();
             running.rotate_left(from % n_running);
         }
-        for ended in running.iter().skip(self.pods) {
-            self.held.remove(ended);
-            self.is_due |= self.given_out.remove(ended);
+        for ended in running.into_iter().skip(self.pods) {
+            self.ends(ended);
         }
-        let Some(seen) = self.seen.as_ref().filter(|_| self.is_ready) else { return Vec::new() };
-        let free: Vec<IpAddr> = seen
-            .fields()
-            .pool
-            .iter()
-            .filter(|address| seen.is_available(*address) && self.is_for_anybody(seen, *address))
-            .filter(|address| !self.given_out.contains(address))
-            .collect();
+        if !self.is_ready {
+            return Vec::new();
+        }
+        let free = self.free();
         let (before, after) = free.split_at(if free.is_empty() { 0 } else { from % free.len() });
         let taken: Vec<IpAddr> = after.iter().chain(before).take(wanted).copied().collect();
-        self.held.extend(&taken);
-        self.given_out.extend(&taken);
-        self.is_due |= !taken.is_empty();
+        for address in &taken {
+            self.gives(*address);
+        }
         taken
+    }
+
+    /// What a pod may get.
+    pub(super) fn free(&self) -> Vec<IpAddr> {
+        let Some(seen) = &self.seen else { return Vec::new() };
+        let offered = seen.fields().pool.iter();
+        offered
+            .filter(|address| seen.is_available(*address) && self.is_for_anybody(seen, *address))
+            .filter(|address| !self.given_out.contains(address))
+            .collect()
+    }
+
+    /// A pod gets this address.
+    pub(super) fn gives(&mut self, address: IpAddr) {
+        self.held.insert(address);
+        self.given_out.insert(address);
+        self.is_due = true;
+    }
+
+    /// A pod is gone.
+    pub(super) fn ends(&mut self, address: IpAddr) {
+        self.held.remove(&address);
+        self.is_due |= self.given_out.remove(&address);
+    }
+
+    /// What it has in its memory: what it has given out, and what of that is its own.
+    pub(super) fn memory(&self) -> Value {
+        let own: Map<String, Value> = self
+            .own
+            .iter()
+            .filter(|_| self.is_ready)
+            .map(|((name, family), address)| (format!("{name} {family}"), json!(address)))
+            .collect();
+        json!({ "allocated": self.given_out, "own": own })
     }
 
     /// Writes `used` and its answers onto the version that it has seen. One that has moved since it looks at again, and

@@ -12,13 +12,13 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::release::Release;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::mode::{Mode, blocks, given_of};
 use super::super::store::{Store, Stored};
 
 /// One agent and the addresses of its pods.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in super::super) struct Agent {
     mode: Mode,
     families: BTreeSet<Family>,
@@ -86,7 +86,7 @@ impl Agent {
     }
 
     /// Whether it can go on with its start.
-    fn goes_on(&mut self) -> bool {
+    pub(super) fn goes_on(&mut self) -> bool {
         let first = |family: Family| self.shown.iter().copied().find(|cidr| cidr.family() == family);
         if self.taken.is_empty() && self.families.iter().all(|family| first(*family).is_some()) {
             self.taken = self.families.iter().filter_map(|family| Some((*family, first(*family)?))).collect();
@@ -112,12 +112,20 @@ impl Agent {
         if !self.goes_on() {
             return Vec::new();
         }
-        let left: Vec<IpAddr> = self.not_restored().take(at_most).collect();
-        let (restored, lost): (Vec<_>, Vec<_>) =
-            left.into_iter().partition(|address| self.has_available(*address));
-        self.given_out.extend(restored);
-        self.held.retain(|address| !lost.contains(address));
+        let mut lost: Vec<IpAddr> = self.not_restored().take(at_most).collect();
+        lost.retain(|address| !self.restores(*address));
         lost
+    }
+
+    /// Restores a pod, if it can.
+    pub(super) fn restores(&mut self, address: IpAddr) -> bool {
+        let can_be = self.has_available(address);
+        if can_be {
+            self.given_out.insert(address);
+        } else {
+            self.held.remove(&address);
+        }
+        can_be
     }
 
     fn not_restored(&self) -> impl Iterator<Item = IpAddr> + '_ {
@@ -145,19 +153,41 @@ impl Agent {
                 let n_running = running.len();
                 running.rotate_left(from % n_running);
             }
-            for ended in running.iter().skip(self.pods) {
-                self.held.remove(ended);
-                self.given_out.remove(ended);
+            for ended in running.into_iter().skip(self.pods) {
+                self.ends(ended);
             }
-            let Some(cidr) = self.taken.get(&family).filter(|_| self.is_ready) else { continue };
-            let free: Vec<IpAddr> =
-                given_of(*cidr).filter(|address| !self.given_out.contains(address)).collect();
+            let free = if self.is_ready { self.free(family) } else { Vec::new() };
             let (before, after) = free.split_at(if free.is_empty() { 0 } else { from % free.len() });
             newly.extend(after.iter().chain(before).take(wanted).copied());
         }
-        self.held.extend(&newly);
-        self.given_out.extend(&newly);
+        for address in &newly {
+            self.gives(*address);
+        }
         newly
+    }
+
+    /// What a pod may get.
+    pub(super) fn free(&self, family: Family) -> Vec<IpAddr> {
+        let taken = self.taken.get(&family).into_iter();
+        let offered = taken.flat_map(|cidr| given_of(*cidr));
+        offered.filter(|address| !self.given_out.contains(address)).collect()
+    }
+
+    /// A pod gets this address.
+    pub(super) fn gives(&mut self, address: IpAddr) {
+        self.held.insert(address);
+        self.given_out.insert(address);
+    }
+
+    /// A pod is gone.
+    pub(super) fn ends(&mut self, address: IpAddr) {
+        self.held.remove(&address);
+        self.given_out.remove(&address);
+    }
+
+    /// What it has in its memory.
+    pub(super) fn memory(&self) -> Value {
+        json!({ "allocated": self.given_out })
     }
 
     /// In kubernetes mode it copies what it took onto its CiliumNode, over whatever is there; otherwise it says nothing.

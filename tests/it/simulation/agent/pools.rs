@@ -19,13 +19,17 @@ use serde_json::{Map, Value, json};
 use super::super::mode::{OTHER_POOL, POOL, POOLS, given_of};
 use super::super::store::{Store, Stored};
 
+mod cidrs;
+
+use cidrs::{Allocator, Cidrs};
+
 /// How many addresses are in reserve (`--ipam-multi-pool-pre-allocation`).
 const STEP: usize = 8;
 /// Agents from this one on take again what they have given back, as long as they have not heard that it is off.
 const TAKES_BACK: Release = Release::new(1, 20, 0);
 
 /// One agent and the addresses of its pods.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Agent {
     release: Release,
     families: BTreeSet<Family>,
@@ -37,10 +41,15 @@ pub(super) struct Agent {
     pub(super) held: BTreeSet<IpAddr>,
     /// What the present process has of each Cilium pool for which it has an entry.
     pools: BTreeMap<&'static str, BTreeMap<Family, Cidrs>>,
+    /// How many pods have asked the present process in vain, to start with those that it could not restore.
+    pending: BTreeMap<(&'static str, Family), usize>,
     /// The Cilium pools of the addresses that pods have.
     pool_of: BTreeMap<IpAddr, &'static str>,
     /// Whether it has had an address of each family to give, so that it could go on with its start.
     has_begun: bool,
+    /// Whether the present process has looked after its pools. The first time it may not know yet that it has seen all of
+    /// its CiliumNode, and leaves `allocated` as it is.
+    pub(super) has_reported: bool,
     /// Whether its pods are restored.
     pub(super) is_ready: bool,
     /// What it has taken again by itself, and has not been shown since.
@@ -49,108 +58,6 @@ pub(super) struct Agent {
     of_pods: BTreeSet<Cidr>,
     /// Pods whose CIDR the process before had taken again and not written: no later one can restore them.
     lost_by_itself: BTreeSet<IpAddr>,
-}
-
-/// What an agent has of one family of a Cilium pool.
-#[derive(Debug, Default)]
-struct Cidrs {
-    /// In the order in which it allocates from them.
-    allocators: Vec<Allocator>,
-    /// Given back, and still shown as far as it has heard.
-    released: BTreeSet<Cidr>,
-    /// Taken off while in use: nothing is allocated from them any more.
-    removed: BTreeSet<Cidr>,
-}
-
-/// One CIDR and what is used of it.
-#[derive(Debug)]
-struct Allocator {
-    cidr: Cidr,
-    used: BTreeSet<IpAddr>,
-}
-
-impl Allocator {
-    const fn new(cidr: Cidr) -> Self {
-        Self { cidr, used: BTreeSet::new() }
-    }
-
-    fn free(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        given_of(self.cidr).filter(|address| !self.used.contains(address))
-    }
-}
-
-impl Cidrs {
-    fn n_used(&self) -> usize {
-        self.allocators.iter().map(|allocator| allocator.used.len()).sum()
-    }
-
-    fn n_free(&self) -> usize {
-        self.allocators.iter().map(|allocator| allocator.free().count()).sum()
-    }
-
-    /// The allocators that it gives addresses from.
-    fn open(&self) -> impl Iterator<Item = &Allocator> {
-        self.allocators.iter().filter(|allocator| !self.removed.contains(&allocator.cidr))
-    }
-
-    /// It hears that its CiliumNode shows these CIDRs.
-    fn update(&mut self, shown: &[Cidr]) {
-        self.released.retain(|cidr| shown.contains(cidr));
-        let gone = self.allocators.iter().filter(|allocator| !shown.contains(&allocator.cidr));
-        self.removed.extend(gone.filter(|allocator| !allocator.used.is_empty()).map(|used| used.cidr));
-        self.allocators.retain(|allocator| shown.contains(&allocator.cidr) || !allocator.used.is_empty());
-        for cidr in shown {
-            let is_known = self.allocators.iter().any(|allocator| allocator.cidr == *cidr);
-            if !is_known && !self.released.contains(cidr) {
-                self.allocators.push(Allocator::new(*cidr));
-            }
-        }
-    }
-
-    /// Gives back what is empty and not needed, the last first, and takes again what it needs of what it gave back.
-    /// So many addresses have to be free afterwards. Returns what it has taken again.
-    fn release_excess(&mut self, needed: usize, takes_back: bool) -> Vec<Cidr> {
-        let mut free = self.n_free();
-        let mut again = Vec::new();
-        for cidr in self.released.clone().into_iter().filter(|_| takes_back) {
-            if free < needed {
-                self.released.remove(&cidr);
-                self.allocators.push(Allocator::new(cidr));
-                free += given_of(cidr).count();
-                again.push(cidr);
-            }
-        }
-        let mut kept = Vec::new();
-        for allocator in std::mem::take(&mut self.allocators).into_iter().rev() {
-            let n_free = allocator.free().count();
-            if allocator.used.is_empty() && free - n_free >= needed {
-                free -= n_free;
-                self.released.insert(allocator.cidr);
-            } else {
-                kept.push(allocator);
-            }
-        }
-        // So each time the order is the other way round.
-        self.allocators = kept;
-        again
-    }
-
-    /// Gives an address out of the first CIDR that has one.
-    fn allocate(&mut self, from: usize) -> Option<IpAddr> {
-        let removed = &self.removed;
-        let mut open = self.allocators.iter_mut().filter(|allocator| !removed.contains(&allocator.cidr));
-        let allocator = open.find(|allocator| allocator.free().next().is_some())?;
-        let free: Vec<IpAddr> = allocator.free().collect();
-        let address = free[from % free.len()];
-        allocator.used.insert(address);
-        Some(address)
-    }
-
-    /// A pod has this address already.
-    fn restore(&mut self, address: IpAddr) -> bool {
-        let allocator = self.allocators.iter_mut().find(|allocator| allocator.cidr.contains(address));
-        allocator.is_some_and(|allocator| allocator.used.insert(address))
-    }
 }
 
 impl Agent {
@@ -163,8 +70,10 @@ impl Agent {
             pods: 0,
             held: BTreeSet::new(),
             pools: BTreeMap::new(),
+            pending: BTreeMap::new(),
             pool_of: BTreeMap::new(),
             has_begun: false,
+            has_reported: false,
             is_ready: false,
             taken_back: BTreeSet::new(),
             of_pods: BTreeSet::new(),
@@ -181,7 +90,9 @@ impl Agent {
         self.release = release;
         self.seen = None;
         self.pools.clear();
+        self.pending.clear();
         self.has_begun = false;
+        self.has_reported = false;
         self.is_ready = false;
     }
 
@@ -231,7 +142,7 @@ impl Agent {
     }
 
     /// Whether it can go on with its start: it waits until each family has an address of the default pool.
-    fn goes_on(&mut self) -> bool {
+    pub(super) fn goes_on(&mut self) -> bool {
         let has_any = |family| {
             let cidrs = self.pools.get(POOL).and_then(|pool| pool.get(family));
             cidrs.is_some_and(|cidrs| cidrs.open().any(|allocator| allocator.free().next().is_some()))
@@ -256,17 +167,21 @@ impl Agent {
         if !self.goes_on() {
             return Vec::new();
         }
-        let mut lost = Vec::new();
-        for address in self.not_restored().take(at_most).collect::<Vec<_>>() {
-            let pool = self.pools.get_mut(self.name_of(address));
-            let cidrs = pool.and_then(|pool| pool.get_mut(&Family::of(address)));
-            if !cidrs.is_some_and(|cidrs| cidrs.restore(address)) {
-                self.held.remove(&address);
-                lost.push(address);
-            }
-        }
-        lost.retain(|address| !self.lost_by_itself.contains(address));
+        let mut lost: Vec<IpAddr> = self.not_restored().take(at_most).collect();
+        lost.retain(|address| !self.restores(*address) && !self.lost_by_itself.contains(address));
         lost
+    }
+
+    /// Restores a pod, if it can.
+    pub(super) fn restores(&mut self, address: IpAddr) -> bool {
+        let pool = self.pools.get_mut(self.name_of(address));
+        let cidrs = pool.and_then(|pool| pool.get_mut(&Family::of(address)));
+        let is_restored = cidrs.is_some_and(|cidrs| cidrs.restore(address));
+        if !is_restored {
+            self.asks_in_vain(self.name_of(address), Family::of(address));
+            self.forget(address);
+        }
+        is_restored
     }
 
     fn not_restored(&self) -> impl Iterator<Item = IpAddr> + '_ {
@@ -306,10 +221,9 @@ impl Agent {
     }
 
     /// How many addresses of a pool it asks for: what is used and waited for, and of the default one a reserve.
-    fn n_needed(&self, name: &str, family: Family) -> usize {
-        let n_used = self.n_used(name, family);
-        let n_pending = if self.is_ready { self.n_wanted(name).saturating_sub(n_used) } else { 0 };
-        let needed = n_used + n_pending;
+    fn n_needed(&self, name: &'static str, family: Family) -> usize {
+        let n_pending = self.pending.get(&(name, family)).copied().unwrap_or_default();
+        let needed = self.n_used(name, family) + n_pending;
         if name == OTHER_POOL { needed } else { (needed.div_ceil(STEP) + 1) * STEP }
     }
 
@@ -328,25 +242,65 @@ impl Agent {
                 let n_running = running.len();
                 running.rotate_left(from % n_running);
             }
-            let mut cidrs = self.pools.get_mut(name).and_then(|pool| pool.get_mut(&family));
-            for ended in running.iter().skip(n_wanted) {
-                self.held.remove(ended);
-                self.pool_of.remove(ended);
-                for allocator in cidrs.iter_mut().flat_map(|cidrs| &mut cidrs.allocators) {
-                    allocator.used.remove(ended);
-                }
+            for ended in running.into_iter().skip(n_wanted) {
+                self.ends(ended);
             }
-            let Some(cidrs) = cidrs.filter(|_| self.is_ready) else { continue };
-            let new: Vec<IpAddr> = (0..wanted).map_while(|at| cidrs.allocate(from + at)).collect();
-            self.held.extend(&new);
-            self.pool_of.extend(new.iter().map(|address| (*address, name)));
-            let of_new = cidrs.allocators.iter().map(|allocator| allocator.cidr);
-            self.of_pods.extend(of_new.filter(|cidr| new.iter().any(|address| cidr.contains(*address))));
+            if !self.is_ready {
+                continue;
+            }
+            let new: Vec<IpAddr> = (0..wanted)
+                .map_while(|at| self.gives(name, family, |free| free.get((from + at) % free.len()).copied()))
+                .collect();
+            self.pending.insert((name, family), wanted - new.len());
             given_out.extend(new);
         }
+        given_out
+    }
+
+    /// A pod gets an address of a Cilium pool: that which is picked of those that it may get.
+    pub(super) fn gives(
+        &mut self,
+        name: &'static str,
+        family: Family,
+        pick: impl FnOnce(&[IpAddr]) -> Option<IpAddr>,
+    ) -> Option<IpAddr> {
+        let cidrs = self.pools.get_mut(name)?.get_mut(&family)?;
+        let address = cidrs.allocate(pick)?;
+        let of_pod = cidrs.allocators.iter().map(|allocator| allocator.cidr);
+        self.of_pods.extend(of_pod.filter(|cidr| cidr.contains(address)));
+        self.held.insert(address);
+        self.pool_of.insert(address, name);
+        Some(address)
+    }
+
+    /// A pod that has not asked the present process before gets nothing.
+    pub(super) fn asks_in_vain(&mut self, name: &'static str, family: Family) {
+        *self.pending.entry((name, family)).or_default() += 1;
+    }
+
+    /// A pod that has asked in vain got an address later.
+    pub(super) fn asked_with_success(&mut self, name: &'static str, family: Family) {
+        if let Some(pending) = self.pending.get_mut(&(name, family)) {
+            *pending = pending.saturating_sub(1);
+        }
+    }
+
+    /// A pod is gone.
+    pub(super) fn ends(&mut self, address: IpAddr) {
+        let pool = self.pools.get_mut(self.name_of(address));
+        for allocator in
+            pool.into_iter().flat_map(BTreeMap::values_mut).flat_map(|cidrs| &mut cidrs.allocators)
+        {
+            allocator.used.remove(&address);
+        }
+        self.forget(address);
+    }
+
+    fn forget(&mut self, address: IpAddr) {
+        self.held.remove(&address);
+        self.pool_of.remove(&address);
         let held = &self.held;
         self.of_pods.retain(|cidr| held.iter().any(|address| cidr.contains(*address)));
-        given_out
     }
 
     /// Its tick: says what it needs and has, and removes from `requested` whatever it does not know.
@@ -367,14 +321,32 @@ impl Agent {
         }
         let requested = Value::Array(requested);
         let known = seen.json.pointer("/spec/ipam/pools").cloned().unwrap_or_default();
-        let has_changed = known["requested"] != requested
-            || known["allocated"].as_array().cloned().unwrap_or_default() != allocated;
+        let known_allocated = known["allocated"].as_array().cloned().unwrap_or_default();
+        if !std::mem::replace(&mut self.has_reported, true) {
+            allocated.clone_from(&known_allocated);
+        }
+        let has_changed = known["requested"] != requested || known_allocated != allocated;
         let is_present =
             store.stored(Kind::CiliumNode, name.as_str()).is_some_and(|present| Rc::ptr_eq(present, &seen));
         if has_changed && is_present {
             store.edit(Kind::CiliumNode, name.as_str(), |json| {
                 json["spec"]["ipam"]["pools"] = json!({ "requested": requested, "allocated": allocated });
             });
+        }
+        self.is_asked_again();
+    }
+
+    /// Pods that wait ask a process that has started again, but not before it has looked after its pools once: until then
+    /// nobody tells it that it needs more than what it has restored.
+    fn is_asked_again(&mut self) {
+        let shares =
+            POOLS.into_iter().flat_map(|name| self.families.iter().map(move |family| (name, *family)));
+        for (name, family) in shares.collect::<Vec<_>>() {
+            if self.is_ready {
+                let n_waiting = self.n_wanted(name).saturating_sub(self.n_used(name, family));
+                let pending = self.pending.entry((name, family)).or_default();
+                *pending = n_waiting.max(*pending);
+            }
         }
     }
 
@@ -397,6 +369,32 @@ impl Agent {
             cidrs.extend(has);
         }
         (needed, cidrs)
+    }
+
+    /// What it has in its memory, as Cilium's agent tells it (`tests/agent`, `dump`).
+    pub(super) fn memory(&self) -> Value {
+        let mut memory = Map::new();
+        for name in POOLS {
+            let (mut cidrs, mut released, mut needed) = (Vec::new(), Vec::new(), Map::new());
+            for family in &self.families {
+                needed.insert(family.to_string(), json!(self.n_needed(name, *family)));
+                let Some(of_family) = self.pools.get(name).and_then(|pool| pool.get(family)) else {
+                    continue;
+                };
+                cidrs.extend(of_family.allocators.iter().map(|allocator| {
+                    json!({
+                        "cidr": allocator.cidr.to_string(),
+                        "inUse": allocator.used.len(),
+                        "free": allocator.free().count(),
+                        "removed": of_family.removed.contains(&allocator.cidr),
+                    })
+                }));
+                released.extend(of_family.released.iter().map(ToString::to_string));
+            }
+            let pool = json!({ "cidrs": cidrs, "released": released, "needed": needed });
+            memory.insert(name.to_owned(), pool);
+        }
+        Value::Object(memory)
     }
 
     /// It hears of the restored CiliumNode, and writes back what is in use.

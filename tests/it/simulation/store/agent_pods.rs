@@ -6,7 +6,7 @@ use cilium_node_ipam::model::agent::{AgentNews, AgentPod};
 use cilium_node_ipam::model::names::NodeName;
 
 /// The Pods, and all that was ever told of them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(in super::super) struct AgentPods {
     pods: BTreeMap<NodeName, AgentPod>,
     news: Vec<AgentNews>,

@@ -1,0 +1,223 @@
+//! The model of an agent by itself, with its Node and its CiliumNode, for whoever compares it with Cilium's own agent
+//! (`tests/it/models.rs`). Each method is one thing that happens; nothing happens by itself.
+
+#![allow(dead_code, reason = "the target `simulation` has no agents to compare with")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::NodeName;
+use cilium_node_ipam::model::time::Timestamp;
+use cilium_node_ipam::net::cidr::Family;
+use serde_json::{Value, json};
+
+use super::super::mode::{Mode, POOLS};
+use super::super::store::Store;
+use super::{Agent, Model};
+
+/// One agent and the store that it sees.
+#[derive(Debug, Clone)]
+pub(crate) struct Bench {
+    store: Store,
+    name: NodeName,
+    agent: Agent,
+}
+
+impl Bench {
+    /// An agent that has created its CiliumNode and seen nothing.
+    ///
+    /// # Panics
+    /// If the mode is none that is simulated.
+    pub(crate) fn new(ipam: &str, families: &BTreeSet<Family>) -> Self {
+        let mode = match ipam {
+            "crd" => Mode::Crd,
+            "multi-pool" => Mode::MultiPool,
+            "cluster-pool" => Mode::ClusterPool,
+            "kubernetes" => Mode::Kubernetes,
+            other => panic!("no model of the mode {other}"),
+        };
+        let mut store = Store::new(Timestamp::UNIX_EPOCH, mode, None);
+        let name = NodeName::from("n");
+        let node = json!({ "metadata": { "name": name.as_str() }, "spec": {}, "status": {} });
+        store.create(Kind::Node, node).expect("the name is free");
+        let agent = Agent::new(mode, families, 0, Timestamp::UNIX_EPOCH);
+        let mut bench = Self { store, name, agent };
+        bench.creates();
+        bench
+    }
+
+    /// It creates its CiliumNode, where there is none.
+    pub(crate) fn creates(&mut self) {
+        Agent::start(&mut self.store, &self.name);
+    }
+
+    /// Somebody deletes its CiliumNode.
+    pub(crate) fn loses(&mut self) {
+        self.store.remove(Kind::CiliumNode, self.name.as_str());
+    }
+
+    /// Somebody else writes its CiliumNode.
+    pub(crate) fn edit(&mut self, edit: impl FnOnce(&mut Value)) {
+        self.store.edit(Kind::CiliumNode, self.name.as_str(), edit);
+    }
+
+    /// Somebody else writes its Node.
+    pub(crate) fn edit_node(&mut self, edit: impl FnOnce(&mut Value)) {
+        self.store.edit(Kind::Node, self.name.as_str(), edit);
+    }
+
+    pub(crate) fn looks(&mut self) {
+        self.agent.look(&self.store, &self.name);
+    }
+
+    pub(crate) fn reports(&mut self) {
+        self.agent.report(&mut self.store, &self.name);
+    }
+
+    /// Its process ends, and another begins.
+    pub(crate) fn restarts(&mut self) {
+        self.agent.restart(0, 0, Timestamp::UNIX_EPOCH);
+        self.creates();
+    }
+
+    /// A pod gets this address of a Cilium pool; whether it may.
+    pub(crate) fn gives(&mut self, pool: &str, address: IpAddr) -> bool {
+        self.picks(pool, Family::of(address), |free| free.contains(&address).then_some(address))
+    }
+
+    /// A pod that has not asked before gets nothing.
+    pub(crate) fn asks_in_vain(&mut self, pool: &str, family: Family) {
+        if let (Model::Pools(model), Some(name)) = (&mut self.agent.model, named(pool)) {
+            model.asks_in_vain(name, family);
+        }
+    }
+
+    /// A pod that has asked in vain has an address now.
+    pub(crate) fn asked_with_success(&mut self, pool: &str, family: Family) {
+        if let (Model::Pools(model), Some(name)) = (&mut self.agent.model, named(pool)) {
+            model.asked_with_success(name, family);
+        }
+    }
+
+    /// Whether it has an address for a pod.
+    pub(crate) fn has_free(&self, pool: &str, family: Family) -> bool {
+        self.clone().picks(pool, family, |free| free.first().copied())
+    }
+
+    fn picks(&mut self, pool: &str, family: Family, pick: impl FnOnce(&[IpAddr]) -> Option<IpAddr>) -> bool {
+        match &mut self.agent.model {
+            Model::Pools(model) => named(pool).is_some_and(|name| model.gives(name, family, pick).is_some()),
+            Model::Crd(model) => {
+                let mut free = model.free();
+                free.retain(|address| Family::of(*address) == family);
+                pick(&free).map(|address| model.gives(address)).is_some()
+            }
+            Model::Fixed(model) => pick(&model.free(family)).map(|address| model.gives(address)).is_some(),
+        }
+    }
+
+    /// A pod is gone.
+    pub(crate) fn ends(&mut self, address: IpAddr) {
+        match &mut self.agent.model {
+            Model::Crd(model) => model.ends(address),
+            Model::Pools(model) => model.ends(address),
+            Model::Fixed(model) => model.ends(address),
+        }
+    }
+
+    /// Whether its start can go on, so that it restores pods.
+    pub(crate) fn goes_on(&self) -> bool {
+        match &self.agent.model {
+            Model::Crd(model) => model.goes_on(),
+            Model::Pools(model) => model.clone().goes_on(),
+            Model::Fixed(model) => model.clone().goes_on(),
+        }
+    }
+
+    /// It restores a pod; whether it can.
+    pub(crate) fn restores(&mut self, address: IpAddr) -> bool {
+        match &mut self.agent.model {
+            Model::Crd(model) => model.goes_on() && model.restores(address),
+            Model::Pools(model) => model.goes_on() && model.restores(address),
+            Model::Fixed(model) => model.goes_on() && model.restores(address),
+        }
+    }
+
+    /// Its pods are restored.
+    pub(crate) fn begins(&mut self) {
+        self.agent.begin();
+    }
+
+    /// Its pods are restored, and it takes these addresses for itself where it takes one by chance; whether it is ready.
+    pub(crate) fn begins_with(&mut self, own: &BTreeMap<&str, IpAddr>) -> bool {
+        if let Model::Crd(model) = &mut self.agent.model {
+            model.begin_by(|name, free| own.get(name).copied().filter(|address| free.contains(address)));
+        }
+        self.agent.is_ready()
+    }
+
+    /// Its CiliumNode; null without one.
+    pub(crate) fn object(&self) -> Value {
+        let stored = self.store.stored(Kind::CiliumNode, self.name.as_str());
+        stored.map_or(Value::Null, |stored| stored.json.clone())
+    }
+
+    /// What it has in its memory.
+    pub(crate) fn memory(&self) -> Value {
+        match &self.agent.model {
+            Model::Crd(model) => model.memory(),
+            Model::Pools(model) => model.memory(),
+            Model::Fixed(model) => model.memory(),
+        }
+    }
+
+    /// All that matters for what it may do next, but for revisions.
+    pub(crate) fn state(&self) -> String {
+        let without_revision = |json: &Value| {
+            let mut json = json.clone();
+            for field in ["resourceVersion", "generation"] {
+                json["metadata"][field] = Value::Null;
+            }
+            json
+        };
+        let stored = self.store.stored(Kind::CiliumNode, self.name.as_str());
+        let stored = stored.map(|stored| without_revision(&stored.json));
+        let (memory, held, is_ready) = (self.memory(), self.agent.held(), self.agent.is_ready());
+        let seen = match &self.agent.model {
+            Model::Crd(model) => model.seen(),
+            Model::Pools(model) => model.seen(),
+            Model::Fixed(model) => model.seen(),
+        };
+        let seen = seen.map(|seen| without_revision(&seen.json));
+        let has_reported = match &self.agent.model {
+            Model::Pools(model) => model.has_reported,
+            Model::Crd(_) | Model::Fixed(_) => true,
+        };
+        format!("{stored:?} {memory} {held:?} {is_ready} {has_reported} {seen:?}")
+    }
+
+    /// Whether it does nothing more by itself, but for giving out addresses in another order.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let mut next = self.clone();
+        next.looks();
+        next.reports();
+        next.looks();
+        // The order in which a multi-pool agent has its CIDRs is another at each report, and the one before at the next.
+        let mut later = next.clone();
+        later.reports();
+        later.looks();
+        let revision = |bench: &Self| bench.store.revision();
+        revision(self) == revision(&later) && (self.state() == next.state() || self.state() == later.state())
+    }
+
+    /// What can be seen of it.
+    pub(crate) fn told(&self) -> String {
+        format!("{} with {} in memory", self.object()["spec"]["ipam"], self.memory())
+    }
+}
+
+/// The Cilium pool of this name.
+fn named(pool: &str) -> Option<&'static str> {
+    POOLS.into_iter().find(|name| *name == pool)
+}
