@@ -28,6 +28,7 @@ mod lost_answers;
 mod malformed;
 mod migration;
 mod mode;
+mod models;
 mod multi_pool;
 mod node_configs;
 mod one_bad_node;

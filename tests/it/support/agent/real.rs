@@ -2,7 +2,7 @@
 //!
 //! A machine keeps its pods and the agent's state directory when the agent restarts; the process is told both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,6 +34,8 @@ pub(crate) struct RealAgent {
     log: PathBuf,
     process: Option<Peer>,
     starting: JoinSet<Result<Value>>,
+    /// The events of the present process, by name.
+    events: Arc<Mutex<BTreeSet<String>>>,
     machine: Mutex<Machine>,
 }
 
@@ -62,6 +64,7 @@ impl RealAgent {
             log: logs.join(format!("agent-{name}.log")),
             process: None,
             starting: JoinSet::new(),
+            events: Arc::default(),
             machine: Mutex::default(),
         }
     }
@@ -69,20 +72,30 @@ impl RealAgent {
     /// # Panics
     /// If the agent's program was not built.
     pub(crate) fn start(&mut self) -> Result<()> {
+        let command = self.start_command();
+        self.start_by(command)
+    }
+
+    /// Starts it by this command of the protocol (`tests/agent/README.md`); what the machine remembers is in it. Pods of
+    /// such an agent are the business of whoever asks it ([`Self::ask`]).
+    pub(crate) fn start_by(&mut self, command: Value) -> Result<()> {
         if self.process.is_some() {
             bail!("{}: already started", self.name);
         }
         let (name, alarm) = (self.name.clone(), self.host.alarm.clone());
-        let peer =
-            Peer::start(format!("agent of {name}"), self.command(), &self.log, move |heard| match heard {
-                Heard::Event(event) if event["event"] == "fatal" => {
-                    alarm.raise(format!("the agent of {name} has ended itself: {}", event["message"]));
-                }
-                Heard::Event(_) | Heard::Ended => {}
-            })?;
-        let (speaker, start) = (Arc::clone(peer.speaker()), self.start_command());
+        self.events = Arc::default();
+        let events = Arc::clone(&self.events);
+        let peer = Peer::start(format!("agent of {name}"), self.command(), &self.log, move |heard| {
+            let Heard::Event(event) = heard else { return };
+            if event["event"] == "fatal" {
+                alarm.raise(format!("the agent of {name} has ended itself: {}", event["message"]));
+            }
+            let event = event["event"].as_str().unwrap_or_default().to_owned();
+            events.lock().unwrap_or_else(PoisonError::into_inner).insert(event);
+        })?;
+        let speaker = Arc::clone(peer.speaker());
         self.starting = JoinSet::new();
-        self.starting.spawn(async move { speaker.ask(start, START_TIMEOUT).await });
+        self.starting.spawn(async move { speaker.ask(command, START_TIMEOUT).await });
         self.process = Some(peer);
         Ok(())
     }
@@ -102,6 +115,21 @@ impl RealAgent {
         };
         self.take_over(&started);
         Ok(started)
+    }
+
+    /// The answer to the start, if it has come.
+    pub(crate) fn started(&mut self) -> Option<Result<Value>> {
+        self.starting.try_join_next().map(|answer| answer?)
+    }
+
+    /// Whether its present process has told of such an event (`tests/agent/README.md`).
+    pub(crate) fn has_told_of(&self, event: &str) -> bool {
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).contains(event)
+    }
+
+    /// A command of the protocol. An answer that says no is an answer too.
+    pub(crate) async fn ask(&self, command: Value) -> Result<Value> {
+        self.speaker()?.ask_leniently(command, ASK_TIMEOUT).await
     }
 
     pub(crate) async fn stop(&mut self) -> Result<()> {

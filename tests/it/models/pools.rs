@@ -1,0 +1,504 @@
+//! The mode multi-pool: pods come and go, CIDRs are given, taken off and moved, questions are asked, CiliumNodes vanish,
+//! and agents restart, with their pods restored one by one while all of that goes on.
+//!
+//! What is made the same on purpose: a pod that has got no address asks again under the name that its agent waits for,
+//! and none of them goes, because Cilium's agent counts a pod that has asked in vain for five minutes, and the model for
+//! as long as the pod is there. The router is a pod like any other to the model. An agent of 1.20 whose first update
+//! meets a conflict waits for its tick of a minute; here it restarts instead.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use cilium_node_ipam::net::cidr::Family;
+use ipnet::IpNet;
+use serde_json::{Value, json};
+
+use super::worlds::Worlds;
+use super::{COMMANDS, PATIENCE, compare};
+use crate::multi_pool::create_pod_ip_pool;
+use crate::scene::KUBELET_PAUSE;
+use crate::simulation::agent::bench::Bench;
+use crate::support::agent::{RealAgent, Settings};
+use crate::support::control_plane::Options;
+use crate::support::families::Families;
+use crate::support::objects::{Kind, NodeSpec};
+use crate::support::rig::Rig;
+
+mod command;
+mod seen;
+
+use command::{Command, Phase};
+use seen::{Seen, allocated, memory, pools_of, version};
+
+/// The names of the Cilium pools, as the model has them.
+const NAMES: [&str; 2] = ["default", "mars"];
+
+/// An entry of `requested` that no agent makes.
+const QUESTION: &str = "nodeipam.io-question";
+
+/// An address of nobody. Its release makes an agent look after its pools.
+const NOBODY: &str = "0.0.0.0";
+
+const MAX_PODS: usize = 30;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_of_a_multi_pool_agent_does_what_cilium_does() -> Result<()> {
+    let options = Options { ipam: "multi-pool", ..Options::without_product(Families::V4) };
+    compare(options, async |rig, seed| {
+        let mut scene = Scene::new(rig, seed).await?;
+        let played = scene.play().await;
+        played.with_context(|| format!("what was done:\n{}", scene.story))
+    })
+    .await
+}
+
+/// Who has an address, or waits for one.
+#[derive(Clone, Debug)]
+struct Pod {
+    owner: String,
+    pool: usize,
+}
+
+/// One node, and all that is known of it.
+struct Scene<'a> {
+    rig: &'a Rig,
+    name: String,
+    agent: RealAgent,
+    worlds: Worlds,
+    rng: fastrand::Rng,
+    phase: Phase,
+    /// Those with an address, but for the router. After a restart those that are restored.
+    pods: BTreeMap<IpAddr, Pod>,
+    /// Those that are not restored yet.
+    left: BTreeMap<IpAddr, Pod>,
+    waiting: Vec<Pod>,
+    /// Whom the present process knows to wait.
+    known: BTreeSet<String>,
+    router: Option<IpAddr>,
+    /// How many pods there were.
+    n_pods: usize,
+    blocks: Vec<String>,
+    /// The version that was written last; what was seen before it counts no more.
+    written: u64,
+    story: String,
+}
+
+impl<'a> Scene<'a> {
+    async fn new(rig: &'a Rig, seed: u64) -> Result<Self> {
+        for name in NAMES {
+            // Another sequence may have made it.
+            drop(create_pod_ip_pool(rig, name).await);
+        }
+        let name = format!("n{seed}");
+        rig.cluster.create_node(&NodeSpec::new(&name)).await?;
+        let prompt =
+            Settings { health: false, update_rate: std::time::Duration::ZERO, ..rig.agents.settings() };
+        let mut blocks: Vec<String> = (0..6).map(|n| format!("10.{}.{n}.0/28", seed % 256)).collect();
+        let smaller = [("6.0", 29), ("7.0", 29), ("8.0", 30), ("9.0", 31), ("10.7", 32)];
+        blocks.extend(smaller.map(|(at, length)| format!("10.{}.{at}/{length}", seed % 256)));
+        Ok(Self {
+            agent: rig.agents.real_with(&name, prompt),
+            rig,
+            name,
+            worlds: Worlds::new("multi-pool", [Family::V4]),
+            rng: fastrand::Rng::with_seed(seed),
+            phase: Phase::Down,
+            pods: BTreeMap::new(),
+            left: BTreeMap::new(),
+            waiting: Vec::new(),
+            known: BTreeSet::new(),
+            router: None,
+            n_pods: 0,
+            blocks,
+            written: 0,
+            story: String::new(),
+        })
+    }
+
+    async fn play(&mut self) -> Result<()> {
+        self.starts()?;
+        let made = async || Ok(self.rig.cluster.object(Kind::CiliumNode, &self.name).is_some());
+        self.rig.cluster.wait_until("a CiliumNode", PATIENCE, made).await?;
+        self.settle().await?;
+        for number in 0..COMMANDS {
+            let waits_for = self.waiting.first().map(|pod| pod.pool);
+            let command = Command::draw(self.phase, waits_for, &mut self.rng);
+            writeln!(self.story, "{number} {:?} {command:?}", self.phase)?;
+            self.obey(command).await.with_context(|| format!("at {number} {command:?}"))?;
+            self.settle().await.with_context(|| format!("after {number} {command:?}"))?;
+            self.ask_again().await.with_context(|| format!("pods ask again after {number} {command:?}"))?;
+        }
+        self.agent.stop().await
+    }
+
+    fn say(&mut self, what: &str) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.story, "    {what}");
+    }
+
+    async fn obey(&mut self, command: Command) -> Result<()> {
+        match command {
+            Command::PodsCome(n) => {
+                for _ in 0..n {
+                    self.pod_comes().await?;
+                }
+                Ok(())
+            }
+            Command::PodsGo(n) => {
+                for _ in 0..n {
+                    self.pod_goes().await?;
+                }
+                Ok(())
+            }
+            Command::Touches => self.ask(json!({"cmd": "touch-node"})).await.map(drop),
+            Command::LosesCiliumNode => self.loses_cilium_node().await,
+            Command::Stops => self.stops().await,
+            Command::Starts => self.starts(),
+            Command::RestoresOne => self.restores_one().await,
+            Command::RestoresAll => {
+                while !self.left.is_empty() {
+                    self.restores_one().await?;
+                    // Each of them changes what may be written next.
+                    self.settle().await?;
+                }
+                self.runs().await
+            }
+            _ => self.writes(command).await,
+        }
+    }
+
+    async fn ask(&self, command: Value) -> Result<Value> {
+        let answer = self.agent.ask(command.clone()).await?;
+        ensure!(answer["ok"] == true, "{command}: {}", answer["error"]);
+        Ok(answer)
+    }
+
+    fn n_running(&self) -> usize {
+        usize::from(self.router.is_some()) + self.pods.len() + self.left.len() + self.waiting.len()
+    }
+
+    async fn pod_comes(&mut self) -> Result<()> {
+        if self.n_running() == MAX_PODS {
+            return Ok(());
+        }
+        let pool = usize::from(self.rng.u8(..3) == 0);
+        let pod = Pod { owner: format!("ns/p{}", self.n_pods), pool };
+        self.n_pods += 1;
+        self.pod_asks(pod, false).await
+    }
+
+    async fn pod_asks(&mut self, pod: Pod, is_again: bool) -> Result<()> {
+        let pool = NAMES[pod.pool];
+        let answer = self.agent.ask(json!({"cmd": "allocate", "owner": pod.owner, "pool": pool})).await?;
+        if answer["ok"] == true {
+            let address: IpAddr = answer["ipv4"].as_str().context("no address")?.parse()?;
+            self.say(&format!("{} gets {address} of {pool}", pod.owner));
+            let had_asked = self.known.remove(&pod.owner);
+            self.worlds.apply(&format!("{address} of {pool} for a pod"), |bench| {
+                let is_given = bench.gives(pool, address);
+                if had_asked {
+                    bench.asked_with_success(pool, Family::V4);
+                }
+                is_given
+            })?;
+            self.pods.insert(address, pod);
+        } else {
+            if !is_again {
+                self.say(&format!("{} gets nothing of {pool}: {}", pod.owner, answer["error"]));
+            }
+            let is_new = self.known.insert(pod.owner.clone());
+            self.worlds.apply(&format!("nothing of {pool} for a pod"), |bench| {
+                let has_none = !bench.has_free(pool, Family::V4);
+                if is_new {
+                    bench.asks_in_vain(pool, Family::V4);
+                }
+                has_none
+            })?;
+            self.waiting.push(pod);
+        }
+        Ok(())
+    }
+
+    /// Those that have got nothing ask again, as the kubelet makes them.
+    async fn ask_again(&mut self) -> Result<()> {
+        if self.phase != Phase::Running {
+            return Ok(());
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        for pod in waiting {
+            self.pod_asks(pod, true).await?;
+        }
+        self.settle().await
+    }
+
+    async fn pod_goes(&mut self) -> Result<()> {
+        let drawn = self.rng.usize(..);
+        let Some(at) = drawn.checked_rem(self.pods.len()) else { return Ok(()) };
+        let Some((address, pod)) = self.pods.iter().nth(at).map(|(address, pod)| (*address, pod.clone()))
+        else {
+            return Ok(());
+        };
+        self.say(&format!("{address} goes"));
+        let command = json!({"cmd": "release", "ipv4": address.to_string(), "pool": NAMES[pod.pool]});
+        self.ask(command).await?;
+        self.pods.remove(&address);
+        self.worlds.apply("a pod goes", |bench| {
+            bench.ends(address);
+            true
+        })
+    }
+
+    async fn loses_cilium_node(&mut self) -> Result<()> {
+        let before = self.rig.cluster.object(Kind::CiliumNode, &self.name).context("its CiliumNode")?;
+        self.rig.cluster.delete(Kind::CiliumNode, &self.name).await?;
+        let gone = async || Ok(self.rig.cluster.object(Kind::CiliumNode, &self.name).is_none());
+        self.rig.cluster.wait_until("the end of the CiliumNode", PATIENCE, gone).await?;
+        self.ask(json!({"cmd": "touch-node"})).await?;
+        let made = async || {
+            let now = self.rig.cluster.object(Kind::CiliumNode, &self.name);
+            Ok(now.is_some_and(|now| now.metadata.uid != before.metadata.uid))
+        };
+        self.rig.cluster.wait_until("another CiliumNode", PATIENCE, made).await?;
+        self.worlds.apply("another CiliumNode", |bench| {
+            bench.loses();
+            bench.creates();
+            true
+        })
+    }
+
+    async fn stops(&mut self) -> Result<()> {
+        self.agent.stop().await?;
+        self.phase = Phase::Down;
+        self.left.append(&mut self.pods);
+        self.known.clear();
+        self.worlds.apply("it restarts", |bench| {
+            bench.restarts();
+            true
+        })
+    }
+
+    fn starts(&mut self) -> Result<()> {
+        let router = self.router.map(|address| address.to_string()).unwrap_or_default();
+        self.agent.start_by(json!({"cmd": "start", "hold": true, "router": {"ipv4": router}}))?;
+        self.phase = Phase::Waiting;
+        Ok(())
+    }
+
+    async fn restores_one(&mut self) -> Result<()> {
+        let Some((address, mut pod)) = self.left.pop_first() else { return self.runs().await };
+        let pool = NAMES[pod.pool];
+        let command = json!({
+            "cmd": "restore", "owner": pod.owner.trim_end_matches(RESTORED), "ipv4": address.to_string(), "pool": pool,
+        });
+        let is_restored = self.agent.ask(command).await?["ok"] == true;
+        self.say(&format!("{address} of {pool} is restored: {is_restored}"));
+        let what = format!("{address} of {pool} is restored: {is_restored}");
+        self.worlds.apply(&what, |bench| bench.restores(address) == is_restored)?;
+        if is_restored {
+            self.pods.insert(address, pod);
+        } else {
+            // It waits under this name.
+            pod.owner = format!("{}{RESTORED}", pod.owner.trim_end_matches(RESTORED));
+            self.known.insert(pod.owner.clone());
+            self.waiting.push(pod);
+        }
+        Ok(())
+    }
+
+    /// All pods are restored; the agent takes its own address, and its start ends.
+    async fn runs(&mut self) -> Result<()> {
+        let answer = self.agent.ask(json!({"cmd": "restored"})).await?;
+        let before = self.router.take();
+        if answer["ok"] != true {
+            self.say(&format!("the start fails: {}", answer["error"]));
+            // Without an address for the router the process ends.
+            self.agent.stop().await?;
+            self.phase = Phase::Down;
+            self.left.append(&mut self.pods);
+            self.known.clear();
+            self.worlds.apply("the start fails", |bench| {
+                let is_restored = before.is_some_and(|address| bench.restores(address));
+                let fails = !is_restored && !bench.has_free(NAMES[0], Family::V4);
+                bench.restarts();
+                fails
+            })?;
+            return Ok(());
+        }
+        let router: IpAddr = answer["router"]["ipv4"].as_str().context("no router")?.parse()?;
+        self.router = Some(router);
+        self.phase = Phase::Running;
+        self.say(&format!("it runs, with {router}"));
+        self.worlds.apply(&format!("it runs with {router}, before with {before:?}"), |bench| {
+            let is_restored = before.is_some_and(|address| bench.restores(address));
+            let is_same = if is_restored { before == Some(router) } else { bench.gives(NAMES[0], router) };
+            if before.is_some() && !is_restored {
+                // It has asked for another under the same name.
+                bench.asked_with_success(NAMES[0], Family::V4);
+            }
+            bench.begins();
+            is_same
+        })?;
+        // From here on what it lacks is what pods have asked for.
+        for pod in std::mem::take(&mut self.waiting) {
+            self.pod_asks(pod, true).await?;
+        }
+        Ok(())
+    }
+
+    /// Somebody writes the CiliumNode, as it was when that was drawn.
+    async fn writes(&mut self, command: Command) -> Result<()> {
+        let drawn = self.rng.u32(..);
+        loop {
+            let seen = self.rig.cluster.read(Kind::CiliumNode, &self.name).await?;
+            let before = pools_of(&seen.data);
+            let after = self.edited(&before, command, drawn);
+            let patch = json!({
+                "metadata": {"resourceVersion": seen.metadata.resource_version},
+                "spec": {"ipam": {"pools": after}},
+            });
+            match self.rig.cluster.patch(Kind::CiliumNode, &self.name, patch).await {
+                Ok(written) => self.written = version(&written),
+                Err(error) => {
+                    ensure!(format!("{error:#}").contains("Conflict"), "{error:#}");
+                    continue;
+                }
+            }
+            self.say(&format!("{before} becomes {after}"));
+            return self.worlds.apply(&format!("a write onto {before}"), |bench| {
+                let is_same = pools_of(&bench.object()) == before;
+                bench.edit(|json| json["spec"]["ipam"]["pools"] = after.clone());
+                is_same
+            });
+        }
+    }
+
+    fn is_used(&self, cidr: &str) -> bool {
+        let cidr: Option<IpNet> = cidr.parse().ok();
+        let mut addresses = self.pods.keys().chain(self.left.keys()).chain(&self.router);
+        cidr.is_none_or(|cidr| addresses.any(|address| cidr.contains(address)))
+    }
+
+    fn edited(&self, before: &Value, command: Command, drawn: u32) -> Value {
+        let mut requested = before["requested"].as_array().cloned().unwrap_or_default();
+        let mut allocated: BTreeMap<String, Vec<String>> = allocated(before);
+        let drawn = usize::try_from(drawn).unwrap_or_default();
+        let listed: Vec<(String, String)> = allocated
+            .iter()
+            .flat_map(|(name, cidrs)| cidrs.iter().map(move |cidr| (name.clone(), cidr.clone())))
+            .collect();
+        let some = drawn.checked_rem(listed.len()).map(|at| listed[at].clone());
+        let asks = match command {
+            Command::Gives(of) => {
+                let is_listed = |block: &&String| listed.iter().any(|(_, cidr)| cidr == *block);
+                let others: Vec<&String> = self.blocks.iter().filter(|block| !is_listed(block)).collect();
+                if let Some(at) = drawn.checked_rem(others.len()) {
+                    allocated.entry(NAMES[of].to_owned()).or_default().push(others[at].clone());
+                }
+                false
+            }
+            Command::TakesOff { asks } => {
+                if let Some((name, cidr)) = some {
+                    allocated.entry(name).or_default().retain(|other| *other != cidr);
+                }
+                asks
+            }
+            Command::Empties { of, stays, asks } => {
+                if allocated.remove(NAMES[of]).is_some() && stays {
+                    allocated.insert(NAMES[of].to_owned(), Vec::new());
+                }
+                asks
+            }
+            Command::Moves => {
+                if let Some((name, cidr)) = some.filter(|(_, cidr)| !self.is_used(cidr)) {
+                    let other = NAMES[usize::from(name == NAMES[0])];
+                    allocated.entry(name).or_default().retain(|other| *other != cidr);
+                    allocated.entry(other.to_owned()).or_default().push(cidr);
+                }
+                false
+            }
+            _ => true,
+        };
+        if asks && !requested.iter().any(|entry| entry["pool"] == QUESTION) {
+            requested.push(json!({"pool": QUESTION, "needed": {}}));
+        }
+        let allocated: Vec<Value> =
+            allocated.iter().map(|(name, cidrs)| json!({"pool": name, "cidrs": cidrs})).collect();
+        json!({"requested": requested, "allocated": allocated})
+    }
+
+    /// Returns when the agent shows what the model comes to. One that runs is made to look after its pools meanwhile; one
+    /// that starts does so once, and then each minute, so it may show what the model comes to on its way.
+    async fn settle(&mut self) -> Result<()> {
+        let limit = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let mut news = self.rig.cluster.bell.listen();
+            news.mark_unchanged();
+            self.rig.control_plane.alarm.check()?;
+            self.look_for_start().await?;
+            let seen = self.observe().await?;
+            let must_go_on = self.phase == Phase::Waiting && self.worlds.come_to(Bench::goes_on)?;
+            let phase = self.phase;
+            let is_seen = |bench: &Bench| {
+                (phase != Phase::Running || bench.is_at_rest())
+                    && seen.as_ref().is_some_and(|seen| seen.is_of(bench))
+            };
+            if !must_go_on && self.worlds.saw(is_seen)? {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > limit {
+                bail!(
+                    "the agent is {:?} and shows {seen:?}\nthe model shows {}",
+                    self.phase,
+                    self.worlds.expected()?
+                );
+            }
+            if self.phase == Phase::Running {
+                self.agent.ask(json!({"cmd": "release", "ipv4": NOBODY, "pool": NAMES[0]})).await?;
+            }
+            // No event tells that an agent has heard of a write.
+            drop(tokio::time::timeout(KUBELET_PAUSE, news.changed()).await);
+        }
+    }
+
+    /// One that waits goes on as soon as it can.
+    async fn look_for_start(&mut self) -> Result<()> {
+        if self.phase != Phase::Waiting {
+            return Ok(());
+        }
+        let Some(answer) = self.agent.started() else {
+            // It tries again a minute later, and waits for that too. Another process need not.
+            if self.agent.has_told_of("pools-update-failed") {
+                self.say("its first update meets a conflict");
+                self.stops().await?;
+                self.starts()?;
+            }
+            return Ok(());
+        };
+        answer?;
+        self.say("its start goes on");
+        self.phase = Phase::Restoring;
+        self.worlds.apply("the start goes on", |bench| bench.goes_on())?;
+        if self.left.is_empty() && self.router.is_none() {
+            // The model of an agent that has nothing to restore is ready at once.
+            self.runs().await?;
+        }
+        Ok(())
+    }
+
+    /// Nothing as long as what was written is not seen.
+    async fn observe(&self) -> Result<Option<Seen>> {
+        let object = self.rig.cluster.object(Kind::CiliumNode, &self.name);
+        let Some(object) = object.filter(|object| version(object) >= self.written) else { return Ok(None) };
+        let object = pools_of(&object.data);
+        let has_memory = matches!(self.phase, Phase::Restoring | Phase::Running);
+        let memory = if has_memory { Some(memory(&self.ask(json!({"cmd": "dump"})).await?)) } else { None };
+        Ok(Some(Seen { object, memory }))
+    }
+}
+
+const RESTORED: &str = " [restored]";

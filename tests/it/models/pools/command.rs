@@ -1,0 +1,65 @@
+//! What is drawn.
+
+/// How far the process of the agent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Down,
+    /// It waits for addresses.
+    Waiting,
+    Restoring,
+    Running,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Command {
+    PodsCome(usize),
+    PodsGo(usize),
+    /// A CIDR is added to the entry of a Cilium pool.
+    Gives(usize),
+    /// A CIDR is taken off, in one write with a question or without.
+    TakesOff {
+        asks: bool,
+    },
+    /// All CIDRs of a Cilium pool are taken off, and the entry stays or goes.
+    Empties {
+        of: usize,
+        stays: bool,
+        asks: bool,
+    },
+    /// A CIDR goes on under another name.
+    Moves,
+    Asks,
+    Touches,
+    LosesCiliumNode,
+    Stops,
+    Starts,
+    RestoresOne,
+    RestoresAll,
+}
+
+impl Command {
+    pub(super) fn draw(phase: Phase, waits_for: Option<usize>, rng: &mut fastrand::Rng) -> Self {
+        let n = rng.u32(..100);
+        match (phase, n) {
+            (Phase::Down, 0..50) => return Self::Starts,
+            (Phase::Waiting, 0..50) => return Self::Gives(0),
+            (Phase::Restoring, 0..40) => return Self::RestoresOne,
+            (Phase::Restoring, 40..60) => return Self::RestoresAll,
+            (Phase::Running, 0..30) => return Self::PodsCome(rng.usize(1..8)),
+            (Phase::Running, 30..45) => return Self::PodsGo(rng.usize(1..8)),
+            (Phase::Running, 45..48) => return Self::Touches,
+            (Phase::Running, 48..51) => return Self::LosesCiliumNode,
+            (Phase::Running, 51..58) | (Phase::Waiting | Phase::Restoring, 95..) => return Self::Stops,
+            _ => {}
+        }
+        let any = usize::from(rng.u8(..3) == 0);
+        let of = waits_for.filter(|_| rng.bool()).unwrap_or(any);
+        match rng.u32(..20) {
+            0..11 => Self::Gives(of),
+            11..14 => Self::TakesOff { asks: rng.bool() },
+            14..16 => Self::Empties { of, stays: rng.bool(), asks: rng.bool() },
+            16 => Self::Moves,
+            _ => Self::Asks,
+        }
+    }
+}
