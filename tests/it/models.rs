@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use futures::future::try_join_all;
+use kube::api::DynamicObject;
 
 use crate::support::control_plane::Options;
 use crate::support::rig::{Rig, without_product};
 
 mod pools;
+mod single;
 mod worlds;
 
 /// How many sequences run side by side, each on a node of its own.
@@ -59,4 +61,19 @@ async fn compare(options: Options, play: impl AsyncFn(&Rig, u64) -> Result<()>) 
         try_join_all(sequences).await.map(drop)
     })
     .await
+}
+
+/// How far the process of the agent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Down,
+    /// It waits for addresses.
+    Waiting,
+    Restoring,
+    Running,
+}
+
+/// The number of a version, by which those of one object are in order.
+fn version(object: &DynamicObject) -> u64 {
+    object.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
 }

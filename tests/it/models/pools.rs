@@ -4,7 +4,9 @@
 //! What is made the same on purpose: a pod that has got no address asks again under the name that its agent waits for,
 //! and none of them goes, because Cilium's agent counts a pod that has asked in vain for five minutes, and the model for
 //! as long as the pod is there. The router is a pod like any other to the model. An agent of 1.20 whose first update
-//! meets a conflict waits for its tick of a minute; here it restarts instead.
+//! meets a conflict waits for its tick of a minute; here it restarts instead. No CIDR with pods goes on under another name:
+//! its agent would have it under both, and give its addresses out twice, which the model does not and no hand of the
+//! simulation brings about.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,7 +18,7 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::worlds::Worlds;
-use super::{COMMANDS, PATIENCE, compare};
+use super::{COMMANDS, PATIENCE, Phase, compare, version};
 use crate::multi_pool::create_pod_ip_pool;
 use crate::scene::KUBELET_PAUSE;
 use crate::simulation::agent::bench::Bench;
@@ -29,8 +31,8 @@ use crate::support::rig::Rig;
 mod command;
 mod seen;
 
-use command::{Command, Phase};
-use seen::{Seen, allocated, memory, pools_of, version};
+use command::Command;
+use seen::{Seen, allocated, memory, pools_of};
 
 /// The names of the Cilium pools, as the model has them.
 const NAMES: [&str; 2] = ["default", "mars"];
@@ -143,12 +145,14 @@ impl<'a> Scene<'a> {
             Command::PodsCome(n) => {
                 for _ in 0..n {
                     self.pod_comes().await?;
+                    self.settle_many().await?;
                 }
                 Ok(())
             }
             Command::PodsGo(n) => {
                 for _ in 0..n {
                     self.pod_goes().await?;
+                    self.settle_many().await?;
                 }
                 Ok(())
             }
@@ -465,6 +469,11 @@ impl<'a> Scene<'a> {
         }
     }
 
+    /// Pods come and go at once, as long as that does not leave too much open.
+    async fn settle_many(&mut self) -> Result<()> {
+        if self.worlds.are_many() { self.settle().await } else { Ok(()) }
+    }
+
     /// One that waits goes on as soon as it can.
     async fn look_for_start(&mut self) -> Result<()> {
         if self.phase != Phase::Waiting {
@@ -482,12 +491,7 @@ impl<'a> Scene<'a> {
         answer?;
         self.say("its start goes on");
         self.phase = Phase::Restoring;
-        self.worlds.apply("the start goes on", |bench| bench.goes_on())?;
-        if self.left.is_empty() && self.router.is_none() {
-            // The model of an agent that has nothing to restore is ready at once.
-            self.runs().await?;
-        }
-        Ok(())
+        self.worlds.apply("the start goes on", Bench::has_begun)
     }
 
     /// Nothing as long as what was written is not seen.

@@ -8,7 +8,10 @@ use cilium_node_ipam::net::cidr::Family;
 use crate::simulation::agent::bench::Bench;
 
 /// More states than any command leads to.
-const MAX_WORLDS: usize = 500;
+const MAX_WORLDS: usize = 2000;
+
+/// So many that it is time to look which of them are left.
+const MANY: usize = 40;
 
 /// How many of them a failure shows.
 const MAX_SHOWN: usize = 5;
@@ -38,6 +41,11 @@ impl Worlds {
             at += 1;
         }
         Ok(())
+    }
+
+    /// Whether it is time to look, before something else happens.
+    pub(super) fn are_many(&self) -> bool {
+        self.0.len() > MANY
     }
 
     /// Something happens, at whatever moment; `happens` tells whether it may happen as it was seen.

@@ -126,9 +126,14 @@ impl Agent {
     }
 
     /// Sees the present version of its CiliumNode. While there is none, or none that can be read, it goes on with what it
-    /// had.
+    /// had. One that has nothing to restore is ready as soon as it can be.
     pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
-        by_model!(mut self, model => model.look(store, name));
+        by_model!(mut self, model => {
+            model.look(store, name);
+            if !model.is_ready && model.held.is_empty() {
+                model.begin();
+            }
+        });
     }
 
     /// The addresses that pods have, and its own, whether it knows of them or not.

@@ -460,7 +460,7 @@ pub(super) fn read(kind: Kind, json: &Value) -> Object {
 }
 
 /// A merge patch (RFC 7386).
-fn merge(target: &mut Value, patch: &Value) {
+pub(super) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *target = patch.clone();
         return;

@@ -1,14 +1,6 @@
 //! What is drawn.
 
-/// How far the process of the agent is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Down,
-    /// It waits for addresses.
-    Waiting,
-    Restoring,
-    Running,
-}
+use super::super::Phase;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Command {

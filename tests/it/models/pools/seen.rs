@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::simulation::agent::bench::Bench;
@@ -64,11 +63,6 @@ fn of_pools<'a>(pools: impl Iterator<Item = (&'a str, &'a Value)>) -> Memory {
         }
     }
     memory
-}
-
-/// The number of a version, by which those of one object are in order.
-pub(super) fn version(object: &DynamicObject) -> u64 {
-    object.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
 /// `spec.ipam.pools`, with empty lists where they are left out.

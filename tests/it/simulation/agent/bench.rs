@@ -13,7 +13,7 @@ use cilium_node_ipam::net::cidr::Family;
 use serde_json::{Value, json};
 
 use super::super::mode::{Mode, POOLS};
-use super::super::store::Store;
+use super::super::store::{Store, merge};
 use super::{Agent, Model};
 
 /// One agent and the store that it sees.
@@ -37,14 +37,23 @@ impl Bench {
             "kubernetes" => Mode::Kubernetes,
             other => panic!("no model of the mode {other}"),
         };
-        let mut store = Store::new(Timestamp::UNIX_EPOCH, mode, None);
-        let name = NodeName::from("n");
-        let node = json!({ "metadata": { "name": name.as_str() }, "spec": {}, "status": {} });
-        store.create(Kind::Node, node).expect("the name is free");
+        let store = Store::new(Timestamp::UNIX_EPOCH, mode, None);
         let agent = Agent::new(mode, families, 0, Timestamp::UNIX_EPOCH);
-        let mut bench = Self { store, name, agent };
+        let mut bench = Self { store, name: NodeName::from("n"), agent };
+        bench.registers();
         bench.creates();
         bench
+    }
+
+    /// Its Node is made, or made anew.
+    ///
+    /// # Panics
+    /// If the store takes no Node.
+    pub(crate) fn registers(&mut self) {
+        let name = self.name.as_str();
+        self.store.remove(Kind::Node, name);
+        let node = json!({ "metadata": { "name": name }, "spec": {}, "status": {} });
+        self.store.create(Kind::Node, node).expect("the name is free");
     }
 
     /// It creates its CiliumNode, where there is none.
@@ -62,13 +71,23 @@ impl Bench {
         self.store.edit(Kind::CiliumNode, self.name.as_str(), edit);
     }
 
-    /// Somebody else writes its Node.
-    pub(crate) fn edit_node(&mut self, edit: impl FnOnce(&mut Value)) {
-        self.store.edit(Kind::Node, self.name.as_str(), edit);
+    /// The same, with a merge patch.
+    pub(crate) fn patch(&mut self, patch: &Value) {
+        self.edit(|json| merge(json, patch));
     }
 
+    /// Somebody else writes its Node.
+    pub(crate) fn patch_node(&mut self, patch: &Value) {
+        self.store.edit(Kind::Node, self.name.as_str(), |json| merge(json, patch));
+    }
+
+    /// It hears of the present version, and does not go on with its start.
     pub(crate) fn looks(&mut self) {
-        self.agent.look(&self.store, &self.name);
+        match &mut self.agent.model {
+            Model::Crd(model) => model.look(&self.store, &self.name),
+            Model::Pools(model) => model.look(&self.store, &self.name),
+            Model::Fixed(model) => model.look(&self.store, &self.name),
+        }
     }
 
     pub(crate) fn reports(&mut self) {
@@ -126,10 +145,19 @@ impl Bench {
         }
     }
 
+    /// Its start goes on, if it can.
+    pub(crate) fn has_begun(&mut self) -> bool {
+        match &mut self.agent.model {
+            Model::Crd(model) => model.goes_on(),
+            Model::Pools(model) => model.goes_on(),
+            Model::Fixed(model) => model.goes_on(),
+        }
+    }
+
     /// Whether its start can go on, so that it restores pods.
     pub(crate) fn goes_on(&self) -> bool {
         match &self.agent.model {
-            Model::Crd(model) => model.goes_on(),
+            Model::Crd(model) => model.can_go_on(),
             Model::Pools(model) => model.clone().goes_on(),
             Model::Fixed(model) => model.clone().goes_on(),
         }
@@ -157,6 +185,12 @@ impl Bench {
         self.agent.is_ready()
     }
 
+    /// The same, with any addresses that it may take; whether it is ready.
+    pub(crate) fn begins_by_chance(&mut self) -> bool {
+        self.agent.begin();
+        self.agent.is_ready()
+    }
+
     /// Its CiliumNode; null without one.
     pub(crate) fn object(&self) -> Value {
         let stored = self.store.stored(Kind::CiliumNode, self.name.as_str());
@@ -181,20 +215,17 @@ impl Bench {
             }
             json
         };
-        let stored = self.store.stored(Kind::CiliumNode, self.name.as_str());
-        let stored = stored.map(|stored| without_revision(&stored.json));
+        let stored =
+            |kind| self.store.stored(kind, self.name.as_str()).map(|stored| without_revision(&stored.json));
+        let (cilium_node, node) = (stored(Kind::CiliumNode), stored(Kind::Node));
         let (memory, held, is_ready) = (self.memory(), self.agent.held(), self.agent.is_ready());
-        let seen = match &self.agent.model {
-            Model::Crd(model) => model.seen(),
-            Model::Pools(model) => model.seen(),
-            Model::Fixed(model) => model.seen(),
+        let (seen, unwritten) = match &self.agent.model {
+            Model::Crd(model) => (model.seen(), model.unwritten()),
+            Model::Pools(model) => (model.seen(), model.has_reported.to_string()),
+            Model::Fixed(model) => (model.seen(), String::new()),
         };
         let seen = seen.map(|seen| without_revision(&seen.json));
-        let has_reported = match &self.agent.model {
-            Model::Pools(model) => model.has_reported,
-            Model::Crd(_) | Model::Fixed(_) => true,
-        };
-        format!("{stored:?} {memory} {held:?} {is_ready} {has_reported} {seen:?}")
+        format!("{cilium_node:?} {node:?} {memory} {held:?} {is_ready} {seen:?} {unwritten}")
     }
 
     /// Whether it does nothing more by itself, but for giving out addresses in another order.

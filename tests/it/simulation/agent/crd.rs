@@ -40,6 +40,8 @@ pub(super) struct Agent {
     own: BTreeMap<(&'static str, Family), IpAddr>,
     /// What the present process has given out or restored: all that is held, once it is ready.
     given_out: BTreeSet<IpAddr>,
+    /// Whether the start of the present process has come past the wait for its pool.
+    has_pool: bool,
     /// Whether its pods are restored and it has its own addresses.
     pub(super) is_ready: bool,
     /// Whether something has changed since it last wrote its use.
@@ -55,14 +57,16 @@ struct Seen {
 }
 
 impl Seen {
-    /// A version that the agent looks at, mark by mark (`docs/cilium.md`, Release handshake).
-    fn answered(version: Rc<Stored>, given_out: &BTreeSet<IpAddr>) -> Self {
+    /// A version that the agent looks at, mark by mark (`docs/cilium.md`, Release handshake). One that still waits for its
+    /// pool answers no mark of an address in it.
+    fn answered(version: Rc<Stored>, given_out: &BTreeSet<IpAddr>, has_pool: bool) -> Self {
         let mut seen = Self { version, answers: BTreeMap::new() };
         let fields = seen.fields();
         let mut answers = BTreeMap::new();
         for (address, mark) in fields.marks.iter().filter(|_| !fields.pool.is_empty()) {
             let is_free = !given_out.contains(address);
             let answer = match (mark, fields.pool.contains(*address)) {
+                (ReleaseMark::Marked, true) if !has_pool => continue,
                 (ReleaseMark::Marked, true) if is_free => Some(ReleaseMark::Ready),
                 (ReleaseMark::Marked, _) => Some(ReleaseMark::DoNotRelease),
                 (ReleaseMark::Released, false) => None,
@@ -104,6 +108,7 @@ impl Agent {
             held: BTreeSet::new(),
             own: BTreeMap::new(),
             given_out: BTreeSet::new(),
+            has_pool: false,
             is_ready: false,
             is_due: false,
         }
@@ -114,6 +119,7 @@ impl Agent {
         self.release = release;
         self.seen = None;
         self.given_out.clear();
+        self.has_pool = false;
         self.is_ready = false;
         self.is_due = false;
     }
@@ -133,16 +139,19 @@ impl Agent {
             Some(seen) if ["/metadata/uid", "/spec", "/status"].iter().all(|part| is_same(&seen, part)) => {
                 Seen { version: Rc::clone(stored), answers: BTreeMap::new() }
             }
-            _ => Seen::answered(Rc::clone(stored), &self.given_out),
+            _ => Seen::answered(Rc::clone(stored), &self.given_out, self.has_pool),
         });
-        if !self.is_ready && self.held.is_empty() {
-            self.begin();
-        }
     }
 
     /// Whether it can go on with its start.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn can_go_on(&self) -> bool {
         self.seen.as_ref().is_some_and(|seen| !seen.fields().pool.is_empty())
+    }
+
+    /// Goes on with its start, if it can.
+    pub(super) fn goes_on(&mut self) -> bool {
+        self.has_pool |= self.can_go_on();
+        self.has_pool
     }
 
     /// Restores at most so many of its pods. Returns the addresses that it can't restore: their pods lose their network.
@@ -185,6 +194,7 @@ impl Agent {
 
     /// The same, with the addresses that are picked where it takes one by chance.
     pub(super) fn begin_by(&mut self, pick: impl Fn(&str, &[IpAddr]) -> Option<IpAddr>) {
+        self.goes_on();
         let Some(seen) = &self.seen else { return };
         let fields = seen.fields();
         let families: BTreeSet<Family> = fields.pool.cidrs().map(Cidr::family).collect();
@@ -281,6 +291,11 @@ impl Agent {
         self.is_due |= self.given_out.remove(&address);
     }
 
+    /// What it has to say, and has not written.
+    pub(super) fn unwritten(&self) -> String {
+        format!("{} {} {:?}", self.has_pool, self.is_due, self.seen.as_ref().map(|seen| &seen.answers))
+    }
+
     /// What it has in its memory: what it has given out, and what of that is its own.
     pub(super) fn memory(&self) -> Value {
         let own: Map<String, Value> = self
@@ -317,6 +332,7 @@ impl Agent {
         self.given_out.clone_from(&self.held);
         // One that has nothing has not begun.
         self.is_ready = !self.held.is_empty();
+        self.has_pool |= self.is_ready;
         self.is_due = true;
         self.look(store, name);
         self.report(store, name);

@@ -63,8 +63,7 @@ impl Agent {
         self.is_ready = false;
     }
 
-    /// Sees the present version of the carrier. While it starts, and as soon as there is a CIDR of each family, it takes
-    /// the first.
+    /// Sees the present version of the carrier.
     pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
         let kind = if self.mode == Mode::Kubernetes { Kind::Node } else { Kind::CiliumNode };
         let (Some(stored), Some(carrier)) = (store.stored(kind, name.as_str()), store.carrier(name)) else {
@@ -76,9 +75,6 @@ impl Agent {
         }
         self.shown = blocks(&carrier);
         self.seen = Some(Rc::clone(stored));
-        if !self.is_ready && self.held.is_empty() {
-            self.begin();
-        }
     }
 
     pub(super) fn seen(&self) -> Option<&Stored> {
@@ -187,7 +183,7 @@ impl Agent {
 
     /// What it has in its memory.
     pub(super) fn memory(&self) -> Value {
-        json!({ "allocated": self.given_out })
+        json!({ "allocated": self.given_out, "taken": self.keeps().map(|cidr| cidr.to_string()).collect::<Vec<_>>() })
     }
 
     /// In kubernetes mode it copies what it took onto its CiliumNode, over whatever is there; otherwise it says nothing.

@@ -114,9 +114,6 @@ impl Agent {
             self.taken_back.retain(|cidr| !entry.cidrs.contains(cidr));
         }
         self.seen = Some(Rc::clone(stored));
-        if !self.is_ready && self.held.is_empty() {
-            self.begin();
-        }
     }
 
     pub(super) fn seen(&self) -> Option<&Stored> {

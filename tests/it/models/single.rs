@@ -1,0 +1,458 @@
+//! The modes without Cilium pools. In crd mode addresses join the pool and leave it, with the handshake and without, marks
+//! of every kind are written and removed, addresses are fenced or kept for the agent itself, and answers get lost. In the
+//! modes cluster-pool and kubernetes the CIDRs are set and replaced. In all of them pods come and go, CiliumNodes vanish,
+//! and agents restart, with their pods restored one by one while all of that goes on.
+//!
+//! What is made the same on purpose: in crd mode the agent is asked after each command, as the controller does it
+//! (`docs/cilium.md`, Ping), because it says when it has heard; a new CiliumNode has a pool before that, because an agent
+//! may or may not tell there what it uses, by a write that was under way; no pool has less than two addresses of a node whose agent
+//! starts, because Cilium's process ends for want of its own addresses, and the model goes on starting. In the other modes
+//! the router is a pod like any other to the model.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use cilium_node_ipam::net::cidr::Family;
+use serde_json::{Value, json};
+
+use super::worlds::Worlds;
+use super::{PATIENCE, Phase, compare, version};
+use crate::scene::KUBELET_PAUSE;
+use crate::simulation::agent::bench::Bench;
+use crate::support::agent::{RealAgent, Settings};
+use crate::support::control_plane::Options;
+use crate::support::families::Families;
+use crate::support::objects::{Kind, NodeSpec};
+use crate::support::rig::Rig;
+
+mod writes;
+
+use writes::NOBODY;
+
+/// Commands of a sequence.
+const COMMANDS: usize = 40;
+
+const MAX_PODS: usize = 12;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_of_a_crd_agent_does_what_cilium_does() -> Result<()> {
+    compare_in("crd", Families::V4).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_of_a_cluster_pool_agent_does_what_cilium_does() -> Result<()> {
+    compare_in("cluster-pool", Families::Dual).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_of_a_kubernetes_agent_does_what_cilium_does() -> Result<()> {
+    compare_in("kubernetes", Families::Dual).await
+}
+
+async fn compare_in(ipam: &'static str, families: Families) -> Result<()> {
+    let options = Options { ipam, ..Options::without_product(families) };
+    compare(options, async |rig, seed| {
+        let mut scene = Scene::new(rig, seed).await?;
+        let played = scene.play().await;
+        played.with_context(|| format!("what was done:\n{}", scene.story))
+    })
+    .await
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Command {
+    PodsCome(usize),
+    PodsGo(usize),
+    Writes,
+    LosesCiliumNode,
+    Stops,
+    Starts,
+    RestoresOne,
+    RestoresAll,
+}
+
+impl Command {
+    fn draw(phase: Phase, rng: &mut fastrand::Rng) -> Self {
+        match (phase, rng.u32(..100)) {
+            (Phase::Down, 0..50) => Self::Starts,
+            (Phase::Waiting | Phase::Restoring, 95..) | (Phase::Running, 45..55) => Self::Stops,
+            (Phase::Restoring, 0..30) => Self::RestoresOne,
+            (Phase::Restoring, 30..50) => Self::RestoresAll,
+            (Phase::Running, 0..25) => Self::PodsCome(rng.usize(1..4)),
+            (Phase::Running, 25..40) => Self::PodsGo(rng.usize(1..3)),
+            (Phase::Running, 40..45) => Self::LosesCiliumNode,
+            _ => Self::Writes,
+        }
+    }
+}
+
+/// The addresses of a pod, or of the agent itself.
+type Addresses = Vec<IpAddr>;
+
+/// One node, and all that is known of it.
+struct Scene<'a> {
+    rig: &'a Rig,
+    ipam: &'static str,
+    families: Vec<Family>,
+    name: String,
+    number: u64,
+    agent: RealAgent,
+    worlds: Worlds,
+    rng: fastrand::Rng,
+    phase: Phase,
+    /// Those with addresses. After a restart those that are restored.
+    pods: BTreeMap<String, Addresses>,
+    /// Those that are not restored yet.
+    left: BTreeMap<String, Addresses>,
+    /// The answer to the last start, with the addresses of router and health.
+    own: Value,
+    n_pods: usize,
+    /// The version that was written last; what was seen before it counts no more.
+    written: u64,
+    story: String,
+}
+
+impl<'a> Scene<'a> {
+    async fn new(rig: &'a Rig, seed: u64) -> Result<Self> {
+        let ipam = rig.control_plane.options.ipam;
+        let name = format!("n{seed}");
+        rig.cluster.create_node(&NodeSpec::new(&name)).await?;
+        let prompt = Settings {
+            health: ipam == "crd",
+            update_rate: Duration::from_millis(200),
+            ..rig.agents.settings()
+        };
+        let of = |(is_on, family): (bool, Family)| is_on.then_some(family);
+        let options = rig.control_plane.options.families;
+        let families: Vec<Family> =
+            [(options.ipv4(), Family::V4), (options.ipv6(), Family::V6)].into_iter().filter_map(of).collect();
+        Ok(Self {
+            agent: rig.agents.real_with(&name, prompt),
+            rig,
+            ipam,
+            name,
+            number: seed % 200,
+            worlds: Worlds::new(ipam, families.clone()),
+            families,
+            rng: fastrand::Rng::with_seed(seed),
+            phase: Phase::Down,
+            pods: BTreeMap::new(),
+            left: BTreeMap::new(),
+            own: Value::Null,
+            n_pods: 0,
+            written: 0,
+            story: String::new(),
+        })
+    }
+
+    async fn play(&mut self) -> Result<()> {
+        self.starts()?;
+        if self.ipam != "kubernetes" {
+            let made = async || Ok(self.rig.cluster.object(Kind::CiliumNode, &self.name).is_some());
+            self.rig.cluster.wait_until("a CiliumNode", PATIENCE, made).await?;
+        }
+        for number in 0..COMMANDS {
+            let command = Command::draw(self.phase, &mut self.rng);
+            writeln!(self.story, "{number} {:?} {command:?}", self.phase)?;
+            self.obey(command).await.with_context(|| format!("at {number} {command:?}"))?;
+            self.settle().await.with_context(|| format!("after {number} {command:?}"))?;
+        }
+        self.agent.stop().await
+    }
+
+    fn say(&mut self, what: &str) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.story, "    {what}");
+    }
+
+    async fn obey(&mut self, command: Command) -> Result<()> {
+        match command {
+            Command::PodsCome(n) => {
+                for _ in 0..n {
+                    self.pod_comes().await?;
+                }
+                Ok(())
+            }
+            Command::PodsGo(n) => {
+                for _ in 0..n {
+                    self.pod_goes().await?;
+                }
+                Ok(())
+            }
+            Command::Writes => self.writes().await,
+            Command::LosesCiliumNode => self.loses_cilium_node().await,
+            Command::Stops => self.stops().await,
+            Command::Starts => self.starts(),
+            Command::RestoresOne => self.restores_one().await,
+            Command::RestoresAll => {
+                while !self.left.is_empty() {
+                    self.restores_one().await?;
+                }
+                self.runs().await
+            }
+        }
+    }
+
+    async fn pod_comes(&mut self) -> Result<()> {
+        if self.pods.len() == MAX_PODS {
+            return Ok(());
+        }
+        let owner = format!("ns/p{}", self.n_pods);
+        self.n_pods += 1;
+        let answer = self.agent.ask(json!({"cmd": "allocate", "owner": owner})).await?;
+        if answer["ok"] == true {
+            let got = addresses(&answer);
+            self.say(&format!("{owner} gets {got:?}"));
+            self.worlds.apply(&format!("{got:?} for a pod"), |bench| {
+                got.iter().all(|address| bench.gives("", *address))
+            })?;
+            self.pods.insert(owner, got);
+            return Ok(());
+        }
+        self.say(&format!("{owner} gets nothing: {}", answer["error"]));
+        let families = &self.families;
+        self.worlds.apply("nothing for a pod", |bench| {
+            // A pod gets both families or none.
+            !families.iter().all(|family| bench.has_free("", *family))
+        })
+    }
+
+    async fn pod_goes(&mut self) -> Result<()> {
+        let drawn = self.rng.usize(..);
+        let Some(at) = drawn.checked_rem(self.pods.len()) else { return Ok(()) };
+        let Some(owner) = self.pods.keys().nth(at).cloned() else { return Ok(()) };
+        let had = self.pods.remove(&owner).unwrap_or_default();
+        self.say(&format!("{owner} with {had:?} goes"));
+        for address in &had {
+            let family = Family::of(*address).as_str();
+            let answer = self.agent.ask(json!({"cmd": "release", family: address.to_string()})).await?;
+            ensure!(answer["ok"] == true, "{}", answer["error"]);
+        }
+        self.worlds.apply("a pod goes", |bench| {
+            for address in &had {
+                bench.ends(*address);
+            }
+            true
+        })
+    }
+
+    async fn loses_cilium_node(&mut self) -> Result<()> {
+        let before = self.rig.cluster.object(Kind::CiliumNode, &self.name).context("its CiliumNode")?;
+        self.rig.cluster.delete(Kind::CiliumNode, &self.name).await?;
+        let gone = async || Ok(self.rig.cluster.object(Kind::CiliumNode, &self.name).is_none());
+        self.rig.cluster.wait_until("the end of the CiliumNode", PATIENCE, gone).await?;
+        let answer = self.agent.ask(json!({"cmd": "touch-node"})).await?;
+        ensure!(answer["ok"] == true, "{}", answer["error"]);
+        let made = async || {
+            let now = self.rig.cluster.object(Kind::CiliumNode, &self.name);
+            Ok(now.is_some_and(|now| now.metadata.uid != before.metadata.uid))
+        };
+        self.rig.cluster.wait_until("another CiliumNode", PATIENCE, made).await?;
+        self.worlds.apply("another CiliumNode", |bench| {
+            bench.loses();
+            bench.creates();
+            true
+        })?;
+        if self.ipam == "crd" { self.gives_again(&before.data).await } else { Ok(()) }
+    }
+
+    async fn stops(&mut self) -> Result<()> {
+        self.agent.stop().await?;
+        self.falls("it restarts", |_| true)
+    }
+
+    fn falls(&mut self, what: &str, may: impl Fn(&mut Bench) -> bool) -> Result<()> {
+        self.phase = Phase::Down;
+        self.left.append(&mut self.pods);
+        self.worlds.apply(what, |bench| {
+            let does = may(bench);
+            bench.restarts();
+            does
+        })
+    }
+
+    fn starts(&mut self) -> Result<()> {
+        let router = if self.own["router"].is_null() { json!({}) } else { self.own["router"].clone() };
+        self.agent.start_by(json!({"cmd": "start", "hold": true, "router": router}))?;
+        self.phase = Phase::Waiting;
+        Ok(())
+    }
+
+    async fn restores_one(&mut self) -> Result<()> {
+        let Some((owner, had)) = self.left.pop_first() else { return self.runs().await };
+        let mut command = json!({"cmd": "restore", "owner": owner});
+        for address in &had {
+            command[Family::of(*address).as_str()] = address.to_string().into();
+        }
+        let is_restored = self.agent.ask(command).await?["ok"] == true;
+        let what = format!("{owner} with {had:?} is restored: {is_restored}");
+        self.say(&what);
+        self.worlds.apply(&what, |bench| {
+            let mut each: Vec<bool> = had.iter().map(|address| bench.restores(*address)).collect();
+            if !each.iter().all(|is_restored| *is_restored) {
+                // A pod gets both families or none.
+                for address in &had {
+                    bench.ends(*address);
+                }
+                each.clear();
+            }
+            is_restored != each.is_empty()
+        })?;
+        if is_restored {
+            self.pods.insert(owner, had);
+        }
+        self.settle().await
+    }
+
+    /// All pods are restored; the agent takes its own addresses, and its start ends.
+    async fn runs(&mut self) -> Result<()> {
+        let answer = self.agent.ask(json!({"cmd": "restored"})).await?;
+        let before = addresses(&self.own["router"]);
+        let (is_crd, families) = (self.ipam == "crd", self.families.clone());
+        let restores_own = |bench: &mut Bench| {
+            let is_restored = before.iter().filter(|address| bench.restores(**address)).count();
+            !before.is_empty() && is_restored == before.len()
+        };
+        if answer["ok"] != true {
+            self.say(&format!("the start fails: {}", answer["error"]));
+            // Without addresses of its own the process ends.
+            self.agent.stop().await?;
+            return self.falls("the start fails", |bench| {
+                let has_free = |bench: &Bench| families.iter().all(|family| bench.has_free("", *family));
+                if is_crd { !bench.begins_by_chance() } else { !restores_own(bench) && !has_free(bench) }
+            });
+        }
+        self.say(&format!("it runs, with {} and {}", answer["router"], answer["health"]));
+        self.own = answer;
+        self.phase = Phase::Running;
+        let (router, health) = (addresses(&self.own["router"]), addresses(&self.own["health"]));
+        self.worlds.apply(&format!("it runs with {router:?} and {health:?}"), |bench| {
+            if is_crd {
+                let own = [("router", &router), ("health", &health)];
+                let own: BTreeMap<&str, IpAddr> =
+                    own.into_iter().filter_map(|(name, got)| Some((name, *got.first()?))).collect();
+                return bench.begins_with(&own);
+            }
+            let is_restored = restores_own(bench);
+            let is_same = if is_restored {
+                before == router
+            } else {
+                for address in &before {
+                    bench.ends(*address);
+                }
+                router.iter().all(|address| bench.gives("", *address))
+            };
+            bench.begins();
+            is_same
+        })
+    }
+
+    /// Returns when the agent shows what the model comes to.
+    async fn settle(&mut self) -> Result<()> {
+        if self.ipam == "crd" && matches!(self.phase, Phase::Restoring | Phase::Running) {
+            self.mark(NOBODY, "marked-for-release").await?;
+        }
+        let limit = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let mut news = self.rig.cluster.bell.listen();
+            news.mark_unchanged();
+            self.rig.control_plane.alarm.check()?;
+            self.look_for_start()?;
+            let seen = self.observe().await?;
+            let phase = self.phase;
+            let must_go_on = phase == Phase::Waiting && self.worlds.come_to(Bench::goes_on)?;
+            // One that starts writes now or later.
+            let is_done =
+                |bench: &Bench| !matches!(phase, Phase::Restoring | Phase::Running) || bench.is_at_rest();
+            let is_seen =
+                |bench: &Bench| is_done(bench) && seen.as_ref().is_some_and(|seen| seen.is_of(bench));
+            if !must_go_on && self.worlds.saw(is_seen)? {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > limit {
+                let expected = self.worlds.expected()?;
+                bail!("the agent is {phase:?} and shows {seen:?}\nthe model shows {expected}");
+            }
+            if self.ipam == "kubernetes" && phase == Phase::Running {
+                // It writes its CiliumNode when its Node changes.
+                self.agent.ask(json!({"cmd": "touch-node"})).await?;
+            }
+            // No event tells that an agent has heard of a write.
+            drop(tokio::time::timeout(KUBELET_PAUSE, news.changed()).await);
+        }
+    }
+
+    /// One that waits goes on as soon as it can.
+    fn look_for_start(&mut self) -> Result<()> {
+        if self.phase != Phase::Waiting {
+            return Ok(());
+        }
+        let Some(answer) = self.agent.started() else { return Ok(()) };
+        answer?;
+        self.say("its start goes on");
+        self.phase = Phase::Restoring;
+        self.worlds.apply("the start goes on", Bench::has_begun)
+    }
+
+    /// Nothing as long as what was written is not seen.
+    async fn observe(&self) -> Result<Option<Seen>> {
+        let object = self.rig.cluster.object(Kind::CiliumNode, &self.name);
+        let object = match object {
+            Some(object) if version(&object) >= self.written => said(self.ipam, &object.data),
+            // In kubernetes mode an agent makes its CiliumNode when it runs.
+            None if self.ipam == "kubernetes" && self.phase != Phase::Running => Value::Null,
+            _ => return Ok(None),
+        };
+        let mut allocated = None;
+        if matches!(self.phase, Phase::Restoring | Phase::Running) {
+            let dump = self.agent.ask(json!({"cmd": "dump"})).await?;
+            let each = dump["allocations"].as_array().into_iter().flatten();
+            allocated = Some(each.flat_map(addresses).collect());
+        }
+        let is_shown = self.ipam != "kubernetes" || self.phase == Phase::Running;
+        Ok(Some(Seen { ipam: self.ipam, object: is_shown.then_some(object), allocated }))
+    }
+}
+
+/// What is seen of an agent.
+#[derive(Debug)]
+struct Seen {
+    ipam: &'static str,
+    /// What its CiliumNode says, where it has to have one.
+    object: Option<Value>,
+    /// What it has given out; nothing where it can't be asked.
+    allocated: Option<BTreeSet<IpAddr>>,
+}
+
+impl Seen {
+    fn is_of(&self, bench: &Bench) -> bool {
+        let of_model: BTreeSet<IpAddr> = texts(&bench.memory()["allocated"]).collect();
+        self.object.as_ref().is_none_or(|object| *object == said(self.ipam, &bench.object()))
+            && self.allocated.as_ref().is_none_or(|allocated| *allocated == of_model)
+    }
+}
+
+/// What a CiliumNode says of addresses: in crd mode what is used and how releases stand, otherwise its CIDRs.
+fn said(ipam: &str, cilium_node: &Value) -> Value {
+    let (spec, status) = (&cilium_node["spec"]["ipam"], &cilium_node["status"]["ipam"]);
+    if ipam == "crd" {
+        let used: Vec<&String> =
+            status["used"].as_object().into_iter().flatten().map(|(key, _)| key).collect();
+        let marks = status["release-ips"].as_object().cloned().unwrap_or_default();
+        json!({"used": used, "marks": marks})
+    } else {
+        json!(spec["podCIDRs"].as_array().cloned().unwrap_or_default())
+    }
+}
+
+fn addresses(answer: &Value) -> Addresses {
+    let of_family = |family: &str| answer[family].as_str()?.parse().ok();
+    ["ipv4", "ipv6"].into_iter().filter_map(of_family).collect()
+}
+
+fn texts(list: &Value) -> impl Iterator<Item = IpAddr> {
+    list.as_array().into_iter().flatten().filter_map(|text| text.as_str()?.parse().ok())
+}
