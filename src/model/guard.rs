@@ -48,11 +48,15 @@ pub enum Guard {
     OneBlock,
     /// Where a node has one block of each family, a carrier that shows any is never changed (safety rule 5).
     Untouched,
+    /// The first blocks of a node are of all its families, or there are none.
+    BothFamilies,
+    /// What a carrier has without a claim becomes one, where it is a block of a pool.
+    Adoption,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Overlap,
         Self::Shown,
         Self::Freshness,
@@ -72,6 +76,8 @@ impl Guard {
         Self::Question,
         Self::OneBlock,
         Self::Untouched,
+        Self::BothFamilies,
+        Self::Adoption,
     ];
 }
 

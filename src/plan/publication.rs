@@ -124,6 +124,7 @@ impl<'a> Subject<'a> {
             *offered = offered.saturating_add(claim.offered_count());
         }
         self.publisher.can_start_with(self.carrier, &offered)
+            || self.world.guards().is_off(Guard::BothFamilies) && offered.values().any(|offered| *offered > 0)
     }
 
     /// Ends a question to the agent that is answered, and is not needed any more.

@@ -7,6 +7,7 @@
 use super::subject::Subject;
 use crate::ledger::Occupant;
 use crate::model::claim::Claim;
+use crate::model::guard::Guard;
 use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::node::Node;
 use crate::model::request::{NewClaim, Request, Target, Write};
@@ -77,7 +78,7 @@ impl Subject<'_> {
         };
         let blocks = self.publisher.blocks(self.carrier).into_iter();
         blocks
-            .filter(|cidr| has_no_claim(*cidr))
+            .filter(|cidr| has_no_claim(*cidr) && !self.world.guards().is_off(Guard::Adoption))
             .filter_map(|cidr| {
                 let pool = self.world.pool_of_block(cidr)?;
                 if !self.publisher.is_of_pool(self.carrier, cidr, pool) {

@@ -20,7 +20,8 @@ use super::searches::{SEARCHES, failing_script, failure};
 const fn within(guard: Guard) -> u64 {
     match guard {
         Guard::PatchUid => 10,
-        Guard::NodeUid
+        Guard::BothFamilies
+        | Guard::NodeUid
         | Guard::OneBlock
         | Guard::OneWritePerObject
         | Guard::PatchVersion
@@ -28,7 +29,12 @@ const fn within(guard: Guard) -> u64 {
         | Guard::Untouched
         | Guard::WriteInterval => 50,
         Guard::Answer | Guard::Pause | Guard::Question => 100,
-        Guard::Absence | Guard::Carried | Guard::Cooling | Guard::LostClaims | Guard::Overlap => 400,
+        Guard::Absence
+        | Guard::Adoption
+        | Guard::Carried
+        | Guard::Cooling
+        | Guard::LostClaims
+        | Guard::Overlap => 400,
         // Two claims have to overlap and be seen in different orders.
         Guard::CreatedFor | Guard::Freshness | Guard::Shown => 1000,
     }
@@ -36,7 +42,7 @@ const fn within(guard: Guard) -> u64 {
 
 /// The rules whose absence is found in the modes in which a node has one block of each family, by the searches of each of
 /// these modes alone.
-const WITH_ONE_BLOCK: [Guard; 2] = [Guard::OneBlock, Guard::Untouched];
+const WITH_ONE_BLOCK: [Guard; 4] = [Guard::OneBlock, Guard::Untouched, Guard::BothFamilies, Guard::Adoption];
 
 /// Runs seeds until one fails with this rule off. Returns how many it took, and what was said.
 ///

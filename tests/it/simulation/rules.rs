@@ -14,6 +14,7 @@ use cilium_node_ipam::model::request::{ClaimChange, Write};
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 
 use super::agent::Agent;
+use super::cluster::Setting;
 use super::mode::{Mode, blocks, given_of, offered};
 use super::store::Store;
 
@@ -41,6 +42,9 @@ pub(super) struct Excuses {
     /// Nodes that get one block, and for which somebody made a claim. Nothing says which block its agent has once their
     /// carrier is gone.
     pub(super) claimed_by_hand: BTreeSet<NodeName>,
+    /// Whether `cilium-config` turned a family off for a while. A node may have begun with the other alone, and where CIDRs
+    /// never change it stays so.
+    pub(super) ran_one_family: bool,
 }
 
 impl Excuses {
@@ -182,6 +186,23 @@ fn is_left_to(store: &Store, node: &NodeName, cidr: Cidr, excuses: &Excuses) -> 
     }
 }
 
+/// The first blocks of a node are of all families that its agent runs: it stops waiting as soon as there is one, and fails
+/// if another has none.
+pub(super) fn begins_with_all(
+    setting: &Setting,
+    before: &CiliumNode,
+    after: &CiliumNode,
+    excuses: &Excuses,
+) -> Result<(), String> {
+    let first: BTreeSet<Family> = blocks(after).into_iter().map(Cidr::family).collect();
+    // With which name an agent of several Cilium pools begins is its own affair.
+    let is_judged = setting.mode != Mode::MultiPool && !excuses.ran_one_family;
+    if is_judged && blocks(before).is_empty() && !first.is_empty() && first != setting.families {
+        return Err(format!("the first blocks of {} are of {first:?} alone", after.name));
+    }
+    Ok(())
+}
+
 /// What must hold from one version of a CiliumNode to the next, when we wrote the next: an address that a pod has
 /// stays, and so does the primary block of each family.
 /// An agent that finds blocks after it had none finds all that its pods were in.
@@ -219,6 +240,7 @@ pub(super) fn transition(
             && is_claimed
             && !may_be_anyones
             && !may_give_way
+            && !(excuses.ran_one_family && store.mode.gives_one_block())
             && !is_unknown(*address)
             && !excuses.claimed_by_hand.contains(node)
             && !offered_after.contains(*address)

@@ -245,7 +245,10 @@ impl Cluster {
             Hand::PatchesAreUndone { kind } => drop(self.store.undone.insert(kind)),
             Hand::PatchesWork => self.store.undone.clear(),
             Hand::StoreIsRestored { part } => self.store_is_restored(part),
-            Hand::ModeChanges { mode } => self.mode = mode,
+            Hand::ModeChanges { mode } => {
+                self.mode = mode;
+                self.excuses.ran_one_family |= mode == Setup::OnlyV4;
+            }
             Hand::ModeIsHeard { replica } => {
                 let number = usize::from(replica) % self.setting.n_replicas;
                 self.mode_is_heard(number);

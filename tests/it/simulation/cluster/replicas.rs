@@ -157,6 +157,7 @@ impl Cluster {
             Some(after) if shown.revision != after.revision => {
                 self.takes_off(&shown, &after)?;
                 let agent = self.agents.get(&shown.name);
+                rules::begins_with_all(&self.setting, &shown, &after, &self.excuses)?;
                 rules::transition(&self.store, &shown, &after, agent, &self.excuses)
             }
             _ => Ok(()),

@@ -2,14 +2,16 @@
 
 use std::net::IpAddr;
 
-use cilium_node_ipam::model::node::Node;
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::names::PodIpPoolName;
+use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::pool::{Pool, RangeState};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::carried_by_cilium_node;
 use kube_core::SelectorExt;
 
-use super::super::mode::{blocks, given_of};
+use super::super::mode::{Mode, POOL, blocks, given_of, offered};
 use super::super::store::Store;
 use super::Excuses;
 
@@ -60,6 +62,30 @@ pub(super) fn blocks_of(store: &Store, pool: &Pool, family: Family) -> Vec<Cidr>
         }
     }
     blocks
+}
+
+/// Whether what a carrier has without a claim can become one: it is a block of a pool, and nothing else has any of it.
+pub(super) fn is_adoptable(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool {
+    let is_of_name = |pool: &Pool| {
+        let name = pool.pod_ip_pool.as_ref().map_or(POOL, PodIpPoolName::as_str);
+        let mut under = seen.pools.allocated.iter().filter(|entry| entry.cidrs.contains(&cidr));
+        store.mode != Mode::MultiPool || under.all(|entry| entry.pool == name)
+    };
+    let is_block = |pool: &&Pool| blocks_of(store, pool, cidr.family()).contains(&cidr);
+    let pools = || store.pools().filter_map(|object| object.pool.as_ref().ok()).filter(is_block);
+    let is_alone = store.names(Kind::Claim).len() == store.claims().count()
+        && store.claims().all(|claim| !claim.cidr.overlaps(cidr))
+        && store
+            .cilium_nodes()
+            .all(|other| other.name == seen.name || !carried_by_cilium_node(other).intersects(cidr))
+        && store.carriers().iter().all(|other| {
+            other.name == seen.name || blocks(other).iter().all(|theirs| !theirs.overlaps(cidr))
+        })
+        && blocks(seen).iter().all(|other| *other == cidr || !other.overlaps(cidr));
+    is_alone
+        && !own_addresses(store).intersects(cidr)
+        && offered(seen).intersects(cidr)
+        && pools().any(is_of_name)
 }
 
 /// How many addresses each free block of a pool offers.

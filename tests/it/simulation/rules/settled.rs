@@ -13,7 +13,7 @@ use super::super::cluster::Setting;
 use super::super::mode::{Mode, OTHER_POOL, POOL, POOLS, blocks, given_of};
 use super::super::store::Store;
 use super::Excuses;
-use super::free::{blocks_of, free_blocks, free_whole_blocks, pools_of};
+use super::free::{blocks_of, free_blocks, free_whole_blocks, is_adoptable, pools_of};
 
 /// What an agent needs in each family before it can start.
 const MINIMUM: u128 = 4;
@@ -24,6 +24,7 @@ pub(in super::super) fn settled(store: &Store, setting: &Setting, excuses: &Excu
         let Some(node) = store.node(&seen.name) else { continue };
         let claims: Vec<&Claim> =
             store.claims().filter(|claim| claim.node == node.name && claim.node_uid == node.uid).collect();
+        is_adopted(store, setting, node, seen)?;
         if seen.deleting || is_in_trouble(store, node, excuses) || is_undecided(store, excuses, &claims) {
             continue;
         }
@@ -67,6 +68,29 @@ pub(in super::super) fn settled(store: &Store, setting: &Setting, excuses: &Excu
         }
     }
     Ok(())
+}
+
+/// Whether what the carrier has is claimed, where it can be. Where a node has one block, all of that is, or none.
+fn is_adopted(store: &Store, setting: &Setting, node: &Node, seen: &CiliumNode) -> Result<(), String> {
+    let is_claimed = |cidr: &Cidr| store.claim(*cidr).is_some_and(|claim| claim.node == node.name);
+    let shown = blocks(seen);
+    let is_one_of_each = setting.families.iter().all(|family| {
+        let mut of_family = shown.iter().filter(|cidr| cidr.family() == *family);
+        of_family.next().is_some() && of_family.next().is_none()
+    });
+    let can_be = |cidr: &Cidr| is_claimed(cidr) || is_adoptable(store, seen, *cidr);
+    let is_whole = is_one_of_each && shown.iter().all(can_be);
+    if seen.deleting
+        || node.deleting
+        || !seen.malformed.is_empty()
+        || (store.mode.gives_one_block() && !is_whole)
+    {
+        return Ok(());
+    }
+    match shown.iter().find(|cidr| is_adoptable(store, seen, **cidr)) {
+        None => Ok(()),
+        Some(cidr) => Err(format!("{} has {cidr}, a block of a pool, and no claim of it", node.name)),
+    }
 }
 
 /// Whether something is wrong with the node that is reported and that nobody has fixed yet: it has blocks without a
