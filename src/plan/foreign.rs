@@ -35,7 +35,8 @@ impl Subject<'_> {
             return Some(format!("overlaps {other} ({occupant}{})", holder.unwrap_or_default()));
         }
         self.world
-            .pool_of_block(cidr)
+            .pools_of_block(cidr)
+            .next()
             .is_none()
             .then(|| "is no whole block of a pool that can be read".to_owned())
     }

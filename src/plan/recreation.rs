@@ -80,10 +80,9 @@ impl Subject<'_> {
         blocks
             .filter(|cidr| has_no_claim(*cidr) && !self.world.guards().is_off(Guard::Adoption))
             .filter_map(|cidr| {
-                let pool = self.world.pool_of_block(cidr)?;
-                if !self.publisher.is_of_pool(self.carrier, cidr, pool) {
-                    return None;
-                }
+                // Several may cut it, and give it under different names.
+                let mut pools = self.world.pools_of_block(cidr);
+                let pool = pools.find(|pool| self.publisher.is_of_pool(self.carrier, cidr, pool))?;
                 let pod_ip_pool = self.publisher.pod_ip_pool_of(pool).cloned();
                 let withheld = self.publisher.withheld_in(self.carrier, cidr);
                 Some(create_claim(self.node, cidr, &pool.name, pod_ip_pool, withheld, None, now))

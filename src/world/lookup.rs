@@ -195,17 +195,16 @@ impl World {
         self.cooling.get(&claim.cidr).is_some_and(|seen| seen.is_of(claim) && seen.node_went)
     }
 
-    /// The pool that could have cut this block: one that declares its range and cuts blocks of its size. None is known
-    /// as long as the block may be that of an older pool that can't be read.
-    #[must_use]
-    pub fn pool_of_block(&self, cidr: Cidr) -> Option<&Pool> {
-        let may_be_anothers = |pool: &Pool| {
+    /// The pools that could have cut this block: they declare its range and cut blocks of its size. None is known as long
+    /// as the block may be that of an older pool that can't be read.
+    pub fn pools_of_block(&self, cidr: Cidr) -> impl Iterator<Item = &Pool> {
+        let may_be_anothers = move |pool: &Pool| {
             let overlaps = self.ledger.overlaps(&pool.name).iter();
             overlaps
                 .filter(|overlap| overlap.theirs.overlaps(cidr))
                 .any(|overlap| self.pool(&overlap.older).is_none())
         };
-        readable(&self.pools).find(|pool| {
+        readable(&self.pools).filter(move |pool| {
             pool.families.get(&cidr.family()).is_some_and(|ranges| {
                 ranges.block_prefix == cidr.prefix_len()
                     && ranges.cidrs.keys().any(|declared| declared.covers(cidr))

@@ -128,6 +128,14 @@ fn a_part_of_a_cidr_that_the_agent_has_is_not_published_beside_it() {
     cluster(text).expect("a", "nothing");
 }
 
+/// Two pools cut the same blocks, and give them under two names.
+#[test]
+fn what_an_agent_has_is_claimed_of_the_pool_that_gives_under_its_name() {
+    let text = "pool a 10.0.0.0/24 29 under=mars\npool p 10.0.0.0/24 29\nnode a 1\n\
+                ciliumnode a @90 need=6 has=10.0.0.0/29";
+    cluster(text).expect("a", "claim 10.0.0.0/29 of pool p for node a under default");
+}
+
 /// A restored store can leave an agent with a block and a part of it. It counts both, and gives back what it gets beside them.
 #[test]
 fn a_block_and_its_part_count_as_their_agent_counts_them() {
