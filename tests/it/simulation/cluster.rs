@@ -339,6 +339,7 @@ impl Cluster {
             Step::CiliumNodeIsDeleted { node } => {
                 // Objects tell their age in whole seconds, and nobody makes and unmakes them within one.
                 self.pass(Duration::from_secs(1));
+                self.disturb_what_is_being_restored(&node_name(*node));
                 drop(self.store.delete(Kind::CiliumNode, node_name(*node).as_str(), None));
             }
             Step::PoolIsMade { pool, shape } => self.pool_is_made(*pool, shape),

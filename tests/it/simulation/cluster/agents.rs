@@ -161,6 +161,14 @@ impl Cluster {
         Ok(())
     }
 
+    /// Somebody deletes the CiliumNode of an agent that is restoring its pods: it goes on with the next one, whatever that
+    /// shows.
+    pub(super) fn disturb_what_is_being_restored(&mut self, name: &NodeName) {
+        let restoring = self.agents.get(name).filter(|agent| agent.has_looked() && !agent.is_ready());
+        let held = restoring.into_iter().flat_map(Agent::held);
+        self.excuses.disturbed.extend(held.map(|address| (name.clone(), *address)));
+    }
+
     fn restores(&mut self, name: &NodeName, at_most: usize) -> Result<(), String> {
         let Some(agent) = self.agents.get_mut(name).filter(|agent| !agent.is_ready()) else { return Ok(()) };
         for address in agent.restore(at_most) {
