@@ -128,6 +128,14 @@ fn a_part_of_a_cidr_that_the_agent_has_is_not_published_beside_it() {
     cluster(text).expect("a", "nothing");
 }
 
+/// A restored store can leave a claim of a part of what its agent has. No answer is without that part, so none is asked for.
+#[test]
+fn no_question_is_asked_about_a_part_of_what_the_agent_has() {
+    let text = "node a 1\nclaim 10.0.0.48/29 a 1 Releasing/Reclaimed @80\nclaim 10.0.0.128/28 a 1 Held @71\n\
+                ciliumnode a @90 need=16 has=10.0.0.48/28,10.0.0.128/28";
+    cluster(text).expect("a", "nothing");
+}
+
 /// Two pools cut the same blocks, and give them under two names.
 #[test]
 fn what_an_agent_has_is_claimed_of_the_pool_that_gives_under_its_name() {

@@ -241,6 +241,10 @@ impl CiliumMode for MultiPool {
         if is_unanswerable && claim.state.reason() == Some(Reason::Unused) {
             return removal.shown_by_version();
         }
+        let is_part = |listed: Cidr| listed != claim.cidr && listed.overlaps(claim.cidr);
+        if carrier.and_then(fields).is_some_and(|fields| listed(fields).any(is_part)) {
+            return Absence::NotYet;
+        }
         match carrier {
             // As long as its Node lives, an agent without a CiliumNode goes on with what it has, and writes it back.
             None if absent_as_of.is_none_or(|as_of| as_of < claim.revision) => {
