@@ -57,13 +57,7 @@ impl<'de> Deserialize<'de> for WatchedPod {
         let meta = serde_json::from_str::<Envelope>(raw.get()).map(|envelope| envelope.metadata);
         let meta = meta.unwrap_or_default();
         let agent = serde_json::from_str::<Pod>(raw.get()).ok().and_then(|pod| agent_in(pod, &meta));
-        let meta = ObjectMeta {
-            name: Some(meta.name),
-            uid: Some(meta.uid),
-            resource_version: Some(meta.resource_version),
-            ..ObjectMeta::default()
-        };
-        Ok(Self { meta, agent })
+        Ok(Self { meta: meta.into(), agent })
     }
 }
 

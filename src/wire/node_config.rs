@@ -58,13 +58,7 @@ impl<'de> Deserialize<'de> for WatchedNodeConfig {
                 .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
                 .collect::<BTreeMap<String, String>>(),
         };
-        let meta = ObjectMeta {
-            name: Some(meta.name),
-            uid: Some(meta.uid),
-            resource_version: Some(meta.resource_version),
-            ..ObjectMeta::default()
-        };
-        Ok(Self { meta, config })
+        Ok(Self { meta: meta.into(), config })
     }
 }
 

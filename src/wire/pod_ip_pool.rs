@@ -55,13 +55,7 @@ impl<'de> Deserialize<'de> for WatchedPodIpPool {
             families: families(&object["spec"]),
             is_ours: object["metadata"]["labels"][OURS.0] == OURS.1,
         });
-        let meta = ObjectMeta {
-            name: Some(meta.name),
-            uid: Some(meta.uid),
-            resource_version: Some(meta.resource_version),
-            ..ObjectMeta::default()
-        };
-        Ok(Self { meta, pool })
+        Ok(Self { meta: meta.into(), pool })
     }
 }
 

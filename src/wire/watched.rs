@@ -68,6 +68,18 @@ pub struct Meta {
     deletion_timestamp: Option<String>,
 }
 
+/// What a watch asks of an object.
+impl From<Meta> for ObjectMeta {
+    fn from(meta: Meta) -> Self {
+        Self {
+            name: Some(meta.name),
+            uid: Some(meta.uid),
+            resource_version: Some(meta.resource_version),
+            ..Self::default()
+        }
+    }
+}
+
 impl Meta {
     /// The version, of the store of the object's kind; `None` where it is no positive integer.
     #[must_use]
@@ -173,13 +185,7 @@ impl<'de, W: Wire> Deserialize<'de> for Watched<W> {
                 },
             )
         });
-        let meta = ObjectMeta {
-            name: Some(meta.name),
-            uid: Some(meta.uid),
-            resource_version: Some(meta.resource_version),
-            ..ObjectMeta::default()
-        };
-        Ok(Self { meta, object, wire: PhantomData })
+        Ok(Self { meta: meta.into(), object, wire: PhantomData })
     }
 }
 
