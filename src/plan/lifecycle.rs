@@ -28,7 +28,7 @@ use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::publisher::Publisher;
 use crate::publisher::answer::{Absence, Leaving, Removal};
-use crate::world::{KnownClaim, LostClaim, World};
+use crate::world::{KnownClaim, World};
 
 /// How long the first set of blocks of a node may be incomplete. Then the node gives back what it has, so that two
 /// nodes never wait for each other.
@@ -49,9 +49,7 @@ pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, n
     let name = draft.node.clone();
     // Whether the CiliumNode of a node that is gone still carries the block of a lost claim is known only from a
     // version later than the loss. Other lost claims are recreated (`recreation`), or can't be.
-    let lives = world.node(&name).is_some();
-    let is_kept = |lost: &LostClaim| lives && !lost.was_on_its_way_out() || world.is_recreated(&name, lost);
-    let to_settle = world.lost_claims_of(&name).filter(|lost| !is_kept(lost));
+    let to_settle = world.lost_claims_of(&name).filter(|lost| !world.keeps_lost(&name, lost));
     if let Some(latest) = to_settle.map(|lost| lost.at).max() {
         draft.requests.extend(publisher.later_version(&name, world.carrier(&name), latest));
     }

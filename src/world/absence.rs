@@ -305,8 +305,7 @@ impl World {
             LostHolder::Unknown => self.position(Kind::CiliumNode) >= Some(lost.at),
         };
         let is_kept = |lost: &LostClaim| match holder {
-            LostHolder::Node(node) if lost.claim.is_some() => self.is_recreated(node, lost),
-            LostHolder::Node(node) => self.nodes.contains_key(node),
+            LostHolder::Node(node) => self.keeps_lost(node, lost),
             LostHolder::Unknown => false,
         };
         let takes_it_itself = |lost: &LostClaim| match holder {

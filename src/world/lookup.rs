@@ -157,6 +157,14 @@ impl World {
         self.lost_claims.of(&LostHolder::Node(node.clone()))
     }
 
+    /// Whether a lost claim stays as it is until it is created again, or, where it could not be read, until its node goes.
+    /// Any other is settled by a later version of its carrier.
+    #[must_use]
+    pub fn keeps_lost(&self, node: &NodeName, lost: &LostClaim) -> bool {
+        let is_unreadable = lost.claim.is_none();
+        self.is_recreated(node, lost) || is_unreadable && self.nodes.contains_key(node)
+    }
+
     /// Whether a lost claim is created again: its node may go on with the block, because its Node is there, or its
     /// CiliumNode has the block. One that was on its way out is not: most likely another replica has deleted it, and did so
     /// on a proof. Nor can one be that could not be read.
