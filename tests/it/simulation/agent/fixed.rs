@@ -195,8 +195,10 @@ impl Agent {
         store.edit(Kind::CiliumNode, name.as_str(), |json| json["spec"]["ipam"]["podCIDRs"] = json!(texts));
     }
 
-    /// It has nothing to say that a restored store lacks, but for the copy.
+    /// It has nothing to say that a restored store lacks, but for the copy. What it listed before is taken by now: it would
+    /// take that also later, and whoever restores counts what agents have.
     pub(super) fn report_all(&mut self, store: &mut Store, name: &NodeName) {
+        self.goes_on();
         self.look(store, name);
         self.report(store, name);
     }
