@@ -327,7 +327,7 @@ impl Cluster {
                 let name = node_name(*node);
                 // Somebody's finalizer may keep it.
                 if matches!(self.store.delete(Kind::Node, name.as_str(), None), Ok(None)) {
-                    self.lost.insert(name, self.clock);
+                    self.is_lost(name);
                 }
             }
             Step::AgentStarts { .. }

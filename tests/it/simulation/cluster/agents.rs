@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use cilium_node_ipam::model::claim::{Claim, ClaimState};
+use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::model::crd::ReleaseMark;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
@@ -14,6 +14,7 @@ use cilium_node_ipam::publisher::carried_by_cilium_node;
 
 use super::super::agent::Agent;
 use super::super::mode::{Mode, offered};
+use super::super::replica::Replica;
 use super::{Cluster, Step, node_name, wall};
 
 /// How long a machine whose Node is gone goes on with its addresses. Blocks cool longer, whatever the clocks say.
@@ -246,13 +247,29 @@ impl Cluster {
         heard
     }
 
+    /// A machine whose Node is gone runs on for a while. Where its blocks cool since its Node went before, and a process has
+    /// not seen it back, no event tells that process that this goes on (known gaps).
+    pub(super) fn is_lost(&mut self, name: NodeName) {
+        let was_away = |replica: &Replica| replica.world().is_some_and(|world| world.node(&name).is_none());
+        if self.replicas.iter().any(was_away) {
+            let is_cooling =
+                |claim: &&Claim| claim.node == name && claim.state == ClaimState::Cooling(Reason::NodeGone);
+            let cooling = self.store.claims().filter(is_cooling).map(|claim| (name.clone(), claim.cidr));
+            self.excuses.forgotten.extend(cooling);
+        }
+        self.lost.insert(name, self.clock);
+    }
+
     /// Machines whose Node has been gone for long are gone too.
     pub(super) fn lose_machines(&mut self) {
         let clock = self.clock;
         // The Node of one that was being deleted goes with whatever write is the last.
         let is_gone = |name: &&NodeName| self.store.stored(Kind::Node, name.as_str()).is_none();
-        for name in self.agents.keys().filter(is_gone) {
-            self.lost.entry(name.clone()).or_insert(clock);
+        let gone: Vec<NodeName> = self.agents.keys().filter(is_gone).cloned().collect();
+        for name in gone {
+            if !self.lost.contains_key(&name) {
+                self.is_lost(name);
+            }
         }
         let (agents, lost, pods) = (&mut self.agents, &mut self.lost, &mut self.store.agent_pods);
         lost.retain(|node, since| {

@@ -445,7 +445,7 @@ impl Cluster {
                     }
                 });
                 if kind == Kind::Node && before && self.store.stored(kind, &name).is_none() {
-                    self.lost.insert(name.as_str().into(), self.clock);
+                    self.is_lost(name.as_str().into());
                 }
             }
         }
