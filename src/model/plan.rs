@@ -148,7 +148,7 @@ pub enum Wait {
     Answer,
     /// The pause after requests that were not applied ends.
     Pause,
-    /// The interval between two patches of its CiliumNode ends.
+    /// The interval between two patches of what carries its blocks ends.
     Interval,
     /// A block becomes free.
     Capacity,
@@ -173,7 +173,7 @@ impl fmt::Display for Wait {
             Self::Settings => f.write_str("a CiliumNodeConfig sets for it what is not served"),
             Self::Answer => f.write_str("a request for it is not answered yet"),
             Self::Pause => f.write_str("requests for it were not applied, and the next is sent later"),
-            Self::Interval => f.write_str("its CiliumNode was patched a moment ago"),
+            Self::Interval => f.write_str("what carries its blocks was patched a moment ago"),
             Self::Capacity => f.write_str("no pool that selects it has a free block"),
             Self::WholeSet => f.write_str("a block that its agent may be using can't be published"),
             Self::Upgrade => {

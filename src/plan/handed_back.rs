@@ -16,7 +16,7 @@ use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 
-impl Subject<'_> {
+impl<'a> Subject<'a> {
     /// Holds blocks again that the agent let go and now needs, where their pools would give them to it: they can't be in
     /// anybody else's hands.
     pub(super) fn take_back_what_is_needed(&self, draft: &mut Draft, now: Now) {
@@ -103,23 +103,34 @@ impl Subject<'_> {
             return;
         }
         for share in &self.shares() {
-            let (carried, mut absent): (Vec<&Claim>, Vec<&Claim>) = self
-                .offering()
-                .filter(|claim| self.is_of(claim, share))
-                .filter(|claim| claim.state == ClaimState::Held)
-                .partition(|claim| is_carried(self.world, claim));
-            absent.sort_by_key(|claim| (self.world.is_to_leave(claim), claim.created, claim.cidr));
-            let mut kept = carried;
-            kept.retain(|claim| !about_to_go.contains(&claim.cidr));
-            for claim in absent {
-                let demand = self.publisher.demand(self.carrier, share, &kept, &self.ours());
-                if demand.capacity < demand.used {
-                    kept.push(claim);
-                    continue;
-                }
+            let stays = |claim: &Claim| !about_to_go.contains(&claim.cidr);
+            for claim in self.not_needed(share, stays, std::iter::empty()) {
                 let change = ClaimChange::Release(Reason::Reclaimed);
                 draft.requests.push(Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into());
             }
         }
+    }
+
+    /// The held blocks of a share that the carrier does not show, and that the node does not need beside what `stays` of
+    /// those that it shows, and these `others`. The oldest are needed first, and those that are to leave last.
+    pub(super) fn not_needed(
+        &self,
+        share: &Share,
+        stays: impl Fn(&Claim) -> bool,
+        others: impl Iterator<Item = &'a Claim>,
+    ) -> Vec<&'a Claim> {
+        let is_of_share = |claim: &&Claim| claim.state == ClaimState::Held && self.is_of(claim, share);
+        let (mut kept, mut absent): (Vec<&Claim>, Vec<&Claim>) =
+            self.offering().filter(is_of_share).partition(|claim| is_carried(self.world, claim));
+        kept.retain(|claim| stays(claim));
+        kept.extend(others);
+        absent.sort_by_key(|claim| (self.world.is_to_leave(claim), claim.created, claim.cidr));
+        absent.retain(|claim| {
+            let demand = self.publisher.demand(self.carrier, share, &kept, &self.ours());
+            let is_needed = demand.capacity < demand.used;
+            kept.extend(is_needed.then_some(*claim));
+            !is_needed
+        });
+        absent
     }
 }

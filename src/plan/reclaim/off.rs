@@ -19,7 +19,6 @@ use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::plan::draft::Draft;
-use crate::plan::evidence::is_carried;
 use crate::plan::policy::Policy;
 use crate::plan::subject::Subject;
 use crate::publisher::Publisher;
@@ -192,20 +191,10 @@ impl<'a> Subject<'a> {
             return room;
         }
         for share in self.shares() {
-            let is_of = |claim: &&Claim| self.is_of(claim, &share);
-            let held = self.offering().filter(is_of).filter(|claim| claim.state == ClaimState::Held);
-            let (mut kept, mut absent): (Vec<&Claim>, Vec<&Claim>) =
-                held.partition(|claim| is_carried(self.world, claim));
-            kept.extend(going.iter().copied().filter(|claim| is_withdrawn(claim)).filter(is_of));
-            absent.sort_by_key(|claim| (self.world.is_to_leave(claim), claim.created, claim.cidr));
-            for claim in absent {
-                let demand = self.publisher.demand(self.carrier, &share, &kept, &self.ours());
-                if demand.capacity < demand.used {
-                    kept.push(claim);
-                } else {
-                    room.insert(claim.cidr);
-                }
-            }
+            // The carrier shows these too, as long as they have not left it.
+            let withdrawn = |claim: &&Claim| is_withdrawn(claim) && self.is_of(claim, &share);
+            let withdrawn = going.iter().copied().filter(withdrawn);
+            room.extend(self.not_needed(&share, |_| true, withdrawn).into_iter().map(|claim| claim.cidr));
         }
         room
     }

@@ -248,7 +248,7 @@ fn a_question_keeps_the_interval_between_writes() {
     cluster.observe("claim 10.0.0.32/28 a 1 Releasing/Reclaimed @105");
     cluster.observe("ciliumnode a @110 need=20 has=10.0.0.0/28,10.0.0.16/28");
     cluster.pass(1);
-    cluster.expect("a", "waits: its CiliumNode was patched a moment ago");
+    cluster.expect("a", "waits: what carries its blocks was patched a moment ago");
     cluster.pass(1);
     assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 105");
 }

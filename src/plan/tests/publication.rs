@@ -75,7 +75,7 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @111 10.0.0.0/28 used=1 ping=answered");
-    cluster.expect("a", "waits: its CiliumNode was patched a moment ago");
+    cluster.expect("a", "waits: what carries its blocks was patched a moment ago");
     cluster.pass(2);
     cluster.expect("a", "clear the question on ciliumnode a");
 }
@@ -207,7 +207,7 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown");
     cluster.pass(1);
-    cluster.expect("a", "waits: its CiliumNode was patched a moment ago");
+    cluster.expect("a", "waits: what carries its blocks was patched a moment ago");
     cluster.pass(1);
     cluster.expect("a", "ask the agent of node a what it uses");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
@@ -216,12 +216,12 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
     cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.16/28 a 1 Held @112");
-    cluster.expect("a", "waits: its CiliumNode was patched a moment ago");
+    cluster.expect("a", "waits: what carries its blocks was patched a moment ago");
     cluster.pass(2);
     cluster.expect("a", "clear the question on ciliumnode a");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @113 10.0.0.0/28 used=15");
-    cluster.expect("a", "waits: its CiliumNode was patched a moment ago");
+    cluster.expect("a", "waits: what carries its blocks was patched a moment ago");
     cluster.pass(2);
     cluster.expect("a", "read the claims of node a");
 }
