@@ -6,17 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use cilium_node_ipam::model::agent::AgentNews;
 use cilium_node_ipam::model::guard::Guard;
 #[cfg(feature = "mutants")]
 use cilium_node_ipam::model::guard::Guards;
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
-use cilium_node_ipam::model::observation::{Listing, Object, Observation};
+use cilium_node_ipam::model::observation::Observation;
 use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
 use cilium_node_ipam::model::plan::Verdict;
 use cilium_node_ipam::model::request::{ProbeStep, Publication, Request, Write};
-use cilium_node_ipam::model::revision::{AnyRevision, Revision};
+use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::model::time::Now;
 use cilium_node_ipam::plan::{self, Policy};
 use cilium_node_ipam::publisher::{Mode as Heard, Publisher};
@@ -25,10 +24,13 @@ use cilium_node_ipam::world::gather::Gathering;
 
 use k8s_openapi::jiff::SignedDuration;
 
+mod watches;
+
 use super::cluster::Setup;
 use super::mode::blocks;
 use super::requests::{Stage, is_ours, serve, settle};
-use super::store::{AgentPods, Store};
+use super::store::Store;
+use watches::Feed;
 
 /// The policy of all replicas.
 pub(super) const POLICY: Policy = Policy::DEFAULT;
@@ -41,19 +43,6 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(250);
 enum Process {
     Gathering(Gathering),
     Serving(Box<World>),
-}
-
-/// The watch of one kind.
-#[derive(Debug, Clone, PartialEq)]
-enum Feed {
-    /// Not asked for yet.
-    Off,
-    /// A list has been asked for when the store had come so far.
-    Asked(Revision),
-    /// The list has been taken, at its own revision, and is on its way.
-    Taken { at_least: Revision, at: Revision, objects: Vec<Object> },
-    /// Events up to here have been told.
-    Following(Revision),
 }
 
 /// A request on its way.
@@ -237,104 +226,6 @@ impl Replica {
     fn now(&self, clock: Duration) -> Now {
         let uptime = clock.saturating_sub(self.born);
         Now { uptime, wall: super::wall(clock) + self.skew }
-    }
-
-    /// The watch of a kind is silent until it speaks again.
-    pub(super) fn goes_deaf_to(&mut self, kind: Kind) {
-        // A process that begins lists everything first.
-        if self.world().is_some() {
-            self.deaf_to.insert(kind);
-        }
-    }
-
-    pub(super) fn hears_again(&mut self) {
-        self.deaf_to.clear();
-        self.is_deaf_to_agents = false;
-    }
-
-    /// It hears no more of the Pods of agents until it hears again. It may never have heard of them: it serves all the
-    /// same.
-    pub(super) fn goes_deaf_to_agents(&mut self) {
-        self.is_deaf_to_agents = true;
-    }
-
-    /// The next piece of news of the Pods of agents, first all of them, in a line for a person.
-    pub(super) fn hear_of_agents(&mut self, pods: &AgentPods) -> Option<String> {
-        if self.is_deaf_to_agents {
-            return None;
-        }
-        let (news, told) = match self.agent_news {
-            None => {
-                self.agent_news = Some(pods.n_news());
-                (pods.listed(), "lists the Pods of agents".to_owned())
-            }
-            Some(n_told) => {
-                let news = pods.news(n_told)?.clone();
-                self.agent_news = Some(n_told + 1);
-                let told = match &news {
-                    AgentNews::Applied(pod) => format!("sees Pod {}, ready: {}", pod.name, pod.ready),
-                    AgentNews::Deleted(pod) => format!("sees Pod {} go", pod.name),
-                    AgentNews::Vouched(_) | AgentNews::Unlisted(_) | AgentNews::Listed(_) => String::new(),
-                };
-                (news, told)
-            }
-        };
-        match &mut self.process {
-            Process::Gathering(gathering) => gathering.observe_agents(news),
-            Process::Serving(world) => world.observe_agents(news),
-        }
-        Some(told)
-    }
-
-    /// The watch of `kind` broke and lists anew; what happens meanwhile is not told one by one.
-    pub(super) fn relist(&mut self, kind: Kind, store: &Store) -> bool {
-        let follows = matches!(self.feeds.get(&kind), Some(Feed::Following(_)));
-        if follows {
-            self.feeds.insert(kind, Feed::Asked(store.revision()));
-        }
-        follows
-    }
-
-    /// The next piece of news of `kind`, if there is any, in a line for a person.
-    pub(super) fn hear(&mut self, kind: Kind, store: &Store) -> Option<String> {
-        if self.deaf_to.contains(&kind) {
-            return None;
-        }
-        let feed = self.feeds.get_mut(&kind)?;
-        match feed.clone() {
-            Feed::Off => None,
-            Feed::Asked(at_least) => {
-                *feed = Feed::Taken { at_least, at: store.revision(), objects: store.list(kind) };
-                Some(format!("lists {} at {}", kind.as_str(), store.revision()))
-            }
-            Feed::Taken { at_least, at, objects } => {
-                *feed = Feed::Following(at);
-                if kind == Kind::Claim {
-                    for feed in self.feeds.values_mut().filter(|feed| **feed == Feed::Off) {
-                        *feed = Feed::Asked(store.revision());
-                    }
-                }
-                let at_most = store.revision();
-                let told = format!("is told of {} {} as of {at}", objects.len(), kind.as_str());
-                let (at_least, at_most) =
-                    (AnyRevision::of(kind, at_least.number()), AnyRevision::of(kind, at_most.number()));
-                self.observe(Observation::Listed(Listing { kind, at_least, at_most, objects }));
-                Some(told)
-            }
-            Feed::Following(cursor) => {
-                let event = store.event_after(kind, cursor)?;
-                let (at, name) = (event.at, &event.name);
-                *feed = Feed::Following(at);
-                let observation = event.observation(kind);
-                let told = match &observation {
-                    Observation::Applied(_) => format!("sees {} {name} at {at}", kind.as_str()),
-                    Observation::Deleted { .. } => format!("sees {} {name} go at {at}", kind.as_str()),
-                    Observation::Listed(_) => String::new(),
-                };
-                self.observe(observation);
-                Some(told)
-            }
-        }
     }
 
     fn observe(&mut self, observation: Observation) {

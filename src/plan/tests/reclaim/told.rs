@@ -6,7 +6,7 @@ use crate::model::plan::PoolPlan;
 use crate::model::request::ClaimStatusWrite;
 use crate::model::status::DrainStatus;
 use crate::plan::pool::pool as plan_pool;
-use crate::plan::tests::wakeups::written;
+use crate::plan::tests::wakeups::settled::written;
 
 impl Cluster {
     /// Every write of pool p is applied until none is due. The statuses of claims among them, each as a line.

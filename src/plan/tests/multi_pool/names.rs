@@ -1,0 +1,184 @@
+//! Tests of Cilium pools and their names: under which name a block is given, counted and published.
+
+use super::*;
+
+/// Pods choose a Cilium pool by its name, and the node decides which ranges that name means there.
+#[test]
+fn each_name_gets_what_its_agent_needs_from_the_pools_that_name_it() {
+    let pools =
+        "pool p 10.0.0.0/24 28\npool q 10.1.0.0/28 28 under=mars\npool r 10.2.0.0/24 28 under=mars\nnode a 1";
+    let mut cluster = cluster(&format!("{pools}\nciliumnode a @90 need=8 mars=16"));
+    cluster.expect(
+        "a",
+        "claim 10.0.0.0/28 of pool p for node a under default; claim 10.1.0.0/28 of pool q for node a under mars; \
+         claim 10.2.0.0/28 of pool r for node a under mars",
+    );
+}
+
+#[test]
+fn a_publication_adds_each_block_under_the_name_of_its_claim() {
+    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars\nnode a 1\n\
+                claim 10.0.0.0/28 a 1 Held @80 under=default\nclaim 10.1.0.0/28 a 1 Held @81 of=q under=mars\n\
+                ciliumnode a @90 need=8 mars=20 others=10.9.0.0/28";
+    assert_eq!(
+        written(&cluster(text), "a"),
+        "mars [10.9.0.0/28, 10.1.0.0/28] {\"of\":\"mars\"}; default [10.0.0.0/28] {}"
+    );
+}
+
+/// What is lacking under one name is no reason to keep what there is under another from an agent.
+#[test]
+fn a_name_without_free_blocks_holds_no_other_back() {
+    let pools = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/28 28 under=mars\nclaim 10.1.0.0/28 b 2 Held @70 of=q under=mars\nnode a 1";
+    let mut starts = cluster(&format!("{pools}\nciliumnode a @90 need=8 mars=8"));
+    starts.expect(
+        "a",
+        "claim 10.0.0.0/28 of pool p for node a under default; unmet: no pool of the node has a free ipv4 block of the \
+         Cilium pool mars",
+    );
+    let held = "claim 10.0.0.0/28 a 1 Held @80 under=default";
+    let holds = cluster(&format!("{pools}\n{held}\nciliumnode a @90 need=8 mars=8"));
+    assert_eq!(written(&holds, "a"), "default [10.0.0.0/28] {}");
+}
+
+/// An agent asks for a pool as soon as a Pod wants an address of it, whatever else there is.
+#[test]
+fn need_under_a_name_that_no_pool_has_is_not_ours() {
+    let text = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=default\n\
+                ciliumnode a @90 need=8 mars=8 has=10.0.0.0/28";
+    cluster(text).expect("a", "nothing");
+}
+
+/// Agents take another default pool when they restart, and what stands under the old one is in use until then.
+#[test]
+fn another_default_pool_moves_nothing() {
+    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=mars\nclaim 10.0.0.16/28 a 1 Held @81 under=mars";
+    // Before its claims said so, the default was mars.
+    let both = cluster(&format!("{held}\nciliumnode a @90 mars=20 others=10.0.0.0/28"));
+    assert_eq!(written(&both, "a"), "mars [10.0.0.0/28, 10.0.0.16/28] {\"of\":\"mars\"}");
+    let mut grows =
+        cluster(&format!("{held}\nciliumnode a @90 need=8 mars=20 others=10.0.0.0/28,10.0.0.16/28"));
+    grows.expect("a", "claim 10.0.0.32/28 of pool p for node a under default");
+    let mut short = cluster(&format!("{held}\nciliumnode a @90 mars=40 others=10.0.0.0/28,10.0.0.16/28"));
+    short.expect("a", "finding: NoPool");
+}
+
+/// A pool that is recreated with the same ranges under another name finds blocks of the old name.
+#[test]
+fn a_renamed_pool_gives_new_blocks_under_the_new_name_only() {
+    let renamed = "pool p 10.0.0.0/24 28 under=mars\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=default";
+    let mut grows = cluster(&format!("{renamed}\nciliumnode a @90 need=8 mars=8 has=10.0.0.0/28"));
+    grows.expect("a", "claim 10.0.0.32/28 of pool p for node a under mars");
+    // The agent lets the old block go, and it is not taken back for the new name, nor for the old one.
+    let mut lets_go = cluster(&format!(
+        "{renamed}\nclaim 10.0.0.16/28 a 1 Held @81 under=mars\nciliumnode a @90 mars=8 others=10.0.0.16/28"
+    ));
+    lets_go.expect("a", "release 10.0.0.0/28 of node a (Reclaimed)");
+    let mut left = cluster(
+        "pool p 10.0.0.0/24 28 under=mars\nnode a 1\nclaim 10.0.0.0/28 a 1 Releasing/Reclaimed @80 under=default\n\
+         claim 10.0.0.16/28 a 1 Held @81 under=mars\nciliumnode a @90 need=8 mars=20 others=10.0.0.16/28",
+    );
+    assert_eq!(written(&left, "a"), "{\"pool\":\"default\"} {\"pool\":\"mars\"} and asks as of 80");
+    left.observe("claim 10.0.0.0/28 a 1 Cooling/Reclaimed @101 under=default");
+    left.expect("a", "claim 10.0.0.32/28 of pool p for node a under mars");
+}
+
+/// Of another hand, be it in a range of ours: it stays what it is, and nobody gets it.
+#[test]
+fn a_cidr_under_another_name_than_its_pool_says_is_not_claimed() {
+    let text = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 others=10.0.0.0/28";
+    cluster(text).expect("a", "claim 10.0.0.32/28 of pool p for node a under default");
+}
+
+#[test]
+fn a_block_that_a_hand_moved_to_another_name_is_told_of_and_stays_the_nodes() {
+    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=default\nclaim 10.0.0.16/28 a 1 Held @81 under=default";
+    let moved = "has=10.0.0.0/28 others=10.0.0.16/28";
+    let mut told = cluster(&format!("{held}\nciliumnode a @90 need=8 {moved}"));
+    told.expect("a", "finding: MisplacedBlock");
+    let mut grows = cluster(&format!("{held}\nciliumnode a @90 need=20 {moved}"));
+    grows.expect("a", "claim 10.0.0.32/28 of pool p for node a under default; finding: MisplacedBlock");
+    let more = "claim 10.0.0.32/28 a 1 Held @82 under=default";
+    let patched = cluster(&format!("{held}\n{more}\nciliumnode a @90 need=20 {moved}"));
+    assert_eq!(
+        written(&patched, "a"),
+        "mars [10.0.0.16/28] {\"of\":\"mars\"}; default [10.0.0.0/28, 10.0.0.32/28] {\"of\":\"default\"}"
+    );
+    // The agent writes back what it lost, and gives both back at the end.
+    let twice = "has=10.0.0.0/28,10.0.0.16/28 others=10.0.0.16/28";
+    let mut copied = cluster(&format!("{held}\nciliumnode a @90 need=8 {twice}"));
+    copied.expect("a", "finding: MisplacedBlock");
+    let mut gone = cluster(&format!("{held}\nciliumnode a @90 need=8 has=10.0.0.0/28"));
+    gone.expect("a", "release 10.0.0.16/28 of node a (Reclaimed)");
+}
+
+/// An agent need not want an address of its default pool.
+#[test]
+fn an_agent_that_asks_for_another_pool_alone_is_served() {
+    let text = "pool q 10.1.0.0/24 28 under=mars\nnode a 1\nclaim 10.1.0.0/28 a 1 Held @80 of=q under=mars\nciliumnode a @90 mars=8";
+    assert_eq!(written(&cluster(text), "a"), "mars [10.1.0.0/28] {}");
+}
+
+#[test]
+fn pools_of_one_name_are_told_of_blocks_of_another_size() {
+    let mut cluster = cluster(
+        "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 26 under=mars\npool r 10.2.0.0/24 27 under=default",
+    );
+    let told = |cluster: &Cluster, pool: &str| {
+        let object = cluster.world.pool_object(&pool.into()).unwrap();
+        let told = &conditions::status(&cluster.world, object).conditions[&ConditionType::MixedBlockSizes];
+        told.holds.then(|| told.message.clone())
+    };
+    let message = told(&cluster, "p").unwrap();
+    assert!(message.contains("the same Cilium pool default: r (ipv4: /27)"), "{message}");
+    assert!(told(&cluster, "r").unwrap().contains("p (ipv4: /28)"));
+    assert_eq!(told(&cluster, "q"), None);
+    while let Some(pool) = cluster.world.next_pool().cloned() {
+        cluster.world.begin_status(&pool, &PoolPlan::UpToDate, cluster.now);
+    }
+    cluster.delete(Kind::Pool, "r", 120);
+    assert_eq!(told(&cluster, "p"), None);
+    assert_eq!(cluster.world.next_pool(), Some(&"p".into()), "it looks again");
+}
+
+#[test]
+fn a_node_waits_for_blocks_of_the_name_that_it_lacks() {
+    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/28 28 under=mars\nclaim 10.1.0.0/28 b 2 Held @70 of=q under=mars\n\
+                node a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=default\nciliumnode a @90 need=8 mars=8 has=10.0.0.0/28";
+    let mut cluster = cluster(text);
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block of the Cilium pool mars");
+    let waiting = |pool: &str| tally::of(&cluster.world, &pool.into()).nodes.waiting;
+    assert_eq!((waiting("p"), waiting("q")), (0, 1));
+    let share = Share { family: Family::V4, pod_ip_pool: Some("mars".into()) };
+    assert_eq!(
+        why_no_block(&cluster.world, &"a".into(), &share),
+        "no pool of the node has a free ipv4 block of the Cilium pool mars; add a CIDR to one of them, or a pool that selects \
+         the node: pool q (every block is taken)"
+    );
+    // What becomes free under another name is not offered to it.
+    cluster.drain();
+    cluster.observe("pool p 10.0.0.0/24 28 @150");
+    cluster.drain();
+    cluster.observe("claim 10.0.0.16/28 b 2 Held @151 under=default");
+    cluster.drain();
+    cluster.delete(Kind::Claim, "10.0.0.16-28", 152);
+    assert!(!cluster.drain().contains(&"a".to_owned()));
+    cluster.observe("pool r 10.2.0.0/28 28 under=mars @160");
+    assert!(cluster.drain().contains(&"a".to_owned()));
+}
+
+/// A misspelt name, or the default one forgotten.
+#[test]
+fn a_node_none_of_whose_pools_has_a_name_that_its_agent_asks_for_is_told_of() {
+    let text = "pool p 10.0.0.0/24 28 under=mras\nnode a 1\nciliumnode a @90 need=8";
+    let mut cluster = cluster(text);
+    cluster.expect("a", "finding: NoPool");
+    assert_eq!(
+        why_no_pool(&cluster.world, &"a".into()),
+        "its agent asks for addresses of these Cilium pools: default; create a pool that selects it with the podIPPool that \
+         is missing among its pools: pool p (mras)"
+    );
+    // Others serve it.
+    cluster.observe("ciliumnode a @101 need=8 has=10.9.0.0/28");
+    cluster.expect("a", "nothing");
+}
