@@ -14,6 +14,7 @@ use kube::api::DynamicObject;
 use crate::support::control_plane::Options;
 use crate::support::rig::{Rig, without_product};
 
+mod machine;
 mod pools;
 mod single;
 mod worlds;

@@ -17,15 +17,15 @@ use cilium_node_ipam::net::cidr::Family;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
-use super::worlds::Worlds;
+use super::machine::Machine;
 use super::{COMMANDS, PATIENCE, Phase, compare, version};
 use crate::multi_pool::create_pod_ip_pool;
 use crate::scene::KUBELET_PAUSE;
 use crate::simulation::agent::bench::Bench;
-use crate::support::agent::{RealAgent, Settings};
+use crate::support::agent::Settings;
 use crate::support::control_plane::Options;
 use crate::support::families::Families;
-use crate::support::objects::{Kind, NodeSpec};
+use crate::support::objects::Kind;
 use crate::support::rig::Rig;
 
 mod command;
@@ -51,7 +51,7 @@ async fn the_model_of_a_multi_pool_agent_does_what_cilium_does() -> Result<()> {
     compare(options, async |rig, seed| {
         let mut scene = Scene::new(rig, seed).await?;
         let played = scene.play().await;
-        played.with_context(|| format!("what was done:\n{}", scene.story))
+        played.with_context(|| format!("what was done:\n{}", scene.machine.story))
     })
     .await
 }
@@ -65,12 +65,7 @@ struct Pod {
 
 /// One node, and all that is known of it.
 struct Scene<'a> {
-    rig: &'a Rig,
-    name: String,
-    agent: RealAgent,
-    worlds: Worlds,
-    rng: fastrand::Rng,
-    phase: Phase,
+    machine: Machine<'a>,
     /// Those with an address, but for the router. After a restart those that are restored.
     pods: BTreeMap<IpAddr, Pod>,
     /// Those that are not restored yet.
@@ -82,9 +77,6 @@ struct Scene<'a> {
     /// How many pods there were.
     n_pods: usize,
     blocks: Vec<String>,
-    /// The version that was written last; what was seen before it counts no more.
-    written: u64,
-    story: String,
 }
 
 impl<'a> Scene<'a> {
@@ -93,20 +85,13 @@ impl<'a> Scene<'a> {
             // Another sequence may have made it.
             drop(create_pod_ip_pool(rig, name).await);
         }
-        let name = format!("n{seed}");
-        rig.cluster.create_node(&NodeSpec::new(&name)).await?;
         let prompt =
             Settings { health: false, update_rate: std::time::Duration::ZERO, ..rig.agents.settings() };
         let mut blocks: Vec<String> = (0..6).map(|n| format!("10.{}.{n}.0/28", seed % 256)).collect();
         let smaller = [("6.0", 29), ("7.0", 29), ("8.0", 30), ("9.0", 31), ("10.7", 32)];
         blocks.extend(smaller.map(|(at, length)| format!("10.{}.{at}/{length}", seed % 256)));
         Ok(Self {
-            agent: rig.agents.real_with(&name, prompt),
-            rig,
-            name,
-            worlds: Worlds::new("multi-pool", [Family::V4]),
-            rng: fastrand::Rng::with_seed(seed),
-            phase: Phase::Down,
+            machine: Machine::new(rig, seed, vec![Family::V4], prompt).await?,
             pods: BTreeMap::new(),
             left: BTreeMap::new(),
             waiting: Vec::new(),
@@ -114,30 +99,22 @@ impl<'a> Scene<'a> {
             router: None,
             n_pods: 0,
             blocks,
-            written: 0,
-            story: String::new(),
         })
     }
 
     async fn play(&mut self) -> Result<()> {
         self.starts()?;
-        let made = async || Ok(self.rig.cluster.object(Kind::CiliumNode, &self.name).is_some());
-        self.rig.cluster.wait_until("a CiliumNode", PATIENCE, made).await?;
+        self.machine.wait_cilium_node().await?;
         self.settle().await?;
         for number in 0..COMMANDS {
             let waits_for = self.waiting.first().map(|pod| pod.pool);
-            let command = Command::draw(self.phase, waits_for, &mut self.rng);
-            writeln!(self.story, "{number} {:?} {command:?}", self.phase)?;
+            let command = Command::draw(self.machine.phase, waits_for, &mut self.machine.rng);
+            writeln!(self.machine.story, "{number} {:?} {command:?}", self.machine.phase)?;
             self.obey(command).await.with_context(|| format!("at {number} {command:?}"))?;
             self.settle().await.with_context(|| format!("after {number} {command:?}"))?;
             self.ask_again().await.with_context(|| format!("pods ask again after {number} {command:?}"))?;
         }
-        self.agent.stop().await
-    }
-
-    fn say(&mut self, what: &str) {
-        // Writing to a string does not fail.
-        let _ = writeln!(self.story, "    {what}");
+        self.machine.agent.stop().await
     }
 
     async fn obey(&mut self, command: Command) -> Result<()> {
@@ -156,8 +133,8 @@ impl<'a> Scene<'a> {
                 }
                 Ok(())
             }
-            Command::Touches => self.ask(json!({"cmd": "touch-node"})).await.map(drop),
-            Command::LosesCiliumNode => self.loses_cilium_node().await,
+            Command::Touches => self.machine.ask(json!({"cmd": "touch-node"})).await.map(drop),
+            Command::LosesCiliumNode => self.machine.loses_cilium_node().await.map(drop),
             Command::Stops => self.stops().await,
             Command::Starts => self.starts(),
             Command::RestoresOne => self.restores_one().await,
@@ -173,12 +150,6 @@ impl<'a> Scene<'a> {
         }
     }
 
-    async fn ask(&self, command: Value) -> Result<Value> {
-        let answer = self.agent.ask(command.clone()).await?;
-        ensure!(answer["ok"] == true, "{command}: {}", answer["error"]);
-        Ok(answer)
-    }
-
     fn n_running(&self) -> usize {
         usize::from(self.router.is_some()) + self.pods.len() + self.left.len() + self.waiting.len()
     }
@@ -187,7 +158,7 @@ impl<'a> Scene<'a> {
         if self.n_running() == MAX_PODS {
             return Ok(());
         }
-        let pool = usize::from(self.rng.u8(..3) == 0);
+        let pool = usize::from(self.machine.rng.u8(..3) == 0);
         let pod = Pod { owner: format!("ns/p{}", self.n_pods), pool };
         self.n_pods += 1;
         self.pod_asks(pod, false).await
@@ -195,12 +166,13 @@ impl<'a> Scene<'a> {
 
     async fn pod_asks(&mut self, pod: Pod, is_again: bool) -> Result<()> {
         let pool = NAMES[pod.pool];
-        let answer = self.agent.ask(json!({"cmd": "allocate", "owner": pod.owner, "pool": pool})).await?;
+        let answer =
+            self.machine.agent.ask(json!({"cmd": "allocate", "owner": pod.owner, "pool": pool})).await?;
         if answer["ok"] == true {
             let address: IpAddr = answer["ipv4"].as_str().context("no address")?.parse()?;
-            self.say(&format!("{} gets {address} of {pool}", pod.owner));
+            self.machine.say(&format!("{} gets {address} of {pool}", pod.owner));
             let had_asked = self.known.remove(&pod.owner);
-            self.worlds.apply(&format!("{address} of {pool} for a pod"), |bench| {
+            self.machine.worlds.apply(&format!("{address} of {pool} for a pod"), |bench| {
                 let is_given = bench.gives(pool, address);
                 if had_asked {
                     bench.asked_with_success(pool, Family::V4);
@@ -210,10 +182,10 @@ impl<'a> Scene<'a> {
             self.pods.insert(address, pod);
         } else {
             if !is_again {
-                self.say(&format!("{} gets nothing of {pool}: {}", pod.owner, answer["error"]));
+                self.machine.say(&format!("{} gets nothing of {pool}: {}", pod.owner, answer["error"]));
             }
             let is_new = self.known.insert(pod.owner.clone());
-            self.worlds.apply(&format!("nothing of {pool} for a pod"), |bench| {
+            self.machine.worlds.apply(&format!("nothing of {pool} for a pod"), |bench| {
                 let has_none = !bench.has_free(pool, Family::V4);
                 if is_new {
                     bench.asks_in_vain(pool, Family::V4);
@@ -227,7 +199,7 @@ impl<'a> Scene<'a> {
 
     /// Those that have got nothing ask again, as the kubelet makes them.
     async fn ask_again(&mut self) -> Result<()> {
-        if self.phase != Phase::Running {
+        if self.machine.phase != Phase::Running {
             return Ok(());
         }
         let waiting = std::mem::take(&mut self.waiting);
@@ -241,46 +213,28 @@ impl<'a> Scene<'a> {
     }
 
     async fn pod_goes(&mut self) -> Result<()> {
-        let drawn = self.rng.usize(..);
+        let drawn = self.machine.rng.usize(..);
         let Some(at) = drawn.checked_rem(self.pods.len()) else { return Ok(()) };
         let Some((address, pod)) = self.pods.iter().nth(at).map(|(address, pod)| (*address, pod.clone()))
         else {
             return Ok(());
         };
-        self.say(&format!("{address} goes"));
+        self.machine.say(&format!("{address} goes"));
         let command = json!({"cmd": "release", "ipv4": address.to_string(), "pool": NAMES[pod.pool]});
-        self.ask(command).await?;
+        self.machine.ask(command).await?;
         self.pods.remove(&address);
-        self.worlds.apply("a pod goes", |bench| {
+        self.machine.worlds.apply("a pod goes", |bench| {
             bench.ends(address);
             true
         })
     }
 
-    async fn loses_cilium_node(&mut self) -> Result<()> {
-        let before = self.rig.cluster.object(Kind::CiliumNode, &self.name).context("its CiliumNode")?;
-        self.rig.cluster.delete(Kind::CiliumNode, &self.name).await?;
-        let gone = async || Ok(self.rig.cluster.object(Kind::CiliumNode, &self.name).is_none());
-        self.rig.cluster.wait_until("the end of the CiliumNode", PATIENCE, gone).await?;
-        self.ask(json!({"cmd": "touch-node"})).await?;
-        let made = async || {
-            let now = self.rig.cluster.object(Kind::CiliumNode, &self.name);
-            Ok(now.is_some_and(|now| now.metadata.uid != before.metadata.uid))
-        };
-        self.rig.cluster.wait_until("another CiliumNode", PATIENCE, made).await?;
-        self.worlds.apply("another CiliumNode", |bench| {
-            bench.loses();
-            bench.creates();
-            true
-        })
-    }
-
     async fn stops(&mut self) -> Result<()> {
-        self.agent.stop().await?;
-        self.phase = Phase::Down;
+        self.machine.agent.stop().await?;
+        self.machine.phase = Phase::Down;
         self.left.append(&mut self.pods);
         self.known.clear();
-        self.worlds.apply("it restarts", |bench| {
+        self.machine.worlds.apply("it restarts", |bench| {
             bench.restarts();
             true
         })
@@ -288,9 +242,7 @@ impl<'a> Scene<'a> {
 
     fn starts(&mut self) -> Result<()> {
         let router = self.router.map(|address| address.to_string()).unwrap_or_default();
-        self.agent.start_by(json!({"cmd": "start", "hold": true, "router": {"ipv4": router}}))?;
-        self.phase = Phase::Waiting;
-        Ok(())
+        self.machine.starts(&json!({"ipv4": router}))
     }
 
     async fn restores_one(&mut self) -> Result<()> {
@@ -299,10 +251,10 @@ impl<'a> Scene<'a> {
         let command = json!({
             "cmd": "restore", "owner": pod.owner.trim_end_matches(RESTORED), "ipv4": address.to_string(), "pool": pool,
         });
-        let is_restored = self.agent.ask(command).await?["ok"] == true;
-        self.say(&format!("{address} of {pool} is restored: {is_restored}"));
+        let is_restored = self.machine.agent.ask(command).await?["ok"] == true;
+        self.machine.say(&format!("{address} of {pool} is restored: {is_restored}"));
         let what = format!("{address} of {pool} is restored: {is_restored}");
-        self.worlds.apply(&what, |bench| bench.restores(address) == is_restored)?;
+        self.machine.worlds.apply(&what, |bench| bench.restores(address) == is_restored)?;
         if is_restored {
             self.pods.insert(address, pod);
         } else {
@@ -316,16 +268,16 @@ impl<'a> Scene<'a> {
 
     /// All pods are restored; the agent takes its own address, and its start ends.
     async fn runs(&mut self) -> Result<()> {
-        let answer = self.agent.ask(json!({"cmd": "restored"})).await?;
+        let answer = self.machine.agent.ask(json!({"cmd": "restored"})).await?;
         let before = self.router.take();
         if answer["ok"] != true {
-            self.say(&format!("the start fails: {}", answer["error"]));
+            self.machine.say(&format!("the start fails: {}", answer["error"]));
             // Without an address for the router the process ends.
-            self.agent.stop().await?;
-            self.phase = Phase::Down;
+            self.machine.agent.stop().await?;
+            self.machine.phase = Phase::Down;
             self.left.append(&mut self.pods);
             self.known.clear();
-            self.worlds.apply("the start fails", |bench| {
+            self.machine.worlds.apply("the start fails", |bench| {
                 let is_restored = before.is_some_and(|address| bench.restores(address));
                 let fails = !is_restored && !bench.has_free(NAMES[0], Family::V4);
                 bench.restarts();
@@ -335,9 +287,9 @@ impl<'a> Scene<'a> {
         }
         let router: IpAddr = answer["router"]["ipv4"].as_str().context("no router")?.parse()?;
         self.router = Some(router);
-        self.phase = Phase::Running;
-        self.say(&format!("it runs, with {router}"));
-        self.worlds.apply(&format!("it runs with {router}, before with {before:?}"), |bench| {
+        self.machine.phase = Phase::Running;
+        self.machine.say(&format!("it runs, with {router}"));
+        self.machine.worlds.apply(&format!("it runs with {router}, before with {before:?}"), |bench| {
             let is_restored = before.is_some_and(|address| bench.restores(address));
             let is_same = if is_restored { before == Some(router) } else { bench.gives(NAMES[0], router) };
             if before.is_some() && !is_restored {
@@ -356,24 +308,24 @@ impl<'a> Scene<'a> {
 
     /// Somebody writes the CiliumNode, as it was when that was drawn.
     async fn writes(&mut self, command: Command) -> Result<()> {
-        let drawn = self.rng.u32(..);
+        let drawn = self.machine.rng.u32(..);
         loop {
-            let seen = self.rig.cluster.read(Kind::CiliumNode, &self.name).await?;
+            let seen = self.machine.rig.cluster.read(Kind::CiliumNode, &self.machine.name).await?;
             let before = pools_of(&seen.data);
             let after = self.edited(&before, command, drawn);
             let patch = json!({
                 "metadata": {"resourceVersion": seen.metadata.resource_version},
                 "spec": {"ipam": {"pools": after}},
             });
-            match self.rig.cluster.patch(Kind::CiliumNode, &self.name, patch).await {
-                Ok(written) => self.written = version(&written),
+            match self.machine.rig.cluster.patch(Kind::CiliumNode, &self.machine.name, patch).await {
+                Ok(written) => self.machine.written = version(&written),
                 Err(error) => {
                     ensure!(format!("{error:#}").contains("Conflict"), "{error:#}");
                     continue;
                 }
             }
-            self.say(&format!("{before} becomes {after}"));
-            return self.worlds.apply(&format!("a write onto {before}"), |bench| {
+            self.machine.say(&format!("{before} becomes {after}"));
+            return self.machine.worlds.apply(&format!("a write onto {before}"), |bench| {
                 let is_same = pools_of(&bench.object()) == before;
                 bench.edit(|json| json["spec"]["ipam"]["pools"] = after.clone());
                 is_same
@@ -440,29 +392,30 @@ impl<'a> Scene<'a> {
     async fn settle(&mut self) -> Result<()> {
         let limit = tokio::time::Instant::now() + PATIENCE;
         loop {
-            let mut news = self.rig.cluster.bell.listen();
+            let mut news = self.machine.rig.cluster.bell.listen();
             news.mark_unchanged();
-            self.rig.control_plane.alarm.check()?;
+            self.machine.rig.control_plane.alarm.check()?;
             self.look_for_start().await?;
             let seen = self.observe().await?;
-            let must_go_on = self.phase == Phase::Waiting && self.worlds.come_to(Bench::goes_on)?;
-            let phase = self.phase;
+            let must_go_on =
+                self.machine.phase == Phase::Waiting && self.machine.worlds.come_to(Bench::goes_on)?;
+            let phase = self.machine.phase;
             let is_seen = |bench: &Bench| {
                 (phase != Phase::Running || bench.is_at_rest())
                     && seen.as_ref().is_some_and(|seen| seen.is_of(bench))
             };
-            if !must_go_on && self.worlds.saw(is_seen)? {
+            if !must_go_on && self.machine.worlds.saw(is_seen)? {
                 return Ok(());
             }
             if tokio::time::Instant::now() > limit {
                 bail!(
                     "the agent is {:?} and shows {seen:?}\nthe model shows {}",
-                    self.phase,
-                    self.worlds.expected()?
+                    self.machine.phase,
+                    self.machine.worlds.expected()?
                 );
             }
-            if self.phase == Phase::Running {
-                self.agent.ask(json!({"cmd": "release", "ipv4": NOBODY, "pool": NAMES[0]})).await?;
+            if self.machine.phase == Phase::Running {
+                self.machine.agent.ask(json!({"cmd": "release", "ipv4": NOBODY, "pool": NAMES[0]})).await?;
             }
             // No event tells that an agent has heard of a write.
             drop(tokio::time::timeout(KUBELET_PAUSE, news.changed()).await);
@@ -471,36 +424,37 @@ impl<'a> Scene<'a> {
 
     /// Pods come and go at once, as long as that does not leave too much open.
     async fn settle_many(&mut self) -> Result<()> {
-        if self.worlds.are_many() { self.settle().await } else { Ok(()) }
+        if self.machine.worlds.are_many() { self.settle().await } else { Ok(()) }
     }
 
     /// One that waits goes on as soon as it can.
     async fn look_for_start(&mut self) -> Result<()> {
-        if self.phase != Phase::Waiting {
+        if self.machine.phase != Phase::Waiting {
             return Ok(());
         }
-        let Some(answer) = self.agent.started() else {
+        let Some(answer) = self.machine.agent.started() else {
             // It tries again a minute later, and waits for that too. Another process need not.
-            if self.agent.has_told_of("pools-update-failed") {
-                self.say("its first update meets a conflict");
+            if self.machine.agent.has_told_of("pools-update-failed") {
+                self.machine.say("its first update meets a conflict");
                 self.stops().await?;
                 self.starts()?;
             }
             return Ok(());
         };
         answer?;
-        self.say("its start goes on");
-        self.phase = Phase::Restoring;
-        self.worlds.apply("the start goes on", Bench::has_begun)
+        self.machine.restores()
     }
 
     /// Nothing as long as what was written is not seen.
     async fn observe(&self) -> Result<Option<Seen>> {
-        let object = self.rig.cluster.object(Kind::CiliumNode, &self.name);
-        let Some(object) = object.filter(|object| version(object) >= self.written) else { return Ok(None) };
+        let object = self.machine.rig.cluster.object(Kind::CiliumNode, &self.machine.name);
+        let Some(object) = object.filter(|object| version(object) >= self.machine.written) else {
+            return Ok(None);
+        };
         let object = pools_of(&object.data);
-        let has_memory = matches!(self.phase, Phase::Restoring | Phase::Running);
-        let memory = if has_memory { Some(memory(&self.ask(json!({"cmd": "dump"})).await?)) } else { None };
+        let has_memory = matches!(self.machine.phase, Phase::Restoring | Phase::Running);
+        let memory =
+            if has_memory { Some(memory(&self.machine.ask(json!({"cmd": "dump"})).await?)) } else { None };
         Ok(Some(Seen { object, memory }))
     }
 }

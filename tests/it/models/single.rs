@@ -18,14 +18,14 @@ use anyhow::{Context as _, Result, bail, ensure};
 use cilium_node_ipam::net::cidr::Family;
 use serde_json::{Value, json};
 
-use super::worlds::Worlds;
+use super::machine::Machine;
 use super::{PATIENCE, Phase, compare, version};
 use crate::scene::KUBELET_PAUSE;
 use crate::simulation::agent::bench::Bench;
-use crate::support::agent::{RealAgent, Settings};
+use crate::support::agent::Settings;
 use crate::support::control_plane::Options;
 use crate::support::families::Families;
-use crate::support::objects::{Kind, NodeSpec};
+use crate::support::objects::Kind;
 use crate::support::rig::Rig;
 
 mod writes;
@@ -57,7 +57,7 @@ async fn compare_in(ipam: &'static str, families: Families) -> Result<()> {
     compare(options, async |rig, seed| {
         let mut scene = Scene::new(rig, seed).await?;
         let played = scene.play().await;
-        played.with_context(|| format!("what was done:\n{}", scene.story))
+        played.with_context(|| format!("what was done:\n{}", scene.machine.story))
     })
     .await
 }
@@ -94,15 +94,10 @@ type Addresses = Vec<IpAddr>;
 
 /// One node, and all that is known of it.
 struct Scene<'a> {
-    rig: &'a Rig,
+    machine: Machine<'a>,
     ipam: &'static str,
     families: Vec<Family>,
-    name: String,
     number: u64,
-    agent: RealAgent,
-    worlds: Worlds,
-    rng: fastrand::Rng,
-    phase: Phase,
     /// Those with addresses. After a restart those that are restored.
     pods: BTreeMap<String, Addresses>,
     /// Those that are not restored yet.
@@ -110,16 +105,11 @@ struct Scene<'a> {
     /// The answer to the last start, with the addresses of router and health.
     own: Value,
     n_pods: usize,
-    /// The version that was written last; what was seen before it counts no more.
-    written: u64,
-    story: String,
 }
 
 impl<'a> Scene<'a> {
     async fn new(rig: &'a Rig, seed: u64) -> Result<Self> {
         let ipam = rig.control_plane.options.ipam;
-        let name = format!("n{seed}");
-        rig.cluster.create_node(&NodeSpec::new(&name)).await?;
         let prompt = Settings {
             health: ipam == "crd",
             update_rate: Duration::from_millis(200),
@@ -130,42 +120,29 @@ impl<'a> Scene<'a> {
         let families: Vec<Family> =
             [(options.ipv4(), Family::V4), (options.ipv6(), Family::V6)].into_iter().filter_map(of).collect();
         Ok(Self {
-            agent: rig.agents.real_with(&name, prompt),
-            rig,
+            machine: Machine::new(rig, seed, families.clone(), prompt).await?,
             ipam,
-            name,
-            number: seed % 200,
-            worlds: Worlds::new(ipam, families.clone()),
             families,
-            rng: fastrand::Rng::with_seed(seed),
-            phase: Phase::Down,
+            number: seed % 200,
             pods: BTreeMap::new(),
             left: BTreeMap::new(),
             own: Value::Null,
             n_pods: 0,
-            written: 0,
-            story: String::new(),
         })
     }
 
     async fn play(&mut self) -> Result<()> {
         self.starts()?;
         if self.ipam != "kubernetes" {
-            let made = async || Ok(self.rig.cluster.object(Kind::CiliumNode, &self.name).is_some());
-            self.rig.cluster.wait_until("a CiliumNode", PATIENCE, made).await?;
+            self.machine.wait_cilium_node().await?;
         }
         for number in 0..COMMANDS {
-            let command = Command::draw(self.phase, &mut self.rng);
-            writeln!(self.story, "{number} {:?} {command:?}", self.phase)?;
+            let command = Command::draw(self.machine.phase, &mut self.machine.rng);
+            writeln!(self.machine.story, "{number} {:?} {command:?}", self.machine.phase)?;
             self.obey(command).await.with_context(|| format!("at {number} {command:?}"))?;
             self.settle().await.with_context(|| format!("after {number} {command:?}"))?;
         }
-        self.agent.stop().await
-    }
-
-    fn say(&mut self, what: &str) {
-        // Writing to a string does not fail.
-        let _ = writeln!(self.story, "    {what}");
+        self.machine.agent.stop().await
     }
 
     async fn obey(&mut self, command: Command) -> Result<()> {
@@ -202,36 +179,37 @@ impl<'a> Scene<'a> {
         }
         let owner = format!("ns/p{}", self.n_pods);
         self.n_pods += 1;
-        let answer = self.agent.ask(json!({"cmd": "allocate", "owner": owner})).await?;
+        let answer = self.machine.agent.ask(json!({"cmd": "allocate", "owner": owner})).await?;
         if answer["ok"] == true {
             let got = addresses(&answer);
-            self.say(&format!("{owner} gets {got:?}"));
-            self.worlds.apply(&format!("{got:?} for a pod"), |bench| {
+            self.machine.say(&format!("{owner} gets {got:?}"));
+            self.machine.worlds.apply(&format!("{got:?} for a pod"), |bench| {
                 got.iter().all(|address| bench.gives("", *address))
             })?;
             self.pods.insert(owner, got);
             return Ok(());
         }
-        self.say(&format!("{owner} gets nothing: {}", answer["error"]));
+        self.machine.say(&format!("{owner} gets nothing: {}", answer["error"]));
         let families = &self.families;
-        self.worlds.apply("nothing for a pod", |bench| {
+        self.machine.worlds.apply("nothing for a pod", |bench| {
             // A pod gets both families or none.
             !families.iter().all(|family| bench.has_free("", *family))
         })
     }
 
     async fn pod_goes(&mut self) -> Result<()> {
-        let drawn = self.rng.usize(..);
+        let drawn = self.machine.rng.usize(..);
         let Some(at) = drawn.checked_rem(self.pods.len()) else { return Ok(()) };
         let Some(owner) = self.pods.keys().nth(at).cloned() else { return Ok(()) };
         let had = self.pods.remove(&owner).unwrap_or_default();
-        self.say(&format!("{owner} with {had:?} goes"));
+        self.machine.say(&format!("{owner} with {had:?} goes"));
         for address in &had {
             let family = Family::of(*address).as_str();
-            let answer = self.agent.ask(json!({"cmd": "release", family: address.to_string()})).await?;
+            let answer =
+                self.machine.agent.ask(json!({"cmd": "release", family: address.to_string()})).await?;
             ensure!(answer["ok"] == true, "{}", answer["error"]);
         }
-        self.worlds.apply("a pod goes", |bench| {
+        self.machine.worlds.apply("a pod goes", |bench| {
             for address in &had {
                 bench.ends(*address);
             }
@@ -240,34 +218,19 @@ impl<'a> Scene<'a> {
     }
 
     async fn loses_cilium_node(&mut self) -> Result<()> {
-        let before = self.rig.cluster.object(Kind::CiliumNode, &self.name).context("its CiliumNode")?;
-        self.rig.cluster.delete(Kind::CiliumNode, &self.name).await?;
-        let gone = async || Ok(self.rig.cluster.object(Kind::CiliumNode, &self.name).is_none());
-        self.rig.cluster.wait_until("the end of the CiliumNode", PATIENCE, gone).await?;
-        let answer = self.agent.ask(json!({"cmd": "touch-node"})).await?;
-        ensure!(answer["ok"] == true, "{}", answer["error"]);
-        let made = async || {
-            let now = self.rig.cluster.object(Kind::CiliumNode, &self.name);
-            Ok(now.is_some_and(|now| now.metadata.uid != before.metadata.uid))
-        };
-        self.rig.cluster.wait_until("another CiliumNode", PATIENCE, made).await?;
-        self.worlds.apply("another CiliumNode", |bench| {
-            bench.loses();
-            bench.creates();
-            true
-        })?;
+        let before = self.machine.loses_cilium_node().await?;
         if self.ipam == "crd" { self.gives_again(&before.data).await } else { Ok(()) }
     }
 
     async fn stops(&mut self) -> Result<()> {
-        self.agent.stop().await?;
+        self.machine.agent.stop().await?;
         self.falls("it restarts", |_| true)
     }
 
     fn falls(&mut self, what: &str, may: impl Fn(&mut Bench) -> bool) -> Result<()> {
-        self.phase = Phase::Down;
+        self.machine.phase = Phase::Down;
         self.left.append(&mut self.pods);
-        self.worlds.apply(what, |bench| {
+        self.machine.worlds.apply(what, |bench| {
             let does = may(bench);
             bench.restarts();
             does
@@ -276,9 +239,7 @@ impl<'a> Scene<'a> {
 
     fn starts(&mut self) -> Result<()> {
         let router = if self.own["router"].is_null() { json!({}) } else { self.own["router"].clone() };
-        self.agent.start_by(json!({"cmd": "start", "hold": true, "router": router}))?;
-        self.phase = Phase::Waiting;
-        Ok(())
+        self.machine.starts(&router)
     }
 
     async fn restores_one(&mut self) -> Result<()> {
@@ -287,10 +248,10 @@ impl<'a> Scene<'a> {
         for address in &had {
             command[Family::of(*address).as_str()] = address.to_string().into();
         }
-        let is_restored = self.agent.ask(command).await?["ok"] == true;
+        let is_restored = self.machine.agent.ask(command).await?["ok"] == true;
         let what = format!("{owner} with {had:?} is restored: {is_restored}");
-        self.say(&what);
-        self.worlds.apply(&what, |bench| {
+        self.machine.say(&what);
+        self.machine.worlds.apply(&what, |bench| {
             let mut each: Vec<bool> = had.iter().map(|address| bench.restores(*address)).collect();
             if !each.iter().all(|is_restored| *is_restored) {
                 // A pod gets both families or none.
@@ -309,7 +270,7 @@ impl<'a> Scene<'a> {
 
     /// All pods are restored; the agent takes its own addresses, and its start ends.
     async fn runs(&mut self) -> Result<()> {
-        let answer = self.agent.ask(json!({"cmd": "restored"})).await?;
+        let answer = self.machine.agent.ask(json!({"cmd": "restored"})).await?;
         let before = addresses(&self.own["router"]);
         let (is_crd, families) = (self.ipam == "crd", self.families.clone());
         let restores_own = |bench: &mut Bench| {
@@ -317,19 +278,19 @@ impl<'a> Scene<'a> {
             !before.is_empty() && is_restored == before.len()
         };
         if answer["ok"] != true {
-            self.say(&format!("the start fails: {}", answer["error"]));
+            self.machine.say(&format!("the start fails: {}", answer["error"]));
             // Without addresses of its own the process ends.
-            self.agent.stop().await?;
+            self.machine.agent.stop().await?;
             return self.falls("the start fails", |bench| {
                 let has_free = |bench: &Bench| families.iter().all(|family| bench.has_free("", *family));
                 if is_crd { !bench.begins_by_chance() } else { !restores_own(bench) && !has_free(bench) }
             });
         }
-        self.say(&format!("it runs, with {} and {}", answer["router"], answer["health"]));
+        self.machine.say(&format!("it runs, with {} and {}", answer["router"], answer["health"]));
         self.own = answer;
-        self.phase = Phase::Running;
+        self.machine.phase = Phase::Running;
         let (router, health) = (addresses(&self.own["router"]), addresses(&self.own["health"]));
-        self.worlds.apply(&format!("it runs with {router:?} and {health:?}"), |bench| {
+        self.machine.worlds.apply(&format!("it runs with {router:?} and {health:?}"), |bench| {
             if is_crd {
                 let own = [("router", &router), ("health", &health)];
                 let own: BTreeMap<&str, IpAddr> =
@@ -352,33 +313,33 @@ impl<'a> Scene<'a> {
 
     /// Returns when the agent shows what the model comes to.
     async fn settle(&mut self) -> Result<()> {
-        if self.ipam == "crd" && matches!(self.phase, Phase::Restoring | Phase::Running) {
+        if self.ipam == "crd" && matches!(self.machine.phase, Phase::Restoring | Phase::Running) {
             self.mark(NOBODY, "marked-for-release").await?;
         }
         let limit = tokio::time::Instant::now() + PATIENCE;
         loop {
-            let mut news = self.rig.cluster.bell.listen();
+            let mut news = self.machine.rig.cluster.bell.listen();
             news.mark_unchanged();
-            self.rig.control_plane.alarm.check()?;
+            self.machine.rig.control_plane.alarm.check()?;
             self.look_for_start()?;
             let seen = self.observe().await?;
-            let phase = self.phase;
-            let must_go_on = phase == Phase::Waiting && self.worlds.come_to(Bench::goes_on)?;
+            let phase = self.machine.phase;
+            let must_go_on = phase == Phase::Waiting && self.machine.worlds.come_to(Bench::goes_on)?;
             // One that starts writes now or later.
             let is_done =
                 |bench: &Bench| !matches!(phase, Phase::Restoring | Phase::Running) || bench.is_at_rest();
             let is_seen =
                 |bench: &Bench| is_done(bench) && seen.as_ref().is_some_and(|seen| seen.is_of(bench));
-            if !must_go_on && self.worlds.saw(is_seen)? {
+            if !must_go_on && self.machine.worlds.saw(is_seen)? {
                 return Ok(());
             }
             if tokio::time::Instant::now() > limit {
-                let expected = self.worlds.expected()?;
+                let expected = self.machine.worlds.expected()?;
                 bail!("the agent is {phase:?} and shows {seen:?}\nthe model shows {expected}");
             }
             if self.ipam == "kubernetes" && phase == Phase::Running {
                 // It writes its CiliumNode when its Node changes.
-                self.agent.ask(json!({"cmd": "touch-node"})).await?;
+                self.machine.agent.ask(json!({"cmd": "touch-node"})).await?;
             }
             // No event tells that an agent has heard of a write.
             drop(tokio::time::timeout(KUBELET_PAUSE, news.changed()).await);
@@ -387,32 +348,30 @@ impl<'a> Scene<'a> {
 
     /// One that waits goes on as soon as it can.
     fn look_for_start(&mut self) -> Result<()> {
-        if self.phase != Phase::Waiting {
+        if self.machine.phase != Phase::Waiting {
             return Ok(());
         }
-        let Some(answer) = self.agent.started() else { return Ok(()) };
+        let Some(answer) = self.machine.agent.started() else { return Ok(()) };
         answer?;
-        self.say("its start goes on");
-        self.phase = Phase::Restoring;
-        self.worlds.apply("the start goes on", Bench::has_begun)
+        self.machine.restores()
     }
 
     /// Nothing as long as what was written is not seen.
     async fn observe(&self) -> Result<Option<Seen>> {
-        let object = self.rig.cluster.object(Kind::CiliumNode, &self.name);
+        let object = self.machine.rig.cluster.object(Kind::CiliumNode, &self.machine.name);
         let object = match object {
-            Some(object) if version(&object) >= self.written => said(self.ipam, &object.data),
+            Some(object) if version(&object) >= self.machine.written => said(self.ipam, &object.data),
             // In kubernetes mode an agent makes its CiliumNode when it runs.
-            None if self.ipam == "kubernetes" && self.phase != Phase::Running => Value::Null,
+            None if self.ipam == "kubernetes" && self.machine.phase != Phase::Running => Value::Null,
             _ => return Ok(None),
         };
         let mut allocated = None;
-        if matches!(self.phase, Phase::Restoring | Phase::Running) {
-            let dump = self.agent.ask(json!({"cmd": "dump"})).await?;
+        if matches!(self.machine.phase, Phase::Restoring | Phase::Running) {
+            let dump = self.machine.agent.ask(json!({"cmd": "dump"})).await?;
             let each = dump["allocations"].as_array().into_iter().flatten();
             allocated = Some(each.flat_map(addresses).collect());
         }
-        let is_shown = self.ipam != "kubernetes" || self.phase == Phase::Running;
+        let is_shown = self.ipam != "kubernetes" || self.machine.phase == Phase::Running;
         Ok(Some(Seen { ipam: self.ipam, object: is_shown.then_some(object), allocated }))
     }
 }

@@ -40,8 +40,8 @@ impl Scene<'_> {
         let mut cidrs: Vec<String> = (0..3).map(|n| format!("10.{number}.{n}.0/28")).collect();
         cidrs.extend([format!("10.{number}.3.0/29"), format!("10.{number}.4.0/30")]);
         cidrs.extend((1..3).map(|n| format!("fd00:{number}:{n}::/124")));
-        self.rng.shuffle(&mut cidrs);
-        cidrs.truncate(self.rng.usize(..=cidrs.len()));
+        self.machine.rng.shuffle(&mut cidrs);
+        cidrs.truncate(self.machine.rng.usize(..=cidrs.len()));
         cidrs
     }
 
@@ -52,40 +52,45 @@ impl Scene<'_> {
         // The server takes one of each family.
         let v4 = cidrs.iter().find(|cidr| !is_v6(cidr));
         let cidrs: Vec<&String> = v4.into_iter().chain(cidrs.iter().find(is_v6)).collect();
-        let node = self.rig.cluster.read(Kind::Node, &self.name).await?;
+        let node = self.machine.rig.cluster.read(Kind::Node, &self.machine.name).await?;
         if !node.data["spec"]["podCIDRs"].is_null() {
-            self.say("its Node is made anew");
-            self.rig.cluster.delete_node(&self.name).await?;
-            self.rig.cluster.create_node(&NodeSpec::new(&self.name)).await?;
-            self.worlds.apply("its Node is made anew", |bench| {
+            self.machine.say("its Node is made anew");
+            self.machine.rig.cluster.delete_node(&self.machine.name).await?;
+            self.machine.rig.cluster.create_node(&NodeSpec::new(&self.machine.name)).await?;
+            self.machine.worlds.apply("its Node is made anew", |bench| {
                 bench.registers();
                 true
             })?;
         }
         let Some(first) = cidrs.first() else { return Ok(()) };
         let patch = json!({"spec": {"podCIDR": first, "podCIDRs": cidrs}});
-        self.say(&format!("onto the Node: {patch}"));
-        self.rig.cluster.patch(Kind::Node, &self.name, patch.clone()).await?;
-        self.worlds.apply("a write onto the Node", |bench| {
+        self.machine.say(&format!("onto the Node: {patch}"));
+        self.machine.rig.cluster.patch(Kind::Node, &self.machine.name, patch.clone()).await?;
+        self.machine.worlds.apply("a write onto the Node", |bench| {
             bench.patch_node(&patch);
             true
         })
     }
 
     async fn writes_pool(&mut self) -> Result<()> {
-        let seen = self.rig.cluster.object(Kind::CiliumNode, &self.name).context("its CiliumNode")?;
+        let seen = self
+            .machine
+            .rig
+            .cluster
+            .object(Kind::CiliumNode, &self.machine.name)
+            .context("its CiliumNode")?;
         let pool = seen.data["spec"]["ipam"]["pool"].as_object().cloned().unwrap_or_default();
         let number = self.number;
         let address = |n: u64| format!("10.{number}.{}.{}", n / BLOCK, n % BLOCK);
-        let block = self.rng.u64(..3);
-        let any = address(self.rng.u64(..3 * BLOCK));
-        if pool.len() < 4 || self.rng.u8(..6) == 0 {
+        let block = self.machine.rng.u64(..3);
+        let any = address(self.machine.rng.u64(..3 * BLOCK));
+        if pool.len() < 4 || self.machine.rng.u8(..6) == 0 {
             let entries: Value = (0..BLOCK).map(|n| (address(block * BLOCK + n), json!({}))).collect();
             return self.patch(Part::Object, json!({"spec": {"ipam": {"pool": entries}}})).await;
         }
         let owner = |owner: Value| json!({"spec": {"ipam": {"pool": {any.clone(): {"owner": owner}}}}});
         let is_kept = |name: &str| pool.values().any(|entry| entry["owner"] == name);
-        match self.rng.u8(..20) {
+        match self.machine.rng.u8(..20) {
             0..4 => self.mark(&any, "marked-for-release").await,
             4 => self.mark(&any, "ready-for-release").await,
             5..7 => self.mark(&any, "released").await,
@@ -119,7 +124,7 @@ impl Scene<'_> {
     /// A new CiliumNode gets the addresses that the one before had, or all but those of one block.
     pub(super) async fn gives_again(&mut self, before: &Value) -> Result<()> {
         let mut pool = before["spec"]["ipam"]["pool"].as_object().cloned().unwrap_or_default();
-        let block = format!("10.{}.{}.", self.number, self.rng.u64(..6));
+        let block = format!("10.{}.{}.", self.number, self.machine.rng.u64(..6));
         let is_left = |address: &String| !address.starts_with(&block);
         if pool.keys().filter(|address| is_left(address)).count() >= 4 {
             pool.retain(|address, _| is_left(address));
@@ -133,15 +138,15 @@ impl Scene<'_> {
 
     async fn patch(&mut self, part: Part, patch: Value) -> Result<()> {
         if !patch.to_string().contains(NOBODY) {
-            self.say(&patch.to_string());
+            self.machine.say(&patch.to_string());
         }
-        let cluster = &self.rig.cluster;
+        let cluster = &self.machine.rig.cluster;
         let written = match part {
-            Part::Object => cluster.patch(Kind::CiliumNode, &self.name, patch.clone()).await?,
-            Part::Status => cluster.patch_status(Kind::CiliumNode, &self.name, patch.clone()).await?,
+            Part::Object => cluster.patch(Kind::CiliumNode, &self.machine.name, patch.clone()).await?,
+            Part::Status => cluster.patch_status(Kind::CiliumNode, &self.machine.name, patch.clone()).await?,
         };
-        self.written = version(&written);
-        self.worlds.apply(&patch.to_string(), |bench| {
+        self.machine.written = version(&written);
+        self.machine.worlds.apply(&patch.to_string(), |bench| {
             bench.patch(&patch);
             true
         })

@@ -1,0 +1,102 @@
+//! One node with a real agent, the worlds that the model may be in, and what has been done so far.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, Result, ensure};
+use cilium_node_ipam::net::cidr::Family;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use super::worlds::Worlds;
+use super::{PATIENCE, Phase};
+use crate::simulation::agent::bench::Bench;
+use crate::support::agent::{RealAgent, Settings};
+use crate::support::objects::{Kind, NodeSpec};
+use crate::support::rig::Rig;
+
+pub(super) struct Machine<'a> {
+    pub(super) rig: &'a Rig,
+    pub(super) name: String,
+    pub(super) agent: RealAgent,
+    pub(super) worlds: Worlds,
+    pub(super) rng: fastrand::Rng,
+    pub(super) phase: Phase,
+    /// The version of its CiliumNode that was written last; what was seen before it counts no more.
+    pub(super) written: u64,
+    pub(super) story: String,
+}
+
+impl<'a> Machine<'a> {
+    pub(super) async fn new(
+        rig: &'a Rig,
+        seed: u64,
+        families: Vec<Family>,
+        settings: Settings,
+    ) -> Result<Self> {
+        let name = format!("n{seed}");
+        rig.cluster.create_node(&NodeSpec::new(&name)).await?;
+        Ok(Self {
+            agent: rig.agents.real_with(&name, settings),
+            rig,
+            name,
+            worlds: Worlds::new(rig.control_plane.options.ipam, families),
+            rng: fastrand::Rng::with_seed(seed),
+            phase: Phase::Down,
+            written: 0,
+            story: String::new(),
+        })
+    }
+
+    pub(super) fn say(&mut self, what: &str) {
+        // Writing to a string does not fail.
+        let _ = writeln!(self.story, "    {what}");
+    }
+
+    /// A command that its agent obeys.
+    pub(super) async fn ask(&self, command: Value) -> Result<Value> {
+        let answer = self.agent.ask(command.clone()).await?;
+        ensure!(answer["ok"] == true, "{command}: {}", answer["error"]);
+        Ok(answer)
+    }
+
+    /// Its agent starts, and takes these addresses for the router if it can.
+    pub(super) fn starts(&mut self, router: &Value) -> Result<()> {
+        self.agent.start_by(json!({"cmd": "start", "hold": true, "router": router}))?;
+        self.phase = Phase::Waiting;
+        Ok(())
+    }
+
+    /// Returns when its agent has made its CiliumNode.
+    pub(super) async fn wait_cilium_node(&self) -> Result<()> {
+        let made = async || Ok(self.rig.cluster.object(Kind::CiliumNode, &self.name).is_some());
+        self.rig.cluster.wait_until("a CiliumNode", PATIENCE, made).await
+    }
+
+    /// Its CiliumNode is deleted, and its agent makes another one. Returns the one before.
+    pub(super) async fn loses_cilium_node(&mut self) -> Result<std::sync::Arc<DynamicObject>> {
+        let cluster = &self.rig.cluster;
+        let before = cluster.object(Kind::CiliumNode, &self.name).context("its CiliumNode")?;
+        cluster.delete(Kind::CiliumNode, &self.name).await?;
+        let gone = async || Ok(cluster.object(Kind::CiliumNode, &self.name).is_none());
+        cluster.wait_until("the end of the CiliumNode", PATIENCE, gone).await?;
+        self.ask(json!({"cmd": "touch-node"})).await?;
+        let made = async || {
+            let now = cluster.object(Kind::CiliumNode, &self.name);
+            Ok(now.is_some_and(|now| now.metadata.uid != before.metadata.uid))
+        };
+        cluster.wait_until("another CiliumNode", PATIENCE, made).await?;
+        self.worlds.apply("another CiliumNode", |bench| {
+            bench.loses();
+            bench.creates();
+            true
+        })?;
+        Ok(before)
+    }
+
+    /// The start of its agent has its addresses, and goes on with its pods.
+    pub(super) fn restores(&mut self) -> Result<()> {
+        self.say("its start goes on");
+        self.phase = Phase::Restoring;
+        self.worlds.apply("the start goes on", Bench::has_begun)
+    }
+}
