@@ -19,7 +19,7 @@ use crate::telemetry::event_reason::{EventFate, EventReason, Tone};
 use crate::telemetry::metrics::Metrics;
 use crate::wire::{GROUP, VERSION};
 
-/// How many events of each tone may wait. The start of a cluster of a thousand nodes brings one per node; more are
+/// How many events of each kind may wait. The start of a cluster of a thousand nodes brings one per node; more are
 /// not worth the memory, and are dropped.
 pub const CAPACITY: usize = 1024;
 /// The shortest time between two events of one reason on one object about the same.
@@ -74,15 +74,17 @@ pub struct Event {
 /// The sending end of the channel. It never waits.
 #[derive(Debug, Clone)]
 pub struct Events {
+    cluster: mpsc::Sender<Event>,
     warnings: mpsc::Sender<Event>,
     normal: mpsc::Sender<Event>,
     metrics: Metrics,
 }
 
-/// The receiving end of the channel. Warnings go first: the news that a pool is full must not wait behind a thousand
-/// events on nodes that were served.
+/// The receiving end of the channel. What is told of pools and of the whole cluster goes first, then warnings: the news that
+/// a pool is full must not wait behind a thousand events on nodes, and a process that ends takes with it what waits.
 #[derive(Debug)]
 pub struct Waiting {
+    cluster: mpsc::Receiver<Event>,
     warnings: mpsc::Receiver<Event>,
     normal: mpsc::Receiver<Event>,
 }
@@ -91,18 +93,21 @@ impl Events {
     /// A channel: the sending end, and the receiving end for [`record`].
     #[must_use]
     pub fn channel(metrics: Metrics) -> (Self, Waiting) {
+        let (cluster, waiting_cluster) = mpsc::channel(CAPACITY);
         let (warnings, waiting_warnings) = mpsc::channel(CAPACITY);
         let (normal, waiting_normal) = mpsc::channel(CAPACITY);
-        let waiting = Waiting { warnings: waiting_warnings, normal: waiting_normal };
-        (Self { warnings, normal, metrics }, waiting)
+        let waiting =
+            Waiting { cluster: waiting_cluster, warnings: waiting_warnings, normal: waiting_normal };
+        (Self { cluster, warnings, normal, metrics }, waiting)
     }
 
-    /// Queues an event. It is dropped and counted when too many of its tone wait.
+    /// Queues an event. It is dropped and counted when too many of its kind wait.
     pub fn tell(&self, event: Event) {
         let reason = event.reason;
-        let lane = match reason.tone() {
-            Tone::Warning => &self.warnings,
-            Tone::Normal => &self.normal,
+        let lane = match (&event.subject, reason.tone()) {
+            (Subject::Pool(..) | Subject::ClusterRole, _) => &self.cluster,
+            (Subject::Node(..), Tone::Warning) => &self.warnings,
+            (Subject::Node(..), Tone::Normal) => &self.normal,
         };
         if lane.try_send(event).is_err() {
             self.metrics.event(reason, EventFate::Dropped);
@@ -115,6 +120,7 @@ impl Waiting {
     pub(super) async fn next(&mut self) -> Option<Event> {
         tokio::select! {
             biased;
+            Some(event) = self.cluster.recv() => Some(event),
             Some(warning) = self.warnings.recv() => Some(warning),
             Some(normal) = self.normal.recv() => Some(normal),
             else => None,
@@ -297,18 +303,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_warning_goes_before_all_that_is_normal() {
+    async fn what_is_told_of_pools_goes_first_and_then_warnings() {
         let (events, mut waiting) = Events::channel(Metrics::default());
         for node in ["a", "b"] {
             events.tell(event(node, EventReason::BlocksPublished));
         }
         events.tell(event("c", EventReason::NoCapacity));
+        let full =
+            Event { subject: Subject::Pool("p".into(), "u".into()), ..event("", EventReason::Exhausted) };
+        events.tell(full.clone());
         drop(events);
         let mut told = Vec::new();
         while let Some(event) = waiting.next().await {
             told.push(event);
         }
         let expected = [
+            full,
             event("c", EventReason::NoCapacity),
             event("a", EventReason::BlocksPublished),
             event("b", EventReason::BlocksPublished),
