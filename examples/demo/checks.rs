@@ -150,7 +150,7 @@ fn agreed(seen: &State) -> Check {
     )
 }
 
-/// Not how many: the controller makes some twenty a second, warnings first, and one that is killed takes with it what
+/// Not how many: the controller makes some twenty a second, those of pools first, and one that is killed takes with it what
 /// waits.
 fn told(stage: &Stage) -> Check {
     let by_reason = stage.events.by_reason();

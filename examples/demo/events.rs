@@ -9,6 +9,7 @@ use kube::{Api, Client};
 use tokio::task::JoinSet;
 
 use crate::shared::Shared;
+use crate::support::alarm::Bell;
 
 /// How many lines are kept.
 const LATEST: usize = 5;
@@ -26,8 +27,8 @@ struct Told {
 }
 
 impl Events {
-    /// Reads what is told from now on.
-    pub(crate) fn start(client: Client) -> Self {
+    /// Reads what is told from now on, and rings for each.
+    pub(crate) fn start(client: Client, bell: Bell) -> Self {
         let told = Shared::<Told>::default();
         let writer = told.clone();
         let mut watch = JoinSet::new();
@@ -39,6 +40,7 @@ impl Events {
                 // A watch that breaks is begun again; an event more or less is no reason to stop a demo.
                 if let Ok(event) = event {
                     writer.lock().tell(&event);
+                    bell.ring();
                 }
             }
         });

@@ -3,6 +3,7 @@
 //! Knows nothing of how it is played (see [`Stage`](crate::stage::Stage)) nor which scenes there are
 //! (see [`Script`](crate::script::Script)). A new scene is a new value, at most with a new action or goal here.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -77,6 +78,8 @@ pub(crate) enum Goal {
     Served(usize),
     /// So many nodes that the pool selects wait for a block, and it says that it has none.
     Waiting { pool: String, nodes: usize },
+    /// An event of this reason was told. A controller that is killed takes with it what waits to be told.
+    Told(&'static str),
     /// So many addresses are in use on all nodes together, as the agents report it.
     Used(usize),
     /// So many addresses are asked for by all agents together, in the mode in which they ask.
@@ -116,8 +119,8 @@ impl fmt::Display for Count {
 }
 
 impl Goal {
-    /// How far it is reached.
-    pub(crate) fn counts(&self, state: &State) -> Vec<Count> {
+    /// How far it is reached, where so many events of each reason were told.
+    pub(crate) fn counts(&self, state: &State, told: &BTreeMap<String, usize>) -> Vec<Count> {
         let count = |what: &str, now, goal| Count { what: what.to_owned(), now, goal };
         match self {
             Self::Pools(goal) => vec![count("pools made", state.pools.len(), *goal)],
@@ -130,6 +133,10 @@ impl Goal {
                 let pool = state.pools.iter().find(|each| each.name == *pool);
                 let waiting = pool.filter(|pool| pool.says("Exhausted")).map_or(0, |pool| pool.waiting);
                 vec![count("nodes waiting for a full pool", waiting, *nodes)]
+            }
+            Self::Told(reason) => {
+                let is_told = usize::from(told.contains_key(*reason));
+                vec![count(&format!("events {reason}, at least"), is_told, 1)]
             }
             Self::Used(goal) => vec![count("addresses in use", state.n_used(), *goal)],
             Self::Asked(goal) => vec![count("addresses asked for", state.n_asked(), *goal)],

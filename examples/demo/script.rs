@@ -231,6 +231,8 @@ fn beginning(
             vec![
                 Goal::Served(n_nodes - n_waiting),
                 Goal::Waiting { pool: FULL.to_owned(), nodes: n_waiting },
+                Goal::Told("Exhausted"),
+                Goal::Told("BlocksPublished"),
             ],
         ),
         Scene::new(

@@ -61,7 +61,7 @@ impl Stage {
             rig.control_plane.limit_releasing(WHILE_AGENTS_ANSWER).await?;
         }
         let chronicle = Chronicle::start(&rig.cluster);
-        let events = Events::start(rig.cluster.client.clone());
+        let events = Events::start(rig.cluster.client.clone(), rig.cluster.bell.clone());
         Ok(Self { crew: Crew::default(), chronicle, events, rig })
     }
 
@@ -96,7 +96,8 @@ impl Stage {
                 // Marked before the look, so that what rings during the look is looked at again.
                 news.mark_unchanged();
                 let state = State::seen(&rig.cluster);
-                counts = scene.until.iter().flat_map(|goal| goal.counts(&state)).collect();
+                counts =
+                    scene.until.iter().flat_map(|goal| goal.counts(&state, &events.by_reason())).collect();
                 let reached = acted && counts.iter().all(Count::is_reached);
                 screen.show(&View {
                     counts: &counts,
@@ -134,7 +135,11 @@ impl Stage {
             loop {
                 news.mark_unchanged();
                 let state = State::seen(&self.rig.cluster);
-                let counts: Vec<_> = scene.until.iter().flat_map(|goal| goal.counts(&state)).collect();
+                let counts: Vec<_> = scene
+                    .until
+                    .iter()
+                    .flat_map(|goal| goal.counts(&state, &self.events.by_reason()))
+                    .collect();
                 screen.refresh(&View {
                     counts: &counts,
                     state: &state,
