@@ -9,7 +9,6 @@ use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::guard::Guard;
 use crate::net::addresses::AddressSet;
-use crate::net::cidr::Cidr;
 use crate::world::World;
 
 /// Whether the carrier of the claim's node carries any address of the block.
@@ -45,19 +44,8 @@ pub(super) fn may_be_in_use(world: &World, claim: &Claim) -> bool {
             || (claim.created_for.as_ref() != Some(carrier.uid())
                 && !world.guards().is_off(Guard::CreatedFor))
             || is_carried_or_used(world, claim)
-            || may_have_been_replaced(world, claim, carrier)
+            || world.may_have_been_replaced(claim, &world.reader().blocks(carrier))
     })
-}
-
-/// Whether the carrier has a CIDR that somebody else may have put in the place of this block. One of ours he did not: it
-/// was written where nothing stood, and so nothing had been written before it.
-fn may_have_been_replaced(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
-    let is_ours = |cidr| {
-        let other = world.claim(cidr).map(|known| &known.claim);
-        other.is_some_and(|other| other.node == claim.node && other.created_for == claim.created_for)
-    };
-    let is_foreign = |cidr: Cidr| cidr.family() == claim.cidr.family() && !is_ours(cidr);
-    world.reader().can_be_replaced() && world.reader().blocks(carrier).into_iter().any(is_foreign)
 }
 
 /// The same, or this process has seen the present carrier carry it: somebody took it off, and the agent may not have said

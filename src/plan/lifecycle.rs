@@ -169,7 +169,7 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, claim: 
 fn is_of_ended_without(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
     claim.state == ClaimState::Held
         && claim.created_for.as_ref().is_some_and(|created_for| {
-            created_for != carrier.uid() && world.ended_without(&claim.node, created_for, claim.cidr)
+            created_for != carrier.uid() && world.ended_without(created_for, claim)
         })
         && !evidence::is_carried_or_used(world, claim)
 }

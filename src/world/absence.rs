@@ -4,6 +4,7 @@
 
 use super::{KnownClaim, LostClaim, LostHolder, SeenCooling, SeenEnd, World};
 use crate::ledger::Occupant;
+use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
@@ -140,7 +141,8 @@ impl World {
             for known in self.claims_of(&name).filter(was_carried) {
                 carried.insert_cidr(known.claim.cidr);
             }
-            SeenEnd { uid: gone.uid.clone(), carried }
+            let listed = self.reader.blocks(Carrier::CiliumNode(&gone));
+            SeenEnd { uid: gone.uid.clone(), carried, listed }
         });
         let former = publisher::remember(gone);
         let remembered = self.remember_of(&name);

@@ -1,13 +1,26 @@
 //! Which blocks carriers have carried, as this process has seen it.
 //!
 //! A process that has just started has seen nothing. So this tells a repair from growth in the log, and keeps a claim from
-//! moving; it never moves one.
+//! moving; it never moves one. What a carrier lists instead of a block tells every process, whatever it has seen.
 
 use super::{KnownClaim, World};
+use crate::model::claim::Claim;
 use crate::model::names::NodeName;
 use crate::net::cidr::Cidr;
 
 impl World {
+    /// Whether among the blocks that a carrier lists is a CIDR that somebody else may have put in the place of this claim's,
+    /// of whatever family: he writes the whole list. One of ours he did not: it was written where nothing stood, and so nothing
+    /// had been written before it.
+    #[must_use]
+    pub fn may_have_been_replaced(&self, claim: &Claim, listed: &[Cidr]) -> bool {
+        let is_ours = |cidr: Cidr| {
+            let other = self.claim(cidr).map(|known| &known.claim);
+            other.is_some_and(|other| other.node == claim.node && other.created_for == claim.created_for)
+        };
+        self.reader.can_be_replaced() && !listed.iter().all(|cidr| is_ours(*cidr))
+    }
+
     /// Notes which claims of the node its carrier carries, for when somebody takes them off.
     pub(super) fn note_carried(&mut self, node: &NodeName) {
         let Some(carrier) = self.carrier(node) else { return };

@@ -140,6 +140,8 @@ pub(super) struct SeenEnd {
     pub(super) uid: Uid,
     /// Every address that its last version carried, and the blocks of claims that an earlier version was seen to carry.
     pub(super) carried: AddressSet,
+    /// The blocks that its last version listed.
+    pub(super) listed: Vec<Cidr>,
 }
 
 /// A cooling of a block that this process has seen. A claim that cools again, or another claim of the block, begins anew,

@@ -198,6 +198,36 @@ fn a_block_that_another_allocator_may_have_replaced_stays() {
     self::cluster(&adopted).expect("a", "nothing");
 }
 
+/// Whoever writes one family wrote the list, and ours had both.
+#[test]
+fn a_cidr_of_one_family_may_have_replaced_a_block_of_the_other() {
+    let objects =
+        "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1\nclaim fd00::/124 a 1 Held @98 of=q";
+    let both = &[Family::V4, Family::V6];
+    let mut cluster = running(both, &format!("{objects}\nciliumnode a @99 bare 10.9.0.0/24"));
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.pass(3600);
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+}
+
+/// A CiliumNode that showed the CIDR of somebody else has not ended without the block that he may have replaced: whoever
+/// begins to serve in between has not seen it there.
+#[test]
+fn a_block_that_may_have_been_replaced_stays_when_the_ciliumnode_is_recreated() {
+    let objects =
+        "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @98\nclaim 10.0.0.0/29 b 2 Held @90";
+    for (listed, expected) in [
+        ("10.9.0.0/24", "finding: HeldBack"),
+        ("", "note that no earlier ciliumnode of node a carried 10.0.0.0/28"),
+    ] {
+        let mut cluster = cluster(&format!("{objects}\nciliumnode a @99 bare {listed}"));
+        cluster.delete(Kind::CiliumNode, "a", 120);
+        cluster.observe("ciliumnode a @121 bare recreated");
+        let plan = rendered(&cluster.plan("a"));
+        assert!(plan.contains(expected), "{listed}: {plan}");
+    }
+}
+
 /// A claim of ours is written where nothing stands. So if it stands there, no other has been written before it.
 #[test]
 fn a_second_block_for_one_ciliumnode_goes_back() {
