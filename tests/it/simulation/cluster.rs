@@ -27,15 +27,17 @@ use super::rules::{self, Excuses};
 use super::store::{Defect, Store};
 
 mod agents;
+mod broken;
 mod hands;
 mod hidden;
+mod others;
 mod replicas;
 mod rest;
 mod restore;
 
-pub(super) use hands::{Hand, Place, Setup};
+pub(super) use hands::{Given, Hand, Place, Setup};
 
-use self::hands::Broken;
+use self::broken::Broken;
 
 /// The most nodes of a script.
 pub(super) const N_NODES: u8 = 20;
@@ -239,6 +241,8 @@ pub(super) struct Cluster {
     mode: Setup,
     /// What somebody has made unreadable.
     broken: Vec<Broken>,
+    /// What somebody else has given to nodes with one block.
+    given: BTreeSet<(NodeName, Cidr)>,
     /// What happened, for a person; kept only when somebody will read it.
     pub(super) trace: Option<Vec<String>>,
 }
@@ -257,12 +261,10 @@ fn one_of(number: u8, of: usize) -> Option<usize> {
 
 impl Cluster {
     pub(super) fn new(setting: Setting) -> Self {
-        let settings = setting.mode.publisher(&setting.families);
         // Wall clocks are wrong by up to an hour: no rule depends on them.
         let skews = [0, 1, -1].map(SignedDuration::from_hours);
-        let replicas = (0..setting.n_replicas)
-            .map(|number| Replica::new(settings.clone(), skews[number % 3], setting.off))
-            .collect();
+        let replicas =
+            (0..setting.n_replicas).map(|number| Replica::new(&setting, skews[number % 3])).collect();
         Self {
             store: Store::new(wall(Duration::ZERO), setting.mode, setting.defect),
             setting,
@@ -278,6 +280,7 @@ impl Cluster {
             hidden: BTreeSet::new(),
             only_in_use: BTreeSet::new(),
             broken: Vec::new(),
+            given: BTreeSet::new(),
             trace: None,
         }
     }
@@ -298,6 +301,7 @@ impl Cluster {
         self.say(|| format!("{step:?}"));
         let mut changed = self.do_step(step)?;
         self.forget_orphans();
+        self.take_over_what_others_gave();
         if self.setting.pace == Pace::Calm {
             self.rest()?;
             changed = None;

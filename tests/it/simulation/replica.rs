@@ -14,11 +14,12 @@ use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::Observation;
 use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
 use cilium_node_ipam::model::plan::Verdict;
-use cilium_node_ipam::model::request::{ProbeStep, Publication, Request, Write};
+use cilium_node_ipam::model::request::{NewClaim, ProbeStep, Publication, Request, Write};
 use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::model::time::Now;
+use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::plan::{self, Policy};
-use cilium_node_ipam::publisher::{Mode as Heard, Publisher};
+use cilium_node_ipam::publisher::Mode as Heard;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
@@ -26,8 +27,8 @@ use k8s_openapi::jiff::SignedDuration;
 
 mod watches;
 
-use super::cluster::Setup;
-use super::mode::blocks;
+use super::cluster::{Setting, Setup};
+use super::mode::{Mode, blocks, shown_by_node};
 use super::requests::{Stage, is_ours, serve, settle};
 use super::store::Store;
 use watches::Feed;
@@ -108,6 +109,47 @@ fn is_for_its_node(world: &World, publication: &Publication) -> Result<(), Strin
     Ok(())
 }
 
+/// The blocks that the carrier of a node shows, as far as this process knows it.
+fn shown_in(world: &World, runs: Mode, node: &NodeName) -> Vec<Cidr> {
+    match runs {
+        Mode::Kubernetes => world.node(node).map(|seen| blocks(&shown_by_node(seen))),
+        mode => world.cilium_node(node).map(|seen| blocks(&mode.shown_by(seen))),
+    }
+    .unwrap_or_default()
+}
+
+/// Where a node has one block of each family, and its carrier shows CIDRs without a claim, as far as this process knows: all
+/// of them become claims, if they are one of each family that pools have, and nothing else is claimed.
+fn is_all_that_stands(
+    world: &World,
+    runs: Mode,
+    families: &BTreeSet<Family>,
+    new: &NewClaim,
+) -> Result<(), String> {
+    let shown = shown_in(world, runs, &new.node);
+    let is_lost = world.lost_claims_of(&new.node).any(|lost| lost.cidr == new.cidr);
+    let is_claimed = |cidr: &&Cidr| world.claim(**cidr).is_some_and(|known| known.claim.node == new.node);
+    if is_lost || shown.iter().all(|cidr| is_claimed(&cidr)) {
+        return Ok(());
+    }
+    let n_of = |family: &Family| shown.iter().filter(|cidr| cidr.family() == *family).count();
+    let is_in_a_pool = |cidr: &&Cidr| {
+        let pools = world.pool_objects().filter_map(|object| object.pool.as_ref().ok());
+        let mut ranges = pools.filter_map(|pool| pool.families.get(&cidr.family()));
+        ranges.any(|ranges| {
+            ranges.block_prefix == cidr.prefix_len() && ranges.cidrs.keys().any(|range| range.covers(**cidr))
+        })
+    };
+    let mut others = shown.iter().filter(|cidr| families.contains(&cidr.family()));
+    if !shown.contains(&new.cidr)
+        || families.iter().any(|family| n_of(family) != 1)
+        || others.any(|cidr| !is_claimed(&cidr) && !is_in_a_pool(&cidr))
+    {
+        return Err(format!("{} is claimed for {}, which has {shown:?}", new.cidr, new.node));
+    }
+    Ok(())
+}
+
 /// One controller process.
 #[derive(Debug)]
 pub(super) struct Replica {
@@ -119,8 +161,9 @@ pub(super) struct Replica {
     agent_news: Option<usize>,
     is_deaf_to_agents: bool,
     pub(super) in_flight: Vec<Flight>,
-    /// What Cilium's ConfigMap says where it says what the cluster was set up with.
-    settings: Publisher,
+    /// What the agents of the cluster run, as it was set up.
+    runs: Mode,
+    families: BTreeSet<Family>,
     /// What this process last read there.
     mode: Setup,
     /// When the process began, on the clock of the simulation.
@@ -136,7 +179,7 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    pub(super) fn new(settings: Publisher, skew: SignedDuration, off: Option<Guard>) -> Self {
+    pub(super) fn new(setting: &Setting, skew: SignedDuration) -> Self {
         let mut replica = Self {
             process: Process::Gathering(Gathering::default()),
             feeds: BTreeMap::new(),
@@ -144,13 +187,14 @@ impl Replica {
             agent_news: None,
             is_deaf_to_agents: false,
             in_flight: Vec::new(),
-            settings,
+            runs: setting.mode,
+            families: setting.families.clone(),
             mode: Setup::Usual,
             born: Duration::ZERO,
             skew,
             patched: BTreeMap::new(),
             failures: BTreeMap::new(),
-            off,
+            off: setting.off,
         };
         replica.restart(Duration::ZERO, Revision::of(1), Setup::Usual);
         replica
@@ -162,7 +206,7 @@ impl Replica {
         allow(unused_mut, reason = "a guard is switched off for mutants alone")
     )]
     fn mode_of(&self, setup: Setup) -> Heard {
-        let mut mode = setup.mode(&self.settings);
+        let mut mode = setup.mode(&self.runs.publisher(&self.families));
         #[cfg(feature = "mutants")]
         if let (Heard::Active(publisher), Some(guard)) = (&mut mode, self.off) {
             publisher.set_guards(Guards::without(guard));
@@ -281,17 +325,19 @@ impl Replica {
                 if let Request::Write(Write::Publish(publication)) = request {
                     is_for_its_node(world, publication)?;
                 }
+                if let Request::Write(Write::CreateClaim(new)) = request
+                    && self.runs.gives_one_block()
+                {
+                    let families = self.mode.families(&self.families);
+                    is_all_that_stands(world, self.runs, &families, new)?;
+                }
                 let patched = match request {
                     Request::Write(Write::Publish(publication)) => Some(&publication.node),
                     Request::Write(Write::UsageProbe(probe)) => Some(&probe.node),
                     _ => None,
                 };
                 if let Some(patched) = patched {
-                    let is_served = if matches!(self.settings, Publisher::Kubernetes(_)) {
-                        world.node(&node).is_some_and(|seen| !seen.pod_cidrs.is_empty())
-                    } else {
-                        world.cilium_node(&node).is_some_and(|seen| !blocks(seen).is_empty())
-                    };
+                    let is_served = !shown_in(world, self.runs, &node).is_empty();
                     let last = self.patched.insert(patched.clone(), clock);
                     // The end of a question may be the later version that proves a block absent, which waits for nothing.
                     let is_clearing = matches!(

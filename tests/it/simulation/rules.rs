@@ -21,7 +21,7 @@ use super::store::Store;
 mod free;
 mod settled;
 
-pub(super) use free::is_given_out;
+pub(super) use free::{blocks_of, is_given_out};
 pub(super) use settled::settled;
 
 /// What somebody else caused, and is therefore no breach of ours.
@@ -39,9 +39,9 @@ pub(super) struct Excuses {
     pub(super) disturbed: BTreeSet<(NodeName, IpAddr)>,
     /// CiliumNodes from which somebody else took blocks: another block may have come first since.
     pub(super) reordered: BTreeSet<(NodeName, Uid)>,
-    /// Nodes that get one block, and for which somebody made a claim. Nothing says which block its agent has once their
-    /// carrier is gone.
-    pub(super) claimed_by_hand: BTreeSet<NodeName>,
+    /// Nodes that get one block, and for which somebody made a claim, or to which he gave a CIDR beside that of another claim.
+    /// Nothing says which block its agent has once their carrier is gone.
+    pub(super) given_by_hand: BTreeSet<NodeName>,
     /// Whether `cilium-config` turned a family off for a while. A node may have begun with the other alone, and where CIDRs
     /// never change it stays so.
     pub(super) ran_one_family: bool,
@@ -242,7 +242,7 @@ pub(super) fn transition(
             && !may_give_way
             && !(excuses.ran_one_family && store.mode.gives_one_block())
             && !is_unknown(*address)
-            && !excuses.claimed_by_hand.contains(node)
+            && !excuses.given_by_hand.contains(node)
             && !offered_after.contains(*address)
         {
             return Err(format!("{node} gets a part of its blocks back, and a pod has {address} of another"));

@@ -8,8 +8,8 @@ use cilium_node_ipam::model::kind::Kind;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-use self::episodes::{Force, crossing, taking_back, two_views};
-use super::cluster::{Hand, N_NODES, N_POOLS, Place, Setup, Step};
+use self::episodes::{Force, crossing, given_by_others, taking_back, two_views};
+use super::cluster::{Given, Hand, N_NODES, N_POOLS, Place, Setup, Step};
 use super::pools::shape;
 
 mod episodes;
@@ -83,6 +83,17 @@ type Steps = Vec<(u32, BoxedStrategy<Step>)>;
 /// The release of an agent that starts again: mostly the newest.
 fn release() -> impl Strategy<Value = u8> {
     prop_oneof![10 => Just(0u8), 1 => Just(1), 1 => Just(2)]
+}
+
+/// What somebody else gives to a node: mostly what can become its block.
+fn given() -> impl Strategy<Value = Given> {
+    prop_oneof![
+        4 => Just(Given::Blocks),
+        1 => Just(Given::TwoBlocks),
+        1 => Just(Given::OneFamily),
+        2 => Just(Given::Anything),
+        1 => Just(Given::Foreign),
+    ]
 }
 
 /// What users and agents do.
@@ -165,6 +176,12 @@ fn hands(profile: &Profile) -> Steps {
             1,
             (node(), number(), profile.sizes.0..=profile.sizes.1)
                 .prop_map(|(node, at, bits)| Hand::BlockAppears { node, at, bits })
+                .boxed(),
+        ),
+        (
+            1,
+            (node(), given(), number(), profile.sizes.0..=profile.sizes.1)
+                .prop_map(|(node, given, at, bits)| Hand::OthersGive { node, given, at, bits })
                 .boxed(),
         ),
         (1, node().prop_map(|node| Hand::UseGoes { node }).boxed()),
@@ -288,6 +305,7 @@ fn script(
                     (STEPS_PER_EPISODE, steps.boxed()),
                     (1, two_views(&profile, force)),
                     (1, taking_back(&profile)),
+                    (1, given_by_others(&profile)),
                 ];
                 if force == Force::Used {
                     pieces.push((1, crossing(&profile)));

@@ -174,7 +174,7 @@ impl Cluster {
         let Some(agent) = self.agents.get_mut(name).filter(|agent| !agent.is_ready()) else { return Ok(()) };
         for address in agent.restore(at_most) {
             let is_excused = self.excuses.cover(name, address)
-                || self.excuses.claimed_by_hand.contains(name)
+                || self.excuses.given_by_hand.contains(name)
                 || self.is_nameless_and_was_taken_off(name, address)
                 || self.store.is_in_unreadable_claim(address);
             if !is_excused {

@@ -7,7 +7,6 @@ use cilium_node_ipam::model::claim::{ClaimState, block_name};
 use cilium_node_ipam::model::freeze::{Freeze, Switch};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
-use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::request::{NewClaim, Write};
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
@@ -17,8 +16,9 @@ use cilium_node_ipam::wire::block::new_claim;
 use serde_json::{Value, json};
 
 use super::super::mode::{self, OTHER_POOL, POOLS, blocks, offered};
-use super::super::pools::{LABEL, place};
+use super::super::pools::place;
 use super::super::rules;
+use super::broken::change;
 use super::{Cluster, one_of, wall};
 
 /// A finalizer that is not ours.
@@ -35,6 +35,21 @@ pub(in super::super) enum Place {
     Next,
 }
 
+/// What somebody else gives to a node that has one block of each family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Given {
+    /// A block of a pool in each family.
+    Blocks,
+    /// Two of them in each family.
+    TwoBlocks,
+    /// A block of a pool in one family.
+    OneFamily,
+    /// What is no block of a pool, or is one by chance.
+    Anything,
+    /// What no pool ever has.
+    Foreign,
+}
+
 /// What somebody does by hand. A number chooses one of however many there are.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) enum Hand {
@@ -46,6 +61,8 @@ pub(in super::super) enum Hand {
     EntryGoes { node: u8, entry: u8 },
     /// A block appears on a CiliumNode that belongs to nobody.
     BlockAppears { node: u8, at: u8, bits: u8 },
+    /// A node that has one block of each family gets CIDRs of somebody else, instead of what its carrier shows.
+    OthersGive { node: u8, given: Given, at: u8, bits: u8 },
     /// `used` goes, or what the agent says that it needs.
     UseGoes { node: u8 },
     /// An entry is to be released, as another controller would ask.
@@ -106,50 +123,14 @@ impl Setup {
         Freeze::of((self == Self::Frozen).then(|| (Switch::Writes, "a script".to_owned())))
     }
 
+    /// The families that agents run of those that the cluster was set up with.
+    pub(in super::super) fn families(self, usual: &BTreeSet<Family>) -> BTreeSet<Family> {
+        if self == Self::OnlyV4 { [Family::V4].into() } else { usual.clone() }
+    }
+
     /// Whether a write may begin.
     pub(in super::super) fn allows(self, write: &Write) -> bool {
         self != Self::Passive && !self.freeze().holds_back(write)
-    }
-}
-
-/// A field that can't be read, and what it was before.
-#[derive(Debug)]
-pub(super) struct Broken {
-    /// The revision at which it was broken.
-    pub(super) at: u64,
-    kind: Kind,
-    name: String,
-    uid: Value,
-    /// The object that has the field.
-    parent: &'static str,
-    field: &'static str,
-    before: Option<Value>,
-    /// What can't be read, instead of it or among it.
-    nonsense: Value,
-}
-
-/// What makes an object of a kind unreadable: where, and what is there instead.
-fn nonsense(kind: Kind, field: u8) -> (&'static str, &'static str, Value) {
-    let ways = match kind {
-        Kind::Node => [("/metadata", "labels", json!({ LABEL: 5 })), ("/status", "addresses", json!("none"))],
-        Kind::CiliumNode => {
-            [("/spec/ipam", "podCIDRs", json!(["10.0.0.0/99"])), ("/spec/ipam", "pool", json!("nothing"))]
-        }
-        Kind::Pool => [
-            ("/spec/ipv4", "blockSize", json!("small")),
-            ("/spec", "nodeSelector", json!({ "matchExpressions": [{ "key": LABEL, "operator": "Like" }] })),
-        ],
-        Kind::Claim => [("/spec", "state", json!("Lost")), ("/spec", "node", json!(7))],
-    };
-    let [one, other] = ways;
-    if field.is_multiple_of(2) { one } else { other }
-}
-
-fn change(json: &mut Value, parent: &str, field: &str, to: Option<Value>) {
-    let Some(parent) = json.pointer_mut(parent).and_then(Value::as_object_mut) else { return };
-    match to {
-        Some(value) => drop(parent.insert(field.to_owned(), value)),
-        None => drop(parent.remove(field)),
     }
 }
 
@@ -216,6 +197,7 @@ impl Cluster {
                 });
             }
             Hand::BlockAppears { node, at, bits } => self.block_appears(node, at, bits),
+            Hand::OthersGive { node, given, at, bits } => self.others_give(node, given, at, bits),
             Hand::UseGoes { node } => {
                 if let Some((name, _)) = self.carried(node) {
                     self.edit_cilium_node(&name, |json| {
@@ -375,7 +357,7 @@ impl Cluster {
         if self.store.create(Kind::Claim, json).is_ok() {
             self.hand_over(node, cidr);
             if self.setting.mode.gives_one_block() {
-                self.excuses.claimed_by_hand.insert(node.clone());
+                self.excuses.given_by_hand.insert(node.clone());
             }
         }
     }
@@ -413,7 +395,7 @@ impl Cluster {
         }
     }
 
-    fn some_object(&self, kind: Kind, which: u8) -> Option<String> {
+    pub(super) fn some_object(&self, kind: Kind, which: u8) -> Option<String> {
         let names = self.store.names(kind);
         one_of(which, names.len()).map(|at| names[at].clone())
     }
@@ -457,58 +439,6 @@ impl Cluster {
             self.store.edit(Kind::CiliumNode, name.as_str(), |json| {
                 change(json, "/status/ipam/release-ips", &address.to_string(), None);
             });
-        }
-    }
-
-    fn object_breaks(&mut self, kind: Kind, which: u8, field: u8) {
-        let Some(name) = self.some_object(kind, which) else { return };
-        let Some(stored) = self.store.stored(kind, &name) else { return };
-        if matches!(stored.object, Object::Unreadable(..)) {
-            return;
-        }
-        let (parent, field, nonsense) = nonsense(kind, field);
-        let Some(holder) = stored.json.pointer(parent) else { return };
-        let before = holder.get(field).cloned();
-        let uid = stored.json["metadata"]["uid"].clone();
-        let instead = match (&before, &nonsense) {
-            // What was there stays, among what can't be read.
-            (Some(Value::Array(before)), Value::Array(added)) => json!([&before[..], &added[..]].concat()),
-            _ => nonsense.clone(),
-        };
-        if self.store.edit(kind, &name, |json| change(json, parent, field, Some(instead))) {
-            let at = self.store.revision().number();
-            self.broken.push(Broken { at, kind, name, uid, parent, field, before, nonsense });
-        }
-    }
-
-    fn objects_are_mended(&mut self) {
-        // A CiliumNode that was recreated meanwhile may lack what a claim says that can't be read.
-        for (name, agent) in &self.agents {
-            let hidden = agent.held().iter().filter(|address| self.store.is_in_unreadable_claim(**address));
-            self.excuses.disturbed.extend(hidden.map(|address| (name.clone(), *address)));
-            // Nor does a restored Node show it. It got another block, and agents that get one do not say which they use.
-            if self.setting.mode.gives_one_block() {
-                let shown = self.store.carrier(name).map(|seen| blocks(&seen)).unwrap_or_default();
-                let kept = agent.keeps().into_iter().filter(|cidr| !shown.contains(cidr));
-                let hidden = kept.filter(|cidr| self.store.is_in_unreadable_claim(cidr.first_address()));
-                self.excuses.forgotten.extend(hidden.map(|cidr| (name.clone(), cidr)));
-            }
-        }
-        // The last first, because one field may have been broken twice. None is forgotten: a backup may bring it back.
-        for Broken { kind, name, uid, parent, field, before, nonsense, .. } in self.broken.iter().rev() {
-            let Some(stored) = self.store.stored(*kind, name) else { continue };
-            // It may have been made anew.
-            if stored.json["metadata"]["uid"] != *uid {
-                continue;
-            }
-            let mended = match (stored.json.pointer(parent).and_then(|parent| parent.get(field)), nonsense) {
-                (Some(Value::Array(now)), Value::Array(added)) => {
-                    Some(now.iter().filter(|item| !added.contains(item)).cloned().collect())
-                }
-                (Some(now), nonsense) if now == nonsense => before.clone(),
-                _ => continue,
-            };
-            self.store.edit(*kind, name, |json| change(json, parent, field, mended));
         }
     }
 }

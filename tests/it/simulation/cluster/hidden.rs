@@ -23,6 +23,10 @@ impl Cluster {
         let is_told = self.setting.mode == Mode::MultiPool;
         let Some(seen) = self.store.cilium_node(name).filter(|_| !is_told) else { return };
         let mut gone = shown.clone();
+        // What somebody else had put another block in the place of is hidden when that goes too.
+        if self.setting.mode == Mode::ClusterPool {
+            gone.extend_with(&self.agents.get(name).into_iter().flat_map(Agent::keeps).collect());
+        }
         gone.remove_all(&carried_by_cilium_node(seen));
         let uid = seen.uid.clone();
         self.hide(name, &gone, |world, address| saw_carried(world, name, &uid, address));

@@ -101,6 +101,7 @@ impl Cluster {
         self.pass(if has_looked { Duration::from_secs(2) } else { ROUND });
         self.surroundings()?;
         self.forget_orphans();
+        self.take_over_what_others_gave();
         if self.memories_differ() {
             return self.turns(number);
         }

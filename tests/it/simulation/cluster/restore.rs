@@ -38,6 +38,7 @@ impl Cluster {
             self.disturb_what_is_not_carried(name);
             self.excuse_what_agents_keep(name);
         }
+        self.excuse_what_others_gave_before();
         for number in 0..self.replicas.len() {
             drop(self.replicas[number].restart(self.clock, self.store.revision(), self.mode));
         }

@@ -78,6 +78,15 @@ impl Replica {
         follows
     }
 
+    /// It hears all there is of a kind, deaf or not.
+    pub(in super::super) fn hears_all_of(&mut self, kind: Kind, store: &Store) {
+        let was_deaf = self.deaf_to.remove(&kind);
+        while self.hear(kind, store).is_some() {}
+        if was_deaf {
+            self.deaf_to.insert(kind);
+        }
+    }
+
     /// The next piece of news of `kind`, if there is any, in a line for a person.
     pub(in super::super) fn hear(&mut self, kind: Kind, store: &Store) -> Option<String> {
         if self.deaf_to.contains(&kind) {

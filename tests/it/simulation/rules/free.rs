@@ -37,7 +37,7 @@ pub(in super::super) fn is_given_out(store: &Store, address: IpAddr) -> bool {
 }
 
 /// The blocks that a pool gives out, free or not.
-pub(super) fn blocks_of(store: &Store, pool: &Pool, family: Family) -> Vec<Cidr> {
+pub(in super::super) fn blocks_of(store: &Store, pool: &Pool, family: Family) -> Vec<Cidr> {
     let Some(ranges) = pool.families.get(&family) else { return Vec::new() };
     if pool.deleting {
         return Vec::new();

@@ -52,7 +52,7 @@ pub(in super::super) fn settled(store: &Store, setting: &Setting, excuses: &Excu
             }
         } else {
             // Which of several claims is the node's one block is not told where a hand made one of them.
-            if !excuses.claimed_by_hand.contains(&node.name) {
+            if !excuses.given_by_hand.contains(&node.name) {
                 is_published(store, excuses, seen, &claims)?;
             }
             for need in &needs {
@@ -112,7 +112,7 @@ fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
 fn is_undecided(store: &Store, excuses: &Excuses, claims: &[&Claim]) -> bool {
     // Which of its claims is the one block of a node is not told where a hand made one, and none of them moves.
     let stays = |other: &Claim| {
-        let is_beside = store.mode.gives_one_block() && excuses.claimed_by_hand.contains(&other.node);
+        let is_beside = store.mode.gives_one_block() && excuses.given_by_hand.contains(&other.node);
         is_beside || may_be_in_use(store, other)
     };
     claims.iter().any(|claim| {

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use proptest::sample::subsequence;
 use proptest::strategy::Union;
 
-use super::super::cluster::{Place, Step};
+use super::super::cluster::{Hand, Place, Step};
 use super::super::pools::{Shape, shape};
-use super::{Profile, Steps, release};
+use super::{Profile, Steps, given, release};
 
 /// Whether somebody uses force in a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +125,55 @@ pub(super) fn taking_back(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
             (grows, 20u8..40, proptest::collection::vec(goes_on, 4..=12)).prop_map(
                 |(grows, seconds, steps)| {
                     [&grows[..], &[Step::TimePasses { seconds }], &steps.concat()].concat()
+                },
+            )
+        })
+        .boxed()
+}
+
+/// A node that may have a block gets others of somebody else, and its agent starts again, sooner or later, while replicas
+/// come and go.
+pub(super) fn given_by_others(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
+    let sizes = profile.sizes.0..=profile.sizes.1;
+    (0u8..3, 0..profile.n_nodes, 0..profile.n_pools)
+        .prop_flat_map(move |(replica, node, pool)| {
+            let wants = move |pods| Step::PodsAreWanted { node, pods, from: 0 };
+            let gives = || {
+                (given(), any::<u8>(), sizes.clone())
+                    .prop_map(move |(given, at, bits)| Step::Hand(Hand::OthersGive { node, given, at, bits }))
+            };
+            let begins = [
+                Step::PoolIsMade { pool, shape: Shape::whole() },
+                Step::NodeJoins { node, zone: 0, own_address: None },
+                works(replica),
+                Step::AgentStarts { node },
+            ];
+            let served = [
+                works(replica),
+                works(replica),
+                Step::AgentLooks { node },
+                Step::AgentIsReady { node },
+                wants(3),
+            ];
+            let restarts = vec![
+                Step::AgentRestarts { node, release: 0 },
+                Step::AgentLooks { node },
+                Step::AgentIsReady { node },
+                wants(5),
+            ];
+            let event = prop_oneof![
+                4 => Just(vec![works(replica)]),
+                4 => Just(restarts),
+                1 => gives().prop_map(|gives| vec![gives]),
+                1 => Just(vec![Step::Restart { replica }, works(replica)]),
+                1 => Just(vec![Step::CiliumNodeIsDeleted { node }, Step::AgentStarts { node }]),
+                1 => Just(vec![Step::Hand(Hand::BlocksGo { node })]),
+                1 => (20u8..60).prop_map(|seconds| vec![Step::TimePasses { seconds }]),
+            ];
+            (any::<bool>(), gives(), proptest::collection::vec(event, 1..=6)).prop_map(
+                move |(is_served, gives, events)| {
+                    let before = if is_served { &served[..] } else { &[] };
+                    [&begins[..], before, &[gives], &events.concat()].concat()
                 },
             )
         })

@@ -1,0 +1,104 @@
+//! Fields of objects that somebody makes unreadable, and mends.
+
+use cilium_node_ipam::model::kind::Kind;
+use cilium_node_ipam::model::observation::Object;
+use serde_json::{Value, json};
+
+use super::super::mode::blocks;
+use super::super::pools::LABEL;
+use super::Cluster;
+
+/// A field that can't be read, and what it was before.
+#[derive(Debug)]
+pub(super) struct Broken {
+    /// The revision at which it was broken.
+    pub(super) at: u64,
+    kind: Kind,
+    name: String,
+    uid: Value,
+    /// The object that has the field.
+    parent: &'static str,
+    field: &'static str,
+    before: Option<Value>,
+    /// What can't be read, instead of it or among it.
+    nonsense: Value,
+}
+
+/// What makes an object of a kind unreadable: where, and what is there instead.
+fn nonsense(kind: Kind, field: u8) -> (&'static str, &'static str, Value) {
+    let ways = match kind {
+        Kind::Node => [("/metadata", "labels", json!({ LABEL: 5 })), ("/status", "addresses", json!("none"))],
+        Kind::CiliumNode => {
+            [("/spec/ipam", "podCIDRs", json!(["10.0.0.0/99"])), ("/spec/ipam", "pool", json!("nothing"))]
+        }
+        Kind::Pool => [
+            ("/spec/ipv4", "blockSize", json!("small")),
+            ("/spec", "nodeSelector", json!({ "matchExpressions": [{ "key": LABEL, "operator": "Like" }] })),
+        ],
+        Kind::Claim => [("/spec", "state", json!("Lost")), ("/spec", "node", json!(7))],
+    };
+    let [one, other] = ways;
+    if field.is_multiple_of(2) { one } else { other }
+}
+
+pub(super) fn change(json: &mut Value, parent: &str, field: &str, to: Option<Value>) {
+    let Some(parent) = json.pointer_mut(parent).and_then(Value::as_object_mut) else { return };
+    match to {
+        Some(value) => drop(parent.insert(field.to_owned(), value)),
+        None => drop(parent.remove(field)),
+    }
+}
+
+impl Cluster {
+    pub(super) fn object_breaks(&mut self, kind: Kind, which: u8, field: u8) {
+        let Some(name) = self.some_object(kind, which) else { return };
+        let Some(stored) = self.store.stored(kind, &name) else { return };
+        if matches!(stored.object, Object::Unreadable(..)) {
+            return;
+        }
+        let (parent, field, nonsense) = nonsense(kind, field);
+        let Some(holder) = stored.json.pointer(parent) else { return };
+        let before = holder.get(field).cloned();
+        let uid = stored.json["metadata"]["uid"].clone();
+        let instead = match (&before, &nonsense) {
+            // What was there stays, among what can't be read.
+            (Some(Value::Array(before)), Value::Array(added)) => json!([&before[..], &added[..]].concat()),
+            _ => nonsense.clone(),
+        };
+        if self.store.edit(kind, &name, |json| change(json, parent, field, Some(instead))) {
+            let at = self.store.revision().number();
+            self.broken.push(Broken { at, kind, name, uid, parent, field, before, nonsense });
+        }
+    }
+
+    pub(super) fn objects_are_mended(&mut self) {
+        // A CiliumNode that was recreated meanwhile may lack what a claim says that can't be read.
+        for (name, agent) in &self.agents {
+            let hidden = agent.held().iter().filter(|address| self.store.is_in_unreadable_claim(**address));
+            self.excuses.disturbed.extend(hidden.map(|address| (name.clone(), *address)));
+            // Nor does a restored Node show it. It got another block, and agents that get one do not say which they use.
+            if self.setting.mode.gives_one_block() {
+                let shown = self.store.carrier(name).map(|seen| blocks(&seen)).unwrap_or_default();
+                let kept = agent.keeps().into_iter().filter(|cidr| !shown.contains(cidr));
+                let hidden = kept.filter(|cidr| self.store.is_in_unreadable_claim(cidr.first_address()));
+                self.excuses.forgotten.extend(hidden.map(|cidr| (name.clone(), cidr)));
+            }
+        }
+        // The last first, because one field may have been broken twice. None is forgotten: a backup may bring it back.
+        for Broken { kind, name, uid, parent, field, before, nonsense, .. } in self.broken.iter().rev() {
+            let Some(stored) = self.store.stored(*kind, name) else { continue };
+            // It may have been made anew.
+            if stored.json["metadata"]["uid"] != *uid {
+                continue;
+            }
+            let mended = match (stored.json.pointer(parent).and_then(|parent| parent.get(field)), nonsense) {
+                (Some(Value::Array(now)), Value::Array(added)) => {
+                    Some(now.iter().filter(|item| !added.contains(item)).cloned().collect())
+                }
+                (Some(now), nonsense) if now == nonsense => before.clone(),
+                _ => continue,
+            };
+            self.store.edit(*kind, name, |json| change(json, parent, field, mended));
+        }
+    }
+}
