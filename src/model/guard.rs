@@ -52,11 +52,14 @@ pub enum Guard {
     BothFamilies,
     /// What a carrier has without a claim becomes one, where it is a block of a pool.
     Adoption,
+    /// Where a node has one block of each family, nothing is claimed for one whose carrier shows CIDRs that can't be its
+    /// blocks.
+    LeftAlone,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Overlap,
         Self::Shown,
         Self::Freshness,
@@ -78,6 +81,7 @@ impl Guard {
         Self::Untouched,
         Self::BothFamilies,
         Self::Adoption,
+        Self::LeftAlone,
     ];
 }
 

@@ -21,6 +21,7 @@ const fn within(guard: Guard) -> u64 {
     match guard {
         Guard::PatchUid => 10,
         Guard::BothFamilies
+        | Guard::LeftAlone
         | Guard::NodeUid
         | Guard::OneBlock
         | Guard::OneWritePerObject
@@ -42,7 +43,8 @@ const fn within(guard: Guard) -> u64 {
 
 /// The rules whose absence is found in the modes in which a node has one block of each family, by the searches of each of
 /// these modes alone.
-const WITH_ONE_BLOCK: [Guard; 4] = [Guard::OneBlock, Guard::Untouched, Guard::BothFamilies, Guard::Adoption];
+const WITH_ONE_BLOCK: [Guard; 5] =
+    [Guard::OneBlock, Guard::Untouched, Guard::BothFamilies, Guard::Adoption, Guard::LeftAlone];
 
 /// Runs seeds until one fails with this rule off. Returns how many it took, and what was said.
 ///
