@@ -115,13 +115,12 @@ fn annotations_that_agents_do_not_read_count_nowhere() {
 /// Unlike podCIDRs they can be removed again, so what was given back before is free only after a version that says so.
 #[test]
 fn an_annotation_proves_nothing_of_another_block() {
-    let mut cluster =
-        cluster("node a 1 annotated=10.9.0.0/28 @7\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90 for=1");
+    let claims = "claim 10.0.0.16/28 a 1 Held @80 for=1\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90 for=1";
+    let mut cluster = cluster(&format!("node a 1 annotated=10.0.0.16/28 @7\n{claims}"));
     cluster.expect("a", "make a later version of node a");
     cluster.in_flight.clear();
-    let text =
-        "node a 1 annotated=10.9.0.0/28 later-than=90 @8\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90 for=1";
-    self::cluster(text).expect("a", "free 10.0.0.0/28 of node a");
+    let text = format!("node a 1 annotated=10.0.0.16/28 later-than=90 @8\n{claims}");
+    self::cluster(&text).expect("a", "free 10.0.0.0/28 of node a");
 }
 
 /// A hand takes the annotations off, or the kubelet registers its Node anew: the agent goes on with what it took.
@@ -140,18 +139,34 @@ fn annotations_that_are_gone_are_written_again() {
     cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
 }
 
-/// A controller that was not there when a hand changed an annotation: the agent goes on, and its copy tells.
+/// A controller that was not there when a hand changed an annotation, or set podCIDRs, which go before it: the agent goes
+/// on with the block until it starts again, whether its CiliumNode has a copy or not.
 #[test]
-fn what_the_agent_took_stays_taken_whatever_the_annotation_says_now() {
-    let block: Cidr = "10.0.0.0/28".parse().unwrap();
-    let text = "pool p 10.0.0.0/27 28\nnode a 1 annotated=10.9.0.0/28 @7\nciliumnode a @99 bare 10.0.0.0/28\n\
-                claim 10.0.0.0/28 a 1 Held @90 for=1\nnode b 2";
-    let mut cluster = cluster(text);
+fn what_the_agent_took_stays_its_own_whatever_the_node_says_now() {
+    for shows in ["annotated=10.9.0.0/28", "has=10.9.0.0/28", "annotated=10.9.0.0/28 later-than=95"] {
+        let text =
+            format!("pool p 10.0.0.0/27 28\nnode a 1 {shows} @7\nclaim 10.0.0.0/28 a 1 Held @90 for=1");
+        let mut cluster = cluster(&text);
+        cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+        cluster.pass(3600);
+        cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+        let released = text.replace("Held", "Releasing/Unused");
+        self::cluster(&released).expect("a", "hold 10.0.0.0/28 for node a again");
+    }
+    // What agents do not read has replaced nothing, and podCIDRs never change.
+    let mode = Kubernetes { writes: NodeField::Spec, agents_read_annotations: false };
+    let text = "pool p 10.0.0.0/27 28\nnode a 1 has=10.9.0.0/28 @7\nclaim 10.0.0.0/28 a 1 Held @90 for=1";
+    let mut cluster = Cluster::served_by(Publisher::Kubernetes(Static::new([Family::V4].into(), mode)), text);
     cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
     cluster.pass(30);
     cluster.expect("a", "release 10.0.0.0/28 of node a (Unused); finding: ForeignPodCIDRs");
-    cluster.delete(Kind::Claim, "10.0.0.0-28", 120);
-    assert!(cluster.world.ledger().is_taken(block));
+}
+
+/// The copy on a CiliumNode keeps a block taken that has no claim any more.
+#[test]
+fn what_the_agent_has_copied_stays_taken() {
+    let text = "pool p 10.0.0.0/27 28\nnode a 1 annotated=10.9.0.0/28 @7\nciliumnode a @99 bare 10.0.0.0/28\nnode b 2";
+    let mut cluster = cluster(text);
     cluster.expect("b", "claim 10.0.0.16/28 of pool p for node b");
 }
 

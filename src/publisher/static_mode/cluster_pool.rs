@@ -21,7 +21,10 @@ impl StaticMode for ClusterPool {
     const NAME: &'static str = "cluster-pool";
     const CARRIER: Kind = Kind::CiliumNode;
     const ONLY_WRITER: &'static str = operator::TURN_OFF;
-    const CAN_BE_REPLACED: bool = true;
+
+    fn can_be_replaced(self) -> bool {
+        true
+    }
 
     fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]> {
         match carrier {

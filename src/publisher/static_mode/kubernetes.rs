@@ -71,8 +71,11 @@ impl StaticMode for Kubernetes {
     const CARRIER: Kind = Kind::Node;
     const ONLY_WRITER: &'static str =
         "let kube-controller-manager allocate nothing: give it `--allocate-node-cidrs=false`";
-    /// The server refuses it of podCIDRs, and annotations prove nothing.
-    const CAN_BE_REPLACED: bool = false;
+
+    /// The server refuses it of podCIDRs. Annotations may be changed, and podCIDRs go before them.
+    fn can_be_replaced(self) -> bool {
+        self.agents_read_annotations
+    }
 
     /// Of a family that is not among the podCIDRs, what annotations say: two texts that differ are two CIDRs, because
     /// releases differ in which of them they read.

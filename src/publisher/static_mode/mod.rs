@@ -46,7 +46,7 @@ pub trait StaticMode: Copy {
     const ONLY_WRITER: &'static str;
 
     /// Whether somebody else may put a CIDR in the place of ours, and a later version counts as proof without ours.
-    const CAN_BE_REPLACED: bool;
+    fn can_be_replaced(self) -> bool;
 
     /// The CIDRs that a carrier shows, in their order.
     fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]>;
@@ -144,7 +144,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     }
 
     fn can_be_replaced(&self) -> bool {
-        M::CAN_BE_REPLACED
+        self.mode.can_be_replaced()
     }
 
     /// Beside blocks of ours it is only told of ([`Self::finding`]).
