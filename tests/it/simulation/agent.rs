@@ -16,6 +16,7 @@ use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::wire::carrier_patch::new_cilium_node;
 
+pub(super) use self::fixed::annotations_of;
 use super::cluster::in_seconds;
 use super::mode::Mode;
 use super::store::{Store, Stored};
@@ -32,7 +33,7 @@ const fn releases(mode: Mode) -> [Release; 3] {
     match mode {
         Mode::Crd => [newest, Release::new(1, 13, 18), Release::new(1, 12, 19)],
         Mode::MultiPool => [newest, Release::new(1, 17, 8), newest],
-        Mode::ClusterPool | Mode::Kubernetes => [newest; 3],
+        Mode::ClusterPool | Mode::Kubernetes(_) => [newest; 3],
     }
 }
 
@@ -79,7 +80,9 @@ impl Agent {
         let model = match mode {
             Mode::Crd => Model::Crd(crd::Agent::new(release)),
             Mode::MultiPool => Model::Pools(pools::Agent::new(release, families.clone())),
-            Mode::ClusterPool | Mode::Kubernetes => Model::Fixed(fixed::Agent::new(mode, families.clone())),
+            Mode::ClusterPool | Mode::Kubernetes(_) => {
+                Model::Fixed(fixed::Agent::new(mode, families.clone()))
+            }
         };
         let started = ContainerStart { at: in_seconds(wall), n_restarts: 0 };
         Self { mode, release, n_pods_before, started, model }

@@ -193,7 +193,12 @@ fn a_pod_that_loses_its_network_is_noticed() {
 fn a_server_that_ignores_versions_is_noticed() {
     let setting =
         Setting { defect: Some(Defect::VersionsAreIgnored), ..setting(2, Pace::Wild, &[Family::V4]) };
-    let found =
-        first_failure("a server that ignores versions", &setting, &script::forced(400).boxed(), 300, 0);
+    let found = first_failure(
+        "a server that ignores versions",
+        |_| setting.clone(),
+        &script::forced(400).boxed(),
+        300,
+        0,
+    );
     assert!(found.is_some());
 }

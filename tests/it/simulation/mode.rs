@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cilium_node_ipam::model::crd::CrdFields;
+use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::multi_pool::{Allocated, Entry, PoolsFields};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
 use cilium_node_ipam::model::revision::Revision;
@@ -17,7 +18,7 @@ use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use cilium_node_ipam::publisher::Publisher;
 use cilium_node_ipam::publisher::crd::Crd;
 use cilium_node_ipam::publisher::multi_pool::{Bgp, MultiPool};
-use cilium_node_ipam::publisher::static_mode::{ClusterPool, Kubernetes, Static};
+use cilium_node_ipam::publisher::static_mode::{ClusterPool, Kubernetes, NodeField, Static};
 
 /// The Cilium pool of Pods that ask for none.
 pub(super) const POOL: &str = "default";
@@ -33,7 +34,8 @@ pub(super) enum Mode {
     Crd,
     MultiPool,
     ClusterPool,
-    Kubernetes,
+    /// With what the controller writes there; agents read annotations where it writes them.
+    Kubernetes(NodeField),
 }
 
 impl Mode {
@@ -46,7 +48,11 @@ impl Mode {
                 Publisher::MultiPool(MultiPool { families, default_pool: POOL.into(), bgp: Bgp::Off })
             }
             Self::ClusterPool => Publisher::ClusterPool(Static::new(families, ClusterPool)),
-            Self::Kubernetes => Publisher::Kubernetes(Static::new(families, Kubernetes::default())),
+            Self::Kubernetes(writes) => {
+                let agents_read_annotations = writes == NodeField::Annotations;
+                let kubernetes = Kubernetes { writes, agents_read_annotations };
+                Publisher::Kubernetes(Static::new(families, kubernetes))
+            }
         }
     }
 
@@ -54,14 +60,27 @@ impl Mode {
     pub(super) const fn gives_one_block(self) -> bool {
         match self {
             Self::Crd | Self::MultiPool => false,
-            Self::ClusterPool | Self::Kubernetes => true,
+            Self::ClusterPool | Self::Kubernetes(_) => true,
         }
+    }
+
+    /// The kind of what carries blocks.
+    pub(super) const fn carrier_kind(self) -> Kind {
+        match self {
+            Self::Crd | Self::MultiPool | Self::ClusterPool => Kind::CiliumNode,
+            Self::Kubernetes(_) => Kind::Node,
+        }
+    }
+
+    /// Whether somebody else can put a block in the place of one while its agent runs, on the same carrier.
+    pub(super) fn can_be_replaced(self) -> bool {
+        matches!(self, Self::ClusterPool | Self::Kubernetes(NodeField::Annotations))
     }
 
     /// What a CiliumNode shows of the blocks of its node.
     pub(super) fn shown_by(self, seen: &CiliumNode) -> Cow<'_, CiliumNode> {
         match self {
-            Self::Crd | Self::MultiPool | Self::Kubernetes => Cow::Borrowed(seen),
+            Self::Crd | Self::MultiPool | Self::Kubernetes(_) => Cow::Borrowed(seen),
             Self::ClusterPool => {
                 let crd = CrdFields { pod_cidrs: Vec::new(), ..seen.crd.clone() };
                 Cow::Owned(CiliumNode { crd, pools: listed(&seen.crd.pod_cidrs), ..seen.clone() })
@@ -70,8 +89,23 @@ impl Mode {
     }
 }
 
-/// What a Node shows where it carries the blocks itself.
-pub(super) fn shown_by_node(node: &Node) -> CiliumNode {
+/// What a Node shows where it carries the blocks itself. Of a family that its podCIDRs lack, annotations count where agents
+/// read them: the first of them to agents of this release.
+pub(super) fn shown_by_node(node: &Node, field: NodeField) -> CiliumNode {
+    let mut cidrs = node.pod_cidrs.clone();
+    let mut malformed = node.malformed.clone();
+    if field == NodeField::Annotations {
+        let has_family = |family| node.pod_cidrs.iter().any(|cidr| cidr.family() == family);
+        let annotated = node.annotated.iter().map(|annotated| annotated.cidr);
+        cidrs.extend(annotated.filter(|cidr| !has_family(cidr.family())));
+        cidrs = cidrs
+            .iter()
+            .enumerate()
+            .filter(|(at, cidr)| !cidrs[..*at].contains(cidr))
+            .map(|(_, cidr)| *cidr)
+            .collect();
+        malformed.extend(node.malformed_annotations.clone());
+    }
     CiliumNode {
         name: node.name.clone(),
         uid: node.uid.clone(),
@@ -80,9 +114,9 @@ pub(super) fn shown_by_node(node: &Node) -> CiliumNode {
         deleting: false,
         addresses: Vec::new(),
         crd: CrdFields::default(),
-        pools: listed(&node.pod_cidrs),
+        pools: listed(&cidrs),
         operator: None,
-        malformed: node.malformed.clone(),
+        malformed,
     }
 }
 

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind, set_hook, take_h
 use std::time::Instant;
 
 use cilium_node_ipam::model::guard::Guard;
+use cilium_node_ipam::publisher::static_mode::NodeField;
 
 use super::cluster::{Cluster, Setting};
 use super::mode::Mode;
@@ -54,9 +55,9 @@ fn search_for(guard: Guard, mode: Option<Mode>, unsound: &mut BTreeSet<String>) 
     let searches: Vec<_> = searches.map(|search| (search, search.scripts())).collect();
     for seed in 0..within(guard) {
         for (search, scripts) in &searches {
-            let mutant = Setting { off: Some(guard), ..search.setting() };
+            let mutant = Setting { off: Some(guard), ..search.setting(seed) };
             let Some(script) = failing_script(&mutant, scripts, seed, 0) else { continue };
-            let sound = search.setting();
+            let sound = search.setting(seed);
             if let Some(why) = failure(&sound, &script, &mut Cluster::new(sound.clone())) {
                 let why = why.lines().next().unwrap_or_default();
                 unsound.insert(format!("{}: seed {seed}: {why}", search.name));
@@ -82,7 +83,7 @@ fn scripts_of_cluster_pool_notice_its_rules() {
 
 #[test]
 fn scripts_of_kubernetes_notice_its_rules() {
-    are_noticed(&WITH_ONE_BLOCK, Some(Mode::Kubernetes));
+    are_noticed(&WITH_ONE_BLOCK, Some(Mode::Kubernetes(NodeField::Spec)));
 }
 
 fn are_noticed(guards: &[Guard], mode: Option<Mode>) {

@@ -112,7 +112,7 @@ fn is_for_its_node(world: &World, publication: &Publication) -> Result<(), Strin
 /// The blocks that the carrier of a node shows, as far as this process knows it.
 fn shown_in(world: &World, runs: Mode, node: &NodeName) -> Vec<Cidr> {
     match runs {
-        Mode::Kubernetes => world.node(node).map(|seen| blocks(&shown_by_node(seen))),
+        Mode::Kubernetes(field) => world.node(node).map(|seen| blocks(&shown_by_node(seen, field))),
         mode => world.cilium_node(node).map(|seen| blocks(&mode.shown_by(seen))),
     }
     .unwrap_or_default()
@@ -206,7 +206,7 @@ impl Replica {
         allow(unused_mut, reason = "a guard is switched off for mutants alone")
     )]
     fn mode_of(&self, setup: Setup) -> Heard {
-        let mut mode = setup.mode(&self.runs.publisher(&self.families));
+        let mut mode = setup.mode(self.runs, &self.families);
         #[cfg(feature = "mutants")]
         if let (Heard::Active(publisher), Some(guard)) = (&mut mode, self.off) {
             publisher.set_guards(Guards::without(guard));

@@ -12,6 +12,7 @@ use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::request::{ClaimChange, Write};
 use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::publisher::static_mode::NodeField;
 
 use super::agent::Agent;
 use super::cluster::Setting;
@@ -139,7 +140,7 @@ pub(super) fn safety(
 
 /// Whether a CIDR is there because the machine of a node that was gone for a while has written it back.
 fn is_written_back(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool {
-    if store.mode != Mode::MultiPool {
+    if !matches!(store.mode, Mode::MultiPool | Mode::Kubernetes(NodeField::Annotations)) {
         return false;
     }
     let is_in_pools = seen.pools.allocated.iter().any(|entry| entry.cidrs.contains(&cidr));

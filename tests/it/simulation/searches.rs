@@ -10,6 +10,7 @@ use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cilium_node_ipam::net::cidr::Family;
+use cilium_node_ipam::publisher::static_mode::NodeField;
 use proptest::strategy::{BoxedStrategy, Strategy};
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
@@ -164,7 +165,7 @@ pub(super) const SEARCHES: [Search; 18] = [
     },
     Search {
         name: "kubernetes_one_replica_serves_whoever_can_be_served",
-        mode: Mode::Kubernetes,
+        mode: Mode::Kubernetes(NodeField::Spec),
         n_replicas: 1,
         pace: Pace::Calm,
         families: &Family::ALL,
@@ -173,7 +174,7 @@ pub(super) const SEARCHES: [Search; 18] = [
     },
     Search {
         name: "kubernetes_one_replica_survives_lost_answers_late_news_and_restarts",
-        mode: Mode::Kubernetes,
+        mode: Mode::Kubernetes(NodeField::Spec),
         n_replicas: 1,
         pace: Pace::Wild,
         families: &[Family::V4],
@@ -182,7 +183,7 @@ pub(super) const SEARCHES: [Search; 18] = [
     },
     Search {
         name: "kubernetes_two_replicas_never_make_two_nodes_hold_one_address",
-        mode: Mode::Kubernetes,
+        mode: Mode::Kubernetes(NodeField::Spec),
         n_replicas: 2,
         pace: Pace::Wild,
         families: &Family::ALL,
@@ -191,7 +192,7 @@ pub(super) const SEARCHES: [Search; 18] = [
     },
     Search {
         name: "kubernetes_pools_replaced_and_claims_removed_by_force_are_survived",
-        mode: Mode::Kubernetes,
+        mode: Mode::Kubernetes(NodeField::Spec),
         n_replicas: 2,
         pace: Pace::Wild,
         families: &[Family::V4],
@@ -212,8 +213,13 @@ pub(super) fn setting(n_replicas: usize, pace: Pace, families: &[Family]) -> Set
 }
 
 impl Search {
-    pub(super) fn setting(&self) -> Setting {
-        Setting { mode: self.mode, ..setting(self.n_replicas, self.pace, self.families) }
+    /// The cluster of a seed. In kubernetes mode every third has its blocks in annotations.
+    pub(super) fn setting(&self, seed: u64) -> Setting {
+        let mode = match self.mode {
+            Mode::Kubernetes(_) if seed % 3 == 2 => Mode::Kubernetes(NodeField::Annotations),
+            mode => mode,
+        };
+        Setting { mode, ..setting(self.n_replicas, self.pace, self.families) }
     }
 
     pub(super) fn scripts(&self) -> BoxedStrategy<Vec<Step>> {
@@ -224,7 +230,7 @@ impl Search {
     pub(super) fn hold(name: &str) {
         let search = SEARCHES.iter().find(|search| search.name == name).expect("each test has a search");
         let n_cases = number("SIM_CASES").unwrap_or(search.n_cases);
-        let failure = first_failure(name, &search.setting(), &search.scripts(), n_cases, 3000);
+        let failure = first_failure(name, |seed| search.setting(seed), &search.scripts(), n_cases, 3000);
         assert!(failure.is_none(), "{}", failure.unwrap_or_default());
     }
 }
@@ -232,15 +238,16 @@ impl Search {
 /// Runs scripts from consecutive seeds. Returns the first failure, in words, with the shortest script that has it.
 pub(super) fn first_failure(
     name: &str,
-    setting: &Setting,
+    setting_of: impl Fn(u64) -> Setting,
     scripts: &BoxedStrategy<Vec<Step>>,
     n_cases: u64,
     max_shrink_iters: u32,
 ) -> Option<String> {
     let first = number("SIM_SEED").unwrap_or(0);
     for seed in first..first + n_cases {
-        if let Some(script) = failing_script(setting, scripts, seed, max_shrink_iters) {
-            return Some(told(setting, seed, &script));
+        let setting = setting_of(seed);
+        if let Some(script) = failing_script(&setting, scripts, seed, max_shrink_iters) {
+            return Some(told(&setting, seed, &script));
         }
         let n_done = seed - first + 1;
         if n_done.is_multiple_of(PROGRESS) {

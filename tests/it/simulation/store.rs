@@ -197,7 +197,7 @@ impl Store {
     /// What carries the blocks of a node, as the judges look at it.
     pub(super) fn carrier(&self, name: &NodeName) -> Option<Cow<'_, CiliumNode>> {
         match self.mode {
-            Mode::Kubernetes => self.node(name).map(|node| Cow::Owned(shown_by_node(node))),
+            Mode::Kubernetes(field) => self.node(name).map(|node| Cow::Owned(shown_by_node(node, field))),
             mode => self.cilium_node(name).map(|seen| mode.shown_by(seen)),
         }
     }
@@ -205,7 +205,9 @@ impl Store {
     /// The same of every node.
     pub(super) fn carriers(&self) -> Vec<Cow<'_, CiliumNode>> {
         match self.mode {
-            Mode::Kubernetes => self.nodes().map(|node| Cow::Owned(shown_by_node(node))).collect(),
+            Mode::Kubernetes(field) => {
+                self.nodes().map(|node| Cow::Owned(shown_by_node(node, field))).collect()
+            }
             mode => self.cilium_nodes().map(|seen| mode.shown_by(seen)).collect(),
         }
     }

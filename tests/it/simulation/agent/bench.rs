@@ -10,6 +10,7 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::Family;
+use cilium_node_ipam::publisher::static_mode::NodeField;
 use serde_json::{Value, json};
 
 use super::super::mode::{Mode, POOLS};
@@ -34,7 +35,7 @@ impl Bench {
             "crd" => Mode::Crd,
             "multi-pool" => Mode::MultiPool,
             "cluster-pool" => Mode::ClusterPool,
-            "kubernetes" => Mode::Kubernetes,
+            "kubernetes" => Mode::Kubernetes(NodeField::Spec),
             other => panic!("no model of the mode {other}"),
         };
         let store = Store::new(Timestamp::UNIX_EPOCH, mode, None);

@@ -1,7 +1,7 @@
 //! The agent of the modes cluster-pool and kubernetes, as `docs/cilium.md` says: it takes the first CIDR of each family when
 //! it starts, gives all but the ends to pods, says nothing of them, and looks at nothing afterwards.
 //!
-//! In kubernetes mode it reads the Node; in cluster-pool mode its CiliumNode. A pod that has an address outside those CIDRs
+//! In kubernetes mode it reads the Node, and where it uses annotations, those of a family that the podCIDRs lack; in cluster-pool mode its CiliumNode. A pod that has an address outside those CIDRs
 //! loses its network when the agent starts again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +12,7 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::release::Release;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::publisher::static_mode::NodeField;
 use serde_json::{Value, json};
 
 use super::super::mode::{Mode, blocks, given_of};
@@ -36,6 +37,16 @@ pub(in super::super) struct Agent {
     given_out: BTreeSet<IpAddr>,
     /// Whether its pods are restored.
     pub(super) is_ready: bool,
+    /// Whether the present process has annotated its Node with what it took.
+    has_annotated: bool,
+}
+
+/// The annotations in which an agent finds its CIDR of a family: the first, else the second. It writes the first.
+pub(in super::super) const fn annotations_of(family: Family) -> [&'static str; 2] {
+    match family {
+        Family::V4 => ["network.cilium.io/ipv4-pod-cidr", "io.cilium.network.ipv4-pod-cidr"],
+        Family::V6 => ["network.cilium.io/ipv6-pod-cidr", "io.cilium.network.ipv6-pod-cidr"],
+    }
 }
 
 impl Agent {
@@ -51,6 +62,7 @@ impl Agent {
             taken: BTreeMap::new(),
             given_out: BTreeSet::new(),
             is_ready: false,
+            has_annotated: false,
         }
     }
 
@@ -61,11 +73,12 @@ impl Agent {
         self.taken.clear();
         self.given_out.clear();
         self.is_ready = false;
+        self.has_annotated = false;
     }
 
     /// Sees the present version of the carrier.
     pub(super) fn look(&mut self, store: &Store, name: &NodeName) {
-        let kind = if self.mode == Mode::Kubernetes { Kind::Node } else { Kind::CiliumNode };
+        let kind = self.mode.carrier_kind();
         let (Some(stored), Some(carrier)) = (store.stored(kind, name.as_str()), store.carrier(name)) else {
             return;
         };
@@ -186,10 +199,20 @@ impl Agent {
         json!({ "allocated": self.given_out, "taken": self.keeps().map(|cidr| cidr.to_string()).collect::<Vec<_>>() })
     }
 
-    /// In kubernetes mode it copies what it took onto its CiliumNode, over whatever is there; otherwise it says nothing.
-    pub(super) fn report(&self, store: &mut Store, name: &NodeName) {
-        if self.mode != Mode::Kubernetes || self.taken.is_empty() {
+    /// In kubernetes mode it copies what it took onto its CiliumNode, over whatever is there, and once in the annotations of
+    /// its Node where it uses them; otherwise it says nothing.
+    pub(super) fn report(&mut self, store: &mut Store, name: &NodeName) {
+        let Mode::Kubernetes(field) = self.mode else { return };
+        if self.taken.is_empty() {
             return;
+        }
+        if field == NodeField::Annotations && !self.has_annotated {
+            self.has_annotated = true;
+            store.edit(Kind::Node, name.as_str(), |json| {
+                for (family, cidr) in &self.taken {
+                    json["metadata"]["annotations"][annotations_of(*family)[0]] = json!(cidr.to_string());
+                }
+            });
         }
         let texts: Vec<String> = self.keeps().map(|cidr| cidr.to_string()).collect();
         store.edit(Kind::CiliumNode, name.as_str(), |json| json["spec"]["ipam"]["podCIDRs"] = json!(texts));

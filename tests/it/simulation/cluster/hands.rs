@@ -109,12 +109,11 @@ pub(in super::super) enum Setup {
 }
 
 impl Setup {
-    /// The mode in a cluster that was set up with these families.
-    pub(in super::super) fn mode(self, usual: &Publisher) -> Mode {
+    /// What a replica makes of it in a cluster that was set up with these families.
+    pub(in super::super) fn mode(self, runs: mode::Mode, usual: &BTreeSet<Family>) -> Mode {
         match self {
-            Self::Usual | Self::Frozen => Mode::Active(usual.clone()),
-            Self::OnlyV4 => Mode::Active(only_v4(usual)),
-            Self::OtherDefault => Mode::Active(other_default(usual.clone())),
+            Self::Usual | Self::Frozen | Self::OnlyV4 => Mode::Active(runs.publisher(&self.families(usual))),
+            Self::OtherDefault => Mode::Active(other_default(runs.publisher(usual))),
             Self::Passive => Mode::Passive("a script".to_owned()),
         }
     }
@@ -140,18 +139,6 @@ fn other_default(mut usual: Publisher) -> Publisher {
         multi_pool.default_pool = OTHER_POOL.into();
     }
     usual
-}
-
-/// The mode that was set up, with agents that run IPv4 alone.
-fn only_v4(usual: &Publisher) -> Publisher {
-    let families = [Family::V4].into();
-    let mode = match usual {
-        Publisher::Crd(_) => mode::Mode::Crd,
-        Publisher::MultiPool(_) => mode::Mode::MultiPool,
-        Publisher::ClusterPool(_) => mode::Mode::ClusterPool,
-        Publisher::Kubernetes(_) => mode::Mode::Kubernetes,
-    };
-    mode.publisher(&families)
 }
 
 /// What an agent needs of our Cilium pools goes from `requested`; questions stay.
@@ -312,6 +299,7 @@ impl Cluster {
                 cidrs_go(allocated, going);
             }
         });
+        self.annotations_go(name, going);
     }
 
     fn block_appears(&mut self, node: u8, at: u8, bits: u8) {

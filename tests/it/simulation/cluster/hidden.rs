@@ -13,7 +13,7 @@ use cilium_node_ipam::publisher::carried_by_cilium_node;
 use cilium_node_ipam::world::World;
 
 use super::super::agent::Agent;
-use super::super::mode::{Mode, offered};
+use super::super::mode::{Mode, blocks, offered};
 use super::Cluster;
 
 impl Cluster {
@@ -24,11 +24,11 @@ impl Cluster {
         let Some(seen) = self.store.cilium_node(name).filter(|_| !is_told) else { return };
         let mut gone = shown.clone();
         // What somebody else had put another block in the place of is hidden when that goes too.
-        if self.setting.mode == Mode::ClusterPool {
+        if self.setting.mode.can_be_replaced() {
             gone.extend_with(&self.agents.get(name).into_iter().flat_map(Agent::keeps).collect());
         }
         gone.remove_all(&carried_by_cilium_node(seen));
-        let uid = seen.uid.clone();
+        let uid = self.store.carrier(name).map_or_else(|| seen.uid.clone(), |carrier| carrier.uid.clone());
         self.hide(name, &gone, |world, address| saw_carried(world, name, &uid, address));
         if let Some(agent) = self.agents.get(name) {
             let in_use = agent.has().filter(|address| gone.contains(*address));
@@ -115,15 +115,16 @@ impl Cluster {
         }
     }
 
-    /// Whether an object tells that a node may be using an address: its CiliumNode shows it, or it is of a claim that was
-    /// made for an earlier one.
+    /// Whether an object tells that a node may be using an address: its CiliumNode or what carries its blocks shows it, or it
+    /// is of a claim that was made for an earlier one.
     fn is_told(&self, name: &NodeName, address: IpAddr) -> bool {
-        let seen = self.store.cilium_node(name);
-        seen.is_some_and(|seen| carried_by_cilium_node(seen).contains(address))
+        let carrier = self.store.carrier(name);
+        self.store.cilium_node(name).is_some_and(|seen| carried_by_cilium_node(seen).contains(address))
+            || carrier.as_ref().is_some_and(|seen| blocks(seen).iter().any(|block| block.contains(address)))
             || self.store.claims().any(|claim| {
                 claim.node == *name
                     && claim.cidr.contains(address)
-                    && seen.is_none_or(|seen| claim.created_for.as_ref() != Some(&seen.uid))
+                    && carrier.as_ref().is_none_or(|seen| claim.created_for.as_ref() != Some(&seen.uid))
             })
     }
 }

@@ -4,14 +4,18 @@
 //! He gives nothing that another node has or is about to get, and every replica hears of it before it claims anything:
 //! nothing keeps two allocators apart that give the same at the same time.
 
+use std::collections::BTreeSet;
+
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
-use cilium_node_ipam::model::node::CiliumNode;
+use cilium_node_ipam::model::node::{Annotated, CiliumNode};
 use cilium_node_ipam::model::request::{Request, Write};
 use cilium_node_ipam::net::cidr::{Cidr, Family, address};
 use cilium_node_ipam::publisher::carried_by_cilium_node;
+use cilium_node_ipam::publisher::static_mode::NodeField;
 use serde_json::{Value, json};
 
+use super::super::agent::{Agent, annotations_of};
 use super::super::mode::{Mode, blocks};
 use super::super::pools::place;
 use super::super::rules;
@@ -30,13 +34,14 @@ impl Cluster {
                 let set = |json: &mut Value| json["spec"]["ipam"]["podCIDRs"] = json!(texts);
                 self.store.edit(Kind::CiliumNode, name.as_str(), set)
             }
-            Mode::Kubernetes => self.gives_to_node(&name, &cidrs, shown.is_empty()),
+            Mode::Kubernetes(NodeField::Spec) => self.gives_to_node(&name, &cidrs, shown.is_empty()),
+            Mode::Kubernetes(NodeField::Annotations) => self.annotates(&name, &cidrs),
             Mode::Crd | Mode::MultiPool => false,
         };
         if was_changed {
             self.say(|| format!("    {name} has {cidrs:?} instead of {shown:?}"));
             self.excuse_what_others_gave(&name, &shown, &cidrs);
-            let kind = if self.setting.mode == Mode::Kubernetes { Kind::Node } else { Kind::CiliumNode };
+            let kind = self.setting.mode.carrier_kind();
             for number in 0..self.replicas.len() {
                 self.replicas[number].hears_all_of(kind, &self.store);
             }
@@ -75,6 +80,35 @@ impl Cluster {
         });
         set(&mut anew);
         self.store.create(Kind::Node, anew).is_ok()
+    }
+
+    /// Writes the annotations of a Node: one CIDR under both names, or a second one under the other.
+    fn annotates(&mut self, name: &NodeName, cidrs: &[Cidr]) -> bool {
+        self.store.edit(Kind::Node, name.as_str(), |json| {
+            for family in Family::ALL {
+                let of_family = || cidrs.iter().filter(|cidr| cidr.family() == family);
+                let texts =
+                    [of_family().next(), of_family().next_back()].map(|cidr| cidr.map(ToString::to_string));
+                for (key, text) in annotations_of(family).into_iter().zip(texts) {
+                    annotate(json, key, text);
+                }
+            }
+        })
+    }
+
+    /// Annotations that name one of these CIDRs go from a Node.
+    pub(super) fn annotations_go(&mut self, name: &NodeName, going: &BTreeSet<Cidr>) {
+        if self.setting.mode != Mode::Kubernetes(NodeField::Annotations) {
+            return;
+        }
+        let Some(node) = self.store.node(name) else { return };
+        let is_going = |annotated: &&Annotated| going.contains(&annotated.cidr);
+        let keys: Vec<&str> = node.annotated.iter().filter(is_going).map(|annotated| annotated.key).collect();
+        self.store.edit(Kind::Node, name.as_str(), |json| {
+            for key in keys {
+                annotate(json, key, None);
+            }
+        });
     }
 
     /// The CIDRs that somebody else gives to a node, if nobody else has them.
@@ -144,7 +178,7 @@ impl Cluster {
     /// has started again since.
     fn excuse_what_others_gave(&mut self, name: &NodeName, shown: &[Cidr], cidrs: &[Cidr]) {
         let is_claimed = |cidr: Cidr| self.store.claim(cidr).is_some_and(|claim| claim.node == *name);
-        let kept = self.agents.get(name).into_iter().flat_map(super::super::agent::Agent::keeps);
+        let kept = self.agents.get(name).into_iter().flat_map(Agent::keeps);
         let had: Vec<Cidr> = shown.iter().copied().chain(kept).filter(|cidr| !cidrs.contains(cidr)).collect();
         let is_about_to_be = |write: &Write| matches!(write, Write::CreateClaim(new) if new.node == *name);
         let mut writes = self.replicas.iter().flat_map(|replica| &replica.in_flight).filter_map(|flight| {
@@ -185,6 +219,19 @@ impl Cluster {
         let given = self.given.iter().filter(|(name, cidr)| shows(name, *cidr)).cloned();
         self.excuses.foreign.extend(given.collect::<Vec<_>>());
         self.take_over_what_others_gave();
+    }
+}
+
+fn annotate(json: &mut Value, key: &str, text: Option<String>) {
+    match text {
+        Some(text) => json["metadata"]["annotations"][key] = json!(text),
+        None => {
+            if let Some(annotations) =
+                json.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut)
+            {
+                annotations.remove(key);
+            }
+        }
     }
 }
 

@@ -149,7 +149,7 @@ impl Cluster {
             (Object::CiliumNode(before), Mode::Crd | Mode::MultiPool | Mode::ClusterPool) => {
                 self.setting.mode.shown_by(before)
             }
-            (Object::Node(before), Mode::Kubernetes) => Cow::Owned(shown_by_node(before)),
+            (Object::Node(before), Mode::Kubernetes(field)) => Cow::Owned(shown_by_node(before, field)),
             _ => return Ok(()),
         };
         let shown = shown.into_owned();

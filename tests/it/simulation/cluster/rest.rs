@@ -178,7 +178,7 @@ impl Cluster {
                 self.agent_catches_up(&name)?;
             }
         }
-        if self.setting.mode == Mode::Kubernetes {
+        if matches!(self.setting.mode, Mode::Kubernetes(_)) {
             // Its agent makes the CiliumNode later.
             let nodes: Vec<NodeName> = self.store.nodes().map(|node| node.name.clone()).collect();
             nodes.iter().try_for_each(|name| self.agent_catches_up(name))?;

@@ -35,14 +35,14 @@ pub(in super::super) fn settled(store: &Store, setting: &Setting, excuses: &Excu
                 Mode::MultiPool => {
                     needs.extend(POOLS.map(|name| Need::of_pools(store, excuses, node, seen, *family, name)));
                 }
-                Mode::ClusterPool | Mode::Kubernetes => {
+                Mode::ClusterPool | Mode::Kubernetes(_) => {
                     needs.push(Need::of_one_block(store, excuses, node, seen, *family));
                 }
             }
         }
         let minimum = match setting.mode {
             Mode::Crd => MINIMUM,
-            Mode::MultiPool | Mode::ClusterPool | Mode::Kubernetes => 1,
+            Mode::MultiPool | Mode::ClusterPool | Mode::Kubernetes(_) => 1,
         };
         if blocks(seen).is_empty() {
             // Agents start with what they have of the default pool.
