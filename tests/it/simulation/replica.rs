@@ -14,10 +14,10 @@ use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::Observation;
 use cilium_node_ipam::model::outcome::{Answer, Outcome, Seen};
 use cilium_node_ipam::model::plan::Verdict;
-use cilium_node_ipam::model::request::{NewClaim, ProbeStep, Publication, Request, Write};
+use cilium_node_ipam::model::request::{ProbeStep, Request, Write};
 use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::model::time::Now;
-use cilium_node_ipam::net::cidr::{Cidr, Family};
+use cilium_node_ipam::net::cidr::Family;
 use cilium_node_ipam::plan::{self, Policy};
 use cilium_node_ipam::publisher::Mode as Heard;
 use cilium_node_ipam::world::World;
@@ -28,8 +28,9 @@ use k8s_openapi::jiff::SignedDuration;
 mod watches;
 
 use super::cluster::{Setting, Setup};
-use super::mode::{Mode, blocks, shown_by_node};
+use super::mode::Mode;
 use super::requests::{Stage, is_ours, serve, settle};
+use super::rules;
 use super::store::Store;
 use watches::Feed;
 
@@ -92,62 +93,6 @@ impl Failures {
     fn demand_a_pause(self, clock: Duration) -> bool {
         self.n > 1 && clock < self.last + SHORTEST_PAUSE
     }
-}
-
-/// A block is published only for the Node object that its claim is held for, as far as this process knows the two.
-fn is_for_its_node(world: &World, publication: &Publication) -> Result<(), String> {
-    let present = world.node(&publication.node).map(|node| &node.uid);
-    for cidr in &publication.added {
-        let held_for = world.claim(*cidr).map(|known| &known.claim.node_uid);
-        if held_for != present {
-            return Err(format!(
-                "{cidr} is published on {}, and held for another Node object",
-                publication.node
-            ));
-        }
-    }
-    Ok(())
-}
-
-/// The blocks that the carrier of a node shows, as far as this process knows it.
-fn shown_in(world: &World, runs: Mode, node: &NodeName) -> Vec<Cidr> {
-    match runs {
-        Mode::Kubernetes(field) => world.node(node).map(|seen| blocks(&shown_by_node(seen, field))),
-        mode => world.cilium_node(node).map(|seen| blocks(&mode.shown_by(seen))),
-    }
-    .unwrap_or_default()
-}
-
-/// Where a node has one block of each family, and its carrier shows CIDRs without a claim, as far as this process knows: all
-/// of them become claims, if they are one of each family that pools have, and nothing else is claimed.
-fn is_all_that_stands(
-    world: &World,
-    runs: Mode,
-    families: &BTreeSet<Family>,
-    new: &NewClaim,
-) -> Result<(), String> {
-    let shown = shown_in(world, runs, &new.node);
-    let is_lost = world.lost_claims_of(&new.node).any(|lost| lost.cidr == new.cidr);
-    let is_claimed = |cidr: &&Cidr| world.claim(**cidr).is_some_and(|known| known.claim.node == new.node);
-    if is_lost || shown.iter().all(|cidr| is_claimed(&cidr)) {
-        return Ok(());
-    }
-    let n_of = |family: &Family| shown.iter().filter(|cidr| cidr.family() == *family).count();
-    let is_in_a_pool = |cidr: &&Cidr| {
-        let pools = world.pool_objects().filter_map(|object| object.pool.as_ref().ok());
-        let mut ranges = pools.filter_map(|pool| pool.families.get(&cidr.family()));
-        ranges.any(|ranges| {
-            ranges.block_prefix == cidr.prefix_len() && ranges.cidrs.keys().any(|range| range.covers(**cidr))
-        })
-    };
-    let mut others = shown.iter().filter(|cidr| families.contains(&cidr.family()));
-    if !shown.contains(&new.cidr)
-        || families.iter().any(|family| n_of(family) != 1)
-        || others.any(|cidr| !is_claimed(&cidr) && !is_in_a_pool(&cidr))
-    {
-        return Err(format!("{} is claimed for {}, which has {shown:?}", new.cidr, new.node));
-    }
-    Ok(())
 }
 
 /// One controller process.
@@ -323,13 +268,13 @@ impl Replica {
                     return Err(format!("`{request}` is planned at once after failures in a row"));
                 }
                 if let Request::Write(Write::Publish(publication)) = request {
-                    is_for_its_node(world, publication)?;
+                    rules::is_for_its_node(world, publication)?;
                 }
                 if let Request::Write(Write::CreateClaim(new)) = request
                     && self.runs.gives_one_block()
                 {
                     let families = self.mode.families(&self.families);
-                    is_all_that_stands(world, self.runs, &families, new)?;
+                    rules::is_all_that_stands(world, self.runs, &families, new)?;
                 }
                 let patched = match request {
                     Request::Write(Write::Publish(publication)) => Some(&publication.node),
@@ -337,7 +282,7 @@ impl Replica {
                     _ => None,
                 };
                 if let Some(patched) = patched {
-                    let is_served = !shown_in(world, self.runs, &node).is_empty();
+                    let is_served = !rules::shown_in(world, self.runs, &node).is_empty();
                     let last = self.patched.insert(patched.clone(), clock);
                     // The end of a question may be the later version that proves a block absent, which waits for nothing.
                     let is_clearing = matches!(
