@@ -21,8 +21,7 @@ use super::searches::{SEARCHES, failing_script, failure};
 const fn within(guard: Guard) -> u64 {
     match guard {
         Guard::PatchUid => 10,
-        Guard::BothFamilies
-        | Guard::LeftAlone
+        Guard::LeftAlone
         | Guard::NodeUid
         | Guard::OneBlock
         | Guard::OneWritePerObject
@@ -33,6 +32,7 @@ const fn within(guard: Guard) -> u64 {
         Guard::Answer | Guard::Pause | Guard::Question => 100,
         Guard::Absence
         | Guard::Adoption
+        | Guard::BothFamilies
         | Guard::Carried
         | Guard::Cooling
         | Guard::LostClaims
