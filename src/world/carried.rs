@@ -11,14 +11,16 @@ use crate::net::cidr::Cidr;
 impl World {
     /// Whether among the blocks that a carrier lists is a CIDR that somebody else may have put in the place of this claim's,
     /// of whatever family: he writes the whole list. One of ours he did not: it was written where nothing stood, and so nothing
-    /// had been written before it.
+    /// had been written before it. Nor does a list of ours lack a family: somebody took that off.
     #[must_use]
     pub fn may_have_been_replaced(&self, claim: &Claim, listed: &[Cidr]) -> bool {
         let is_ours = |cidr: Cidr| {
             let other = self.claim(cidr).map(|known| &known.claim);
             other.is_some_and(|other| other.node == claim.node && other.created_for == claim.created_for)
         };
-        self.reader.can_be_replaced() && !listed.iter().all(|cidr| is_ours(*cidr))
+        let lacks_family = !listed.iter().any(|cidr| cidr.family() == claim.cidr.family());
+        let is_whole = listed.is_empty() || !lacks_family && listed.iter().all(|cidr| is_ours(*cidr));
+        self.reader.can_be_replaced() && !is_whole
     }
 
     /// Notes which claims of the node its carrier carries, for when somebody takes them off.

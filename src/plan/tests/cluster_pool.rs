@@ -210,6 +210,18 @@ fn a_cidr_of_one_family_may_have_replaced_a_block_of_the_other() {
     cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
 }
 
+/// Ours come in one write, so a list without one family is not as it was written.
+#[test]
+fn a_block_of_a_family_that_somebody_took_off_stays() {
+    let objects = "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @97\n\
+                   claim fd00::/124 a 1 Held @98 of=q";
+    let mut cluster =
+        running(&[Family::V4, Family::V6], &format!("{objects}\nciliumnode a @99 bare 10.0.0.0/28"));
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.pass(3600);
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+}
+
 /// A CiliumNode that showed the CIDR of somebody else has not ended without the block that he may have replaced: whoever
 /// begins to serve in between has not seen it there.
 #[test]
