@@ -100,5 +100,7 @@ impl Cluster {
             };
             self.store.edit(*kind, name, |json| change(json, parent, field, mended));
         }
+        // A restored store may show only now what somebody else gave before its claim was made.
+        self.excuse_what_others_gave_before();
     }
 }
