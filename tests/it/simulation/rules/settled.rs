@@ -129,7 +129,13 @@ fn is_undecided(store: &Store, excuses: &Excuses, claims: &[&Claim]) -> bool {
 fn may_be_in_use(store: &Store, claim: &Claim) -> bool {
     store.carrier(&claim.node).is_none_or(|seen| {
         let is_used = seen.crd.used.iter().flat_map(AddressSet::iter).any(|used| claim.cidr.contains(used));
-        !blocks(&seen).contains(&claim.cidr) && (is_used || claim.created_for.as_ref() != Some(&seen.uid))
+        let shown = blocks(&seen);
+        // Both families come in one write, so one that is not there was taken off.
+        let lacks_family = store.mode.gives_one_block()
+            && !shown.is_empty()
+            && shown.iter().all(|cidr| cidr.family() != claim.cidr.family());
+        !shown.contains(&claim.cidr)
+            && (is_used || lacks_family || claim.created_for.as_ref() != Some(&seen.uid))
     })
 }
 
