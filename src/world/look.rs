@@ -20,22 +20,19 @@ impl World {
         self.remembered.get(node)?.look.as_ref()
     }
 
-    /// Takes in what a read of a node's Pods found. What does not concern its claims is not kept.
+    /// Takes in what a read of a node's Pods found. All of it is kept: a claim of a block that the node has had for long may
+    /// come a moment later.
     pub(super) fn observe_pods_of(
         &mut self,
         node: &NodeName,
         after: AnyRevision,
-        mut found: Result<PodsOnNode, String>,
+        found: Result<PodsOnNode, String>,
         now: Now,
     ) {
         let mut unlisted = BTreeSet::new();
-        if let Ok(pods) = &mut found {
-            let blocks: Vec<_> = self.claims_of(node).map(|known| known.claim.cidr).collect();
-            pods.holders.retain(|address, _| blocks.iter().any(|block| block.contains(*address)));
-            if let Some(carrier) = self.carrier(node) {
-                let is_listed = |address: IpAddr| self.reader().n_used_in(carrier, Cidr::single(address)) > 0;
-                unlisted.extend(pods.holders.keys().copied().filter(|address| !is_listed(*address)));
-            }
+        if let (Ok(pods), Some(carrier)) = (&found, self.carrier(node)) {
+            let is_listed = |address: IpAddr| self.reader().n_used_in(carrier, Cidr::single(address)) > 0;
+            unlisted.extend(pods.holders.keys().copied().filter(|address| !is_listed(*address)));
         }
         self.remember_of(node).look = Some(Look { after, at: now.uptime, found, unlisted });
     }

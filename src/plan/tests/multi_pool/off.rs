@@ -105,6 +105,18 @@ fn a_block_in_which_a_pod_is_or_may_be_stays() {
     own.expect("a", "finding: DrainWaits");
 }
 
+/// Another replica claims what the agent has, or this one does.
+#[test]
+fn pods_that_were_read_before_the_claim_of_their_block_count() {
+    let pools = POOLS.replace("draining", "deleting");
+    let claims = format!("claim {SECOND} a 1 Held @31 of=q\nciliumnode a @90 need=8 {BOTH},10.2.0.0/28");
+    let mut cluster = cluster(&format!("{pools}\n{NODE}\n{claims}"));
+    cluster.looked(&[("10.1.0.3", "apps/one"), ("10.2.0.3", "apps/other")]);
+    cluster.expect("a", "finding: DrainWaits");
+    cluster.observe("claim 10.2.0.0/28 a 1 Held @101 of=q");
+    cluster.expect("a", "finding: DrainWaits; finding: DrainWaits");
+}
+
 /// What was found a while ago may have changed.
 #[test]
 fn pods_are_read_again_before_the_block_is_taken_off() {
