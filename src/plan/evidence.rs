@@ -44,7 +44,7 @@ pub(super) fn may_be_in_use(world: &World, claim: &Claim) -> bool {
             || (claim.created_for.as_ref() != Some(carrier.uid())
                 && !world.guards().is_off(Guard::CreatedFor))
             || is_carried_or_used(world, claim)
-            || world.may_have_been_replaced(claim, &world.reader().blocks(carrier))
+            || world.may_have_been_replaced(claim, || world.reader().blocks(carrier).into())
     })
 }
 

@@ -3,6 +3,8 @@
 //! A process that has just started has seen nothing. So this tells a repair from growth in the log, and keeps a claim from
 //! moving; it never moves one. What a carrier lists instead of a block tells every process, whatever it has seen.
 
+use std::borrow::Cow;
+
 use super::{KnownClaim, World};
 use crate::model::claim::Claim;
 use crate::model::names::NodeName;
@@ -13,14 +15,22 @@ impl World {
     /// of whatever family: he writes the whole list. One of ours he did not: it was written where nothing stood, and so nothing
     /// had been written before it. Nor does a list of ours lack a family: somebody took that off.
     #[must_use]
-    pub fn may_have_been_replaced(&self, claim: &Claim, listed: &[Cidr]) -> bool {
+    pub fn may_have_been_replaced<'l>(
+        &self,
+        claim: &Claim,
+        listed: impl FnOnce() -> Cow<'l, [Cidr]>,
+    ) -> bool {
+        if !self.reader.can_be_replaced() {
+            return false;
+        }
+        let listed = listed();
         let is_ours = |cidr: Cidr| {
             let other = self.claim(cidr).map(|known| &known.claim);
             other.is_some_and(|other| other.node == claim.node && other.created_for == claim.created_for)
         };
-        let lacks_family = !listed.iter().any(|cidr| cidr.family() == claim.cidr.family());
-        let is_whole = listed.is_empty() || !lacks_family && listed.iter().all(|cidr| is_ours(*cidr));
-        self.reader.can_be_replaced() && !is_whole
+        let has_family = listed.iter().any(|cidr| cidr.family() == claim.cidr.family());
+        let is_as_written = listed.is_empty() || has_family && listed.iter().all(|cidr| is_ours(*cidr));
+        !is_as_written
     }
 
     /// Notes which claims of the node its carrier carries, for when somebody takes them off.

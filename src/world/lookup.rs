@@ -191,7 +191,7 @@ impl World {
         end.is_some_and(|end| {
             end.uid == *uid
                 && end.carried.within(claim.cidr).is_empty()
-                && !self.may_have_been_replaced(claim, &end.listed)
+                && !self.may_have_been_replaced(claim, || end.listed.as_slice().into())
         })
     }
 
