@@ -96,8 +96,8 @@ impl Stage {
                 // Marked before the look, so that what rings during the look is looked at again.
                 news.mark_unchanged();
                 let state = State::seen(&rig.cluster);
-                counts =
-                    scene.until.iter().flat_map(|goal| goal.counts(&state, &events.by_reason())).collect();
+                let told = events.by_reason();
+                counts = scene.until.iter().flat_map(|goal| goal.counts(&state, &told)).collect();
                 let reached = acted && counts.iter().all(Count::is_reached);
                 screen.show(&View {
                     counts: &counts,
@@ -135,11 +135,8 @@ impl Stage {
             loop {
                 news.mark_unchanged();
                 let state = State::seen(&self.rig.cluster);
-                let counts: Vec<_> = scene
-                    .until
-                    .iter()
-                    .flat_map(|goal| goal.counts(&state, &self.events.by_reason()))
-                    .collect();
+                let told = self.events.by_reason();
+                let counts: Vec<_> = scene.until.iter().flat_map(|goal| goal.counts(&state, &told)).collect();
                 screen.refresh(&View {
                     counts: &counts,
                     state: &state,
