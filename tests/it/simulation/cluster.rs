@@ -331,7 +331,7 @@ impl Cluster {
                 let name = node_name(*node);
                 // Somebody's finalizer may keep it.
                 if matches!(self.store.delete(Kind::Node, name.as_str(), None), Ok(None)) {
-                    self.is_lost(name);
+                    self.loses_node(name);
                 }
             }
             Step::AgentStarts { .. }

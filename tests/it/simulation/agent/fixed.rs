@@ -1,8 +1,9 @@
 //! The agent of the modes cluster-pool and kubernetes, as `docs/cilium.md` says: it takes the first CIDR of each family when
 //! it starts, gives all but the ends to pods, says nothing of them, and looks at nothing afterwards.
 //!
-//! In kubernetes mode it reads the Node, and where it uses annotations, those of a family that the podCIDRs lack; in cluster-pool mode its CiliumNode. A pod that has an address outside those CIDRs
-//! loses its network when the agent starts again.
+//! In kubernetes mode it reads the Node, and where it uses annotations, those of a family that the podCIDRs lack; in
+//! cluster-pool mode its CiliumNode. A pod that has an address outside those CIDRs loses its network when the agent starts
+//! again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

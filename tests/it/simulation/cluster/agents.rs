@@ -249,7 +249,7 @@ impl Cluster {
 
     /// A machine whose Node is gone runs on for a while. Where its blocks cool since its Node went before, and a process has
     /// not seen it back, no event tells that process that this goes on (known gaps).
-    pub(super) fn is_lost(&mut self, name: NodeName) {
+    pub(super) fn loses_node(&mut self, name: NodeName) {
         let was_away = |replica: &Replica| replica.world().is_some_and(|world| world.node(&name).is_none());
         if self.replicas.iter().any(was_away) {
             let is_cooling =
@@ -268,7 +268,7 @@ impl Cluster {
         let gone: Vec<NodeName> = self.agents.keys().filter(is_gone).cloned().collect();
         for name in gone {
             if !self.lost.contains_key(&name) {
-                self.is_lost(name);
+                self.loses_node(name);
             }
         }
         let (agents, lost, pods) = (&mut self.agents, &mut self.lost, &mut self.store.agent_pods);

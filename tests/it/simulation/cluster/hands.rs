@@ -415,7 +415,7 @@ impl Cluster {
                     }
                 });
                 if kind == Kind::Node && before && self.store.stored(kind, &name).is_none() {
-                    self.is_lost(name.as_str().into());
+                    self.loses_node(name.as_str().into());
                 }
             }
         }

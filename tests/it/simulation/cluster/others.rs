@@ -134,16 +134,19 @@ impl Cluster {
         cidrs.iter().all(|cidr| self.is_free_for(name, *cidr)).then_some(cidrs)
     }
 
+    /// Every write that may still reach the server.
+    fn writes_under_way(&self) -> impl Iterator<Item = &Write> {
+        let in_flight = self.replicas.iter().flat_map(|replica| &replica.in_flight);
+        let writes = in_flight.filter_map(|flight| match &flight.request {
+            Request::Write(write) => Some(write),
+            Request::Read(_) => None,
+        });
+        writes.chain(self.strays.iter().map(|stray| &stray.write))
+    }
+
     /// Whether no other node has any of a CIDR, nor is about to get it.
     fn is_free_for(&self, name: &NodeName, cidr: Cidr) -> bool {
         let is_other = |other: &NodeName| other != name;
-        let in_flight = self.replicas.iter().flat_map(|replica| &replica.in_flight);
-        let under_way = in_flight
-            .filter_map(|flight| match &flight.request {
-                Request::Write(write) => Some(write),
-                Request::Read(_) => None,
-            })
-            .chain(self.strays.iter().map(|stray| &stray.write));
         let is_under_way = |write: &Write| match write {
             Write::CreateClaim(new) => new.cidr.overlaps(cidr),
             Write::Publish(publication) => {
@@ -169,7 +172,7 @@ impl Cluster {
                     || agent.keeps().iter().all(|kept| !kept.overlaps(cidr))
                         && agent.held().iter().all(|held| !cidr.contains(*held))
             })
-            && !under_way.into_iter().any(is_under_way)
+            && !self.writes_under_way().any(is_under_way)
             && !excuses.orphans.iter().chain(&excuses.foreign).chain(&excuses.forgotten).any(is_excused)
     }
 
@@ -181,16 +184,9 @@ impl Cluster {
         let kept = self.agents.get(name).into_iter().flat_map(Agent::keeps);
         let had: Vec<Cidr> = shown.iter().copied().chain(kept).filter(|cidr| !cidrs.contains(cidr)).collect();
         let is_about_to_be = |write: &Write| matches!(write, Write::CreateClaim(new) if new.node == *name);
-        let mut writes = self.replicas.iter().flat_map(|replica| &replica.in_flight).filter_map(|flight| {
-            match &flight.request {
-                Request::Write(write) => Some(write),
-                Request::Read(_) => None,
-            }
-        });
         if !had.is_empty()
             || self.store.claims().any(|claim| claim.node == *name)
-            || writes.any(is_about_to_be)
-            || self.strays.iter().any(|stray| is_about_to_be(&stray.write))
+            || self.writes_under_way().any(is_about_to_be)
         {
             self.excuses.given_by_hand.insert(name.clone());
         }
