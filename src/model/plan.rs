@@ -89,6 +89,8 @@ pub enum Lasting {
     AgentAwaited,
     /// A question to its agent is open.
     QuestionOpen,
+    /// Its agent has answered a question that this process did not ask it.
+    OthersAnswer,
 }
 
 impl Lasting {
@@ -96,7 +98,7 @@ impl Lasting {
     #[must_use]
     pub const fn is_seen_early(self) -> bool {
         match self {
-            Self::UseUnknown => true,
+            Self::UseUnknown | Self::OthersAnswer => true,
             Self::Incomplete | Self::Orphaned | Self::Surplus | Self::AgentAwaited | Self::QuestionOpen => {
                 false
             }

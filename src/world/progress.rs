@@ -14,7 +14,7 @@ use crate::model::claim::{ClaimState, Reason};
 use crate::model::guard::Guard;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::PoolObject;
-use crate::model::plan::{NodePlan, PoolPlan, Unmet};
+use crate::model::plan::{Lasting, NodePlan, PoolPlan, Unmet};
 use crate::model::request::{
     BumpVersion, ClaimChange, ClaimUpdate, ProbeStep, Publication, Read, Request, Target, UsageProbe,
     Withdrawal, WithdrawalStep, Write,
@@ -236,7 +236,8 @@ impl World {
                         serving.last_probe = Some(now.uptime);
                         self.note_asked(node);
                     }
-                    ProbeStep::Clear => {}
+                    // The next answer is another one, also where no plan sees the time in between.
+                    ProbeStep::Clear => serving.forget(Lasting::OthersAnswer),
                 }
             }
             Write::Withdraw(Withdrawal { node, step, .. }) => {

@@ -49,15 +49,24 @@ impl World {
     /// Ready.
     #[must_use]
     pub fn answer_counts(&self, node: &NodeName) -> bool {
-        let (Some(remembered), Ok(known)) = (self.remembered.get(node), self.use_of(node)) else {
-            return false;
-        };
-        remembered.asked.as_ref() == Some(&writer(known.carrier, known.agent))
+        self.use_of(node).is_ok() && self.has_asked(node)
+    }
+
+    /// Whether this process has asked the agent that is there which addresses it uses, when it was known to be Ready.
+    #[must_use]
+    pub fn has_asked(&self, node: &NodeName) -> bool {
+        let asked = self.remembered.get(node).and_then(|remembered| remembered.asked.as_ref());
+        asked.is_some() && asked == self.askable(node).as_ref()
+    }
+
+    /// The agent of a node, where a question to it would be asked of one that is known to be Ready.
+    fn askable(&self, node: &NodeName) -> Option<UseWriter> {
+        Some(writer(self.carrier(node)?, self.agent_on(node).ok()?))
     }
 
     /// The agent of a node is about to be asked which addresses it uses.
     pub(super) fn note_asked(&mut self, node: &NodeName) {
-        let asked = self.carrier(node).and_then(|carrier| Some(writer(carrier, self.agent_on(node).ok()?)));
+        let asked = self.askable(node);
         self.remember_of(node).asked = asked;
     }
 

@@ -91,7 +91,7 @@ impl<'a> Subject<'a> {
     }
 
     /// The claims that drain on this carrier, each with how far it has come.
-    fn draining(&self) -> impl Iterator<Item = (&'a Claim, Drain)> {
+    pub(super) fn draining(&self) -> impl Iterator<Item = (&'a Claim, Drain)> {
         let is_draining = |claim: &Claim| claim.state == ClaimState::Draining(self.carrier.uid().clone());
         self.world
             .claims_of(&self.node.name)

@@ -64,6 +64,9 @@ fn an_answer_to_a_question_that_was_asked_of_nobody_known_does_not_count() {
     let mut cluster = Cluster::fenced();
     cluster.observe(&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=answered"));
     cluster.observe("claim 10.0.0.0/28 a 1 Held @112");
+    // The other replica may be about to go on by it.
+    cluster.expect("a", "nothing");
+    cluster.pass(30);
     cluster.done(
         "clear the question on ciliumnode a",
         &[&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32")],
@@ -74,7 +77,26 @@ fn an_answer_to_a_question_that_was_asked_of_nobody_known_does_not_count() {
     cluster.observe_agents(AgentNews::Applied(agent("agent a 1.20.2 restarts=1")));
     cluster.observe(&format!("ciliumnode a @115 {FENCED} used=10.0.0.0/32 ping=answered"));
     cluster.observe("claim 10.0.0.0/28 a 1 Held @115");
+    cluster.expect("a", "nothing");
+    cluster.pass(30);
     cluster.expect("a", "clear the question on ciliumnode a");
+}
+
+/// Or two replicas would ask and clear by turns for ever.
+#[test]
+fn each_answer_to_the_question_of_another_replica_is_left_for_a_while() {
+    let mut cluster = Cluster::fenced();
+    cluster.observe(&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=answered"));
+    cluster.expect("a", "nothing");
+    cluster.pass(30);
+    cluster.expect("a", "clear the question on ciliumnode a");
+    // The other one was faster, and has asked again.
+    let request = cluster.in_flight.remove(0);
+    let answer = Answer::Conflict("it is another version".to_owned());
+    cluster.world.finish(Outcome { request, answer, seen: Seen::Nothing }, cluster.now);
+    cluster.observe(&format!("ciliumnode a @115 {FENCED} used=10.0.0.0/32 ping=answered"));
+    cluster.pass(20);
+    cluster.expect("a", "nothing");
 }
 
 /// Rule 4: a replica that has not heard that the claim is held again must not close its block.
