@@ -85,6 +85,14 @@ impl<'a> Subject<'a> {
             }
             self.claim_picked(draft, growth, now);
         }
+        if self.publisher.gives_one_block()
+            && !draft.requests.is_empty()
+            && !self.world.has_read_claims_for(self.carrier)
+        {
+            // A machine that comes back may have a block that the watch of claims is late to show. Its agent goes on with
+            // that, and the one that is published now is published for the life of the carrier.
+            draft.requests = vec![Read::ClaimsOf(self.node.name.clone()).into()];
+        }
     }
 
     fn claim_picked(&self, draft: &mut Draft, growth: &Growth<'_>, now: Now) {

@@ -179,6 +179,17 @@ impl Cluster {
         self.begin(&plan);
     }
 
+    /// The same of a node that gets its only block: its claims are read first, and are those that are known.
+    #[track_caller]
+    fn expect_after_claims(&mut self, name: &str, expected: &str) {
+        let node = NodeName::from(name);
+        self.expect(name, &format!("read the claims of node {name}"));
+        let claims = self.world.claims_of(&node).map(|known| known.claim.clone()).collect();
+        let seen = Seen::ClaimsOf { revision: Revision::of(LISTED), claims, unreadable: Vec::new() };
+        self.settle(&Target::ClaimsOf(node), seen);
+        self.expect(name, expected);
+    }
+
     /// The request about `target` that is in flight ends, and its answer shows `seen`.
     #[track_caller]
     fn settle(&mut self, target: &Target, seen: Seen) {

@@ -23,7 +23,7 @@ impl World {
         let effect = outcome.effect();
         let Outcome { request, answer, seen } = outcome;
         let (target, node) = (request.target(), request.node().cloned());
-        self.in_flight.remove(&target);
+        let sent = self.in_flight.remove(&target);
         let is_refused_question = matches!(
             (&request, &answer),
             (
@@ -81,6 +81,7 @@ impl World {
             Seen::ClaimsOf { revision, claims, unreadable } => {
                 if let Some(node) = &node {
                     self.observe_claims_of(node, revision, claims, unreadable);
+                    self.remember_of(node).claims_read_for = sent.and_then(|sent| sent.carrier);
                 }
             }
         }

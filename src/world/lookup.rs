@@ -280,6 +280,13 @@ impl World {
             .max(self.position(Kind::Claim))
     }
 
+    /// Whether all claims of a node were read since its carrier is known.
+    #[must_use]
+    pub fn has_read_claims_for(&self, carrier: Carrier<'_>) -> bool {
+        let read_for = self.remembered.get(carrier.name()).and_then(|known| known.claims_read_for.as_ref());
+        read_for == Some(carrier.uid())
+    }
+
     /// Whether the object of a kind and name exists and could not be read. What was known of it before is still kept, by
     /// this process only.
     #[must_use]

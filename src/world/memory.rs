@@ -105,6 +105,8 @@ pub(super) struct Remembered {
     pub(super) last_seen_end: Option<SeenEnd>,
     /// The latest revision at which all of its claims were read.
     pub(super) claims_read: Option<Revision>,
+    /// The carrier that was known when the last read of all of its claims was sent.
+    pub(super) claims_read_for: Option<Uid>,
     /// What its last carrier showed, which is gone while the Node lives.
     pub(super) former_carrier: Option<FormerCarrier>,
     /// Which agent was last seen to write its use; `None` if it was not one that could be told.
@@ -182,4 +184,6 @@ pub(super) struct Sent {
     pub(super) node: Option<NodeName>,
     /// The block whose claim it creates, and the pool of that, where it creates one.
     pub(super) creates: Option<(Cidr, PoolName)>,
+    /// The carrier of that node, as it was known when it was sent.
+    pub(super) carrier: Option<Uid>,
 }

@@ -216,7 +216,9 @@ impl World {
             Request::Write(Write::CreateClaim(new)) => Some((new.cidr, new.pool.clone())),
             Request::Write(_) | Request::Read(_) => None,
         };
-        self.in_flight.insert(request.target(), Sent { node: request.node().cloned(), creates });
+        let node = request.node().cloned();
+        let carrier = node.as_ref().and_then(|node| Some(self.carrier(node)?.uid().clone()));
+        self.in_flight.insert(request.target(), Sent { node, creates, carrier });
         let Request::Write(write) = request else {
             return;
         };

@@ -109,7 +109,7 @@ fn annotations_that_agents_do_not_read_count_nowhere() {
     let text = "pool p 10.0.0.0/24 28\nnode a 1 annotated=10.9.0.0/28";
     let mode = Kubernetes { writes: NodeField::Spec, agents_read_annotations: false };
     let mut cluster = Cluster::served_by(Publisher::Kubernetes(Static::new([Family::V4].into(), mode)), text);
-    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    cluster.expect_after_claims("a", "claim 10.0.0.0/28 of pool p for node a");
 }
 
 /// Unlike podCIDRs they can be removed again, so what was given back before is free only after a version that says so.
@@ -167,7 +167,7 @@ fn what_the_agent_took_stays_its_own_whatever_the_node_says_now() {
 fn what_the_agent_has_copied_stays_taken() {
     let text = "pool p 10.0.0.0/27 28\nnode a 1 annotated=10.9.0.0/28 @7\nciliumnode a @99 bare 10.0.0.0/28\nnode b 2";
     let mut cluster = cluster(text);
-    cluster.expect("b", "claim 10.0.0.16/28 of pool p for node b");
+    cluster.expect_after_claims("b", "claim 10.0.0.16/28 of pool p for node b");
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn an_annotation_that_is_no_cidr_stops_writes_where_agents_read_it() {
     node.malformed_annotations.push(odd);
     for (agents_read_annotations, expected) in [
         (true, "finding: MalformedNode; waits: its Node has an address that can't be read"),
-        (false, "claim 10.0.0.0/28 of pool p for node a"),
+        (false, "read the claims of node a"),
     ] {
         let mode = Kubernetes { writes: NodeField::Spec, agents_read_annotations };
         let publisher = Publisher::Kubernetes(Static::new([Family::V4].into(), mode));

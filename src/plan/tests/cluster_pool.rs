@@ -37,7 +37,7 @@ fn a_node_gets_one_block_on_its_ciliumnode_and_never_a_second() {
     let mut cluster = cluster("pool p 10.0.0.0/24 28 reclaim=enabled freeBelow=99\nnode a 1");
     cluster.expect("a", "waits: it has no CiliumNode");
     cluster.observe("ciliumnode a @101 bare");
-    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    cluster.expect_after_claims("a", "claim 10.0.0.0/28 of pool p for node a");
     let Object::Claim(created) = object("claim 10.0.0.0/28 a 1 Held @102") else { unreachable!() };
     cluster.settle(&Target::Claim(created.cidr), Seen::Claim(Box::new(created)));
     cluster.expect("a", "waits: a request for it is not answered yet");
@@ -62,7 +62,10 @@ fn both_families_come_in_one_patch_or_not_at_all() {
     let both = &[Family::V4, Family::V6];
     let pools = "pool p 10.0.0.0/24 28\npool q fd00::/120 124";
     let mut cluster = running(both, &format!("{pools}\nnode a 1\nciliumnode a @99 bare"));
-    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a; claim fd00::/124 of pool q for node a");
+    cluster.expect_after_claims(
+        "a",
+        "claim 10.0.0.0/28 of pool p for node a; claim fd00::/124 of pool q for node a",
+    );
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
     cluster.observe("claim fd00::/124 a 1 Held @111 of=q");
     cluster.in_flight.clear();
@@ -83,7 +86,7 @@ fn a_block_with_an_address_of_a_node_or_an_exclusion_is_no_nodes() {
     let mut cluster = cluster(
         "pool p 10.0.0.0/26 28 exclude=10.0.0.16/29\nnode a 1\nnode b 2 own=10.0.0.5/32\nciliumnode a @99 bare",
     );
-    cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a");
+    cluster.expect_after_claims("a", "claim 10.0.0.32/28 of pool p for node a");
     let pool = cluster.world.pool_object(&"p".into()).unwrap();
     let counts = conditions::status(&cluster.world, pool).families[&Family::V4];
     assert_eq!((counts.blocks, counts.free, counts.unavailable), (4, 2, 2));
@@ -92,7 +95,7 @@ fn a_block_with_an_address_of_a_node_or_an_exclusion_is_no_nodes() {
 #[test]
 fn per_node_limits_no_first_block() {
     let mut cluster = cluster("pool p 10.0.0.0/16 24 maxAddresses=16\nnode a 1\nciliumnode a @99 bare");
-    cluster.expect("a", "claim 10.0.0.0/24 of pool p for node a");
+    cluster.expect_after_claims("a", "claim 10.0.0.0/24 of pool p for node a");
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn published(plan: &NodePlan) -> String {
 #[test]
 fn a_node_gets_one_block_on_its_own_object_and_never_a_second() {
     let mut cluster = cluster("pool p 10.0.0.0/24 28 reclaim=enabled freeBelow=99\nnode a 1 @7");
-    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    cluster.expect_after_claims("a", "claim 10.0.0.0/28 of pool p for node a");
     let Object::Claim(mut created) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
     // What it is created for is the Node here.
     created.created_for = Some("1".into());
@@ -41,6 +41,32 @@ fn a_node_gets_one_block_on_its_own_object_and_never_a_second() {
     cluster.expect("a", "nothing");
     cluster.pass(3600);
     cluster.expect("a", "nothing");
+}
+
+/// The machine comes back, and goes on with the block that it had. What is published on its new Node stays there.
+#[test]
+fn a_node_that_returns_holds_its_block_again_also_where_the_watch_of_claims_is_late() {
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 2 @7");
+    cluster.expect("a", "read the claims of node a");
+    let Object::Claim(held) = object("claim 10.0.0.32/28 a 1 Held @110") else { unreachable!() };
+    let seen = Seen::ClaimsOf { revision: Revision::of(120), claims: vec![held], unreadable: Vec::new() };
+    cluster.settle(&Target::ClaimsOf("a".into()), seen);
+    cluster.expect("a", "waits: a request for it is not answered yet");
+    cluster.observe("claim 10.0.0.32/28 a 1 Held @110");
+    // It is held again if the machine is back, and no other is claimed.
+    cluster.expect("a", "read whether node a exists");
+}
+
+/// A read that was sent before the Node was there may have been answered before its machine got a block.
+#[test]
+fn claims_that_were_read_for_an_earlier_node_are_read_again() {
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1 @7");
+    cluster.expect("a", "read the claims of node a");
+    cluster.delete(Kind::Node, "a", 8);
+    cluster.observe("node a 2 @9");
+    let seen = Seen::ClaimsOf { revision: Revision::of(120), claims: Vec::new(), unreadable: Vec::new() };
+    cluster.settle(&Target::ClaimsOf("a".into()), seen);
+    cluster.expect_after_claims("a", "claim 10.0.0.0/28 of pool p for node a");
 }
 
 /// The watch of Nodes may be behind the answer.
@@ -67,7 +93,7 @@ fn both_families_come_in_one_patch() {
 fn what_a_node_carries_is_taken_also_without_a_claim() {
     let mut cluster = cluster("pool p 10.0.0.0/27 28\nnode a 1 has=10.0.0.0/28\nnode b 2");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
-    cluster.expect("b", "claim 10.0.0.16/28 of pool p for node b");
+    cluster.expect_after_claims("b", "claim 10.0.0.16/28 of pool p for node b");
     assert_eq!(cluster.world.check(), []);
     cluster.delete(Kind::Node, "a", 120);
     assert_eq!(cluster.world.check(), []);
@@ -79,7 +105,7 @@ fn pod_cidrs_of_nodes_take_nothing_in_other_modes() {
     let text = "pool p 10.0.0.0/27 28\nnode a 1 has=10.0.0.0/28\nnode b 2\nciliumnode b @99 bare";
     let mut other =
         Cluster::served_by(Publisher::ClusterPool(Static::new([Family::V4].into(), ClusterPool)), text);
-    other.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+    other.expect_after_claims("b", "claim 10.0.0.0/28 of pool p for node b");
     other.in_flight.clear();
     // They count as soon as the mode is known.
     let block: Cidr = "10.0.0.16/28".parse().unwrap();

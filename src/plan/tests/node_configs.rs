@@ -209,7 +209,7 @@ fn modes_with_one_block_go_by_it_too() {
     };
     // Where its agent reads annotations, what they say is taken, and may be adopted.
     let mut cluster = kubernetes(NodeField::Spec, false);
-    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+    cluster.expect_after_claims("a", "claim 10.0.0.0/28 of pool p for node a");
     let mut cluster = kubernetes(NodeField::Spec, false);
     listed(&mut cluster, &["rack zone=z annotate-k8s-node=true"]);
     let plan = cluster.plan("a");

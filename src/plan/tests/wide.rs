@@ -15,7 +15,10 @@ const BOTH: &str = "pool p 10.0.0.0/8 16\npool q fd00::/48 64\nnode a 1\n";
 fn cluster_pool_gives_what_a_node_gets_from_kubernetes() {
     let mode = Publisher::ClusterPool(Static::new(Family::ALL.into(), ClusterPool));
     let mut cluster = Cluster::served_by(mode, &format!("{BOTH}ciliumnode a @99 bare"));
-    cluster.expect("a", "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a");
+    cluster.expect_after_claims(
+        "a",
+        "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a",
+    );
     let claims = "claim 10.0.0.0/16 a 1 Held @102\nclaim fd00::/64 a 1 Held @103";
     let mode = Publisher::ClusterPool(Static::new(Family::ALL.into(), ClusterPool));
     let mut cluster = Cluster::served_by(mode, &format!("{BOTH}ciliumnode a @99 bare\n{claims}"));
@@ -26,7 +29,10 @@ fn cluster_pool_gives_what_a_node_gets_from_kubernetes() {
 fn kubernetes_gives_the_same() {
     let mode = Publisher::Kubernetes(Static::new(Family::ALL.into(), Kubernetes::default()));
     let mut cluster = Cluster::served_by(mode, BOTH);
-    cluster.expect("a", "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a");
+    cluster.expect_after_claims(
+        "a",
+        "claim 10.0.0.0/16 of pool p for node a; claim fd00::/64 of pool q for node a",
+    );
 }
 
 #[test]
