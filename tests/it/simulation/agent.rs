@@ -163,6 +163,14 @@ impl Agent {
         }
     }
 
+    /// The blocks that it has given back, and may take again before it hears that they are gone.
+    pub(super) fn has_given_back(&self) -> Vec<Cidr> {
+        match &self.model {
+            Model::Crd(_) | Model::Fixed(_) => Vec::new(),
+            Model::Pools(model) => model.has_given_back().collect(),
+        }
+    }
+
     /// Whether it counts what it does not give out, because that was taken off while in use.
     pub(super) fn counts_wrongly(&self) -> bool {
         match &self.model {

@@ -134,6 +134,11 @@ impl Agent {
         self.of_all().flat_map(|cidrs| &cidrs.allocators).map(|allocator| allocator.cidr)
     }
 
+    /// Every CIDR that it has given back, and may take again before it hears that it is gone.
+    pub(super) fn has_given_back(&self) -> impl Iterator<Item = Cidr> + '_ {
+        self.of_all().flat_map(|cidrs| &cidrs.released).copied()
+    }
+
     pub(super) fn has_available(&self, address: IpAddr) -> bool {
         self.keeps().any(|cidr| cidr.contains(address))
     }

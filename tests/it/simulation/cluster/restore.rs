@@ -60,7 +60,8 @@ impl Cluster {
         self.excuses.disturbed.extend(missing.map(|address| (name.clone(), *address)));
     }
 
-    /// An agent that has whole blocks has them still, and writes back those that the backup does not show.
+    /// An agent that has whole blocks has them still, and writes back those that the backup does not show. It does so even
+    /// with one that it has given back, as long as its CiliumNode is not there to tell it otherwise.
     fn excuse_what_agents_keep(&mut self, name: &NodeName) {
         let Some(agent) = self.agents.get(name) else { return };
         let is_claimed = |cidr: &Cidr| {
@@ -68,7 +69,8 @@ impl Cluster {
                 |claim: &Claim| claim.node == *name && claim.is_published_state() && !claim.is_going();
             self.store.claim(*cidr).is_some_and(is_sound)
         };
-        let kept: Vec<_> = agent.keeps().into_iter().map(|cidr| (name.clone(), cidr)).collect();
+        let kept = agent.keeps().into_iter().chain(agent.has_given_back());
+        let kept: Vec<_> = kept.map(|cidr| (name.clone(), cidr)).collect();
         let (claimed, unclaimed): (Vec<_>, Vec<_>) = kept.into_iter().partition(|(_, cidr)| is_claimed(cidr));
         self.excuses.forgotten.extend(unclaimed.iter().cloned());
         self.excuses.foreign.extend(unclaimed);
