@@ -48,6 +48,8 @@ pub(super) struct Excuses {
     /// Whether `cilium-config` turned a family off for a while. A node may have begun with the other alone, and where CIDRs
     /// never change it stays so.
     pub(super) ran_one_family: bool,
+    /// Whether the default Cilium pool was another one for a while. The block of a claim that names none may move to that.
+    pub(super) had_other_default: bool,
 }
 
 impl Excuses {
@@ -230,6 +232,8 @@ pub(super) fn transition(
         };
         let is_claimed = unreadable_of(Some(node), store.revision())
             || store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
+        // A pod got it before its agent heard that the block is off (known gaps).
+        let is_off = store.mode == Mode::MultiPool && is_released(store, node, *address);
         // A claim that does not say whose it is holds no node back (known gaps). It may have been so when the writer decided.
         let may_be_anyones = unreadable_of(None, before.revision);
         // Only a process that saw a block there knows that somebody took it off. To another one its claim is like any that
@@ -243,6 +247,7 @@ pub(super) fn transition(
             && is_claimed
             && !may_be_anyones
             && !may_give_way
+            && !is_off
             && !(excuses.ran_one_family && store.mode.gives_one_block())
             && !is_unknown(*address)
             && !excuses.given_by_hand.contains(node)
@@ -272,6 +277,15 @@ pub(super) fn transition(
         return Err(format!("a patch of {node} changed nothing"));
     }
     Ok(())
+}
+
+/// Whether an address is in a block that is being taken from a node that lives.
+fn is_released(store: &Store, node: &NodeName, address: IpAddr) -> bool {
+    store.claims().any(|claim| {
+        claim.node == *node
+            && claim.cidr.contains(address)
+            && claim.state == ClaimState::Releasing(Reason::Reclaimed)
+    })
 }
 
 /// Whether another claim overlaps one of a node that has this address, or counts in its place where a node has one block.

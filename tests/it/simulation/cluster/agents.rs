@@ -175,7 +175,7 @@ impl Cluster {
         for address in agent.restore(at_most) {
             let is_excused = self.excuses.cover(name, address)
                 || self.excuses.given_by_hand.contains(name)
-                || self.is_nameless_and_was_taken_off(name, address)
+                || self.is_nameless_and_may_move(name, address)
                 || self.store.is_in_unreadable_claim(address);
             if !is_excused {
                 return Err(format!("the pod with {address} on {name} lost its network"));
@@ -185,14 +185,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether a hand took the block of an address off, and its claim does not say under which name it was: it may come
-    /// back under another one (known gaps).
-    fn is_nameless_and_was_taken_off(&self, name: &NodeName, address: IpAddr) -> bool {
+    /// Whether the claim of an address does not say under which name its block was, and a hand took it off or changed the
+    /// default: it may come back under another one (known gaps).
+    fn is_nameless_and_may_move(&self, name: &NodeName, address: IpAddr) -> bool {
         let is_nameless = |claim: &Claim| {
             claim.node == *name && claim.pod_ip_pool.is_none() && claim.cidr.contains(address)
         };
         self.setting.mode == Mode::MultiPool
-            && self.excuses.reordered.iter().any(|(of, _)| of == name)
+            && (self.excuses.had_other_default || self.excuses.reordered.iter().any(|(of, _)| of == name))
             && self.store.claims().any(is_nameless)
     }
 

@@ -217,6 +217,7 @@ impl Cluster {
             Hand::ModeChanges { mode } => {
                 self.mode = mode;
                 self.excuses.ran_one_family |= mode == Setup::OnlyV4;
+                self.excuses.had_other_default |= mode == Setup::OtherDefault;
             }
             Hand::ModeIsHeard { replica } => {
                 let number = usize::from(replica) % self.setting.n_replicas;
