@@ -186,10 +186,7 @@ impl<'a> Subject<'a> {
 
     /// Whether the carrier has a block under this name, so that the first grant under it is over.
     fn phase(&self, pod_ip_pool: Option<&PodIpPoolName>) -> Phase {
-        let is_served = self.held().any(|claim| {
-            self.publisher.carries(self.carrier, claim.cidr)
-                && self.publisher.carried_under(self.carrier, claim).as_ref() == pod_ip_pool
-        });
+        let is_served = self.world.is_served_under(&self.node.name, pod_ip_pool);
         if is_served { Phase::Served } else { Phase::FirstGrant }
     }
 

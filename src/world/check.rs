@@ -228,8 +228,9 @@ impl World {
     fn check_memory(&self, found: &mut Vec<Inconsistency>) {
         let mut memories: BTreeSet<(&NodeName, Memory)> = BTreeSet::new();
         memories.extend(self.remembered.keys().map(|node| (node, Memory::Node)));
-        memories
-            .extend(self.waiting.nodes().chain(self.waiting.at_limit()).map(|node| (node, Memory::Waiting)));
+        memories.extend(
+            self.waiting.nodes().chain(self.waiting.lookers_on()).map(|node| (node, Memory::Waiting)),
+        );
         memories.extend(self.agenda.nodes_to_wake().map(|node| (node, Memory::Wake)));
         memories.retain(|(node, _)| self.is_gone(node));
         let with_carrier = self.remembered.iter().filter(|(_, remembered)| {

@@ -104,20 +104,21 @@ impl World {
         self.mark_pools_over(cidr);
         self.mark_occupants(cidr);
         self.mark_frozen_over(cidr);
-        self.mark_limited_over(cidr);
+        self.mark_lookers_on(cidr);
     }
 
     /// A node that can't start within its limits is told of as waiting where its pools have no block to bring it there, and
-    /// a block of another pool may serve it then.
-    fn mark_limited_over(&mut self, cidr: Cidr) {
-        if self.waiting.at_limit().next().is_none() {
+    /// a block of another pool may serve it then. One that is held back, or waits for another family, is told of where they
+    /// have none for it.
+    fn mark_lookers_on(&mut self, cidr: Cidr) {
+        if self.waiting.lookers_on().next().is_none() {
             return;
         }
         let over: BTreeSet<&PoolName> = self.ledger.pools_over(cidr).collect();
         let is_over = |node: &&NodeName| {
             self.selection.get(*node).is_some_and(|pools| pools.iter().any(|pool| over.contains(pool)))
         };
-        let nodes: Vec<NodeName> = self.waiting.at_limit().filter(is_over).cloned().collect();
+        let nodes: Vec<NodeName> = self.waiting.lookers_on().filter(is_over).cloned().collect();
         for node in nodes {
             self.mark(&node);
         }

@@ -9,7 +9,7 @@ use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, PoolName, Uid};
+use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, PoolObject, Unreadable};
 use crate::model::outcome::Presence;
@@ -397,6 +397,18 @@ impl World {
         let carrier = self.carrier(name);
         carrier.is_some_and(|carrier| {
             held.into_iter().any(|known| self.reader.carries(carrier, known.claim.cidr))
+        })
+    }
+
+    /// Whether the carrier of a node has a block under the name of a Pod IP pool, so that the first grant under that is over.
+    pub(crate) fn is_served_under(&self, name: &NodeName, pod_ip_pool: Option<&PodIpPoolName>) -> bool {
+        let held = self.claims_of(name).map(|known| &known.claim).filter(|claim| claim.is_published_state());
+        let (carrier, reader) = (self.carrier(name), self.reader_of(name));
+        carrier.is_some_and(|carrier| {
+            held.into_iter().any(|claim| {
+                reader.carries(carrier, claim.cidr)
+                    && reader.carried_under(carrier, claim).as_ref() == pod_ip_pool
+            })
         })
     }
 

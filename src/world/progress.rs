@@ -14,13 +14,14 @@ use crate::model::claim::{ClaimState, Reason};
 use crate::model::guard::Guard;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::PoolObject;
-use crate::model::plan::{Lasting, NodePlan, PoolPlan, Unmet};
+use crate::model::plan::{Lasting, NodePlan, PoolPlan, Unmet, Verdict, Wait};
 use crate::model::request::{
     BumpVersion, ClaimChange, ClaimUpdate, ProbeStep, Publication, Read, Request, Target, UsageProbe,
     Withdrawal, WithdrawalStep, Write,
 };
+use crate::model::share::Share;
 use crate::model::time::Now;
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
 
 impl World {
     /// How long a pool waits because its writes are not applied.
@@ -92,6 +93,8 @@ impl World {
     /// A decision for a node has been made and is being carried out.
     pub fn begin(&mut self, plan: &NodePlan, now: Now) {
         self.agenda.unmark_node(&plan.node);
+        // What it takes itself is no news to it.
+        self.waiting.forget(&plan.node);
         for request in plan.requests() {
             self.mark_sent(request, now);
         }
@@ -152,11 +155,28 @@ impl World {
         }
     }
 
+    /// Whether a node lacks only a part of its first grant under a name, and so claims nothing of it: the rest is there for it.
+    fn lacks_the_rest(&self, node: &NodeName, unmet: &Unmet) -> bool {
+        let share = unmet.share();
+        let serving = self.serving(node);
+        let has = |family: &Family| {
+            let other = Share { family: *family, ..share.clone() };
+            let mut unmet = serving.into_iter().flat_map(|serving| &serving.unmet);
+            unmet.all(|unmet| *unmet.share() != other)
+                && self.pools_for(node, &other).any(|pool| self.ledger.gives_out_of(&pool.name, *family))
+        };
+        !self.is_served_under(node, share.pod_ip_pool.as_ref())
+            && self.reader_of(node).families().iter().filter(|family| **family != share.family).any(has)
+    }
+
     /// The node has asked all of its pools for what it did not get, or would ask as soon as it may.
     fn note_waiting(&mut self, plan: &NodePlan) {
         let is_served = self.is_served(&plan.node);
         let unmet = || self.serving(&plan.node).into_iter().flat_map(|serving| &serving.unmet);
         let is_at_limit = !is_served && unmet().any(|unmet| matches!(unmet, Unmet::AtLimit(_)));
+        let is_held_back = plan.verdict == Verdict::Wait(Wait::WholeSet);
+        let is_incomplete = unmet().any(|unmet| self.lacks_the_rest(&plan.node, unmet));
+        let looks_on = is_at_limit || is_held_back || is_incomplete;
         let shares = unmet().filter(|unmet| match unmet {
             Unmet::NoCapacity(_) => true,
             // Blocks that offer little may have brought it there before its first grant was enough. Others may offer more.
@@ -166,7 +186,7 @@ impl World {
             self.pools_for(&plan.node, share).map(|pool| (pool.name.clone(), share.family))
         });
         let sources = sources.collect();
-        self.waiting.set(&plan.node, self.turn_of(&plan.node), sources, is_at_limit);
+        self.waiting.set(&plan.node, self.turn_of(&plan.node), sources, looks_on);
         let ledger = &self.ledger;
         self.waiting.retain_offers(|(pool, family), region| ledger.has_free_in(pool, *family, region));
     }

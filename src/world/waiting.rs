@@ -26,8 +26,9 @@ pub(super) struct Waiting {
     by_node: BTreeMap<NodeName, (Turn, BTreeSet<Source>)>,
     /// The pools that may have a block.
     offered: BTreeMap<Source, Offer>,
-    /// Those that can't start within their limits. They are told of as waiting where there is no block to bring them there.
-    at_limit: BTreeSet<NodeName>,
+    /// Those that ask for no block that they would get now: they can't start within their limits, are held back, or lack
+    /// another family. They are told of as waiting where there is no such block either.
+    lookers_on: BTreeSet<NodeName>,
 }
 
 /// A pool that may have a block for those who wait for it.
@@ -41,10 +42,10 @@ struct Offer {
 
 impl Waiting {
     /// The node has asked these pools in vain. It was the turn of this node, so none of them is offered to it again.
-    pub(super) fn set(&mut self, node: &NodeName, turn: Turn, sources: BTreeSet<Source>, is_at_limit: bool) {
+    pub(super) fn set(&mut self, node: &NodeName, turn: Turn, sources: BTreeSet<Source>, looks_on: bool) {
         self.forget(node);
-        if is_at_limit {
-            self.at_limit.insert(node.clone());
+        if looks_on {
+            self.lookers_on.insert(node.clone());
         }
         if sources.is_empty() {
             return;
@@ -63,7 +64,7 @@ impl Waiting {
 
     /// The node waits for nothing.
     pub(super) fn forget(&mut self, node: &NodeName) {
-        self.at_limit.remove(node);
+        self.lookers_on.remove(node);
         let Some((turn, sources)) = self.by_node.remove(node) else { return };
         let place = (turn, node.clone());
         for source in sources {
@@ -113,9 +114,9 @@ impl Waiting {
         self.by_source.get(source)?.range::<Place, _>((from, Bound::Unbounded)).next()
     }
 
-    /// Those that can't start within their limits.
-    pub(super) fn at_limit(&self) -> impl Iterator<Item = &NodeName> {
-        self.at_limit.iter()
+    /// Those that ask for no block that they would get now.
+    pub(super) fn lookers_on(&self) -> impl Iterator<Item = &NodeName> {
+        self.lookers_on.iter()
     }
 
     /// The nodes that wait.

@@ -59,6 +59,14 @@ impl Excuses {
         self.disturbed.contains(&(node.clone(), address))
             || blocks().any(|(of, cidr)| of == node && cidr.contains(address))
     }
+
+    /// Whether nobody knows any more that pods of a node are in this block: what its agent writes back comes as a surprise.
+    fn hide(&self, node: &NodeName, block: Cidr) -> bool {
+        let is_forgotten = |address| {
+            self.forgotten.iter().any(|(of, cidr): &(NodeName, Cidr)| of == node && cidr.contains(address))
+        };
+        given_of(block).any(is_forgotten)
+    }
 }
 
 /// What must hold at any time.
@@ -74,7 +82,8 @@ pub(super) fn safety(
         let node = &seen.name;
         let listed = blocks(seen);
         for cidr in &listed {
-            if excuses.foreign.contains(&(node.clone(), *cidr)) {
+            let is_copied = matches!(store.mode, Mode::Kubernetes(NodeField::Annotations));
+            if excuses.foreign.contains(&(node.clone(), *cidr)) || is_copied && excuses.hide(node, *cidr) {
                 continue;
             }
             // A block that lost its claim and one that somebody claimed over it, for the same node.

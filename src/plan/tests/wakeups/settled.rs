@@ -208,10 +208,13 @@ impl Settled {
                 text.extend(
                     plan.findings.iter().map(|finding| format!("{}: {}", finding.name, finding.message)),
                 );
-                format!("{:?}; {}", plan.verdict, text.join("; "))
+                format!("{:?}, {:?} unmet; {}", plan.verdict, plan.unmet, text.join("; "))
             };
             let is_new = match self.decided.get(&now.node) {
-                Some(before) => (&before.verdict, &before.findings) != (&now.verdict, &now.findings),
+                Some(before) => {
+                    (&before.verdict, &before.findings, &before.unmet)
+                        != (&now.verdict, &now.findings, &now.unmet)
+                }
                 None => !now.requests().is_empty(),
             };
             is_new.then(|| {

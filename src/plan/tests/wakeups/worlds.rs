@@ -136,6 +136,12 @@ pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
         &[],
     ),
     (
+        "a block that its agent may be using and that another node carries",
+        "pool p 10.0.0.0/30 30\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.12/30 a 1 Held @40\n\
+                  ciliumnode c @51 10.0.0.12/32",
+        &[],
+    ),
+    (
         "the rest of a first set",
         "pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40",
         &[],

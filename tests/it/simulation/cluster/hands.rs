@@ -283,6 +283,8 @@ impl Cluster {
         self.excuses.disturbed.extend(entries.map(|address| (name.clone(), address)));
         let uid = self.store.cilium_node(name).map(|seen| seen.uid.clone());
         self.excuses.reordered.extend(uid.map(|uid| (name.clone(), uid)));
+        // First, so that nothing tells of them any more when the CiliumNode has changed.
+        self.annotations_go(name, going);
         self.edit_cilium_node(name, |json| {
             let ipam = &mut json["spec"]["ipam"];
             if let Some(cidrs) = ipam["podCIDRs"].as_array_mut() {
@@ -300,7 +302,6 @@ impl Cluster {
                 cidrs_go(allocated, going);
             }
         });
-        self.annotations_go(name, going);
     }
 
     fn block_appears(&mut self, node: u8, at: u8, bits: u8) {

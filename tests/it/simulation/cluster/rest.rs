@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cilium_node_ipam::ledger::Occupant;
 use cilium_node_ipam::model::claim::{Claim, ClaimState, Reason};
 use cilium_node_ipam::model::freeze::Freeze;
 use cilium_node_ipam::model::kind::Kind;
@@ -75,7 +76,8 @@ impl Cluster {
                 self.restart_agents_that_count_wrongly();
             }
             if n_busy > most || n_rounds > MOST_ROUNDS_IN_ALL {
-                return Err(format!("no rest after {n_busy} rounds, {n_rounds} in all"));
+                let differ = self.statuses_that_differ();
+                return Err(format!("no rest after {n_busy} rounds, {n_rounds} in all{differ}"));
             }
         }
         self.say(|| format!("    rest after {n_rounds} rounds"));
@@ -89,6 +91,21 @@ impl Cluster {
             self.equals_rebuilt(number)?;
         }
         Ok(())
+    }
+
+    /// What two replicas would write of one pool, where that differs: they rewrite it for ever.
+    fn statuses_that_differ(&self) -> String {
+        let worlds: Vec<&World> = self.replicas.iter().filter_map(Replica::world).collect();
+        let mut differ = String::new();
+        for pair in worlds.windows(2) {
+            for object in pair[0].pool_objects() {
+                let [one, other] = [pair[0], pair[1]].map(|world| conditions::status(world, object));
+                if one != other {
+                    differ = format!("{differ}\n{one:?} is shown of {}, and {other:?}", object.name);
+                }
+            }
+        }
+        differ
     }
 
     /// One round: all replicas hear all, then decide all, then write all.
@@ -282,15 +299,15 @@ enum Round {
 }
 
 /// Whether a world keeps taken what no object says any more: what an absent CiliumNode of an existing Node carried and
-/// no claim covers, or the block of a lost claim of an existing Node. Which world has seen it depends on when the world
-/// began, and on the order of news.
+/// no claim covers, or the block of a lost claim. Which world has seen it depends on when the world began, and on the
+/// order of news.
 fn remembers_what_no_object_says(world: &World) -> bool {
-    world.nodes().any(|node| {
-        let is_away = world.cilium_node(&node.name).is_none();
-        is_away && world.ledger().carried(&node.name).is_some()
-            || world.lost_claims_of(&node.name).next().is_some()
-            || has_seen_blocks_go(world, &node.name)
-    })
+    let is_lost = |occupant: &Occupant| matches!(occupant, Occupant::LostClaim(_));
+    world.ledger().entries().any(|(_, occupant)| is_lost(occupant))
+        || world.nodes().any(|node| {
+            let is_away = world.cilium_node(&node.name).is_none();
+            is_away && world.ledger().carried(&node.name).is_some() || has_seen_blocks_go(world, &node.name)
+        })
 }
 
 /// Whether a world has seen blocks on the present CiliumNode of a node that somebody has taken off it since. Its agent may

@@ -67,7 +67,9 @@ impl Cluster {
         let is_claimed = |cidr: &Cidr| {
             let is_sound =
                 |claim: &Claim| claim.node == *name && claim.is_published_state() && !claim.is_going();
-            self.store.claim(*cidr).is_some_and(is_sound)
+            // Of two that overlap, which somebody made by hand, the other one may be carried in the backup.
+            let is_another = |other: &Claim| other.cidr != *cidr && other.cidr.overlaps(*cidr);
+            self.store.claim(*cidr).is_some_and(is_sound) && !self.store.claims().any(is_another)
         };
         let kept = agent.keeps().into_iter().chain(agent.has_given_back());
         let kept: Vec<_> = kept.map(|cidr| (name.clone(), cidr)).collect();
