@@ -81,9 +81,9 @@ pub(super) fn safety(
     for seen in carriers.iter().map(AsRef::as_ref) {
         let node = &seen.name;
         let listed = blocks(seen);
+        let is_surprise = |cidr: &Cidr| is_written_by_agents(store.mode) && excuses.hide(node, *cidr);
         for cidr in &listed {
-            let is_copied = matches!(store.mode, Mode::Kubernetes(NodeField::Annotations));
-            if excuses.foreign.contains(&(node.clone(), *cidr)) || is_copied && excuses.hide(node, *cidr) {
+            if excuses.foreign.contains(&(node.clone(), *cidr)) || is_surprise(cidr) {
                 continue;
             }
             // A block that lost its claim and one that somebody claimed over it, for the same node.
@@ -108,8 +108,9 @@ pub(super) fn safety(
             }
         }
         let mut offered = offered(seen);
-        for (_, foreign) in excuses.foreign.iter().filter(|(of, _)| of == node) {
-            offered.remove_cidr(*foreign);
+        let foreign = excuses.foreign.iter().filter(|(of, _)| of == node).map(|(_, foreign)| foreign);
+        for unknown in foreign.chain(listed.iter().filter(|cidr| is_surprise(cidr))) {
+            offered.remove_cidr(*unknown);
         }
         for address in offered.iter() {
             if let Some(holder) = addresses.insert(address, node) {
@@ -151,9 +152,14 @@ pub(super) fn safety(
     Ok(())
 }
 
+/// Whether agents write onto their CiliumNodes what they have.
+fn is_written_by_agents(mode: Mode) -> bool {
+    matches!(mode, Mode::MultiPool | Mode::Kubernetes(NodeField::Annotations))
+}
+
 /// Whether a CIDR is there because the machine of a node that was gone for a while has written it back.
 fn is_written_back(store: &Store, seen: &CiliumNode, cidr: Cidr) -> bool {
-    if !matches!(store.mode, Mode::MultiPool | Mode::Kubernetes(NodeField::Annotations)) {
+    if !is_written_by_agents(store.mode) {
         return false;
     }
     let is_in_pools = seen.pools.allocated.iter().any(|entry| entry.cidrs.contains(&cidr));

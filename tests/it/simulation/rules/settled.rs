@@ -120,7 +120,15 @@ fn is_undecided(store: &Store, excuses: &Excuses, claims: &[&Claim]) -> bool {
             .claims()
             .filter(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
             .peekable();
-        others.peek().is_some() && (may_be_in_use(store, claim) || others.any(stays))
+        // A process that saw it carried, and somebody take it off or its agent give it back while its Node was away, goes on
+        // as if it were in use.
+        let was_carried = || {
+            let carrier = store.carrier(&claim.node);
+            store.mode == Mode::MultiPool
+                || carrier
+                    .is_some_and(|seen| excuses.reordered.contains(&(claim.node.clone(), seen.uid.clone())))
+        };
+        others.peek().is_some() && (may_be_in_use(store, claim) || was_carried() || others.any(stays))
     })
 }
 
