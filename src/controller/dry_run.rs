@@ -34,6 +34,7 @@ impl Proposal {
         let mut proposal = Self::default();
         let freeze = world.freeze().clone();
         world.set_freeze(Freeze::default());
+        world.suppose_all_claims_known();
         world.mark_all();
         while let Some(node) = world.next_node().cloned() {
             let plan = plan::explain(&world, &node, policy, now);

@@ -61,3 +61,19 @@ async fn dry_run_reports_every_write_and_makes_none() -> Result<()> {
     })
     .await
 }
+
+/// The controller reads the claims of such a node before it claims its only block. Whoever takes a cluster over wants to
+/// know which that is.
+#[tokio::test(flavor = "multi_thread")]
+async fn dry_run_says_which_block_a_node_of_one_block_would_get() -> Result<()> {
+    under_oracle(Options { ipam: "kubernetes", ..Options::default() }, async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        rig.cluster.create_node(&NodeSpec::new("n")).await?;
+        let proposed = dry_run(&rig.control_plane).await?;
+        let line = "would claim 10.1.0.0/28 of pool p for node n";
+        ensure!(proposed.iter().any(|proposed| proposed == line), "no line {line:?} in {proposed:#?}");
+        rig.cluster.delete_node("n").await?;
+        Controller::start_ready(&rig.control_plane, PROMPT).await
+    })
+    .await
+}

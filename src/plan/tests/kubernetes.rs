@@ -57,6 +57,14 @@ fn a_node_that_returns_holds_its_block_again_also_where_the_watch_of_claims_is_l
     cluster.expect("a", "read whether node a exists");
 }
 
+/// `run --dry-run` says what a node would get, and not that its claims would be read.
+#[test]
+fn where_all_claims_are_supposed_to_be_known_none_are_read_first() {
+    let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1 @7");
+    cluster.world.suppose_all_claims_known();
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
 /// A read that was sent before the Node was there may have been answered before its machine got a block.
 #[test]
 fn claims_that_were_read_for_an_earlier_node_are_read_again() {

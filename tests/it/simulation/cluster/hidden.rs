@@ -19,10 +19,12 @@ use super::Cluster;
 impl Cluster {
     /// Somebody edited a CiliumNode that had `shown` these addresses.
     pub(super) fn hide_what_was_shown(&mut self, name: &NodeName, shown: &AddressSet) {
-        // Of an agent that writes back what it has, nothing is hidden.
-        let is_told = self.setting.mode == Mode::MultiPool;
-        let Some(seen) = self.store.cilium_node(name).filter(|_| !is_told) else { return };
+        let Some(seen) = self.store.cilium_node(name) else { return };
         let mut gone = shown.clone();
+        // An agent that writes back what it has tells of that. One that starts again has nothing before it looks.
+        if self.setting.mode == Mode::MultiPool {
+            gone.remove_all(&self.agents.get(name).into_iter().flat_map(Agent::keeps).collect());
+        }
         // What somebody else had put another block in the place of is hidden when that goes too.
         if self.setting.mode.can_be_replaced() {
             gone.extend_with(&self.agents.get(name).into_iter().flat_map(Agent::keeps).collect());

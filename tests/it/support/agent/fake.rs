@@ -279,6 +279,7 @@ impl Inner {
             match self.settings.poll {
                 None if begins_with_cilium_node => self.received.notified().await,
                 None => self.node_changed.notified().await,
+                // Releases that poll do so by time alone.
                 Some(pause) => tokio::time::sleep(pause).await,
             }
         }
@@ -405,6 +406,7 @@ impl Inner {
                 Ok(_) => return Ok(()),
                 Err(error) => last = error.into(),
             }
+            // As Cilium's agent does before it tries again.
             tokio::time::sleep(DISCOVERY_BACKOFF).await;
         }
         Err(last.context(format!(
