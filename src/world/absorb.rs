@@ -317,7 +317,7 @@ impl World {
             self.mark_if_there(before.node.as_ref());
             self.mark_pool_if_there(before.pool.as_ref());
             self.mark_subject(kind, name);
-            if kind == Kind::CiliumNode {
+            if matches!(kind, Kind::Node | Kind::CiliumNode) {
                 // What can't be read may have been there.
                 self.settle_lost_claims(&NodeName::from(name));
             }

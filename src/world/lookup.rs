@@ -162,7 +162,12 @@ impl World {
     #[must_use]
     pub fn keeps_lost(&self, node: &NodeName, lost: &LostClaim) -> bool {
         let is_unreadable = lost.claim.is_none();
-        self.is_recreated(node, lost) || is_unreadable && self.nodes.contains_key(node)
+        self.is_recreated(node, lost) || is_unreadable && self.has_node(node)
+    }
+
+    /// Whether the Node of this name is there, be it one that can't be read.
+    fn has_node(&self, node: &NodeName) -> bool {
+        self.nodes.contains_key(node) || self.is_unreadable(Kind::Node, node.as_str())
     }
 
     /// Whether a lost claim is created again: its node may go on with the block, because its Node is there, or its
@@ -171,7 +176,7 @@ impl World {
     #[must_use]
     pub fn is_recreated(&self, node: &NodeName, lost: &LostClaim) -> bool {
         let is_carried = || self.carrier(node).is_some_and(|carrier| self.reader.carries(carrier, lost.cidr));
-        lost.claim.is_some() && !lost.was_on_its_way_out() && (self.nodes.contains_key(node) || is_carried())
+        lost.claim.is_some() && !lost.was_on_its_way_out() && (self.has_node(node) || is_carried())
     }
 
     /// What is remembered of the carrier before the present one, where this process saw it.

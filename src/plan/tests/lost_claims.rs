@@ -28,6 +28,22 @@ fn a_claim_that_is_lost_while_its_ciliumnode_is_away_still_belongs_to_its_node()
     assert_eq!(again.created_for, Some("cn-a".into()));
 }
 
+/// Its machine may go on with the block, whatever its Node says. This process never knew that Node otherwise.
+#[test]
+fn a_claim_that_is_lost_while_its_node_cannot_be_read_still_belongs_to_it() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nunreadable Node a @42\nnode b 1\nciliumnode b @51\n\
+         ciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
+    // Somebody takes it off.
+    cluster.observe("ciliumnode a @120");
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.expect("a", "waits: its Node can't be read");
+    cluster.delete(Kind::Node, "a", 121);
+    cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+}
+
 /// Once the CiliumNode goes as well, nothing but the claim keeps the block from others until its machine is off.
 #[test]
 fn a_lost_claim_is_recreated_for_a_node_that_is_gone_while_its_ciliumnode_has_the_block() {
