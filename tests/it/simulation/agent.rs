@@ -171,6 +171,15 @@ impl Agent {
         }
     }
 
+    /// Its start goes on only when it has updated its CiliumNode for the first time, where it takes whole blocks by itself.
+    /// Whether it has.
+    pub(super) fn updates_first(&mut self, store: &mut Store, name: &NodeName) -> bool {
+        match &mut self.model {
+            Model::Crd(_) | Model::Fixed(_) => true,
+            Model::Pools(model) => model.updates_first(store, name),
+        }
+    }
+
     /// Whether it counts what it does not give out, because that was taken off while in use.
     pub(super) fn counts_wrongly(&self) -> bool {
         match &self.model {

@@ -305,6 +305,15 @@ impl Agent {
         self.of_pods.retain(|cidr| held.iter().any(|address| cidr.contains(*address)));
     }
 
+    /// The first update of its CiliumNode, without which its start does not go on. Whether it is over.
+    pub(super) fn updates_first(&mut self, store: &mut Store, name: &NodeName) -> bool {
+        if !self.has_reported {
+            self.look(store, name);
+            self.report(store, name);
+        }
+        self.has_reported
+    }
+
     /// Its tick: says what it needs and has, and removes from `requested` whatever it does not know.
     pub(super) fn report(&mut self, store: &mut Store, name: &NodeName) {
         let Some(seen) = self.seen.clone() else { return };

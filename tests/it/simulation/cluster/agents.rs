@@ -153,6 +153,7 @@ impl Cluster {
         }
         self.restores(name, usize::MAX)?;
         if let Some(agent) = self.agents.get_mut(name)
+            && agent.updates_first(&mut self.store, name)
             && agent.has_restored()
         {
             agent.begin();
@@ -172,6 +173,9 @@ impl Cluster {
 
     fn restores(&mut self, name: &NodeName, at_most: usize) -> Result<(), String> {
         let Some(agent) = self.agents.get_mut(name).filter(|agent| !agent.is_ready()) else { return Ok(()) };
+        if !agent.updates_first(&mut self.store, name) {
+            return Ok(());
+        }
         for address in agent.restore(at_most) {
             let is_excused = self.excuses.cover(name, address)
                 || self.excuses.given_by_hand.contains(name)

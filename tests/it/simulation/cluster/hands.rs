@@ -409,6 +409,10 @@ impl Cluster {
         for kind in Kind::AS_LISTED {
             for name in self.store.names(kind) {
                 let before = self.store.stored(kind, &name).is_some();
+                if kind == Kind::CiliumNode {
+                    // One that is being deleted goes.
+                    self.disturb_what_is_being_restored(&name.as_str().into());
+                }
                 self.store.edit(kind, &name, |json| {
                     if let Some(finalizers) =
                         json.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut)
