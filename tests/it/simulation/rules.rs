@@ -124,8 +124,11 @@ pub(super) fn safety(
             };
             // A claim that was recreated, and one that somebody made over it meanwhile, for the same node.
             let is_offered_by_another = || {
+                let is_removed =
+                    |(of, other): &(NodeName, Cidr)| of == node && other != cidr && other.contains(address);
                 excuses.orphans.contains(&(node.clone(), *cidr))
-                    && store.claims().any(|claim| claim.node == *node && claim.offered().contains(address))
+                    && (store.claims().any(|claim| claim.node == *node && claim.offered().contains(address))
+                        || excuses.orphans.iter().any(is_removed))
             };
             let is_withheld = |claim: &Claim| claim.node == *node && claim.withheld.contains(address);
             if store.claim(*cidr).is_some_and(is_withheld) && !is_offered_by_another() {

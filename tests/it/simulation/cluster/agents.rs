@@ -252,7 +252,8 @@ impl Cluster {
     }
 
     /// A machine whose Node is gone runs on for a while. Where its blocks cool since its Node went before, and a process has
-    /// not seen it back, no event tells that process that this goes on (known gaps).
+    /// not seen it back, no event tells that process that this goes on (known gaps). Nor does a block cool whose claim somebody
+    /// has removed by force, where nobody has recreated that and no CiliumNode shows it.
     pub(super) fn loses_node(&mut self, name: NodeName) {
         let was_away = |replica: &Replica| replica.world().is_some_and(|world| world.node(&name).is_none());
         if self.replicas.iter().any(was_away) {
@@ -261,6 +262,10 @@ impl Cluster {
             let cooling = self.store.claims().filter(is_cooling).map(|claim| (name.clone(), claim.cidr));
             self.excuses.forgotten.extend(cooling);
         }
+        let orphans = self.excuses.orphans.iter().filter(|(of, _)| *of == name);
+        let unclaimed: Vec<_> =
+            orphans.filter(|(_, cidr)| self.store.claim(*cidr).is_none()).cloned().collect();
+        self.excuses.forgotten.extend(unclaimed);
         self.lost.insert(name, self.clock);
     }
 
