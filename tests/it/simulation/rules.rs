@@ -61,7 +61,7 @@ impl Excuses {
     }
 
     /// Whether nobody knows any more that pods of a node are in this block: what its agent writes back comes as a surprise.
-    fn hide(&self, node: &NodeName, block: Cidr) -> bool {
+    fn is_hidden(&self, node: &NodeName, block: Cidr) -> bool {
         let is_forgotten = |address| {
             self.forgotten.iter().any(|(of, cidr): &(NodeName, Cidr)| of == node && cidr.contains(address))
         };
@@ -81,7 +81,7 @@ pub(super) fn safety(
     for seen in carriers.iter().map(AsRef::as_ref) {
         let node = &seen.name;
         let listed = blocks(seen);
-        let is_surprise = |cidr: &Cidr| is_written_by_agents(store.mode) && excuses.hide(node, *cidr);
+        let is_surprise = |cidr: &Cidr| is_written_by_agents(store.mode) && excuses.is_hidden(node, *cidr);
         for cidr in &listed {
             if excuses.foreign.contains(&(node.clone(), *cidr)) || is_surprise(cidr) {
                 continue;
