@@ -124,7 +124,7 @@ impl Cluster {
         }
     }
 
-    fn looks(&mut self, name: &NodeName) {
+    pub(super) fn looks(&mut self, name: &NodeName) {
         let Some(agent) = self.agents.get_mut(name) else { return };
         agent.look(&self.store, name);
         let present = self.store.carrier(name);

@@ -159,6 +159,10 @@ impl Cluster {
                 round = round.max(self.under_way(number));
                 self.end_all(number)?;
                 self.look(None)?;
+                // An agent sees each version: one that only saw the last would not know that it was asked again.
+                for name in self.agents.keys().cloned().collect::<Vec<_>>() {
+                    self.looks(&name);
+                }
             }
         }
         Ok(round)
