@@ -81,7 +81,7 @@ impl World {
             Seen::ClaimsOf { revision, claims, unreadable } => {
                 if let Some(node) = &node {
                     self.observe_claims_of(node, revision, claims, unreadable);
-                    self.remember_of(node).claims_read_for = sent.and_then(|sent| sent.carrier);
+                    self.remember_of(node).claims_read_for = sent.and_then(|sent| sent.reads_claims_for);
                 }
             }
         }

@@ -184,6 +184,6 @@ pub(super) struct Sent {
     pub(super) node: Option<NodeName>,
     /// The block whose claim it creates, and the pool of that, where it creates one.
     pub(super) creates: Option<(Cidr, PoolName)>,
-    /// The carrier of that node, as it was known when it was sent.
-    pub(super) carrier: Option<Uid>,
+    /// The carrier of that node that was known when it was sent, where it reads all claims of the node.
+    pub(super) reads_claims_for: Option<Uid>,
 }

@@ -236,9 +236,12 @@ impl World {
             Request::Write(Write::CreateClaim(new)) => Some((new.cidr, new.pool.clone())),
             Request::Write(_) | Request::Read(_) => None,
         };
-        let node = request.node().cloned();
-        let carrier = node.as_ref().and_then(|node| Some(self.carrier(node)?.uid().clone()));
-        self.in_flight.insert(request.target(), Sent { node, creates, carrier });
+        let reads_claims_for = match request {
+            Request::Read(Read::ClaimsOf(node)) => self.carrier(node).map(|carrier| carrier.uid().clone()),
+            Request::Write(_) | Request::Read(_) => None,
+        };
+        let sent = Sent { node: request.node().cloned(), creates, reads_claims_for };
+        self.in_flight.insert(request.target(), sent);
         let Request::Write(write) = request else {
             return;
         };
