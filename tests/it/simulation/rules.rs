@@ -62,10 +62,12 @@ impl Excuses {
 
     /// Whether nobody knows any more that pods of a node are in this block: what its agent writes back comes as a surprise.
     fn is_hidden(&self, node: &NodeName, block: Cidr) -> bool {
-        let is_forgotten = |address| {
-            self.forgotten.iter().any(|(of, cidr): &(NodeName, Cidr)| of == node && cidr.contains(address))
-        };
-        given_of(block).any(is_forgotten)
+        given_of(block).any(|address| self.is_forgotten(node, address))
+    }
+
+    /// Whether no object says any more that a pod of a node has this address.
+    fn is_forgotten(&self, node: &NodeName, address: IpAddr) -> bool {
+        self.forgotten.iter().any(|(of, cidr)| of == node && cidr.contains(address))
     }
 }
 
@@ -141,9 +143,7 @@ pub(super) fn safety(
     }
     let mut held: BTreeMap<IpAddr, &NodeName> = BTreeMap::new();
     for (node, agent) in agents {
-        let is_forgotten =
-            |address: IpAddr| excuses.forgotten.iter().any(|(of, cidr)| of == node && cidr.contains(address));
-        for address in agent.held().iter().filter(|address| !is_forgotten(**address)) {
+        for address in agent.held().iter().filter(|address| !excuses.is_forgotten(node, **address)) {
             if let Some(other) = held.insert(*address, node) {
                 return Err(format!("pods on {node} and {other} have {address}"));
             }
