@@ -385,9 +385,11 @@ impl<'a> Subject<'a> {
         !can_start_with(offered) && can_start_with(pool.max_offered(family))
     }
 
-    /// Every block that the node has a claim of, in whatever state.
-    pub(super) fn ours(&self) -> BTreeSet<Cidr> {
-        self.world.claims_of(&self.node.name).map(|known| known.claim.cidr).collect()
+    /// Every block of a share that the node has a claim of, in whatever state. One that somebody has put under another
+    /// name as well is not ours there: its agent counts it under both.
+    pub(super) fn ours(&self, share: &Share) -> BTreeSet<Cidr> {
+        let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
+        claims.filter(|claim| self.is_of(claim, share)).map(|claim| claim.cidr).collect()
     }
 
     /// How many addresses the node has of a share, and how many of them it uses. Blocks that drain do not count: no new
@@ -401,7 +403,7 @@ impl<'a> Subject<'a> {
     pub(super) fn demand_without(&self, share: &Share, without: &BTreeSet<Cidr>) -> Demand {
         let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
         let mut blocks: Vec<&Claim> = self.offering().filter(|claim| self.is_of(claim, share)).collect();
-        let ours = self.ours();
+        let ours = self.ours(share);
         let all = self.publisher.demand(self.carrier, share, &blocks, &ours);
         blocks.retain(stays);
         let staying = self.publisher.demand(self.carrier, share, &blocks, &ours);

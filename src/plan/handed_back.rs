@@ -38,7 +38,7 @@ impl<'a> Subject<'a> {
                 .filter(|claim| gives(claim, share) && !self.world.is_to_leave(claim));
             let mut kept: Vec<&Claim> = self.offering().filter(of_share).collect();
             for claim in let_go {
-                let demand = self.publisher.demand(self.carrier, share, &kept, &self.ours());
+                let demand = self.publisher.demand(self.carrier, share, &kept, &self.ours(share));
                 if demand.capacity >= demand.used {
                     break;
                 }
@@ -126,7 +126,7 @@ impl<'a> Subject<'a> {
         kept.extend(others);
         absent.sort_by_key(|claim| (self.world.is_to_leave(claim), claim.created, claim.cidr));
         absent.retain(|claim| {
-            let demand = self.publisher.demand(self.carrier, share, &kept, &self.ours());
+            let demand = self.publisher.demand(self.carrier, share, &kept, &self.ours(share));
             let is_needed = demand.capacity < demand.used;
             kept.extend(is_needed.then_some(*claim));
             !is_needed

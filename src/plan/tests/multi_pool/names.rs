@@ -182,3 +182,11 @@ fn a_node_none_of_whose_pools_has_a_name_that_its_agent_asks_for_is_told_of() {
     cluster.observe("ciliumnode a @101 need=8 has=10.9.0.0/28");
     cluster.expect("a", "nothing");
 }
+
+/// An agent that has one CIDR under two names counts it under both, and gives back what it does not need beside it.
+#[test]
+fn a_block_that_somebody_put_under_a_second_name_counts_there_too() {
+    let text = "node a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=mars\nclaim 10.0.0.160/30 a 1 Held @81 under=default\n\
+                ciliumnode a @90 need=8 mars=8 has=10.0.0.0/28 others=10.0.0.0/28";
+    cluster(text).expect("a", "release 10.0.0.160/30 of node a (Reclaimed); finding: MisplacedBlock");
+}
