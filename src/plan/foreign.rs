@@ -26,6 +26,11 @@ impl Subject<'_> {
         self.world.claim(cidr).is_some_and(|known| known.claim.node == self.node.name)
     }
 
+    /// Whether the carrier has a block that is no claim of the node.
+    pub(super) fn has_unclaimed_block(&self) -> bool {
+        self.publisher.blocks(self.carrier).into_iter().any(|cidr| !self.is_claimed(cidr))
+    }
+
     /// Why a block that the carrier has, and that is no claim of the node, can't become one; `None` if it can, now or
     /// when a request is answered.
     fn why_unclaimable(&self, cidr: Cidr) -> Option<String> {

@@ -218,6 +218,11 @@ impl Subject<'_> {
             draft.unmet = self.unmet();
             return;
         }
+        if self.publisher.gives_one_block() && self.has_unclaimed_block() {
+            // It becomes a claim when what is in its way has ended, and the node has no other one.
+            draft.wait_for(Wait::Answer);
+            return;
+        }
         if self.publisher.gives_one_block() && self.is_served() {
             self.give_back_at_once(draft, now);
         }

@@ -152,6 +152,20 @@ fn pod_cidrs_that_another_node_has_are_no_claims() {
     );
 }
 
+/// What overlaps it is on its way out, and it becomes a claim when that has ended. Another replica may have claimed it
+/// already.
+#[test]
+fn pod_cidrs_that_cannot_become_claims_yet_are_waited_for() {
+    let mut cluster = cluster(
+        "pool p 10.0.0.0/24 28\nnode a 1\nnode b 2\nciliumnode a @101 bare 10.0.0.0/28\nciliumnode b @90 bare\n\
+         claim 10.0.0.0/29 b 2 Releasing/Unused @97",
+    );
+    cluster.delete(Kind::Claim, "10.0.0.0-29", 110);
+    cluster.expect("a", "waits: a request for it is not answered yet");
+    cluster.observe("ciliumnode b @120 bare");
+    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
+}
+
 #[test]
 fn an_operator_that_allocates_stops_what_is_written_for_that_node() {
     let pool = "pool p 10.0.0.0/24 28\nnode a 1";
