@@ -198,10 +198,16 @@ fn is_to_be_taken_off(world: &World, publisher: &Publisher, claim: &Claim) -> bo
         && is_carried(world, claim)
 }
 
-/// Adds a request that may prove something about a node. One serves all claims of the node.
+/// Adds a request that may prove something about a node. One serves all claims of the node; of two reads the later one.
 fn prove(draft: &mut Draft, request: Request) {
-    if !draft.requests.iter().any(|planned| planned.target() == request.target()) {
-        draft.requests.push(request);
+    match draft.requests.iter_mut().find(|planned| planned.target() == request.target()) {
+        None => draft.requests.push(request),
+        Some(Request::Read(Read::Node(_, planned))) => {
+            if let Request::Read(Read::Node(_, later)) = request {
+                *planned = later.max(*planned);
+            }
+        }
+        Some(_) => {}
     }
 }
 
@@ -219,10 +225,7 @@ fn presence(world: &World, draft: &mut Draft, claim: &Claim) -> Option<Presence>
 /// Adds a read of the Node of a claim. One read serves all claims of the node.
 fn read_node(world: &World, draft: &mut Draft, claim: &Claim) {
     let latest = world.claims_of(&claim.node).map(|known| known.claim.revision).max();
-    let read = Request::Read(Read::Node(claim.node.clone(), latest.unwrap_or(claim.revision)));
-    if !draft.requests.contains(&read) {
-        draft.requests.push(read);
-    }
+    prove(draft, Read::Node(claim.node.clone(), latest.unwrap_or(claim.revision)).into());
 }
 
 /// Whether a claim gives way to one that overlaps it (safety rule 2). If only one of the two may be in use, the other

@@ -229,6 +229,17 @@ fn a_block_of_a_node_that_is_gone_cools_after_one_read() {
     cluster.expect("a", "cool 10.0.0.0/28 of node a");
 }
 
+/// One of them is on its way and needs the proof, the other one begins. The later read serves both.
+#[test]
+fn the_node_of_several_blocks_is_read_once() {
+    let mut cluster = cluster("");
+    cluster.observe("claim 10.0.0.0/28 a 1 Releasing/NodeGone @140");
+    cluster.observe("claim 10.0.0.16/28 a 1 Held @141");
+    let plan = cluster.plan("a");
+    let [Request::Read(Read::Node(_, after))] = plan.requests() else { panic!("{}", rendered(&plan)) };
+    assert_eq!(*after, Revision::of(141));
+}
+
 /// Its claim vanished, and nobody can say how: a read after that has to say that the Node is gone.
 #[test]
 fn a_lost_claim_of_a_node_that_is_gone_is_settled_by_a_read() {
