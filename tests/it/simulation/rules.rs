@@ -306,14 +306,19 @@ fn is_released(store: &Store, node: &NodeName, address: IpAddr) -> bool {
     })
 }
 
-/// Whether another claim overlaps one of a node that has this address, or counts in its place where a node has one block.
+/// Whether another claim, or what another node has, overlaps a claim of a node that has this address, or another claim counts
+/// in its place where a node has one block.
 fn gives_way_to_another(store: &Store, node: &NodeName, address: IpAddr) -> bool {
     let is_of_node = |claim: &&Claim| claim.node == *node;
     store.claims().filter(is_of_node).filter(|claim| claim.cidr.contains(address)).any(|claim| {
-        store.claims().filter(|other| other.cidr != claim.cidr).any(|other| {
-            let is_instead = store.mode.gives_one_block() && other.node == *node;
-            other.cidr.overlaps(claim.cidr) || is_instead && other.cidr.family() == claim.cidr.family()
-        })
+        let is_carried_by_another = store
+            .cilium_nodes()
+            .any(|seen| seen.name != *node && blocks(seen).iter().any(|block| block.overlaps(claim.cidr)));
+        is_carried_by_another
+            || store.claims().filter(|other| other.cidr != claim.cidr).any(|other| {
+                let is_instead = store.mode.gives_one_block() && other.node == *node;
+                other.cidr.overlaps(claim.cidr) || is_instead && other.cidr.family() == claim.cidr.family()
+            })
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cilium_node_ipam::model::claim::{ClaimState, block_name};
+use cilium_node_ipam::model::claim::{ClaimState, Reason, block_name};
 use cilium_node_ipam::model::freeze::{Freeze, Switch};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, PoolName};
@@ -365,8 +365,11 @@ impl Cluster {
 
     pub(super) fn claim_is_removed(&mut self, claim: u8) {
         if let Some((node, cidr)) = self.some_claim(claim) {
+            let may_be_ours = self.store.claim(cidr).is_some_and(|claim| {
+                matches!(claim.state, ClaimState::Cooling(_) | ClaimState::Releasing(Reason::Unused))
+            });
             self.store.remove(Kind::Claim, &block_name(cidr));
-            self.hide_what_was_claimed(&node, cidr);
+            self.hide_what_was_claimed(&node, cidr, may_be_ours);
             // Whoever is about to publish it may still do so.
             self.excuses.orphans.insert((node, cidr));
         }

@@ -62,9 +62,10 @@ impl Cluster {
     }
 
     /// Somebody removed the claim of a block. A process that serves has seen it, or its watch will show both the claim and
-    /// its end.
-    pub(super) fn hide_what_was_claimed(&mut self, name: &NodeName, block: Cidr) {
-        self.hide(name, &[block].into_iter().collect(), |_, _| true);
+    /// its end. Nobody recreates it for a Node that is gone, or where its end looks like one of ours (known gaps).
+    pub(super) fn hide_what_was_claimed(&mut self, name: &NodeName, block: Cidr, may_be_ours: bool) {
+        let is_recreated = self.store.node(name).is_some() && !may_be_ours;
+        self.hide(name, &[block].into_iter().collect(), |_, _| is_recreated);
     }
 
     /// Somebody made a claim for a node. Whoever takes the name of a claim that was removed from another node has its block

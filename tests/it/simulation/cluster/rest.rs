@@ -18,7 +18,7 @@ use cilium_node_ipam::view::conditions;
 use cilium_node_ipam::world::World;
 use cilium_node_ipam::world::gather::Gathering;
 
-use super::super::mode::{Mode, blocks};
+use super::super::mode::Mode;
 use super::super::replica::{Flight, POLICY, Replica};
 use super::super::rules;
 use super::{Cluster, Pace};
@@ -314,12 +314,13 @@ fn remembers_what_no_object_says(world: &World) -> bool {
         })
 }
 
-/// Whether a world has seen blocks on the present CiliumNode of a node that somebody has taken off it since. Its agent may
+/// Whether a world has seen blocks on what carries those of a node now, that somebody has taken off it since. Its agent may
 /// not have said yet that it goes on with them, so their claims stay; a world that begins now does not know.
 fn has_seen_blocks_go(world: &World, node: &NodeName) -> bool {
-    world.cilium_node(node).is_some_and(|seen| {
+    world.carrier(node).is_some_and(|carrier| {
+        let shown = world.reader_of(node).blocks(carrier);
         world.claims_of(node).any(|known| {
-            known.carried_by.as_ref() == Some(&seen.uid) && !blocks(seen).contains(&known.claim.cidr)
+            known.carried_by.as_ref() == Some(carrier.uid()) && !shown.contains(&known.claim.cidr)
         })
     })
 }

@@ -153,8 +153,17 @@ fn is_published(
     seen: &CiliumNode,
     claims: &[&Claim],
 ) -> Result<(), String> {
-    // One that its agent gave back may cool for longer than others take to come to rest.
-    let has_left = |claim: &Claim| claim.state == ClaimState::Cooling(Reason::Reclaimed);
+    // One that its agent gave back may cool for longer than others take to come to rest, and one that somebody took off waits
+    // for its last pod.
+    let has_pods = |claim: &Claim| {
+        let mut holders = store.holders.get(&seen.name).into_iter().flatten();
+        holders.any(|(address, _)| claim.cidr.contains(*address))
+    };
+    let has_left = |claim: &Claim| match claim.state {
+        ClaimState::Cooling(Reason::Reclaimed) => true,
+        ClaimState::Releasing(Reason::Reclaimed) => !blocks(seen).contains(&claim.cidr) && has_pods(claim),
+        _ => false,
+    };
     // One that was made for another carrier than what is there stays, because the agent may go on with it, and is published
     // to nobody. So does one that a hand took off, where another came in its place: it can't be told from one that was
     // replaced (known gaps).
