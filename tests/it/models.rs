@@ -28,8 +28,9 @@ const COMMANDS: usize = 60;
 /// How long an agent may take to show what it must. Nothing takes more than a second or two on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What nobody here keeps, because these nodes have no claims, and addresses are taken off under pods.
-const BROKEN: [&str; 8] = [
+/// What nobody here keeps, because these nodes have no claims, addresses are taken off under pods, and annotations are no CIDRs.
+const BROKEN: [&str; 9] = [
+    "undecodable",
     "overlapping-podcidrs",
     "address-in-two-pools",
     "address-outside-podcidrs",

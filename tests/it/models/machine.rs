@@ -39,7 +39,7 @@ impl<'a> Machine<'a> {
             agent: rig.agents.real_with(&name, settings),
             rig,
             name,
-            worlds: Worlds::new(rig.control_plane.options.ipam, families),
+            worlds: Worlds::new(&rig.control_plane.options, families),
             rng: fastrand::Rng::with_seed(seed),
             phase: Phase::Down,
             written: 0,
@@ -72,13 +72,38 @@ impl<'a> Machine<'a> {
         self.rig.cluster.wait_until("a CiliumNode", PATIENCE, made).await
     }
 
+    /// Returns when this CiliumNode is gone. Its agent may have made another one.
+    async fn wait_end_of(&self, before: &DynamicObject) -> Result<()> {
+        let cluster = &self.rig.cluster;
+        let gone = async || {
+            let now = cluster.object(Kind::CiliumNode, &self.name);
+            Ok(now.is_none_or(|now| now.metadata.uid != before.metadata.uid))
+        };
+        cluster.wait_until("the end of the CiliumNode", PATIENCE, gone).await
+    }
+
+    /// Its Node is made anew, without CIDRs. The CiliumNode of the one before goes with that.
+    pub(super) async fn loses_node(&mut self) -> Result<()> {
+        self.say("its Node is made anew");
+        let cluster = &self.rig.cluster;
+        let before = cluster.object(Kind::CiliumNode, &self.name);
+        cluster.delete_node(&self.name).await?;
+        if let Some(before) = before.filter(|before| before.metadata.owner_references.is_some()) {
+            self.wait_end_of(&before).await?;
+        }
+        cluster.create_node(&NodeSpec::new(&self.name)).await?;
+        self.worlds.apply("its Node is made anew", |bench| {
+            bench.registers();
+            true
+        })
+    }
+
     /// Its CiliumNode is deleted, and its agent makes another one. Returns the one before.
     pub(super) async fn loses_cilium_node(&mut self) -> Result<std::sync::Arc<DynamicObject>> {
         let cluster = &self.rig.cluster;
         let before = cluster.object(Kind::CiliumNode, &self.name).context("its CiliumNode")?;
         cluster.delete(Kind::CiliumNode, &self.name).await?;
-        let gone = async || Ok(cluster.object(Kind::CiliumNode, &self.name).is_none());
-        cluster.wait_until("the end of the CiliumNode", PATIENCE, gone).await?;
+        self.wait_end_of(&before).await?;
         self.ask(json!({"cmd": "touch-node"})).await?;
         let made = async || {
             let now = cluster.object(Kind::CiliumNode, &self.name);

@@ -1,6 +1,7 @@
 //! The modes without Cilium pools. In crd mode addresses join the pool and leave it, with the handshake and without, marks
 //! of every kind are written and removed, addresses are fenced or kept for the agent itself, and answers get lost. In the
-//! modes cluster-pool and kubernetes the CIDRs are set and replaced. In all of them pods come and go, CiliumNodes vanish,
+//! modes cluster-pool and kubernetes the CIDRs are set and replaced, and where agents use annotations, these come, change and
+//! go, under the new names and the old, with texts that are no CIDRs. In all of them pods come and go, CiliumNodes vanish,
 //! and agents restart, with their pods restored one by one while all of that goes on.
 //!
 //! What is made the same on purpose: in crd mode the agent is asked after each command, as the controller does it
@@ -52,8 +53,17 @@ async fn the_model_of_a_kubernetes_agent_does_what_cilium_does() -> Result<()> {
     compare_in("kubernetes", Families::Dual).await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_model_of_an_agent_that_uses_annotations_does_what_cilium_does() -> Result<()> {
+    let options = Options { ipam: "kubernetes", ..Options::without_product(Families::Dual) };
+    compare_with(Options { annotations: true, ..options }).await
+}
+
 async fn compare_in(ipam: &'static str, families: Families) -> Result<()> {
-    let options = Options { ipam, ..Options::without_product(families) };
+    compare_with(Options { ipam, ..Options::without_product(families) }).await
+}
+
+async fn compare_with(options: Options) -> Result<()> {
     compare(options, async |rig, seed| {
         let mut scene = Scene::new(rig, seed).await?;
         let played = scene.play().await;
@@ -96,6 +106,8 @@ type Addresses = Vec<IpAddr>;
 struct Scene<'a> {
     machine: Machine<'a>,
     ipam: &'static str,
+    /// Whether its agent uses annotations.
+    annotates: bool,
     families: Vec<Family>,
     number: u64,
     /// Those with addresses. After a restart those that are restored.
@@ -122,6 +134,7 @@ impl<'a> Scene<'a> {
         Ok(Self {
             machine: Machine::new(rig, seed, families.clone(), prompt).await?,
             ipam,
+            annotates: rig.control_plane.options.annotations,
             families,
             number: seed % 200,
             pods: BTreeMap::new(),
@@ -372,7 +385,13 @@ impl<'a> Scene<'a> {
             allocated = Some(each.flat_map(addresses).collect());
         }
         let is_shown = self.ipam != "kubernetes" || self.machine.phase == Phase::Running;
-        Ok(Some(Seen { ipam: self.ipam, object: is_shown.then_some(object), allocated }))
+        let annotated = if self.annotates && is_shown {
+            let node = self.machine.rig.cluster.read(Kind::Node, &self.machine.name).await?;
+            Some(annotated(&json!(node.metadata.annotations)))
+        } else {
+            None
+        };
+        Ok(Some(Seen { ipam: self.ipam, object: is_shown.then_some(object), annotated, allocated }))
     }
 }
 
@@ -382,6 +401,8 @@ struct Seen {
     ipam: &'static str,
     /// What its CiliumNode says, where it has to have one.
     object: Option<Value>,
+    /// The CIDRs in the annotations of its Node, where it has to have written them.
+    annotated: Option<BTreeMap<String, Value>>,
     /// What it has given out; nothing where it can't be asked.
     allocated: Option<BTreeSet<IpAddr>>,
 }
@@ -389,7 +410,9 @@ struct Seen {
 impl Seen {
     fn is_of(&self, bench: &Bench) -> bool {
         let of_model: BTreeSet<IpAddr> = texts(&bench.memory()["allocated"]).collect();
+        let of_node = || annotated(&bench.node()["metadata"]["annotations"]);
         self.object.as_ref().is_none_or(|object| *object == said(self.ipam, &bench.object()))
+            && self.annotated.as_ref().is_none_or(|seen| *seen == of_node())
             && self.allocated.as_ref().is_none_or(|allocated| *allocated == of_model)
     }
 }
@@ -405,6 +428,12 @@ fn said(ipam: &str, cilium_node: &Value) -> Value {
     } else {
         json!(spec["podCIDRs"].as_array().cloned().unwrap_or_default())
     }
+}
+
+/// The CIDRs in annotations, by their names.
+fn annotated(annotations: &Value) -> BTreeMap<String, Value> {
+    let names = Family::ALL.into_iter().flat_map(Bench::annotations_of);
+    names.filter_map(|name| Some((name.to_owned(), annotations.get(name)?.clone()))).collect()
 }
 
 fn addresses(answer: &Value) -> Addresses {

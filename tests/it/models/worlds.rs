@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use cilium_node_ipam::net::cidr::Family;
 
 use crate::simulation::agent::bench::Bench;
+use crate::support::control_plane::Options;
 
 /// More states than any command leads to.
 const MAX_WORLDS: usize = 2000;
@@ -21,8 +22,8 @@ const MAX_SHOWN: usize = 5;
 pub(super) struct Worlds(Vec<Bench>);
 
 impl Worlds {
-    pub(super) fn new(ipam: &str, families: impl IntoIterator<Item = Family>) -> Self {
-        Self(vec![Bench::new(ipam, &families.into_iter().collect())])
+    pub(super) fn new(options: &Options, families: impl IntoIterator<Item = Family>) -> Self {
+        Self(vec![Bench::new(options.ipam, options.annotations, &families.into_iter().collect())])
     }
 
     /// With all that an agent may do by itself: it hears, and it reports, any number of times.

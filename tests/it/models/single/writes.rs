@@ -1,14 +1,19 @@
 //! What is written by others than the agent.
 
 use anyhow::{Context as _, Result};
-use serde_json::{Value, json};
+use cilium_node_ipam::net::cidr::Family;
+use serde_json::{Map, Value, json};
 
 use super::super::version;
 use super::Scene;
-use crate::support::objects::{Kind, NodeSpec};
+use crate::simulation::agent::bench::Bench;
+use crate::support::objects::Kind;
 
 /// An address in no pool: a mark of it is a question.
 pub(super) const NOBODY: &str = "0.0.0.0";
+
+/// What somebody may write where a CIDR should be.
+const NO_CIDR: &str = "none";
 
 const FENCE: &str = "nodeipam.io/fenced";
 
@@ -26,6 +31,7 @@ impl Scene<'_> {
     pub(super) async fn writes(&mut self) -> Result<()> {
         match self.ipam {
             "crd" => self.writes_pool().await,
+            "kubernetes" if self.annotates && self.machine.rng.bool() => self.annotates_node().await,
             "kubernetes" => self.writes_node().await,
             _ => {
                 let cidrs = self.some_cidrs();
@@ -54,16 +60,32 @@ impl Scene<'_> {
         let cidrs: Vec<&String> = v4.into_iter().chain(cidrs.iter().find(is_v6)).collect();
         let node = self.machine.rig.cluster.read(Kind::Node, &self.machine.name).await?;
         if !node.data["spec"]["podCIDRs"].is_null() {
-            self.machine.say("its Node is made anew");
-            self.machine.rig.cluster.delete_node(&self.machine.name).await?;
-            self.machine.rig.cluster.create_node(&NodeSpec::new(&self.machine.name)).await?;
-            self.machine.worlds.apply("its Node is made anew", |bench| {
-                bench.registers();
-                true
-            })?;
+            self.machine.loses_node().await?;
         }
         let Some(first) = cidrs.first() else { return Ok(()) };
-        let patch = json!({"spec": {"podCIDR": first, "podCIDRs": cidrs}});
+        self.patch_node(json!({"spec": {"podCIDR": first, "podCIDRs": cidrs}})).await
+    }
+
+    /// Some annotations of the Node come, change or go, under any names.
+    async fn annotates_node(&mut self) -> Result<()> {
+        let mut annotations = Map::new();
+        for family in Family::ALL {
+            for name in Bench::annotations_of(family) {
+                let of_family = |cidr: &String| cidr.contains(':') == (family == Family::V6);
+                let cidr = self.some_cidrs().into_iter().find(of_family);
+                let text = match self.machine.rng.u8(..8) {
+                    0..3 => cidr.map_or(Value::Null, Value::from),
+                    3 => Value::Null,
+                    4 => json!(NO_CIDR),
+                    _ => continue,
+                };
+                annotations.insert(name.to_owned(), text);
+            }
+        }
+        self.patch_node(json!({"metadata": {"annotations": annotations}})).await
+    }
+
+    async fn patch_node(&mut self, patch: Value) -> Result<()> {
         self.machine.say(&format!("onto the Node: {patch}"));
         self.machine.rig.cluster.patch(Kind::Node, &self.machine.name, patch.clone()).await?;
         self.machine.worlds.apply("a write onto the Node", |bench| {

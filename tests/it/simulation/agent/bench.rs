@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::super::mode::{Mode, POOLS};
 use super::super::store::{Store, merge};
-use super::{Agent, Model};
+use super::{Agent, Model, fixed};
 
 /// One agent and the store that it sees.
 #[derive(Debug, Clone)]
@@ -26,15 +26,16 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// An agent that has created its CiliumNode and seen nothing.
+    /// An agent that has created its CiliumNode and seen nothing. In mode kubernetes it may use annotations.
     ///
     /// # Panics
     /// If the mode is none that is simulated.
-    pub(crate) fn new(ipam: &str, families: &BTreeSet<Family>) -> Self {
+    pub(crate) fn new(ipam: &str, annotates: bool, families: &BTreeSet<Family>) -> Self {
         let mode = match ipam {
             "crd" => Mode::Crd,
             "multi-pool" => Mode::MultiPool,
             "cluster-pool" => Mode::ClusterPool,
+            "kubernetes" if annotates => Mode::Kubernetes(NodeField::Annotations),
             "kubernetes" => Mode::Kubernetes(NodeField::Spec),
             other => panic!("no model of the mode {other}"),
         };
@@ -194,7 +195,21 @@ impl Bench {
 
     /// Its CiliumNode; null without one.
     pub(crate) fn object(&self) -> Value {
-        let stored = self.store.stored(Kind::CiliumNode, self.name.as_str());
+        self.stored(Kind::CiliumNode)
+    }
+
+    /// The annotations in which an agent looks for its CIDR of a family, the first before the second.
+    pub(crate) const fn annotations_of(family: Family) -> [&'static str; 2] {
+        fixed::annotations_of(family)
+    }
+
+    /// Its Node; null without one.
+    pub(crate) fn node(&self) -> Value {
+        self.stored(Kind::Node)
+    }
+
+    fn stored(&self, kind: Kind) -> Value {
+        let stored = self.store.stored(kind, self.name.as_str());
         stored.map_or(Value::Null, |stored| stored.json.clone())
     }
 
@@ -223,7 +238,7 @@ impl Bench {
         let (seen, unwritten) = match &self.agent.model {
             Model::Crd(model) => (model.seen(), model.unwritten()),
             Model::Pools(model) => (model.seen(), model.has_reported.to_string()),
-            Model::Fixed(model) => (model.seen(), String::new()),
+            Model::Fixed(model) => (model.seen(), model.has_annotated.to_string()),
         };
         let seen = seen.map(|seen| without_revision(&seen.json));
         format!("{cilium_node:?} {node:?} {memory} {held:?} {is_ready} {seen:?} {unwritten}")

@@ -39,7 +39,7 @@ pub(in super::super) struct Agent {
     /// Whether its pods are restored.
     pub(super) is_ready: bool,
     /// Whether the present process has annotated its Node with what it took.
-    has_annotated: bool,
+    pub(super) has_annotated: bool,
 }
 
 /// The annotations in which an agent finds its CIDR of a family: the first, else the second. It writes the first.
@@ -48,6 +48,19 @@ pub(in super::super) const fn annotations_of(family: Family) -> [&'static str; 2
         Family::V4 => ["network.cilium.io/ipv4-pod-cidr", "io.cilium.network.ipv4-pod-cidr"],
         Family::V6 => ["network.cilium.io/ipv6-pod-cidr", "io.cilium.network.ipv6-pod-cidr"],
     }
+}
+
+/// What an agent takes of a Node where it uses annotations: of a family that the podCIDRs lack, the first that is there, if that
+/// is a CIDR.
+fn shown_with_annotations(store: &Store, name: &NodeName, node: &Value) -> Vec<Cidr> {
+    let listed = store.node(name).map(|node| node.pod_cidrs.clone()).unwrap_or_default();
+    let of_family = |family: Family| {
+        let listed = listed.iter().copied().find(|cidr| cidr.family() == family);
+        let annotation = |name| node["metadata"]["annotations"][name].as_str();
+        let annotated = || annotations_of(family).into_iter().find_map(annotation)?.parse().ok();
+        listed.or_else(annotated)
+    };
+    Family::ALL.into_iter().filter_map(of_family).collect()
 }
 
 impl Agent {
@@ -83,11 +96,14 @@ impl Agent {
         let (Some(stored), Some(carrier)) = (store.stored(kind, name.as_str()), store.carrier(name)) else {
             return;
         };
-        // A text that is no CIDR stops it.
-        if !carrier.malformed.is_empty() {
+        self.shown = if self.mode == Mode::Kubernetes(NodeField::Annotations) {
+            shown_with_annotations(store, name, &stored.json)
+        } else if carrier.malformed.is_empty() {
+            blocks(&carrier)
+        } else {
+            // A text that is no CIDR stops it.
             return;
-        }
-        self.shown = blocks(&carrier);
+        };
         self.seen = Some(Rc::clone(stored));
     }
 
@@ -200,14 +216,14 @@ impl Agent {
         json!({ "allocated": self.given_out, "taken": self.keeps().map(|cidr| cidr.to_string()).collect::<Vec<_>>() })
     }
 
-    /// In kubernetes mode it copies what it took onto its CiliumNode, over whatever is there, and once in the annotations of
-    /// its Node where it uses them; otherwise it says nothing.
+    /// In kubernetes mode it copies what it took onto its CiliumNode, over whatever is there, and once, when its pods
+    /// are restored, in the annotations of its Node where it uses them; otherwise it says nothing.
     pub(super) fn report(&mut self, store: &mut Store, name: &NodeName) {
         let Mode::Kubernetes(field) = self.mode else { return };
         if self.taken.is_empty() {
             return;
         }
-        if field == NodeField::Annotations && !self.has_annotated {
+        if field == NodeField::Annotations && self.is_ready && !self.has_annotated {
             self.has_annotated = true;
             store.edit(Kind::Node, name.as_str(), |json| {
                 for (family, cidr) in &self.taken {
