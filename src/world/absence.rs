@@ -68,7 +68,8 @@ impl World {
                 } else if let Some(unreadable) = self.unreadable(kind, name).cloned() {
                     let holder = unreadable.node.map_or(LostHolder::Unknown, LostHolder::Node);
                     for cidr in unreadable.addresses.cidrs() {
-                        self.lose_claim(holder.clone(), cidr, revision, None);
+                        let lost = LostClaim { cidr, at: revision, claim: None, was_seen: false };
+                        self.lose_claim(holder.clone(), lost);
                     }
                 }
             }
@@ -187,7 +188,9 @@ impl World {
         let was_banned_at = Some(claim.revision).filter(|_| how == Departure::Seen && claim.may_be_deleted());
         if was_banned_at.is_none() || !claim.is_let_go() {
             let at = was_banned_at.unwrap_or(revision);
-            self.lose_claim(LostHolder::Node(node.clone()), cidr, at, Some(claim));
+            let was_seen = how == Departure::Seen;
+            let lost = LostClaim { cidr, at, claim: Some(claim), was_seen };
+            self.lose_claim(LostHolder::Node(node.clone()), lost);
         }
         self.claims.remove(&cidr);
         self.move_claim(cidr, Some(&pool), None);
@@ -225,12 +228,13 @@ impl World {
     }
 
     /// Keeps a block taken whose claim went, and nobody can say how.
-    fn lose_claim(&mut self, holder: LostHolder, cidr: Cidr, at: Revision, claim: Option<Claim>) {
+    fn lose_claim(&mut self, holder: LostHolder, lost: LostClaim) {
         if self.guards.is_off(Guard::LostClaims) {
             return;
         }
-        self.take(cidr, Occupant::LostClaim(at));
-        let before = self.lost_claims.insert(holder, LostClaim { cidr, at, claim });
+        let at = lost.at;
+        self.take(lost.cidr, Occupant::LostClaim(at));
+        let before = self.lost_claims.insert(holder, lost);
         if let Some(before) = before.filter(|before| before.at != at) {
             self.release_lost(&before);
         }

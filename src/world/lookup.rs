@@ -172,11 +172,15 @@ impl World {
 
     /// Whether a lost claim is created again: its node may go on with the block, because its Node is there, or its
     /// CiliumNode has the block. One that was on its way out is not: most likely another replica has deleted it, and did so
-    /// on a proof. Nor can one be that could not be read.
+    /// on a proof. So it may have with one whose last version is not known, and that was held for an earlier Node: its block
+    /// cooled while that was gone. Nor can one be that could not be read.
     #[must_use]
     pub fn is_recreated(&self, node: &NodeName, lost: &LostClaim) -> bool {
-        let is_carried = || self.carrier(node).is_some_and(|carrier| self.reader.carries(carrier, lost.cidr));
-        lost.claim.is_some() && !lost.was_on_its_way_out() && (self.has_node(node) || is_carried())
+        let Some(claim) = lost.claim.as_ref().filter(|_| !lost.was_on_its_way_out()) else { return false };
+        let is_of_earlier = self.node(node).is_some_and(|node| node.uid != claim.node_uid);
+        let may_have_cooled = is_of_earlier && !lost.was_seen;
+        self.has_node(node) && !may_have_cooled
+            || self.carrier(node).is_some_and(|carrier| self.reader.carries(carrier, lost.cidr))
     }
 
     /// What is remembered of the carrier before the present one, where this process saw it.

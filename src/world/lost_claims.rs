@@ -20,6 +20,8 @@ pub struct LostClaim {
     pub at: Revision,
     /// The claim as it was known; `None` where it could not be read.
     pub claim: Option<Claim>,
+    /// Whether its last version is known: otherwise it may have gone through every state since.
+    pub was_seen: bool,
 }
 
 impl LostClaim {

@@ -151,6 +151,23 @@ fn a_claim_that_was_on_its_way_out_is_not_recreated() {
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
 }
 
+/// Its Node was gone for a while. Another replica, which has seen that, may have let the block cool and freed it.
+#[test]
+fn a_claim_for_an_earlier_node_of_which_the_last_version_is_not_known_is_not_recreated() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode a 2\nnode b 1\nciliumnode b @51\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again");
+    let key = Target::Claim("10.0.0.0/28".parse().unwrap());
+    cluster.settle(&key, Seen::Absent(Revision::of(110)));
+    cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
+    cluster.pass(60);
+    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.observe("ciliumnode a @112");
+    cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
+}
+
 /// A patch that publishes it may be on its way, decided before the claim was released.
 #[test]
 fn a_claim_that_somebody_removes_while_it_is_given_back_keeps_its_block_until_a_later_version_shows_nothing()

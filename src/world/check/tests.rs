@@ -156,7 +156,8 @@ fn sound() -> World {
     world.mark_sent(&Request::Write(Write::CreateClaim(new)), now());
     let (lost, at) = (cidr("10.7.0.0/28"), Revision::of(4));
     world.take(lost, Occupant::LostClaim(at));
-    world.lost_claims.insert(LostHolder::Unknown, LostClaim { cidr: lost, at, claim: None });
+    let lost = LostClaim { cidr: lost, at, claim: None, was_seen: false };
+    world.lost_claims.insert(LostHolder::Unknown, lost);
     world.cooling.insert(cidr("10.0.0.16/28"), seen_cooling("10.0.0.16/28"));
     world.begin_status(&"p".into(), &PoolPlan::UpToDate, now());
     world
