@@ -2,7 +2,8 @@
 //! times as many pools, it should cost the same. Only the ratios are of interest; they are in `docs/performance.md`.
 //!
 //! `edited_pool` edits one pool and decides for whoever is concerned. `freed_block` frees one block while every node waits
-//! for one. `lost_claims` takes in one event of a CiliumNode while there is a lost claim for every node.
+//! for one. `taken_block` takes one, fifty in a second, while no node can start, because no pool has a block of a second
+//! family for it. `lost_claims` takes in one event of a CiliumNode while there is a lost claim for every node.
 //!
 //! `all_statuses` looks at the status of every pool, `snapshot` counts what metrics and findings show, and `self_check`
 //! compares everything with the objects. These have to grow with nodes and pools, but not with their product: not even
@@ -397,6 +398,46 @@ fn freed_block(criterion: &mut Criterion) {
     });
 }
 
+/// Every node lacks a block of the second family, of which there is none, and could have one of the first, of which fifty are
+/// taken within a second.
+fn taken_block(criterion: &mut Criterion) {
+    const TAKEN: u32 = 50;
+    let of = |place, state, revision| claim(block(0, place), 0, "other", state, revision);
+    let cluster = |nodes, pools| {
+        let mut objects: Vec<Object> = (0..pools).map(|number| Object::Pool(pool(number, 1, 0))).collect();
+        for number in 0..nodes {
+            let name = format!("n{number:04}");
+            objects.push(node(&name, 0));
+            objects.push(cilium_node(&name, None, 60));
+        }
+        Cluster::running(&[Family::V4, Family::V6], &objects)
+    };
+    measure(criterion, "taken_block", &SIZES, cluster, |cluster| {
+        let start = Instant::now();
+        for place in 0..TAKEN {
+            let revision = cluster.next_revision();
+            cluster.now.uptime += Duration::from_secs(1) / TAKEN;
+            cluster.observe(Object::Claim(of(place, ClaimState::Held, revision)));
+            cluster.world.advance(cluster.now);
+            cluster.decide();
+        }
+        let elapsed = start.elapsed();
+        // They are free again: they cooled, and were deleted.
+        for place in 0..TAKEN {
+            let revision = cluster.next_revision();
+            cluster.observe(Object::Claim(of(place, ClaimState::Cooling(Reason::NodeGone), revision)));
+            let revision = AnyRevision::of(Kind::Claim, cluster.next_revision());
+            let name = block_name(block(0, place));
+            cluster.world.observe(Observation::Deleted { kind: Kind::Claim, name, revision });
+        }
+        cluster.now.uptime += Duration::from_secs(60);
+        cluster.world.advance(cluster.now);
+        cluster.decide();
+        cluster.in_flight.clear();
+        elapsed / TAKEN
+    });
+}
+
 /// Claims of nodes that are gone were lost, and their CiliumNodes are there.
 fn lost_claims(criterion: &mut Criterion) {
     let cluster = |nodes, pools| {
@@ -430,5 +471,14 @@ fn lost_claims(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, edited_pool, all_statuses, whole_snapshot, self_check, freed_block, lost_claims);
+criterion_group!(
+    benches,
+    edited_pool,
+    all_statuses,
+    whole_snapshot,
+    self_check,
+    freed_block,
+    taken_block,
+    lost_claims
+);
 criterion_main!(benches);

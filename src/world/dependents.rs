@@ -6,6 +6,7 @@
 //! compares.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::agents::Changed;
 use super::{LostHolder, World, pod_ip_pools};
@@ -104,19 +105,24 @@ impl World {
         self.mark_pools_over(cidr);
         self.mark_occupants(cidr);
         self.mark_frozen_over(cidr);
-        self.mark_lookers_on(cidr);
+        self.note_taken(cidr);
     }
 
     /// A node that can't start within its limits is told of as waiting where its pools have no block to bring it there, and
     /// a block of another pool may serve it then. One that is held back, or waits for another family, is told of where they
-    /// have none for it.
-    fn mark_lookers_on(&mut self, cidr: Cidr) {
-        if self.waiting.lookers_on().next().is_none() {
+    /// have none for it. They look soon ([`Self::look_on`]).
+    fn note_taken(&mut self, cidr: Cidr) {
+        self.waiting.note_taken(self.ledger.pools_over(cidr));
+    }
+
+    /// Those who look on look again, where a block of one of their pools was taken and it is time.
+    pub(super) fn look_on(&mut self, now: Duration) {
+        let pools = self.waiting.look(now);
+        if pools.is_empty() {
             return;
         }
-        let over: BTreeSet<&PoolName> = self.ledger.pools_over(cidr).collect();
         let is_over = |node: &&NodeName| {
-            self.selection.get(*node).is_some_and(|pools| pools.iter().any(|pool| over.contains(pool)))
+            self.selection.get(*node).is_some_and(|of_node| of_node.iter().any(|pool| pools.contains(pool)))
         };
         let nodes: Vec<NodeName> = self.waiting.lookers_on().filter(is_over).cloned().collect();
         for node in nodes {

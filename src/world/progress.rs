@@ -80,7 +80,7 @@ impl World {
     /// When time alone changes something.
     #[must_use]
     pub fn next_wake(&self) -> Option<Duration> {
-        self.agenda.next_wake()
+        self.agenda.next_wake().into_iter().chain(self.waiting.next_look()).min()
     }
 
     /// Time has passed: what waited for it is due.
@@ -88,6 +88,7 @@ impl World {
         for node in self.agenda.advance(now.uptime) {
             self.mark(&node);
         }
+        self.look_on(now.uptime);
     }
 
     /// A decision for a node has been made and is being carried out.

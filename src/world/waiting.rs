@@ -6,10 +6,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::time::Duration;
 
 use super::agenda::Turn;
 use crate::model::names::{NodeName, PoolName};
 use crate::net::cidr::{Cidr, Family};
+
+/// How often those who look on look again at most. There may be as many as nodes, all for each block that is taken, and what
+/// they tell is shown in statuses, which are written as often.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A pool that was asked for a block of a family.
 pub(super) type Source = (PoolName, Family);
@@ -29,6 +34,10 @@ pub(super) struct Waiting {
     /// Those that ask for no block that they would get now: they can't start within their limits, are held back, or lack
     /// another family. They are told of as waiting where there is no such block either.
     lookers_on: BTreeSet<NodeName>,
+    /// The pools of which blocks were taken since those have looked.
+    taken_from: BTreeSet<PoolName>,
+    /// When they have looked last.
+    looked_at: Option<Duration>,
 }
 
 /// A pool that may have a block for those who wait for it.
@@ -117,6 +126,28 @@ impl Waiting {
     /// Those that ask for no block that they would get now.
     pub(super) fn lookers_on(&self) -> impl Iterator<Item = &NodeName> {
         self.lookers_on.iter()
+    }
+
+    /// A block of these pools was taken, and those who look on have to look again.
+    pub(super) fn note_taken<'a>(&mut self, pools: impl Iterator<Item = &'a PoolName>) {
+        if !self.lookers_on.is_empty() {
+            self.taken_from.extend(pools.cloned());
+        }
+    }
+
+    /// When those who look on look again, if they have to.
+    pub(super) fn next_look(&self) -> Option<Duration> {
+        let due = self.looked_at.map_or(Duration::ZERO, |looked_at| looked_at + LOOK_INTERVAL);
+        (!self.taken_from.is_empty()).then_some(due)
+    }
+
+    /// The pools for the sake of which they look now.
+    pub(super) fn look(&mut self, now: Duration) -> BTreeSet<PoolName> {
+        if self.next_look().is_none_or(|due| due > now) {
+            return BTreeSet::new();
+        }
+        self.looked_at = Some(now);
+        std::mem::take(&mut self.taken_from)
     }
 
     /// The nodes that wait.

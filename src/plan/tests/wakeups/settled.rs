@@ -36,6 +36,9 @@ impl Settled {
     pub(super) fn lost_after(&mut self, change: &Change) -> Vec<String> {
         self.apply(change);
         self.settle();
+        // Those who only look on at what others take look once per second.
+        self.cluster.pass(1);
+        self.settle();
         let mut lost = self.lost();
         // The status of a pool is looked at once per second, and what is told on its claims may change it once more.
         for _ in 0..2 {
