@@ -80,8 +80,11 @@ fn is_adopted(store: &Store, setting: &Setting, node: &Node, seen: &CiliumNode) 
     });
     let can_be = |cidr: &Cidr| is_claimed(cidr) || is_adoptable(store, seen, *cidr);
     let is_whole = is_one_of_each && shown.iter().all(can_be);
+    // What an absent CiliumNode of a Node that is there has shown stays taken, and no object says what that was.
+    let is_any_away = store.nodes().any(|node| store.carrier(&node.name).is_none());
     if seen.deleting
         || node.deleting
+        || is_any_away
         || !seen.malformed.is_empty()
         || (store.mode.gives_one_block() && !is_whole)
     {
