@@ -128,6 +128,8 @@ pub(super) struct Answered {
     pub(super) as_of: Revision,
     /// Every address that the answer shows the agent to have.
     pub(super) carried: AddressSet,
+    /// Every address that the version before showed it to have: the last that is known to have shown the question.
+    pub(super) carried_before: AddressSet,
 }
 
 /// What a read of a Node found.

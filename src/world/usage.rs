@@ -12,6 +12,7 @@ use crate::model::claim::Claim;
 use crate::model::names::NodeName;
 use crate::model::node::CiliumNode;
 use crate::model::revision::Revision;
+use crate::net::addresses::AddressSet;
 use crate::publisher;
 
 /// What an agent uses is known: it is what the carrier shows.
@@ -71,11 +72,13 @@ impl World {
     }
 
     /// As of which revision the latest question was asked that the agent of a claim's carrier has answered without the
-    /// block. What an answer shows may be given back later, and the agent may miss that: that needs another answer.
+    /// block, where that was off already when it was asked. What an answer shows may be given back later, and what it gives
+    /// back the agent may take again as long as it misses its own update: either needs another answer.
     #[must_use]
     pub fn answered(&self, claim: &Claim) -> Option<Revision> {
         let answered = self.last_answer(&claim.node)?;
-        (!answered.carried.intersects(claim.cidr)).then_some(answered.as_of)
+        let is_off = |carried: &AddressSet| !carried.intersects(claim.cidr);
+        (is_off(&answered.carried) && is_off(&answered.carried_before)).then_some(answered.as_of)
     }
 
     /// Whether the agent of a claim's carrier has answered, since the claim got to where it is, that it goes on with the
@@ -100,7 +103,8 @@ impl World {
             let carried = publisher::carried_by_cilium_node(now);
             let earlier = self.last_answer(&before.name).map(|answered| answered.as_of);
             let as_of = earlier.map_or(as_of, |earlier| earlier.max(as_of));
-            let answered = Answered { carrier: before.uid.clone(), as_of, carried };
+            let carried_before = publisher::carried_by_cilium_node(before);
+            let answered = Answered { carrier: before.uid.clone(), as_of, carried, carried_before };
             self.remember_of(&before.name).answered = Some(answered);
         }
     }

@@ -277,6 +277,20 @@ fn an_answer_that_shows_the_block_does_not_prove_what_came_later() {
     assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 95");
 }
 
+/// What the answer itself gives back the agent takes again by itself as long as it has not heard of its own update.
+#[test]
+fn an_answer_that_gives_the_block_back_does_not_prove_that_it_is_off() {
+    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
+    let leaving = "claim 10.0.0.16/28 a 1 Releasing/Reclaimed @95";
+    let both = "has=10.0.0.0/28,10.0.0.16/28";
+    let mut cluster = cluster(&format!("{held}\n{leaving}\nciliumnode a @96 need=8 {both} asked=95"));
+    cluster.observe("ciliumnode a @120 need=8 has=10.0.0.0/28");
+    assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 95");
+    cluster.observe("ciliumnode a @125 need=8 has=10.0.0.0/28 asked=95");
+    cluster.observe("ciliumnode a @130 need=8 has=10.0.0.0/28");
+    cluster.expect("a", "read the pods of node a");
+}
+
 #[test]
 fn a_released_block_that_comes_back_is_held_again() {
     let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80";
