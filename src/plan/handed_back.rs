@@ -37,8 +37,9 @@ impl<'a> Subject<'a> {
                 .filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed) && !claim.is_going())
                 .filter(|claim| gives(claim, share) && !self.world.is_to_leave(claim));
             let mut kept: Vec<&Claim> = self.offering().filter(of_share).collect();
+            let ours = self.ours(share);
             for claim in let_go {
-                let demand = self.publisher.demand(self.carrier, share, &kept, &self.ours(share));
+                let demand = self.publisher.demand(self.carrier, share, &kept, &ours);
                 if demand.capacity >= demand.used {
                     break;
                 }
@@ -125,8 +126,9 @@ impl<'a> Subject<'a> {
         kept.retain(|claim| stays(claim));
         kept.extend(others);
         absent.sort_by_key(|claim| (self.world.is_to_leave(claim), claim.created, claim.cidr));
+        let ours = self.ours(share);
         absent.retain(|claim| {
-            let demand = self.publisher.demand(self.carrier, share, &kept, &self.ours(share));
+            let demand = self.publisher.demand(self.carrier, share, &kept, &ours);
             let is_needed = demand.capacity < demand.used;
             kept.extend(is_needed.then_some(*claim));
             !is_needed
