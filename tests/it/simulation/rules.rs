@@ -11,6 +11,7 @@ use cilium_node_ipam::model::names::{NodeName, Uid};
 use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::request::{ClaimChange, Write};
+use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::static_mode::NodeField;
 
@@ -244,9 +245,10 @@ pub(super) fn transition(
     let is_told = |address: &&IpAddr| agent.is_none_or(|agent| !agent.has_taken_back(**address));
     for address in agent.into_iter().flat_map(Agent::held).filter(is_told) {
         let unreadable_of = |of: Option<&NodeName>, since| {
-            store
-                .unreadable_since(Kind::Claim, since)
-                .any(|claim| claim.node.as_ref() == of && claim.addresses.contains(*address))
+            store.versions_since(Kind::Claim, since).any(|object| {
+                matches!(object, Object::Unreadable(_, claim)
+                    if claim.node.as_ref() == of && claim.addresses.contains(*address))
+            })
         };
         let is_claimed = unreadable_of(Some(node), store.revision())
             || store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
@@ -255,9 +257,10 @@ pub(super) fn transition(
         // A claim that does not say whose it is holds no node back (known gaps). It may have been so when the writer decided.
         let may_be_anyones = unreadable_of(None, before.revision);
         // Only a process that saw a block there knows that somebody took it off. To another one its claim is like any that
-        // was never published, and may give way to one that overlaps it, or where a node has one block (known gaps).
+        // was never published, and may give way to one that overlaps it, or where a node has one block (known gaps). That one
+        // may be gone since the writer decided.
         let may_give_way = excuses.disturbed.contains(&(node.clone(), *address))
-            && gives_way_to_another(store, node, *address);
+            && gives_way_to_another(store, node, *address, before.revision);
         // What is in a release handshake is not published before somebody ends that.
         if blocks(before).is_empty()
             && !blocks(after).is_empty()
@@ -306,19 +309,24 @@ fn is_released(store: &Store, node: &NodeName, address: IpAddr) -> bool {
     })
 }
 
-/// Whether another claim, or what another node has, overlaps a claim of a node that has this address, or another claim counts
-/// in its place where a node has one block.
-fn gives_way_to_another(store: &Store, node: &NodeName, address: IpAddr) -> bool {
+/// Whether another claim, or what another node has, overlapped a claim of a node that has this address, or another claim counted
+/// in its place where a node has one block, at `since` or later.
+fn gives_way_to_another(store: &Store, node: &NodeName, address: IpAddr, since: Revision) -> bool {
     let is_of_node = |claim: &&Claim| claim.node == *node;
     store.claims().filter(is_of_node).filter(|claim| claim.cidr.contains(address)).any(|claim| {
         let is_carried_by_another = store
             .cilium_nodes()
             .any(|seen| seen.name != *node && blocks(seen).iter().any(|block| block.overlaps(claim.cidr)));
+        let comes_first = |other: &Claim| {
+            let is_instead = store.mode.gives_one_block() && other.node == *node;
+            other.cidr != claim.cidr
+                && (other.cidr.overlaps(claim.cidr)
+                    || is_instead && other.cidr.family() == claim.cidr.family())
+        };
         is_carried_by_another
-            || store.claims().filter(|other| other.cidr != claim.cidr).any(|other| {
-                let is_instead = store.mode.gives_one_block() && other.node == *node;
-                other.cidr.overlaps(claim.cidr) || is_instead && other.cidr.family() == claim.cidr.family()
-            })
+            || store
+                .versions_since(Kind::Claim, since)
+                .any(|object| matches!(object, Object::Claim(other) if comes_first(other)))
     })
 }
 

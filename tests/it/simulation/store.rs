@@ -15,7 +15,7 @@ use cilium_node_ipam::model::claim::{Claim, block_name};
 use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::{NodeName, Uid};
 use cilium_node_ipam::model::node::{CiliumNode, Node};
-use cilium_node_ipam::model::observation::{Object, Observation, PoolObject, Unreadable};
+use cilium_node_ipam::model::observation::{Object, Observation, PoolObject};
 use cilium_node_ipam::model::revision::{AnyRevision, Revision};
 use cilium_node_ipam::model::time::Timestamp;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
@@ -235,16 +235,13 @@ impl Store {
         claims.any(|claim| matches!(claim, Object::Unreadable(..)))
     }
 
-    /// The versions of objects of a kind that can't be read, and that were there at `since` or later.
-    pub(super) fn unreadable_since(&self, kind: Kind, since: Revision) -> impl Iterator<Item = &Unreadable> {
+    /// The versions of objects of a kind that were there at `since` or later.
+    pub(super) fn versions_since(&self, kind: Kind, since: Revision) -> impl Iterator<Item = &Object> {
         let history = self.history(kind);
         history.iter().enumerate().filter_map(move |(at, event)| {
-            let Some(Object::Unreadable(_, unreadable)) = event.stored.as_ref().map(|stored| &stored.object)
-            else {
-                return None;
-            };
+            let stored = event.stored.as_ref()?;
             let next = history[at + 1..].iter().find(|next| next.name == event.name);
-            next.is_none_or(|next| next.at > since).then_some(unreadable)
+            next.is_none_or(|next| next.at > since).then_some(&stored.object)
         })
     }
 
