@@ -207,10 +207,12 @@ impl Cluster {
         }
     }
 
-    /// A backup may have what somebody else gave, and not its claim.
+    /// A backup may have what somebody else gave, and not its claim. Where the backup can't be read, it may show that later.
     pub(super) fn excuse_what_others_gave_before(&mut self) {
-        let shows = |name: &NodeName, cidr: Cidr| {
-            self.store.carrier(name).is_some_and(|seen| blocks(&seen).contains(&cidr))
+        let kind = self.setting.mode.carrier_kind();
+        let shows = |name: &NodeName, cidr: Cidr| match self.store.carrier(name) {
+            Some(seen) => blocks(&seen).contains(&cidr),
+            None => self.store.stored(kind, name.as_str()).is_some(),
         };
         let given = self.given.iter().filter(|(name, cidr)| shows(name, *cidr)).cloned();
         self.excuses.foreign.extend(given.collect::<Vec<_>>());
