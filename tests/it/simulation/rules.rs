@@ -253,14 +253,15 @@ pub(super) fn transition(
         let is_claimed = unreadable_of(Some(node), store.revision())
             || store.claims().any(|claim| claim.node == *node && claim.cidr.contains(*address));
         // A pod got it before its agent heard that the block is off (known gaps).
-        let is_off = store.mode == Mode::MultiPool && is_released(store, node, *address);
+        let is_off = store.mode == Mode::MultiPool && is_released(store, node, *address, Reason::Reclaimed);
         // A claim that does not say whose it is holds no node back (known gaps). It may have been so when the writer decided.
         let may_be_anyones = unreadable_of(None, before.revision);
         // Only a process that saw a block there knows that somebody took it off. To another one its claim is like any that
-        // was never published, and may give way to one that overlaps it, or where a node has one block (known gaps). That one
-        // may be gone since the writer decided.
+        // was never published: it is given back where nothing needs it, and may give way to one that overlaps it, or where a
+        // node has one block (known gaps). That one may be gone since the writer decided.
         let may_give_way = excuses.disturbed.contains(&(node.clone(), *address))
-            && gives_way_to_another(store, node, *address, before.revision);
+            && (gives_way_to_another(store, node, *address, before.revision)
+                || is_released(store, node, *address, Reason::Unused));
         // What is in a release handshake is not published before somebody ends that.
         if blocks(before).is_empty()
             && !blocks(after).is_empty()
@@ -300,12 +301,10 @@ pub(super) fn transition(
     Ok(())
 }
 
-/// Whether an address is in a block that is being taken from a node that lives.
-fn is_released(store: &Store, node: &NodeName, address: IpAddr) -> bool {
+/// Whether an address is in a block that is being taken from its node for this reason.
+fn is_released(store: &Store, node: &NodeName, address: IpAddr, reason: Reason) -> bool {
     store.claims().any(|claim| {
-        claim.node == *node
-            && claim.cidr.contains(address)
-            && claim.state == ClaimState::Releasing(Reason::Reclaimed)
+        claim.node == *node && claim.cidr.contains(address) && claim.state == ClaimState::Releasing(reason)
     })
 }
 
