@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::draft::{Detail, Draft};
 use super::policy::{CiliumNodeOrigin, Policy};
+use super::publishable::may_others_publish;
 use super::subject::Subject;
 use super::{freeze, lifecycle, publication, reasons, recreation};
 use crate::model::carrier::Carrier;
@@ -176,7 +177,9 @@ impl Subject<'_> {
             return BTreeSet::new();
         }
         if !self.is_served() {
-            let publishable = self.publishable(&mut draft.findings);
+            let claims = self.world.claims_of(&self.node.name);
+            let publishable: Vec<_> =
+                claims.filter(|known| may_others_publish(self.world, self.node, known)).collect();
             if self.can_start_with(&publishable) {
                 return BTreeSet::new();
             }

@@ -229,3 +229,17 @@ fn a_claim_that_somebody_took_off_a_ciliumnode_before_its_end_may_be_in_use() {
         "finding: Overlap; finding: HeldBack; waits: a block that its agent may be using can't be published",
     );
 }
+
+/// Of two processes, one of which has seen what another node carried before its CiliumNode went, both write the statuses of
+/// the pools, and each would undo what the other has counted.
+#[test]
+fn what_one_process_remembers_makes_no_node_wait() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/27 28\nnode a 1\nnode b 2\nnode c 3\nciliumnode a @50\nciliumnode b @51 10.0.0.0/28\n\
+         claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held for=earlier @41\nclaim 10.0.0.16/29 c 3 Held @42",
+    );
+    cluster.delete(Kind::CiliumNode, "b", 110);
+    let plan = cluster.plan("a");
+    assert_eq!(plan.verdict, Verdict::Wait(Wait::WholeSet));
+    assert!(plan.unmet.is_empty(), "{:?}", plan.unmet);
+}
