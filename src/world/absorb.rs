@@ -140,7 +140,8 @@ impl World {
             .get(&name)
             .map(|before| self.reader_of(&name).carried_by_node(before))
             .unwrap_or_default();
-        self.nodes.insert(name.clone(), node);
+        let uid = node.uid.clone();
+        let is_later = self.nodes.insert(name.clone(), node).is_some_and(|before| before.uid == uid);
         if is_labelled_anew && self.derive_publisher_of(&name) {
             // Pools tell under which names they give blocks.
             self.mark_all_pools();
@@ -151,6 +152,9 @@ impl World {
             self.update_carried_without(&name, &carried_before);
         }
         if self.reader.carrier_kind() == Kind::Node {
+            if is_later && carried_before != carried {
+                self.note_taken_off(&name, self.without_claims(&name, carried_before));
+            }
             self.note_carried(&name);
             self.settle_lost_claims(&name);
         }
@@ -172,6 +176,8 @@ impl World {
         }
         self.set_own_addresses(Kind::CiliumNode, &name, cilium_node.addresses.clone());
         let uid = cilium_node.uid.clone();
+        let before = self.cilium_nodes.get(&name).filter(|before| before.uid == uid);
+        let beside_claims = before.and_then(|_| self.ledger.carried(&name).cloned());
         match self.cilium_nodes.insert(name.clone(), cilium_node) {
             Some(before) if before.uid != uid => self.remember(before, Departure::Inferred),
             Some(before) => {
@@ -186,6 +192,9 @@ impl World {
             remembered.absent_as_of = None;
         }
         self.update_carried(&name);
+        if let Some(had) = beside_claims.filter(|_| self.reader.carrier_kind() == Kind::CiliumNode) {
+            self.note_taken_off(&name, had);
+        }
         self.note_carried(&name);
         self.update_handshake(&name);
         self.settle_lost_claims(&name);

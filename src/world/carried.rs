@@ -5,10 +5,14 @@
 
 use std::borrow::Cow;
 
+use super::memory::TakenOff;
 use super::{KnownClaim, World};
+use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
 use crate::model::names::NodeName;
+use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
+use crate::publisher;
 
 impl World {
     /// Whether among the blocks that a carrier lists is a CIDR that somebody else may have put in the place of this claim's,
@@ -33,18 +37,48 @@ impl World {
         !is_as_written
     }
 
-    /// Notes which claims of the node its carrier carries, for when somebody takes them off.
+    /// Notes which claims of the node its carrier carries, for when somebody takes them off; and which it has carried before
+    /// they were known.
     pub(super) fn note_carried(&mut self, node: &NodeName) {
         let Some(carrier) = self.carrier(node) else { return };
         let uid = carrier.uid().clone();
+        let taken_off = self.remembered.get(node).and_then(|remembered| remembered.taken_off.as_ref());
+        let taken_off = taken_off.filter(|taken_off| taken_off.carrier == uid);
+        let was_carried =
+            |cidr: Cidr| taken_off.is_some_and(|taken_off| taken_off.addresses.intersects(cidr));
         let is_news = |known: &&KnownClaim| {
-            known.carried_by.as_ref() != Some(&uid) && self.reader.carries(carrier, known.claim.cidr)
+            let cidr = known.claim.cidr;
+            known.carried_by.as_ref() != Some(&uid)
+                && (self.reader.carries(carrier, cidr) || was_carried(cidr))
         };
         let news: Vec<Cidr> = self.claims_of(node).filter(is_news).map(|known| known.claim.cidr).collect();
         for cidr in news {
             if let Some(known) = self.claims.get_mut(&cidr) {
                 known.carried_by = Some(uid.clone());
             }
+            let remembered = self.remembered.get_mut(node);
+            if let Some(taken_off) = remembered.and_then(|remembered| remembered.taken_off.as_mut()) {
+                // Another claim of the same block begins anew.
+                taken_off.addresses.remove_cidr(cidr);
+            }
+        }
+    }
+
+    /// Its carrier `had` these addresses outside its claims, before the version that is known now. What it has no more may
+    /// be of a claim that is not known yet.
+    pub(super) fn note_taken_off(&mut self, node: &NodeName, mut had: AddressSet) {
+        let Some(carrier) = self.carrier(node) else { return };
+        let uid = carrier.uid().clone();
+        had.remove_all(&match carrier {
+            Carrier::CiliumNode(seen) => publisher::carried_by_cilium_node(seen),
+            Carrier::Node(seen) => self.reader_of(node).carried_by_node(seen),
+        });
+        if had.is_empty() {
+            return;
+        }
+        match &mut self.remember_of(node).taken_off {
+            Some(before) if before.carrier == uid => before.addresses.extend_with(&had),
+            other => *other = Some(TakenOff { carrier: uid, addresses: had }),
         }
     }
 }

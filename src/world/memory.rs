@@ -103,6 +103,8 @@ pub(super) struct Remembered {
     pub(super) absent_as_of: Option<Revision>,
     /// How its CiliumNode before the present one ended, where this process saw the last version and the end.
     pub(super) last_seen_end: Option<SeenEnd>,
+    /// What its carrier carried and does no more, as far as no claim of it was known then: the watch of claims may be behind.
+    pub(super) taken_off: Option<TakenOff>,
     /// The latest revision at which all of its claims were read.
     pub(super) claims_read: Option<Revision>,
     /// The carrier that was known when the last read of all of its claims was sent.
@@ -117,6 +119,15 @@ pub(super) struct Remembered {
     pub(super) answered: Option<Answered>,
     /// What the last read of its Pods found.
     pub(super) look: Option<Look>,
+}
+
+/// What a carrier carried outside the claims that were known, and does no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TakenOff {
+    /// The carrier.
+    pub(super) carrier: Uid,
+    /// Every such address. Those of a claim go from here as soon as it is known.
+    pub(super) addresses: AddressSet,
 }
 
 /// What an agent has answered.

@@ -243,3 +243,39 @@ fn what_one_process_remembers_makes_no_node_wait() {
     assert_eq!(plan.verdict, Verdict::Wait(Wait::WholeSet));
     assert!(plan.unmet.is_empty(), "{:?}", plan.unmet);
 }
+
+/// A watch of claims may be behind that of CiliumNodes: the block was carried, and taken off, before its claim is known.
+#[test]
+fn a_block_that_somebody_took_off_before_its_claim_was_known_may_be_in_use() {
+    const KEPT: &str =
+        "finding: Overlap; finding: HeldBack; waits: a block that its agent may be using can't be published";
+    let taken_off = || {
+        let mut cluster =
+            Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nnode b 2\nciliumnode a @50 10.0.0.0/28");
+        cluster.observe("ciliumnode a @105");
+        cluster
+    };
+    let overlapped = |mut cluster: Cluster| {
+        cluster.observe("claim 10.0.0.0/28 a 1 Held @40");
+        cluster.observe("claim 10.0.0.0/29 b 2 Held @121");
+        rendered(&cluster.plan("a"))
+    };
+    assert_eq!(overlapped(taken_off()), KEPT);
+    // The CiliumNode goes, too, before or after the claim is known.
+    for is_known in [false, true] {
+        let mut recreated = taken_off();
+        if is_known {
+            recreated.observe("claim 10.0.0.0/28 a 1 Held @40");
+        }
+        recreated.delete(Kind::CiliumNode, "a", 110);
+        recreated.observe("ciliumnode a @120 recreated");
+        assert_eq!(overlapped(recreated), KEPT, "{is_known}");
+    }
+    // A later claim of the same block was never carried.
+    let mut anew = taken_off();
+    anew.observe("claim 10.0.0.0/28 a 1 Releasing/Unused @40");
+    anew.delete(Kind::Claim, "10.0.0.0-28", 115);
+    anew.observe("claim 10.0.0.0/28 a 1 Held @116");
+    anew.observe("claim 10.0.0.0/29 b 2 Held @121");
+    assert_ne!(rendered(&anew.plan("a")), KEPT);
+}
