@@ -139,8 +139,10 @@ impl World {
             self.remember_of(&name).taken_off.take().filter(|taken_off| taken_off.carrier == gone.uid);
         let end = is_last_version.then(|| {
             let mut carried = publisher::carried_by_cilium_node(&gone);
-            carried.extend_with(&taken_off.map(|taken_off| taken_off.addresses).unwrap_or_default());
             // Somebody may have taken a block off it, and its agent goes on with that block too.
+            if let Some(taken_off) = &taken_off {
+                carried.extend_with(&taken_off.addresses);
+            }
             let was_carried = |known: &&KnownClaim| known.carried_by.as_ref() == Some(&gone.uid);
             for known in self.claims_of(&name).filter(was_carried) {
                 carried.insert_cidr(known.claim.cidr);

@@ -153,7 +153,9 @@ impl World {
         }
         if self.reader.carrier_kind() == Kind::Node {
             if is_later && carried_before != carried {
-                self.note_taken_off(&name, self.without_claims(&name, carried_before));
+                let mut gone = self.without_claims(&name, carried_before);
+                gone.remove_all(&carried);
+                self.note_taken_off(&name, gone);
             }
             self.note_carried(&name);
             self.settle_lost_claims(&name);
@@ -192,8 +194,11 @@ impl World {
             remembered.absent_as_of = None;
         }
         self.update_carried(&name);
-        if let Some(had) = beside_claims.filter(|_| self.reader.carrier_kind() == Kind::CiliumNode) {
-            self.note_taken_off(&name, had);
+        if let Some(mut gone) = beside_claims.filter(|_| self.reader.carrier_kind() == Kind::CiliumNode) {
+            if let Some(carried) = self.ledger.carried(&name) {
+                gone.remove_all(carried);
+            }
+            self.note_taken_off(&name, gone);
         }
         self.note_carried(&name);
         self.update_handshake(&name);

@@ -7,12 +7,10 @@ use std::borrow::Cow;
 
 use super::memory::TakenOff;
 use super::{KnownClaim, World};
-use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
 use crate::model::names::NodeName;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
-use crate::publisher;
 
 impl World {
     /// Whether among the blocks that a carrier lists is a CIDR that somebody else may have put in the place of this claim's,
@@ -64,21 +62,15 @@ impl World {
         }
     }
 
-    /// Its carrier `had` these addresses outside its claims, before the version that is known now. What it has no more may
-    /// be of a claim that is not known yet.
-    pub(super) fn note_taken_off(&mut self, node: &NodeName, mut had: AddressSet) {
-        let Some(carrier) = self.carrier(node) else { return };
-        let uid = carrier.uid().clone();
-        had.remove_all(&match carrier {
-            Carrier::CiliumNode(seen) => publisher::carried_by_cilium_node(seen),
-            Carrier::Node(seen) => self.reader_of(node).carried_by_node(seen),
-        });
-        if had.is_empty() {
+    /// Its carrier carried these addresses outside its claims, and does no more: they may be of a claim that is not known yet.
+    pub(super) fn note_taken_off(&mut self, node: &NodeName, gone: AddressSet) {
+        let Some(uid) = self.carrier(node).map(|carrier| carrier.uid().clone()) else { return };
+        if gone.is_empty() {
             return;
         }
         match &mut self.remember_of(node).taken_off {
-            Some(before) if before.carrier == uid => before.addresses.extend_with(&had),
-            other => *other = Some(TakenOff { carrier: uid, addresses: had }),
+            Some(before) if before.carrier == uid => before.addresses.extend_with(&gone),
+            other => *other = Some(TakenOff { carrier: uid, addresses: gone }),
         }
     }
 }
