@@ -308,8 +308,8 @@ fn is_released(store: &Store, node: &NodeName, address: IpAddr, reason: Reason) 
     })
 }
 
-/// Whether another claim, or what another node has, overlapped a claim of a node that has this address, or another claim counted
-/// in its place where a node has one block, at `since` or later.
+/// Whether another claim at `since` or later, or what another node has now, overlaps a claim of a node that has this address,
+/// or another claim at `since` or later counts in its place where a node has one block.
 fn gives_way_to_another(store: &Store, node: &NodeName, address: IpAddr, since: Revision) -> bool {
     let is_of_node = |claim: &&Claim| claim.node == *node;
     store.claims().filter(is_of_node).filter(|claim| claim.cidr.contains(address)).any(|claim| {
