@@ -51,9 +51,7 @@ pub(super) fn may_be_in_use(world: &World, claim: &Claim) -> bool {
 /// The same, or this process has seen the present carrier carry it: somebody took it off, and the agent may not have said
 /// yet that it goes on with it. Only this process knows that. So it keeps a claim from moving, and moves none.
 pub(super) fn may_be_in_use_still(world: &World, claim: &Claim) -> bool {
-    let seen_on = world.claim(claim.cidr).and_then(|known| known.carried_by.as_ref());
-    may_be_in_use(world, claim)
-        || world.carrier(&claim.node).is_some_and(|carrier| seen_on == Some(carrier.uid()))
+    may_be_in_use(world, claim) || world.has_carried(claim)
 }
 
 /// `addresses` without those of other carried claims of the same node.

@@ -85,7 +85,7 @@ impl<'a> Subject<'a> {
     /// have taken it off, and its agent may have pods in any of it.
     pub(super) fn lets_all_go(&self) -> bool {
         let mut claims = self.world.claims_of(&self.node.name);
-        let has_carried_any = claims.any(|known| known.carried_by.as_ref() == Some(self.carrier.uid()));
+        let has_carried_any = claims.any(|known| self.world.has_carried(&known.claim));
         let is_needed = |share: &Share| {
             self.offering().any(|claim| self.is_of(claim, share)) && self.demand(share).used > 0
         };

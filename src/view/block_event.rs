@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::model::claim::{Claim, ClaimState, Reason};
-use crate::model::names::{NodeName, PoolName, Uid};
+use crate::model::names::{NodeName, PoolName};
 use crate::model::request::{
     ClaimChange, ClaimUpdate, NewClaim, Publication, Withdrawal, WithdrawalStep, Write,
 };
@@ -163,7 +163,7 @@ fn of_publication(world: &World, publication: &Publication) -> BlockEvent {
     let (cause, blocks) = if publication.added.is_empty() {
         let claimed = publication.completed.iter().filter(|cidr| world.claim(**cidr).is_some());
         (Cause::MissingEntries, claimed.copied().collect())
-    } else if publication.added.iter().all(|cidr| was_carried(world, *cidr, &publication.uid)) {
+    } else if publication.added.iter().all(|cidr| has_carried(world, *cidr)) {
         (Cause::Repair, publication.added.clone())
     } else {
         (cause_of_grant(world, &publication.node), publication.added.clone())
@@ -217,9 +217,9 @@ fn of_update(world: &World, update: &ClaimUpdate) -> Option<BlockEvent> {
     })
 }
 
-/// Whether this process has seen the carrier of that uid carry the block.
-fn was_carried(world: &World, cidr: Cidr, carrier: &Uid) -> bool {
-    world.claim(cidr).is_some_and(|known| known.carried_by.as_ref() == Some(carrier))
+/// Whether this process has seen the present carrier of its node carry a block.
+fn has_carried(world: &World, cidr: Cidr) -> bool {
+    world.claim(cidr).is_some_and(|known| world.has_carried(&known.claim))
 }
 
 /// Why a node gets a block: it has none, or too few addresses.

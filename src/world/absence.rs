@@ -2,7 +2,7 @@
 //!
 //! Keeps one invariant: a claim of which nobody can say how it went leaves its block taken.
 
-use super::{KnownClaim, LostClaim, LostHolder, SeenCooling, SeenEnd, World};
+use super::{LostClaim, LostHolder, SeenCooling, SeenEnd, World};
 use crate::ledger::Occupant;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason};
@@ -143,10 +143,6 @@ impl World {
             if let Some(taken_off) = &taken_off {
                 carried.extend_with(&taken_off.addresses);
             }
-            let was_carried = |known: &&KnownClaim| known.carried_by.as_ref() == Some(&gone.uid);
-            for known in self.claims_of(&name).filter(was_carried) {
-                carried.insert_cidr(known.claim.cidr);
-            }
             let listed = self.reader.blocks(Carrier::CiliumNode(&gone));
             SeenEnd { uid: gone.uid.clone(), carried, listed }
         });
@@ -189,13 +185,17 @@ impl World {
         };
         let (node, pool) = (known.claim.node.clone(), known.claim.pool.clone());
         let claim = known.claim.clone();
+        let is_on_its_way_out = claim.may_be_deleted();
         // In this state its block can't be published, and nothing came after that version.
-        let was_banned_at = Some(claim.revision).filter(|_| how == Departure::Seen && claim.may_be_deleted());
+        let was_banned_at = Some(claim.revision).filter(|_| how == Departure::Seen && is_on_its_way_out);
         if was_banned_at.is_none() || !claim.is_let_go() {
             let at = was_banned_at.unwrap_or(revision);
             let was_seen = how == Departure::Seen;
             let lost = LostClaim { cidr, at, claim: Some(claim), was_seen };
             self.lose_claim(LostHolder::Node(node.clone()), lost);
+        }
+        if is_on_its_way_out {
+            self.forget_taken_off(&node, cidr);
         }
         self.claims.remove(&cidr);
         self.move_claim(cidr, Some(&pool), None);

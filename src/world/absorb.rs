@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use super::absence::Departure;
 use super::{KnownClaim, World};
 use crate::ledger::Occupant;
+use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, block_name, block_named};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
@@ -140,8 +141,7 @@ impl World {
             .get(&name)
             .map(|before| self.reader_of(&name).carried_by_node(before))
             .unwrap_or_default();
-        let uid = node.uid.clone();
-        let is_later = self.nodes.insert(name.clone(), node).is_some_and(|before| before.uid == uid);
+        let before = self.nodes.insert(name.clone(), node);
         if is_labelled_anew && self.derive_publisher_of(&name) {
             // Pools tell under which names they give blocks.
             self.mark_all_pools();
@@ -152,12 +152,9 @@ impl World {
             self.update_carried_without(&name, &carried_before);
         }
         if self.reader.carrier_kind() == Kind::Node {
-            if is_later && carried_before != carried {
-                let mut gone = self.without_claims(&name, carried_before);
-                gone.remove_all(&carried);
-                self.note_taken_off(&name, gone);
+            if let Some(before) = before.filter(|_| carried_before != carried) {
+                self.note_taken_off(Carrier::Node(&before));
             }
-            self.note_carried(&name);
             self.settle_lost_claims(&name);
         }
         self.node_changed(&name);
@@ -178,13 +175,12 @@ impl World {
         }
         self.set_own_addresses(Kind::CiliumNode, &name, cilium_node.addresses.clone());
         let uid = cilium_node.uid.clone();
-        let before = self.cilium_nodes.get(&name).filter(|before| before.uid == uid);
-        let beside_claims = before.and_then(|_| self.ledger.carried(&name).cloned());
         match self.cilium_nodes.insert(name.clone(), cilium_node) {
             Some(before) if before.uid != uid => self.remember(before, Departure::Inferred),
             Some(before) => {
                 self.note_use_written(&before);
                 self.note_answered(&before);
+                self.note_taken_off(Carrier::CiliumNode(&before));
             }
             // The watch is behind this answer, and will not tell of others that came before it.
             None if source != Source::Watch => self.forget_seen_end(&name),
@@ -194,13 +190,6 @@ impl World {
             remembered.absent_as_of = None;
         }
         self.update_carried(&name);
-        if let Some(mut gone) = beside_claims.filter(|_| self.reader.carrier_kind() == Kind::CiliumNode) {
-            if let Some(carried) = self.ledger.carried(&name) {
-                gone.remove_all(carried);
-            }
-            self.note_taken_off(&name, gone);
-        }
-        self.note_carried(&name);
         self.update_handshake(&name);
         self.settle_lost_claims(&name);
         self.node_changed(&name);
@@ -239,8 +228,7 @@ impl World {
         if self.cooling.get(&cidr).is_some_and(|seen| !seen.is_of(&claim)) {
             self.cooling.remove(&cidr);
         }
-        let carried_by = same.and_then(|known| known.carried_by.clone());
-        let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed, carried_by });
+        let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed });
         let before_pool = before.as_ref().map(|before| before.claim.pool.clone());
         self.move_claim(cidr, before_pool.as_ref(), Some(&pool));
         self.take(cidr, Occupant::Claim);
@@ -256,7 +244,6 @@ impl World {
         if self.claims_of.entry(node.clone()).or_default().insert(cidr) {
             self.update_carried(&node);
         }
-        self.note_carried(&node);
         self.node_changed(&node);
         if let Some(before) = before_pool {
             self.agenda.mark_pool(&before);

@@ -27,7 +27,7 @@ impl World {
     }
 
     /// These addresses without those of the claims of the node that are known.
-    pub(super) fn without_claims(&self, node: &NodeName, mut addresses: AddressSet) -> AddressSet {
+    fn without_claims(&self, node: &NodeName, mut addresses: AddressSet) -> AddressSet {
         for cidr in self.claims_of.get(node).into_iter().flatten() {
             addresses.remove_cidr(*cidr);
         }

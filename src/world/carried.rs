@@ -4,13 +4,16 @@
 //! moving; it never moves one. What a carrier lists instead of a block tells every process, whatever it has seen.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
+use super::World;
 use super::memory::TakenOff;
-use super::{KnownClaim, World};
+use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
 use crate::model::names::NodeName;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
+use crate::publisher;
 
 impl World {
     /// Whether among the blocks that a carrier lists is a CIDR that somebody else may have put in the place of this claim's,
@@ -35,42 +38,71 @@ impl World {
         !is_as_written
     }
 
-    /// Notes which claims of the node its carrier carries, for when somebody takes them off; and which it has carried before
-    /// they were known.
-    pub(super) fn note_carried(&mut self, node: &NodeName) {
-        let Some(carrier) = self.carrier(node) else { return };
-        let uid = carrier.uid().clone();
-        let taken_off = self.remembered.get(node).and_then(|remembered| remembered.taken_off.as_ref());
-        let taken_off = taken_off.filter(|taken_off| taken_off.carrier == uid);
-        let was_carried =
-            |cidr: Cidr| taken_off.is_some_and(|taken_off| taken_off.addresses.intersects(cidr));
-        let is_news = |known: &&KnownClaim| {
-            let cidr = known.claim.cidr;
-            known.carried_by.as_ref() != Some(&uid)
-                && (self.reader.carries(carrier, cidr) || was_carried(cidr))
+    /// Whether the carrier of a claim's node carries its block, or has, as far as this process has seen. If it does no more,
+    /// somebody may have taken it off whose agent goes on with it. Addresses of other blocks of the node that were listed
+    /// there do not count.
+    #[must_use]
+    pub fn has_carried(&self, claim: &Claim) -> bool {
+        let Some(carrier) = self.carrier(&claim.node) else { return false };
+        let taken_off = self.taken_off(carrier);
+        let has_listed = |cidr: Cidr| {
+            self.reader.carries(carrier, cidr) || taken_off.is_some_and(|seen| seen.listed.contains(&cidr))
         };
-        let news: Vec<Cidr> = self.claims_of(node).filter(is_news).map(|known| known.claim.cidr).collect();
-        for cidr in news {
-            if let Some(known) = self.claims.get_mut(&cidr) {
-                known.carried_by = Some(uid.clone());
-            }
-            let remembered = self.remembered.get_mut(node);
-            if let Some(taken_off) = remembered.and_then(|remembered| remembered.taken_off.as_mut()) {
-                // Another claim of the same block begins anew.
-                taken_off.addresses.remove_cidr(cidr);
-            }
-        }
+        let is_of_another = |block: &Cidr| {
+            *block != claim.cidr
+                && has_listed(*block)
+                && self.claim(*block).is_some_and(|known| known.claim.node == claim.node)
+        };
+        has_listed(claim.cidr)
+            || taken_off.is_some_and(|seen| {
+                let mut addresses = seen.addresses.within(claim.cidr);
+                for other in self.ledger.overlapping_claims(claim.cidr).filter(is_of_another) {
+                    addresses.remove_cidr(other);
+                }
+                !addresses.is_empty()
+            })
     }
 
-    /// Its carrier carried these addresses outside its claims, and does no more: they may be of a claim that is not known yet.
-    pub(super) fn note_taken_off(&mut self, node: &NodeName, gone: AddressSet) {
-        let Some(uid) = self.carrier(node).map(|carrier| carrier.uid().clone()) else { return };
+    fn taken_off(&self, carrier: Carrier<'_>) -> Option<&TakenOff> {
+        let taken_off = self.remembered.get(carrier.name())?.taken_off.as_ref();
+        taken_off.filter(|taken_off| taken_off.carrier == *carrier.uid())
+    }
+
+    /// A carrier is there in another version than `before`, which was of the same object. Notes what is not on it any more.
+    pub(super) fn note_taken_off(&mut self, before: Carrier<'_>) {
+        let name = before.name();
+        let Some(now) = self.carrier(name).filter(|now| now.uid() == before.uid()) else { return };
+        let mut addresses = self.carried_by(before);
+        addresses.remove_all(&self.carried_by(now));
+        let mut listed: BTreeSet<Cidr> = self.reader.blocks(before).into_iter().collect();
+        for cidr in self.reader.blocks(now) {
+            listed.remove(&cidr);
+        }
+        let gone = TakenOff { carrier: before.uid().clone(), listed, addresses };
         if gone.is_empty() {
             return;
         }
-        match &mut self.remember_of(node).taken_off {
-            Some(before) if before.carrier == uid => before.addresses.extend_with(&gone),
-            other => *other = Some(TakenOff { carrier: uid, addresses: gone }),
+        match &mut self.remember_of(name).taken_off {
+            Some(taken_off) if taken_off.carrier == gone.carrier => taken_off.extend_with(gone),
+            other => *other = Some(gone),
+        }
+    }
+
+    /// Every address that a carrier carries.
+    fn carried_by(&self, carrier: Carrier<'_>) -> AddressSet {
+        match carrier {
+            Carrier::CiliumNode(seen) => publisher::carried_by_cilium_node(seen),
+            Carrier::Node(seen) => self.reader_of(&seen.name).carried_by_node(seen),
+        }
+    }
+
+    /// A claim of this block of the node ended, on the proof that it is off.
+    pub(super) fn forget_taken_off(&mut self, node: &NodeName, cidr: Cidr) {
+        if let Some(remembered) = self.remembered.get_mut(node)
+            && let Some(taken_off) = &mut remembered.taken_off
+        {
+            taken_off.forget(cidr);
+            remembered.taken_off.take_if(|taken_off| taken_off.is_empty());
         }
     }
 }

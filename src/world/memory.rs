@@ -30,8 +30,6 @@ pub struct KnownClaim {
     pub shown: bool,
     /// The revision of the last consistent read that showed it.
     pub confirmed: Option<Revision>,
-    /// The carrier that this process has seen carry its block. If that carrier does so no more, somebody took it off.
-    pub carried_by: Option<Uid>,
 }
 
 /// How a node is being served.
@@ -103,7 +101,7 @@ pub(super) struct Remembered {
     pub(super) absent_as_of: Option<Revision>,
     /// How its CiliumNode before the present one ended, where this process saw the last version and the end.
     pub(super) last_seen_end: Option<SeenEnd>,
-    /// What its carrier carried and does no more, as far as no claim of it was known then: the watch of claims may be behind.
+    /// What its carrier carried and does no more.
     pub(super) taken_off: Option<TakenOff>,
     /// The latest revision at which all of its claims were read.
     pub(super) claims_read: Option<Revision>,
@@ -121,13 +119,40 @@ pub(super) struct Remembered {
     pub(super) look: Option<Look>,
 }
 
-/// What a carrier carried outside the claims that were known, and does no more.
+/// What a carrier carried in earlier versions and does no more: it was taken off, maybe by somebody who did not ask the agent.
+///
+/// It does not matter of which claims that was, nor which were known then: the watch of claims may be behind, and a claim may
+/// be unreadable while another one covers its block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TakenOff {
     /// The carrier.
     pub(super) carrier: Uid,
-    /// Every such address. Those of a claim go from here as soon as it is known.
+    /// The blocks that it listed.
+    pub(super) listed: BTreeSet<Cidr>,
+    /// Every address that it carried, those of the blocks among them.
     pub(super) addresses: AddressSet,
+}
+
+impl TakenOff {
+    /// Whether nothing of it may be in use.
+    pub(super) fn is_empty(&self) -> bool {
+        self.listed.is_empty() && self.addresses.is_empty()
+    }
+
+    /// The same carrier does not carry these any more, either.
+    pub(super) fn extend_with(&mut self, others: Self) {
+        self.listed.extend(others.listed);
+        self.addresses.extend_with(&others.addresses);
+    }
+
+    /// A claim of this block ended, on the proof that the block is off: another claim of it begins anew.
+    pub(super) fn forget(&mut self, cidr: Cidr) {
+        self.listed.remove(&cidr);
+        self.addresses.remove_cidr(cidr);
+        for within in self.listed.iter().filter(|listed| cidr.covers(**listed)) {
+            self.addresses.insert_cidr(*within);
+        }
+    }
 }
 
 /// What an agent has answered.
@@ -158,7 +183,7 @@ pub(super) struct NodeRead {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SeenEnd {
     pub(super) uid: Uid,
-    /// Every address that its last version carried, and the blocks of claims that an earlier version was seen to carry.
+    /// Every address that its last version carried, or an earlier one.
     pub(super) carried: AddressSet,
     /// The blocks that its last version listed.
     pub(super) listed: Vec<Cidr>,

@@ -279,3 +279,30 @@ fn a_block_that_somebody_took_off_before_its_claim_was_known_may_be_in_use() {
     anew.observe("claim 10.0.0.0/29 b 2 Held @121");
     assert_ne!(rendered(&anew.plan("a")), KEPT);
 }
+
+/// Another claim of the node may cover the block meanwhile, as one made by hand does, and end before the claim of the block is
+/// known: an unreadable one is known only when it is corrected.
+#[test]
+fn a_block_that_somebody_took_off_under_a_wider_claim_may_be_in_use() {
+    for (is_recreated, does_wider_end) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut cluster = Cluster::of(
+            "pool p 10.0.0.0/26 29\nnode a 1\nnode b 2\nclaim 10.0.0.0/28 a 1 Held @45\nciliumnode a @50 10.0.0.0/29",
+        );
+        cluster.observe("ciliumnode a @105");
+        if is_recreated {
+            cluster.delete(Kind::CiliumNode, "a", 110);
+            cluster.observe("ciliumnode a @120 recreated");
+        }
+        if does_wider_end {
+            cluster.observe("claim 10.0.0.0/28 a 1 Releasing/Unused @121");
+            cluster.delete(Kind::Claim, "10.0.0.0-28", 122);
+        }
+        cluster.observe("claim 10.0.0.0/29 a 1 Held @40");
+        cluster.observe("claim 10.0.0.0/30 b 2 Held @123");
+        cluster.observe(if is_recreated { "ciliumnode a @124 recreated" } else { "ciliumnode a @124" });
+        let plan = rendered(&cluster.plan("a"));
+        // Of the two the wider one was never carried, and may go.
+        let n_of_block = plan.matches("10.0.0.0/29").count();
+        assert_eq!(n_of_block, 0, "recreated: {is_recreated}, the wider one ends: {does_wider_end}: {plan}");
+    }
+}

@@ -135,5 +135,6 @@ impl Cluster {
 /// Whether a process has seen this CiliumNode carry the block of a claim that has this address.
 fn saw_carried(world: &World, name: &NodeName, uid: &Uid, address: IpAddr) -> bool {
     let mut claims = world.claims_of(name).filter(|known| known.claim.cidr.contains(address));
-    claims.any(|known| known.carried_by.as_ref() == Some(uid))
+    world.carrier(name).is_some_and(|carrier| carrier.uid() == uid)
+        && claims.any(|known| world.has_carried(&known.claim))
 }

@@ -319,9 +319,9 @@ fn remembers_what_no_object_says(world: &World) -> bool {
 fn has_seen_blocks_go(world: &World, node: &NodeName) -> bool {
     world.carrier(node).is_some_and(|carrier| {
         let shown = world.reader_of(node).blocks(carrier);
-        world.claims_of(node).any(|known| {
-            known.carried_by.as_ref() == Some(carrier.uid()) && !shown.contains(&known.claim.cidr)
-        })
+        world
+            .claims_of(node)
+            .any(|known| world.has_carried(&known.claim) && !shown.contains(&known.claim.cidr))
     })
 }
 
