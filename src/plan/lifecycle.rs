@@ -280,6 +280,14 @@ fn advance_releasing(
         draft.requests.push(update(claim, now, ClaimChange::Hold(claim.node_uid.clone())));
         return;
     }
+    // That it can't be in use was seen on a Node and a CiliumNode that both are gone. The replica that saw it may have had an
+    // old view, and nothing shows any more whether another one had published it.
+    if reason == Reason::Unused && node.is_none() && world.carrier(&claim.node).is_none() {
+        if presence(world, draft, claim) == Some(Presence::Gone) {
+            draft.requests.push(update(claim, now, ClaimChange::Hold(claim.node_uid.clone())));
+        }
+        return;
+    }
     if reason == Reason::Reclaimed && node.is_some() && is_to_be_taken_off(world, publisher, claim) {
         return;
     }

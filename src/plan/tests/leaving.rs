@@ -35,6 +35,18 @@ fn a_lost_node_gives_up_its_block_by_proof_and_cooling() {
     cluster.expect("a", "free 10.0.0.0/28 of node a");
 }
 
+/// The replica that found it unused may have had an old view of the node, on which another had published the block.
+#[test]
+fn an_unused_block_of_a_lost_node_cools_like_any_other() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Releasing/Unused @110");
+    cluster.expect("a", "hold 10.0.0.0/28 for node a again");
+    cluster.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @120");
+    cluster.expect("a", "read whether node a exists");
+    cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 120));
+    cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
+}
+
 #[test]
 fn cooling_is_seen_by_this_process_too() {
     // A process with a clock far behind has written `since`.
