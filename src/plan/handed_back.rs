@@ -49,9 +49,9 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Holds blocks again that are on their way off, where the carrier shows nothing and its agent needs addresses: somebody
-    /// took all off, the agent may begin anew with what it finds, and a pod may have got an address of such a block just
-    /// before that was off.
+    /// Holds blocks again that are on their way off, where the carrier shows nothing and its agent needs addresses of any
+    /// name: somebody took all off, the agent may begin anew with what it finds, and a pod may have got an address of such a
+    /// block just before that was off.
     pub(super) fn hold_what_is_on_its_way(&self, draft: &mut Draft, now: Now) {
         // What somebody else has given it may be enough.
         if !self.publisher.takes_off_with_question() || !self.publisher.blocks(self.carrier).is_empty() {
@@ -63,13 +63,11 @@ impl<'a> Subject<'a> {
             .map(|known| &known.claim)
             .filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed) && !claim.is_going())
             .collect();
-        if leaving.is_empty() {
-            return;
+        // An agent that has yet to restore its pods does not say under which names they are.
+        let is_in_need = |share: &Share| self.demand(share).used > 0;
+        if !leaving.is_empty() && self.shares().iter().any(is_in_need) {
+            self.hold(draft, leaving, now);
         }
-        let in_need: Vec<Share> =
-            self.shares().into_iter().filter(|share| self.demand(share).used > 0).collect();
-        let is_needed = |claim: &&Claim| in_need.iter().any(|share| self.is_of(claim, share));
-        self.hold(draft, leaving.into_iter().filter(is_needed), now);
     }
 
     /// Holds claims again for the present Node.

@@ -71,6 +71,18 @@ fn a_block_that_was_taken_off_comes_back_with_the_others_when_its_agent_finds_no
     cluster.expect("a", "publish [10.0.0.0/28 10.1.0.0/28] and 28 addresses on ciliumnode a");
 }
 
+/// An agent that starts again asks for addresses of the default pool. Of other names it asks when it has restored its pods.
+#[test]
+fn a_block_on_its_way_comes_back_whatever_name_its_agent_asks_for() {
+    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\nnode a 1\nagent a 1.20.2\n\
+                claim 10.0.0.0/28 a 1 Held @30 under=default\nclaim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 of=q under=mars";
+    let mut in_need = cluster(&format!("{text}\nciliumnode a @90 need=8 asked=31 recreated"));
+    in_need.expect("a", "hold 10.1.0.0/28 for node a again");
+    // One that needs nothing has no pod.
+    let idle = rendered(&cluster(&format!("{text}\nciliumnode a @90 need=0 asked=31 recreated")).plan("a"));
+    assert!(!idle.contains("hold 10.1.0.0/28"), "{idle}");
+}
+
 /// It would go back at once, and be held again, without end.
 #[test]
 fn a_block_on_its_way_is_not_held_again_beside_what_somebody_else_gave() {
