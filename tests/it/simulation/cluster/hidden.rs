@@ -20,11 +20,8 @@ impl Cluster {
     /// Somebody edited a CiliumNode that had `shown` these addresses.
     pub(super) fn hide_what_was_shown(&mut self, name: &NodeName, shown: &AddressSet) {
         let Some(seen) = self.store.cilium_node(name) else { return };
+        // An agent that writes back what it has tells of it again, but may be slower than two processes that end.
         let mut gone = shown.clone();
-        // An agent that writes back what it has tells of that. One that starts again has nothing before it looks.
-        if self.setting.mode == Mode::MultiPool {
-            gone.remove_all(&self.agents.get(name).into_iter().flat_map(Agent::keeps).collect());
-        }
         // What somebody else had put another block in the place of is hidden when that goes too.
         if self.setting.mode.can_be_replaced() {
             gone.extend_with(&self.agents.get(name).into_iter().flat_map(Agent::keeps).collect());

@@ -12,8 +12,8 @@ use cilium_node_ipam::net::cidr::{Cidr, Family};
 use super::super::cluster::Setting;
 use super::super::mode::{Mode, OTHER_POOL, POOL, POOLS, blocks, given_of};
 use super::super::store::Store;
-use super::Excuses;
 use super::free::{blocks_of, free_blocks, free_whole_blocks, is_adoptable, pools_of};
+use super::{Excuses, is_written_by_agents};
 
 /// What an agent needs in each family before it can start.
 const MINIMUM: u128 = 4;
@@ -183,7 +183,11 @@ fn is_published(
     let mode = store.mode;
     let claims: Vec<&Claim> =
         claims.iter().copied().filter(|claim| !has_left(claim) && !is_left(claim)).collect();
-    let carried: BTreeSet<Cidr> = blocks(seen).into_iter().collect();
+    // What nobody knew of when its agent wrote it back has no claim, where another one had come to overlap it.
+    let is_surprise = |cidr: &Cidr| {
+        is_written_by_agents(mode) && store.claim(*cidr).is_none() && excuses.is_hidden(&seen.name, *cidr)
+    };
+    let carried: BTreeSet<Cidr> = blocks(seen).into_iter().filter(|cidr| !is_surprise(cidr)).collect();
     for claim in &claims {
         let under = seen.pools.allocated.iter().filter(|entry| entry.cidrs.contains(&claim.cidr));
         let is_right =
