@@ -11,7 +11,7 @@ use super::evidence::is_carried;
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::pool::Pool;
-use crate::model::request::{ClaimChange, ClaimUpdate, Request, Write};
+use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
 use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
@@ -49,9 +49,10 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Holds blocks again that are on their way off, where the carrier shows nothing and its agent needs addresses of any
-    /// name: somebody took all off, the agent may begin anew with what it finds, and a pod may have got an address of such a
-    /// block just before that was off.
+    /// Holds blocks again that are on their way off, where the carrier shows nothing and its agent needs addresses: somebody
+    /// took all off, the agent may begin anew with what it finds, and a pod may have got an address of such a block just
+    /// before that was off. An agent that has yet to restore its pods does not ask under every name that these are of, so a
+    /// read of the Pods tells which other blocks are meant.
     pub(super) fn hold_what_is_on_its_way(&self, draft: &mut Draft, now: Now) {
         // What somebody else has given it may be enough.
         if !self.publisher.takes_off_with_question() || !self.publisher.blocks(self.carrier).is_empty() {
@@ -63,11 +64,25 @@ impl<'a> Subject<'a> {
             .map(|known| &known.claim)
             .filter(|claim| claim.state == ClaimState::Releasing(Reason::Reclaimed) && !claim.is_going())
             .collect();
-        // An agent that has yet to restore its pods does not say under which names they are.
-        let is_in_need = |share: &Share| self.demand(share).used > 0;
-        if !leaving.is_empty() && self.shares().iter().any(is_in_need) {
-            self.hold(draft, leaving, now);
+        let in_need: Vec<Share> =
+            self.shares().into_iter().filter(|share| self.demand(share).used > 0).collect();
+        if leaving.is_empty() || in_need.is_empty() {
+            return;
         }
+        let is_needed = |claim: &&Claim| in_need.iter().any(|share| self.is_of(claim, share));
+        let (needed, others): (Vec<&Claim>, Vec<&Claim>) = leaving.into_iter().partition(is_needed);
+        if !others.is_empty() && self.world.look_after(self.carrier).is_none() {
+            draft.requests.push(Read::PodsOf(self.node.name.clone(), self.carrier.revision()).into());
+        }
+        let in_use = others.into_iter().filter(|claim| self.has_pods(claim));
+        self.hold(draft, needed.into_iter().chain(in_use), now);
+    }
+
+    /// Whether a read of the node's Pods, made after this version of its carrier was known, found one with an address of a
+    /// block.
+    fn has_pods(&self, claim: &Claim) -> bool {
+        let pods = self.world.look_after(self.carrier).and_then(|look| look.found.as_ref().ok());
+        pods.is_some_and(|pods| claim.cidr.entries_in(&pods.holders).next().is_some())
     }
 
     /// Holds claims again for the present Node.
@@ -80,14 +95,16 @@ impl<'a> Subject<'a> {
 
     /// Whether the agent of a carrier that shows nothing has let all go: this very carrier has had a block of ours, and the
     /// agent needs none of what the node holds. Where it needs a part, all of it is published again, because somebody may
-    /// have taken it off, and its agent may have pods in any of it.
+    /// have taken it off, and its agent may have pods in any of it. Nor has it where a pod has an address of any of it.
     pub(super) fn lets_all_go(&self) -> bool {
         let mut claims = self.world.claims_of(&self.node.name);
         let has_carried_any = claims.any(|known| self.world.has_carried(&known.claim));
         let is_needed = |share: &Share| {
             self.offering().any(|claim| self.is_of(claim, share)) && self.demand(share).used > 0
         };
-        has_carried_any && !self.shares().iter().any(is_needed)
+        has_carried_any
+            && !self.shares().iter().any(is_needed)
+            && !self.offering().any(|claim| self.has_pods(claim))
     }
 
     /// Begins to give back what its agent let go, and the node does not need. What is to take the place of a block that is

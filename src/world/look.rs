@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use super::World;
 use crate::model::agent::{Look, PodsOnNode};
+use crate::model::carrier::Carrier;
 use crate::model::names::NodeName;
 use crate::model::revision::AnyRevision;
 use crate::model::time::Now;
@@ -18,6 +19,12 @@ impl World {
     #[must_use]
     pub fn look(&self, node: &NodeName) -> Option<&Look> {
         self.remembered.get(node)?.look.as_ref()
+    }
+
+    /// The same, where it was read after this version of the node's carrier was known.
+    #[must_use]
+    pub fn look_after(&self, carrier: Carrier<'_>) -> Option<&Look> {
+        self.look(carrier.name()).filter(|look| look.after == carrier.revision())
     }
 
     /// Takes in what a read of a node's Pods found. All of it is kept: a claim of a block that the node has had for long may

@@ -304,8 +304,9 @@ impl<'a> Subject<'a> {
     ) -> Option<&'a PodsOnNode> {
         let name = &self.node.name;
         let read = Request::from(Read::PodsOf(name.clone(), self.carrier.revision()));
-        let look = self.world.look(name).filter(|look| look.after == self.carrier.revision());
-        let Some(look) = look.filter(|look| counts(look) || look.found.is_err()) else {
+        let Some(look) =
+            self.world.look_after(self.carrier).filter(|look| counts(look) || look.found.is_err())
+        else {
             draft.requests.push(read);
             return None;
         };

@@ -44,7 +44,7 @@ pub(in crate::plan) fn nobody_has_it(
     let carrier = world.carrier(&claim.node).filter(|_| world.node(&claim.node).is_some());
     let may_be_forced = is_reclaimed && publisher.takes_off_with_question();
     let Some(carrier) = carrier.filter(|_| may_be_forced) else { return true };
-    let look = world.look(&claim.node).filter(|look| look.after == carrier.revision());
+    let look = world.look_after(carrier);
     let again = match look.map(|look| &look.found) {
         None => Duration::ZERO,
         // Without the right to read Pods no block is taken off: its agent gave this one back by itself.

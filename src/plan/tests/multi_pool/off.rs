@@ -73,14 +73,35 @@ fn a_block_that_was_taken_off_comes_back_with_the_others_when_its_agent_finds_no
 
 /// An agent that starts again asks for addresses of the default pool. Of other names it asks when it has restored its pods.
 #[test]
-fn a_block_on_its_way_comes_back_whatever_name_its_agent_asks_for() {
+fn a_block_on_its_way_comes_back_for_the_pods_in_it_whatever_name_its_agent_asks_for() {
     let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\nnode a 1\nagent a 1.20.2\n\
-                claim 10.0.0.0/28 a 1 Held @30 under=default\nclaim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 of=q under=mars";
-    let mut in_need = cluster(&format!("{text}\nciliumnode a @90 need=8 asked=31 recreated"));
-    in_need.expect("a", "hold 10.1.0.0/28 for node a again");
-    // One that needs nothing has no pod.
-    let idle = rendered(&cluster(&format!("{text}\nciliumnode a @90 need=0 asked=31 recreated")).plan("a"));
-    assert!(!idle.contains("hold 10.1.0.0/28"), "{idle}");
+                claim 10.0.0.0/28 a 1 Held @30 under=default\nclaim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 of=q under=mars\n\
+                ciliumnode a @90 need=8 asked=31 recreated";
+    let mut in_use = cluster(text);
+    in_use.looked(&[("10.1.0.3", "apps/left")]);
+    in_use.expect("a", "hold 10.1.0.0/28 for node a again");
+    in_use.shows("claim 10.1.0.0/28 a 1 Held @121 of=q under=mars");
+    in_use.expect("a", "publish [10.0.0.0/28 10.1.0.0/28] and 28 addresses on ciliumnode a");
+    let mut empty = cluster(text);
+    empty.looked(&[]);
+    empty.expect("a", "publish [10.0.0.0/28] and 14 addresses on ciliumnode a");
+}
+
+/// What its agent does not need under the name of that block it gave back, and a replica that remembers the block on this
+/// carrier says so again at once.
+#[test]
+fn a_block_on_its_way_that_nobody_has_is_not_held_for_a_need_under_another_name() {
+    let mut cluster = cluster(
+        "pool p none 28\npool q 10.1.0.0/24 28 under=mars\nnode a 1\nagent a 1.20.2\n\
+         claim 10.1.0.0/28 a 1 Held @31 of=q under=mars\nciliumnode a @32 others=10.1.0.0/28 mars=8",
+    );
+    cluster.observe("ciliumnode a @110 need=8");
+    cluster.expect("a", "release 10.1.0.0/28 of node a (Reclaimed); unmet: no pool of the node has a free ipv4 block of the Cilium pool default");
+    cluster.shows("claim 10.1.0.0/28 a 1 Releasing/Reclaimed @111 of=q under=mars");
+    cluster.observe("ciliumnode a @112 need=8 asked=111");
+    cluster.looked(&[]);
+    let plan = rendered(&cluster.plan("a"));
+    assert!(!plan.contains("hold"), "{plan}");
 }
 
 /// It would go back at once, and be held again, without end.
