@@ -49,7 +49,7 @@ pub(super) fn may_be_in_use(world: &World, claim: &Claim) -> bool {
 }
 
 /// The same, or this process has seen the present carrier carry it: somebody took it off, and the agent may not have said
-/// yet that it goes on with it. Only this process knows that. So it keeps a claim from moving, and moves none.
+/// yet that it goes on with it. Only this process knows that. So it keeps a claim in its state, and others give way to it.
 pub(super) fn may_be_in_use_still(world: &World, claim: &Claim) -> bool {
     may_be_in_use(world, claim) || world.has_carried(claim)
 }

@@ -135,8 +135,9 @@ impl World {
         let is_last_version = how == Departure::Seen
             && gone.malformed.is_empty()
             && self.unreadable(Kind::CiliumNode, name.as_str()).is_none();
-        let taken_off =
-            self.remember_of(&name).taken_off.take().filter(|taken_off| taken_off.carrier == gone.uid);
+        // Where Nodes carry blocks, what went from the Node stays.
+        let taken_off = &mut self.remember_of(&name).taken_off;
+        let taken_off = taken_off.take_if(|taken_off| taken_off.carrier == gone.uid);
         let end = is_last_version.then(|| {
             let mut carried = publisher::carried_by_cilium_node(&gone);
             // Somebody may have taken a block off it, and its agent goes on with that block too.
@@ -185,16 +186,15 @@ impl World {
         };
         let (node, pool) = (known.claim.node.clone(), known.claim.pool.clone());
         let claim = known.claim.clone();
-        let is_on_its_way_out = claim.may_be_deleted();
         // In this state its block can't be published, and nothing came after that version.
-        let was_banned_at = Some(claim.revision).filter(|_| how == Departure::Seen && is_on_its_way_out);
+        let was_banned_at = Some(claim.revision).filter(|_| how == Departure::Seen && claim.may_be_deleted());
         if was_banned_at.is_none() || !claim.is_let_go() {
             let at = was_banned_at.unwrap_or(revision);
             let was_seen = how == Departure::Seen;
             let lost = LostClaim { cidr, at, claim: Some(claim), was_seen };
             self.lose_claim(LostHolder::Node(node.clone()), lost);
         }
-        if is_on_its_way_out {
+        if was_banned_at.is_some() {
             self.forget_taken_off(&node, cidr);
         }
         self.claims.remove(&cidr);

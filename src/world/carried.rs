@@ -1,7 +1,7 @@
 //! Which blocks carriers have carried, as this process has seen it.
 //!
-//! A process that has just started has seen nothing. So this tells a repair from growth in the log, and keeps a claim from
-//! moving; it never moves one. What a carrier lists instead of a block tells every process, whatever it has seen.
+//! A process that has just started has seen nothing. So this tells a repair from growth in the log, and keeps a claim in its
+//! state; others give way to it. What a carrier lists instead of a block tells every process, whatever it has seen.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -39,8 +39,8 @@ impl World {
     }
 
     /// Whether the carrier of a claim's node carries its block, or has, as far as this process has seen. If it does no more,
-    /// somebody may have taken it off whose agent goes on with it. Addresses of other blocks of the node that were listed
-    /// there do not count.
+    /// somebody may have taken the block off without asking the agent, which goes on with it. Addresses of other blocks of
+    /// the node that were listed there do not count.
     #[must_use]
     pub fn has_carried(&self, claim: &Claim) -> bool {
         let Some(carrier) = self.carrier(&claim.node) else { return false };

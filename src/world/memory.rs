@@ -129,12 +129,12 @@ pub(super) struct TakenOff {
     pub(super) carrier: Uid,
     /// The blocks that it listed.
     pub(super) listed: BTreeSet<Cidr>,
-    /// Every address that it carried, those of the blocks among them.
+    /// Every address that it carried.
     pub(super) addresses: AddressSet,
 }
 
 impl TakenOff {
-    /// Whether nothing of it may be in use.
+    /// Whether it has nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.listed.is_empty() && self.addresses.is_empty()
     }
@@ -149,8 +149,8 @@ impl TakenOff {
     pub(super) fn forget(&mut self, cidr: Cidr) {
         self.listed.remove(&cidr);
         self.addresses.remove_cidr(cidr);
-        for within in self.listed.iter().filter(|listed| cidr.covers(**listed)) {
-            self.addresses.insert_cidr(*within);
+        for other in self.listed.iter().filter(|listed| listed.overlaps(cidr)) {
+            self.addresses.insert_cidr(*other);
         }
     }
 }

@@ -186,3 +186,17 @@ fn an_annotation_that_is_no_cidr_stops_writes_where_agents_read_it() {
         cluster.expect("a", expected);
     }
 }
+
+/// What went from a Node is remembered of the Node, whatever becomes of the CiliumNode, on which nothing stands.
+#[test]
+fn a_block_that_somebody_took_off_a_node_may_be_in_use_also_when_its_ciliumnode_goes() {
+    let mut cluster = cluster(
+        "pool p 10.0.0.0/24 29\nnode a 1 annotated=10.0.0.0/29 @7\nnode b 2\nciliumnode a @50\n\
+         claim 10.0.0.0/29 a 1 Held @90 for=1",
+    );
+    cluster.observe("node a 1 @8");
+    cluster.delete(Kind::CiliumNode, "a", 110);
+    cluster.observe("claim 10.0.0.0/28 b 2 Held @121");
+    let plan = rendered(&cluster.plan("a"));
+    assert!(!plan.contains("release 10.0.0.0/29"), "{plan}");
+}
