@@ -280,9 +280,9 @@ fn advance_releasing(
         draft.requests.push(update(claim, now, ClaimChange::Hold(claim.node_uid.clone())));
         return;
     }
-    // That it can't be in use was seen on a Node and a CiliumNode that both are gone. The replica that saw it may have had an
-    // old view, and nothing shows any more whether another one had published it.
-    if reason == Reason::Unused && node.is_none() && world.carrier(&claim.node).is_none() {
+    // The replica that saw it unused may have had an old view of a Node and a CiliumNode that have gone since, and nothing
+    // shows any more whether another one had published it.
+    if reason == Reason::Unused && node.is_none() && may_be_in_use_still(world, claim) {
         if presence(world, draft, claim) == Some(Presence::Gone) {
             draft.requests.push(update(claim, now, ClaimChange::Hold(claim.node_uid.clone())));
         }

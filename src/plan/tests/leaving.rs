@@ -45,6 +45,13 @@ fn an_unused_block_of_a_lost_node_cools_like_any_other() {
     cluster.expect("a", "read whether node a exists");
     cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 120));
     cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
+    // A CiliumNode that is left proves it where the block was claimed for that one, and shows nothing of it.
+    let left = |recreated: &str| {
+        let text = "pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40\nciliumnode a @50";
+        rendered(&Cluster::of(&format!("{text} {recreated}")).plan("a"))
+    };
+    assert_eq!(left(""), "free 10.0.0.0/28 of node a");
+    assert_eq!(left("recreated"), "hold 10.0.0.0/28 for node a again");
 }
 
 #[test]
