@@ -91,6 +91,8 @@ pub enum Lasting {
     QuestionOpen,
     /// Its agent has answered a question that this process did not ask it.
     OthersAnswer,
+    /// Its Pods have to be read before anything is published for it.
+    PodsUnread,
 }
 
 impl Lasting {
@@ -99,9 +101,12 @@ impl Lasting {
     pub const fn is_seen_early(self) -> bool {
         match self {
             Self::UseUnknown | Self::OthersAnswer => true,
-            Self::Incomplete | Self::Orphaned | Self::Surplus | Self::AgentAwaited | Self::QuestionOpen => {
-                false
-            }
+            Self::Incomplete
+            | Self::Orphaned
+            | Self::Surplus
+            | Self::AgentAwaited
+            | Self::QuestionOpen
+            | Self::PodsUnread => false,
         }
     }
 }

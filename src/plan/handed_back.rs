@@ -5,16 +5,23 @@
 //! goes back, with the proof that the mode asks for.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::draft::Draft;
 use super::evidence::is_carried;
+use super::reclaim::LOOK_AGAIN;
 use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::plan::{Lasting, Wait};
 use crate::model::pool::Pool;
 use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
 use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
+
+/// For how long a read of a node's Pods is awaited that fails, before the node gets what else it holds: the controller may
+/// have no right to list Pods.
+const PODS_AWAITED_FOR: Duration = Duration::from_secs(60);
 
 impl<'a> Subject<'a> {
     /// Holds blocks again that the agent let go and now needs, where their pools would give them to it: they can't be in
@@ -51,12 +58,12 @@ impl<'a> Subject<'a> {
 
     /// Holds blocks again that are on their way off, where the carrier shows nothing and its agent needs addresses: somebody
     /// took all off, the agent may begin anew with what it finds, and a pod may have got an address of such a block just
-    /// before that was off. An agent that has yet to restore its pods does not ask under every name that these are of, so a
-    /// read of the Pods tells which other blocks are meant.
-    pub(super) fn hold_what_is_on_its_way(&self, draft: &mut Draft, now: Now) {
+    /// before that was off. The agent asks under the names of its pods only when it has restored them. So blocks of other
+    /// names are held where a read of the Pods finds one in them. Whether this has to come before anything is published.
+    pub(super) fn hold_what_is_on_its_way(&self, draft: &mut Draft, now: Now) -> bool {
         // What somebody else has given it may be enough.
         if !self.publisher.takes_off_with_question() || !self.publisher.blocks(self.carrier).is_empty() {
-            return;
+            return false;
         }
         let leaving: Vec<&Claim> = self
             .world
@@ -67,15 +74,38 @@ impl<'a> Subject<'a> {
         let in_need: Vec<Share> =
             self.shares().into_iter().filter(|share| self.demand(share).used > 0).collect();
         if leaving.is_empty() || in_need.is_empty() {
-            return;
+            return false;
         }
         let is_needed = |claim: &&Claim| in_need.iter().any(|share| self.is_of(claim, share));
         let (needed, others): (Vec<&Claim>, Vec<&Claim>) = leaving.into_iter().partition(is_needed);
-        if !others.is_empty() && self.world.look_after(self.carrier).is_none() {
-            draft.requests.push(Read::PodsOf(self.node.name.clone(), self.carrier.revision()).into());
+        if !others.is_empty() && !self.has_read_pods(draft, now) {
+            return true;
         }
         let in_use = others.into_iter().filter(|claim| self.has_pods(claim));
         self.hold(draft, needed.into_iter().chain(in_use), now);
+        !draft.requests.is_empty()
+    }
+
+    /// Whether the Pods of the node were read after this version of its carrier was known, or can't be. Else adds the read.
+    fn has_read_pods(&self, draft: &mut Draft, now: Now) -> bool {
+        let look = self.world.look_after(self.carrier);
+        if look.is_some_and(|look| look.found.is_ok()) {
+            return true;
+        }
+        draft.finds(Lasting::PodsUnread);
+        let since = self.serving().and_then(|serving| serving.since(Lasting::PodsUnread));
+        if let Some(look) = look {
+            if since.unwrap_or(now.uptime) + PODS_AWAITED_FOR <= now.uptime {
+                return true;
+            }
+            draft.wait_for(Wait::Answer);
+            if look.at + LOOK_AGAIN > now.uptime {
+                draft.wake_at(look.at + LOOK_AGAIN);
+                return false;
+            }
+        }
+        draft.requests.push(Read::PodsOf(self.node.name.clone(), self.carrier.revision()).into());
+        false
     }
 
     /// Whether a read of the node's Pods, made after this version of its carrier was known, found one with an address of a
@@ -94,8 +124,8 @@ impl<'a> Subject<'a> {
     }
 
     /// Whether the agent of a carrier that shows nothing has let all go: this very carrier has had a block of ours, and the
-    /// agent needs none of what the node holds. Where it needs a part, all of it is published again, because somebody may
-    /// have taken it off, and its agent may have pods in any of it. Nor has it where a pod has an address of any of it.
+    /// agent needs none of what the node holds, nor was a pod found in any of it. Where it needs a part, all of it is published
+    /// again, because somebody may have taken it off, and its agent may have pods in any of it.
     pub(super) fn lets_all_go(&self) -> bool {
         let mut claims = self.world.claims_of(&self.node.name);
         let has_carried_any = claims.any(|known| self.world.has_carried(&known.claim));

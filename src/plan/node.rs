@@ -238,8 +238,7 @@ impl Subject<'_> {
             return;
         }
         if !self.is_served() {
-            self.hold_what_is_on_its_way(draft, now);
-            if !draft.requests.is_empty() {
+            if self.hold_what_is_on_its_way(draft, now) {
                 return;
             }
             if self.is_held_back(draft) {

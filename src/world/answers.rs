@@ -99,7 +99,7 @@ impl World {
                 serving.last_probe = None;
             }
             match (failed, &request) {
-                // The node only keeps blocks for longer. Nothing else of it waits for that.
+                // The node keeps blocks for longer. What else waits for that waits by itself (`plan/handed_back.rs`).
                 (Some(_), Request::Read(Read::PodsOf(..))) => {}
                 (Some(cause), _) => serving.pause.lengthen(cause, now),
                 (None, Request::Write(write)) => writes.accepted(write, effect, &mut serving.pause, now),

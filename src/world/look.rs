@@ -1,6 +1,6 @@
 //! What the last read of a node's Pods found: who has which address, and which agent runs.
 //!
-//! It comes before each step that takes addresses from a node. The watch of the agents' Pods may be late, and a pod may
+//! It comes before each step that takes addresses from a node, and before a node gets blocks without others that it had. The watch of the agents' Pods may be late, and a pod may
 //! have an address that its agent does not list (`docs/cilium.md`, An address that left the pool).
 
 use std::collections::BTreeSet;

@@ -46,7 +46,7 @@ const TOLD_ANEW: Duration = Duration::from_secs(5 * 60);
 
 /// How long what a read of a node's Pods found is not asked again, where it does not fit what is known of the agent, or
 /// was refused.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(10);
 const LOOK_AGAIN_AFTER_REFUSAL: Duration = Duration::from_secs(60);
 
 impl<'a> Subject<'a> {

@@ -87,6 +87,25 @@ fn a_block_on_its_way_comes_back_for_the_pods_in_it_whatever_name_its_agent_asks
     empty.expect("a", "publish [10.0.0.0/28] and 14 addresses on ciliumnode a");
 }
 
+/// One that fails says nothing of pods. For a while it is made again; the right to it may be missing for good.
+#[test]
+fn blocks_on_their_way_wait_for_a_read_of_the_pods_that_fails_but_not_for_ever() {
+    let mut cluster = cluster(
+        "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\nnode a 1\nagent a 1.20.2\n\
+         claim 10.0.0.0/28 a 1 Held @30 under=default\nclaim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 of=q under=mars\n\
+         ciliumnode a @90 need=8 asked=31 recreated",
+    );
+    for _ in 0..6 {
+        cluster.expect("a", "read the pods of node a");
+        let request = cluster.in_flight.remove(0);
+        let answer = Answer::Refused("of a test".to_owned(), None);
+        cluster.world.finish(Outcome { request, answer, seen: Seen::Nothing }, cluster.now);
+        cluster.expect("a", "waits: a request for it is not answered yet");
+        cluster.pass(10);
+    }
+    cluster.expect("a", "publish [10.0.0.0/28] and 14 addresses on ciliumnode a");
+}
+
 /// What its agent does not need under the name of that block it gave back, and a replica that remembers the block on this
 /// carrier says so again at once.
 #[test]
