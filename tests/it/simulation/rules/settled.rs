@@ -185,7 +185,10 @@ fn is_published(
         claims.iter().copied().filter(|claim| !has_left(claim) && !is_left(claim)).collect();
     // What nobody knew of when its agent wrote it back has no claim, where another one had come to overlap it.
     let is_surprise = |cidr: &Cidr| {
-        is_written_by_agents(mode) && store.claim(*cidr).is_none() && excuses.is_hidden(&seen.name, *cidr)
+        is_written_by_agents(mode)
+            && store.claims().any(|claim| claim.cidr != *cidr && claim.cidr.overlaps(*cidr))
+            && store.claim(*cidr).is_none()
+            && excuses.is_hidden(&seen.name, *cidr)
     };
     let carried: BTreeSet<Cidr> = blocks(seen).into_iter().filter(|cidr| !is_surprise(cidr)).collect();
     for claim in &claims {
