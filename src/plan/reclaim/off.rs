@@ -41,9 +41,13 @@ pub(in crate::plan) fn nobody_has_it(
     now: Now,
 ) -> bool {
     let is_reclaimed = claim.state == ClaimState::Releasing(Reason::Reclaimed);
-    let carrier = world.carrier(&claim.node).filter(|_| world.node(&claim.node).is_some());
     let may_be_forced = is_reclaimed && publisher.takes_off_with_question();
-    let Some(carrier) = carrier.filter(|_| may_be_forced) else { return true };
+    let Some(carrier) = world.carrier(&claim.node).filter(|_| may_be_forced) else { return true };
+    if world.node(&claim.node).is_none() {
+        // Pods go with their Node, and its machine may run on. When its CiliumNode has gone, too, the block cools as every
+        // block of a lost node.
+        return false;
+    }
     let look = world.look_after(carrier);
     let again = match look.map(|look| &look.found) {
         None => Duration::ZERO,

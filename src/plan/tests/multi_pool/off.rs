@@ -59,6 +59,20 @@ fn an_unused_block_of_a_pool_that_drains_is_taken_off_with_a_question() {
     cluster.expect("a", "cool 10.1.0.0/28 of node a");
 }
 
+/// Pods go with their Node, while the machine may run on. Then the block cools as every block of a lost node.
+#[test]
+fn a_block_that_was_taken_off_stays_with_a_ciliumnode_that_outlives_its_node() {
+    let mut cluster = Cluster::taken_off();
+    cluster.observe("ciliumnode a @120 need=8 has=10.0.0.0/28");
+    cluster.looked(&[("10.1.0.3", "apps/left")]);
+    cluster.delete(Kind::Node, "a", 130);
+    let left = rendered(&cluster.plan("a"));
+    assert!(!left.contains("cool"), "{left}");
+    cluster.delete(Kind::CiliumNode, "a", 140);
+    let gone = rendered(&cluster.plan("a"));
+    assert!(gone.contains("hold 10.1.0.0/28 for node a again"), "{gone}");
+}
+
 /// A hand takes all off, and the agent begins anew: it restores its pods from what it finds, and one of them may have got
 /// an address of the block a moment before that was off.
 #[test]
