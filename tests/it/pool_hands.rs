@@ -174,6 +174,8 @@ async fn a_text_in_allocated_that_is_no_cidr_stops_its_node_until_it_is_gone() -
         for number in 0..PODS {
             ask(rig, &agent, &format!("ns/more-{number}")).await?;
         }
+        // The need that nobody has may have been served, if its agent was late to correct it.
+        wait_none_on_its_way(rig).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agent))
     })
@@ -195,12 +197,17 @@ async fn an_agent_that_restarts_before_it_answers_loses_no_pod() -> Result<()> {
             ask(rig, &agent, &format!("ns/again-{number}")).await?;
         }
         restarts_whole(&mut agent).await?;
-        let is_settled = || rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held");
-        rig.cluster.wait_until("no block to be on its way", SLOW, async || Ok(is_settled())).await?;
+        wait_none_on_its_way(rig).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agent))
     })
     .await
+}
+
+/// Returns when no block is on its way off: its agent answers with its tick, which comes once per minute.
+async fn wait_none_on_its_way(rig: &Rig) -> Result<()> {
+    let is_settled = || rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held");
+    rig.cluster.wait_until("no block to be on its way", SLOW, async || Ok(is_settled())).await
 }
 
 /// A release to come may say more of what it has; nothing of that is dropped by who adds CIDRs.
