@@ -76,13 +76,20 @@ impl FreeBlocks {
         self.n_free
     }
 
-    /// How many addresses the free blocks offer, if they are those of `pool` in `family`: all that the pool does not
-    /// withhold. `node_addresses` are the addresses of nodes themselves in the ranges of the pool.
+    /// How many addresses the free blocks offer, if they are those of `pool` in `family`. `node_addresses` are the addresses
+    /// of nodes themselves in the ranges of the pool, and `n_offered` says how many a block offers of which these are withheld.
     ///
     /// Costs grow with the numbers of exclusions and of `node_addresses`, not with the number of blocks: only a block
     /// with one of them in it is looked at.
     #[must_use]
-    pub fn offered(&self, pool: &Pool, family: Family, node_addresses: &AddressSet) -> u128 {
+    pub fn offered(
+        &self,
+        pool: &Pool,
+        family: Family,
+        node_addresses: &AddressSet,
+        n_offered: impl Fn(Cidr, &AddressSet) -> u128,
+    ) -> u128 {
+        let Some(first) = self.iter().next() else { return 0 };
         let exclusions = pool.families.get(&family).map_or(&[][..], |ranges| &ranges.exclude);
         // No block inside an exclusion is usable, so what an exclusion takes of free blocks lies in its first and last.
         let ends = exclusions
@@ -92,10 +99,10 @@ impl FreeBlocks {
         let of_nodes = node_addresses.iter().map(|address| self.grid.span(Cidr::single(address)).first);
         let looked_at: BTreeSet<BlockNumber> =
             ends.chain(of_nodes).filter(|number| self.free.contains(*number)).collect();
-        let most = pool.max_offered(family);
+        let most = n_offered(first, &pool.withheld_ends(first));
         looked_at.into_iter().fold(self.n_free.saturating_mul(most), |offered, number| {
             let block = self.grid.block(number);
-            let of_block = block.size() - pool.withheld(block, node_addresses).count_in(block);
+            let of_block = n_offered(block, &pool.withheld(block, node_addresses));
             offered.saturating_sub(most).saturating_add(of_block)
         })
     }
@@ -302,6 +309,11 @@ mod tests {
         pool
     }
 
+    /// All of a block but what is withheld.
+    fn all_else(block: Cidr, withheld: &AddressSet) -> u128 {
+        block.size() - withheld.count_in(block)
+    }
+
     #[test]
     fn what_a_huge_pool_offers_is_counted_without_a_walk() {
         let pool = excluding(
@@ -311,9 +323,9 @@ mod tests {
             &["fd00:10:1::8/125", "fd00:10:1:0:8000::/65"],
         );
         let free_blocks = FreeBlocks::new(grid(&pool));
-        assert_eq!(free_blocks.offered(&pool, Family::V6, &AddressSet::new()), (1 << 63) - 8);
+        assert_eq!(free_blocks.offered(&pool, Family::V6, &AddressSet::new(), all_else), (1 << 63) - 8);
         let node: AddressSet = [cidr("fd00:10:1::9/128"), cidr("fd00:10:1::1:0/128")].into_iter().collect();
-        assert_eq!(free_blocks.offered(&pool, Family::V6, &node), (1 << 63) - 9);
+        assert_eq!(free_blocks.offered(&pool, Family::V6, &node, all_else), (1 << 63) - 9);
     }
 
     proptest! {
@@ -338,9 +350,18 @@ mod tests {
             for (last, length) in taken {
                 free_blocks.occupy(at(last, length));
             }
-            let expected: u128 =
-                free_blocks.iter().map(|block| block.size() - pool.withheld(block, &nodes).count_in(block)).sum();
-            prop_assert_eq!(free_blocks.offered(&pool, Family::V4, &nodes), expected);
+            // Of some modes, a block of which anything is withheld offers nothing.
+            let all_or_none = |block: Cidr, withheld: &AddressSet| {
+                if withheld.count_in(block) > 2 { 0 } else { block.size() - 1 }
+            };
+            for is_split in [true, false] {
+                let n_offered = |block: Cidr, withheld: &AddressSet| {
+                    if is_split { all_else(block, withheld) } else { all_or_none(block, withheld) }
+                };
+                let expected: u128 =
+                    free_blocks.iter().map(|block| n_offered(block, &pool.withheld(block, &nodes))).sum();
+                prop_assert_eq!(free_blocks.offered(&pool, Family::V4, &nodes, n_offered), expected);
+            }
         }
     }
 

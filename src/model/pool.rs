@@ -205,11 +205,15 @@ impl Pool {
                 withheld.insert_cidr(*exclusion);
             }
         }
-        if self.withholds_ends(block.family(), block.size()) {
-            withheld.insert(block.first_address());
-            withheld.insert(block.last_address());
-        }
+        withheld.extend_with(&self.withheld_ends(block));
         withheld.extend_with(&node_addresses.within(block));
         withheld
+    }
+
+    /// Of these, the first and the last address: those that are withheld of every block.
+    #[must_use]
+    pub fn withheld_ends(&self, block: Cidr) -> AddressSet {
+        let ends = [block.first_address(), block.last_address()];
+        ends.into_iter().filter(|_| self.withholds_ends(block.family(), block.size())).collect()
     }
 }

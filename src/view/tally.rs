@@ -181,7 +181,9 @@ impl Tally {
                 let n_useless = free::useless_blocks(world, pool, *family, &free_blocks).len() as u128;
                 blocks = free_blocks.total_count();
                 free = free_blocks.free_count().saturating_sub(n_useless);
-                unpublished = free_blocks.offered(pool, *family, &node_addresses(world, pool, *family));
+                let of_block = |block, withheld: &AddressSet| world.reader().n_offered(block, withheld);
+                unpublished =
+                    free_blocks.offered(pool, *family, &node_addresses(world, pool, *family), of_block);
             }
             let claimed = u128::from(counts.held + counts.draining + counts.cooling);
             // A block that can no longer be cut from the pool may still be claimed.

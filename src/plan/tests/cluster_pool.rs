@@ -90,6 +90,8 @@ fn a_block_with_an_address_of_a_node_or_an_exclusion_is_no_nodes() {
     let pool = cluster.world.pool_object(&"p".into()).unwrap();
     let counts = conditions::status(&cluster.world, pool).families[&Family::V4];
     assert_eq!((counts.blocks, counts.free, counts.unavailable), (4, 2, 2));
+    // An agent gives out 14 addresses of each of the two.
+    assert_eq!(counts.addresses_free, 28);
 }
 
 #[test]
