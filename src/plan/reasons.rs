@@ -120,7 +120,27 @@ pub fn why_no_pool(world: &World, node: &NodeName) -> String {
     let no_labels = BTreeMap::new();
     let labels = world.node(node).map_or(&no_labels, |node| &node.labels);
     let pools = world.pool_objects().map(|object| NotSelected { object, labels });
-    format!("no pool selects it; label the node, or create a pool that selects it: {}", ten_of(pools))
+    format!(
+        "no pool selects it; label the node, or create a pool that selects it: {}; {}",
+        ten_of(pools),
+        told(labels)
+    )
+}
+
+/// The labels of a node: first those that people gave it, which are those that pools ask for, and then those that
+/// Kubernetes gives every Node.
+fn told(labels: &BTreeMap<String, String>) -> String {
+    if labels.is_empty() {
+        return "it has no labels".to_owned();
+    }
+    let is_of_kubernetes = |key: &str| {
+        let domain = key.split_once('/').map(|(domain, _)| domain).unwrap_or_default();
+        ["kubernetes.io", "k8s.io"].iter().any(|of| domain == *of || domain.ends_with(&format!(".{of}")))
+    };
+    let (of_kubernetes, others): (Vec<_>, Vec<_>) =
+        labels.iter().partition(|(key, _)| is_of_kubernetes(key.as_str()));
+    let labels = others.into_iter().chain(of_kubernetes);
+    format!("its labels: {}", ten_of(labels.map(|(key, value)| format!("{key}={value}"))))
 }
 
 /// Why a pool does not select a node.

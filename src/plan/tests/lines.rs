@@ -2,7 +2,7 @@
 //! `pool NAME CIDR|none BLOCKSIZE [younger] [invalid] [deleting] [cordoned] [draining] [reclaim=enabled|dry-run] [zone=Z]
 //! [exclude=CIDR] [maxBlocks=N] [maxAddresses=N] [freeBelow=N]
 //! [reuseAfterNodeLoss=SECONDS] [@REVISION]` (it reclaims after 10 m, below 40 %),
-//! `node NAME UID [zone=Z] [has=CIDRS] [annotated=CIDRS] [alias=CIDRS] [later-than=REVISION] [malformed] [own=CIDR] [deleting] [@REVISION]`,
+//! `node NAME UID [zone=Z] [label=KEY=VALUE…] [has=CIDRS] [annotated=CIDRS] [alias=CIDRS] [later-than=REVISION] [malformed] [own=CIDR] [deleting] [@REVISION]`,
 //! `ciliumnode NAME @REVISION [CIDR…] [used=N|CIDRS|unknown] [ping=STATE] [recreated] [own=CIDR] [deleting] [malformed]
 //! [need=N] [has=CIDRS] [others=CIDRS] [asked=REVISION] [operator=ERROR] (multi-pool: `mars` has the others)
 //! [agents=ADDRESS] [fenced=CIDRS] [owner=ADDRESS:OWNER] [marked=CIDRS] [ready=CIDRS] [refused=CIDRS] [released=CIDRS] [off=CIDRS]
@@ -28,7 +28,11 @@ pub(super) fn object(line: &str) -> Object {
                 .find_map(|word| word.strip_prefix('@'))
                 .map_or(Revision::of(1), |revision| Revision::of(revision.parse().unwrap())),
             deleting: words.contains(&"deleting"),
-            labels: zone(&words).map(|zone| ("zone".to_owned(), zone)).into_iter().collect(),
+            labels: zone(&words)
+                .map(|zone| ("zone".to_owned(), zone))
+                .into_iter()
+                .chain(labels(&words))
+                .collect(),
             addresses: own(&words)
                 .into_iter()
                 .map(|address| NodeAddress { kind: "InternalIP".to_owned(), address })
@@ -44,6 +48,11 @@ pub(super) fn object(line: &str) -> Object {
         "claim" => claim(&words),
         other => panic!("no object: {other}"),
     }
+}
+
+fn labels(words: &[&str]) -> impl Iterator<Item = (String, String)> {
+    let labels = words.iter().filter_map(|word| word.strip_prefix("label=")?.split_once('='));
+    labels.map(|(key, value)| (key.to_owned(), value.to_owned()))
 }
 
 /// The Pod of an agent.
