@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::TURN;
 use super::room::is_surplus;
 use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::plan::Lasting;
@@ -90,9 +91,9 @@ impl<'a> Subject<'a> {
         let stopped = too_many || self.world.reclaim_stopped_since().is_some();
         if stopped {
             let message = format!(
-                "more than {} blocks began to leave nodes within a minute, so no more do: look why, and turn \
-                 freeze-reclaim on and off again to go on",
-                policy.reclaim.per_minute
+                "more than {} began to leave nodes within a minute, so no more do: look why, and turn freeze-reclaim on \
+                 and off again to go on",
+                counted(policy.reclaim.per_minute, "block")
             );
             draft.findings.push(Finding::new(
                 FindingKind::ReclaimStopped,
