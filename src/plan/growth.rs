@@ -311,8 +311,8 @@ impl<'a> Subject<'a> {
                 draft.refuse(&pool.name, Some(family), || WhyNot::NoSuchFamily);
                 continue;
             };
-            let widest = self.publisher.widest_block(family);
-            if pool.is_wider(family, widest) {
+            if self.world.is_too_wide(pool, family) {
+                let widest = self.publisher.widest_block(family);
                 draft.refuse(&pool.name, Some(family), || WhyNot::TooWide(widest));
                 continue;
             }
@@ -373,7 +373,7 @@ impl<'a> Subject<'a> {
         let family = growth.share.family;
         let minimum = self.publisher.minimum_for_start(self.carrier, &growth.share);
         let giving = self.world.pools_for(&self.node.name, &growth.share);
-        let giving = giving.filter(|pool| self.world.ledger().gives_out_of(&pool.name, family));
+        let giving = giving.filter(|pool| self.world.gives_out_of(pool, family));
         let largest = giving.map(|pool| pool.max_offered(family)).max().unwrap_or_default();
         let can_start_with = |offered: u128| {
             let capacity = growth.demand.capacity.saturating_add(offered);

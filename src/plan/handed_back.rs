@@ -31,10 +31,9 @@ impl<'a> Subject<'a> {
             return;
         }
         let name = &self.node.name;
-        let ledger = self.world.ledger();
         let gives = |claim: &Claim, share: &Share| {
             let family = claim.cidr.family();
-            let is_of = |pool: &Pool| pool.name == claim.pool && ledger.gives_out_of(&pool.name, family);
+            let is_of = |pool: &Pool| pool.name == claim.pool && self.world.gives_out_of(pool, family);
             self.world.pools_for(name, share).any(is_of)
         };
         for share in &self.shares() {

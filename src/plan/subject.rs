@@ -82,8 +82,7 @@ impl<'a> Subject<'a> {
     pub(super) fn first_pool(&self, share: &Share) -> Option<FirstPool<'a>> {
         let (world, family) = (self.world, share.family);
         let pools = || world.pools_for(&self.node.name, share);
-        let gives =
-            pools().find(|pool| world.ledger().gives_out_of(&pool.name, family)).map(FirstPool::Gives);
+        let gives = pools().find(|pool| world.gives_out_of(pool, family)).map(FirstPool::Gives);
         let declares = || pools().find(|pool| pool.families.contains_key(&family));
         gives.or_else(|| declares().or_else(|| pools().next()).map(FirstPool::Closed))
     }

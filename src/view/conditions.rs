@@ -114,7 +114,7 @@ fn with_releases(world: &World, pool: &Pool, (reason, message): Explained) -> Ex
 /// That blocks of the pool are wider than the mode of Cilium takes, and the way out.
 fn too_wide(world: &World, pool: &Pool) -> Option<String> {
     let reader = world.reader();
-    let is_wide = |family: &&Family| free::is_too_wide(world, pool, **family);
+    let is_wide = |family: &&Family| world.is_too_wide(pool, **family);
     let sizes = pool.families.iter().filter(|(family, _)| is_wide(family)).map(|(family, ranges)| {
         let widest = reader.widest_block(*family);
         format!("`spec.{family}.blockSize` is {}, and {widest} is the smallest", ranges.block_prefix)
@@ -143,7 +143,7 @@ fn is_cordoned(pool: &Pool) -> bool {
 fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
     let name = world.reader().pod_ip_pool_of(pool);
     let gives_it =
-        |pool: &Pool| free::gives_out(world, pool, missing) && world.reader().pod_ip_pool_of(pool) == name;
+        |pool: &Pool| world.gives_out_of(pool, missing) && world.reader().pod_ip_pool_of(pool) == name;
     let any_gives_it = || world.readable_pools().any(gives_it);
     let is_shown = |node: &&NodeName| !world.is_unreadable(Kind::Node, node.as_str());
     let (mut n_selected, mut without) = (0_usize, Vec::new());
@@ -257,7 +257,7 @@ fn exhausted(
     nodes: NodeCounts,
 ) -> Explained {
     // A family that gives out no blocks, free or not, is closed on purpose, or `Ready` says what is wrong.
-    let open: Vec<_> = families.iter().filter(|(family, _)| free::gives_out(world, pool, **family)).collect();
+    let open: Vec<_> = families.iter().filter(|(family, _)| world.gives_out_of(pool, **family)).collect();
     if open.is_empty() {
         return (ConditionReason::Closed, "the pool gives out no blocks; see the condition Ready".to_owned());
     }

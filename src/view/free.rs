@@ -17,20 +17,10 @@ use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
 
-/// Whether a pool gives out blocks of a family, free or not. No node can get those that are too wide for the mode.
-pub(super) fn gives_out(world: &World, pool: &Pool, family: Family) -> bool {
-    world.ledger().gives_out_of(&pool.name, family) && !is_too_wide(world, pool, family)
-}
-
-/// Whether the blocks of a pool are wider than the mode of Cilium takes.
-pub(super) fn is_too_wide(world: &World, pool: &Pool, family: Family) -> bool {
-    pool.is_wider(family, world.reader().widest_block(family))
-}
-
 /// The free blocks of a pool, as objects say; of one whose blocks are too wide, none. Costs a copy of them if this process
 /// remembers something in its ranges.
 pub(super) fn free_blocks<'a>(world: &'a World, pool: &Pool, family: Family) -> Option<Cow<'a, FreeBlocks>> {
-    if is_too_wide(world, pool, family) {
+    if world.is_too_wide(pool, family) {
         return None;
     }
     let free = world.ledger().free_blocks(&pool.name, family)?;

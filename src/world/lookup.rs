@@ -18,7 +18,7 @@ use crate::model::release::Release;
 use crate::model::revision::{AnyRevision, Revision, Store};
 use crate::model::share::Share;
 use crate::net::addresses::AddressSet;
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
 use crate::publisher::support::Support;
 
 impl World {
@@ -231,6 +231,18 @@ impl World {
                     && ranges.cidrs.keys().any(|declared| declared.covers(cidr))
             }) && !may_be_anothers(pool)
         })
+    }
+
+    /// Whether a pool gives out blocks of a family, free or not. No node can get those that are too wide for the mode.
+    #[must_use]
+    pub fn gives_out_of(&self, pool: &Pool, family: Family) -> bool {
+        self.ledger.gives_out_of(&pool.name, family) && !self.is_too_wide(pool, family)
+    }
+
+    /// Whether the blocks of a pool are wider than the mode of Cilium takes.
+    #[must_use]
+    pub fn is_too_wide(&self, pool: &Pool, family: Family) -> bool {
+        pool.is_wider(family, self.reader().widest_block(family))
     }
 
     /// What was shown that can't be true of one store (safety rule 8). Nothing may be decided on this world any more.

@@ -164,7 +164,7 @@ impl World {
             let other = Share { family: *family, ..share.clone() };
             let mut unmet = serving.into_iter().flat_map(|serving| &serving.unmet);
             unmet.all(|unmet| *unmet.share() != other)
-                && self.pools_for(node, &other).any(|pool| self.ledger.gives_out_of(&pool.name, *family))
+                && self.pools_for(node, &other).any(|pool| self.gives_out_of(pool, *family))
         };
         !self.is_served_under(node, share.pod_ip_pool.as_ref())
             && self.reader_of(node).families().iter().filter(|family| **family != share.family).any(has)

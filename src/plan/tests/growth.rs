@@ -28,6 +28,8 @@ fn a_pool_that_can_give_no_block_sizes_no_node() {
         "pool a none 28 maxBlocks=1",
         "pool a 10.1.0.0/29 28 maxBlocks=1",
         "pool a 10.0.0.0/26 28 maxBlocks=1 younger",
+        // Too wide for the mode.
+        "pool a 10.8.0.0/16 21 maxBlocks=1",
     ] {
         let mut cluster = Cluster::of(&format!("{served}{closed}\npool p 10.0.0.0/26 28"));
         cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
