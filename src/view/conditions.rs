@@ -84,8 +84,7 @@ fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) 
         return (ConditionReason::BlockTooWide, why);
     }
     // The pool gives out blocks, and there are two families, so it lacks one at most.
-    let lacks = |family: &&Family| !world.ledger().gives_out_of(&pool.name, **family);
-    let explained = match world.reader().families().iter().find(lacks) {
+    let explained = match Family::ALL.iter().find(|family| !world.gives_out_of(pool, **family)) {
         None => (ConditionReason::Serving, SERVING.to_owned()),
         Some(missing) => family_missing(world, pool, *missing),
     };
@@ -138,20 +137,28 @@ fn is_cordoned(pool: &Pool) -> bool {
     states.peek().is_some() && states.all(|state| *state != RangeState::Active)
 }
 
-/// Of a pool that gives out no blocks of a family that agents run: whether its nodes get them from another pool. Costs a
-/// pass over these nodes and their pools.
+/// Of a pool that gives out no blocks of a family: whether agents of its nodes run that, and whether these nodes get them
+/// from another pool. Costs a pass over its nodes and their pools.
 fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
     let name = world.reader().pod_ip_pool_of(pool);
     let gives_it =
         |pool: &Pool| world.gives_out_of(pool, missing) && world.reader().pod_ip_pool_of(pool) == name;
     let any_gives_it = || world.readable_pools().any(gives_it);
     let is_shown = |node: &&NodeName| !world.is_unreadable(Kind::Node, node.as_str());
-    let (mut n_selected, mut without) = (0_usize, Vec::new());
+    let (mut n_selected, mut n_running, mut without) = (0_usize, 0_usize, Vec::new());
     for node in world.nodes_of_pool(&pool.name).filter(is_shown) {
         n_selected += 1;
-        if !world.pools_of(node).any(gives_it) {
-            without.push(node);
+        // A CiliumNodeConfig may say otherwise for this node than `cilium-config` does for most.
+        if world.reader_of(node).families().contains(&missing) {
+            n_running += 1;
+            if !world.pools_of(node).any(gives_it) {
+                without.push(node);
+            }
         }
+    }
+    let is_run = if n_selected == 0 { world.reader().families().contains(&missing) } else { n_running > 0 };
+    if !is_run {
+        return (ConditionReason::Serving, SERVING.to_owned());
     }
     let starts_with_nothing = "so a node that starts gets no block of any family: add an active CIDR to";
     if n_selected == 0 && any_gives_it() {
@@ -177,7 +184,7 @@ fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
         (ConditionReason::FamilyMissing, message)
     } else {
         let message = format!(
-            "{SERVING}, except those that get no {missing} blocks from any pool, which the agents run too: {}",
+            "{SERVING}, except those that get no {missing} blocks from any pool, which their agents run too: {}",
             ten_of(without)
         );
         (ConditionReason::Serving, message)

@@ -153,6 +153,35 @@ fn a_node_gets_blocks_of_the_families_that_its_agent_runs() {
     cluster.expect("a", "finding: OtherSettings; waits: a CiliumNodeConfig sets for it what is not served");
 }
 
+/// A pool tells of the families that the agents of its nodes run, which need not be those of most agents.
+#[test]
+fn a_pool_says_which_family_is_missing_where_that_is_set_for_some_nodes() {
+    let ready = |families: &[Family], config: &str| {
+        let text = "pool p 10.0.0.0/24 28\nnode a 1 zone=z\nnode b 1\nciliumnode a @90\nciliumnode b @91";
+        let mut cluster = Cluster::running(families, text);
+        listed(&mut cluster, &[config]);
+        cluster.condition("p", ConditionType::Ready)
+    };
+    let serving = "Serving true: nodes that the selector matches get blocks";
+    assert_eq!(ready(&[Family::V4], "rack zone=y enable-ipv6=true"), serving);
+    assert_eq!(
+        ready(&[Family::V4], "rack zone=z enable-ipv6=true"),
+        format!(
+            "{serving}, except those that get no ipv6 blocks from any pool, which their agents run too: a"
+        )
+    );
+    let all = ready(&[Family::V4], "rack all enable-ipv6=true");
+    assert!(all.starts_with("FamilyMissing false: the agents run ipv6 too"), "{all}");
+    assert!(all.ends_with(": a, b"), "{all}");
+    assert_eq!(
+        ready(&Family::ALL, "rack zone=z enable-ipv6=false"),
+        format!(
+            "{serving}, except those that get no ipv6 blocks from any pool, which their agents run too: b"
+        )
+    );
+    assert_eq!(ready(&Family::ALL, "rack all enable-ipv6=false"), serving);
+}
+
 /// An agent with BGP ends when it has a CIDR of a family that the object of its name lacks.
 #[test]
 fn nothing_is_given_where_bgp_is_on_for_the_node_alone_and_the_object_lacks_the_family() {

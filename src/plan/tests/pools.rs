@@ -258,7 +258,9 @@ fn a_pool_says_which_family_its_nodes_lack() {
     assert_eq!(ready(&both), format!("{serving}, with ipv6 from other pools"));
     assert_eq!(
         ready(&both.replace("122", "122 zone=z")),
-        format!("{serving}, except those that get no ipv6 blocks from any pool, which the agents run too: a"),
+        format!(
+            "{serving}, except those that get no ipv6 blocks from any pool, which their agents run too: a"
+        ),
     );
     // A pool that gives out nothing is no source.
     for closed in ["122 deleting", "122 cordoned", "122 exclude=fd00::/64"] {
