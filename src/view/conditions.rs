@@ -8,6 +8,7 @@ use super::free;
 use super::pod_ip_pools;
 use super::tally::{self, Tally};
 use crate::ledger::grid::Overlap;
+use crate::model::claim::ClaimState;
 use crate::model::counted::counted;
 use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
@@ -37,9 +38,21 @@ pub(super) fn conditions(
     tally: &Tally,
 ) -> BTreeMap<ConditionType, Condition> {
     let explained = match &object.pool {
-        Err(invalid) => vec![(ConditionReason::Invalid, invalid.findings.join("; "))],
+        Err(invalid) => {
+            let findings = invalid.findings.join("; ");
+            let ranges = &invalid.reserved.cidrs;
+            if object.deleting {
+                let kept = deleting(world, &object.name, ranges);
+                vec![
+                    (ConditionReason::Invalid, format!("{findings}; {kept}")),
+                    drains::draining(world, &object.name),
+                ]
+            } else {
+                vec![(ConditionReason::Invalid, findings)]
+            }
+        }
         Ok(pool) => vec![
-            ready(world, pool, &tally.families),
+            ready(world, pool),
             overlapping(world, world.ledger().overlaps(&pool.name)),
             exhausted(world, pool, &tally.families, tally.nodes),
             obstructed(world, pool, &tally.families),
@@ -67,9 +80,10 @@ const MAX_MESSAGE: usize = 32_768;
 /// The reason of a condition, and a sentence for a person.
 type Explained = (ConditionReason, String);
 
-fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Explained {
+fn ready(world: &World, pool: &Pool) -> Explained {
     if pool.deleting {
-        return (ConditionReason::Deleting, deleting(world, pool, families));
+        let ranges = pool.families.values().flat_map(|ranges| ranges.cidrs.keys());
+        return (ConditionReason::Deleting, deleting(world, &pool.name, ranges));
     }
     if !world.ledger().gives_out(&pool.name) {
         return if is_cordoned(pool) {
@@ -191,12 +205,18 @@ fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
     }
 }
 
-/// What keeps a pool that is being deleted, and what would end it. Costs a pass over its claims.
-fn deleting(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> String {
-    let claims = world.claims_of_pool(&pool.name).map(|known| &known.claim);
+/// What keeps a pool of these ranges that is being deleted, and what would end it. Costs a pass over its claims.
+fn deleting<'a>(world: &World, name: &PoolName, ranges: impl IntoIterator<Item = &'a Cidr>) -> String {
+    let claims = world.claims_of_pool(name).map(|known| &known.claim);
     let readable = claims.filter(|claim| !world.is_unreadable_claim(claim.cidr));
-    let nodes: BTreeSet<&NodeName> = readable.map(|claim| &claim.node).collect();
-    let ranges = pool.families.values().flat_map(|ranges| ranges.cidrs.keys());
+    let (mut nodes, mut counts) = (BTreeSet::new(), BTreeMap::<Family, (usize, usize)>::new());
+    for claim in readable {
+        nodes.insert(&claim.node);
+        let (held, cooling) = counts.entry(claim.cidr.family()).or_default();
+        let is_cooling = matches!(claim.state, ClaimState::Cooling(_));
+        *if is_cooling { cooling } else { held } += 1;
+    }
+    let ranges = ranges.into_iter();
     let unreadable: BTreeSet<Cidr> = ranges.flat_map(|range| world.unreadable_blocks_in(*range)).collect();
     let gives_nothing = "the pool is being deleted and gives out no blocks";
     let unreadable = if unreadable.is_empty() {
@@ -210,13 +230,11 @@ fn deleting(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts
     if nodes.is_empty() {
         return format!("{gives_nothing}; none of its blocks is left{unreadable}");
     }
-    let counts: Vec<String> = families
+    let counts: Vec<String> = counts
         .iter()
-        .map(|(family, counts)| {
-            format!("{family}: {} held, {} cooling", counts.held + counts.draining, counts.cooling)
-        })
+        .map(|(family, (held, cooling))| format!("{family}: {held} held, {cooling} cooling"))
         .collect();
-    let younger: BTreeSet<&PoolName> = younger_than(world, &pool.name).collect();
+    let younger: BTreeSet<&PoolName> = younger_than(world, name).collect();
     let waiting = if younger.is_empty() {
         String::new()
     } else {

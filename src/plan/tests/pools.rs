@@ -98,6 +98,22 @@ fn a_deleted_pool_says_which_nodes_keep_it_and_how_it_ends() {
     );
 }
 
+/// What it declares can't be read, and it keeps its ranges all the same.
+#[test]
+fn a_deleted_pool_that_can_not_be_read_says_what_keeps_it_too() {
+    let cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28 invalid deleting\npool young 10.0.0.0/16 28 younger\nnode a 1\n\
+         ciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 b 1 Cooling/NodeGone @41",
+    );
+    let ready = cluster.condition("p", ConditionType::Ready);
+    assert!(ready.starts_with("Invalid false: "), "{ready}");
+    let kept = "; the pool is being deleted and gives out no blocks; it stays while a block of it is held or cools \
+                (ipv4: 1 held, 1 cooling), for nodes a, b; until then younger pools get none of its ranges: young; ";
+    assert!(ready.contains(kept), "{ready}");
+    let draining = cluster.condition("p", ConditionType::Draining);
+    assert!(draining.starts_with("BlocksToLeave true: 1 block open to new pods"), "{draining}");
+}
+
 /// Whoever empties it says so. Its blocks stay where they are, and nobody else gets them.
 #[test]
 fn a_deleted_pool_whose_cidrs_are_emptied_leaves_its_ranges_but_not_its_blocks() {
