@@ -16,6 +16,7 @@ use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::observation::PoolObject;
 use crate::model::pool::{Expand, PerNode, Pool, RangeState, Reclaim, ReclaimMode};
 use crate::model::status::{Condition, ConditionReason, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
+use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
 
@@ -301,8 +302,8 @@ fn exhausted(
     }
 }
 
-/// What takes blocks of the pool and is not a claim of it. Named are those who take addresses without a claim; claims of
-/// other pools are only counted.
+/// What takes blocks of the pool and is not a claim of it. Costs a pass over all that is taken in its ranges, and one over
+/// the nodes where addresses of theirs are what takes it.
 fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Explained {
     if families.values().all(|counts| counts.unavailable == 0) {
         return (ConditionReason::Unobstructed, "nothing but claims of the pool takes its blocks".to_owned());
@@ -330,9 +331,16 @@ fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCoun
         } else {
             "every address belongs to nodes themselves"
         };
-        culprits.push(format!("{which} in {}", ten_of(useless)));
+        let in_useless: AddressSet = useless.iter().copied().collect();
+        let nodes = world.nodes_with_any_of(&in_useless);
+        let of = if nodes.is_empty() { String::new() } else { format!(" (nodes {})", ten_of(nodes)) };
+        culprits.push(format!("{which} in {}{of}", ten_of(useless)));
     }
-    culprits.push("any others are in claims of other pools or block sizes (`kubectl get nib`)".to_owned());
+    let strange = free::strange_claims(world, pool);
+    if !strange.is_empty() {
+        let named = strange.iter().map(|claim| format!("{} of pool {}", claim.cidr, claim.pool));
+        culprits.push(format!("claims of other pools or block sizes are there: {}", ten_of(named)));
+    }
     let message = format!("blocks that no node can get ({}): {}", counts.join(", "), culprits.join("; "));
     (ConditionReason::BlocksUnavailable, message)
 }

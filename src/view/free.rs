@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::ledger::Occupant;
 use crate::ledger::free_blocks::FreeBlocks;
+use crate::model::claim::Claim;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, ten_of};
@@ -99,6 +100,20 @@ pub(super) fn strangers<'a>(world: &'a World, pool: &Pool) -> BTreeMap<&'a Occup
     }
     strangers.retain(|_, cidrs| !cidrs.is_empty());
     strangers
+}
+
+/// The claims in the ranges of a pool that are not of this pool, or not of its size, as objects say. Costs a pass over all
+/// that is taken there.
+pub(super) fn strange_claims<'a>(world: &'a World, pool: &Pool) -> Vec<&'a Claim> {
+    let blocks = pool.families.keys().flat_map(|family| ranges(pool, *family));
+    let blocks = blocks.flat_map(|range| world.ledger().overlapping_claims(range));
+    let claims = blocks.filter(|block| !world.is_unreadable_claim(*block));
+    let claims = claims.filter_map(|block| world.claim(block)).map(|known| &known.claim);
+    let is_strange = |claim: &&Claim| {
+        let size = pool.families.get(&claim.cidr.family()).map(|ranges| ranges.block_prefix);
+        claim.pool != pool.name || size != Some(claim.cidr.prefix_len())
+    };
+    claims.filter(is_strange).collect()
 }
 
 /// What is left of these ranges without those of claims that can't be read.

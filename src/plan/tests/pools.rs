@@ -347,7 +347,7 @@ fn what_takes_blocks_without_a_claim_is_counted_and_named() {
         cluster.condition("p", ConditionType::Obstructed),
         "BlocksUnavailable true: blocks that no node can get (ipv4: 4): addresses without a claim are on CiliumNode a \
          (10.0.0.0/27), the unreadable object NodeIPBlock odd (10.0.0.48/32); every address belongs to nodes themselves \
-         in 10.0.0.32/28; any others are in claims of other pools or block sizes (`kubectl get nib`)",
+         in 10.0.0.32/28 (nodes b)",
     );
     assert_eq!(
         cluster.condition("q", ConditionType::Obstructed),
@@ -368,6 +368,19 @@ fn what_takes_blocks_without_a_claim_is_counted_and_named() {
     cluster.drain();
     assert_eq!(cluster.in_flight.len(), 1);
     assert_eq!(cluster.findings(), [""; 0], "it is being claimed");
+}
+
+#[test]
+fn claims_that_are_none_of_the_pool_are_named() {
+    let cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\npool q 10.9.0.0/24 28\nclaim 10.0.0.0/28 a 1 Held @40\n\
+         claim 10.0.0.16/28 b 1 Held @41 of=q\nclaim 10.0.0.32/27 c 1 Held @42",
+    );
+    assert_eq!(
+        cluster.condition("p", ConditionType::Obstructed),
+        "BlocksUnavailable true: blocks that no node can get (ipv4: 2): claims of other pools or block sizes are there: \
+         10.0.0.16/28 of pool q, 10.0.0.32/27 of pool p",
+    );
 }
 
 #[test]
