@@ -22,6 +22,8 @@ mod forbidden;
 pub mod freeze;
 pub mod gather;
 pub mod input;
+#[cfg(test)]
+mod log_lines;
 pub mod mode;
 mod node_configs;
 mod places;
