@@ -12,6 +12,8 @@ mod beside;
 pub mod broken_invariant;
 pub mod client;
 pub mod clock;
+#[cfg(test)]
+mod cluster;
 mod config_map;
 pub mod contact;
 pub mod dry_run;

@@ -14,7 +14,7 @@ use super::event_of::{event_of, event_of_block, events_of_status};
 use super::events::{Event, Events, Subject};
 use super::forbidden;
 use super::input::Input;
-use super::waits::{Lack, Waits};
+use super::waits::Waits;
 use crate::model::finding::{self, Finding, FindingKind};
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
@@ -23,6 +23,7 @@ use crate::model::observation::Observation;
 use crate::model::outcome::{Answer, Outcome};
 use crate::model::plan::{NodePlan, Scope, Unmet};
 use crate::model::request::{Request, Write};
+use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::plan::{why_no_block, why_no_pool};
 use crate::publisher::Mode;
@@ -44,7 +45,7 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 /// When the next snapshot is due at the latest, as long as writes have no effect.
 const IN_VAIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many nodes that still wait are told of in one turn of the loop.
+/// How many nodes that still wait for a pool are told of in one turn of the loop, and how many that wait for a block.
 const MAX_REMINDERS: usize = 64;
 
 /// Reports what the loop does.
@@ -54,8 +55,10 @@ pub(super) struct Reporter {
     events: Events,
     /// Findings of the last plan of each node.
     findings: BTreeMap<NodeName, BTreeSet<Finding>>,
-    /// The nodes that wait, which are told of again.
-    waits: Waits,
+    /// The nodes that need addresses for which no pool selects them. They are told of again, as are those below.
+    without_pool: Waits<()>,
+    /// The nodes for which none of their pools has a block of these shares.
+    without_block: Waits<BTreeSet<Share>>,
     /// Findings about objects that can't be read, and about addresses of others in pools.
     unreadable: BTreeSet<Finding>,
     /// Findings about writes without effect.
@@ -80,7 +83,8 @@ impl Reporter {
             telemetry,
             events,
             findings: BTreeMap::new(),
-            waits: Waits::default(),
+            without_pool: Waits::default(),
+            without_block: Waits::default(),
             unreadable: BTreeSet::new(),
             in_vain: BTreeSet::new(),
             n_differences: 0,
@@ -104,7 +108,7 @@ impl Reporter {
 
     /// When the next snapshot is due, or the next word about a node that waits.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.due.into_iter().chain(self.waits.next_due()).min()
+        [self.due, self.without_pool.next_due(), self.without_block.next_due()].into_iter().flatten().min()
     }
 
     /// Something changed that a snapshot shows.
@@ -117,8 +121,12 @@ impl Reporter {
     /// Publishes a snapshot if one is due, and tells again of nodes that have waited for long.
     pub(super) fn show_if_due(&mut self, world: &World, now: Now) {
         for _ in 0..MAX_REMINDERS {
-            let Some((node, lack)) = self.waits.pop_due(Instant::now()) else { break };
-            self.tell_of_wait(world, &node, &lack);
+            let Some((node, ())) = self.without_pool.pop_due(Instant::now()) else { break };
+            self.tell_of_no_pool(world, &node);
+        }
+        for _ in 0..MAX_REMINDERS {
+            let Some((node, shares)) = self.without_block.pop_due(Instant::now()) else { break };
+            self.tell_of_no_block(world, &node, &shares);
         }
         if self.due.is_some_and(|due| due <= Instant::now()) {
             self.show(world, now);
@@ -221,37 +229,44 @@ impl Reporter {
     pub(super) fn plan(&mut self, world: &World, plan: &NodePlan) {
         self.changed();
         let subject = world.node_uid(&plan.node).map(|uid| Subject::Node(plan.node.clone(), uid.clone()));
-        let lack = lack_of(plan);
+        let (node, now) = (&plan.node, Instant::now());
+        let shares = Some(shares_without_block(plan)).filter(|shares| !shares.is_empty());
         match plan.scope {
             Scope::Whole => {
-                let is_new = self.waits.note(&plan.node, lack.as_ref(), Instant::now());
-                if let Some(lack) = lack.filter(|_| is_new) {
-                    self.tell_of_wait(world, &plan.node, &lack);
+                if self.without_pool.note(node, lacks_pool(plan).then_some(&()), now) {
+                    self.tell_of_no_pool(world, node);
+                }
+                let is_new = self.without_block.note(node, shares.as_ref(), now);
+                if let Some(shares) = shares.filter(|_| is_new) {
+                    self.tell_of_no_block(world, node, &shares);
                 }
             }
             // Something else comes first, such as a pause, and whether any pool selects the node was not looked at.
-            Scope::Part if lack.is_none() => self.waits.note_no_lack_of_blocks(&plan.node, Instant::now()),
+            Scope::Part if shares.is_none() => {
+                self.without_block.note(node, None, now);
+            }
             Scope::Part => {}
         }
         self.findings_of(plan, subject.as_ref());
     }
 
-    /// Tells of a node that waits, and why. The reasons are collected only here, because that costs a look at its pools.
-    fn tell_of_wait(&self, world: &World, node: &NodeName, lack: &Lack) {
-        let (reason, message) = match lack {
-            Lack::Pool => {
-                let message = why_no_pool(world, node);
-                log(&Finding::new(FindingKind::NoPool, Kind::Node, node.as_str(), message.clone()));
-                (EventReason::NoPool, message)
-            }
-            Lack::Blocks(shares) => {
-                let reasons: Vec<String> =
-                    shares.iter().map(|share| why_no_block(world, node, share)).collect();
-                let message = reasons.join("; ");
-                warn!(node = %node, "{message}");
-                (EventReason::NoCapacity, message)
-            }
-        };
+    /// Tells of a node that needs a pool, and why it has none. The reasons are collected only here, because that costs a
+    /// look at the pools.
+    fn tell_of_no_pool(&self, world: &World, node: &NodeName) {
+        let message = why_no_pool(world, node);
+        log(&Finding::new(FindingKind::NoPool, Kind::Node, node.as_str(), message.clone()));
+        self.tell_of_wait(world, node, EventReason::NoPool, message);
+    }
+
+    /// Tells of a node that needs blocks of these shares, and why it gets none, at the same cost.
+    fn tell_of_no_block(&self, world: &World, node: &NodeName, shares: &BTreeSet<Share>) {
+        let reasons: Vec<String> = shares.iter().map(|share| why_no_block(world, node, share)).collect();
+        let message = reasons.join("; ");
+        warn!(node = %node, "{message}");
+        self.tell_of_wait(world, node, EventReason::NoCapacity, message);
+    }
+
+    fn tell_of_wait(&self, world: &World, node: &NodeName, reason: EventReason, message: String) {
         if let Some(uid) = world.node_uid(node) {
             let subject = Subject::Node(node.clone(), uid.clone());
             self.events.tell(Event { subject, reason, note: message, about: String::new() });
@@ -380,17 +395,18 @@ impl Announcement {
     }
 }
 
-/// What the node of a plan lacks. A node at its limit is a finding.
-fn lack_of(plan: &NodePlan) -> Option<Lack> {
+/// Of which shares the pools of a node have no block for it. A node at its limit is a finding.
+fn shares_without_block(plan: &NodePlan) -> BTreeSet<Share> {
     let no_block = plan.unmet.iter().filter_map(|unmet| match unmet {
         Unmet::NoCapacity(share) => Some(share.clone()),
         Unmet::AtLimit(_) => None,
     });
-    let shares: BTreeSet<_> = no_block.collect();
-    if !shares.is_empty() {
-        return Some(Lack::Blocks(shares));
-    }
-    plan.findings.iter().any(|finding| finding.kind == FindingKind::NoPool).then_some(Lack::Pool)
+    no_block.collect()
+}
+
+/// Whether no pool selects a node for addresses that it needs.
+fn lacks_pool(plan: &NodePlan) -> bool {
+    plan.findings.iter().any(|finding| finding.kind == FindingKind::NoPool)
 }
 
 fn log(finding: &Finding) {

@@ -1,16 +1,70 @@
 //! Tests of what the loop tells: lines in the log, and events.
 
+use std::fmt::Write as _;
+
+use futures::FutureExt as _;
+use serde_json::json;
+
+use super::super::cluster::{Cluster, cilium_node, claim, node, pool, ranges};
+use super::super::events::Waiting;
 use super::super::log_lines::LogLines;
+use super::super::waits::REPEAT;
 use super::*;
 use crate::model::plan::{Verdict, Wait};
-use crate::telemetry::metrics::tests::world;
+use crate::net::cidr::Family;
+use crate::publisher::Publisher;
+use crate::publisher::multi_pool::{Bgp, MultiPool};
 
-fn plan(verdict: Verdict, messages: &[&str]) -> NodePlan {
+/// What is told of a cluster.
+struct Rig {
+    cluster: Cluster,
+    reporter: Reporter,
+    events: Waiting,
+    lines: LogLines,
+}
+
+impl Rig {
+    fn of(cluster: Cluster) -> Self {
+        let telemetry = Telemetry::start();
+        let (events, waiting) = Events::channel(telemetry.metrics.clone());
+        let reporter = Reporter::new(telemetry, events);
+        Self { cluster, reporter, events: waiting, lines: LogLines::capture() }
+    }
+
+    /// Decides for node `a`, and returns what that tells.
+    fn decide(&mut self) -> String {
+        let plan = self.cluster.plan("a");
+        self.reporter.plan(&self.cluster.world, &plan);
+        self.told()
+    }
+
+    /// What is told when nothing but time has passed.
+    fn turn(&mut self) -> String {
+        self.reporter.show_if_due(&self.cluster.world, self.cluster.now);
+        self.told()
+    }
+
+    /// The lines of the log, and then the events.
+    fn told(&mut self) -> String {
+        let mut told = self.lines.take();
+        while let Some(Some(Event { subject, reason, note, .. })) = self.events.next().now_or_never() {
+            let subject = match subject {
+                Subject::Node(name, uid) => format!("Node {name} ({uid})"),
+                Subject::Pool(name, uid) => format!("NodeIPPool {name} ({uid})"),
+                Subject::ClusterRole => "ClusterRole".to_owned(),
+            };
+            writeln!(told, "event {} on {subject}: {note}", reason.as_str()).expect("a text takes all");
+        }
+        told
+    }
+}
+
+fn plan_with(verdict: Verdict, messages: &[&str]) -> NodePlan {
     let finding = |message: &&str| {
         Finding::new(FindingKind::Overlap, Kind::Claim, "10.0.0.0-28", (*message).to_owned())
     };
     NodePlan {
-        node: "n".into(),
+        node: "a".into(),
         verdict,
         unmet: BTreeSet::new(),
         refusals: Vec::new(),
@@ -25,21 +79,127 @@ fn plan(verdict: Verdict, messages: &[&str]) -> NodePlan {
 
 #[test]
 fn a_finding_that_ends_has_a_line() {
-    let telemetry = Telemetry::start();
-    let events = Events::channel(telemetry.metrics.clone()).0;
-    let mut reporter = Reporter::new(telemetry, events);
-    let lines = LogLines::capture();
-    let world = world();
+    let mut rig = Rig::of(Cluster::of(&[]));
     let mut check = |plan: NodePlan, expected: &str| {
-        reporter.plan(&world, &plan);
-        assert_eq!(lines.take(), expected);
+        rig.reporter.plan(&rig.cluster.world, &plan);
+        assert_eq!(rig.told(), expected);
     };
     let overlap = r#" finding="Overlap" kind="NodeIPBlock" name="10.0.0.0-28""#;
-    check(plan(Verdict::AtRest, &["one overlaps it"]), &format!(" WARN one overlaps it{overlap}\n"));
+    check(plan_with(Verdict::AtRest, &["one overlaps it"]), &format!(" WARN one overlaps it{overlap}\n"));
     // The same in other words goes on.
-    check(plan(Verdict::AtRest, &["two overlap it"]), &format!(" WARN two overlap it{overlap}\n"));
+    check(plan_with(Verdict::AtRest, &["two overlap it"]), &format!(" WARN two overlap it{overlap}\n"));
     // A plan that stopped before it had seen everything says nothing of what it did not see.
-    check(plan(Verdict::Wait(Wait::Pause), &[]), "");
-    check(plan(Verdict::AtRest, &[]), &format!(" INFO no longer found: two overlap it{overlap}\n"));
-    check(plan(Verdict::AtRest, &[]), "");
+    check(plan_with(Verdict::Wait(Wait::Pause), &[]), "");
+    check(plan_with(Verdict::AtRest, &[]), &format!(" INFO no longer found: two overlap it{overlap}\n"));
+    check(plan_with(Verdict::AtRest, &[]), "");
+}
+
+/// Checks that this is told of node `a` when it begins to wait, and then once per hour.
+async fn check_wait(cluster: Cluster, expected: &str) {
+    let mut rig = Rig::of(cluster);
+    assert_eq!(rig.decide(), expected);
+    assert_eq!(rig.turn() + &rig.decide() + &rig.turn(), "", "it is told already");
+    for _ in 0..2 {
+        // A snapshot that is due comes before.
+        while let Some(due) = rig.reporter.due()
+            && due < Instant::now() + REPEAT / 2
+        {
+            tokio::time::sleep_until(due).await;
+            assert_eq!(rig.turn(), "");
+        }
+        let due = rig.reporter.due().expect("it is told again");
+        tokio::time::sleep_until(due - Duration::from_millis(1)).await;
+        assert_eq!(rig.turn(), "", "before an hour has passed");
+        tokio::time::sleep_until(due).await;
+        assert_eq!(rig.turn(), expected);
+        assert_eq!(rig.turn(), "");
+    }
+}
+
+const NO_POOL: &str = "no pool selects it; label the node, or create a pool that selects it: \
+                       pool p (it asks for `zone=b`, and the node has no label zone); it has no labels";
+const NO_BLOCK: &str = "no pool of the node has a free ipv4 block; add a CIDR to one of them, or a pool that selects \
+                        the node: pool p (every block is taken)";
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_no_pool_selects_is_told_of_with_the_reasons_once_per_hour() {
+    let mut spec = ranges("10.0.0.0/24");
+    spec["nodeSelector"] = json!({ "matchLabels": { "zone": "b" } });
+    let cluster = Cluster::of(&[&pool(&spec), &node("a"), &cilium_node("a", &json!({}))]);
+    let line = format!(" WARN {NO_POOL} finding=\"NoPool\" kind=\"Node\" name=\"a\"\n");
+    check_wait(cluster, &format!("{line}event NoPool on Node a (uid-a): {NO_POOL}\n")).await;
+}
+
+/// A node `a` whose only pool is full.
+fn full() -> Cluster {
+    let taken = claim("10.0.0.0/28", "b");
+    Cluster::of(&[&pool(&ranges("10.0.0.0/28")), &taken, &node("a"), &cilium_node("a", &json!({}))])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_pools_are_full_is_told_of_with_the_reasons_once_per_hour() {
+    let line = format!(" WARN {NO_BLOCK} node=a\n");
+    check_wait(full(), &format!("{line}event NoCapacity on Node a (uid-a): {NO_BLOCK}\n")).await;
+}
+
+/// A node `a` that holds nearly full blocks under a name that no pool has, and asks for another one, whose pool is full.
+fn short_of_two_names() -> Cluster {
+    let publisher =
+        MultiPool { families: [Family::V4].into(), default_pool: "default".into(), bgp: Bgp::Off };
+    let blocks = ["10.0.0.0/28", "10.0.0.16/28"];
+    let claims = blocks.map(|cidr| {
+        let mut claim = claim(cidr, "a");
+        claim["spec"]["podIPPool"] = "mars".into();
+        claim
+    });
+    let needs =
+        |name: &str, n_addresses: u64| json!({ "pool": name, "needed": { "ipv4-addrs": n_addresses } });
+    let ipam = json!({ "pools": {
+        "requested": [needs("default", 8), needs("mars", 40)],
+        "allocated": [{ "pool": "mars", "cidrs": blocks }],
+    }});
+    let pool = pool(&ranges("10.0.0.0/27"));
+    let objects = [&pool, &claims[0], &claims[1], &node("a"), &cilium_node("a", &ipam)];
+    Cluster::served_by(Publisher::MultiPool(publisher), &objects)
+}
+
+const NO_POOL_FOR_MARS: &str = "its agent asks for addresses of these Cilium pools: default, mars; create a pool that \
+                                selects it with the podIPPool that is missing among its pools: pool p (default)";
+const NO_BLOCK_OF_DEFAULT: &str = "no pool of the node has a free ipv4 block of the Cilium pool default; add a CIDR to \
+                                   one of them, or a pool that selects the node: pool p (every block is taken)";
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_lacks_a_pool_and_a_block_is_told_of_both_once_per_hour() {
+    let expected = format!(
+        " WARN {NO_POOL_FOR_MARS} finding=\"NoPool\" kind=\"Node\" name=\"a\"\n \
+         WARN {NO_BLOCK_OF_DEFAULT} node=a\n\
+         event NoPool on Node a (uid-a): {NO_POOL_FOR_MARS}\n\
+         event NoCapacity on Node a (uid-a): {NO_BLOCK_OF_DEFAULT}\n"
+    );
+    check_wait(short_of_two_names(), &expected).await;
+}
+
+/// Blocks come and go more often than pools.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_lacks_a_pool_is_not_told_of_again_because_of_a_block() {
+    let mut rig = Rig::of(short_of_two_names());
+    rig.decide();
+    rig.cluster.shows(&pool(&ranges("10.0.0.0/26")));
+    assert_eq!(rig.decide(), "", "a block is claimed");
+    rig.cluster.shows(&pool(&ranges("10.0.0.0/27")));
+    let expected = format!(
+        " WARN {NO_BLOCK_OF_DEFAULT} node=a\nevent NoCapacity on Node a (uid-a): {NO_BLOCK_OF_DEFAULT}\n"
+    );
+    assert_eq!(rig.decide(), expected);
+}
+
+/// Something else may come first, so that the plan ends before it has come to pools.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_gets_its_block_is_told_of_no_longer() {
+    let mut rig = Rig::of(full());
+    assert_ne!(rig.decide(), "");
+    let paused = NodePlan { scope: Scope::Part, ..plan_with(Verdict::Wait(Wait::Pause), &[]) };
+    rig.reporter.plan(&rig.cluster.world, &paused);
+    tokio::time::sleep(REPEAT).await;
+    assert_eq!(rig.turn(), "");
 }
