@@ -66,6 +66,11 @@ impl Cluster {
         self.world.observe(Observation::Applied(Box::new(read(object, self.revision))));
     }
 
+    pub(super) fn pass(&mut self, time: Duration) {
+        self.now.uptime += time;
+        self.world.advance(self.now);
+    }
+
     /// What to do for a node.
     pub(super) fn plan(&self, node: &str) -> NodePlan {
         plan::node(&self.world, &node.into(), Policy::DEFAULT, self.now)

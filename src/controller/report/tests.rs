@@ -3,15 +3,18 @@
 use std::fmt::Write as _;
 
 use futures::FutureExt as _;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::super::cluster::{Cluster, cilium_node, claim, node, pool, ranges};
 use super::super::events::Waiting;
 use super::super::log_lines::LogLines;
 use super::super::waits::REPEAT;
 use super::*;
+use crate::model::outcome::Seen;
 use crate::model::plan::{Verdict, Wait};
+use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::net::cidr::Family;
+use crate::plan::{self, Policy};
 use crate::publisher::Publisher;
 use crate::publisher::multi_pool::{Bgp, MultiPool};
 
@@ -41,6 +44,12 @@ impl Rig {
     /// What is told when nothing but time has passed.
     fn turn(&mut self) -> String {
         self.reporter.show_if_due(&self.cluster.world, self.cluster.now);
+        self.told()
+    }
+
+    /// What a look at the whole world tells.
+    fn show(&mut self) -> String {
+        self.reporter.show(&self.cluster.world, self.cluster.now);
         self.told()
     }
 
@@ -202,4 +211,92 @@ async fn a_node_that_gets_its_block_is_told_of_no_longer() {
     rig.reporter.plan(&rig.cluster.world, &paused);
     tokio::time::sleep(REPEAT).await;
     assert_eq!(rig.turn(), "");
+}
+
+/// Checks what a look at the world tells while a cluster has this object, and when it has the other version of it.
+fn check_look(mut cluster: Cluster, wrong: &Value, right: &Value, message: &str, fields: &str) {
+    cluster.shows(wrong);
+    let mut rig = Rig::of(cluster);
+    assert_eq!(rig.show(), format!(" WARN {message} {fields}\n"));
+    assert_eq!(rig.show(), "", "it is told already");
+    rig.cluster.shows(right);
+    assert_eq!(rig.show(), format!(" INFO no longer found: {message} {fields}\n"));
+    assert_eq!(rig.show(), "");
+}
+
+#[test]
+fn a_block_of_another_hand_in_a_pool_is_told_of_until_it_is_gone() {
+    check_look(
+        Cluster::of(&[&pool(&ranges("10.0.0.0/24")), &node("a")]),
+        &cilium_node("a", &json!({ "podCIDRs": ["10.0.0.0/27"] })),
+        &cilium_node("a", &json!({})),
+        "it carries 10.0.0.0/27 without a claim, in the ranges of pool p: no block there is given to another node; \
+         remove them from the CiliumNode when no pod uses them",
+        r#"finding="ForeignAddresses" kind="CiliumNode" name="a""#,
+    );
+}
+
+#[test]
+fn an_object_that_can_not_be_read_is_told_of_until_it_can() {
+    let mut odd = claim("10.0.0.0/28", "a");
+    odd["spec"]["pool"] = "".into();
+    check_look(
+        Cluster::of(&[&node("a")]),
+        &odd,
+        &claim("10.0.0.0/28", "a"),
+        "it can't be read, and what it holds is treated as taken: spec.pool: \"\": must not be empty",
+        r#"finding="UnreadableObject" kind="NodeIPBlock" name="10.0.0.0-28""#,
+    );
+}
+
+#[test]
+fn a_pool_that_can_not_be_read_is_told_of_until_it_can() {
+    let mut odd = ranges("10.0.0.0/24");
+    odd["ipv4"]["blockSize"] = 40.into();
+    check_look(
+        Cluster::of(&[]),
+        &pool(&odd),
+        &pool(&ranges("10.0.0.0/24")),
+        "it can't be read and gives out nothing; no younger pool gets any of [10.0.0.0/24]: \
+         spec.ipv4.blockSize: 40: must be between 16 and 32",
+        r#"finding="UnreadableObject" kind="NodeIPPool" name="p""#,
+    );
+}
+
+#[test]
+fn a_pool_without_the_object_of_its_name_is_told_of() {
+    let mut rig = Rig::of(short_of_two_names());
+    assert_eq!(rig.show(), "", "nobody knows yet");
+    rig.cluster.world.observe_pod_ip_pools(PodIpPoolNews::Listed(Vec::new()));
+    let told = rig.show();
+    assert!(told.starts_with(" WARN there is no CiliumPodIPPool default: "), "{told}");
+    assert!(told.ends_with(" finding=\"UnfitPodIPPool\" kind=\"NodeIPPool\" name=\"p\"\n"), "{told}");
+    assert_eq!(rig.show(), "", "it is told already");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_without_effect_is_told_of_until_it_is_no_longer_repeated() {
+    let mut rig = Rig::of(Cluster::of(&[&pool(&ranges("10.0.0.0/24"))]));
+    let name = "p".into();
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let Rig { cluster: Cluster { world, now, .. }, .. } = &mut rig;
+        let plan = plan::pool(world, &name, Policy::DEFAULT, *now);
+        world.begin_status(&name, &plan, *now);
+        let write = plan.into_writes().pop().expect("it writes");
+        let seen = Seen::Pool(Box::new(world.pool_object(&name).unwrap().clone()));
+        world.finish(Outcome { request: write.into(), answer: Answer::Done, seen }, *now);
+        told.push(rig.show());
+        rig.cluster.pass(Duration::from_secs(2));
+    }
+    let message = "the API server accepts `write the status of pool p` each time, and the object does not keep it: a \
+                   mutating webhook or another writer undoes it (kubectl get mutatingwebhookconfigurations); it is \
+                   repeated with pauses that grow to 30s finding=\"WriteWithoutEffect\" kind=\"NodeIPPool\" name=\"p\"\n";
+    // One may be chance.
+    assert_eq!(told, [String::new(), format!(" WARN {message}"), String::new()]);
+    assert_eq!(rig.reporter.due(), Some(Instant::now() + IN_VAIN_INTERVAL), "it may end by time alone");
+    rig.cluster.pass(Duration::from_secs(60));
+    tokio::time::sleep(IN_VAIN_INTERVAL).await;
+    assert_eq!(rig.turn(), format!(" INFO no longer found: {message}"));
+    assert_eq!(rig.reporter.due(), None);
 }
