@@ -66,6 +66,14 @@ impl Cluster {
         self.world.observe(Observation::Applied(Box::new(read(object, self.revision))));
     }
 
+    /// A watch shows that this object was deleted.
+    pub(super) fn loses(&mut self, object: &Value) {
+        self.revision += 1;
+        let (kind, name) = (kind_of(object), object["metadata"]["name"].as_str().unwrap().to_owned());
+        let revision = AnyRevision::of(kind, self.revision);
+        self.world.observe(Observation::Deleted { kind, name, revision });
+    }
+
     pub(super) fn pass(&mut self, time: Duration) {
         self.now.uptime += time;
         self.world.advance(self.now);

@@ -163,3 +163,6 @@ pub(super) fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Ev
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;
