@@ -1,10 +1,13 @@
 //! Tests of watches against a server that expires, fails and forbids, in a time that is advanced.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::client::tests::{Asked, NO_ANSWER, answered_by, list, refusal};
 use super::super::events::{Event, Subject, Waiting};
+use super::super::log_lines::LogLines;
 use super::*;
 use crate::model::kind::Kind;
 use crate::telemetry::event_reason::EventReason;
@@ -78,6 +81,13 @@ fn expiry() -> (u16, Value) {
     (200, json!({"type": "ERROR", "object": refusal(410).1}))
 }
 
+/// A watch that the server accepts, and on which it shows that it has come this far.
+fn bookmark() -> (u16, Value) {
+    let object =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"resourceVersion": "8", "annotations": {}}});
+    (200, json!({"type": "BOOKMARK", "object": object}))
+}
+
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
@@ -85,10 +95,10 @@ fn seconds(seconds: u64) -> Duration {
 #[tokio::test(start_paused = true)]
 async fn an_expired_watch_is_news_and_lists_again_at_once() {
     for expired in [expiry(), refusal(410)] {
-        let is_first = std::sync::atomic::AtomicBool::new(true);
+        let is_first = AtomicBool::new(true);
         let mut rig = Rig::of(move |target, _| match target {
             _ if !is_watch(target) => (200, list(7, &[], "")),
-            _ if is_first.swap(false, std::sync::atomic::Ordering::SeqCst) => expired.clone(),
+            _ if is_first.swap(false, Ordering::SeqCst) => expired.clone(),
             _ => (NO_ANSWER, Value::Null),
         });
         let lists = rig.lists_within(seconds(5)).await;
@@ -137,13 +147,9 @@ async fn a_kind_that_alone_fails_is_asked_ever_more_seldom() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_is_forbidden_is_told_until_it_is_allowed() {
-    let is_first = std::sync::atomic::AtomicBool::new(true);
-    let bookmark =
-        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"resourceVersion": "8", "annotations": {}}});
+    let is_first = AtomicBool::new(true);
     let mut rig = Rig::of(move |target, time| match target {
-        _ if is_watch(target) && is_first.swap(false, std::sync::atomic::Ordering::SeqCst) => {
-            (200, json!({"type": "BOOKMARK", "object": bookmark}))
-        }
+        _ if is_watch(target) && is_first.swap(false, Ordering::SeqCst) => bookmark(),
         _ if is_watch(target) => (NO_ANSWER, Value::Null),
         _ if target.contains("/nodes?") && time < seconds(45) => refusal(403),
         _ => (200, list(7, &[], "")),
@@ -160,4 +166,54 @@ async fn a_list_that_is_forbidden_is_told_until_it_is_allowed() {
 
     assert_eq!(rig.lists_within(seconds(60)).await.len(), 1);
     assert_eq!(rig.lines(), [""; 0]);
+}
+
+/// Checks the lines within 5 s if the server answers lists of Nodes and watches of them so for half a second. After that
+/// it accepts a watch.
+async fn check_lines(list_answer: (u16, Value), watch_answer: (u16, Value), expected: &[&str]) {
+    const OUTAGE: Duration = Duration::from_millis(500);
+    let captured = LogLines::capture();
+    let is_accepted = AtomicBool::new(false);
+    let mut rig = Rig::of(move |target, time| match target {
+        _ if is_watch(target) && time < OUTAGE => watch_answer.clone(),
+        _ if is_watch(target) && !is_accepted.swap(true, Ordering::SeqCst) => bookmark(),
+        _ if is_watch(target) => (NO_ANSWER, Value::Null),
+        _ if target.contains("/nodes?") && time < OUTAGE => list_answer.clone(),
+        _ => (200, list(7, &[], "")),
+    });
+    rig.lists_within(seconds(5)).await;
+    assert_eq!(captured.take().lines().collect::<Vec<_>>(), expected);
+}
+
+const LISTED: &str = " INFO listed kind=\"Node\" objects=0";
+
+#[tokio::test(start_paused = true)]
+async fn lines_say_for_how_long_a_kind_could_not_be_listed() {
+    let failed = " WARN list failed kind=\"Node\" error=\"refused with 503 (503)\"";
+    let expected = [
+        &format!("{failed} retry_in=200ms not_followed_for=0ns"),
+        &format!("{failed} retry_in=400ms not_followed_for=200ms"),
+        LISTED,
+        " INFO the watch follows kind=\"Node\" after=600ms",
+    ];
+    check_lines(refusal(503), bookmark(), &expected).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_say_for_how_long_the_watches_of_a_kind_expired() {
+    let answer = refusal(410);
+    let status = serde_json::from_value(answer.1.clone()).unwrap();
+    let error = watcher::Error::WatchStartFailed(kube::Error::Api(status));
+    let expired = format!(" INFO the watch has expired kind=\"Node\" error={error}");
+    let expected = [
+        LISTED,
+        &format!("{expired} list_in=0ns not_followed_for=0ns"),
+        LISTED,
+        &format!("{expired} list_in=200ms not_followed_for=0ns"),
+        LISTED,
+        &format!("{expired} list_in=400ms not_followed_for=200ms"),
+        LISTED,
+        " INFO the watch follows kind=\"Node\" after=600ms",
+    ];
+    check_lines((200, list(7, &[], "")), answer, &expected).await;
 }
