@@ -86,10 +86,11 @@ async fn an_object_without_the_family_keeps_blocks_back_until_it_has_it() -> Res
         wait_told(rig, "p", "PodIPPoolFits").await?;
         ask(rig, &agent, "ns/pod").await?;
 
-        // What is published stays.
+        // What is published stays. It may be more than the first block: the agent keeps some addresses in reserve.
         patch(rig, "default", json!({"ipv4": null})).await?;
         wait_told(rig, "p", "PodIPPoolLacksFamily").await?;
-        ensure!(rig.cluster.published("n").is_some_and(|seen| seen.pod_cidrs.len() == 1), "it is gone");
+        let has_first = |cidrs: &[String]| cidrs.iter().any(|cidr| cidr == "10.1.0.0/28");
+        ensure!(rig.cluster.published("n").is_some_and(|seen| has_first(&seen.pod_cidrs)), "it is gone");
         patch(rig, "default", json!({"ipv4": {"cidrs": ["10.1.0.0/24"], "maskSize": 28}})).await?;
         wait_told(rig, "p", "PodIPPoolFits").await?;
         Ok((controller, agent))
