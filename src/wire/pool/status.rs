@@ -23,7 +23,8 @@ use crate::wire::{MAX_COUNT, schema};
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeIPPoolStatus {
-    /// Ready, Overlapping, Exhausted, Obstructed, Draining and Frozen.
+    /// `Ready`, `Overlapping`, `Exhausted`, `Obstructed`, `Draining`, `WithoutEffect`, `MixedBlockSizes`, `UnfitPodIPPool` and
+    /// `Frozen`.
     #[serde(default)]
     #[schemars(schema_with = "schema::conditions")]
     #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["type".into()]))]
