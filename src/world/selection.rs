@@ -10,6 +10,7 @@ use kube_core::{Expression, SelectorExt};
 
 use super::{KnownClaim, World, readable};
 use crate::model::names::{NodeName, PodIpPoolName, PoolName};
+use crate::model::node::Node;
 use crate::model::observation::PoolObject;
 use crate::model::pool::Pool;
 use crate::net::cidr::{Cidr, Family};
@@ -121,19 +122,25 @@ impl World {
         }
     }
 
-    /// Compares the labels of every node with the selector of this pool, if that or its place in the order is another
-    /// than before.
+    /// Compares the labels of every node with the selector of this pool, if that is another than before; if only its place
+    /// in the order is, puts it there for those that it selects.
     fn select_with(&mut self, name: &PoolName, before: Option<&PoolObject>) {
         let (pools, selection) = (&self.pools, &mut self.selection);
         let readable = |name: &PoolName| pools.get(name).and_then(|object| object.pool.as_ref().ok());
         let after = readable(name);
-        let of = |pool: &Pool| (pool.selector.clone(), pool.priority);
-        if before.and_then(|object| object.pool.as_ref().ok()).map(of) == after.map(of) {
+        let before = before.and_then(|object| object.pool.as_ref().ok());
+        let selects_the_same = before.map(|pool| &pool.selector) == after.map(|pool| &pool.selector);
+        if selects_the_same && before.map(|pool| pool.priority) == after.map(|pool| pool.priority) {
             return;
         }
         let was_selected = self.selected.remove(name).unwrap_or_default();
         let mut is_selected = BTreeSet::new();
-        for node in self.nodes.values() {
+        let compared: Vec<&Node> = if selects_the_same {
+            was_selected.iter().filter_map(|node| self.nodes.get(node)).collect()
+        } else {
+            self.nodes.values().collect()
+        };
+        for node in compared {
             let pool = after.filter(|pool| pool.selector.matches(&node.labels));
             if pool.is_none() && !was_selected.contains(&node.name) {
                 continue;
