@@ -230,7 +230,8 @@ fn only_those_who_depend_on_a_name_look_again_when_its_object_changes() {
     assert_eq!(cluster.drain(), ["c", "b"], "the one that has a claim of the name goes first");
 }
 
-const CREATING: Policy = Policy { pod_ip_pools: PodIpPoolOrigin::Controller, ..Policy::DEFAULT };
+/// The controller creates CiliumPodIPPools.
+pub(super) const CREATING: Policy = Policy { pod_ip_pools: PodIpPoolOrigin::Controller, ..Policy::DEFAULT };
 
 /// Every pool has our finalizer, which is written before anything else.
 pub(super) fn keep_pools(cluster: &mut Cluster) {

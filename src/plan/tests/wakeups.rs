@@ -5,27 +5,26 @@
 //! every plan is computed again, also those of nodes that were not on it: each must be the one that was decided last.
 
 mod multi_pool;
+mod reclaim;
 pub(super) mod settled;
 mod worlds;
 
 use proptest::prelude::*;
 
 use super::node_configs::node_config;
-use super::pod_ip_pools::{pod_ip_pool, publisher};
+use super::pod_ip_pools::{CREATING, pod_ip_pool};
 use super::*;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::plan::PoolPlan;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::model::request::{ClaimChange, Read};
-use crate::plan::{PodIpPoolOrigin, pool};
-use crate::publisher::multi_pool::Bgp;
+use crate::plan::pool;
+use crate::publisher::multi_pool::{Bgp, MultiPool};
+use crate::publisher::static_mode::{ClusterPool, Kubernetes, NodeField, Static};
 use settled::Settled;
 use worlds::{
     BLOCKS, NODES, WORLDS, agent_lines, all_lines, cilium_node_lines, claim_lines, node_lines, pool_lines,
 };
-
-/// The controller creates CiliumPodIPPools.
-const CREATING: Policy = Policy { pod_ip_pools: PodIpPoolOrigin::Controller, ..Policy::DEFAULT };
 
 /// Something that happens to a cluster.
 #[derive(Debug, Clone)]
@@ -36,16 +35,14 @@ enum Change {
     Deleted(String),
     /// A list of this kind has everything but this object, as numbered among those that are known.
     NotListed(Kind, usize),
-    /// Cilium runs these families; with none of them nothing may be written.
-    Mode(&'static [Family]),
+    /// Cilium runs in the mode of these words ([`mode`]).
+    Mode(&'static str),
     /// This switch of the freeze is on, and no other.
     Freeze(Option<Switch>),
     /// One of the requests in flight ends: the server did what it asks for, or the same without telling, or refused.
     Ends(usize, End),
     /// Something is told of the agents' Pods.
     Agents(AgentNews),
-    /// Cilium runs in mode multi-pool, with this BGP.
-    MultiPool(Bgp),
     /// Something is told of CiliumPodIPPools.
     PodIpPools(PodIpPoolNews),
     /// Something is told of CiliumNodeConfigs.
@@ -63,17 +60,19 @@ enum End {
 
 impl Change {
     /// The change in these words.
-    fn named(text: &str) -> Self {
+    fn named(text: &'static str) -> Self {
         match text.split_once(' ') {
             Some(("delete", line)) => Self::Deleted(line.to_owned()),
             Some(("wait", seconds)) => Self::Passes(seconds.parse().unwrap()),
+            Some(("show", line)) => Self::Shown(line.to_owned()),
+            _ if text == "end" => Self::Ends(0, End::Applied),
             _ if text == "freeze" => Self::Freeze(Some(Switch::Writes)),
+            _ if text == "freeze reclaim" => Self::Freeze(Some(Switch::Reclaim)),
             Some(("agent", _)) => Self::Agents(AgentNews::Applied(agent(text))),
             Some(("podippools", lines)) => {
                 Self::PodIpPools(PodIpPoolNews::Listed(lines.split('\n').map(pod_ip_pool).collect()))
             }
-            _ if text == "passive" => Self::Mode(&[]),
-            _ if text == "dual-stack" => Self::Mode(&[Family::V4, Family::V6]),
+            Some(("mode", words)) => Self::Mode(words),
             _ => panic!("no change: {text}"),
         }
     }
@@ -82,7 +81,7 @@ impl Change {
 /// A pool tells of what lies in its ranges, and only that wakes it.
 #[test]
 fn a_pool_tells_of_nothing_beside_its_ranges() {
-    let mut settled = Settled::of("", &[]);
+    let mut settled = Settled::of("crd v4", "", &[]);
     for line in [
         "pool p 10.0.0.0/30 30",
         "ciliumnode a 10.0.0.0/30 10.0.0.4/30",
@@ -94,38 +93,54 @@ fn a_pool_tells_of_nothing_beside_its_ranges() {
 
 /// Every change of one object.
 fn single_changes() -> Vec<Change> {
-    let mut changes: Vec<Change> = all_lines().into_iter().map(Change::Shown).collect();
+    let deleted =
+        [deletions_of_claims(&BLOCKS), deletions_of_pools(&["p 10.0.0.0/28 30", "q 10.0.0.0/28 30"])];
+    [shown(all_lines()), deleted.concat(), common_changes(&["none", "crd v4", "crd v4 v6"])].concat()
+}
+
+/// Every change of one object in the mode multi-pool.
+fn single_changes_in_multi_pool() -> Vec<Change> {
+    let mut changes = shown(
+        [node_lines(), multi_pool::cilium_node_lines(), multi_pool::pool_lines(), multi_pool::claim_lines()]
+            .concat(),
+    );
+    changes.extend(deletions_of_claims(&multi_pool::BLOCKS));
+    changes.extend(deletions_of_pools(&["p 10.0.0.0/24 28", "q 10.0.0.0/24 28"]));
+    changes.extend(pod_ip_pool_news().into_iter().map(Change::PodIpPools));
+    changes.extend(node_config_news().into_iter().map(Change::NodeConfigs));
+    changes.extend(common_changes(&["multi-pool v4 bgp", "multi-pool v4"]));
+    changes
+}
+
+fn shown(lines: Vec<String>) -> Vec<Change> {
+    lines.into_iter().map(Change::Shown).collect()
+}
+
+fn deletions_of_claims(blocks: &[&str]) -> Vec<Change> {
+    blocks.iter().map(|cidr| Change::Deleted(format!("claim {cidr} a 1 Held"))).collect()
+}
+
+fn deletions_of_pools(pools: &[&str]) -> Vec<Change> {
+    pools.iter().map(|pool| Change::Deleted(format!("pool {pool}"))).collect()
+}
+
+/// Changes that are the same in every mode, and one to each of these modes.
+fn common_changes(modes: &[&'static str]) -> Vec<Change> {
+    let mut changes = Vec::new();
     for name in NODES {
         changes.push(Change::Deleted(format!("node {name} 1")));
         changes.push(Change::Deleted(format!("ciliumnode {name}")));
     }
-    changes.extend(BLOCKS.map(|cidr| Change::Deleted(format!("claim {cidr} a 1 Held"))));
-    changes.extend(["p", "q"].map(|name| Change::Deleted(format!("pool {name} 10.0.0.0/28 30"))));
     for kind in Kind::ALL {
         changes.extend((0..3).map(|omitted| Change::NotListed(kind, omitted)));
     }
-    changes.extend([&[][..], &[Family::V4], &[Family::V4, Family::V6]].map(Change::Mode));
+    changes.extend(modes.iter().copied().map(Change::Mode));
     changes.extend([None, Some(Switch::Reclaim), Some(Switch::Writes)].map(Change::Freeze));
     for place in 0..2 {
         changes.extend([End::Applied, End::Silent, End::Conflict].map(|end| Change::Ends(place, end)));
     }
     changes.extend(agent_news().into_iter().map(Change::Agents));
     changes.extend([1, 40, 7200].map(Change::Passes));
-    changes
-}
-
-/// Every change of one object in the mode multi-pool.
-fn single_changes_in_multi_pool() -> Vec<Change> {
-    let lines = [node_lines(), multi_pool::cilium_node_lines(), multi_pool::pool_lines()].concat();
-    let mut changes: Vec<Change> = lines.into_iter().map(Change::Shown).collect();
-    changes.extend(multi_pool::claim_lines().into_iter().map(Change::Shown));
-    changes.extend(["p", "q"].map(|name| Change::Deleted(format!("pool {name} 10.0.0.0/24 28"))));
-    changes.extend([Bgp::On, Bgp::Off].map(Change::MultiPool));
-    changes.extend(pod_ip_pool_news().into_iter().map(Change::PodIpPools));
-    changes.extend(node_config_news().into_iter().map(Change::NodeConfigs));
-    changes.extend(agent_news().into_iter().map(Change::Agents));
-    changes.extend([End::Applied, End::Silent, End::Conflict].map(|end| Change::Ends(0, end)));
-    changes.extend([1, 40].map(Change::Passes));
     changes
 }
 
@@ -178,16 +193,17 @@ fn agent_news() -> Vec<AgentNews> {
     news
 }
 
-#[test]
-fn every_change_of_one_object_wakes_whoever_decides_differently_then() {
+/// In each of these worlds and after each of these changes everybody decides again who decides differently.
+#[track_caller]
+fn check(mode: &str, worlds: &[&[(&str, &str, &[&'static str])]], changes: &[Change]) {
     let mut lost = Vec::new();
-    for (what, text, before) in WORLDS {
+    for (what, text, before) in worlds.iter().copied().flatten() {
         let before: Vec<Change> = before.iter().copied().map(Change::named).collect();
-        let settled = Settled::of(text, &before);
+        let settled = Settled::of(mode, text, &before);
         assert_eq!(settled.lost(), [""; 0], "one who waits for {what}");
-        for change in single_changes() {
+        for change in changes {
             let mut settled = settled.clone();
-            let found = settled.lost_after(&change);
+            let found = settled.lost_after(change);
             lost.extend(found.into_iter().map(|lost| format!("one waits for {what}, {change:?}: {lost}")));
         }
     }
@@ -195,19 +211,13 @@ fn every_change_of_one_object_wakes_whoever_decides_differently_then() {
 }
 
 #[test]
+fn every_change_of_one_object_wakes_whoever_decides_differently_then() {
+    check("crd v4", &[WORLDS, reclaim::WORLDS], &single_changes());
+}
+
+#[test]
 fn every_change_of_one_object_in_multi_pool_mode_wakes_whoever_decides_differently_then() {
-    let mut lost = Vec::new();
-    for (what, text, before) in multi_pool::WORLDS {
-        let before: Vec<Change> = before.iter().copied().map(Change::named).collect();
-        let settled = Settled::of_multi_pool(text, &before);
-        assert_eq!(settled.lost(), [""; 0], "one who waits for {what}");
-        for change in single_changes_in_multi_pool() {
-            let mut settled = settled.clone();
-            let found = settled.lost_after(&change);
-            lost.extend(found.into_iter().map(|lost| format!("one waits for {what}, {change:?}: {lost}")));
-        }
-    }
-    assert!(lost.is_empty(), "{} wake-ups are lost:\n{}", lost.len(), lost.join("\n"));
+    check("multi-pool v4 bgp", &[multi_pool::WORLDS], &single_changes_in_multi_pool());
 }
 
 /// Whether its node is still gone is read before it is free, which counts for a minute; while writes are frozen that minute
@@ -215,7 +225,7 @@ fn every_change_of_one_object_in_multi_pool_mode_wakes_whoever_decides_different
 #[test]
 fn a_block_that_has_cooled_while_writes_are_frozen_waits_for_nothing_else() {
     let cooling = "pool p 10.0.0.0/28 30\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40";
-    let mut settled = Settled::of(cooling, &[Change::named("freeze")]);
+    let mut settled = Settled::of("crd v4", cooling, &[Change::named("freeze")]);
     for change in [
         Change::Passes(1_000_000),
         Change::Passes(60),
@@ -232,11 +242,12 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         4 => shown(node_lines()),
         6 => shown(cilium_node_lines()),
+        2 => shown(reclaim::cilium_node_lines()),
         6 => shown(claim_lines()),
         3 => shown(pool_lines()),
         4 => prop::sample::select(all_lines()).prop_map(Change::Deleted),
         2 => (prop::sample::select(Kind::ALL.to_vec()), 0..8usize).prop_map(|(kind, omitted)| Change::NotListed(kind, omitted)),
-        1 => prop::sample::select(vec![&[][..], &[Family::V4], &[Family::V4, Family::V6]]).prop_map(Change::Mode),
+        1 => prop::sample::select(vec!["none", "crd v4", "crd v4 v6"]).prop_map(Change::Mode),
         2 => prop::sample::select(vec![None, Some(Switch::Reclaim), Some(Switch::Writes)]).prop_map(Change::Freeze),
         4 => (0..8usize, prop::sample::select(vec![End::Applied, End::Silent, End::Conflict]))
             .prop_map(|(place, end)| Change::Ends(place, end)),
@@ -250,7 +261,7 @@ proptest! {
 
     #[test]
     fn any_change_wakes_whoever_decides_differently_then(changes in prop::collection::vec(change(), 1..24)) {
-        let mut settled = Settled::of("", &[]);
+        let mut settled = Settled::of("crd v4", "", &[]);
         for change in &changes {
             prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
         }
@@ -260,7 +271,7 @@ proptest! {
     fn any_change_in_multi_pool_mode_wakes_whoever_decides_differently_then(
         changes in prop::collection::vec(prop::sample::select(single_changes_in_multi_pool()), 1..24)
     ) {
-        let mut settled = Settled::of_multi_pool("", &[]);
+        let mut settled = Settled::of("multi-pool v4 bgp", "", &[]);
         for change in &changes {
             prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
         }

@@ -6,7 +6,7 @@ use crate::model::plan::PoolPlan;
 use crate::model::request::ClaimStatusWrite;
 use crate::model::status::DrainStatus;
 use crate::plan::pool::pool as plan_pool;
-use crate::plan::tests::wakeups::settled::written;
+use crate::plan::tests::wakeups::settled::applied;
 
 impl Cluster {
     /// Every write of pool p is applied until none is due. The statuses of claims among them, each as a line.
@@ -25,7 +25,7 @@ impl Cluster {
                 if let Write::ClaimStatus(status) = &write {
                     told.push(line(status));
                 }
-                let seen = written(&self.world, &write, revision);
+                let seen = applied(&self.world, &write, revision);
                 let outcome = Outcome { request: write.into(), answer: Answer::Done, seen };
                 self.world.finish(outcome, self.now);
                 assert_eq!(self.world.check(), []);

@@ -1,6 +1,6 @@
 //! The worlds of the tests of wake-ups in the mode multi-pool, with BGP, and the versions that objects may have in them.
 
-use super::worlds::NODES;
+use super::worlds::{NODES, of_nodes};
 
 /// Worlds in which somebody waits: for what, the objects, and what has happened to them.
 pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
@@ -32,6 +32,27 @@ pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
          claim 10.0.0.0/28 a 1 Held @40 under=default",
         &["podippools default v4=28\nmars v4=28"],
     ),
+    (
+        "its Pods to be read before a block of a pool that drains is taken off",
+        "pool p 10.0.0.0/27 28\npool q 10.0.0.64/27 28 draining\nnode a 1\nagent a 1.17.8\n\
+         ciliumnode a @50 need=8 has=10.0.0.0/28,10.0.0.64/28\n\
+         claim 10.0.0.0/28 a 1 Held @40 under=default\nclaim 10.0.0.64/28 a 1 Held @41 of=q under=default",
+        &["podippools default v4=28"],
+    ),
+    (
+        "the answer to a question",
+        "pool p 10.0.0.0/27 28\npool q 10.0.0.64/27 28 draining\nnode a 1\nagent a 1.17.8\n\
+         ciliumnode a @50 need=8 has=10.0.0.0/28 asked=45\n\
+         claim 10.0.0.0/28 a 1 Held @40 under=default\nclaim 10.0.0.64/28 a 1 Releasing/Reclaimed @41 of=q under=default",
+        &["podippools default v4=28"],
+    ),
+    (
+        "a block that its agent has taken back by itself",
+        "pool p 10.0.0.0/27 28\npool q 10.0.0.64/27 28 draining\nnode a 1\nagent a 1.17.8\n\
+         ciliumnode a @50 need=8 has=10.0.0.0/28,10.0.0.64/28\n\
+         claim 10.0.0.0/28 a 1 Held @40 under=default\nclaim 10.0.0.64/28 a 1 Draining @41 of=q under=default",
+        &["podippools default v4=28", "end"],
+    ),
 ];
 
 /// The versions of CiliumPodIPPools.
@@ -46,36 +67,55 @@ pub(super) const OBJECTS: [&str; 8] = [
     "other v4=28",
 ];
 
+/// The CIDRs of claims.
+pub(super) const BLOCKS: [&str; 3] = ["10.0.0.0/28", "10.0.0.16/28", "10.0.0.64/28"];
+
 pub(super) fn cilium_node_lines() -> Vec<String> {
-    let rest = [
-        "",
-        "need=8",
-        "need=8 mars=8",
-        "need=20 has=10.0.0.0/28",
-        "need=8 has=10.0.0.16/28 others=10.0.0.64/28",
-        "recreated need=8",
-    ];
-    NODES.iter().flat_map(|name| rest.map(|rest| format!("ciliumnode {name} {rest}"))).collect()
+    of_nodes(
+        "ciliumnode",
+        &[
+            "",
+            "need=8",
+            "need=8 mars=8",
+            "need=20 has=10.0.0.0/28",
+            "need=8 has=10.0.0.0/28,10.0.0.16/28",
+            "need=8 has=10.0.0.0/28 asked=100000",
+            "need=8 has=10.0.0.16/28 others=10.0.0.64/28",
+            "need=8 has=10.0.0.0/28 operator=full",
+            "recreated need=8",
+        ],
+    )
 }
 
 pub(super) fn claim_lines() -> Vec<String> {
-    let blocks = [("10.0.0.0/28", "default"), ("10.0.0.16/28", "default"), ("10.0.0.64/28", "mars")];
-    let of_node = |name: &str| {
-        let states = ["1 Held", "1 Releasing/Reclaimed"];
-        let line = |(cidr, under): (&str, &str), state| format!("claim {cidr} {name} {state} under={under}");
-        blocks.map(|block| states.map(|state| line(block, state))).concat()
-    };
-    NODES.into_iter().flat_map(of_node).collect()
+    let states = [
+        "1 Held",
+        "1 Draining",
+        "1 Releasing/Reclaimed",
+        "1 Releasing/Unused",
+        "1 Cooling/Reclaimed",
+        "1 Cooling/NodeGone",
+    ];
+    let mut lines = Vec::new();
+    for name in NODES {
+        for (cidr, under) in BLOCKS.into_iter().zip(["default", "default", "mars"]) {
+            lines.extend(states.map(|state| format!("claim {cidr} {name} {state} under={under}")));
+        }
+    }
+    lines
 }
 
 pub(super) fn pool_lines() -> Vec<String> {
     [
         "p 10.0.0.0/27 28",
         "p 10.0.0.0/27 28 zone=x",
+        "p 10.0.0.0/27 28 draining",
         "p 10.0.0.0/27 28 deleting",
+        "p 10.0.0.0/27 28 reclaim=enabled",
         "p 10.0.0.0/27 28 invalid",
         "p 10.0.0.0/27 27",
         "q 10.0.0.64/27 28 under=mars younger",
+        "q 10.0.0.64/27 28 under=mars draining",
         "q 10.0.0.64/27 28 younger",
         "q 10.0.0.64/27 27 under=mars zone=x",
     ]

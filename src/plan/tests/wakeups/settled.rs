@@ -1,5 +1,7 @@
 //! A cluster to which changes happen, and the search for decisions that would come out differently unheard.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 /// A cluster in which everything that was on the agenda has been decided.
@@ -11,17 +13,9 @@ pub(super) struct Settled {
 }
 
 impl Settled {
-    /// The cluster in these lines, to which these changes have happened.
-    pub(super) fn of(text: &str, changes: &[Change]) -> Self {
-        Self::after(Cluster::of(text), changes)
-    }
-
-    /// The same in the mode multi-pool.
-    pub(super) fn of_multi_pool(text: &str, changes: &[Change]) -> Self {
-        Self::after(Cluster::served_by(publisher(Bgp::On, &[Family::V4]), text), changes)
-    }
-
-    fn after(cluster: Cluster, changes: &[Change]) -> Self {
+    /// The cluster in these lines, in the mode of these words ([`mode`]), to which these changes have happened.
+    pub(super) fn of(words: &str, text: &str, changes: &[Change]) -> Self {
+        let cluster = Cluster::in_mode(mode(words), text);
         let mut settled = Self { cluster, revision: LISTED, decided: BTreeMap::new() };
         settled.settle();
         for change in changes {
@@ -36,18 +30,32 @@ impl Settled {
     pub(super) fn lost_after(&mut self, change: &Change) -> Vec<String> {
         self.apply(change);
         self.settle();
-        // Those who only look on at what others take look once per second.
-        self.cluster.pass(1);
-        self.settle();
+        self.pass(1);
         let mut lost = self.lost();
         // The status of a pool is looked at once per second, and what is told on its claims may change it once more.
         for _ in 0..2 {
-            self.cluster.pass(2);
-            self.settle();
+            self.pass(2);
             lost.extend(self.lost());
         }
         lost.extend(self.lost_pools());
         lost
+    }
+
+    /// Time passes, and then until nothing is due within a second: those who only look on at what others take look once per
+    /// second, and a node whose pause ended meanwhile may just have taken something.
+    fn pass(&mut self, seconds: u64) {
+        self.cluster.pass(seconds);
+        self.settle();
+        // Pauses grow, so that there is an end to what is due so soon.
+        for _ in 0..8 {
+            let now = self.cluster.now.uptime;
+            let soon = self.cluster.world.next_wake().filter(|wake| *wake <= now + Duration::from_secs(1));
+            let Some(wait) = soon.map(|wake| wake.saturating_sub(now)) else { break };
+            self.cluster.now.uptime += wait;
+            self.cluster.now.wall += wait;
+            self.cluster.world.advance(self.cluster.now);
+            self.settle();
+        }
     }
 
     fn next_revision(&mut self) -> u64 {
@@ -64,21 +72,13 @@ impl Settled {
                 self.cluster.delete(object.kind(), &object.name(), revision);
             }
             Change::NotListed(kind, omitted) => self.relist(*kind, *omitted, revision),
-            Change::Mode(families) => self.cluster.world.set_mode(if families.is_empty() {
-                Mode::Passive("of a test".to_owned())
-            } else {
-                let families = families.iter().copied().collect();
-                Mode::Active(Publisher::Crd(Crd { families, infrastructure: Vec::new() }))
-            }),
+            Change::Mode(words) => self.cluster.world.set_mode(mode(words)),
             Change::Freeze(switch) => {
                 let on = switch.map(|switch| (switch, "of a test".to_owned()));
                 self.cluster.world.set_freeze(Freeze::of(on));
             }
             Change::Ends(place, end) => self.end(*place, *end, revision),
             Change::Agents(news) => self.cluster.observe_agents(news.clone()),
-            Change::MultiPool(bgp) => {
-                self.cluster.world.set_mode(Mode::Active(publisher(*bgp, &[Family::V4])));
-            }
             Change::PodIpPools(news) => {
                 self.cluster.world.observe_pod_ip_pools(numbered(news.clone(), revision));
             }
@@ -168,7 +168,26 @@ impl Settled {
             Request::Write(Write::UpdateClaim(update)) if update.change == ClaimChange::Delete => {
                 Seen::Deleted(update.uid.clone())
             }
-            Request::Write(_) => Seen::Nothing,
+            Request::Write(Write::UpdateClaim(update)) => match world.claim(update.cidr) {
+                // Of another version the server would refuse it.
+                Some(known) if known.claim.revision == update.revision => {
+                    let moved = moved(&known.claim, &update.change);
+                    Seen::Claim(Box::new(Claim { revision, ..moved }))
+                }
+                Some(_) | None => Seen::Nothing,
+            },
+            Request::Write(write) => match write.target() {
+                Target::Node(node) => {
+                    let known = world.node(&node).and_then(|node| patched(node, write, revision.number()));
+                    known.map_or(Seen::Nothing, |node| Seen::PatchedNode(Box::new(node)))
+                }
+                Target::Claim(_)
+                | Target::CiliumNode(_)
+                | Target::ClaimsOf(_)
+                | Target::PodsOf(_)
+                | Target::Pool(_)
+                | Target::PodIpPool(_) => Seen::Nothing,
+            },
         }
     }
 
@@ -191,7 +210,7 @@ impl Settled {
                 for write in plan.into_writes() {
                     assert_eq!(cluster.held_back(&[write.clone().into()]), [""; 0], "writes are frozen");
                     self.revision += 1;
-                    let seen = written(&cluster.world, &write, self.revision);
+                    let seen = applied(&cluster.world, &write, self.revision);
                     cluster
                         .world
                         .finish(Outcome { request: write.into(), answer: Answer::Done, seen }, cluster.now);
@@ -252,8 +271,81 @@ impl Settled {
     }
 }
 
+/// The claim after this change, which does not delete it.
+fn moved(claim: &Claim, change: &ClaimChange) -> Claim {
+    let mut moved = claim.clone();
+    match change {
+        ClaimChange::Hold(node_uid) => {
+            (moved.state, moved.node_uid) = (ClaimState::Held, node_uid.clone());
+        }
+        ClaimChange::CreatedFor(carrier) => moved.created_for = Some(carrier.clone()),
+        ClaimChange::Keep => moved.finalizers.push(Claim::FINALIZER.to_owned()),
+        ClaimChange::Drain(carrier) => moved.state = ClaimState::Draining(carrier.clone()),
+        ClaimChange::Release(reason) => moved.state = ClaimState::Releasing(*reason),
+        ClaimChange::Cool => {
+            let ClaimState::Releasing(reason) = claim.state else { panic!("{} cools", claim.state) };
+            moved.state = ClaimState::Cooling(reason);
+        }
+        ClaimChange::Delete => panic!("it is deleted"),
+    }
+    moved
+}
+
+/// The Node after this write, where it is of its version.
+fn patched(node: &Node, write: &Write, revision: u64) -> Option<Node> {
+    let mut patched = Node { revision: Revision::of(revision), ..node.clone() };
+    let decided_on = match write {
+        Write::Publish(publication) => {
+            match &publication.change {
+                CarrierChange::Kubernetes(cidrs) => patched.pod_cidrs.clone_from(cidrs),
+                CarrierChange::Annotations(cidrs) => {
+                    let annotated =
+                        |cidr: &Cidr| Annotated { key: "network.cilium.io/pod-cidr", cidr: *cidr };
+                    patched.annotated = cidrs.iter().map(annotated).collect();
+                }
+                other => panic!("no change of a Node: {other:?}"),
+            }
+            publication.revision
+        }
+        Write::BumpVersion(bump) => {
+            patched.later_than = Some(bump.later_than);
+            bump.revision
+        }
+        other => panic!("no write of a Node: {other}"),
+    };
+    (decided_on == AnyRevision::of(Kind::Node, node.revision.number())).then_some(patched)
+}
+
+/// The mode in these words: `none`, or `crd|multi-pool|cluster-pool|kubernetes [v4] [v6] [bgp] [annotate] [annotations]`.
+/// With `annotate` agents read the annotations of their Nodes, with `annotations` these are written.
+pub(super) fn mode(text: &str) -> Mode {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let has = |word: &str| words.contains(&word);
+    let families: BTreeSet<Family> = [("v4", Family::V4), ("v6", Family::V6)]
+        .into_iter()
+        .filter(|(word, _)| has(word))
+        .map(|(_, of)| of)
+        .collect();
+    Mode::Active(match words[0] {
+        "none" => return Mode::Passive("of a test".to_owned()),
+        "crd" => Publisher::Crd(Crd { families, infrastructure: vec!["router"] }),
+        "multi-pool" => Publisher::MultiPool(MultiPool {
+            families,
+            default_pool: "default".into(),
+            bgp: if has("bgp") { Bgp::On } else { Bgp::Off },
+        }),
+        "cluster-pool" => Publisher::ClusterPool(Static::new(families, ClusterPool)),
+        "kubernetes" => {
+            let writes = if has("annotations") { NodeField::Annotations } else { NodeField::Spec };
+            let of_node = Kubernetes { writes, agents_read_annotations: has("annotate") };
+            Publisher::Kubernetes(Static::new(families, of_node))
+        }
+        other => panic!("no mode: {other}"),
+    })
+}
+
 /// The pool or the claim after this write of the plan of a pool.
-pub(in crate::plan::tests) fn written(world: &World, write: &Write, revision: u64) -> Seen {
+pub(in crate::plan::tests) fn applied(world: &World, write: &Write, revision: u64) -> Seen {
     if let Write::ClaimStatus(write) = write {
         let mut claim = world.claim(write.cidr).expect("it is written").claim.clone();
         claim.revision = Revision::of(revision);

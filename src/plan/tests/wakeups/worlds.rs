@@ -1,5 +1,7 @@
 //! The worlds of the tests of wake-ups, and the versions that objects may have in them.
 
+use super::reclaim;
+
 /// The names of the nodes in these worlds.
 pub(super) const NODES: [&str; 3] = ["a", "b", "c"];
 
@@ -80,11 +82,11 @@ pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
         "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50 10.0.0.0/30 deleting\nclaim 10.0.0.0/30 a 1 Held @40",
         &[],
     ),
-    ("the other family", "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50", &["dual-stack"]),
+    ("the other family", "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50", &["mode crd v4 v6"]),
     (
         "a mode",
         "pool p 10.0.0.0/28 30\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/30 b 1 Cooling/NodeGone @40",
-        &["passive"],
+        &["mode none"],
     ),
     (
         "the end of the freeze",
@@ -95,7 +97,7 @@ pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
         "a mode, with a lost claim",
         "pool p 10.0.0.0/28 30\nciliumnode a @50 10.0.0.0/30\nclaim 10.0.0.0/30 a 1 Held @40\n\
                   claim 10.0.0.4/30 b 1 Held @40",
-        &["passive", "delete claim 10.0.0.0/30 a 1 Held", "delete claim 10.0.0.4/30 b 1 Held"],
+        &["mode none", "delete claim 10.0.0.0/30 a 1 Held", "delete claim 10.0.0.4/30 b 1 Held"],
     ),
     (
         "its CiliumNode, with a lost claim",
@@ -174,61 +176,18 @@ pub(super) const WORLDS: &[(&str, &str, &[&str])] = &[
 pub(super) const BLOCKS: [&str; 6] =
     ["10.0.0.0/30", "10.0.0.4/30", "10.0.0.8/30", "10.0.0.12/30", "10.0.0.0/29", "10.0.0.4/31"];
 
-/// Every version that a Node may have in these worlds.
-pub(super) fn node_lines() -> Vec<String> {
-    let mut lines = Vec::new();
-    for name in NODES {
-        for rest in [
-            "1",
-            "2",
-            "1 zone=x",
-            "1 deleting",
-            "1 own=10.0.0.0/30",
-            "1 own=10.0.0.8/29",
-            "1 own=10.0.0.4/32",
-        ] {
-            lines.push(format!("node {name} {rest}"));
-        }
-        lines.push(format!("unreadable Node {name} 10.0.0.8/30"));
-        lines.push(format!("unreadable Node {name}"));
-    }
-    lines
+/// These versions of an object of each node.
+pub(super) fn of_nodes(kind: &str, versions: &[&str]) -> Vec<String> {
+    let of_node = |name| versions.iter().map(move |rest| format!("{kind} {name} {rest}"));
+    NODES.into_iter().flat_map(of_node).collect()
 }
 
-pub(super) fn cilium_node_lines() -> Vec<String> {
-    let carried =
-        ["", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.0/30 10.0.0.4/30", "10.0.0.0/29", "10.0.0.12/32"];
-    let rest = ["", "used=4", "used=unknown", "recreated", "deleting", "malformed", "own=10.0.0.0/30"];
+/// Claims of each of these blocks for each node, in these versions, and what can't be read in their place.
+pub(super) fn of_blocks(blocks: &[&str], versions: &[&str]) -> Vec<String> {
     let mut lines = Vec::new();
-    for name in NODES {
-        for carried in carried {
-            for rest in rest {
-                lines.push(format!("ciliumnode {name} {carried} {rest}"));
-            }
-        }
-        lines.push(format!("unreadable CiliumNode {name} 10.0.0.4/30"));
-        lines.push(format!("unreadable CiliumNode {name} 10.0.0.0/30 10.0.0.8/30"));
-        lines.push(format!("unreadable CiliumNode {name}"));
-    }
-    lines
-}
-
-pub(super) fn claim_lines() -> Vec<String> {
-    let mut lines = Vec::new();
-    for cidr in BLOCKS {
+    for cidr in blocks {
         for node in NODES {
-            for state in [
-                "1 Held",
-                "2 Held",
-                "1 Held deleting",
-                "1 Releasing/NodeGone",
-                "1 Releasing/Reclaimed",
-                "1 Releasing/Unused",
-                "1 Cooling/NodeGone",
-                "1 Cooling/NodeGone deleting finalizer=other",
-            ] {
-                lines.push(format!("claim {cidr} {node} {state}"));
-            }
+            lines.extend(versions.iter().map(|rest| format!("claim {cidr} {node} {rest}")));
         }
         let name = cidr.replace('/', "-");
         lines.push(format!("unreadable NodeIPBlock {name} {cidr}"));
@@ -237,12 +196,49 @@ pub(super) fn claim_lines() -> Vec<String> {
     lines
 }
 
+/// Every version that a Node may have in these worlds.
+pub(super) fn node_lines() -> Vec<String> {
+    let versions =
+        ["1", "2", "1 zone=x", "1 deleting", "1 own=10.0.0.0/30", "1 own=10.0.0.8/29", "1 own=10.0.0.4/32"];
+    [of_nodes("node", &versions), of_nodes("unreadable Node", &["10.0.0.8/30", ""])].concat()
+}
+
+pub(super) fn cilium_node_lines() -> Vec<String> {
+    let carried =
+        ["", "10.0.0.0/30", "10.0.0.4/30", "10.0.0.0/30 10.0.0.4/30", "10.0.0.0/29", "10.0.0.12/32"];
+    let rest = ["", "used=4", "used=unknown", "recreated", "deleting", "malformed", "own=10.0.0.0/30"];
+    let versions: Vec<String> =
+        carried.iter().flat_map(|carried| rest.map(|rest| format!("{carried} {rest}"))).collect();
+    let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+    let unreadable = ["10.0.0.4/30", "10.0.0.0/30 10.0.0.8/30", ""];
+    [of_nodes("ciliumnode", &versions), of_nodes("unreadable CiliumNode", &unreadable)].concat()
+}
+
+pub(super) fn claim_lines() -> Vec<String> {
+    let states = [
+        "1 Held",
+        "2 Held",
+        "1 Held deleting",
+        "1 Draining",
+        "1 Releasing/NodeGone",
+        "1 Releasing/Reclaimed",
+        "1 Releasing/Unused",
+        "1 Cooling/NodeGone",
+        "1 Cooling/Reclaimed",
+        "1 Cooling/NodeGone deleting finalizer=other",
+    ];
+    of_blocks(&BLOCKS, &states)
+}
+
 pub(super) fn pool_lines() -> Vec<String> {
     [
         "p 10.0.0.0/28 30",
         "p 10.0.0.0/28 30 zone=x",
         "p 10.0.0.0/28 30 cordoned",
+        "p 10.0.0.0/28 30 draining",
         "p 10.0.0.0/28 30 deleting",
+        "p 10.0.0.0/28 30 reclaim=enabled",
+        "p 10.0.0.0/28 30 reclaim=dry-run",
         "p 10.0.0.0/28 30 invalid",
         "p 10.0.0.0/28 30 invalid deleting",
         "p 10.0.0.0/28 29",
@@ -252,6 +248,7 @@ pub(super) fn pool_lines() -> Vec<String> {
         "p 10.0.0.0/28 30 maxAddresses=5",
         "q 10.0.0.8/29 30 younger",
         "q 10.0.0.8/29 30",
+        "q 10.0.0.8/29 30 younger draining",
         "q 10.0.0.8/29 30 younger invalid",
         "q 10.1.0.0/30 30",
         "q 10.1.0.0/29 31",
@@ -263,15 +260,20 @@ pub(super) fn pool_lines() -> Vec<String> {
 
 /// Every version that the Pod of an agent may have.
 pub(super) fn agent_lines() -> Vec<String> {
-    let mut lines = Vec::new();
-    for name in NODES {
-        for rest in ["1.13.10", "1.17.8", "none", "1.14.1 deleting named=old", "1.14.1 ended named=old"] {
-            lines.push(format!("agent {name} {rest}"));
-        }
-    }
-    lines
+    of_nodes(
+        "agent",
+        &[
+            "1.13.10",
+            "1.17.8",
+            "1.17.8 unready",
+            "1.17.8 restarts=1",
+            "none",
+            "1.14.1 deleting named=old",
+            "1.14.1 ended named=old",
+        ],
+    )
 }
 
 pub(super) fn all_lines() -> Vec<String> {
-    [node_lines(), cilium_node_lines(), claim_lines(), pool_lines()].concat()
+    [node_lines(), cilium_node_lines(), reclaim::cilium_node_lines(), claim_lines(), pool_lines()].concat()
 }
