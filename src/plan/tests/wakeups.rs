@@ -7,6 +7,7 @@
 mod multi_pool;
 mod reclaim;
 pub(super) mod settled;
+mod static_mode;
 mod worlds;
 
 use proptest::prelude::*;
@@ -25,6 +26,9 @@ use settled::Settled;
 use worlds::{
     BLOCKS, NODES, WORLDS, agent_lines, all_lines, cilium_node_lines, claim_lines, node_lines, pool_lines,
 };
+
+/// The forms of the mode kubernetes: podCIDRs alone, or annotations, which agents read.
+const KUBERNETES: [&str; 2] = ["kubernetes v4", "kubernetes v4 annotate annotations"];
 
 /// Something that happens to a cluster.
 #[derive(Debug, Clone)]
@@ -110,6 +114,28 @@ fn single_changes_in_multi_pool() -> Vec<Change> {
     changes.extend(node_config_news().into_iter().map(Change::NodeConfigs));
     changes.extend(common_changes(&["multi-pool v4 bgp", "multi-pool v4"]));
     changes
+}
+
+/// Every change of one object in the mode cluster-pool.
+fn single_changes_in_cluster_pool() -> Vec<Change> {
+    let modes = ["none", "cluster-pool v4", "cluster-pool v4 v6"];
+    single_changes_in_static_mode(static_mode::cluster_pool_lines(), &modes)
+}
+
+/// Every change of one object in the mode kubernetes.
+fn single_changes_in_kubernetes() -> Vec<Change> {
+    let modes = ["none", KUBERNETES[0], KUBERNETES[1], "kubernetes v4 v6 annotate"];
+    single_changes_in_static_mode(static_mode::kubernetes_lines(), &modes)
+}
+
+/// The same where a node has one block of each family, and its objects may have these versions.
+fn single_changes_in_static_mode(lines_of_nodes: Vec<String>, modes: &[&'static str]) -> Vec<Change> {
+    let deleted = [
+        deletions_of_claims(&static_mode::BLOCKS),
+        deletions_of_pools(&["p 10.0.0.0/29 30", "q fd00::/126 126"]),
+    ];
+    [shown(lines_of_nodes), shown(static_mode::other_lines()), deleted.concat(), common_changes(modes)]
+        .concat()
 }
 
 fn shown(lines: Vec<String>) -> Vec<Change> {
@@ -220,6 +246,19 @@ fn every_change_of_one_object_in_multi_pool_mode_wakes_whoever_decides_different
     check("multi-pool v4 bgp", &[multi_pool::WORLDS], &single_changes_in_multi_pool());
 }
 
+#[test]
+fn every_change_of_one_object_in_cluster_pool_mode_wakes_whoever_decides_differently_then() {
+    check("cluster-pool v4", &[static_mode::CLUSTER_POOL_WORLDS], &single_changes_in_cluster_pool());
+}
+
+/// Of a Node count its podCIDRs, and where agents read them its annotations.
+#[test]
+fn every_change_of_one_object_in_kubernetes_mode_wakes_whoever_decides_differently_then() {
+    for mode in KUBERNETES {
+        check(mode, &[static_mode::KUBERNETES_WORLDS], &single_changes_in_kubernetes());
+    }
+}
+
 /// Whether its node is still gone is read before it is free, which counts for a minute; while writes are frozen that minute
 /// would pass again and again.
 #[test]
@@ -272,6 +311,27 @@ proptest! {
         changes in prop::collection::vec(prop::sample::select(single_changes_in_multi_pool()), 1..24)
     ) {
         let mut settled = Settled::of("multi-pool v4 bgp", "", &[]);
+        for change in &changes {
+            prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
+        }
+    }
+
+    #[test]
+    fn any_change_in_cluster_pool_mode_wakes_whoever_decides_differently_then(
+        changes in prop::collection::vec(prop::sample::select(single_changes_in_cluster_pool()), 1..24)
+    ) {
+        let mut settled = Settled::of("cluster-pool v4", "", &[]);
+        for change in &changes {
+            prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
+        }
+    }
+
+    #[test]
+    fn any_change_in_kubernetes_mode_wakes_whoever_decides_differently_then(
+        mode in prop::sample::select(KUBERNETES.to_vec()),
+        changes in prop::collection::vec(prop::sample::select(single_changes_in_kubernetes()), 1..24)
+    ) {
+        let mut settled = Settled::of(mode, "", &[]);
         for change in &changes {
             prop_assert_eq!(settled.lost_after(change), [""; 0], "after {:?}", change);
         }
