@@ -3,8 +3,9 @@
 
 use super::*;
 use crate::model::outcome::Effect;
-use crate::model::plan::PoolPlan;
-use crate::plan::pool;
+
+mod pools;
+mod reclaim;
 
 /// How often a write may be sent in a minute: at once, and after each of the growing waits.
 const PER_MINUTE: usize = 10;
@@ -35,7 +36,13 @@ fn written(
     answer: impl Fn(&Write, usize) -> Option<String>,
 ) -> Vec<String> {
     let end = cluster.now.uptime + Duration::from_secs(60);
-    let policy = Policy { min_write_interval: Duration::ZERO, cilium_nodes: origin, ..Policy::DEFAULT };
+    // Nothing else delays a write.
+    let policy = Policy {
+        min_write_interval: Duration::ZERO,
+        question_interval: Duration::ZERO,
+        cilium_nodes: origin,
+        ..Policy::DEFAULT
+    };
     let mut written = Vec::new();
     while cluster.now.uptime < end && written.len() < 1000 {
         let plan = node(&cluster.world, &NodeName::from("a"), policy, cluster.now);
@@ -60,6 +67,14 @@ fn written(
                 Request::Read(Read::Node(_, as_of)) => {
                     let gone = found(Presence::Gone, as_of.number());
                     cluster.finish(request, gone);
+                    continue;
+                }
+                // Nothing but its agent runs there.
+                Request::Read(Read::PodsOf(name, after)) => {
+                    let agents = cluster.world.agents_on(name).cloned().collect();
+                    let pods = PodsOnNode { agents, holders: BTreeMap::new(), n_bound: 0, n_starting: 0 };
+                    let seen = Seen::PodsOf { after: *after, pods };
+                    cluster.finish(request, seen);
                     continue;
                 }
                 Request::Read(read) => panic!("{read}"),
@@ -94,11 +109,17 @@ fn check_paced(written: &[String], expected: &str) {
 /// A write for node a of this cluster is answered with `answer`, where `{}` stands for the version.
 #[track_caller]
 fn check(cluster: &str, before: u64, answer: &str, expected: &str) {
+    check_after(&Cluster::of(cluster), before, answer, expected);
+}
+
+/// The same of a cluster to which something has happened.
+#[track_caller]
+fn check_after(cluster: &Cluster, before: u64, answer: &str, expected: &str) {
     for server in [Server::KeepsTheVersion, Server::MovesTheVersion] {
         let answer = |_: &Write, n_writes: usize| {
             Some(answer.replace("{}", &server.revision(before, n_writes).to_string()))
         };
-        check_paced(&written(&mut Cluster::of(cluster), CiliumNodeOrigin::Agent, answer), expected);
+        check_paced(&written(&mut cluster.clone(), CiliumNodeOrigin::Agent, answer), expected);
     }
 }
 
@@ -125,6 +146,17 @@ fn a_move_of_a_claim_that_is_undone() {
         let answer = |_: &Write, _| Some(format!("{claim} @40"));
         check_paced(&written(&mut Cluster::of(&cluster), CiliumNodeOrigin::Agent, answer), expected);
     }
+}
+
+/// Only the processes that saw the CiliumNode before this one end know what it carried.
+#[test]
+fn a_note_on_a_claim_that_is_undone() {
+    let held = "claim 10.0.0.0/28 a 1 Held";
+    let mut cluster = Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{held} @40"));
+    cluster.delete(Kind::CiliumNode, "a", 110);
+    cluster.observe("ciliumnode a @111 recreated");
+    let expected = "note that no earlier ciliumnode of node a carried 10.0.0.0/28";
+    check_after(&cluster, 40, &format!("{held} @{{}}"), expected);
 }
 
 /// Our finalizer comes back with every patch, so the claim stays.
@@ -216,58 +248,6 @@ fn a_question_that_is_not_cleared() {
 fn a_ciliumnode_that_is_gone_as_soon_as_it_is_created() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1");
     check_paced(&written(&mut cluster, CiliumNodeOrigin::Controller, |_, _| None), "create ciliumnode a");
-}
-
-/// The writes of pool p within a minute, each answered with what `undo` makes of the pool.
-fn written_to_pool(cluster: &mut Cluster, undo: impl Fn(&mut PoolObject, &Write, u64)) -> Vec<String> {
-    let end = cluster.now.uptime + Duration::from_secs(60);
-    let mut written = Vec::new();
-    while cluster.now.uptime < end && written.len() < 1000 {
-        let plan = pool(&cluster.world, &"p".into(), Policy::DEFAULT, cluster.now);
-        cluster.world.begin_status(&"p".into(), &plan, cluster.now);
-        if matches!(plan, PoolPlan::Unchanged | PoolPlan::UpToDate) {
-            break;
-        }
-        if let PoolPlan::Later(at) = plan {
-            cluster.now.uptime = at;
-        }
-        for write in plan.into_writes() {
-            written.push(write.to_string());
-            let mut seen = cluster.world.pool_object(&"p".into()).unwrap().clone();
-            undo(&mut seen, &write, 200 + written.len() as u64);
-            cluster.finish(write.into(), Seen::Pool(Box::new(seen)));
-            assert_eq!(cluster.world.check(), []);
-        }
-    }
-    written
-}
-
-#[test]
-fn a_finalizer_of_a_pool_that_is_taken_off_again() {
-    for server in [Server::KeepsTheVersion, Server::MovesTheVersion] {
-        let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
-        let written = written_to_pool(&mut cluster, |seen, _, revision| {
-            if server == Server::MovesTheVersion {
-                seen.revision = Revision::of(revision);
-            }
-        });
-        check_paced(&written, "set the finalizers of pool p to [nodeipam.io/pool]");
-    }
-}
-
-#[test]
-fn a_status_of_a_pool_that_is_not_kept() {
-    for server in [Server::KeepsTheVersion, Server::MovesTheVersion] {
-        let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
-        let written = written_to_pool(&mut cluster, |seen, write, revision| match write {
-            Write::PoolFinalizers(write) => {
-                (seen.revision, seen.finalizers) = (Revision::of(150), write.finalizers.clone());
-            }
-            _ if server == Server::MovesTheVersion => seen.revision = Revision::of(revision),
-            _ => {}
-        });
-        check_paced(&written[1..], "write the status of pool p");
-    }
 }
 
 /// A webhook, or another controller, takes the blocks off whenever they have been written.

@@ -11,22 +11,22 @@ mod steps;
 mod told;
 
 /// A node with a primary and a second block, whose agent runs.
-const NODE: &str =
+pub(super) const NODE: &str =
     "node a 1\nagent a 1.20.2\nclaim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Held @31";
-const BOTH: &str = "10.0.0.0/28 10.0.0.16/28";
-const FENCED: &str = "10.0.0.0/28 10.0.0.16/28 fenced=10.0.0.16/28";
+pub(super) const BOTH: &str = "10.0.0.0/28 10.0.0.16/28";
+pub(super) const FENCED: &str = "10.0.0.0/28 10.0.0.16/28 fenced=10.0.0.16/28";
 
-const DRAIN: &str = "drain 10.0.0.16/28 of node a";
-const FENCE: &str = "fence [10.0.0.16/28] on ciliumnode a";
-const ASK: &str = "ask the agent of node a what it uses";
+pub(super) const DRAIN: &str = "drain 10.0.0.16/28 of node a";
+pub(super) const FENCE: &str = "fence [10.0.0.16/28] on ciliumnode a";
+pub(super) const ASK: &str = "ask the agent of node a what it uses";
 const LOOK: &str = "read the pods of node a";
-const MARK: &str = "ask the agent of node a to let [10.0.0.16/28] go";
+pub(super) const MARK: &str = "ask the agent of node a to let [10.0.0.16/28] go";
 const RELEASE: &str = "release 10.0.0.16/28 of node a (Reclaimed)";
-const CONFIRM: &str = "tell the agent of node a that [10.0.0.16/28] is released";
-const TAKE_OFF: &str = "take [10.0.0.16/28] off ciliumnode a";
+pub(super) const CONFIRM: &str = "tell the agent of node a that [10.0.0.16/28] is released";
+pub(super) const TAKE_OFF: &str = "take [10.0.0.16/28] off ciliumnode a";
 const COOL: &str = "cool 10.0.0.16/28 of node a";
 const HOLD: &str = "hold 10.0.0.16/28 for node a again";
-const CLEAR: &str = "clear the release marks in [10.0.0.16/28] on ciliumnode a";
+pub(super) const CLEAR: &str = "clear the release marks in [10.0.0.16/28] on ciliumnode a";
 
 impl Cluster {
     /// A node whose use is known: one of sixteen addresses of its primary block.
@@ -54,11 +54,23 @@ impl Cluster {
         self.pass(600);
     }
 
-    /// The claim of the second block drains, and is fenced and empty in this version.
-    fn fenced() -> Self {
+    /// A node that has needed one block less for long enough.
+    pub(super) fn surplus() -> Self {
         let mut cluster = Self::known("pool p 10.0.0.0/24 28 reclaim=enabled");
         cluster.wait_until_surplus();
+        cluster
+    }
+
+    /// The claim of the second block drains.
+    pub(super) fn draining() -> Self {
+        let mut cluster = Self::surplus();
         cluster.done(DRAIN, &["claim 10.0.0.16/28 a 1 Draining @110"]);
+        cluster
+    }
+
+    /// The same, and the block is fenced and empty in this version.
+    pub(super) fn fenced() -> Self {
+        let mut cluster = Self::draining();
         cluster.done(
             FENCE,
             &[&format!("ciliumnode a @111 {FENCED} used=10.0.0.0/32"), "claim 10.0.0.0/28 a 1 Held @111"],
@@ -66,14 +78,20 @@ impl Cluster {
         cluster
     }
 
-    /// The same, and the agent was asked to let its addresses go.
-    fn marked() -> Self {
+    /// The same, and the agent has answered that nothing of it is used, nor do the Pods of the node say so.
+    pub(super) fn answered() -> Self {
         let mut cluster = Self::fenced();
         cluster.done(ASK, &[&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=marked")]);
         cluster.expect("a", "nothing");
         cluster.observe(&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32 ping=answered"));
         cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
         cluster.looked(&[]);
+        cluster
+    }
+
+    /// The same, and the agent was asked to let its addresses go.
+    fn marked() -> Self {
+        let mut cluster = Self::answered();
         cluster.done(MARK, &[&format!("ciliumnode a @114 {FENCED} used=10.0.0.0/32 marked=10.0.0.16/28")]);
         cluster
     }
@@ -88,10 +106,19 @@ impl Cluster {
     }
 
     /// The same, and the claim is being released.
-    fn releasing() -> Self {
+    pub(super) fn releasing() -> Self {
         let mut cluster = Self::ready();
         cluster.looked(&[]);
         cluster.done(RELEASE, &["claim 10.0.0.16/28 a 1 Releasing/Reclaimed @116"]);
+        cluster
+    }
+
+    /// The same, and the agent has been told that it is released.
+    pub(super) fn confirmed() -> Self {
+        let mut cluster = Self::releasing();
+        cluster
+            .done(CONFIRM, &[&format!("ciliumnode a @117 {FENCED} used=10.0.0.0/32 released=10.0.0.16/28")]);
+        cluster.observe("claim 10.0.0.0/28 a 1 Held @117");
         cluster
     }
 }
