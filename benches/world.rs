@@ -284,13 +284,12 @@ fn unreadable(claim: &Claim) -> Object {
 fn measure(
     criterion: &mut Criterion,
     group: impl Into<String>,
-    sizes: &[(u32, u32)],
     cluster: impl Fn(u32, u32) -> Cluster,
     change: impl Fn(&mut Cluster) -> Duration,
 ) {
     let mut group = criterion.benchmark_group(group);
     group.sample_size(10).warm_up_time(Duration::from_millis(1)).measurement_time(Duration::from_millis(300));
-    for (nodes, pools) in sizes {
+    for (nodes, pools) in &SIZES {
         let mut cluster = cluster(*nodes, *pools);
         group.bench_function(
             BenchmarkId::from_parameter(format!("{nodes} nodes, {pools} pools")),
@@ -304,7 +303,7 @@ fn measure(
 
 fn edited_pool(criterion: &mut Criterion) {
     let cluster = |nodes, pools| Cluster::of(&served(nodes, pools));
-    measure(criterion, "edited_pool", &SIZES, cluster, |cluster| {
+    measure(criterion, "edited_pool", cluster, |cluster| {
         let revision = cluster.next_revision();
         let priority = i32::try_from(revision % 1000).expect("it is below 1000");
         let edited = pool(1, revision, priority);
@@ -316,10 +315,29 @@ fn edited_pool(criterion: &mut Criterion) {
     });
 }
 
+/// A block of one pool is excluded, and given out again the next time.
+fn edited_ranges(criterion: &mut Criterion) {
+    let cluster = |nodes, pools| Cluster::of(&served(nodes, pools));
+    measure(criterion, "edited_ranges", cluster, |cluster| {
+        let revision = cluster.next_revision();
+        let mut edited = pool(1, revision, 0);
+        let before = cluster.world.pool(&edited.name).expect("it is there");
+        if before.families[&Family::V4].exclude.is_empty() {
+            let pool = edited.pool.as_mut().expect("it can be read");
+            pool.families.get_mut(&Family::V4).expect("it has ranges").exclude.push(block(1, 511));
+        }
+        cluster.now.uptime += Duration::from_secs(2);
+        let start = Instant::now();
+        cluster.observe(Object::Pool(edited));
+        cluster.decide();
+        start.elapsed()
+    });
+}
+
 fn all_statuses(criterion: &mut Criterion) {
     for oddity in ODDITIES {
         let cluster = |nodes, pools| oddity.cluster(nodes, pools);
-        measure(criterion, oddity.of("all_statuses"), &SIZES, cluster, |cluster| {
+        measure(criterion, oddity.of("all_statuses"), cluster, |cluster| {
             cluster.now.uptime += Duration::from_secs(2);
             let plan = |object: &PoolObject| plan::pool(&cluster.world, &object.name, POLICY, cluster.now);
             let start = Instant::now();
@@ -335,7 +353,7 @@ fn all_statuses(criterion: &mut Criterion) {
 fn whole_snapshot(criterion: &mut Criterion) {
     for oddity in ODDITIES {
         let cluster = |nodes, pools| oddity.cluster(nodes, pools);
-        measure(criterion, oddity.of("snapshot"), &SIZES, cluster, |cluster| {
+        measure(criterion, oddity.of("snapshot"), cluster, |cluster| {
             let start = Instant::now();
             let findings = free::findings(&cluster.world);
             black_box(snapshot(&cluster.world, findings.iter().map(|finding| finding.kind)));
@@ -346,7 +364,7 @@ fn whole_snapshot(criterion: &mut Criterion) {
 
 fn self_check(criterion: &mut Criterion) {
     let cluster = |nodes, pools| Oddity::None.cluster(nodes, pools);
-    measure(criterion, "self_check", &SIZES, cluster, |cluster| {
+    measure(criterion, "self_check", cluster, |cluster| {
         let start = Instant::now();
         let differences = cluster.world.check();
         let elapsed = start.elapsed();
@@ -372,7 +390,7 @@ fn freed_block(criterion: &mut Criterion) {
         }
         Cluster::of(&objects)
     };
-    measure(criterion, "freed_block", &SIZES, cluster, |cluster| {
+    measure(criterion, "freed_block", cluster, |cluster| {
         let revision = cluster.next_revision();
         cluster.now.uptime += Duration::from_secs(2);
         let start = Instant::now();
@@ -412,7 +430,7 @@ fn taken_block(criterion: &mut Criterion) {
         }
         Cluster::running(&[Family::V4, Family::V6], &objects)
     };
-    measure(criterion, "taken_block", &SIZES, cluster, |cluster| {
+    measure(criterion, "taken_block", cluster, |cluster| {
         let start = Instant::now();
         for place in 0..TAKEN {
             let revision = cluster.next_revision();
@@ -462,7 +480,7 @@ fn lost_claims(criterion: &mut Criterion) {
         }
         cluster
     };
-    measure(criterion, "lost_claims", &[SIZES[0], SIZES[2]], cluster, |cluster| {
+    measure(criterion, "lost_claims", cluster, |cluster| {
         let revision = cluster.next_revision();
         let object = cilium_node("n0001", Some(block(1, 0)), revision);
         let start = Instant::now();
@@ -474,6 +492,7 @@ fn lost_claims(criterion: &mut Criterion) {
 criterion_group!(
     benches,
     edited_pool,
+    edited_ranges,
     all_statuses,
     whole_snapshot,
     self_check,
