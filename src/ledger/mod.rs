@@ -200,12 +200,6 @@ impl Ledger {
         self.free_blocks(pool, family).is_some_and(FreeBlocks::has_usable)
     }
 
-    /// Whether any pool gives out blocks of a family. Costs a pass over the pools where none does.
-    #[must_use]
-    pub fn any_gives_out(&self, family: Family) -> bool {
-        self.pools.values().any(|offer| offer.free_blocks.get(&family).is_some_and(FreeBlocks::has_usable))
-    }
-
     /// Whether a pool has a free block of a family that shares an address with `cidr`.
     #[must_use]
     pub fn has_free_in(&self, pool: &PoolName, family: Family, cidr: Cidr) -> bool {

@@ -1,7 +1,7 @@
 //! Which pools select which nodes, and which claims are of which pool.
 //!
-//! An edit of one pool looks at that pool only: its selector is compared with the labels of every node, and whoever it
-//! selects, or selected, decides again, as do the nodes that have blocks of it or wait for some.
+//! An edit of one pool looks at that pool only: its selector, if that is another one, is compared with the labels of every
+//! node, and whoever it selects, or selected, decides again, as do the nodes that have blocks of it or wait for some.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,14 +73,12 @@ impl World {
     pub(super) fn pool_changed(&mut self, name: &PoolName, before: Option<&PoolObject>) {
         let mut nodes: BTreeSet<NodeName> = self.nodes_of_pool(name).cloned().collect();
         self.select_with(name, before);
+        let given = self.families_given_out(name, before);
         let (pools, ledger) = (&self.pools, &mut self.ledger);
-        let given = Family::ALL.map(|family| ledger.any_gives_out(family));
         let concerned = ledger.set_pool(name, |name| pools.get(name).map(PoolObject::declaration));
-        if given != Family::ALL.map(|family| ledger.any_gives_out(family)) {
+        if given != self.families_given_out(name, self.pools.get(name)) {
             // A pool without nodes says whether there is a pool at all for the family that it lacks.
-            for pool in pools.keys() {
-                self.agenda.mark_pool(pool);
-            }
+            self.mark_all_pools();
         }
         for pool in [name].into_iter().chain(&concerned) {
             nodes.extend(self.selected.get(pool).into_iter().flatten().cloned());
@@ -104,6 +102,16 @@ impl World {
                 self.addresses_released(range);
             }
         }
+    }
+
+    /// Of which families any pool gives out blocks, where the pool of this name is `object`. Costs a pass over the pools
+    /// where none does.
+    fn families_given_out(&self, name: &PoolName, object: Option<&PoolObject>) -> [bool; 2] {
+        let pool = object.and_then(|object| object.pool.as_ref().ok());
+        Family::ALL.map(|family| {
+            let others = readable(&self.pools).filter(|other| other.name != *name);
+            others.chain(pool).any(|pool| self.gives_out_of(pool, family))
+        })
     }
 
     /// The pools whose blocks are carried under the name of this one, or that it had: their status tells of their sizes.
@@ -224,11 +232,11 @@ fn ranges(object: &PoolObject) -> BTreeSet<Cidr> {
 }
 
 /// Removes an item of an index in which no list is empty.
-fn remove<T: Ord>(index: &mut BTreeMap<PoolName, BTreeSet<T>>, pool: &PoolName, item: &T) {
-    if let Some(items) = index.get_mut(pool) {
+pub(super) fn remove<K: Ord, T: Ord>(index: &mut BTreeMap<K, BTreeSet<T>>, key: &K, item: &T) {
+    if let Some(items) = index.get_mut(key) {
         items.remove(item);
         if items.is_empty() {
-            index.remove(pool);
+            index.remove(key);
         }
     }
 }

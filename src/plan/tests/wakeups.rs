@@ -95,6 +95,17 @@ fn a_pool_tells_of_nothing_beside_its_ranges() {
     }
 }
 
+/// Blocks of another pool may be too wide for the mode, so that nobody gets them.
+#[test]
+fn a_pool_without_nodes_looks_again_when_a_family_that_it_lacks_begins_or_ends_to_be_given_out() {
+    let none = "zone=nowhere";
+    let world = format!("pool p 10.0.0.0/24 28 {none}\npool q fd00::/48 64 {none}");
+    let mut settled = Settled::of("crd v4 v6", &world, &[]);
+    let gives = format!("pool r fd01::/112 122 {none}");
+    assert_eq!(settled.lost_after(&Change::Shown(gives.clone())), [""; 0]);
+    assert_eq!(settled.lost_after(&Change::Deleted(gives)), [""; 0]);
+}
+
 /// Every change of one object.
 fn single_changes() -> Vec<Change> {
     let deleted =
