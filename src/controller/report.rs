@@ -233,7 +233,9 @@ impl Reporter {
         let shares = Some(shares_without_block(plan)).filter(|shares| !shares.is_empty());
         match plan.scope {
             Scope::Whole => {
-                if self.without_pool.note(node, lacks_pool(plan).then_some(&()), now) {
+                // One that takes a step may have ended before it came to pools.
+                let knows_of_pools = lacks_pool(plan) || plan.saw_everything();
+                if knows_of_pools && self.without_pool.note(node, lacks_pool(plan).then_some(&()), now) {
                     self.tell_of_no_pool(world, node);
                 }
                 let is_new = self.without_block.note(node, shares.as_ref(), now);

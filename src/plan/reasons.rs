@@ -1,7 +1,7 @@
 //! Why a pool gives a node nothing. This is computed only if reasons are asked for, and bounded in words: ten pools, and
 //! how many more there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use kube_core::{Expression, SelectorExt};
@@ -121,26 +121,27 @@ pub fn why_no_pool(world: &World, node: &NodeName) -> String {
     let labels = world.node(node).map_or(&no_labels, |node| &node.labels);
     let pools = world.pool_objects().map(|object| NotSelected { object, labels });
     format!(
-        "no pool selects it; label the node, or create a pool that selects it: {}; {}",
-        ten_of(pools),
-        told(labels)
+        "no pool selects it, and {}; label it, or create a pool that selects it: {}",
+        told(world, labels),
+        ten_of(pools)
     )
 }
 
-/// The labels of a node: first those that people gave it, which are those that pools ask for, and then those that
-/// Kubernetes gives every Node.
-fn told(labels: &BTreeMap<String, String>) -> String {
+/// The labels of a node: first those that pools ask for, then those that people gave it, and last those that Kubernetes
+/// gives every Node.
+fn told(world: &World, labels: &BTreeMap<String, String>) -> String {
     if labels.is_empty() {
         return "it has no labels".to_owned();
     }
+    let terms = world.readable_pools().flat_map(|pool| pool.selector.clone());
+    let asked_for: BTreeSet<String> = terms.map(|term| key_of(&term).to_owned()).collect();
     let is_of_kubernetes = |key: &str| {
         let domain = key.split_once('/').map(|(domain, _)| domain).unwrap_or_default();
         ["kubernetes.io", "k8s.io"].iter().any(|of| domain == *of || domain.ends_with(&format!(".{of}")))
     };
-    let (of_kubernetes, others): (Vec<_>, Vec<_>) =
-        labels.iter().partition(|(key, _)| is_of_kubernetes(key.as_str()));
-    let labels = others.into_iter().chain(of_kubernetes);
-    format!("its labels: {}", ten_of(labels.map(|(key, value)| format!("{key}={value}"))))
+    let mut labels: Vec<(&String, &String)> = labels.iter().collect();
+    labels.sort_by_key(|(key, _)| (!asked_for.contains(*key), is_of_kubernetes(key)));
+    format!("its labels are {}", ten_of(labels.into_iter().map(|(key, value)| format!("{key}={value}"))))
 }
 
 /// Why a pool does not select a node.

@@ -13,6 +13,7 @@ use super::*;
 use crate::model::outcome::Seen;
 use crate::model::plan::{Verdict, Wait};
 use crate::model::pod_ip_pool::PodIpPoolNews;
+use crate::model::request::Read;
 use crate::net::cidr::Family;
 use crate::plan::{self, Policy};
 use crate::publisher::Publisher;
@@ -125,8 +126,8 @@ async fn check_wait(cluster: Cluster, expected: &str) {
     }
 }
 
-const NO_POOL: &str = "no pool selects it; label the node, or create a pool that selects it: \
-                       pool p (it asks for `zone=b`, and the node has no label zone); it has no labels";
+const NO_POOL: &str = "no pool selects it, and it has no labels; label it, or create a pool that selects it: pool p (it \
+                       asks for `zone=b`, and the node has no label zone)";
 const NO_BLOCK: &str = "no pool of the node has a free ipv4 block; add a CIDR to one of them, or a pool that selects \
                         the node: pool p (every block is taken)";
 
@@ -200,6 +201,9 @@ async fn a_node_that_lacks_a_pool_is_not_told_of_again_because_of_a_block() {
         " WARN {NO_BLOCK_OF_DEFAULT} node=a\nevent NoCapacity on Node a (uid-a): {NO_BLOCK_OF_DEFAULT}\n"
     );
     assert_eq!(rig.decide(), expected);
+    let step = plan_with(Verdict::Act(vec![Read::ClaimsOf("a".into()).into()]), &[]);
+    rig.reporter.plan(&rig.cluster.world, &step);
+    assert_eq!(rig.decide(), expected, "a step comes first, and the pool is still lacking");
 }
 
 /// Something else may come first, so that the plan ends before it has come to pools.
