@@ -18,6 +18,7 @@ use crate::model::pool::{Expand, PerNode, Pool, RangeState, Reclaim, ReclaimMode
 use crate::model::status::{Condition, ConditionReason, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
+use crate::publisher::Publisher;
 use crate::world::World;
 
 /// The status that the pool should show.
@@ -155,18 +156,19 @@ fn is_cordoned(pool: &Pool) -> bool {
 /// Of a pool that gives out no blocks of a family: whether agents of its nodes run that, and whether these nodes get them
 /// from another pool. Costs a pass over its nodes and their pools.
 fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
-    let name = world.reader().pod_ip_pool_of(pool);
-    let gives_it =
-        |pool: &Pool| world.gives_out_of(pool, missing) && world.reader().pod_ip_pool_of(pool) == name;
-    let any_gives_it = || world.readable_pools().any(gives_it);
+    let gives_it = |reader: &Publisher, other: &Pool| {
+        world.gives_out_of(other, missing) && reader.pod_ip_pool_of(other) == reader.pod_ip_pool_of(pool)
+    };
+    let any_gives_it = || world.readable_pools().any(|other| gives_it(world.reader(), other));
     let is_shown = |node: &&NodeName| !world.is_unreadable(Kind::Node, node.as_str());
     let (mut n_selected, mut n_running, mut without) = (0_usize, 0_usize, Vec::new());
     for node in world.nodes_of_pool(&pool.name).filter(is_shown) {
         n_selected += 1;
         // A CiliumNodeConfig may say otherwise for this node than `cilium-config` does for most.
-        if world.reader_of(node).families().contains(&missing) {
+        let reader = world.reader_of(node);
+        if reader.families().contains(&missing) {
             n_running += 1;
-            if !world.pools_of(node).any(gives_it) {
+            if !world.pools_of(node).any(|other| gives_it(reader, other)) {
                 without.push(node);
             }
         }

@@ -41,12 +41,20 @@ pub fn to_be(world: &World, name: &PodIpPoolName) -> BTreeMap<Family, (u8, BTree
 /// nodes. Costs a pass over these nodes.
 fn misfits(world: &World, pool: &Pool, name: &PodIpPoolName) -> Vec<Misfit> {
     let Ok(object) = world.pod_ip_pool(name) else { return Vec::new() };
-    let run = world.reader().families();
+    let run = run_by_nodes_of(world, pool);
     let ranges = pool.families.iter().filter(|(family, _)| run.contains(family));
     let found: BTreeSet<Misfit> =
         ranges.filter_map(|(family, ranges)| Misfit::of(object, *family, ranges.block_prefix)).collect();
     let is_minded = |misfit: &Misfit| world.is_minded(world.nodes_of_pool(&pool.name), *misfit);
     found.into_iter().filter(is_minded).collect()
+}
+
+/// The families that agents run: most of them, and those of the pool's nodes for which a CiliumNodeConfig says otherwise.
+/// Costs a pass over these nodes.
+fn run_by_nodes_of(world: &World, pool: &Pool) -> BTreeSet<Family> {
+    let nodes = world.nodes_of_pool(&pool.name);
+    let of_nodes = nodes.flat_map(|node| world.reader_of(node).families());
+    of_nodes.chain(world.reader().families()).copied().collect()
 }
 
 /// The condition of a pool that tells of it.
@@ -100,7 +108,8 @@ fn told(world: &World, pool: &Pool, name: &PodIpPoolName, misfit: Misfit) -> Str
         || world.nodes_of_pool(&pool.name).any(|node| world.reader_of(node).announces());
     match misfit {
         Misfit::Missing => {
-            let families = pool.families.keys().filter(|family| world.reader().families().contains(family));
+            let run = run_by_nodes_of(world, pool);
+            let families = pool.families.keys().filter(|family| run.contains(family));
             let families: Vec<String> = families.map(|family| should_have(*family)).collect();
             format!(
                 "there is no CiliumPodIPPool {name}: agents of Cilium 1.19 and newer need it to start and to give addresses, and \

@@ -182,6 +182,36 @@ fn a_pool_says_which_family_is_missing_where_that_is_set_for_some_nodes() {
     assert_eq!(ready(&Family::ALL, "rack all enable-ipv6=false"), serving);
 }
 
+/// The name of a node's blocks may be its own, as its families are.
+#[test]
+fn a_pool_looks_for_the_missing_family_under_the_name_of_each_node() {
+    let ready = |name: &str| {
+        let text = format!(
+            "pool p 10.0.0.0/24 28\npool six fd00::/112 122 under={name}\nnode a 1 zone=z\nciliumnode a @90 mars=8"
+        );
+        let mut cluster = Cluster::served_by(publisher(Bgp::Off, &Family::ALL), &text);
+        listed(&mut cluster, &["rack zone=z ipam-default-ip-pool=mars"]);
+        cluster.condition("p", ConditionType::Ready)
+    };
+    let served = "Serving true: nodes that the selector matches get blocks, with ipv6 from other pools";
+    assert_eq!(ready("mars"), served);
+    let lacking = ready("default");
+    assert!(lacking.starts_with("FamilyMissing false: "), "{lacking}");
+}
+
+#[test]
+fn a_pool_tells_of_an_object_that_lacks_a_family_which_some_nodes_run_alone() {
+    let mut cluster = Cluster::served_by(
+        publisher(Bgp::On, &[Family::V4]),
+        "pool p 10.0.0.0/24 28\npool six fd00::/112 122\nnode a 1 zone=z\nciliumnode a @90 need=8\nagent a 1.20.2",
+    );
+    cluster.world.observe_pod_ip_pools(PodIpPoolNews::Listed(vec![pod_ip_pool("default v4=28")]));
+    let unfit = |cluster: &Cluster| cluster.condition("six", ConditionType::UnfitPodIPPool);
+    assert!(unfit(&cluster).starts_with("PodIPPoolFits false"), "{}", unfit(&cluster));
+    listed(&mut cluster, &["rack zone=z enable-ipv6=true"]);
+    assert!(unfit(&cluster).starts_with("PodIPPoolLacksFamily true"), "{}", unfit(&cluster));
+}
+
 /// An agent with BGP ends when it has a CIDR of a family that the object of its name lacks.
 #[test]
 fn nothing_is_given_where_bgp_is_on_for_the_node_alone_and_the_object_lacks_the_family() {
