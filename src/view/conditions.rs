@@ -16,7 +16,6 @@ use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::observation::PoolObject;
 use crate::model::pool::{Expand, PerNode, Pool, RangeState, Reclaim, ReclaimMode};
 use crate::model::status::{Condition, ConditionReason, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
-use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::Publisher;
 use crate::world::World;
@@ -46,7 +45,7 @@ pub(super) fn conditions(
             if object.deleting {
                 let kept = deleting(world, &object.name, ranges);
                 vec![
-                    (ConditionReason::Invalid, format!("{findings}; {kept}")),
+                    (ConditionReason::Invalid, format!("{kept}; and it can't be read: {findings}")),
                     drains::draining(world, &object.name),
                 ]
             } else {
@@ -304,8 +303,7 @@ fn exhausted(
     }
 }
 
-/// What takes blocks of the pool and is not a claim of it. Costs a pass over all that is taken in its ranges, and one over
-/// the nodes where addresses of theirs are what takes it.
+/// What takes blocks of the pool and is not a claim of it. Costs a pass over all that is taken in its ranges.
 fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Explained {
     if families.values().all(|counts| counts.unavailable == 0) {
         return (ConditionReason::Unobstructed, "nothing but claims of the pool takes its blocks".to_owned());
@@ -313,7 +311,11 @@ fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCoun
     let counts: Vec<String> =
         families.iter().map(|(family, counts)| format!("{family}: {}", counts.unavailable)).collect();
     let mut culprits: Vec<String> = Vec::new();
-    let strangers = free::strangers(world, pool);
+    let mut strangers = free::strangers(world, pool);
+    for cidrs in strangers.values_mut() {
+        cidrs.retain(|cidr| free::takes_blocks_of(world, pool, *cidr));
+    }
+    strangers.retain(|_, cidrs| !cidrs.is_empty());
     if !strangers.is_empty() {
         let named = strangers.iter().map(|(occupant, cidrs)| match cidrs.as_slice() {
             [cidr] => format!("{occupant} ({cidr})"),
@@ -333,15 +335,18 @@ fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCoun
         } else {
             "every address belongs to nodes themselves"
         };
-        let in_useless: AddressSet = useless.iter().copied().collect();
-        let nodes = world.nodes_with_any_of(&in_useless);
-        let of = if nodes.is_empty() { String::new() } else { format!(" (nodes {})", ten_of(nodes)) };
+        let nodes: BTreeSet<&NodeName> = useless.iter().flat_map(|block| world.nodes_in(*block)).collect();
+        let of = match nodes.len() {
+            0 => String::new(),
+            1 => format!(" (node {})", ten_of(nodes)),
+            _ => format!(" (nodes {})", ten_of(nodes)),
+        };
         culprits.push(format!("{which} in {}{of}", ten_of(useless)));
     }
     let strange = free::strange_claims(world, pool);
     if !strange.is_empty() {
-        let named = strange.iter().map(|claim| format!("{} of pool {}", claim.cidr, claim.pool));
-        culprits.push(format!("claims of other pools or block sizes are there: {}", ten_of(named)));
+        let named = strange.values().map(|claim| format!("{} of pool {}", claim.cidr, claim.pool));
+        culprits.push(format!("another pool or block size is claimed there: {}", ten_of(named)));
     }
     let message = format!("blocks that no node can get ({}): {}", counts.join(", "), culprits.join("; "));
     (ConditionReason::BlocksUnavailable, message)

@@ -102,9 +102,9 @@ pub(super) fn strangers<'a>(world: &'a World, pool: &Pool) -> BTreeMap<&'a Occup
     strangers
 }
 
-/// The claims in the ranges of a pool that are not of this pool, or not of its size, as objects say. Costs a pass over all
-/// that is taken there.
-pub(super) fn strange_claims<'a>(world: &'a World, pool: &Pool) -> Vec<&'a Claim> {
+/// The claims that take blocks of a pool and are not of this pool, or not of its size, as objects say. Costs a pass over all
+/// that is taken in its ranges.
+pub(super) fn strange_claims<'a>(world: &'a World, pool: &Pool) -> BTreeMap<Cidr, &'a Claim> {
     let blocks = pool.families.keys().flat_map(|family| ranges(pool, *family));
     let blocks = blocks.flat_map(|range| world.ledger().overlapping_claims(range));
     let claims = blocks.filter(|block| !world.is_unreadable_claim(*block));
@@ -113,7 +113,17 @@ pub(super) fn strange_claims<'a>(world: &'a World, pool: &Pool) -> Vec<&'a Claim
         let size = pool.families.get(&claim.cidr.family()).map(|ranges| ranges.block_prefix);
         claim.pool != pool.name || size != Some(claim.cidr.prefix_len())
     };
-    claims.filter(is_strange).collect()
+    let takes_some = |claim: &&Claim| takes_blocks_of(world, pool, claim.cidr);
+    claims.filter(is_strange).filter(takes_some).map(|claim| (claim.cidr, claim)).collect()
+}
+
+/// Whether whoever takes these addresses takes blocks that the pool would give out. What an older pool keeps, what is
+/// excluded, and ranges that are closed are no such blocks.
+pub(super) fn takes_blocks_of(world: &World, pool: &Pool, cidr: Cidr) -> bool {
+    world.ledger().free_blocks(&pool.name, cidr.family()).is_some_and(|free| {
+        let grid = free.grid();
+        grid.usable().runs_touching(grid.span(cidr)).next().is_some()
+    })
 }
 
 /// What is left of these ranges without those of claims that can't be read.

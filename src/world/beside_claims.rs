@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::World;
+use super::selection::remove;
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
@@ -71,17 +72,13 @@ impl World {
         }
         let mut changed: BTreeSet<IpAddr> = addresses.iter().copied().collect();
         for address in &addresses {
-            *self.node_addresses.entry(*address).or_default() += 1;
+            self.node_addresses.entry(*address).or_default().insert(key.clone());
         }
-        for address in self.own_addresses.insert(key.clone(), addresses).unwrap_or_default() {
-            if let Some(count) = self.node_addresses.get_mut(&address) {
-                *count -= 1;
-                if *count == 0 {
-                    self.node_addresses.remove(&address);
-                }
-            }
+        let before = self.own_addresses.insert(key.clone(), addresses).unwrap_or_default();
+        for address in before.into_iter().collect::<BTreeSet<IpAddr>>() {
             if !changed.remove(&address) {
                 changed.insert(address);
+                remove(&mut self.node_addresses, &address, &key);
             }
         }
         if self.own_addresses.get(&key).is_some_and(Vec::is_empty) {

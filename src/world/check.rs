@@ -203,11 +203,13 @@ impl World {
             of_nodes.chain(of_cilium_nodes).filter(|(_, addresses)| !addresses.is_empty()).collect();
         let differ = differing(&own, &self.own_addresses);
         found.extend(differ.map(|(_, node)| Inconsistency::OwnAddresses(node.clone())));
-        let mut counts: BTreeMap<IpAddr, u32> = BTreeMap::new();
-        for address in own.values().flatten() {
-            *counts.entry(*address).or_default() += 1;
+        let mut holders: BTreeMap<IpAddr, BTreeSet<(Kind, NodeName)>> = BTreeMap::new();
+        for (owner, addresses) in &own {
+            for address in addresses {
+                holders.entry(*address).or_default().insert(owner.clone());
+            }
         }
-        found.extend(differing(&counts, &self.node_addresses).copied().map(Inconsistency::NodeAddresses));
+        found.extend(differing(&holders, &self.node_addresses).copied().map(Inconsistency::NodeAddresses));
     }
 
     fn check_selection(&self, found: &mut Vec<Inconsistency>) {
@@ -285,6 +287,7 @@ mod tests;
 impl World {
     /// Makes a difference that [`World::check`] finds.
     pub(crate) fn break_an_index(&mut self) {
-        *self.node_addresses.entry(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)).or_default() += 1;
+        let holders = self.node_addresses.entry(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)).or_default();
+        holders.insert((Kind::Node, "of nobody".into()));
     }
 }

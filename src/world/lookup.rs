@@ -1,7 +1,5 @@
 //! What others may know of the world: its objects, and what it has learned beside them.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{KnownClaim, LostClaim, LostHolder, RunningAgent, Serving, World, readable};
@@ -283,12 +281,9 @@ impl World {
         block.entries_in(&self.node_addresses).map(|(address, _)| *address).collect()
     }
 
-    /// The nodes that have one of these addresses themselves. Costs a pass over all nodes.
-    #[must_use]
-    pub fn nodes_with_any_of(&self, addresses: &AddressSet) -> BTreeSet<&NodeName> {
-        let has_any = |own: &Vec<IpAddr>| own.iter().any(|address| addresses.contains(*address));
-        let with_any = self.own_addresses.iter().filter(|(_, own)| has_any(own));
-        with_any.map(|((_, node), _)| node).collect()
+    /// The nodes that have an address in `block` themselves.
+    pub fn nodes_in(&self, block: Cidr) -> impl Iterator<Item = &NodeName> {
+        block.entries_in(&self.node_addresses).flat_map(|(_, holders)| holders).map(|(_, node)| node)
     }
 
     /// The object of a kind and name, where it exists and could not be read.

@@ -92,8 +92,8 @@ pub struct World {
     ledger: Ledger,
     /// The addresses of nodes themselves, by where they were found.
     own_addresses: BTreeMap<(Kind, NodeName), Vec<IpAddr>>,
-    /// The same, how often each was found.
-    node_addresses: BTreeMap<IpAddr, u32>,
+    /// The same by address.
+    node_addresses: BTreeMap<IpAddr, BTreeSet<(Kind, NodeName)>>,
     /// The pools that select each node, in the order in which it asks them.
     selection: BTreeMap<NodeName, Vec<PoolName>>,
     /// The nodes that each pool selects.

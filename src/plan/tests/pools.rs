@@ -106,10 +106,10 @@ fn a_deleted_pool_that_can_not_be_read_says_what_keeps_it_too() {
          ciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 b 1 Cooling/NodeGone @41",
     );
     let ready = cluster.condition("p", ConditionType::Ready);
-    assert!(ready.starts_with("Invalid false: "), "{ready}");
-    let kept = "; the pool is being deleted and gives out no blocks; it stays while a block of it is held or cools \
+    let kept = "Invalid false: the pool is being deleted and gives out no blocks; it stays while a block of it is held or cools \
                 (ipv4: 1 held, 1 cooling), for nodes a, b; until then younger pools get none of its ranges: young; ";
-    assert!(ready.contains(kept), "{ready}");
+    assert!(ready.starts_with(kept), "{ready}");
+    assert!(ready.ends_with("; and it can't be read: of no known form"), "{ready}");
     let draining = cluster.condition("p", ConditionType::Draining);
     assert!(draining.starts_with("BlocksToLeave true: 1 block open to new pods"), "{draining}");
 }
@@ -347,7 +347,7 @@ fn what_takes_blocks_without_a_claim_is_counted_and_named() {
         cluster.condition("p", ConditionType::Obstructed),
         "BlocksUnavailable true: blocks that no node can get (ipv4: 4): addresses without a claim are on CiliumNode a \
          (10.0.0.0/27), the unreadable object NodeIPBlock odd (10.0.0.48/32); every address belongs to nodes themselves \
-         in 10.0.0.32/28 (nodes b)",
+         in 10.0.0.32/28 (node b)",
     );
     assert_eq!(
         cluster.condition("q", ConditionType::Obstructed),
@@ -378,8 +378,18 @@ fn claims_that_are_none_of_the_pool_are_named() {
     );
     assert_eq!(
         cluster.condition("p", ConditionType::Obstructed),
-        "BlocksUnavailable true: blocks that no node can get (ipv4: 2): claims of other pools or block sizes are there: \
+        "BlocksUnavailable true: blocks that no node can get (ipv4: 2): another pool or block size is claimed there: \
          10.0.0.16/28 of pool q, 10.0.0.32/27 of pool p",
+    );
+    // What an older pool keeps is none of its blocks, whoever has it.
+    let under = Cluster::of(
+        "pool p 10.0.0.0/24 28 younger\npool q 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Held @40 of=q\n\
+         claim 10.0.0.64/28 b 1 Held @41 of=q\nnode c 1\nciliumnode c @50 10.0.0.16/29",
+    );
+    assert_eq!(
+        under.condition("p", ConditionType::Obstructed),
+        "BlocksUnavailable true: blocks that no node can get (ipv4: 1): another pool or block size is claimed there: \
+         10.0.0.64/28 of pool q",
     );
 }
 
