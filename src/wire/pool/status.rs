@@ -113,8 +113,8 @@ pub struct AddressCounts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::count")]
     pub used: Option<i64>,
-    /// Those that free blocks offer, without exclusions and addresses of nodes, and the published ones that nothing uses,
-    /// where agents say that.
+    /// Those that agents would give out of free blocks, without exclusions and addresses of nodes, and the published ones
+    /// that nothing uses, where agents say that.
     #[schemars(schema_with = "schema::count")]
     pub free: i64,
 }
