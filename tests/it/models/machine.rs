@@ -1,6 +1,7 @@
 //! One node with a real agent, the worlds that the model may be in, and what has been done so far.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use cilium_node_ipam::net::cidr::Family;
@@ -98,10 +99,32 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Its CiliumNode is deleted, and its agent makes another one. Returns the one before.
-    pub(super) async fn loses_cilium_node(&mut self) -> Result<std::sync::Arc<DynamicObject>> {
+    /// Its CiliumNode. One that its agent has made for the Node before, of whose end it had not heard, goes with that Node,
+    /// and it makes another one.
+    async fn cilium_node(&self) -> Result<Arc<DynamicObject>> {
         let cluster = &self.rig.cluster;
-        let before = cluster.object(Kind::CiliumNode, &self.name).context("its CiliumNode")?;
+        let of_its_node = || {
+            let node = cluster.object(Kind::Node, &self.name)?;
+            let made = cluster.object(Kind::CiliumNode, &self.name)?;
+            let mut owners = made.metadata.owner_references.iter().flatten();
+            let is_of_it = owners.all(|owner| Some(&owner.uid) == node.metadata.uid.as_ref());
+            is_of_it.then_some(made)
+        };
+        let made = async || {
+            let is_made = of_its_node().is_some();
+            if !is_made {
+                self.ask(json!({"cmd": "touch-node"})).await?;
+            }
+            Ok(is_made)
+        };
+        cluster.wait_until("a CiliumNode of its Node", PATIENCE, made).await?;
+        of_its_node().context("its CiliumNode")
+    }
+
+    /// Its CiliumNode is deleted, and its agent makes another one. Returns the one before.
+    pub(super) async fn loses_cilium_node(&mut self) -> Result<Arc<DynamicObject>> {
+        let before = self.cilium_node().await?;
+        let cluster = &self.rig.cluster;
         cluster.delete(Kind::CiliumNode, &self.name).await?;
         self.wait_end_of(&before).await?;
         self.ask(json!({"cmd": "touch-node"})).await?;
