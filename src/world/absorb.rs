@@ -178,6 +178,7 @@ impl World {
         match self.cilium_nodes.insert(name.clone(), cilium_node) {
             Some(before) if before.uid != uid => self.remember(before, Departure::Inferred),
             Some(before) => {
+                self.note_other_answer(&before);
                 self.note_use_written(&before);
                 self.note_answered(&before);
                 self.note_taken_off(Carrier::CiliumNode(&before));

@@ -11,9 +11,11 @@ use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
 use crate::model::names::NodeName;
 use crate::model::node::CiliumNode;
+use crate::model::plan::Lasting;
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::publisher;
+use crate::publisher::answer::ProbeState;
 
 /// What an agent uses is known: it is what the carrier shows.
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +108,17 @@ impl World {
             let carried_before = publisher::carried_by_cilium_node(before);
             let answered = Answered { carrier: before.uid.clone(), as_of, carried, carried_before };
             self.remember_of(&before.name).answered = Some(answered);
+        }
+    }
+
+    /// A CiliumNode is there in another version than `before`. For another answer than the one that was there, whoever has
+    /// asked for it has time anew.
+    pub(super) fn note_other_answer(&mut self, before: &CiliumNode) {
+        let is_answered =
+            |of| matches!(self.reader().probe(Carrier::CiliumNode(of)), ProbeState::Answered(_));
+        let now = self.cilium_nodes.get(&before.name);
+        if !is_answered(before) && now.is_some_and(is_answered) {
+            self.remember_of(&before.name).serving.forget(Lasting::OthersAnswer);
         }
     }
 

@@ -97,6 +97,16 @@ fn each_answer_to_the_question_of_another_replica_is_left_for_a_while() {
     cluster.observe(&format!("ciliumnode a @115 {FENCED} used=10.0.0.0/32 ping=answered"));
     cluster.pass(20);
     cluster.expect("a", "nothing");
+    // It asks again, and the agent takes longer than the answer before was left for.
+    cluster.pass(10);
+    cluster.done(
+        "clear the question on ciliumnode a",
+        &[&format!("ciliumnode a @116 {FENCED} used=10.0.0.0/32")],
+    );
+    cluster.observe(&format!("ciliumnode a @117 {FENCED} used=10.0.0.0/32 ping=marked"));
+    cluster.pass(40);
+    cluster.observe(&format!("ciliumnode a @118 {FENCED} used=10.0.0.0/32 ping=answered"));
+    cluster.expect("a", "nothing");
 }
 
 /// Rule 4: a replica that has not heard that the claim is held again must not close its block.
