@@ -209,6 +209,8 @@ async fn a_store_that_hangs_frees_no_block_before_it_answers() -> Result<()> {
             !claims.is_empty() && claims.iter().all(|claim| claim.state == "Cooling")
         })
         .await?;
+        // The watch may show the write before its answer has left the store, and without its answer nothing goes on.
+        controller.wait_logged("Cooling node=lost", SOON).await?;
         // The cooling ends while the store hangs.
         signal_etcd(rig, "STOP").await?;
         let read = "read failed kind=\"Node\" selector=\"metadata.name=lost\"";
