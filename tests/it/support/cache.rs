@@ -71,9 +71,12 @@ impl Cache {
     /// Forgets everything and begins anew, for a store that went back: a watch from a revision that it does not know
     /// any more is silent, and what is listed now is older than what was known.
     pub(crate) async fn begin_anew(&self) -> Result<()> {
-        let known = std::mem::take(&mut self.shared.kept().objects);
-        for (kind, name) in known.iter().flat_map(|(kind, of)| of.keys().map(move |name| (*kind, name))) {
-            self.shared.tell(kind, name, None);
+        {
+            let mut kept = self.shared.kept();
+            let known = std::mem::take(&mut kept.objects);
+            for (kind, name) in known.iter().flat_map(|(kind, of)| of.keys().map(move |name| (*kind, name))) {
+                self.shared.tell(&kept, kind, name, None);
+            }
         }
         self.begin().await
     }
@@ -116,7 +119,18 @@ impl Cache {
             .unwrap_or_default()
     }
 
+    /// Shows what is known of these objects. No listener is told of a newer version before this returns.
+    pub(crate) fn show(&self, kinds: &[Kind], name: &str, mut take: impl FnMut(Kind, &Arc<DynamicObject>)) {
+        let kept = self.shared.kept();
+        for kind in kinds {
+            if let Some(object) = kept.objects.get(kind).and_then(|objects| objects.get(name)) {
+                take(*kind, object);
+            }
+        }
+    }
+
     /// Calls `listener` for every later change, in the order of the watch. It must neither block nor call the cache.
+    /// Whoever finds a version in the cache finds that the listeners have heard of it.
     pub(crate) fn subscribe(&self, listener: Listener) {
         self.shared.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(listener));
     }
@@ -132,13 +146,15 @@ impl Shared {
         // Half of the bytes, and a PUT without them leaves them alone.
         object.metadata.managed_fields = None;
         let object = Arc::new(object);
-        self.kept().objects.entry(kind).or_default().insert(name.clone(), Arc::clone(&object));
-        self.tell(kind, &name, Some(&object));
+        let mut kept = self.kept();
+        kept.objects.entry(kind).or_default().insert(name.clone(), Arc::clone(&object));
+        self.tell(&kept, kind, &name, Some(&object));
     }
 
     fn forget(&self, kind: Kind, name: &str) {
-        if self.kept().objects.entry(kind).or_default().remove(name).is_some() {
-            self.tell(kind, name, None);
+        let mut kept = self.kept();
+        if kept.objects.entry(kind).or_default().remove(name).is_some() {
+            self.tell(&kept, kind, name, None);
         }
     }
 
@@ -151,7 +167,14 @@ impl Shared {
         self.bell.ring();
     }
 
-    fn tell(&self, kind: Kind, name: &str, object: Option<&Arc<DynamicObject>>) {
+    /// Tells the listeners, while nobody can look at what is kept.
+    fn tell(
+        &self,
+        _kept: &MutexGuard<'_, Kept>,
+        kind: Kind,
+        name: &str,
+        object: Option<&Arc<DynamicObject>>,
+    ) {
         let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for listener in listeners {
             listener(kind, name, object);

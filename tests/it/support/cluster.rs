@@ -24,6 +24,9 @@ use super::views::{Claim, Published, pod_cidrs};
 /// How many requests of an administrator are in flight at once; the API server's CPU is the limit from about eight on.
 const PARALLEL: usize = 16;
 
+/// How long the watch may take to show what was written.
+const SHOWN_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The cluster as seen with the administrator's rights.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
@@ -54,6 +57,8 @@ impl Cluster {
         })
     }
 
+    /// Makes a Node, and returns when the watch shows it: an agent that starts after this finds no former Node of the
+    /// name, which would own its CiliumNode.
     pub(crate) async fn create_node(&self, node: &NodeSpec) -> Result<()> {
         let index = *self
             .node_indices
@@ -64,9 +69,14 @@ impl Cluster {
         let api = Kind::Node.api(&self.client);
         let object = node.object(index);
         api.create(&PostParams::default(), &object).await.with_context(|| node.name.clone())?;
-        // A patch without a version: the controller may have written onto the Node already.
+        // As a kubelet, which writes the status of a Node by itself. Without a version: the controller may have written
+        // onto the Node already.
         let status = json!({"status": object.data["status"]});
-        self.patch_status(Kind::Node, &node.name, status).await.map(drop)
+        let made = self.patch_status(Kind::Node, &node.name, status).await?;
+        let version = |object: &DynamicObject| object.metadata.resource_version.as_ref()?.parse::<u64>().ok();
+        let shown = || self.object(Kind::Node, &node.name);
+        let is_shown = async || Ok(shown().is_some_and(|shown| version(&shown) >= version(&made)));
+        self.wait_until(&format!("the new Node {}", node.name), SHOWN_TIMEOUT, is_shown).await
     }
 
     /// Makes many Nodes, some at a time.

@@ -67,7 +67,7 @@ impl NodeSpec {
         self
     }
 
-    /// The Node with its status; a create drops the status, so it is written twice. `index` chooses the addresses.
+    /// The Node with its status. `index` chooses the addresses.
     pub(crate) fn object(&self, index: u32) -> DynamicObject {
         let [ipv4, ipv6] = node_addresses(index);
         let mut node = Kind::Node.object(

@@ -239,12 +239,10 @@ impl Inner {
         }
         // A new process has heard of nothing.
         self.state().node = None;
-        if let Some(node) = self.host.cache.object(Kind::Node, &self.name) {
-            self.node(&node);
-        }
-        if let Some(object) = self.host.cache.object(Kind::CiliumNode, &self.name) {
-            self.cilium_node(Some(&object));
-        }
+        self.host.cache.show(&[Kind::Node, Kind::CiliumNode], &self.name, |kind, object| match kind {
+            Kind::Node => self.node(object),
+            _ => self.cilium_node(Some(object)),
+        });
     }
 
     /// From start to the end of the process.
