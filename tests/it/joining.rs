@@ -11,13 +11,20 @@ use crate::scene::{
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
-use crate::support::rig::under_oracle;
+use crate::support::rig::{Rig, under_oracle};
 
 const MANY: usize = 300;
 
 /// A client with the common budget of five requests a second, ten of them at once, would need 118 s for the claims and
 /// patches alone.
 const WITHOUT_A_HIDDEN_BUDGET: Duration = Duration::from_secs(110);
+
+/// With that budget there would be no more claims than this in any ten seconds. A machine that is busy with other tests
+/// may take longer than the time above, but does not spread the claims as evenly.
+const IN_TEN_SECONDS: usize = 60;
+
+/// For all of them, on a machine that is busy with other tests.
+const JOINED: Duration = Duration::from_secs(330);
 
 /// Nothing is given away before all owners are known, and no default of a client throttles the product.
 #[tokio::test(flavor = "multi_thread")]
@@ -28,10 +35,14 @@ async fn three_hundred_nodes_join_and_a_restart_serves_only_the_newcomer() -> Re
 
         let began = Instant::now();
         let agents = join(rig, &nodes("n", MANY)).await?;
-        wait_ready_within(rig, &agents, WITHOUT_A_HIDDEN_BUDGET).await?;
+        wait_ready_within(rig, &agents, JOINED).await?;
         let took = began.elapsed();
-        ensure!(took < WITHOUT_A_HIDDEN_BUDGET, "{MANY} nodes joined in {took:?}");
         wait_claims_carried(rig).await?;
+        let most = most_in_ten_seconds(rig);
+        ensure!(
+            took < WITHOUT_A_HIDDEN_BUDGET || most > IN_TEN_SECONDS,
+            "{MANY} nodes joined in {took:?}, and got at most {most} claims in ten seconds"
+        );
         ensure!(n_claims(rig) == MANY, "{} claims for {MANY} nodes", n_claims(rig));
 
         // The canary joins while the controller starts, and finds 300 blocks that it must not get.
@@ -54,6 +65,15 @@ async fn three_hundred_nodes_join_and_a_restart_serves_only_the_newcomer() -> Re
         Ok((controller, agents, canary))
     })
     .await
+}
+
+/// How many claims were made in those ten seconds in which most were.
+fn most_in_ten_seconds(rig: &Rig) -> usize {
+    let claims = rig.cluster.objects(Kind::Block);
+    let made = claims.iter().filter_map(|claim| claim.metadata.creation_timestamp.as_ref());
+    let made: Vec<i64> = made.map(|at| at.0.as_second()).collect();
+    let within = |start: i64| made.iter().filter(|at| (start..start + 10).contains(*at)).count();
+    made.iter().map(|start| within(*start)).max().unwrap_or_default()
 }
 
 /// Addresses are ordered as numbers, not as texts, in which `10.1.0.128` comes before `10.1.0.64`. Each node gets the

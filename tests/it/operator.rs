@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use futures::TryStreamExt as _;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
@@ -105,7 +105,8 @@ fn value(text: &str, series: &str) -> Result<f64> {
 
 async fn wait_metrics(rig: &Rig, controller: &Controller, wanted: &[&str]) -> Result<()> {
     let says_all = |answer: &Result<(u16, String)>| {
-        let (code, text) = answer.as_ref().map_err(|error| anyhow!("no answer of /metrics: {error:#}"))?;
+        // A machine that is busy with other tests may refuse a connection.
+        let Ok((code, text)) = answer else { return Ok(false) };
         ensure!(*code == 200 && text.ends_with("# EOF\n"), "{code}: {text}");
         let shown: BTreeSet<&str> = text.lines().collect();
         Ok(wanted.iter().all(|line| shown.contains(*line)))

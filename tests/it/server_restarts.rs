@@ -13,12 +13,16 @@ use crate::support::rig::under_oracle;
 /// For each wait: a server that starts again takes some seconds, and the pauses between tries grow meanwhile.
 const SOON: Duration = Duration::from_secs(90);
 
+/// How long the servers may be away, with claims that are Releasing.
+const OUTAGE: Duration = Duration::from_secs(300);
+
 /// The nodes that join in each round.
 const WAVE: usize = 10;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_killed_and_restarted_lose_nothing() -> Result<()> {
     under_oracle(Options { fsync: true, ..Options::default() }, async |rig| {
+        rig.control_plane.limit_releasing(OUTAGE).await?;
         let pool = PoolSpec::new("p").select("zone", "a").ipv4(28, &["10.1.0.0/18"]);
         rig.cluster.create_pool(&pool.with("reuseAfterNodeLoss", "2s")).await?;
         let mut controller = Controller::start_ready(

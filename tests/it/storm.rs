@@ -22,7 +22,7 @@ const SOON: Duration = Duration::from_secs(90);
 const STORM: Duration = Duration::from_secs(30);
 
 /// How long a slow machine may take until everything has happened that is planted.
-const LONGEST_STORM: Duration = Duration::from_secs(120);
+const LONGEST_STORM: Duration = Duration::from_secs(400);
 
 /// What is disturbed.
 const REQUESTS: [(Verb, Kind); 4] = [
