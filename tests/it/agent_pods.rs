@@ -83,6 +83,8 @@ async fn what_an_agent_writes_before_it_has_restored_its_pods_is_not_believed() 
         let started = agent.wait_ready(SOON).await?;
         ensure!(started.lost.is_empty(), "{:?}", started.lost);
         wait_use_written(rig, &agent, "n").await?;
+        // The controller has heard of it too.
+        wait_use(rig, &controller, "no_agent").await?;
         // It may be the list of before, for all that the controller knows.
         report(rig, "cilium-n", 1, Health::Ready).await?;
         wait_use(rig, &controller, "not_seen").await?;

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use crate::chronicle::{Chronicle, uid, wait_claims, wait_gone};
 use crate::scene::{
-    PROMPT, SOON, cilium_node, join, join_one, pool_status, versions, wait_claims_carried, wait_ready,
-    wait_status,
+    PROMPT, SOON, cilium_node, join, join_one, pool_status, versions, wait_claims_carried, wait_n_claims,
+    wait_ready, wait_status,
 };
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
@@ -109,6 +109,7 @@ async fn of_two_claims_that_overlap_one_gives_way() -> Result<()> {
         claim_for(rig, "10.1.0.48/28", "d").await?;
         let shown = json!({"spec": carrying("d", &["10.1.0.48/28"])?.data["spec"]});
         rig.cluster.patch(Kind::CiliumNode, "d", shown).await?;
+        wait_n_claims(rig, 4).await?;
         let chronicle = Chronicle::start(rig);
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         for loser in ["10.1.0.16-28", "10.1.0.32-27"] {

@@ -7,6 +7,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::agent_pods::wait_told;
 use crate::operator::wait_events;
 use crate::scene::{PROMPT, SOON, join, nodes, wait_claims_carried, wait_ready, wait_status};
 use crate::support::control_plane::Options;
@@ -68,11 +69,8 @@ async fn a_freeze_stops_writes_and_is_shown_until_it_ends() -> Result<()> {
             says(status, "Frozen", "WritesFrozen") && says(status, "Ready", "Frozen")
         })
         .await?;
-        let (_, metrics) = controller.get("/metrics").await?;
-        for switch in ["writes", "reclaim"] {
-            let gauge = format!("cilium_node_ipam_frozen{{switch=\"{switch}\"}} 1\n");
-            ensure!(metrics.contains(&gauge), "no {gauge} in\n{metrics}");
-        }
+        let gauges = ["writes", "reclaim"].map(|switch| format!("cilium_node_ipam_frozen{{switch=\"{switch}\"}} 1\n"));
+        wait_told(rig, &controller, "/metrics", &gauges.each_ref().map(String::as_str)).await?;
 
         // It is told of the node, and does nothing for it; nor does the next process.
         let late = join(rig, &nodes("late", 1)).await?;

@@ -145,7 +145,7 @@ async fn installation_serves_and_its_removal_takes_nothing() -> Result<()> {
         rig.assert_settled().await?;
         let log = std::fs::read_to_string(controller.log())?;
         ensure!(!log.to_lowercase().contains("forbidden"), "it wants more rights than it has:\n{log}");
-        Ok(())
+        Ok((controller, agent, joined))
     })
     .await
 }

@@ -94,13 +94,13 @@ async fn a_pool_that_turns_invalid_loses_nothing_and_gives_out_nothing() -> Resu
             wait_ready_reason(rig, "older", "Serving").await?;
             wait_ready(rig, &late[number]).await?;
         }
+        wait_claims_carried(rig).await?;
         let blocks: Vec<String> = ["o0", "o1", "o2"]
             .iter()
             .flat_map(|node| rig.cluster.claims_of(node))
             .map(|claim| claim.cidr)
             .collect();
         ensure!(blocks == ["10.1.0.0/28", "10.1.0.32/28", "10.1.0.16/28"], "{blocks:?}");
-        wait_claims_carried(rig).await?;
         Ok((controller, agents, late))
     })
     .await

@@ -28,13 +28,13 @@ async fn the_block_of_a_lost_node_cools_before_another_gets_it() -> Result<()> {
         first.power_off().await;
         rig.cluster.delete_node("first").await?;
         wait_ready(rig, &second).await?;
+        wait_claims_carried(rig).await?;
         let story = chronicle.of_block("10.1.0.0/28");
         let expected =
             ["first Held", "first Releasing NodeGone", "first Cooling NodeGone", "gone", "second Held"];
         ensure!(story == expected, "{story:?}");
         let cooled = chronicle.between("10.1.0.0/28", "first Cooling NodeGone", "second Held")?;
         ensure!(cooled >= Duration::from_secs(3), "it cooled for {cooled:?}");
-        wait_claims_carried(rig).await?;
         Ok((controller, second))
     })
     .await
@@ -176,6 +176,7 @@ async fn a_claim_deleted_by_hand_stays_until_its_node_is_gone_and_it_has_cooled(
         agent.power_off().await;
         rig.cluster.delete_node("n").await?;
         wait_ready(rig, &waiting).await?;
+        wait_claims_carried(rig).await?;
         let story = chronicle.of_block("10.1.0.0/28");
         let expected = ["n Held", "n Releasing NodeGone", "n Cooling NodeGone", "gone", "waiting Held"];
         ensure!(story == expected, "{story:?}");

@@ -9,6 +9,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
+use crate::multi_pool::SLOW;
 use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
 use crate::support::agent::{Agent, Make, Settings};
 use crate::support::cilium_operator::CiliumOperator;
@@ -174,13 +175,13 @@ async fn join(rig: &Rig, ipam: &'static str, node: &str) -> Result<Agent> {
     let settings = Settings { ipam, ..rig.agents.settings() };
     let mut agent = rig.agents.agent_with(Make::Real, node, settings);
     agent.start()?;
-    agent.wait_ready(SOON).await?;
+    agent.wait_ready(SLOW).await?;
     Ok(agent)
 }
 
 async fn restarts_in(agent: &mut Agent, ipam: &'static str) -> Result<()> {
     agent.change_mode(ipam)?;
-    let again = agent.restart(SOON).await?;
+    let again = agent.restart(SLOW).await?;
     ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
     Ok(())
 }

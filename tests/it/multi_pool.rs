@@ -11,7 +11,7 @@ use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried};
+use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried, wait_use_listed};
 use crate::support::agent::{Agent, Make, Release, Settings};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
@@ -26,9 +26,9 @@ mod taken_off;
 /// How many addresses an agent gives to pods out of a /28.
 const BLOCK: usize = 14;
 
-/// Longer than a block may take that its agent gave back: an agent looks after its pools, and so answers the question,
-/// once per minute at the latest.
-const SLOW: Duration = Duration::from_secs(180);
+/// Longer than a block may take that its agent gave back, or a start or write may take that a conflict held up: an agent
+/// looks after its pools, and so answers the question, once per minute at the latest.
+pub(crate) const SLOW: Duration = Duration::from_secs(180);
 
 pub(crate) fn multi_pool() -> Options {
     Options { ipam: "multi-pool", ..Options::default() }
@@ -48,12 +48,14 @@ async fn join(rig: &Rig, name: &str) -> Result<Agent> {
     join_as(rig, Release::Newest, name).await
 }
 
+/// Returns when the agent of a new node serves pods. It may have heard of its blocks before we do.
 async fn join_as(rig: &Rig, release: Release, name: &str) -> Result<Agent> {
     rig.cluster.create_node(&NodeSpec::new(name)).await?;
     let settings = Settings { release, ..rig.agents.settings() };
     let mut agent = rig.agents.agent_with(Make::Real, name, settings);
     agent.start()?;
-    agent.wait_ready(SOON).await?;
+    agent.wait_ready(SLOW).await?;
+    rig.cluster.wait_published(name, "blocks", SOON, |seen| !seen.pod_cidrs.is_empty()).await?;
     Ok(agent)
 }
 
@@ -125,11 +127,12 @@ async fn grows_gives_back_and_restarts(release: Release) -> Result<()> {
         for number in 0..2 * BLOCK {
             ask(rig, &agent, &format!("ns/pod-{number}")).await?;
         }
+        wait_use_listed(rig, &agent, "n").await?;
         wait_claims_carried(rig).await?;
         let grown = carried(rig, "n");
         ensure!(grown.len() >= 3 && grown.is_superset(&first), "{first:?} became {grown:?}");
 
-        let again = agent.restart(SOON).await?;
+        let again = agent.restart(SLOW).await?;
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
 
         // Whatever is left, the agent says that it needs less, and gives the blocks back that are empty then.
@@ -171,6 +174,7 @@ async fn pods_of_a_second_pool_get_addresses_of_the_pools_that_name_it() -> Resu
         for number in 0..2 * BLOCK {
             ask_mars(rig, &agent, &format!("ns/mars-{number}")).await?;
         }
+        wait_use_listed(rig, &agent, "n").await?;
         wait_claims_carried(rig).await?;
         is_named_by_its_claim(rig, "n")?;
         let grown = by_name(rig, "n");
@@ -179,7 +183,7 @@ async fn pods_of_a_second_pool_get_addresses_of_the_pools_that_name_it() -> Resu
             ensure!(grown[name].iter().all(|cidr| cidr.starts_with(range)), "{grown:?}");
         }
 
-        let again = agent.restart(SOON).await?;
+        let again = agent.restart(SLOW).await?;
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
         is_named_by_its_claim(rig, "n")?;
 

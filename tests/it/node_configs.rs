@@ -1,8 +1,6 @@
 //! CiliumNodeConfigs, which set for some nodes what `cilium-config` sets for all: the controller goes by them, and leaves
 //! nodes alone whose agents are in another mode.
 
-use std::collections::BTreeSet;
-
 use anyhow::{Context as _, Result, ensure};
 use kube::Api;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -43,8 +41,12 @@ async fn join(rig: &Rig, node: NodeSpec, name: &str, default_pool: &'static str)
     Ok(agent)
 }
 
-fn names(rig: &Rig, node: &str) -> BTreeSet<String> {
-    by_name(rig, node).into_keys().collect()
+/// Returns when the node has blocks under these names. Its agent may have heard of them before we do.
+async fn wait_names(rig: &Rig, node: &str, expected: &[&str]) -> Result<()> {
+    let names = || by_name(rig, node).into_keys().collect::<Vec<String>>();
+    let what = format!("{node} to have blocks under the names {expected:?}");
+    let waited = rig.cluster.wait_until(&what, SOON, async || Ok(names() == expected)).await;
+    waited.with_context(|| format!("it has them under {:?}", names()))
 }
 
 async fn wait_findings(rig: &Rig, controller: &Controller, count: usize) -> Result<()> {
@@ -70,8 +72,9 @@ async fn each_node_gets_blocks_under_the_default_that_is_set_for_it() -> Result<
         let beside = join(rig, NodeSpec::new("m"), "m", "default").await?;
         ask(rig, &of_rack, "ns/pod").await?;
         ask(rig, &beside, "ns/other").await?;
-        ensure!(names(rig, "n") == ["rack".to_owned()].into(), "{:?}", by_name(rig, "n"));
-        ensure!(names(rig, "m") == ["default".to_owned()].into(), "{:?}", by_name(rig, "m"));
+        wait_names(rig, "n", &["rack"]).await?;
+        wait_names(rig, "m", &["default"]).await?;
+        wait_claims_carried(rig).await?;
         is_named_by_its_claim(rig, "n")?;
 
         // It changes while everything runs. The agent hears of it when it restarts, and its pods stay where they are.
@@ -81,10 +84,9 @@ async fn each_node_gets_blocks_under_the_default_that_is_set_for_it() -> Result<
         let again = of_rack.restart(SOON).await?;
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
         ask(rig, &of_rack, "ns/later").await?;
-        let both: BTreeSet<String> = ["rack", "shelf"].map(str::to_owned).into();
-        ensure!(names(rig, "n") == both, "{:?}", by_name(rig, "n"));
-        is_named_by_its_claim(rig, "n")?;
+        wait_names(rig, "n", &["rack", "shelf"]).await?;
         wait_claims_carried(rig).await?;
+        is_named_by_its_claim(rig, "n")?;
         Ok((controller, of_rack, beside))
     })
     .await

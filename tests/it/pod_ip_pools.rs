@@ -9,7 +9,10 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
 use crate::agent_pods::create_agent_pod;
-use crate::scene::{PROMPT, SOON, ask, pool_status, wait_claims_carried, wait_status};
+use crate::multi_pool::SLOW;
+use crate::scene::{
+    PROMPT, SOON, ask, insist, pool_status, wait_claims_carried, wait_status, wait_use_listed,
+};
 use crate::support::agent::{Agent, Make};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
@@ -82,7 +85,7 @@ async fn an_object_without_the_family_keeps_blocks_back_until_it_has_it() -> Res
         ensure!(rig.cluster.claims_of("n").is_empty(), "{:?}", rig.cluster.claims_of("n"));
 
         patch(rig, "default", json!({"ipv4": {"cidrs": ["10.1.0.0/24"], "maskSize": 28}})).await?;
-        agent.wait_ready(SOON).await?;
+        agent.wait_ready(SLOW).await?;
         wait_told(rig, "p", "PodIPPoolFits").await?;
         ask(rig, &agent, "ns/pod").await?;
 
@@ -126,19 +129,25 @@ async fn with_its_flag_the_controller_creates_what_is_missing_and_completes_it()
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         create_agent_pod(rig, "cilium-n", "n", "1.20.2").await?;
         let mut agent = starting(rig, "n")?;
-        agent.wait_ready(SOON).await?;
+        agent.wait_ready(SLOW).await?;
         for number in 0..20 {
             ask(rig, &agent, &format!("ns/pod-{number}")).await?;
         }
+        wait_use_listed(rig, &agent, "n").await?;
         wait_claims_carried(rig).await?;
         ensure!(rig.cluster.claims_of("n").len() >= 2, "{:?}", rig.cluster.claims_of("n"));
 
         rig.cluster.create_pool(&PoolSpec::new("q").ipv4(28, &["10.2.0.0/24"])).await?;
-        let has = async |cidrs: Value| Ok(api.get("default").await?.data["spec"]["ipv4"]["cidrs"] == cidrs);
+        // No watch of ours shows them.
         let both = json!(["10.1.0.0/24", "10.2.0.0/24"]);
-        rig.cluster.wait_until("the ranges of both pools", SOON, async || has(both.clone()).await).await?;
+        let has_both = async || {
+            let ranges = api.get("default").await?.data["spec"]["ipv4"]["cidrs"].clone();
+            ensure!(ranges == both, "the ranges are {ranges}");
+            Ok(())
+        };
+        insist(rig, has_both).await?;
         patch(rig, "default", json!({"ipv4": null})).await?;
-        rig.cluster.wait_until("the family again", SOON, async || has(both.clone()).await).await?;
+        insist(rig, has_both).await?;
 
         // What somebody else has created is told of and left as it is.
         wait_told(rig, "m", "PodIPPoolOtherMaskSize").await?;

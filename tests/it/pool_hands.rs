@@ -2,7 +2,6 @@
 //! off, moved and misspelt, and the agent restarts between its release and its answer.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kube::Api;
@@ -10,9 +9,10 @@ use kube::api::{DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
-use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried};
+use crate::chronicle::Chronicle;
+use crate::multi_pool::{SLOW, multi_pool};
+use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried, wait_use_listed};
 use crate::support::agent::{Agent, Make};
-use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::preparation::prepare;
@@ -22,18 +22,11 @@ use crate::support::views::Published;
 /// More pods than two blocks have addresses for.
 const PODS: usize = 30;
 
-/// An agent looks after its pools, and so answers a question or writes back what it misses, once per minute at the latest.
-const SLOW: Duration = Duration::from_secs(180);
-
-fn multi_pool() -> Options {
-    Options { ipam: "multi-pool", ..Options::default() }
-}
-
 async fn join(rig: &Rig, make: Make, name: &str) -> Result<Agent> {
     rig.cluster.create_node(&NodeSpec::new(name)).await?;
     let mut agent = rig.agents.agent_with(make, name, rig.agents.settings());
     agent.start()?;
-    agent.wait_ready(SOON).await?;
+    agent.wait_ready(SLOW).await?;
     Ok(agent)
 }
 
@@ -48,6 +41,7 @@ async fn populated(rig: &Rig, make: Make) -> Result<(Controller, Agent)> {
     for number in 0..PODS {
         ask(rig, &agent, &format!("ns/pod-{number}")).await?;
     }
+    wait_use_listed(rig, &agent, "n").await?;
     wait_claims_carried(rig).await?;
     ensure!(carried(rig, "n").len() >= 3, "{:?}", carried(rig, "n"));
     Ok((controller, agent))
@@ -69,7 +63,7 @@ async fn set_allocated(rig: &Rig, node: &str, allocated: Value) -> Result<()> {
 }
 
 async fn restarts_whole(agent: &mut Agent) -> Result<()> {
-    let again = agent.restart(SOON).await?;
+    let again = agent.restart(SLOW).await?;
     ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
     Ok(())
 }
@@ -187,10 +181,13 @@ async fn a_text_in_allocated_that_is_no_cidr_stops_its_node_until_it_is_gone() -
 async fn an_agent_that_restarts_before_it_answers_loses_no_pod() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
         let (controller, mut agent) = populated(rig, Make::Real).await?;
+        let (chronicle, blocks) = (Chronicle::start(rig), carried(rig, "n"));
         for number in 1..PODS {
             agent.release(&format!("ns/pod-{number}")).await?;
         }
-        let is_given_back = || rig.cluster.claims_of("n").iter().any(|claim| claim.state == "Releasing");
+        let has_gone =
+            |block: &String| chronicle.of_block(block).iter().any(|state| state.contains("Releasing"));
+        let is_given_back = || blocks.iter().any(has_gone);
         rig.cluster.wait_until("a block to be given back", SLOW, async || Ok(is_given_back())).await?;
         restarts_whole(&mut agent).await?;
         for number in 0..PODS {

@@ -20,6 +20,7 @@ use crate::support::agent::{Release, Settings};
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::objects::Kind;
+use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::{Claim, Published};
 
@@ -179,7 +180,8 @@ async fn a_pool_made_by_mistake_is_undone_by_its_deletion() -> Result<()> {
             .await
             .context(busy.told(rig, "10.2.0.0/28"))?;
         eprintln!("the pool was gone {:?} after the last pod in it", begun.elapsed());
-        ensure!(none_of_it("busy") && none_of_it("calm"), "something of it is left");
+        let nothing = async || Ok(none_of_it("busy") && none_of_it("calm"));
+        rig.cluster.wait_until("nothing of it to be left", SOON, nothing).await?;
         let mut scenes = [busy, calm];
         for scene in &mut scenes {
             scene.restart(rig).await?;
@@ -367,19 +369,19 @@ async fn a_pod_in_no_list_that_comes_late_keeps_its_block_whole() -> Result<()> 
 async fn a_pod_that_comes_before_the_fence_keeps_its_address() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
-        // The node grew a moment before, so the fence comes that much later.
-        let controller = Controller::start_ready(
-            &rig.control_plane,
-            &["--min-write-interval", "6s", "--question-interval", "5s"],
-        )
-        .await?;
+        let proxy = Proxy::start(&rig.control_plane, rig.cluster.bell.clone()).await?;
+        let controller = Controller::start_ready_behind(&rig.control_plane, &proxy, FLAGS).await?;
         let mut scene = Scene::join(rig, "n").await?;
         let block = scene.grow(rig).await?;
         let cidr: IpNet = block.parse()?;
+        let patches = Requests::new(Verb::Patch, Kind::CiliumNode).of("n");
+        let fence = proxy.plant(patches, Fault::Stall, Often::Times(1));
         scene.shrink().await?;
-        let state = async || Ok(scene.claim(rig, &block).is_some_and(|claim| claim.state == "Draining"));
-        rig.cluster.wait_until("the claim to drain", LATE, state).await?;
+        let state = || scene.claim(rig, &block).map(|claim| claim.state);
+        let drains = async || Ok(state().as_deref() == Some("Draining") && fence.fired() > 0);
+        rig.cluster.wait_until("the claim to drain and the fence to be on its way", LATE, drains).await?;
         let filled = scene.agent.allocate_many("ns/late-", 2 * BLOCK - OWN - KEPT).await?;
+        drop(fence);
         let lies_in = |address: &IpAddr| cidr.contains(address);
         let late: Vec<&String> = filled
             .allocated
@@ -405,7 +407,7 @@ async fn a_pod_that_comes_before_the_fence_keeps_its_address() -> Result<()> {
         scene.wait_free(rig, &block).await?;
         scene.restart(rig).await?;
         wait_claims_carried(rig).await?;
-        Ok((controller, scene))
+        Ok((controller, proxy, scene))
     })
     .await
 }

@@ -91,10 +91,10 @@ async fn a_node_whose_cooling_claim_somebody_deletes_returns_to_its_block() -> R
         agent.wait_ready(SOON).await?;
         let second = rig.cluster.published("n").context("its CiliumNode")?.pod_cidrs;
         ensure!(second == first, "{second:?} after {first:?}");
+        wait_claims_carried(rig).await?;
         let story = chronicle.of_block(&first[0]);
         let expected = ["n Held", "n Releasing NodeGone", "n Cooling NodeGone", "n Held"];
         ensure!(story == expected, "{story:?}");
-        wait_claims_carried(rig).await?;
         Ok((controller, agent))
     })
     .await

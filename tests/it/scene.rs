@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use futures::future::try_join_all;
+use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::support::agent::{Addresses, Agent, FakeAgent};
@@ -159,6 +160,19 @@ pub(crate) async fn wait_claims_carried(rig: &Rig) -> Result<()> {
                 claim.state == "Held" && uids.contains(&(claim.node.clone(), claim.node_uid.clone()))
             };
             Ok(claims.iter().all(sound) && claimed == carried)
+        })
+        .await
+}
+
+/// Returns when the watch shows the CIDRs of every address that the agent uses. The agent has a watch of its own, which
+/// may be ahead of it.
+pub(crate) async fn wait_use_listed(rig: &Rig, agent: &Agent, node: &str) -> Result<()> {
+    rig.cluster
+        .wait_until("what pods use to be listed", SOON, async || {
+            let listed = rig.cluster.published(node).unwrap_or_default().pod_cidrs;
+            let listed: Vec<IpNet> = listed.iter().filter_map(|cidr| cidr.parse().ok()).collect();
+            let used = agent.held().await?;
+            Ok(used.keys().all(|address| listed.iter().any(|cidr| cidr.contains(address))))
         })
         .await
 }

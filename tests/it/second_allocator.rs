@@ -56,9 +56,12 @@ async fn start(rig: &Rig, node: NodeSpec) -> Result<Agent> {
     Ok(agent)
 }
 
+/// Returns when the agent of a new node serves pods. It may have heard of its CIDRs before we do.
 async fn join(rig: &Rig, node: NodeSpec) -> Result<Agent> {
+    let name = node.name.clone();
     let mut agent = start(rig, node).await?;
     agent.wait_ready(SOON).await?;
+    rig.cluster.wait_published(&name, "CIDRs", SOON, |seen| !seen.pod_cidrs.is_empty()).await?;
     Ok(agent)
 }
 

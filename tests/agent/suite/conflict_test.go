@@ -45,8 +45,13 @@ func TestTenConflictsInARowEndTheAgent(t *testing.T) {
 	if took < pauses/2 {
 		t.Errorf("%d attempts in %v", attempts, took)
 	}
-	if limit := (attempts - 1) * 500 * time.Millisecond; pauses == 0 && took > limit {
-		t.Errorf("%d attempts without pauses took %v", attempts, took)
+	// Each of them may be slow where the machine is busy, but not all.
+	fastest := took
+	for k := 1; k < attempts; k++ {
+		fastest = min(fastest, refused[k].at.Sub(refused[k-1].at))
+	}
+	if pauses == 0 && fastest > 500*time.Millisecond {
+		t.Errorf("%d attempts without pauses took %v, the fastest %v", attempts, took, fastest)
 	}
 	a.awaitEnd()
 }
@@ -61,6 +66,8 @@ func TestNineConflictsInARowDelayTheAgent(t *testing.T) {
 
 	p.onUpdate(func(number int) int {
 		if number < attempts {
+			// For the news of its own status: without it the tenth attempt would be a conflict too.
+			time.Sleep(100 * time.Millisecond)
 			return http.StatusConflict
 		}
 		return 0

@@ -16,7 +16,7 @@ use super::{
     wait_given_back,
 };
 use crate::agent_pods::pods;
-use crate::scene::{PROMPT, SOON, ask, wait_claims_carried};
+use crate::scene::{PROMPT, ask, wait_claims_carried, wait_use_listed};
 use crate::support::agent::Agent;
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, PoolSpec};
@@ -27,7 +27,7 @@ fn pool(name: &str, range: &str) -> PoolSpec {
 }
 
 async fn restarts_whole(agent: &mut Agent) -> Result<()> {
-    let again = agent.restart(SOON).await?;
+    let again = agent.restart(SLOW).await?;
     ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
     Ok(())
 }
@@ -62,6 +62,7 @@ async fn ranges_of_a_pool_are_another_names_when_its_last_block_is_free() -> Res
         for number in 0..BLOCK {
             ask_mars(rig, &scene.agent, &format!("ns/mars-{number}")).await?;
         }
+        wait_use_listed(rig, &scene.agent, "n").await?;
         wait_claims_carried(rig).await?;
         let named = by_name(rig, "n");
         let is_of_range = |cidr: &String| cidr.starts_with("10.2.0.");
@@ -97,6 +98,7 @@ async fn a_node_whose_default_name_changes_keeps_what_it_has_and_grows_under_the
         for number in 0..BLOCK {
             ask(rig, &agent, &format!("ns/pod-{number}")).await?;
         }
+        wait_use_listed(rig, &agent, "n").await?;
         wait_claims_carried(rig).await?;
         let before = by_name(rig, "n");
         ensure!(before.keys().eq(["default"]), "{before:?}");
@@ -112,6 +114,7 @@ async fn a_node_whose_default_name_changes_keeps_what_it_has_and_grows_under_the
         for number in 0..BLOCK {
             ask(rig, &agent, &format!("ns/later-{number}")).await?;
         }
+        wait_use_listed(rig, &agent, "n").await?;
         wait_claims_carried(rig).await?;
         is_named_by_its_claim(rig, "n")?;
         let both: BTreeSet<String> = by_name(rig, "n").into_keys().collect();

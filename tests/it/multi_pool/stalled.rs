@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use ipnet::IpNet;
 
 use super::{BLOCK, SLOW, carried, create_pod_ip_pool, join, multi_pool};
-use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried};
+use crate::scene::{PROMPT, SOON, ask, insist, wait_claims_carried, wait_use_listed};
 use crate::support::agent::{Agent, Make, Settings};
 use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
@@ -30,20 +30,22 @@ fn given_back(rig: &Rig, before: &BTreeSet<String>) -> BTreeSet<String> {
 }
 
 /// The node `n` with pods in all of its blocks.
-async fn filled(rig: &Rig, server: Option<std::path::PathBuf>) -> Result<(Controller, Agent)> {
+async fn filled(rig: &Rig, proxy: &Proxy) -> Result<(Controller, Agent)> {
     rig.control_plane.limit_releasing(SLOW + SLOW).await?;
     create_pod_ip_pool(rig, "default").await?;
     let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("reuseAfter", "1s");
     rig.cluster.create_pool(&pool).await?;
     let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
     rig.cluster.create_node(&NodeSpec::new("n")).await?;
+    let server = Some(proxy.kubeconfig().to_owned());
     let settings = Settings { server, ..rig.agents.settings() };
     let mut agent = rig.agents.agent_with(Make::Real, "n", settings);
     agent.start()?;
-    agent.wait_ready(SOON).await?;
+    agent.wait_ready(SLOW).await?;
     for number in 0..PODS {
         ask(rig, &agent, &format!("ns/pod-{number}")).await?;
     }
+    wait_use_listed(rig, &agent, "n").await?;
     wait_claims_carried(rig).await?;
     Ok((controller, agent))
 }
@@ -74,7 +76,7 @@ async fn an_agent_that_does_not_hear_of_its_release_takes_the_block_back() -> Re
         let bell = rig.cluster.bell.clone();
         let admin = &rig.control_plane.admin_kubeconfig;
         let proxy = Proxy::start_as(&rig.control_plane, admin, bell).await?;
-        let (controller, mut agent) = filled(rig, Some(proxy.kubeconfig().to_owned())).await?;
+        let (controller, mut agent) = filled(rig, &proxy).await?;
         let before = carried(rig, "n");
 
         // One update tells of all that is given back, because those before it are refused, and then it hears nothing more.
@@ -116,7 +118,7 @@ async fn an_agent_that_does_not_hear_of_its_release_takes_the_block_back() -> Re
         rig.cluster.wait_until("what pods use to be listed again", SLOW, is_carried).await?;
         let is_settled = async || Ok(rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held"));
         rig.cluster.wait_until("no block to be on its way", SLOW, is_settled).await?;
-        let again = agent.restart(SOON).await?;
+        let again = agent.restart(SLOW).await?;
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
         ask(rig, &agent, "ns/last").await?;
         wait_claims_carried(rig).await?;
@@ -129,9 +131,16 @@ async fn an_agent_that_does_not_hear_of_its_release_takes_the_block_back() -> Re
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_waits_for_the_answer_of_an_agent_that_is_stopped() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
-        let (controller, mut agent) = filled(rig, None).await?;
+        let bell = rig.cluster.bell.clone();
+        let admin = &rig.control_plane.admin_kubeconfig;
+        let proxy = Proxy::start_as(&rig.control_plane, admin, bell).await?;
+        let (controller, mut agent) = filled(rig, &proxy).await?;
         let before = carried(rig, "n");
+        // One update tells of all that is given back, and the agent answers no sooner than with the next.
+        let updates = Requests::new(Verb::Update, Kind::CiliumNode).of("n");
+        let refused = proxy.plant(updates, Fault::Status(CONFLICT), Often::Always);
         keep_one_block(&agent, &before).await?;
+        drop(refused);
         let is_given_back = async || Ok(!given_back(rig, &before).is_empty());
         rig.cluster.wait_until("a block to be given back", SLOW, is_given_back).await?;
         agent.signal("STOP").await?;
@@ -139,8 +148,13 @@ async fn a_block_waits_for_the_answer_of_an_agent_that_is_stopped() -> Result<()
             async || Ok(rig.cluster.claims_of("n").iter().any(|claim| claim.state == "Releasing"));
         let waited = rig.cluster.wait_until("a block to be on its way", SOON, is_on_its_way).await;
         waited.with_context(|| format!("{:?}", rig.cluster.claims_of("n")))?;
-        let on_its_way: BTreeSet<String> =
-            rig.cluster.claims_of("n").into_iter().map(|claim| claim.cidr).collect();
+        let on_its_way: BTreeSet<String> = rig
+            .cluster
+            .claims_of("n")
+            .into_iter()
+            .filter(|claim| claim.state != "Cooling")
+            .map(|claim| claim.cidr)
+            .collect();
         let other = joins_beside(rig, &on_its_way).await?;
         let still: BTreeSet<String> =
             rig.cluster.claims_of("n").into_iter().map(|claim| claim.cidr).collect();
@@ -152,10 +166,10 @@ async fn a_block_waits_for_the_answer_of_an_agent_that_is_stopped() -> Result<()
         }
         let is_settled = async || Ok(rig.cluster.claims_of("n").iter().all(|claim| claim.state == "Held"));
         rig.cluster.wait_until("no block to be on its way", SLOW, is_settled).await?;
-        let again = agent.restart(SOON).await?;
+        let again = agent.restart(SLOW).await?;
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
         wait_claims_carried(rig).await?;
-        Ok((controller, agent, other))
+        Ok((controller, proxy, agent, other))
     })
     .await
 }

@@ -13,13 +13,14 @@ use serde_json::json;
 
 use super::{SLOW, by_name, carried, create_pod_ip_pool, multi_pool};
 use crate::agent_pods::{create_agent_pod, pods, report};
+use crate::chronicle::Chronicle;
 use crate::scene::{SOON, ask, wait_claims_carried};
 use crate::support::agent::{Agent, Make};
 use crate::support::controller::Controller;
 use crate::support::kubelet::Health;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
-use crate::support::views::{Claim, Published};
+use crate::support::views::Published;
 
 /// A block that was kept is tried again soon.
 const FLAGS: &[&str] = &["--min-write-interval", "300ms", "--question-interval", "5s"];
@@ -42,13 +43,14 @@ impl Scene {
         rig.control_plane.limit_releasing(SLOW).await?;
         create_pod_ip_pool(rig, "default").await?;
         let pool = |name: &str, range: &str| PoolSpec::new(name).ipv4(28, &[range]).with("reuseAfter", "1s");
-        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
+        // One block, so that the second comes from the other pool also where the agent asks for it at once.
+        rig.cluster.create_pool(&pool("p", "10.1.0.0/28")).await?;
         let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
         rig.cluster.create_node(&NodeSpec::new("n")).await?;
         create_agent_pod(rig, POD, "n", "1.20.2").await?;
         let mut agent = rig.agents.agent_with(Make::Real, "n", rig.agents.settings());
         agent.start()?;
-        agent.wait_ready(SOON).await?;
+        agent.wait_ready(SLOW).await?;
         report(rig, POD, 0, Health::Ready).await?;
         rig.cluster.create_pool(&pool(LEAVING, RANGE).with("priority", 10)).await?;
         for number in 0..10 {
@@ -56,6 +58,8 @@ impl Scene {
         }
         let grown = |seen: &Published| seen.pod_cidrs.iter().any(|cidr| cidr.starts_with("10.2.0."));
         rig.cluster.wait_published("n", "a block of the pool that is to be emptied", SLOW, grown).await?;
+        let wide = json!({"ipv4": {"cidrs": [{"cidr": "10.1.0.0/24"}]}});
+        rig.cluster.patch_pool("p", wide).await?;
         wait_claims_carried(rig).await?;
         let block = carried(rig, "n").into_iter().find(|cidr| cidr.starts_with("10.2.0."));
         Ok((controller, Self { agent, n_restarts: 0, block: block.context("it is there")? }))
@@ -83,7 +87,7 @@ impl Scene {
     /// The agent restarts, and every pod keeps its address.
     pub(super) async fn restart(&mut self, rig: &Rig) -> Result<()> {
         let held = self.agent.held().await?;
-        let again = self.agent.restart(SOON).await?;
+        let again = self.agent.restart(SLOW).await?;
         ensure!(again.lost.is_empty(), "not restored: {:?}", again.lost);
         self.n_restarts += 1;
         report(rig, POD, self.n_restarts, Health::Ready).await?;
@@ -108,7 +112,8 @@ impl Scene {
     /// Returns when the block is free, and the node has others for what it needs.
     async fn wait_free(&self, rig: &Rig) -> Result<()> {
         self.wait_state(rig, None).await?;
-        ensure!(!carried(rig, "n").contains(&self.block), "{:?}", by_name(rig, "n"));
+        let is_off = |seen: &Published| !seen.pod_cidrs.contains(&self.block);
+        rig.cluster.wait_published("n", "the block to be off", SOON, is_off).await?;
         ask(rig, &self.agent, "ns/last").await?;
         wait_claims_carried(rig).await
     }
@@ -239,12 +244,14 @@ async fn a_block_with_a_pod_in_it_stays_until_the_pod_ends() -> Result<()> {
 async fn an_agent_that_restarts_behind_the_question_answers_it() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
         let (controller, mut scene) = Scene::grown(rig).await?;
-        let block = scene.block.clone();
+        let (chronicle, block) = (Chronicle::start(rig), scene.block.clone());
         Scene::drain(rig).await?;
         let off = |seen: &Published| !seen.pod_cidrs.contains(&block);
         rig.cluster.wait_published("n", "the block to be off", SLOW, off).await?;
-        let is_withdrawn = |claim: &Claim| claim.cidr == block && claim.state == "Releasing";
-        ensure!(rig.cluster.claims_of("n").iter().any(is_withdrawn), "it is {:?}", scene.state(rig));
+        let withdrawn =
+            async || Ok(chronicle.of_block(&block).iter().any(|words| words == "n Releasing Reclaimed"));
+        let waited = rig.cluster.wait_until("its claim to be Releasing", SOON, withdrawn).await;
+        waited.with_context(|| format!("it was {:?}", chronicle.of_block(&block)))?;
         controller.sigkill().await?;
         let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
         scene.restart(rig).await?;

@@ -1,6 +1,7 @@
 //! Agents write the object that we write, and one that is refused ten times in a row ends: none is refused twice in a row
 //! because of us.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -33,15 +34,17 @@ fn met_twice(agent: &[Answered], ours: &[Answered]) -> Vec<String> {
     met.collect()
 }
 
-/// Pods come and go, and the Node changes all the time.
-async fn keep_busy(scene: &Scene) -> Result<()> {
-    loop {
+/// Pods come and go, and the Node changes all the time, until `ended` is set. It is not dropped before: a pod that was
+/// asked for in vain is not restored.
+async fn keep_busy(scene: &Scene, ended: &Cell<bool>) -> Result<()> {
+    while !ended.get() {
         scene.agent.allocate("ns/short-lived").await?;
         scene.agent.touch_node().await?;
         // How long the pod lives. There is no state to wait for: the agent is to be busy whatever it has written.
         tokio::time::sleep(KUBELET_PAUSE).await;
         scene.agent.release("ns/short-lived").await?;
     }
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,10 +65,13 @@ async fn no_write_of_ours_refuses_a_busy_agent_twice_in_a_row() -> Result<()> {
         let mut scene = Scene::join_with(rig, "n", settings).await?;
         let block = scene.grow(rig).await?;
         scene.shrink().await?;
-        tokio::select! {
-            ended = keep_busy(&scene) => ended?,
-            free = scene.wait_free(rig, &block) => free?,
-        }
+        let ended = Cell::new(false);
+        let wait_free = async {
+            scene.wait_free(rig, &block).await?;
+            ended.set(true);
+            Ok(())
+        };
+        tokio::try_join!(keep_busy(&scene, &ended), wait_free)?;
         let (theirs, ours) = (between_them.passing().answers, between_us.passing().answers);
         let n_refused = theirs.iter().filter(|answer| answer.code == CONFLICT).count();
         eprintln!(

@@ -7,10 +7,11 @@ use cilium_node_ipam::model::request::WithdrawalStep;
 use ipnet::IpNet;
 use serde_json::{Map, Value, json};
 
-use super::node::{BLOCK, FLAGS, LATE, Scene, pod_of};
+use super::node::{BLOCK, FLAGS, LATE, LONG_PERIOD, Scene, pod_of, pool};
 use super::steps::{Moment, gives_back};
 use crate::agent_pods::report;
 use crate::scene::SOON;
+use crate::support::agent::Settings;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::kubelet::Health;
@@ -59,7 +60,12 @@ async fn marks_of_an_earlier_controller_are_cleared_at_the_start() -> Result<()>
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_that_comes_back_as_released_is_given_to_pods_again() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
-        let (controller, mut scene, block) = Scene::grown(rig).await?;
+        rig.cluster.create_pool(&pool("p", "10.1.0.0/24")).await?;
+        let controller = Controller::start_ready(&rig.control_plane, FLAGS).await?;
+        // It has just written when the block is taken off, and looks at that no sooner than with its next write.
+        let settings = Settings { update_rate: LONG_PERIOD, ..rig.agents.settings() };
+        let mut scene = Scene::join_with(rig, "n", settings).await?;
+        let block = scene.grow(rig).await?;
         let cidr: IpNet = block.parse()?;
         let address = cidr.addr().to_string();
         Moment::Step(WithdrawalStep::Confirm).reach(rig, &scene, &block).await?;

@@ -25,7 +25,7 @@ pub(super) const FLAGS: &[&str] = &["--min-write-interval", "300ms", "--question
 pub(super) const PERIOD: Duration = Duration::from_millis(500);
 
 /// Where periods are counted, or something is to happen within one: what else takes time is short beside it.
-pub(super) const LONG_PERIOD: Duration = Duration::from_secs(3);
+pub(super) const LONG_PERIOD: Duration = Duration::from_secs(6);
 
 /// Addresses of a block; all are offered.
 pub(super) const BLOCK: usize = 16;
