@@ -163,6 +163,11 @@ impl Agent {
         }
     }
 
+    /// Whether it has a block under another name of a Cilium pool than this one.
+    pub(super) fn has_under_another(&self, cidr: Cidr, name: &str) -> bool {
+        matches!(&self.model, Model::Pools(model) if model.has_under_another(cidr, name))
+    }
+
     /// The blocks that it has given back, and may take again before it hears that they are gone.
     pub(super) fn has_given_back(&self) -> Vec<Cidr> {
         match &self.model {

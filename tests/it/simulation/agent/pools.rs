@@ -139,6 +139,14 @@ impl Agent {
         self.of_all().flat_map(|cidrs| &cidrs.released).copied()
     }
 
+    /// Whether it has a CIDR under another name than this one, or has given it back there.
+    pub(super) fn has_under_another(&self, cidr: Cidr, name: &str) -> bool {
+        let others = self.pools.iter().filter(|(other, _)| **other != name).flat_map(|(_, of)| of.values());
+        others
+            .flat_map(|cidrs| cidrs.allocators.iter().map(|allocator| &allocator.cidr).chain(&cidrs.released))
+            .any(|other| *other == cidr)
+    }
+
     pub(super) fn has_available(&self, address: IpAddr) -> bool {
         self.keeps().any(|cidr| cidr.contains(address))
     }

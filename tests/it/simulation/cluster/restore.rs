@@ -65,8 +65,13 @@ impl Cluster {
     fn excuse_what_agents_keep(&mut self, name: &NodeName) {
         let Some(agent) = self.agents.get(name) else { return };
         let is_claimed = |cidr: &Cidr| {
-            let is_sound =
-                |claim: &Claim| claim.node == *name && claim.is_published_state() && !claim.is_going();
+            // The node may have had it under another name when the backup was taken, which is listed too then (known gaps).
+            let is_elsewhere = |claim: &Claim| {
+                claim.pod_ip_pool.as_ref().is_some_and(|of| agent.has_under_another(*cidr, of.as_str()))
+            };
+            let is_sound = |claim: &Claim| {
+                claim.node == *name && claim.is_published_state() && !claim.is_going() && !is_elsewhere(claim)
+            };
             // Of two that overlap, which somebody made by hand, the other one may be carried in the backup.
             let is_another = |other: &Claim| other.cidr != *cidr && other.cidr.overlaps(*cidr);
             self.store.claim(*cidr).is_some_and(is_sound) && !self.store.claims().any(is_another)
