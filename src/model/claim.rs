@@ -32,8 +32,8 @@ pub struct Claim {
     pub state: ClaimState,
     /// When that state began.
     pub since: Timestamp,
-    /// The CiliumNode that existed when the block was claimed; `None` if an earlier one may have carried
-    /// the block.
+    /// The CiliumNode that existed when the block was claimed; `None` if any other one may have carried the block, or an
+    /// address of it.
     pub created_for: Option<Uid>,
     /// The claim object itself.
     pub uid: Uid,
@@ -97,7 +97,7 @@ stable_names! {
         Reclaimed,
         /// The Node object and its CiliumNode are gone.
         NodeGone,
-        /// It was never published.
+        /// It was never published, or another claim of its node has all of its addresses.
         Unused,
     }
 }

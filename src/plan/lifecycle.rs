@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use super::covered;
 use super::draft::Draft;
 use super::evidence::{self, is_carried, may_be_in_use, may_be_in_use_still};
 use super::reclaim::nobody_has_it;
@@ -156,8 +157,12 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, claim: 
             draft.requests.push(update(claim, now, created_for));
         }
         (Some(_), _) => {
-            if yields_to_overlapping(world, draft, claim) {
+            if yields_to_overlapping(world, draft, claim)
+                || covered::taken_over_by(world, publisher, claim).is_some()
+            {
                 draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
+            } else if covered::is_to_take_over(world, publisher, claim) {
+                draft.requests.push(update(claim, now, ClaimChange::TakeOver));
             }
         }
     }
@@ -291,6 +296,7 @@ fn advance_releasing(
     if reason == Reason::Reclaimed && node.is_some() && is_to_be_taken_off(world, publisher, claim) {
         return;
     }
+    let taken_over = covered::taken_over_by(world, publisher, claim).filter(|_| reason == Reason::Unused);
     let returned = match (reason, node) {
         (_, None) => None,
         (Reason::NodeGone, Some(node)) => match presence(world, draft, claim) {
@@ -300,7 +306,9 @@ fn advance_releasing(
             Some(Presence::Is(_) | Presence::Unreadable) | None => return,
         },
         // The replica that began to give it back had not seen that it is carried.
-        (Reason::Unused, Some(node)) => Some(node).filter(|_| may_be_in_use(world, claim)),
+        (Reason::Unused, Some(node)) => {
+            Some(node).filter(|_| may_be_in_use(world, claim) && taken_over.is_none())
+        }
         // It is there, and a version that is later than the move shows that the agent does not let it go.
         (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| is_without_consent(world, publisher, claim)),
     };
@@ -310,6 +318,10 @@ fn advance_releasing(
     }
     match absence(world, publisher, claim) {
         Absence::Proven if !nobody_has_it(world, publisher, draft, claim, now) => {}
+        // The claim that has taken over has to have been there when this one was given back.
+        Absence::Proven if taken_over.is_some_and(|wider| world.known_at(wider) < claim.revision) => {
+            prove(draft, Read::ClaimsOf(claim.node.clone()).into());
+        }
         Absence::Proven => draft.requests.push(match reason {
             Reason::Unused => update(claim, now, ClaimChange::Delete),
             Reason::NodeGone | Reason::Reclaimed => update(claim, now, ClaimChange::Cool),

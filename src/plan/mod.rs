@@ -12,6 +12,7 @@
 //! - `freeze`: what is decided, and not sent while writes are frozen.
 //! - [`mod@pool`]: status and finalizers of a pool, and `pod_ip_pools`: Cilium's own object of its name.
 
+mod covered;
 mod draft;
 mod evidence;
 mod foreign;

@@ -2,6 +2,7 @@
 
 mod annotations;
 mod cluster_pool;
+mod covered;
 mod freeze;
 mod growth;
 mod kubernetes;

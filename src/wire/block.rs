@@ -138,12 +138,12 @@ fn name_rule() -> String {
     )
     .message(rules::CILIUM_NODE_UID_FIXED)
     .field_path(".ciliumNodeUID"),
-    validation = Rule::new("has(self.createdForCiliumNodeUID) == has(oldSelf.createdForCiliumNodeUID)")
+    validation = Rule::new("!has(self.createdForCiliumNodeUID) || has(oldSelf.createdForCiliumNodeUID)")
         .message(rules::CREATED_FOR_KEPT)
         .field_path(".createdForCiliumNodeUID"),
     validation = Rule::new(
-        "!has(self.createdForCiliumNodeUID) || !has(oldSelf.createdForCiliumNodeUID) || \
-         self.createdForCiliumNodeUID == oldSelf.createdForCiliumNodeUID || \
+        "has(self.createdForCiliumNodeUID) == has(oldSelf.createdForCiliumNodeUID) && \
+         (!has(self.createdForCiliumNodeUID) || self.createdForCiliumNodeUID == oldSelf.createdForCiliumNodeUID) || \
          (self.state == 'Held' && oldSelf.state == 'Held')"
     )
     .message(rules::CREATED_FOR_WITH_HELD)
@@ -209,7 +209,7 @@ pub struct NodeIPBlockSpec {
     pub cilium_node_uid: Option<String>,
 
     /// The uid of the CiliumNode that was there when the block was claimed, or of a later one where those before it are
-    /// known not to have carried the block. Absent where another one may have carried it.
+    /// known not to have carried the block. Absent where any other one may have carried it, or an address of it.
     #[serde(default, rename = "createdForCiliumNodeUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::uid")]
     pub created_for_cilium_node_uid: Option<String>,
@@ -309,6 +309,7 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
         }),
         // The state goes on.
         ClaimChange::CreatedFor(uid) => json!({ "createdForCiliumNodeUID": uid.as_str() }),
+        ClaimChange::TakeOver => json!({ "createdForCiliumNodeUID": null }),
         ClaimChange::Drain(uid) => {
             let uid = uid.as_str();
             json!({ "state": BlockState::Draining, "since": since, "reason": null, "ciliumNodeUID": uid })

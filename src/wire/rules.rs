@@ -62,8 +62,8 @@ pub const LABEL_VALUE: &str = "must be a label value: at most 63 letters, digits
 /// The claim's name is the lock on the block.
 pub const NAME_IS_CIDR: &str =
     "must be the CIDR: 10.0.0.32-27 for 10.0.0.32/27, IPv6 exploded with `-` in place of `:` and `/`";
-/// A claim that was created for no CiliumNode never counts as created for one, and the other way round.
-pub const CREATED_FOR_KEPT: &str = "can be neither added nor removed";
+/// A claim that any CiliumNode may have carried never counts as created for a certain one.
+pub const CREATED_FOR_KEPT: &str = "can't be added later";
 /// The name under which a claim is carried is fixed when it is created.
 pub const CARRIED_UNDER_FIXED: &str = "is immutable, and can be neither added nor removed";
 /// The CiliumNode that a claim counts as created for decides whether the block may be in use.

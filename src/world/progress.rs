@@ -301,6 +301,7 @@ impl World {
                 }
             }
             ClaimChange::CreatedFor(_)
+            | ClaimChange::TakeOver
             | ClaimChange::Keep
             | ClaimChange::Release(_)
             | ClaimChange::Delete => {}

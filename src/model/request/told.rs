@@ -51,6 +51,10 @@ impl fmt::Display for Write {
                     ClaimChange::CreatedFor(_) => {
                         write!(f, "note that no earlier ciliumnode of node {node} carried {cidr}")
                     }
+                    ClaimChange::TakeOver => write!(
+                        f,
+                        "note that any ciliumnode of node {node} may have carried {cidr}, which covers another block"
+                    ),
                     ClaimChange::Keep => {
                         write!(f, "put the finalizer on the claim of {cidr} for node {node} again")
                     }

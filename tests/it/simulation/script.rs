@@ -8,7 +8,7 @@ use cilium_node_ipam::model::kind::Kind;
 use proptest::prelude::*;
 use proptest::strategy::Union;
 
-use self::episodes::{Force, crossing, given_by_others, taking_back, two_views};
+use self::episodes::{Force, covering, crossing, given_by_others, taking_back, two_views};
 use super::cluster::{Given, Hand, N_NODES, N_POOLS, Place, Setup, Step};
 use super::pools::shape;
 
@@ -309,6 +309,7 @@ fn script(
                 ];
                 if force == Force::Used {
                     pieces.push((1, crossing(&profile)));
+                    pieces.push((1, covering(&profile)));
                 }
                 Union::new_weighted(pieces).boxed()
             }

@@ -84,6 +84,54 @@ pub(super) fn crossing(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
         .boxed()
 }
 
+/// Somebody claims for a node by hand what overlaps a block of it, and its CiliumNode, or the node, is replaced while one
+/// replica may be deaf and another one starts: either block may be in use then, and nobody knows which.
+pub(super) fn covering(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
+    let profile = profile.clone();
+    (0u8..3, 1u8..3, 0..profile.n_nodes, 0..profile.n_pools)
+        .prop_flat_map(move |(one, distance, node, pool)| {
+            let two = one + distance;
+            let begins = vec![
+                Step::PoolIsMade { pool, shape: Shape::whole() },
+                Step::NodeJoins { node, zone: 0, own_address: None },
+                Step::AgentStarts { node },
+                works(one),
+                works(one),
+                Step::AgentLooks { node },
+                Step::AgentIsReady { node },
+            ];
+            let pods = (1u8..12, any::<u8>()).prop_map(move |(pods, from)| {
+                vec![Step::PodsAreWanted { node, pods, from }, Step::AgentReports { node }]
+            });
+            let made = (any::<u8>(), 1u8..=6).prop_map(move |(claim, bits)| {
+                vec![Step::ClaimIsMade { node, at: Place::Over(claim), bits }]
+            });
+            let goes = prop_oneof![
+                2 => Just(vec![Step::CiliumNodeIsDeleted { node }]),
+                1 => Just(vec![
+                    Step::CiliumNodeIsDeleted { node },
+                    Step::NodeIsDeleted { node },
+                    Step::NodeJoins { node, zone: 0, own_address: None },
+                ]),
+            ];
+            let event = || Union::new_weighted(events(&profile, Force::None, [node, node], [one, two]));
+            (pods, lag(one), made, goes, proptest::collection::vec(event(), 0..=2), {
+                proptest::collection::vec(event(), 2..=10)
+            })
+                .prop_map(move |(pods, one_lags, made, goes, between, then)| {
+                    let starts = vec![
+                        Step::AgentStarts { node },
+                        Step::Restart { replica: two },
+                        works(two),
+                        works(two),
+                    ];
+                    let hear = vec![Step::HearsAgain { replica: one }, works(one), works(two)];
+                    [begins.clone(), pods, one_lags, made, between, goes, starts, then, hear].concat()
+                })
+        })
+        .boxed()
+}
+
 /// A node grows, needs less, and gives a block back step by step, while its agent starts and ends pods, lags behind and
 /// restarts between any two steps.
 pub(super) fn taking_back(profile: &Profile) -> BoxedStrategy<Vec<Step>> {

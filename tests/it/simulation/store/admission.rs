@@ -33,13 +33,14 @@ pub(super) fn admit(before: &Object, after: &Object, old: &Value, new: &Value) -
 
 fn admit_claim(before: &Claim, after: &Claim) -> Result<(), String> {
     let fixed = |claim: &Claim| {
-        let Claim { cidr, pool, node, withheld, created_for, .. } = claim;
-        (*cidr, pool.clone(), node.clone(), withheld.clone(), created_for.is_some())
+        let Claim { cidr, pool, node, withheld, .. } = claim;
+        (*cidr, pool.clone(), node.clone(), withheld.clone())
     };
     if fixed(before) != fixed(after) {
-        return Err(
-            "cidr, pool, node and withheld are immutable, and createdForCiliumNodeUID stays there".to_owned()
-        );
+        return Err("cidr, pool, node and withheld are immutable".to_owned());
+    }
+    if before.created_for.is_none() && after.created_for.is_some() {
+        return Err("createdForCiliumNodeUID is added later".to_owned());
     }
     let (from, to) = (State::from(&before.state), State::from(&after.state));
     if before.created_for != after.created_for && (from, to) != (State::Held, State::Held) {

@@ -1,0 +1,120 @@
+//! Tests of two claims of one node of which one covers the other, and an earlier CiliumNode may have carried either.
+
+use super::*;
+use crate::publisher::multi_pool::{Bgp, MultiPool};
+
+const WAITS: &str = "waits: a block that its agent may be using can't be published";
+
+/// The node and its CiliumNode, which was recreated, and shows this.
+fn recreated(shows: &str) -> String {
+    format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated {shows}")
+}
+
+fn plan_of(cluster: &str, claims: &str) -> String {
+    rendered(&Cluster::of(&format!("{cluster}\n{claims}")).plan("a"))
+}
+
+#[test]
+fn the_wider_of_two_claims_takes_over_and_the_other_goes() {
+    let mut cluster = Cluster::of(&format!(
+        "{}\nclaim 10.0.0.0/27 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @45",
+        recreated("")
+    ));
+    // Whoever sees an earlier CiliumNode may take the wider one for unused. Its version ends that.
+    cluster.expect(
+        "a",
+        "note that any ciliumnode of node a may have carried 10.0.0.0/27, which covers another block",
+    );
+    cluster.settle(&Target::Claim("10.0.0.0/27".parse().unwrap()), Seen::Nothing);
+    cluster.observe("claim 10.0.0.0/27 a 1 Held for=nobody @105");
+    cluster.expect("a", "release 10.0.0.16/28 of node a (Unused)");
+    cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
+    cluster.observe("claim 10.0.0.16/28 a 1 Releasing/Unused @106");
+    // Nobody may publish it any more; a later version of the CiliumNode shows that nobody has.
+    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.observe("ciliumnode a @110 recreated");
+    cluster.expect("a", "free 10.0.0.16/28 of node a");
+    cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
+    cluster.delete(Kind::Claim, "10.0.0.16-28", 111);
+    cluster.pass(10);
+    // Its agent gets all addresses of both.
+    cluster.expect("a", "publish [10.0.0.0/27] and 32 addresses on ciliumnode a");
+}
+
+/// The claim that takes over may have gone before the other one was given back, and this process is late.
+#[test]
+fn the_other_goes_only_where_the_wider_one_was_there_after_it_was_given_back() {
+    let claims = "claim 10.0.0.0/27 a 1 Held for=nobody @40\nclaim 10.0.0.16/28 a 1 Held @45";
+    let mut cluster = Cluster::of(&format!("{}\n{claims}", recreated("")));
+    cluster.expect("a", "release 10.0.0.16/28 of node a (Unused)");
+    // The answer shows the move, and the watch has not come that far.
+    let released = object("claim 10.0.0.16/28 a 1 Releasing/Unused @130");
+    let Object::Claim(released) = released else { panic!("it is a claim") };
+    cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Claim(Box::new(released)));
+    cluster.observe("ciliumnode a @140 recreated");
+    cluster.expect("a", "read the claims of node a");
+}
+
+#[test]
+fn a_claim_that_is_not_covered_whole_stays() {
+    // The wider one offers less of the block: pods may have what it lacks.
+    let held_back = |claims: &str| {
+        let plan = plan_of(&recreated(""), claims);
+        assert!(plan.contains("finding: HeldBack") && plan.ends_with(WAITS), "{claims}: {plan}");
+    };
+    held_back("claim 10.0.0.0/27 a 1 Held withheld=10.0.0.17/32 @40\nclaim 10.0.0.16/28 a 1 Held @45");
+    // The wider one can't be published itself.
+    held_back(
+        "claim 10.0.0.0/27 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @45\nnode b 2\nclaim 10.0.0.0/29 b 2 Held @46",
+    );
+    held_back(
+        "claim 10.0.0.0/27 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @45\nciliumnode b @51 10.0.0.3/32",
+    );
+    // It is of another node.
+    held_back(
+        "node b 2\nciliumnode b @51 recreated\nclaim 10.0.0.0/27 b 2 Held @40\nclaim 10.0.0.16/28 a 1 Held @45",
+    );
+    // Both lack the same, and then it is covered.
+    let covered = plan_of(
+        &recreated(""),
+        "claim 10.0.0.0/27 a 1 Held withheld=10.0.0.17/32 @40\n\
+         claim 10.0.0.16/28 a 1 Held withheld=10.0.0.17/32 @45",
+    );
+    assert!(covered.starts_with("note that any ciliumnode"), "{covered}");
+}
+
+#[test]
+fn a_claim_that_its_ciliumnode_carries_stays() {
+    let plan = plan_of(
+        &recreated("10.0.0.16/28"),
+        "claim 10.0.0.0/27 a 1 Held for=nobody @40\nclaim 10.0.0.16/28 a 1 Held @45",
+    );
+    assert!(!plan.contains("release") && !plan.contains("free"), "{plan}");
+}
+
+/// An agent in multi-pool mode may have the block under another name.
+#[test]
+fn in_a_mode_with_whole_blocks_neither_goes() {
+    let claims = "claim 10.0.0.0/27 a 1 Held for=earlier @40\nclaim 10.0.0.16/28 a 1 Held for=earlier @45";
+    let families = [Family::V4].into();
+    let publisher = MultiPool { families, default_pool: "default".into(), bgp: Bgp::Off };
+    let cluster = format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 need=8\n{claims}");
+    let cluster = Cluster::served_by(Publisher::MultiPool(publisher), &cluster);
+    let plan = rendered(&cluster.plan("a"));
+    assert!(!plan.contains("release") && !plan.contains("note"), "{plan}");
+}
+
+#[test]
+fn three_that_lie_in_one_another_end_with_the_widest() {
+    let claims = "claim 10.0.0.0/27 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @45\n\
+                  claim 10.0.0.16/29 a 1 Held @46";
+    let plan = plan_of(&recreated(""), claims);
+    assert_eq!(
+        plan,
+        "note that any ciliumnode of node a may have carried 10.0.0.0/27, which covers another block"
+    );
+    let claims = claims.replace("/27 a 1 Held", "/27 a 1 Held for=nobody");
+    let plan = plan_of(&recreated(""), &claims);
+    assert_eq!(plan, "release 10.0.0.16/28 of node a (Unused); release 10.0.0.16/29 of node a (Unused)");
+}
