@@ -58,7 +58,9 @@ pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<
         }
         (Step::Releasing, Cause::Unused) => (
             EventReason::BlocksGivenBack,
-            format!("{blocks} of pool {pools} was never published and goes back to the pool"),
+            format!(
+                "{blocks} of pool {pools} goes back to the pool: it was never published, or another block of the node has all of its addresses"
+            ),
         ),
         (Step::Draining, Cause::Stays) => (
             EventReason::BlocksKept,

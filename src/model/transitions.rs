@@ -70,7 +70,8 @@ impl State {
     pub const fn moves(self) -> &'static [Move] {
         use Move::{Delete, To};
         match self {
-            // A move to Held itself records the uid of a Node or of a CiliumNode that was recreated.
+            // A move to Held itself records the uid of a Node or of a CiliumNode that was recreated, or that any CiliumNode
+            // may have carried the block.
             // An agent that gives blocks back by itself does so without a drain.
             Held => &[
                 To(Held),

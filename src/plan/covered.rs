@@ -8,29 +8,49 @@
 //! What follows for the wider one must not depend on who remembers the other: it is recorded first that any CiliumNode
 //! may have carried it, and it counts as possibly in use as long as its node lives.
 
+use super::draft::Draft;
 use super::evidence::{is_carried, may_be_in_use_still};
 use super::publishable::may_publish_without;
+use super::subject::Subject;
 use crate::model::claim::{Claim, ClaimState, Reason};
+use crate::model::request::{ClaimChange, ClaimUpdate, Write};
+use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::publisher::Publisher;
 use crate::world::{KnownClaim, World};
 
-/// Whether a claim is to be recorded as one that any CiliumNode may have carried, because it covers another one.
-pub(super) fn is_to_take_over(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
-    let Some(wider) = world.claim(claim.cidr).filter(|wider| wider.claim.created_for.is_some()) else {
-        return false;
-    };
-    others(world, claim).any(|known| covers(world, publisher, wider, &known.claim))
+impl Subject<'_> {
+    /// Records of each claim that takes over another one that any CiliumNode may have carried it.
+    pub(super) fn take_over(&self, draft: &mut Draft, now: Now) {
+        let takes_over = self.world.claims_of(&self.node.name).filter(|wider| {
+            wider.claim.created_for.is_some()
+                && others(self.world, &wider.claim).any(|part| {
+                    keeps_all_of(self.world, self.publisher, wider, &part.claim)
+                        && may_take_over(self.world, self.publisher, wider, &part.claim)
+                })
+        });
+        let changes = takes_over.map(|wider| ClaimUpdate::of(&wider.claim, ClaimChange::TakeOver, now.wall));
+        draft.requests.extend(changes.map(|change| Write::UpdateClaim(change).into()));
+    }
 }
 
-/// The claim that has taken over what a claim keeps, if one has.
+/// Whether a claim that is held gives way to one that takes it over.
+pub(super) fn is_to_be_taken_over(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
+    taken_over_by(world, publisher, claim).is_some_and(|wider| may_take_over(world, publisher, wider, claim))
+}
+
+/// The claim that keeps for good what a claim keeps, if there is one.
+///
+/// Only what objects say counts here. A process that remembers more holds nothing again that another one has given
+/// back: the two would go on like that for ever.
 pub(super) fn taken_over_by<'a>(
     world: &'a World,
     publisher: &Publisher,
     claim: &Claim,
 ) -> Option<&'a KnownClaim> {
     others(world, claim)
-        .find(|wider| wider.claim.created_for.is_none() && covers(world, publisher, wider, claim))
+        .filter(|wider| wider.claim.created_for.is_none())
+        .find(|wider| keeps_all_of(world, publisher, wider, claim))
 }
 
 fn others<'a>(world: &'a World, claim: &Claim) -> impl Iterator<Item = &'a KnownClaim> {
@@ -38,33 +58,41 @@ fn others<'a>(world: &'a World, claim: &Claim) -> impl Iterator<Item = &'a Known
     others.filter_map(|other| world.claim(other))
 }
 
-/// Whether `wider` can keep for their node what `claim` keeps: it offers every address that `claim` offers, and can be
-/// published as soon as what it covers is gone.
-fn covers(world: &World, publisher: &Publisher, wider: &KnownClaim, claim: &Claim) -> bool {
-    let is_part = |cidr: Cidr| cidr != wider.claim.cidr && wider.claim.cidr.covers(cidr);
+/// Whether `wider` keeps and offers for their node every address that `claim` does, and its carrier lists nothing of
+/// `claim` itself.
+fn keeps_all_of(world: &World, publisher: &Publisher, wider: &KnownClaim, claim: &Claim) -> bool {
+    let wider = &wider.claim;
     // Where an agent gets whole blocks, it may have this one under another name, or in another order.
-    if publisher.gives_whole_blocks() || !is_part(claim.cidr) || wider.claim.node != claim.node {
+    if publisher.gives_whole_blocks() || wider.node != claim.node || !is_part(claim.cidr, wider.cidr) {
         return false;
     }
-    let (Some(node), Some(_)) = (world.node(&claim.node), world.carrier(&claim.node)) else {
-        return false;
-    };
-    let may_go = match claim.state {
-        ClaimState::Held | ClaimState::Releasing(Reason::Unused) => {
-            may_be_in_use_still(world, claim) && !is_carried(world, claim)
-        }
-        ClaimState::Draining(_) | ClaimState::Releasing(_) | ClaimState::Cooling(_) => false,
-    };
-    let mut lacking = wider.claim.withheld.within(claim.cidr);
+    let mut lacking = wider.withheld.within(claim.cidr);
     lacking.remove_all(&claim.withheld);
-    let is_going_part = |cidr: Cidr| {
-        let part = world.claim(cidr).filter(|part| is_part(cidr) && part.claim.node == claim.node);
-        part.is_some_and(|part| !is_carried(world, &part.claim))
+    lacking.is_empty()
+        && wider.state == ClaimState::Held
+        && wider.has_finalizer()
+        && !world.is_unreadable_claim(wider.cidr)
+        && wider.node_uid == claim.node_uid
+        && world.carrier(&claim.node).is_some()
+        && !is_carried(world, claim)
+}
+
+/// Whether a node that is not served waits because neither of two claims proves to be unused, and can get the wider one as
+/// soon as all that this keeps is gone.
+fn may_take_over(world: &World, publisher: &Publisher, wider: &KnownClaim, claim: &Claim) -> bool {
+    let goes = |cidr: Cidr| {
+        world.claim(cidr).is_some_and(|part| {
+            matches!(part.claim.state, ClaimState::Held | ClaimState::Releasing(Reason::Unused))
+                && keeps_all_of(world, publisher, wider, &part.claim)
+        })
     };
-    may_go
-        && lacking.is_empty()
-        && claim.node_uid == node.uid
-        && wider.claim.has_finalizer()
+    claim.state == ClaimState::Held
+        && may_be_in_use_still(world, claim)
         && may_be_in_use_still(world, &wider.claim)
-        && may_publish_without(world, node, wider, is_going_part).is_ok()
+        && !world.is_served(&claim.node)
+        && world.node(&claim.node).is_some_and(|node| may_publish_without(world, node, wider, goes).is_ok())
+}
+
+fn is_part(cidr: Cidr, of: Cidr) -> bool {
+    cidr != of && of.covers(cidr)
 }

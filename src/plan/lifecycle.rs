@@ -157,12 +157,11 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, claim: 
             draft.requests.push(update(claim, now, created_for));
         }
         (Some(_), _) => {
-            if yields_to_overlapping(world, draft, claim)
-                || covered::taken_over_by(world, publisher, claim).is_some()
-            {
+            let gives_way = yields_to_overlapping(world, draft, claim)
+                || (covered::is_to_be_taken_over(world, publisher, claim)
+                    && presence(world, draft, claim) == Some(Presence::Is(claim.node_uid.clone())));
+            if gives_way {
                 draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
-            } else if covered::is_to_take_over(world, publisher, claim) {
-                draft.requests.push(update(claim, now, ClaimChange::TakeOver));
             }
         }
     }

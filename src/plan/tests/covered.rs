@@ -5,6 +5,9 @@ use crate::publisher::multi_pool::{Bgp, MultiPool};
 
 const WAITS: &str = "waits: a block that its agent may be using can't be published";
 
+const TAKES_OVER: &str =
+    "note that any ciliumnode of node a may have carried 10.0.0.0/27, which covers another block";
+
 /// The node and its CiliumNode, which was recreated, and shows this.
 fn recreated(shows: &str) -> String {
     format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated {shows}")
@@ -21,10 +24,7 @@ fn the_wider_of_two_claims_takes_over_and_the_other_goes() {
         recreated("")
     ));
     // Whoever sees an earlier CiliumNode may take the wider one for unused. Its version ends that.
-    cluster.expect(
-        "a",
-        "note that any ciliumnode of node a may have carried 10.0.0.0/27, which covers another block",
-    );
+    cluster.expect("a", &format!("{TAKES_OVER}; finding: Overlap; finding: Overlap; finding: HeldBack"));
     cluster.settle(&Target::Claim("10.0.0.0/27".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.0/27 a 1 Held for=nobody @105");
     cluster.expect("a", "release 10.0.0.16/28 of node a (Unused)");
@@ -71,6 +71,16 @@ fn a_claim_that_is_not_covered_whole_stays() {
     held_back(
         "claim 10.0.0.0/27 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @45\nciliumnode b @51 10.0.0.3/32",
     );
+    // Nor could it without what it covers: it does not cover all that is in its way.
+    held_back(
+        "claim 10.0.0.0/27 a 1 Held withheld=10.0.0.1/32 @40\nclaim 10.0.0.16/28 a 1 Held @45\n\
+         claim 10.0.0.0/28 a 1 Held @46",
+    );
+    // What it is like now can't be read.
+    held_back(
+        "claim 10.0.0.0/27 a 1 Held for=nobody @40\nclaim 10.0.0.16/28 a 1 Held @45\n\
+         unreadable NodeIPBlock 10.0.0.0-27 10.0.0.0/27 of=a @46",
+    );
     // It is of another node.
     held_back(
         "node b 2\nciliumnode b @51 recreated\nclaim 10.0.0.0/27 b 2 Held @40\nclaim 10.0.0.16/28 a 1 Held @45",
@@ -84,6 +94,21 @@ fn a_claim_that_is_not_covered_whole_stays() {
     assert!(covered.starts_with("note that any ciliumnode"), "{covered}");
 }
 
+/// One process may remember what keeps the wider one from being published, and another one not. Each would undo what the
+/// other does.
+#[test]
+fn what_has_been_given_back_is_not_held_again_for_what_overlaps_the_wider_one() {
+    let claims = "claim 10.0.0.0/27 a 1 Held for=nobody @40\nclaim 10.0.0.16/28 a 1 Releasing/Unused @45";
+    let mut cluster =
+        Cluster::of(&format!("{}\n{claims}\nnode b 2\nciliumnode b @51 10.0.0.3/32", recreated("")));
+    cluster.delete(Kind::CiliumNode, "b", 110);
+    let plan = rendered(&cluster.plan("a"));
+    assert!(plan.starts_with("free 10.0.0.16/28 of node a"), "{plan}");
+    // Where it is carried after all, it is held again.
+    let plan = plan_of(&recreated("10.0.0.16/28"), claims);
+    assert!(plan.starts_with("hold 10.0.0.16/28 for node a again"), "{plan}");
+}
+
 #[test]
 fn a_claim_that_its_ciliumnode_carries_stays() {
     let plan = plan_of(
@@ -91,6 +116,19 @@ fn a_claim_that_its_ciliumnode_carries_stays() {
         "claim 10.0.0.0/27 a 1 Held for=nobody @40\nclaim 10.0.0.16/28 a 1 Held @45",
     );
     assert!(!plan.contains("release") && !plan.contains("free"), "{plan}");
+}
+
+/// Its agent runs, and what can't be published is only one block less.
+#[test]
+fn on_a_node_that_is_served_neither_goes() {
+    for for_wider in ["earlier", "nobody"] {
+        let claims = format!(
+            "claim 10.0.0.32/28 a 1 Held @39\nclaim 10.0.0.0/27 a 1 Held for={for_wider} @40\n\
+             claim 10.0.0.16/28 a 1 Held @45"
+        );
+        let plan = plan_of(&recreated("10.0.0.32/28"), &claims);
+        assert!(!plan.contains("release") && !plan.contains("note"), "{plan}");
+    }
 }
 
 /// An agent in multi-pool mode may have the block under another name.
@@ -112,7 +150,7 @@ fn three_that_lie_in_one_another_end_with_the_widest() {
     let plan = plan_of(&recreated(""), claims);
     assert_eq!(
         plan,
-        "note that any ciliumnode of node a may have carried 10.0.0.0/27, which covers another block"
+        format!("{TAKES_OVER}; finding: Overlap; finding: Overlap; finding: Overlap; finding: HeldBack")
     );
     let claims = claims.replace("/27 a 1 Held", "/27 a 1 Held for=nobody");
     let plan = plan_of(&recreated(""), &claims);

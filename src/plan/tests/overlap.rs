@@ -179,8 +179,8 @@ fn a_claim_for_a_ciliumnode_that_was_seen_to_end_without_it_is_not_in_use() {
 #[test]
 fn a_claim_for_a_ciliumnode_whose_end_was_not_seen_may_be_in_use() {
     // Neither gives way as unused: the wider one takes over (`covered`).
-    const KEPT: &str =
-        "note that any ciliumnode of node a may have carried 10.0.0.0/28, which covers another block";
+    const KEPT: &str = "note that any ciliumnode of node a may have carried 10.0.0.0/28, which covers another block; \
+         finding: Overlap; finding: Overlap; finding: HeldBack";
     // It carried an address of both.
     let carried = claimed_for_a_deleted_one("ciliumnode a @50 10.0.0.3/32", |cluster| {
         cluster.delete(Kind::CiliumNode, "a", 110);

@@ -85,9 +85,9 @@ pub(super) fn difference(
 }
 
 /// The order in which claims are appended: first those of the former CiliumNode in its order, then the oldest. So the
-/// order can be restored from the claims alone if the CiliumNode was lost.
+/// order can be restored from the claims alone if the CiliumNode was lost. A claim that took over another one has its place.
 fn publishing_order(claim: &Claim, former: Option<&FormerCrd>) -> (usize, Timestamp, Cidr) {
-    let place = former.and_then(|former| former.pod_cidrs.iter().position(|cidr| *cidr == claim.cidr));
+    let place = former.and_then(|former| former.pod_cidrs.iter().position(|cidr| claim.cidr.covers(*cidr)));
     (place.unwrap_or(usize::MAX), claim.created, claim.cidr)
 }
 
@@ -247,6 +247,22 @@ mod tests {
             &cilium_node(&[], &[]),
             &[claim("10.0.0.0/30", 0), claim("10.0.0.4/30", 0)],
             "10.0.0.4/30 10.0.0.0/30 | 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.5 10.0.0.6=router 10.0.0.7",
+        );
+    }
+
+    /// The order of the claims by age is another one.
+    #[test]
+    fn a_claim_that_took_over_another_one_has_its_place() {
+        let former = FormerCrd {
+            pod_cidrs: vec!["10.0.0.4/30".parse().unwrap(), "10.0.0.16/30".parse().unwrap()],
+            owners: BTreeMap::new(),
+        };
+        check_after(
+            Some(&former),
+            &cilium_node(&[], &[]),
+            &[claim("10.0.0.16/30", 0), claim("10.0.0.0/29", 1)],
+            "10.0.0.0/29 10.0.0.16/30 | \
+             10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6 10.0.0.7 10.0.0.17 10.0.0.18 10.0.0.19",
         );
     }
 
