@@ -11,6 +11,7 @@ use futures::future::try_join_all;
 use ipnet::IpNet;
 use serde_json::Value;
 
+use crate::multi_pool::SLOW;
 use crate::support::agent::{Addresses, Agent, FakeAgent};
 use crate::support::objects::{Kind, NodeSpec};
 use crate::support::rig::Rig;
@@ -135,8 +136,10 @@ pub(crate) async fn wait_use_written(rig: &Rig, agent: &Agent, node: &str) -> Re
 /// Returns when every claim is Held by an existing node whose CiliumNode carries it, and no CiliumNode carries anything
 /// else: none left over, none lost.
 pub(crate) async fn wait_claims_carried(rig: &Rig) -> Result<()> {
+    // An agent in multi-pool mode that met a conflict writes again with its next tick, a minute later.
+    let limit = if rig.control_plane.options.ipam == "multi-pool" { SLOW } else { SOON };
     rig.cluster
-        .wait_until("every claim, and nothing else, to be on its CiliumNode", SOON, async || {
+        .wait_until("every claim, and nothing else, to be on its CiliumNode", limit, async || {
             let nodes = rig.cluster.objects(Kind::Node);
             let uids: BTreeSet<(String, String)> = nodes
                 .iter()
