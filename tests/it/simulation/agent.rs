@@ -18,7 +18,7 @@ use cilium_node_ipam::wire::carrier_patch::new_cilium_node;
 
 pub(super) use self::fixed::annotations_of;
 use super::cluster::in_seconds;
-use super::mode::Mode;
+use super::mode::{Mode, given_of};
 use super::store::{Store, Stored};
 
 pub(crate) mod bench;
@@ -146,7 +146,11 @@ impl Agent {
 
     /// The addresses that pods have or may get.
     pub(super) fn has(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        self.held().iter().copied().chain(self.pool())
+        let about_to_take = match &self.model {
+            Model::Crd(_) | Model::Pools(_) => Vec::new(),
+            Model::Fixed(model) => model.about_to_take().into_values().flat_map(given_of).collect(),
+        };
+        self.held().iter().copied().chain(self.pool()).chain(about_to_take)
     }
 
     /// What it knows to be in its pool.

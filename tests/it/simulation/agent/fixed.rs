@@ -111,12 +111,18 @@ impl Agent {
         self.seen.as_deref()
     }
 
-    /// Whether it can go on with its start.
-    pub(super) fn goes_on(&mut self) -> bool {
+    /// What it takes when it goes on with its start, whatever has become of that since it looked.
+    pub(super) fn about_to_take(&self) -> BTreeMap<Family, Cidr> {
         let first = |family: Family| self.shown.iter().copied().find(|cidr| cidr.family() == family);
         if self.taken.is_empty() && self.families.iter().all(|family| first(*family).is_some()) {
-            self.taken = self.families.iter().filter_map(|family| Some((*family, first(*family)?))).collect();
+            return self.families.iter().filter_map(|family| Some((*family, first(*family)?))).collect();
         }
+        BTreeMap::new()
+    }
+
+    /// Whether it can go on with its start.
+    pub(super) fn goes_on(&mut self) -> bool {
+        self.taken.extend(self.about_to_take());
         !self.taken.is_empty()
     }
 
