@@ -59,7 +59,8 @@ pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<
         (Step::Releasing, Cause::Unused) => (
             EventReason::BlocksGivenBack,
             format!(
-                "{blocks} of pool {pools} goes back to the pool: it was never published, or another block of the node has all of its addresses"
+                "{blocks} of pool {pools} goes back to the pool: it was never published, or another block of the node has all \
+                 of its addresses"
             ),
         ),
         (Step::Draining, Cause::Stays) => (

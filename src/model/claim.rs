@@ -158,6 +158,14 @@ impl Claim {
         offered
     }
 
+    /// Whether it offers every address that another claim does.
+    #[must_use]
+    pub fn offers_all_of(&self, other: &Self) -> bool {
+        let mut lacking = other.offered();
+        lacking.remove_all(&self.offered());
+        lacking.is_empty()
+    }
+
     /// How many addresses it offers.
     #[must_use]
     pub fn offered_count(&self) -> u128 {

@@ -164,7 +164,6 @@ impl Write {
                 ClaimChange::Delete => matches!(found, Seen::Absent(_)),
                 ClaimChange::Hold(_)
                 | ClaimChange::CreatedFor(_)
-                | ClaimChange::TakeOver
                 | ClaimChange::Keep
                 | ClaimChange::Drain(_)
                 | ClaimChange::Release(_)
@@ -248,8 +247,7 @@ impl ClaimChange {
     pub fn is_shown_by(&self, found: &Claim) -> bool {
         match self {
             Self::Hold(node_uid) => found.state == ClaimState::Held && found.node_uid == *node_uid,
-            Self::CreatedFor(uid) => found.created_for.as_ref() == Some(uid),
-            Self::TakeOver => found.created_for.is_none(),
+            Self::CreatedFor(uid) => found.created_for == *uid,
             Self::Keep => found.has_finalizer(),
             Self::Drain(uid) => found.state == ClaimState::Draining(uid.clone()),
             Self::Release(reason) => found.state == ClaimState::Releasing(*reason),

@@ -94,18 +94,15 @@ impl State {
     #[must_use]
     pub const fn after(self, change: &ClaimChange) -> Option<Move> {
         match (change, self) {
-            (ClaimChange::Hold(_), _) | (ClaimChange::CreatedFor(_) | ClaimChange::TakeOver, Held) => {
-                Some(Move::To(Held))
-            }
+            (ClaimChange::Hold(_), _) | (ClaimChange::CreatedFor(_), Held) => Some(Move::To(Held)),
             (ClaimChange::Keep, state) => Some(Move::To(state)),
             (ClaimChange::Drain(_), Held | Releasing(Reclaimed)) => Some(Move::To(Draining)),
             (ClaimChange::Release(reason), _) => Some(Move::To(Releasing(*reason))),
             (ClaimChange::Cool, Releasing(reason) | Cooling(reason)) => Some(Move::To(Cooling(reason))),
             (ClaimChange::Cool, Held | Draining)
-            | (
-                ClaimChange::CreatedFor(_) | ClaimChange::TakeOver | ClaimChange::Drain(_),
-                Draining | Releasing(_) | Cooling(_),
-            ) => None,
+            | (ClaimChange::CreatedFor(_) | ClaimChange::Drain(_), Draining | Releasing(_) | Cooling(_)) => {
+                None
+            }
             (ClaimChange::Delete, _) => Some(Move::Delete),
         }
     }

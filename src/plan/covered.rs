@@ -24,12 +24,13 @@ impl Subject<'_> {
     pub(super) fn take_over(&self, draft: &mut Draft, now: Now) {
         let takes_over = self.world.claims_of(&self.node.name).filter(|wider| {
             wider.claim.created_for.is_some()
-                && others(self.world, &wider.claim).any(|part| {
+                && self.world.overlapping(&wider.claim).any(|part| {
                     keeps_all_of(self.world, self.publisher, wider, &part.claim)
                         && may_take_over(self.world, self.publisher, wider, &part.claim)
                 })
         });
-        let changes = takes_over.map(|wider| ClaimUpdate::of(&wider.claim, ClaimChange::TakeOver, now.wall));
+        let changes =
+            takes_over.map(|wider| ClaimUpdate::of(&wider.claim, ClaimChange::CreatedFor(None), now.wall));
         draft.requests.extend(changes.map(|change| Write::UpdateClaim(change).into()));
     }
 }
@@ -48,14 +49,10 @@ pub(super) fn taken_over_by<'a>(
     publisher: &Publisher,
     claim: &Claim,
 ) -> Option<&'a KnownClaim> {
-    others(world, claim)
+    world
+        .overlapping(claim)
         .filter(|wider| wider.claim.created_for.is_none())
         .find(|wider| keeps_all_of(world, publisher, wider, claim))
-}
-
-fn others<'a>(world: &'a World, claim: &Claim) -> impl Iterator<Item = &'a KnownClaim> {
-    let others = world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr);
-    others.filter_map(|other| world.claim(other))
 }
 
 /// Whether `wider` keeps and offers for their node every address that `claim` does, and its carrier lists nothing of
@@ -63,12 +60,10 @@ fn others<'a>(world: &'a World, claim: &Claim) -> impl Iterator<Item = &'a Known
 fn keeps_all_of(world: &World, publisher: &Publisher, wider: &KnownClaim, claim: &Claim) -> bool {
     let wider = &wider.claim;
     // Where an agent gets whole blocks, it may have this one under another name, or in another order.
-    if publisher.gives_whole_blocks() || wider.node != claim.node || !is_part(claim.cidr, wider.cidr) {
+    if publisher.gives_whole_blocks() || wider.node != claim.node || !wider.cidr.covers(claim.cidr) {
         return false;
     }
-    let mut lacking = wider.withheld.within(claim.cidr);
-    lacking.remove_all(&claim.withheld);
-    lacking.is_empty()
+    wider.offers_all_of(claim)
         && wider.state == ClaimState::Held
         && wider.has_finalizer()
         && !world.is_unreadable_claim(wider.cidr)
@@ -91,8 +86,4 @@ fn may_take_over(world: &World, publisher: &Publisher, wider: &KnownClaim, claim
         && may_be_in_use_still(world, &wider.claim)
         && !world.is_served(&claim.node)
         && world.node(&claim.node).is_some_and(|node| may_publish_without(world, node, wider, goes).is_ok())
-}
-
-fn is_part(cidr: Cidr, of: Cidr) -> bool {
-    cidr != of && of.covers(cidr)
 }

@@ -61,10 +61,9 @@ fn without_other_claims(
     claim: &Claim,
     carrier: Carrier<'_>,
 ) -> AddressSet {
-    for other in world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
-        let is_of_node = world.claim(other).is_some_and(|known| known.claim.node == claim.node);
-        if is_of_node && world.reader().carries(carrier, other) {
-            addresses.remove_cidr(other);
+    for other in world.overlapping(claim).map(|known| &known.claim) {
+        if other.node == claim.node && world.reader().carries(carrier, other.cidr) {
+            addresses.remove_cidr(other.cidr);
         }
     }
     addresses

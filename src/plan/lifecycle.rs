@@ -153,7 +153,7 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, claim: 
             }
         }
         (Some(_), Some(carrier)) if is_of_ended_without(world, claim, carrier) => {
-            let created_for = ClaimChange::CreatedFor(carrier.uid().clone());
+            let created_for = ClaimChange::CreatedFor(Some(carrier.uid().clone()));
             draft.requests.push(update(claim, now, created_for));
         }
         (Some(_), _) => {
@@ -236,10 +236,7 @@ fn read_node(world: &World, draft: &mut Draft, claim: &Claim) {
 /// gives way. If neither may be, the one with the larger name gives way. If both may be, none moves.
 fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> bool {
     let carried = is_carried(world, claim);
-    for other in world.ledger().overlapping_claims(claim.cidr).filter(|other| *other != claim.cidr) {
-        let Some(other) = world.claim(other).map(|known| &known.claim) else {
-            continue;
-        };
+    for other in world.overlapping(claim).map(|known| &known.claim) {
         if carried && is_carried(world, other) && other.node != claim.node {
             draft.findings.push(Finding::new(
                 FindingKind::BothCarried,
@@ -295,7 +292,8 @@ fn advance_releasing(
     if reason == Reason::Reclaimed && node.is_some() && is_to_be_taken_off(world, publisher, claim) {
         return;
     }
-    let taken_over = covered::taken_over_by(world, publisher, claim).filter(|_| reason == Reason::Unused);
+    let taken_over =
+        if reason == Reason::Unused { covered::taken_over_by(world, publisher, claim) } else { None };
     let returned = match (reason, node) {
         (_, None) => None,
         (Reason::NodeGone, Some(node)) => match presence(world, draft, claim) {

@@ -308,8 +308,9 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
             "ciliumNodeUID": null,
         }),
         // The state goes on.
-        ClaimChange::CreatedFor(uid) => json!({ "createdForCiliumNodeUID": uid.as_str() }),
-        ClaimChange::TakeOver => json!({ "createdForCiliumNodeUID": null }),
+        ClaimChange::CreatedFor(uid) => {
+            json!({ "createdForCiliumNodeUID": uid.as_ref().map(ToString::to_string) })
+        }
         ClaimChange::Drain(uid) => {
             let uid = uid.as_str();
             json!({ "state": BlockState::Draining, "since": since, "reason": null, "ciliumNodeUID": uid })

@@ -48,16 +48,13 @@ impl World {
         let has_listed = |cidr: Cidr| {
             self.reader.carries(carrier, cidr) || taken_off.is_some_and(|seen| seen.listed.contains(&cidr))
         };
-        let is_of_another = |block: &Cidr| {
-            *block != claim.cidr
-                && has_listed(*block)
-                && self.claim(*block).is_some_and(|known| known.claim.node == claim.node)
-        };
         has_listed(claim.cidr)
             || taken_off.is_some_and(|seen| {
                 let mut addresses = seen.addresses.within(claim.cidr);
-                for other in self.ledger.overlapping_claims(claim.cidr).filter(is_of_another) {
-                    addresses.remove_cidr(other);
+                for other in self.overlapping(claim).map(|known| &known.claim) {
+                    if other.node == claim.node && has_listed(other.cidr) {
+                        addresses.remove_cidr(other.cidr);
+                    }
                 }
                 !addresses.is_empty()
             })

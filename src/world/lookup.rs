@@ -93,6 +93,13 @@ impl World {
         self.claims_of.get(node).into_iter().flatten().filter_map(|cidr| self.claims.get(cidr))
     }
 
+    /// The other claims that share an address with a claim, in numeric order.
+    pub fn overlapping(&self, claim: &Claim) -> impl Iterator<Item = &KnownClaim> {
+        let cidr = claim.cidr;
+        let others = self.ledger.overlapping_claims(cidr).filter(move |other| *other != cidr);
+        others.filter_map(|other| self.claim(other))
+    }
+
     /// The revision at which a claim is known to exist as it is known (safety rule 4).
     #[must_use]
     pub fn known_at(&self, known: &KnownClaim) -> Revision {

@@ -301,7 +301,6 @@ impl World {
                 }
             }
             ClaimChange::CreatedFor(_)
-            | ClaimChange::TakeOver
             | ClaimChange::Keep
             | ClaimChange::Release(_)
             | ClaimChange::Delete => {}

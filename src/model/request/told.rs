@@ -48,10 +48,10 @@ impl fmt::Display for Write {
                 let (cidr, node) = (update.cidr, &update.node);
                 match &update.change {
                     ClaimChange::Hold(_) => write!(f, "hold {cidr} for node {node} again"),
-                    ClaimChange::CreatedFor(_) => {
+                    ClaimChange::CreatedFor(Some(_)) => {
                         write!(f, "note that no earlier ciliumnode of node {node} carried {cidr}")
                     }
-                    ClaimChange::TakeOver => write!(
+                    ClaimChange::CreatedFor(None) => write!(
                         f,
                         "note that any ciliumnode of node {node} may have carried {cidr}, which covers another block"
                     ),

@@ -329,7 +329,7 @@ fn has_seen_blocks_go(world: &World, node: &NodeName) -> bool {
 fn records_what_was_seen(plan: &NodePlan) -> bool {
     plan.requests().iter().any(|request| {
         matches!(request, Request::Write(Write::UpdateClaim(update))
-            if matches!(update.change, ClaimChange::CreatedFor(_)))
+            if matches!(update.change, ClaimChange::CreatedFor(Some(_))))
     })
 }
 

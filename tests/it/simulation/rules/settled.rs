@@ -143,13 +143,11 @@ fn is_taken_over(store: &Store, claim: &Claim, wider: &Claim) -> bool {
         let shown = store.carrier(&claim.node).map(|seen| blocks(&seen)).unwrap_or_default();
         store.claims().any(|held| held.node == claim.node && shown.contains(&held.cidr))
     };
-    let mut lacking = wider.withheld.within(claim.cidr);
-    lacking.remove_all(&claim.withheld);
     store.mode == Mode::Crd
         && wider.node == claim.node
         && wider.cidr.covers(claim.cidr)
         && [claim, wider].iter().all(|of_node| of_node.state == ClaimState::Held)
-        && lacking.is_empty()
+        && wider.offers_all_of(claim)
         && !is_served()
 }
 

@@ -91,15 +91,7 @@ pub(super) fn covering(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
     (0u8..3, 1u8..3, 0..profile.n_nodes, 0..profile.n_pools)
         .prop_flat_map(move |(one, distance, node, pool)| {
             let two = one + distance;
-            let begins = vec![
-                Step::PoolIsMade { pool, shape: Shape::whole() },
-                Step::NodeJoins { node, zone: 0, own_address: None },
-                Step::AgentStarts { node },
-                works(one),
-                works(one),
-                Step::AgentLooks { node },
-                Step::AgentIsReady { node },
-            ];
+            let begins = [&gets_first_blocks(pool, node, one)[..], &[Step::AgentIsReady { node }]].concat();
             let pods = (1u8..12, any::<u8>()).prop_map(move |(pods, from)| {
                 vec![Step::PodsAreWanted { node, pods, from }, Step::AgentReports { node }]
             });
@@ -141,13 +133,7 @@ pub(super) fn taking_back(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
         .prop_flat_map(move |(replica, node, pool)| {
             let wants = move |pods, from| Step::PodsAreWanted { node, pods, from };
             let grows = (many(), few(), any::<u8>(), any::<u8>()).prop_map(move |(many, few, one, other)| {
-                vec![
-                    Step::PoolIsMade { pool, shape: Shape::whole() },
-                    Step::NodeJoins { node, zone: 0, own_address: None },
-                    Step::AgentStarts { node },
-                    works(replica),
-                    works(replica),
-                    Step::AgentLooks { node },
+                let grows = [
                     wants(many, one),
                     Step::AgentReports { node },
                     Step::TimePasses { seconds: 2 },
@@ -157,7 +143,8 @@ pub(super) fn taking_back(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
                     wants(few, other),
                     Step::AgentReports { node },
                     works(replica),
-                ]
+                ];
+                [&gets_first_blocks(pool, node, replica)[..], &grows].concat()
             });
             let event = prop_oneof![
                 4 => Just(Step::AgentReports { node }),
@@ -230,6 +217,18 @@ pub(super) fn given_by_others(profile: &Profile) -> BoxedStrategy<Vec<Step>> {
 
 fn works(replica: u8) -> Step {
     Step::ReplicaWorks { replica }
+}
+
+/// A node joins, and its agent sees the first blocks of a pool that declares everything.
+fn gets_first_blocks(pool: u8, node: u8, replica: u8) -> [Step; 6] {
+    [
+        Step::PoolIsMade { pool, shape: Shape::whole() },
+        Step::NodeJoins { node, zone: 0, own_address: None },
+        Step::AgentStarts { node },
+        works(replica),
+        works(replica),
+        Step::AgentLooks { node },
+    ]
 }
 
 /// A replica goes deaf to some kinds.
