@@ -56,6 +56,28 @@ fn the_other_goes_only_where_the_wider_one_was_there_after_it_was_given_back() {
     cluster.expect("a", "read the claims of node a");
 }
 
+/// The watch of Nodes may not have shown yet that the node is gone. Then the block has to cool, like any other of it.
+#[test]
+fn the_other_is_not_given_back_before_its_node_is_known_to_exist() {
+    let waits = || {
+        let claims = "claim 10.0.0.0/27 a 1 Held for=nobody @40";
+        let mut cluster = Cluster::of(&format!("{}\n{claims}", recreated("")));
+        cluster.observe("claim 10.0.0.16/28 a 1 Held for=earlier @120");
+        cluster.expect("a", "read whether node a exists");
+        cluster
+    };
+    let after = |presence: Presence| {
+        let mut cluster = waits();
+        cluster.settle(&Target::Node("a".into()), found(presence, 120));
+        rendered(&cluster.plan("a"))
+    };
+    assert_eq!(after(Presence::Is("1".into())), "release 10.0.0.16/28 of node a (Unused)");
+    for other in [Presence::Gone, Presence::Is("2".into()), Presence::Unreadable] {
+        let plan = after(other.clone());
+        assert!(!plan.contains("release") && plan.ends_with(WAITS), "{other:?}: {plan}");
+    }
+}
+
 #[test]
 fn a_claim_that_is_not_covered_whole_stays() {
     // The wider one offers less of the block: pods may have what it lacks.
