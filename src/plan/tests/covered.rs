@@ -59,15 +59,11 @@ fn the_other_goes_only_where_the_wider_one_was_there_after_it_was_given_back() {
 /// The watch of Nodes may not have shown yet that the node is gone. Then the block has to cool, like any other of it.
 #[test]
 fn the_other_is_not_given_back_before_its_node_is_known_to_exist() {
-    let waits = || {
+    let after = |presence: Presence| {
         let claims = "claim 10.0.0.0/27 a 1 Held for=nobody @40";
         let mut cluster = Cluster::of(&format!("{}\n{claims}", recreated("")));
         cluster.observe("claim 10.0.0.16/28 a 1 Held for=earlier @120");
         cluster.expect("a", "read whether node a exists");
-        cluster
-    };
-    let after = |presence: Presence| {
-        let mut cluster = waits();
         cluster.settle(&Target::Node("a".into()), found(presence, 120));
         rendered(&cluster.plan("a"))
     };
