@@ -2,15 +2,13 @@
 //!
 //! Does not know what its content means: whoever follows it turns it into an input, and so its absence.
 
-use futures::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams};
-use kube::runtime::watcher::{self, Event, watcher};
 
-use super::backoff::Retries;
-use super::client::{Clients, ReadError, WATCH_SECONDS};
+use super::client::{Clients, ReadError};
 use super::input::Input;
-use super::watch::{Watches, next_event};
+use super::named::{self, Named};
+use super::watch::Watches;
 use crate::telemetry::standing::FollowedConfigMap;
 
 /// Where a ConfigMap lies.
@@ -24,7 +22,7 @@ impl Place {
     /// Reads the ConfigMap once. A list, as the watch begins with: the right to list is enough.
     pub(super) async fn read(&self, clients: &Clients) -> Result<Option<ConfigMap>, ReadError> {
         let api: Api<ConfigMap> = Api::namespaced(clients.reads.clone(), &self.namespace);
-        let params = ListParams::default().fields(&self.selector());
+        let params = ListParams::default().fields(&named::selector(self.config_map.name));
         let found = clients.within_timeout(api.list(&params)).await?;
         Ok(found.items.into_iter().next())
     }
@@ -36,45 +34,9 @@ impl Place {
         watches: Watches,
         news: impl Fn(Option<&ConfigMap>) -> Input,
     ) -> anyhow::Result<()> {
-        let stop = watches.stop.clone();
-        stop.run_until_cancelled(self.follow_for_ever(watches, news)).await.unwrap_or(Ok(()))
-    }
-
-    async fn follow_for_ever(
-        self,
-        watches: Watches,
-        news: impl Fn(Option<&ConfigMap>) -> Input,
-    ) -> anyhow::Result<()> {
         let api: Api<ConfigMap> = Api::namespaced(watches.clients.reads.clone(), &self.namespace);
-        let config = watcher::Config::default().fields(&self.selector()).timeout(WATCH_SECONDS);
-        let kind = self.config_map.kind;
-        watches.clients.contact.standing.begins_to_follow(kind);
-        let begin = || watcher(api.clone(), config.clone()).boxed();
-        let mut events = begin();
-        let mut retries = Retries::default();
-        let mut found = None;
-        while let Some(event) = next_event(&watches, begin, &mut events, &mut retries, kind).await {
-            match event {
-                Event::Init => {
-                    found = None;
-                    continue;
-                }
-                Event::InitApply(config_map) => {
-                    found = Some(config_map);
-                    continue;
-                }
-                Event::InitDone => {}
-                Event::Apply(config_map) => found = Some(config_map),
-                Event::Delete(_) => found = None,
-            }
-            if watches.inputs.send(news(found.as_ref())).await.is_err() {
-                return Ok(());
-            }
-        }
-        Ok(())
-    }
-
-    fn selector(&self) -> String {
-        format!("metadata.name={}", self.config_map.name)
+        let FollowedConfigMap { name, kind } = self.config_map;
+        let inputs = watches.inputs.clone();
+        named::follow(watches, Named { api, name, kind }, inputs, news).await
     }
 }

@@ -27,6 +27,7 @@ pub mod input;
 #[cfg(test)]
 mod log_lines;
 pub mod mode;
+mod named;
 mod node_configs;
 mod places;
 mod pod_ip_pools;
