@@ -17,6 +17,8 @@ use crate::controller::client::Clients;
 use crate::controller::contact::Contact;
 use crate::controller::dry_run;
 use crate::controller::gather::{self, GatherOptions};
+use crate::controller::lead::Lead;
+use crate::controller::lease::{Election, Timing};
 use crate::controller::mode::ModeSource;
 use crate::controller::run::Options;
 use crate::controller::tasks::Tasks;
@@ -142,6 +144,53 @@ pub struct Args {
     /// The format of log lines on standard error. RUST_LOG says what is logged.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = logs::Format::Text)]
     log_format: logs::Format,
+
+    /// Elect one replica by the Lease `cilium-node-ipam` in --cilium-namespace. The leader writes; every other replica
+    /// stands by with its world in step. Addresses are safe without it, but replicas then repeat each other's work.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    leader_elect: bool,
+
+    /// How long a standby waits after the last change of the Lease that it saw, before it takes over. Whole seconds.
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = humantime::parse_duration)]
+    lease_duration: Duration,
+
+    /// How long the leader keeps writing without a successful renewal. Must be shorter than --lease-duration.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    renew_deadline: Duration,
+
+    /// The time between two renewals, and between two attempts. 1.2 times this must be shorter than --renew-deadline.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    retry_period: Duration,
+}
+
+/// The name of this process in the Lease: its Pod's name, which people know, and its Pod's uid, which no other process ever
+/// has. Outside of a Pod both are replaced: by the name of the machine, and by chance.
+fn identity(pod: Option<(String, String)>, machine: &str) -> String {
+    let (name, uid) =
+        pod.unwrap_or_else(|| (machine.to_owned(), uuid::Uuid::new_v4().as_hyphenated().to_string()));
+    format!("{name}_{uid}")
+}
+
+/// The name and uid of the Pod in which this process runs, as the manifests pass them.
+fn pod() -> Option<(String, String)> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let uid = variable("POD_UID")?;
+    Some((variable("POD_NAME").unwrap_or_else(|| "pod".to_owned()), uid))
+}
+
+/// The name of the machine, for people: `/etc/hostname` or the name that the shell exports.
+fn machine() -> String {
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = kernel.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+    name.unwrap_or_else(|| "unknown".to_owned())
 }
 
 /// A duration that is not zero.
@@ -184,7 +233,10 @@ async fn start(args: Args) -> anyhow::Result<()> {
     info!(version = env!("CARGO_PKG_VERSION"), server = %config.cluster_url, "starting");
     let telemetry = Telemetry::start();
     let contact = Contact::new(telemetry.standing.clone());
-    let clients = Clients::new(&config, args.request_timeout, contact).context("can't create a client")?;
+    let timing = Timing::new(args.lease_duration, args.renew_deadline, args.retry_period)?;
+    let lead = if args.leader_elect { Lead::to_be_won() } else { Lead::unelected() };
+    let clients = Clients::new(&config, args.request_timeout, contact.clone(), lead)
+        .context("can't create a client")?;
     if args.dry_run {
         let options = GatherOptions {
             mode: mode(&args),
@@ -194,10 +246,23 @@ async fn start(args: Args) -> anyhow::Result<()> {
         };
         return dry_run::run(&clients, &options, policy(&args)).await;
     }
-    serve(args, clients, telemetry).await
+    let election = args
+        .leader_elect
+        .then(|| {
+            let identity = identity(pod(), &machine());
+            Election::new(&config, contact, args.cilium_namespace.clone(), identity, timing)
+        })
+        .transpose()
+        .context("can't create a client")?;
+    serve(args, clients, election, telemetry).await
 }
 
-async fn serve(args: Args, clients: Clients, telemetry: Telemetry) -> anyhow::Result<()> {
+async fn serve(
+    args: Args,
+    clients: Clients,
+    election: Option<Election>,
+    telemetry: Telemetry,
+) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let listener =
         http::bind(args.listen).await.with_context(|| format!("can't listen on {}", args.listen))?;
@@ -221,7 +286,7 @@ async fn serve(args: Args, clients: Clients, telemetry: Telemetry) -> anyhow::Re
         Ok(())
     });
 
-    let end = crate::controller::run::run(clients, options(&args), telemetry, stop.clone()).await;
+    let end = crate::controller::run::run(clients, election, options(&args), telemetry, stop.clone()).await;
     stop.cancel();
     tasks.finish().await;
     end
@@ -309,6 +374,23 @@ mod tests {
     fn a_command_line_without_flags_is_the_default_policy() {
         let line = Line::try_parse_from(["run"]).unwrap();
         assert_eq!(policy(&line.args), Policy::DEFAULT);
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_pod_or_else_by_chance() {
+        let pod = || Some(("ipam-1".to_owned(), "0a1b".to_owned()));
+        assert_eq!(identity(pod(), "machine"), "ipam-1_0a1b");
+        let (one, other) = (identity(None, "machine"), identity(None, "machine"));
+        assert!(one.starts_with("machine_") && one != other, "{one} {other}");
+    }
+
+    #[test]
+    fn the_election_is_turned_off_by_false_alone() {
+        let leads = |line: &[&str]| Line::try_parse_from(line).map(|line| line.args.leader_elect).ok();
+        assert_eq!(leads(&["run"]), Some(true));
+        assert_eq!(leads(&["run", "--leader-elect"]), Some(true));
+        assert_eq!(leads(&["run", "--leader-elect=false"]), Some(false));
+        assert_eq!(leads(&["run", "--leader-elect", "false"]), None);
     }
 
     #[test]

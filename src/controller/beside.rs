@@ -233,6 +233,7 @@ pub(super) mod tests {
 
     use super::super::client::tests::answered_by;
     use super::super::events::Events;
+    use super::super::lead::Lead;
     use super::*;
     use crate::telemetry::metrics::Metrics;
 
@@ -244,7 +245,7 @@ pub(super) mod tests {
             clients,
             timeline: std::sync::Arc::default(),
             inputs,
-            events: Events::channel(metrics.clone()).0,
+            events: Events::channel(metrics.clone(), Lead::unelected()).0,
             metrics,
             stop: CancellationToken::new(),
         };

@@ -13,6 +13,7 @@ use tower::timeout::TimeoutLayer;
 use tower::util::MapResponseLayer;
 
 use super::contact::{Contact, Observe};
+use super::lead::{Fence, Lead};
 use super::retry_after;
 use super::timeline::{StoreRewound, Timeline};
 use crate::model::observation::{Listing, Object};
@@ -42,6 +43,8 @@ pub struct Clients {
     pub timeout: Duration,
     /// The contact with the server, which sees every request of both.
     pub contact: Contact,
+    /// The lead without which no write passes.
+    pub lead: Lead,
 }
 
 /// Why a read failed.
@@ -92,7 +95,12 @@ impl Clients {
     /// kube waits without limit for the answer to a list and for the start of a watch; only a watch that has started
     /// has a limit. So the client for reads limits the wait for the head of each answer, and how long the connection
     /// may be silent while the rest arrives.
-    pub fn new(config: &Config, timeout: Duration, contact: Contact) -> Result<Self, kube::Error> {
+    pub fn new(
+        config: &Config,
+        timeout: Duration,
+        contact: Contact,
+        lead: Lead,
+    ) -> Result<Self, kube::Error> {
         let mut reads = config.clone();
         reads.default_retry = false;
         let writes = reads.clone();
@@ -102,8 +110,10 @@ impl Clients {
         let seen = Observe(contact.clone());
         let reads = ClientBuilder::try_from(reads)?.with_layer(&readable).with_layer(&limit);
         let reads = reads.with_layer(&seen).build();
-        let writes = ClientBuilder::try_from(writes)?.with_layer(&readable).with_layer(&seen).build();
-        Ok(Self { reads, writes, timeout, contact })
+        let writes = ClientBuilder::try_from(writes)?.with_layer(&readable).with_layer(&seen);
+        // Outside of the contact: a write that is not sent says nothing about the server.
+        let writes = writes.with_layer(&Fence(lead.clone())).build();
+        Ok(Self { reads, writes, timeout, contact, lead })
     }
 
     /// A consistent list of a selection of one kind: the revision of the list, and the objects.
@@ -226,7 +236,8 @@ pub(super) mod tests {
         let contact = Contact::default();
         let client = Client::new(Observe(contact.clone()).layer(service), "default");
         let timeout = Duration::from_secs(10);
-        (Clients { reads: client.clone(), writes: client, timeout, contact }, asked)
+        let lead = Lead::unelected();
+        (Clients { reads: client.clone(), writes: client, timeout, contact, lead }, asked)
     }
 
     /// A list at this revision with objects of these names.

@@ -15,7 +15,9 @@ use tokio::sync::watch;
 use tower::{Layer, Service};
 use tracing::info;
 
-use crate::telemetry::standing::{AGENT_PODS, CONFIG_MAPS, NODE_CONFIGS, POD_IP_POOLS, Right, Standing};
+use crate::telemetry::standing::{
+    AGENT_PODS, CONFIG_MAPS, LEASE, LEASES, NODE_CONFIGS, POD_IP_POOLS, Right, Standing,
+};
 use crate::wire::watched::Wire;
 use crate::wire::{CiliumNodes, Claims, Nodes, Pools, agent_pod, node_config, pod_ip_pool};
 
@@ -112,6 +114,7 @@ fn kind_of(asked: &Right) -> Option<&'static str> {
         (agent_pod::PLURAL, AGENT_PODS),
         (pod_ip_pool::PLURAL, POD_IP_POOLS),
         (node_config::PLURAL, NODE_CONFIGS),
+        (LEASES, LEASE),
     ];
     kinds.into_iter().find(|(plural, _)| *plural == asked.resource).map(|(_, kind)| kind)
 }

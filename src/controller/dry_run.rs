@@ -56,6 +56,7 @@ impl Proposal {
                 Verdict::Wait(
                     Wait::Mode
                     | Wait::Thaw
+                    | Wait::Lead
                     | Wait::Existence(_)
                     | Wait::Deletion
                     | Wait::Answer

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::client::FIELD_MANAGER;
+use super::lead::Lead;
 use crate::model::names::{NodeName, PoolName, Uid};
 use crate::telemetry::event_reason::{EventFate, EventReason, Tone};
 use crate::telemetry::metrics::Metrics;
@@ -78,6 +79,8 @@ pub struct Events {
     warnings: mpsc::Sender<Event>,
     normal: mpsc::Sender<Event>,
     metrics: Metrics,
+    /// A standby creates no event: the leader does.
+    lead: Lead,
 }
 
 /// The receiving end of the channel. What is told of pools and of the whole cluster goes first, then warnings: the news that
@@ -92,17 +95,20 @@ pub struct Waiting {
 impl Events {
     /// A channel: the sending end, and the receiving end for [`record`].
     #[must_use]
-    pub fn channel(metrics: Metrics) -> (Self, Waiting) {
+    pub fn channel(metrics: Metrics, lead: Lead) -> (Self, Waiting) {
         let (cluster, waiting_cluster) = mpsc::channel(CAPACITY);
         let (warnings, waiting_warnings) = mpsc::channel(CAPACITY);
         let (normal, waiting_normal) = mpsc::channel(CAPACITY);
         let waiting =
             Waiting { cluster: waiting_cluster, warnings: waiting_warnings, normal: waiting_normal };
-        (Self { cluster, warnings, normal, metrics }, waiting)
+        (Self { cluster, warnings, normal, metrics, lead }, waiting)
     }
 
-    /// Queues an event. It is dropped and counted when too many of its kind wait.
+    /// Queues an event, while this process leads. It is dropped and counted when too many of its kind wait.
     pub fn tell(&self, event: Event) {
+        if !self.lead.holds() {
+            return;
+        }
         let reason = event.reason;
         let lane = match (&event.subject, reason.tone()) {
             (Subject::Pool(..) | Subject::ClusterRole, _) => &self.cluster,
@@ -246,7 +252,7 @@ mod tests {
             std::future::ready(Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("away")))
         });
         let metrics = Metrics::default();
-        let (events, waiting) = Events::channel(metrics.clone());
+        let (events, waiting) = Events::channel(metrics.clone(), Lead::unelected());
         for _ in 0..2 {
             events.tell(event("a", EventReason::NoCapacity));
         }
@@ -294,7 +300,7 @@ mod tests {
     #[test]
     fn a_full_channel_drops_and_counts() {
         let metrics = Metrics::default();
-        let (events, _waiting) = Events::channel(metrics.clone());
+        let (events, _waiting) = Events::channel(metrics.clone(), Lead::unelected());
         for _ in 0..CAPACITY + 3 {
             events.tell(event("a", EventReason::NoCapacity));
         }
@@ -304,7 +310,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_told_of_pools_goes_first_and_then_warnings() {
-        let (events, mut waiting) = Events::channel(Metrics::default());
+        let (events, mut waiting) = Events::channel(Metrics::default(), Lead::unelected());
         for node in ["a", "b"] {
             events.tell(event(node, EventReason::BlocksPublished));
         }

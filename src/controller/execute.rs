@@ -14,6 +14,7 @@ use tracing::{info, warn};
 
 use super::client::{Clients, FIELD_MANAGER};
 use super::events::Events;
+use super::lead::Fenced;
 use super::places::Place;
 use super::retry_after;
 use super::timeline::Timeline;
@@ -257,7 +258,12 @@ impl Executor {
             }
             Ok(Ok(applied)) => Attempt::Applied(applied),
             Ok(Err(kube::Error::Api(status))) => classify(&status),
-            Ok(Err(error)) => Attempt::Unknown(error.to_string()),
+            Ok(Err(error)) => match Fenced::of(&error) {
+                // Nothing was applied. What is decided next is decided by whoever leads.
+                Some(fenced @ Fenced::NotSent) => Attempt::Refused(fenced.to_string(), None),
+                Some(fenced @ Fenced::Unanswered) => Attempt::Unknown(fenced.to_string()),
+                None => Attempt::Unknown(error.to_string()),
+            },
         }
     }
 }

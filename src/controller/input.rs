@@ -2,6 +2,7 @@
 
 use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
+use crate::model::leadership::Leadership;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::observation::Observation;
 use crate::model::outcome::Outcome;
@@ -23,6 +24,8 @@ pub enum Input {
     PodIpPools(PodIpPoolNews),
     /// CiliumNodeConfigs are known, or can't be, or have changed.
     NodeConfigs(NodeConfigNews),
+    /// This process leads from now on, or stands by.
+    Leadership(Leadership),
     /// A write has ended.
     Finished(Box<Outcome>),
 }

@@ -24,6 +24,8 @@ mod forbidden;
 pub mod freeze;
 pub mod gather;
 pub mod input;
+pub mod lead;
+pub mod lease;
 #[cfg(test)]
 mod log_lines;
 pub mod mode;

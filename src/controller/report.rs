@@ -18,6 +18,7 @@ use super::waits::Waits;
 use crate::model::finding::{self, Finding, FindingKind};
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
+use crate::model::leadership::Leadership;
 use crate::model::names::NodeName;
 use crate::model::observation::Observation;
 use crate::model::outcome::{Answer, Outcome};
@@ -160,6 +161,7 @@ impl Reporter {
             Input::Agents(_) => InputKind::Agents,
             Input::PodIpPools(_) => InputKind::PodIpPools,
             Input::NodeConfigs(_) => InputKind::NodeConfigs,
+            Input::Leadership(_) => InputKind::Leadership,
             Input::Finished(_) => InputKind::Finished,
         });
         self.changed();
@@ -212,6 +214,13 @@ impl Reporter {
         }
     }
 
+    /// This process stands by from now on: the leader reports the findings of nodes. When it leads again it reports all anew.
+    pub(super) fn stands_by(&mut self) {
+        self.findings.clear();
+        (self.without_pool, self.without_block) = (Waits::default(), Waits::default());
+        self.changed();
+    }
+
     /// Says which releases of Cilium the agents run, and what does not work with them.
     pub(super) fn releases(world: &World) {
         for line in agents::lines(world) {
@@ -228,6 +237,9 @@ impl Reporter {
     /// A plan has been made for a node, and has not entered `world` yet.
     pub(super) fn plan(&mut self, world: &World, plan: &NodePlan) {
         self.changed();
+        if world.leadership() == Leadership::StandsBy {
+            return;
+        }
         let subject = world.node_uid(&plan.node).map(|uid| Subject::Node(plan.node.clone(), uid.clone()));
         let (node, now) = (&plan.node, Instant::now());
         let shares = Some(shares_without_block(plan)).filter(|shares| !shares.is_empty());

@@ -21,6 +21,7 @@ use super::execute::Executor;
 use super::freeze;
 use super::gather::gather;
 use super::input::{CAPACITY, Input};
+use super::lease::{self, Election, Wish};
 use super::mode::{self, ModeSource};
 use super::node_configs;
 use super::places::Places;
@@ -30,6 +31,7 @@ use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
 use crate::model::agent::AgentNews;
+use crate::model::leadership::Leadership;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::request::Request;
 use crate::plan::{self, Policy};
@@ -65,13 +67,14 @@ pub struct Options {
 /// Runs until told to stop, or until something happens after which it has to start again.
 pub async fn run(
     clients: Clients,
+    election: Option<Election>,
     options: Options,
     telemetry: Telemetry,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
     let (sender, mut inputs) = mpsc::channel(CAPACITY);
     let timeline = Arc::new(Timeline::default());
-    let (events, told) = Events::channel(telemetry.metrics.clone());
+    let (events, told) = Events::channel(telemetry.metrics.clone(), clients.lead.clone());
     let watches = Watches {
         clients: clients.clone(),
         timeline: timeline.clone(),
@@ -96,6 +99,15 @@ pub async fn run(
             tasks.spawn("mode", mode::follow(watches.clone(), namespace, settings, wants_pod_ip_pools));
         }
     }
+    let (wish, wished) = watch::channel(Wish::LookOn);
+    if let Some(election) = election {
+        let (shown, versions) = lease::channel();
+        tasks.spawn("watch lease", election.clone().follow(watches.clone(), shown));
+        let lead = clients.lead.clone();
+        tasks.spawn("lease", election.take_part(lead, telemetry.clone(), sender.clone(), wished, versions));
+    } else {
+        drop(wished);
+    }
     tasks.spawn("freeze", freeze::follow(watches.clone(), options.namespace.clone()));
     tasks.spawn("watch agents", agents::follow(watches.clone(), options.cilium_namespace.clone()));
     tasks.spawn("watch ciliumpodippools", pod_ip_pools::follow(watches.clone(), is_wanted));
@@ -106,6 +118,7 @@ pub async fn run(
     let Some(world) = gather(&mut inputs, &mut tasks, &watches, &telemetry).await? else {
         return Ok(());
     };
+    wish.send_replace(Wish::Lead);
     telemetry.metrics.set_write_limit(options.max_parallel_writes);
     let executor = Executor {
         clients,
@@ -127,6 +140,10 @@ pub async fn run(
     };
     let end = serving.serve(&mut inputs, &mut tasks, &stop).await;
     let finished = serving.finish(&end, &mut inputs).await;
+    // The Lease of a process that may still write expires by itself.
+    if finished {
+        lease::release(&wish).await;
+    }
     stop.cancel();
     info!(all_writes_ended = finished, "stopped");
     end
@@ -154,6 +171,7 @@ impl Loop {
         tasks: &mut Tasks,
         stop: &CancellationToken,
     ) -> anyhow::Result<()> {
+        self.set_leadership(self.executor.clients.lead.leadership());
         self.check()?;
         self.reporter.readiness(&self.world);
         self.reporter.freeze(&self.world);
@@ -177,6 +195,9 @@ impl Loop {
             self.reporter.beat();
             if let Some(contradiction) = self.world.contradiction() {
                 return Err(contradiction.clone().into());
+            }
+            if !self.executor.clients.lead.holds() {
+                self.set_leadership(Leadership::StandsBy);
             }
             self.decide();
             self.reporter.show_if_due(&self.world, self.clock.now());
@@ -235,6 +256,7 @@ impl Loop {
                 self.world.set_freeze(freeze);
                 self.reporter.freeze(&self.world);
             }
+            Input::Leadership(leadership) => self.set_leadership(leadership),
             Input::Agents(news) => {
                 let is_list = matches!(news, AgentNews::Listed(_));
                 self.world.observe_agents(news);
@@ -253,6 +275,15 @@ impl Loop {
                 self.reporter.finished(&self.world, &outcome);
                 self.world.finish(*outcome, self.clock.now());
             }
+        }
+    }
+
+    /// This process leads from now on, or stands by.
+    fn set_leadership(&mut self, leadership: Leadership) {
+        let stops = leadership == Leadership::StandsBy && self.world.leadership() == Leadership::Leads;
+        self.world.set_leadership(leadership);
+        if stops {
+            self.reporter.stands_by();
         }
     }
 
@@ -334,6 +365,7 @@ mod tests {
     use kube::Config;
 
     use super::super::contact::Contact;
+    use super::super::lead::Lead;
     use super::*;
     use crate::model::names::PoolName;
     use crate::model::outcome::{Answer, Outcome, Seen};
@@ -350,7 +382,8 @@ mod tests {
     fn serving(telemetry: &Telemetry) -> (Loop, mpsc::Receiver<Input>) {
         let (sender, inputs) = mpsc::channel(CAPACITY);
         let nowhere = Config::new("http://127.0.0.1:1".parse().unwrap());
-        let clients = Clients::new(&nowhere, Duration::from_secs(10), Contact::default()).unwrap();
+        let clients =
+            Clients::new(&nowhere, Duration::from_secs(10), Contact::default(), Lead::unelected()).unwrap();
         let options = Options {
             mode: ModeSource::ConfigMapIn(String::new(), Settings::default()),
             namespace: String::new(),
@@ -361,7 +394,7 @@ mod tests {
             self_check_interval: SELF_CHECK_INTERVAL,
         };
         let timeline = Arc::new(Timeline::default());
-        let events = Events::channel(telemetry.metrics.clone()).0;
+        let events = Events::channel(telemetry.metrics.clone(), Lead::unelected()).0;
         let serving = Loop {
             world: world(),
             clock: Clock::start(),
@@ -376,7 +409,10 @@ mod tests {
             options,
             sender,
             writers: Tasks::default(),
-            reporter: Reporter::new(telemetry.clone(), Events::channel(telemetry.metrics.clone()).0),
+            reporter: Reporter::new(
+                telemetry.clone(),
+                Events::channel(telemetry.metrics.clone(), Lead::unelected()).0,
+            ),
             mode_to_come: None,
         };
         (serving, inputs)

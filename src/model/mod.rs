@@ -13,6 +13,7 @@ pub mod finding;
 pub mod freeze;
 pub mod guard;
 pub mod kind;
+pub mod leadership;
 pub mod multi_pool;
 pub mod names;
 pub mod node;

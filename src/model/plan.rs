@@ -139,6 +139,8 @@ pub enum Wait {
     Mode,
     /// The freeze of writes ends. There is something to send.
     Thaw,
+    /// This process leads. There is something to send.
+    Lead,
     /// Its object of this kind can be read.
     Readable(Kind),
     /// Its object of this kind exists.
@@ -172,6 +174,7 @@ impl fmt::Display for Wait {
         match self {
             Self::Mode => f.write_str("the controller may write nothing"),
             Self::Thaw => f.write_str("writes are frozen"),
+            Self::Lead => f.write_str("this replica stands by, and another one writes"),
             Self::Readable(kind) => write!(f, "its {} can't be read", kind.as_str()),
             Self::Existence(kind) => write!(f, "it has no {}", kind.as_str()),
             Self::Deletion => f.write_str("its CiliumNode is being deleted"),
@@ -312,7 +315,7 @@ impl NodePlan {
                 | Wait::WholeSet
                 | Wait::Upgrade
                 | Wait::Completion => true,
-                Wait::Mode | Wait::Thaw | Wait::Answer | Wait::Pause | Wait::Interval => false,
+                Wait::Mode | Wait::Thaw | Wait::Lead | Wait::Answer | Wait::Pause | Wait::Interval => false,
             },
             // A CiliumNode is created only where there is nothing else to see.
             Verdict::Act(ref requests) => {

@@ -9,14 +9,13 @@
 //! - [`publication`]: when blocks are published, safety rules 3 to 5; `publishable`: which may be.
 //! - [`growth`]: which blocks to claim.
 //! - `reclaim`: which blocks are taken back from nodes that live, and how.
-//! - `freeze`: what is decided, and not sent while writes are frozen.
+//! - `withhold`: requests that a freeze stops, or that a standby does not send.
 //! - [`mod@pool`]: status and finalizers of a pool, and `pod_ip_pools`: Cilium's own object of its name.
 
 mod covered;
 mod draft;
 mod evidence;
 mod foreign;
-mod freeze;
 pub mod growth;
 mod handed_back;
 pub mod lifecycle;
@@ -34,6 +33,7 @@ mod subject;
 #[cfg(test)]
 mod tests;
 mod whole;
+mod withhold;
 
 pub use node::{explain, node};
 pub use policy::{CiliumNodeOrigin, PodIpPoolOrigin, Policy, ReclaimPolicy};

@@ -6,7 +6,7 @@ use super::draft::{Detail, Draft};
 use super::policy::{CiliumNodeOrigin, Policy};
 use super::publishable::may_others_publish;
 use super::subject::Subject;
-use super::{freeze, lifecycle, publication, reasons, recreation};
+use super::{lifecycle, publication, reasons, recreation, withhold};
 use crate::model::carrier::Carrier;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::guard::Guard;
@@ -22,14 +22,14 @@ use crate::world::World;
 
 /// What to do for `name` now.
 pub fn node(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
-    freeze::held_back(world, decide(world, Draft::new(name, Detail::Verdict), policy, now))
+    withhold::withhold(world, decide(world, Draft::new(name, Detail::Verdict), policy, now))
 }
 
 /// The same plan, with the reason of every pool that gives the node nothing, whether or not it was asked.
 pub fn explain(world: &World, name: &NodeName, policy: Policy, now: Now) -> NodePlan {
     let mut draft = Draft::new(name, Detail::Reasons);
     reasons::of_pools_not_asked(world, name, &mut draft);
-    freeze::held_back(world, decide(world, draft, policy, now))
+    withhold::withhold(world, decide(world, draft, policy, now))
 }
 
 /// What the node needs goes first. Where that is nothing, claims that lost our finalizer get it back: somebody may take

@@ -7,6 +7,7 @@ use super::pod_ip_pools;
 use super::policy::Policy;
 use crate::model::freeze::Switch;
 use crate::model::guard::Guard;
+use crate::model::leadership::Leadership;
 use crate::model::names::PoolName;
 use crate::model::observation::PoolObject;
 use crate::model::plan::PoolPlan;
@@ -35,8 +36,9 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
     let Some(object) = world.pool_object(name) else {
         return PoolPlan::Unchanged;
     };
-    if world.publisher().is_none() || world.is_in_flight(&Target::Pool(name.clone())) {
-        // A change of the mode, or the answer, puts the pool on the agenda again.
+    let may_write = world.publisher().is_some() && world.leadership() == Leadership::Leads;
+    if !may_write || world.is_in_flight(&Target::Pool(name.clone())) {
+        // A change of the mode or of the lead, or the answer, puts the pool on the agenda again.
         return PoolPlan::Unchanged;
     }
     if let Some(until) = world.pool_pause(name).later_than(now)

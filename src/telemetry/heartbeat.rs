@@ -8,11 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often the loop beats when it has nothing else to do.
-pub const INTERVAL: Duration = Duration::from_secs(10);
+pub const INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long the loop may be without a beat before the process counts as stuck. The loop waits only for its inputs and
-/// its timers, and requests run in tasks of their own, so six missed beats are a defect.
+/// its timers, and requests run in tasks of their own, so thirty missed beats are a defect.
 pub const LONGEST_SILENCE: Duration = Duration::from_secs(60);
+
+/// How long the loop may be without a beat before the process no longer renews its lease. It is as long as five beats: a
+/// self-check of a large cluster takes less.
+pub const FRESH: Duration = Duration::from_secs(10);
 
 /// The heartbeat of the loop.
 #[derive(Debug, Clone)]

@@ -150,7 +150,7 @@ async fn livez(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
 
 /// 200 if the controller serves, frozen or not; 503 with the reason if it does not serve yet, or may not. Then a line for
 /// each switch of the freeze that is on, for each kind that is not followed, for each request that the server
-/// forbids, and for what is not done though it serves.
+/// forbids, and for what is not done though it serves. A standby names the leader first.
 async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
     let (code, mut text) = answer(match telemetry.readiness() {
         Readiness::Ready => Ok(()),
@@ -159,7 +159,14 @@ async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
     let freeze = telemetry.freeze();
     let frozen = Switch::ALL.into_iter().filter_map(|switch| freeze.told(switch));
     let frozen = frozen.map(|told| format!("frozen: {told}"));
-    for line in frozen.chain(telemetry.standing.lines()).chain(telemetry.remarks()) {
+    for line in telemetry
+        .leader()
+        .line()
+        .into_iter()
+        .chain(frozen)
+        .chain(telemetry.standing.lines())
+        .chain(telemetry.remarks())
+    {
         text.push_str(&line);
         text.push('\n');
     }

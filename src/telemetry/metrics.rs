@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::event_reason::{EventFate, EventReason};
 use super::readiness::Readiness;
-use super::standing::{BESIDE, CONFIG_MAPS};
+use super::standing::{BESIDE, CONFIG_MAPS, LEASE};
 use crate::model::kind::Kind;
 use crate::model::outcome::{Answer, Effect, Outcome};
 use crate::model::request::{Read, Request, Write};
@@ -52,6 +52,7 @@ pub struct Metrics {
     self_check_differences: Gauge,
     events: Series<Labels<2>, Counter>,
     ready: Gauge,
+    leader: Gauge,
     snapshot: watch::Sender<Arc<Snapshot>>,
     registry: Arc<Registry>,
 }
@@ -85,6 +86,8 @@ stable_names! {
         PodIpPools => "pod_ip_pools",
         /// CiliumNodeConfigs.
         NodeConfigs => "node_configs",
+        /// The lead of this process.
+        Leadership => "leadership",
         /// The outcome of a request.
         Finished => "finished",
     }
@@ -172,6 +175,7 @@ impl Default for Metrics {
             self_check_differences: Gauge::default(),
             events: Series::default(),
             ready: Gauge::default(),
+            leader: Gauge::default(),
             snapshot: watch::Sender::new(Arc::default()),
             registry: Arc::default(),
         };
@@ -235,7 +239,7 @@ impl Metrics {
     pub fn set_lapses(&self, lapses: &[(&'static str, Duration)]) {
         let config_maps = CONFIG_MAPS.iter().map(|config_map| config_map.kind);
         let kinds = Kind::ALL.iter().map(|kind| kind.as_str());
-        for followed in kinds.chain(config_maps).chain(BESIDE) {
+        for followed in kinds.chain(config_maps).chain([LEASE]).chain(BESIDE) {
             let lapse = lapses.iter().find(|(kind, _)| *kind == followed).map(|(_, lapse)| *lapse);
             let seconds = lapse.unwrap_or_default().as_secs_f64();
             self.watch_lapse.get_or_create(&[("kind", followed)]).set(seconds);
@@ -256,6 +260,11 @@ impl Metrics {
     /// Whether the controller serves.
     pub fn set_readiness(&self, readiness: &Readiness) {
         self.ready.set(i64::from(*readiness == Readiness::Ready));
+    }
+
+    /// Whether this process may write: it leads, or there is no election.
+    pub fn set_leader(&self, leads: bool) {
+        self.leader.set(i64::from(leads));
     }
 
     /// Shows `snapshot` from now on.
@@ -296,6 +305,11 @@ impl Metrics {
             "ready",
             "Whether the controller serves: 1 as /readyz says 200",
             self.ready.clone(),
+        );
+        registry.register(
+            "leader",
+            "Whether this replica writes: 1 while it leads, 0 while it stands by",
+            self.leader.clone(),
         );
         registry.register("writes", "Writes and single reads, by kind and outcome", self.writes.clone());
         registry.register_with_unit(

@@ -3,6 +3,7 @@
 pub mod event_reason;
 pub mod heartbeat;
 pub mod http;
+pub mod leader;
 pub mod logs;
 pub mod metrics;
 pub mod readiness;
@@ -11,6 +12,7 @@ pub mod standing;
 use tokio::sync::watch;
 
 use heartbeat::Heartbeat;
+use leader::Leader;
 use metrics::Metrics;
 use readiness::Readiness;
 use standing::Standing;
@@ -29,6 +31,7 @@ pub struct Telemetry {
     readiness: watch::Sender<Readiness>,
     freeze: watch::Sender<Freeze>,
     remarks: watch::Sender<Vec<String>>,
+    leader: watch::Sender<Leader>,
 }
 
 impl Telemetry {
@@ -42,6 +45,7 @@ impl Telemetry {
             readiness: watch::Sender::new(Readiness::NotReady("starting".to_owned())),
             freeze: watch::Sender::default(),
             remarks: watch::Sender::default(),
+            leader: watch::Sender::new(Leader::Unelected),
         }
     }
 
@@ -84,10 +88,26 @@ impl Telemetry {
         self.remarks.borrow().clone()
     }
 
+    /// Sets who leads.
+    pub fn set_leader(&self, leader: Leader) {
+        self.leader.send_if_modified(|before| {
+            let is_new = *before != leader;
+            *before = leader;
+            is_new
+        });
+    }
+
+    /// Who leads, as far as this process knows.
+    #[must_use]
+    pub fn leader(&self) -> Leader {
+        self.leader.borrow().clone()
+    }
+
     /// The content of `/metrics`.
     #[must_use]
     pub fn metrics_text(&self) -> String {
         self.metrics.set_readiness(&self.readiness());
+        self.metrics.set_leader(self.leader().is_this());
         self.metrics.set_lapses(&self.standing.lapses());
         self.metrics.text()
     }

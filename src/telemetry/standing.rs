@@ -36,6 +36,12 @@ pub const FREEZE: FollowedConfigMap =
 /// All that are followed.
 pub const CONFIG_MAPS: [FollowedConfigMap; 2] = [CILIUM_CONFIG, FREEZE];
 
+/// The Lease of the election. A replica that does not follow it leads only by chance, so it is not ready either.
+pub const LEASE: &str = "Lease";
+
+/// Its resource, as RBAC names it.
+pub const LEASES: &str = "leases";
+
 /// The Pods of Cilium's agents. The controller serves without them, so it is ready without them too.
 pub const AGENT_PODS: &str = "Pod";
 
@@ -199,7 +205,7 @@ impl Standing {
         state.lapses.iter().map(|(kind, lapse)| (*kind, lapse.since.elapsed())).collect()
     }
 
-    /// An error that names the kinds that have not been followed for too long, or says for how long nothing has been
+    /// An error that names the kinds that have not been followed for too long or the right without which no replica leads, or says for how long nothing has been
     /// heard of the server: no watch tells that its connection leads nowhere.
     pub fn verdict(&self) -> Result<(), String> {
         let silence = self.heard.borrow().elapsed();
@@ -212,6 +218,10 @@ impl Standing {
             .filter(|(kind, lapse)| *lapse > LONGEST_LAPSE && !BESIDE.contains(kind))
             .map(|(kind, _)| kind)
             .collect();
+        let unled = self.forbidden(LONGEST_LAPSE).into_iter().find(|right| right.resource == LEASES);
+        if let Some(right) = unled {
+            return Err(format!("this replica can't lead: it may not {right}; {}", right.way_out()));
+        }
         if too_long.is_empty() {
             return Ok(());
         }
@@ -309,6 +319,26 @@ mod tests {
         standing.hears();
         assert_eq!(standing.verdict(), Ok(()));
         assert_eq!(standing.lines(), ["Pod has not been followed for 3600 s: pods is forbidden"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_that_may_not_write_its_lease_is_not_ready() {
+        let standing = following_all();
+        let (group, resource) = ("coordination.k8s.io".to_owned(), LEASES.to_owned());
+        let namespace = Some("kube-system".to_owned());
+        let right = Right { verb: "create", group, resource, namespace, name: None };
+        standing.forbid(right.clone());
+        assert_eq!(standing.verdict(), Ok(()));
+        tokio::time::advance(LONGEST_LAPSE).await;
+        standing.hears();
+        let why = standing.verdict().unwrap_err();
+        assert!(
+            why.contains("may not create leases of coordination.k8s.io in namespace kube-system"),
+            "{why}"
+        );
+        assert!(why.contains("lacks the rule {apiGroups: [\"coordination.k8s.io\"]"), "{why}");
+        standing.allow(&right);
+        assert_eq!(standing.verdict(), Ok(()));
     }
 
     #[test]

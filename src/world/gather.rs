@@ -19,6 +19,7 @@ use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
 use crate::model::guard::Guards;
 use crate::model::kind::Kind;
+use crate::model::leadership::Leadership;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::observation::{Listing, Observation};
 use crate::model::pod_ip_pool::PodIpPoolNews;
@@ -145,6 +146,7 @@ impl Gathering {
             served: mode.ipam_mode(),
             mode: *mode,
             freeze: *freeze,
+            leadership: Leadership::Leads,
             pools: BTreeMap::new(),
             nodes: BTreeMap::new(),
             cilium_nodes: BTreeMap::new(),

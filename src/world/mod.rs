@@ -43,6 +43,7 @@ use crate::ledger::{Ledger, Occupant};
 use crate::model::freeze::{Freeze, Switch};
 use crate::model::guard::Guards;
 use crate::model::kind::Kind;
+use crate::model::leadership::Leadership;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, PoolObject};
@@ -72,6 +73,7 @@ use waiting::Waiting;
 pub struct World {
     mode: Mode,
     freeze: Freeze,
+    leadership: Leadership,
     reader: Publisher,
     pools: BTreeMap<PoolName, PoolObject>,
     nodes: BTreeMap<NodeName, Node>,
@@ -141,6 +143,12 @@ impl World {
         &self.freeze
     }
 
+    /// Whether this process may write, of several that run.
+    #[must_use]
+    pub fn leadership(&self) -> Leadership {
+        self.leadership
+    }
+
     /// The publisher of Cilium's mode, where the controller may write. What is set for single nodes is not in it
     /// ([`Self::publisher_of`]).
     #[must_use]
@@ -183,6 +191,14 @@ impl World {
                 self.resume_reclaim();
             }
             self.freeze = freeze;
+            self.mark_all();
+        }
+    }
+
+    /// Whether this process may write has changed.
+    pub fn set_leadership(&mut self, leadership: Leadership) {
+        if self.leadership != leadership {
+            self.leadership = leadership;
             self.mark_all();
         }
     }

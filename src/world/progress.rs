@@ -1,7 +1,7 @@
 //! What is under way, who is decided for next, and until when nobody is.
 //!
 //! Keeps two invariants: at most one write about an object is under way, and nothing is decided for a node while an
-//! answer about what it holds is still to come. And nothing begins that the freeze holds back.
+//! answer about what it holds is still to come. And nothing begins that the freeze holds back, and nothing on a standby.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use super::{Remembered, SeenCooling, Sent, World};
 use crate::ledger::Occupant;
 use crate::model::claim::{ClaimState, Reason};
 use crate::model::guard::Guard;
+use crate::model::leadership::Leadership;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::PoolObject;
 use crate::model::plan::{Lasting, NodePlan, PoolPlan, Unmet, Verdict, Wait};
@@ -247,6 +248,7 @@ impl World {
             return;
         };
         debug_assert!(!self.freeze.holds_back(write), "writes are frozen: {write}");
+        debug_assert!(self.leadership == Leadership::Leads, "this process stands by: {write}");
         match write {
             Write::CreateClaim(claim) => {
                 self.take(claim.cidr, Occupant::Pending);

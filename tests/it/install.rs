@@ -48,12 +48,19 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Every right that the controller has, where, and what for. A right that is not here is one too many, and a line that
 /// is not granted one too few.
-const RIGHTS: [(&str, &str, &str, &[&str], &str); 13] = [
+const RIGHTS: [(&str, &str, &str, &[&str], &str); 14] = [
     (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
     (EVERYWHERE, "", "pods", &["list"], "who has an address of a block that is to leave its node"),
     (NAMESPACE, "", "configmaps", &["list", "watch"], "mode guard and freeze, two ConfigMaps only"),
     (NAMESPACE, "", "pods", &["list", "watch"], "releases and restarts of the agents"),
     (NAMESPACE, "cilium.io", "ciliumnodeconfigs", &["list", "watch"], "what is set for single nodes"),
+    (
+        NAMESPACE,
+        "coordination.k8s.io",
+        "leases",
+        &["get", "list", "watch", "create", "update"],
+        "the election, one Lease only",
+    ),
     ("default", "events.k8s.io", "events", &["create"], "events on objects without a namespace"),
     (EVERYWHERE, "cilium.io", "ciliumnodes", &["list", "watch", "patch"], "watch, settle, publish"),
     (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "usage probe"),
@@ -71,7 +78,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 13] = [
 ];
 
 /// What somebody who has stolen the controller's token would like to do: group, resource, verb, namespace, name.
-const REFUSED: [(&str, &str, &str, &str, &str); 21] = [
+const REFUSED: [(&str, &str, &str, &str, &str); 23] = [
     ("", "nodes", "patch", "", ""),
     ("", "nodes/status", "patch", "", ""),
     ("", "pods", "create", NAMESPACE, ""),
@@ -81,6 +88,8 @@ const REFUSED: [(&str, &str, &str, &str, &str); 21] = [
     ("", "configmaps", "list", NAMESPACE, "another"),
     ("", "configmaps", "patch", NAMESPACE, "cilium-config"),
     ("", "configmaps", "patch", NAMESPACE, NAME),
+    ("coordination.k8s.io", "leases", "update", NAMESPACE, "another"),
+    ("coordination.k8s.io", "leases", "delete", NAMESPACE, NAME),
     ("", "serviceaccounts/token", "create", NAMESPACE, NAME),
     ("cilium.io", "ciliumnodes", "create", "", ""),
     ("cilium.io", "ciliumnodes", "delete", "", ""),
@@ -244,7 +253,12 @@ async fn granted(plane: &ControlPlane, namespace: &str) -> Result<BTreeSet<Strin
                 granted.extend(rule.verbs.iter().map(|verb| format!("{verb} {group}/{resource}")));
                 let names: Vec<&str> = rule.resource_names.iter().flatten().map(String::as_str).collect();
                 let is_one_of_ours = || matches!(names[..], [name] if CONFIG_MAPS.contains(&name));
-                let is_right = if resource == "configmaps" { is_one_of_ours() } else { names.is_empty() };
+                let is_right = match resource.as_str() {
+                    "configmaps" => is_one_of_ours(),
+                    // A right to create can't be bound to a name.
+                    "leases" if rule.verbs != ["create"] => names == [NAME],
+                    _ => names.is_empty(),
+                };
                 ensure!(is_right, "{resource}: {names:?}");
             }
         }

@@ -12,6 +12,7 @@ mod creating;
 mod docs;
 mod dry_run;
 mod dual_stack;
+mod election;
 mod events;
 mod freeze;
 mod growth;

@@ -4,6 +4,7 @@ use tokio::time::Instant;
 
 use super::super::client::tests::{answered_by, list, refusal};
 use super::super::events::Subject;
+use super::super::lead::Lead;
 use super::super::places::Places;
 use super::*;
 use crate::model::request::{NewClaim, Read};
@@ -25,7 +26,7 @@ fn finalizers(finalizers: &[&str]) -> Write {
 /// An executor whose requests are answered in this way.
 fn executor(clients: Clients) -> Executor {
     let (timeline, managed_fields) = (Arc::new(Timeline::default()), ManagedFields::Kept);
-    let events = Events::channel(Metrics::default()).0;
+    let events = Events::channel(Metrics::default(), Lead::unelected()).0;
     Executor { clients, timeline, managed_fields, events, cilium_namespace: "kube-system".to_owned() }
 }
 
@@ -56,7 +57,7 @@ async fn a_write_that_can_not_be_settled_leaves_its_place_to_others_and_is_told_
         true => (200, list(7, &[], "")),
         false => refusal(500),
     });
-    let (events, mut told) = Events::channel(Metrics::default());
+    let (events, mut told) = Events::channel(Metrics::default(), Lead::unelected());
     let executor = Executor { events, ..executor(clients) };
     let places = Places::new(1);
     let place = places.take().await.expect("it is open");

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::super::cluster::{Cluster, cilium_node, claim, node, pool, ranges};
 use super::super::events::Waiting;
+use super::super::lead::Lead;
 use super::super::log_lines::LogLines;
 use super::super::waits::REPEAT;
 use super::*;
@@ -30,7 +31,7 @@ struct Rig {
 impl Rig {
     fn of(cluster: Cluster) -> Self {
         let telemetry = Telemetry::start();
-        let (events, waiting) = Events::channel(telemetry.metrics.clone());
+        let (events, waiting) = Events::channel(telemetry.metrics.clone(), Lead::unelected());
         let reporter = Reporter::new(telemetry, events);
         Self { cluster, reporter, events: waiting, lines: LogLines::capture() }
     }

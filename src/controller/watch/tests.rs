@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::super::client::tests::{Asked, NO_ANSWER, answered_by, list, refusal};
 use super::super::events::{Event, Subject, Waiting};
+use super::super::lead::Lead;
 use super::super::log_lines::LogLines;
 use super::*;
 use crate::model::kind::Kind;
@@ -29,7 +30,7 @@ impl Rig {
         let (clients, asked) = answered_by(move |target| answer(target, began.elapsed()));
         let (sender, inputs) = mpsc::channel(100);
         let metrics = Metrics::default();
-        let (events, told) = Events::channel(metrics.clone());
+        let (events, told) = Events::channel(metrics.clone(), Lead::unelected());
         let watches = Watches {
             clients,
             timeline: Arc::new(Timeline::default()),

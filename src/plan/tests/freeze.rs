@@ -1,6 +1,7 @@
 //! Tests of the freeze: what it stops, what goes on, and that all goes on from where the world is when it ends.
 
 use super::*;
+use crate::model::leadership::Leadership;
 use crate::model::names::PoolName;
 use crate::plan::pool::pool as plan_pool;
 
@@ -82,6 +83,34 @@ fn no_write_begins_while_writes_are_frozen_and_all_go_on_when_that_ends() {
         assert_eq!(rendered(&cluster.plan("a")), expected, "that switch stops nothing else");
         cluster.drain();
         cluster.in_flight.clear();
+    }
+}
+
+/// Of several processes only the leader sends: no write, and no read for one. The others know what they would send, and
+/// do so when they lead.
+#[test]
+fn a_standby_sends_nothing_and_goes_on_when_it_leads() {
+    for (text, seconds, expected) in WORLDS {
+        let mut cluster = Cluster::of(text);
+        cluster.world.set_leadership(Leadership::StandsBy);
+        if seconds > 0 {
+            cluster.drain();
+            cluster.pass(seconds);
+        }
+        assert_eq!(cluster.plan("a").verdict, Verdict::Wait(Wait::Lead), "{expected}");
+        assert_eq!(cluster.pool_write("p"), None, "{expected}");
+        cluster.drain();
+        assert_eq!(cluster.world.n_in_flight(), 0, "{expected}");
+        assert_eq!(cluster.world.next_node(), None, "{expected}");
+
+        cluster.world.set_leadership(Leadership::Leads);
+        assert!(cluster.world.next_node().is_some(), "{expected}: nobody decides again");
+        // How long a block has cooled, or an agent has been silent, is known to a standby, too.
+        if matches!(cluster.plan("a").requests(), [Request::Read(Read::Node(..))]) {
+            cluster.confirm_loss("a");
+        }
+        let requests: Vec<String> = cluster.plan("a").requests().iter().map(ToString::to_string).collect();
+        assert_eq!(requests, [expected]);
     }
 }
 

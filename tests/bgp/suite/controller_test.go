@@ -94,7 +94,7 @@ func TestClaimsOfTheControllerAreAnnounced(t *testing.T) {
 func (s *scene) startController() *process {
 	s.t.Helper()
 	return startProcess(s.t, "the controller", nil, controllerBinary, "run", "--kubeconfig", s.cluster.kubeconfig,
-		"--modes", "multi-pool", "--listen", "127.0.0.1:0", "--min-write-interval", "500ms")
+		"--modes", "multi-pool", "--listen", "127.0.0.1:0", "--min-write-interval", "500ms", "--leader-elect=false")
 }
 
 // claims are "CIDR NODE" of every claim that is held, the node by its short name.

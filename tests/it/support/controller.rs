@@ -34,6 +34,9 @@ const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(60);
 /// ends itself.
 const SELF_CHECK_INTERVAL: &str = "1s";
 
+/// The flag of a controller that takes part in an election.
+pub(crate) const ELECTED: &str = "--leader-elect=true";
+
 /// Numbers the log files of this process.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
@@ -72,6 +75,7 @@ impl Controller {
             .arg(&address_file)
             .args(["--self-check-interval", SELF_CHECK_INTERVAL])
             .args(modes(control_plane))
+            .args(election(flags))
             .args(flags)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)
@@ -239,6 +243,11 @@ pub(crate) async fn dry_run_output(control_plane: &ControlPlane) -> Result<Strin
         bail!("the dry run ended with {}:\n{text}{}", output.status, String::from_utf8_lossy(&output.stderr));
     }
     Ok(text.into_owned())
+}
+
+/// Without an election, unless a test asks for one: what follows a killed controller would wait for the end of its lease.
+fn election<'a>(flags: &[&str]) -> Option<&'a str> {
+    (!flags.contains(&ELECTED)).then_some("--leader-elect=false")
 }
 
 /// The leave to write in the mode of the cluster, where that is not given anyway.

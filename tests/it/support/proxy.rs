@@ -72,6 +72,19 @@ pub(crate) struct Passing {
     patching: BTreeMap<String, usize>,
     /// The maximum number of CiliumNodes that were being patched concurrently.
     pub(crate) most_patched: usize,
+    /// Every request that asks for a change, in the order in which they came.
+    pub(crate) changes: Vec<Change>,
+}
+
+/// A request that asks for a change.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    /// When it came here.
+    pub(crate) at: Instant,
+    pub(crate) path: String,
+    pub(crate) body: Bytes,
+    /// What the server said; `None` where it said nothing yet.
+    pub(crate) code: Option<u16>,
 }
 
 /// The answer to a write.
@@ -98,14 +111,20 @@ pub(crate) enum Verb {
 /// One or more requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Requests {
-    verb: Verb,
-    kind: Kind,
+    /// `None` stands for each, here and below.
+    verb: Option<Verb>,
+    kind: Option<Kind>,
     name: Option<String>,
 }
 
 impl Requests {
     pub(crate) fn new(verb: Verb, kind: Kind) -> Self {
-        Self { verb, kind, name: None }
+        Self { verb: Some(verb), kind: Some(kind), name: None }
+    }
+
+    /// All requests, whatever they ask for.
+    pub(crate) fn all() -> Self {
+        Self { verb: None, kind: None, name: None }
     }
 
     /// Only those for the object of this name.
@@ -117,7 +136,9 @@ impl Requests {
 
     fn contains(&self, request: &Asked) -> bool {
         let named = self.name.is_none() || self.name == request.name;
-        request.verb == Some(self.verb) && request.kind == Some(self.kind) && named
+        let is_verb = self.verb.is_none() || self.verb == request.verb;
+        let is_kind = self.kind.is_none() || self.kind == request.kind;
+        is_verb && is_kind && named
     }
 }
 
@@ -134,6 +155,8 @@ pub(crate) enum Fault {
     Status(u16),
     /// It is answered with 429, as the server's flow control does, and this many seconds to wait.
     TooMany(u32),
+    /// The server carries it out, and its answer comes later.
+    SlowAnswer(Duration),
     /// It reaches the server later.
     Delay(Duration),
     /// It reaches the server later, although nobody waits for the answer any more.
@@ -206,6 +229,8 @@ struct Asked {
     verb: Option<Verb>,
     kind: Option<Kind>,
     name: Option<String>,
+    /// Which of the changes it is, if it is one.
+    change: Option<usize>,
 }
 
 impl Asked {
@@ -225,7 +250,7 @@ impl Asked {
             Method::GET => Some(Verb::Read),
             _ => None,
         };
-        Self { verb, kind, name: segments.next().map(str::to_owned) }
+        Self { verb, kind, name: segments.next().map(str::to_owned), change: None }
     }
 }
 
@@ -353,6 +378,8 @@ impl Shared {
         };
         let asked = Asked { name, ..asked };
         let _patching = self.note(&asked);
+        let change = (parts.method != Method::GET).then(|| self.note_change(parts.uri.path(), &body));
+        let asked = Asked { change, ..asked };
         let Some(rule) = self.next_fault(&asked) else {
             return self.forward(&asked, Request::from_parts(parts, body)).await;
         };
@@ -367,12 +394,16 @@ impl Shared {
                 self.forward_late(asked, Request::from_parts(parts, body), pause);
                 return std::future::pending().await;
             }
-            Fault::AnswerLost | Fault::CutAfter => {}
+            Fault::AnswerLost | Fault::CutAfter | Fault::SlowAnswer(_) => {}
         }
         let answer = self.forward(&asked, Request::from_parts(parts, body)).await?;
         match rule.fault {
             Fault::AnswerLost => std::future::pending().await,
             Fault::CutAfter => Err(anyhow!("cut")),
+            Fault::SlowAnswer(pause) => {
+                tokio::time::sleep(pause).await;
+                Ok(answer)
+            }
             Fault::CutBefore
             | Fault::Status(_)
             | Fault::TooMany(_)
@@ -398,6 +429,14 @@ impl Shared {
         passing.most_patched = passing.most_patched.max(passing.patching.len());
         drop(passing);
         Some(Patching(name.clone(), Arc::clone(self)))
+    }
+
+    /// Notes a request that asks for a change. Returns its number.
+    fn note_change(&self, path: &str, body: &Bytes) -> usize {
+        let mut passing = self.passing();
+        let change = Change { at: Instant::now(), path: path.to_owned(), body: body.clone(), code: None };
+        passing.changes.push(change);
+        passing.changes.len() - 1
     }
 
     /// The first fault that is due.
@@ -434,6 +473,9 @@ impl Shared {
         let path = request.uri().path().to_owned();
         let request = request.map(|body| kube::client::Body::from(body.to_vec()));
         let (parts, body) = self.upstream.send(request).await?.into_parts();
+        if let Some(change) = asked.change {
+            self.passing().changes[change].code = Some(parts.status.as_u16());
+        }
         if let (Some(Verb::Patch | Verb::Update), Some(Kind::CiliumNode)) = (asked.verb, asked.kind) {
             let answered = Answered { at: Instant::now(), path, code: parts.status.as_u16() };
             self.passing().answers.push(answered);

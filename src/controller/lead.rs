@@ -1,0 +1,228 @@
+//! The lead of this process: until when it may write, and the fence that checks that when each write is sent.
+//!
+//! Does not know how a lead is won. Keeps one invariant: no write begins behind the fence after the lead has ended, however
+//! late a timer or a task notices that (a process that was stopped by SIGSTOP goes on where it was).
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use http::{Method, Request, Response};
+use kube::client::Body;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tower::{BoxError, Layer, Service};
+
+use crate::model::leadership::Leadership;
+
+/// Until when the process leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Term {
+    /// Without an end: there is no election.
+    Unelected,
+    /// Until this time, unless it is renewed before.
+    Until(Instant),
+    /// It does not lead.
+    Ended,
+}
+
+/// The lead of this process. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Lead {
+    term: watch::Sender<Term>,
+}
+
+impl Lead {
+    /// The lead of a process that runs without an election: it never ends.
+    #[must_use]
+    pub fn unelected() -> Self {
+        Self { term: watch::Sender::new(Term::Unelected) }
+    }
+
+    /// The lead of a process that has yet to win one.
+    #[must_use]
+    pub fn to_be_won() -> Self {
+        Self { term: watch::Sender::new(Term::Ended) }
+    }
+
+    /// Whether the process may write now.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        match *self.term.borrow() {
+            Term::Unelected => true,
+            Term::Until(end) => Instant::now() < end,
+            Term::Ended => false,
+        }
+    }
+
+    /// The same, as the world takes it.
+    #[must_use]
+    pub fn leadership(&self) -> Leadership {
+        if self.holds() { Leadership::Leads } else { Leadership::StandsBy }
+    }
+
+    /// It lasts until this time now.
+    pub(super) fn lasts_until(&self, end: Instant) {
+        self.term.send_replace(Term::Until(end));
+    }
+
+    /// It ends at once.
+    pub(super) fn end(&self) {
+        self.term.send_replace(Term::Ended);
+    }
+
+    /// Waits until the process may not write any more. Cancel-safe.
+    async fn ended(&self) {
+        let mut term = self.term.subscribe();
+        loop {
+            let current = *term.borrow_and_update();
+            match current {
+                Term::Ended => return,
+                Term::Until(end) if end <= Instant::now() => return,
+                Term::Until(end) => {
+                    // A renewal moves the end.
+                    let _ = tokio::time::timeout_at(end, term.changed()).await;
+                }
+                // The sender is `self`, so it is never gone.
+                Term::Unelected => term.changed().await.unwrap_or(()),
+            }
+        }
+    }
+}
+
+/// Why the fence has stopped a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Fenced {
+    /// It was not sent.
+    #[error("not sent: this process does not hold the lease")]
+    NotSent,
+    /// It was sent, and its answer was not awaited.
+    #[error("the lease was lost before the answer")]
+    Unanswered,
+}
+
+impl Fenced {
+    /// How the fence stopped the request that ended with this error, if it did.
+    pub(super) fn of(error: &kube::Error) -> Option<Self> {
+        match error {
+            kube::Error::Service(error) => error.downcast_ref().copied(),
+            _ => None,
+        }
+    }
+}
+
+/// Lets writes pass only while a lead holds. One that waits for its answer, or for a connection, when the lead ends is dropped.
+#[derive(Debug, Clone)]
+pub(super) struct Fence(pub(super) Lead);
+
+impl<S> Layer<S> for Fence {
+    type Service = Behind<S>;
+
+    fn layer(&self, inner: S) -> Behind<S> {
+        Behind { inner, lead: self.0.clone() }
+    }
+}
+
+/// A client behind the fence.
+#[derive(Debug, Clone)]
+pub(super) struct Behind<S> {
+    inner: S,
+    lead: Lead,
+}
+
+impl<S, B> Service<Request<Body>> for Behind<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let is_read = *request.method() == Method::GET;
+        if !is_read && !self.lead.holds() {
+            return Box::pin(async { Err(Fenced::NotSent.into()) });
+        }
+        let answer = self.inner.call(request);
+        let lead = self.lead.clone();
+        Box::pin(async move {
+            if is_read {
+                return answer.await.map_err(Into::into);
+            }
+            let mut answer = pin!(answer);
+            tokio::select! {
+                biased;
+                // An answer that is there counts, whatever became of the lead since.
+                answer = answer.as_mut() => answer.map_err(Into::into),
+                () = lead.ended() => Err(Fenced::Unanswered.into()),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// How a request ends that the server answers after this time, and how many requests the server got.
+    async fn send(lead: &Lead, method: Method, takes: Duration) -> (Result<(), Option<Fenced>>, usize) {
+        let got = Arc::new(AtomicUsize::new(0));
+        let counter = got.clone();
+        let server = tower::service_fn(move |_: Request<Body>| {
+            counter.fetch_add(1, Ordering::Relaxed);
+            async move {
+                tokio::time::sleep(takes).await;
+                Ok::<_, std::convert::Infallible>(Response::new(()))
+            }
+        });
+        let request = Request::builder().method(method).body(Body::empty()).unwrap();
+        let end = Fence(lead.clone()).layer(server).oneshot(request).await;
+        let end = end.map(|_| ()).map_err(|error| error.downcast_ref::<Fenced>().copied());
+        (end, got.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_passes_only_while_the_lead_holds() {
+        let lead = Lead::to_be_won();
+        assert_eq!(send(&lead, Method::PATCH, SECOND).await, (Err(Some(Fenced::NotSent)), 0));
+        assert_eq!(send(&lead, Method::GET, SECOND).await, (Ok(()), 1));
+        lead.lasts_until(Instant::now() + 10 * SECOND);
+        assert_eq!(send(&lead, Method::PATCH, SECOND).await, (Ok(()), 1));
+        // Nobody has looked at a timer: the time alone ends it.
+        tokio::time::advance(10 * SECOND).await;
+        assert_eq!(send(&lead, Method::POST, SECOND).await, (Err(Some(Fenced::NotSent)), 0));
+        assert_eq!(send(&Lead::unelected(), Method::DELETE, SECOND).await, (Ok(()), 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_without_an_answer_is_dropped_when_the_lead_ends_and_not_before() {
+        let lead = Lead::to_be_won();
+        lead.lasts_until(Instant::now() + 10 * SECOND);
+        assert_eq!(send(&lead, Method::PATCH, 11 * SECOND).await, (Err(Some(Fenced::Unanswered)), 1));
+        lead.lasts_until(Instant::now() + 10 * SECOND);
+        let (end, ()) = tokio::join!(send(&lead, Method::PATCH, 11 * SECOND), async {
+            tokio::time::sleep(9 * SECOND).await;
+            lead.lasts_until(Instant::now() + 10 * SECOND);
+        });
+        assert_eq!(end, (Ok(()), 1));
+        let (end, ()) = tokio::join!(send(&lead, Method::PATCH, 5 * SECOND), async {
+            tokio::time::sleep(SECOND).await;
+            lead.end();
+        });
+        assert_eq!(end, (Err(Some(Fenced::Unanswered)), 1));
+    }
+}

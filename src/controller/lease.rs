@@ -1,0 +1,447 @@
+//! The election: one Lease, by which one of several processes writes and the others stand by.
+//!
+//! Sends what [`decision`] says, one request at a time, and makes the [`Lead`] of the answers. Does not know what a lead is
+//! for. Keeps three invariants: a write carries the version that was read last, so of two winners the second is refused; a
+//! lead counts from when its last successful renewal was *sent*; and it is renewed only while the loop turns.
+//!
+//! No address depends on it (`docs/invariants.md`): it keeps processes from repeating and undoing each other's work.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use kube::api::{Api, DynamicObject, PostParams};
+use kube::client::ClientBuilder;
+use kube::{Client, Config};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tower::util::MapResponseLayer;
+use tracing::{debug, info, warn};
+
+use super::client::FIELD_MANAGER;
+use super::contact::{Contact, Observe};
+use super::input::Input;
+use super::lead::Lead;
+use super::named::{self, Named};
+use super::retry_after;
+use super::watch::Watches;
+use crate::model::leadership::Leadership;
+use crate::model::time::Timestamp;
+use crate::telemetry::leader::Leader;
+use crate::telemetry::standing::LEASE;
+use crate::telemetry::{Telemetry, heartbeat};
+
+mod decision;
+mod record;
+
+use decision::{Own, Sight, Step, decide};
+pub use decision::{Timing, TimingError};
+
+/// The name of the Lease. It is fixed, so that two installations in one cluster exclude each other.
+pub const NAME: &str = FIELD_MANAGER;
+
+/// How many versions of the Lease that the watch has shown may wait. Only the last matters, and each is taken in at once.
+const CAPACITY: usize = 4;
+
+/// How long the process waits at its end until its Lease is given back. The kubelet grants it 30 s in all, of which its
+/// writes may take 10 s.
+const RELEASED_WITHIN: Duration = Duration::from_secs(5);
+
+/// An election in which this process takes part.
+#[derive(Clone)]
+pub struct Election {
+    /// A client of its own, so that no other request is in the way of a renewal.
+    client: Client,
+    /// The namespace of the Lease.
+    namespace: String,
+    /// The name of this process in the Lease.
+    identity: String,
+    timing: Timing,
+}
+
+/// What the process wants of the election.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// It can't serve yet: it only looks on.
+    LookOn,
+    /// It can serve: it leads if it may.
+    Lead,
+    /// All of its writes have ended: it gives the Lease back.
+    Release,
+}
+
+impl Election {
+    /// An election by the Lease in `namespace`.
+    pub fn new(
+        config: &Config,
+        contact: Contact,
+        namespace: String,
+        identity: String,
+        timing: Timing,
+    ) -> Result<Self, kube::Error> {
+        let mut config = config.clone();
+        config.default_retry = false;
+        let readable = MapResponseLayer::new(retry_after::with_status);
+        let client = ClientBuilder::try_from(config)?.with_layer(&readable).with_layer(&Observe(contact));
+        Ok(Self { client: client.build(), namespace, identity, timing })
+    }
+
+    fn api(&self, client: Client) -> Api<DynamicObject> {
+        Api::namespaced_with(client, &self.namespace, &record::resource())
+    }
+
+    /// Follows the Lease until told to stop.
+    pub(super) async fn follow(
+        self,
+        watches: Watches,
+        shown: mpsc::Sender<Option<DynamicObject>>,
+    ) -> anyhow::Result<()> {
+        let api = self.api(watches.clients.reads.clone());
+        let lease = Named { api, name: NAME, kind: LEASE };
+        named::follow(watches, lease, shown, |lease: Option<&DynamicObject>| lease.cloned()).await
+    }
+
+    /// Takes part until the wish is [`Wish::Release`] and that is done, or until nobody wishes anything any more.
+    pub(super) async fn take_part(
+        self,
+        lead: Lead,
+        telemetry: Telemetry,
+        inputs: mpsc::Sender<Input>,
+        wish: watch::Receiver<Wish>,
+        shown: mpsc::Receiver<Option<DynamicObject>>,
+    ) -> anyhow::Result<()> {
+        info!(
+            identity = self.identity,
+            namespace = self.namespace,
+            lease = NAME,
+            "taking part in the election"
+        );
+        let own = Own { name: self.identity.clone(), renewed: None, is_unsettled: false };
+        let part = Part {
+            election: self,
+            lead,
+            telemetry,
+            began: Instant::now(),
+            sight: Sight::default(),
+            own,
+            latest: None,
+            in_doubt: None,
+            rests_until: Duration::ZERO,
+            announced: Leadership::StandsBy,
+            has_complained: false,
+            n_moved: 0,
+        };
+        part.play(inputs, wish, shown).await;
+        Ok(())
+    }
+}
+
+/// Gives the Lease back, if this process takes part in an election and holds it. All of its writes have ended.
+pub(super) async fn release(wish: &watch::Sender<Wish>) {
+    wish.send_replace(Wish::Release);
+    if tokio::time::timeout(RELEASED_WITHIN, wish.closed()).await.is_err() {
+        warn!("the Lease {NAME} is not released within {RELEASED_WITHIN:?}; it expires");
+    }
+}
+
+/// The channel of [`Election::follow`].
+pub(super) fn channel() -> (mpsc::Sender<Option<DynamicObject>>, mpsc::Receiver<Option<DynamicObject>>) {
+    mpsc::channel(CAPACITY)
+}
+
+/// A request about the Lease, and when it was sent.
+#[derive(Debug, Clone)]
+struct Sent {
+    at: Duration,
+    /// The time that it writes as the time of the renewal; `None` for a read.
+    renewal: Option<String>,
+}
+
+/// How a request about the Lease ended.
+enum Answer {
+    /// This is the Lease now, or there is none.
+    Is(Option<Box<DynamicObject>>),
+    /// The Lease is not as it was when the request was decided.
+    Moved,
+    /// The server refused, or did not answer in time.
+    Failed(String),
+}
+
+type Request = Pin<Box<dyn Future<Output = (Sent, Answer)> + Send>>;
+
+/// The part of this process in the election.
+struct Part {
+    election: Election,
+    lead: Lead,
+    telemetry: Telemetry,
+    /// The zero of its times.
+    began: Instant,
+    sight: Sight,
+    own: Own,
+    /// The latest version of the Lease, with its revision.
+    latest: Option<(u64, Box<DynamicObject>)>,
+    /// A write without an answer: a read that finds the Lease as it would have made it shows that it was applied.
+    in_doubt: Option<Sent>,
+    /// Until when nothing is sent, after a failure.
+    rests_until: Duration,
+    /// What the loop was last told.
+    announced: Leadership,
+    /// Whether the failures since the last answer have been logged.
+    has_complained: bool,
+    /// How often in a row the Lease was not as it was when a write was decided.
+    n_moved: u32,
+}
+
+impl Part {
+    async fn play(
+        mut self,
+        inputs: mpsc::Sender<Input>,
+        mut wish: watch::Receiver<Wish>,
+        mut shown: mpsc::Receiver<Option<DynamicObject>>,
+    ) {
+        let mut request: Option<Request> = None;
+        let mut is_followed = true;
+        loop {
+            let wished = *wish.borrow_and_update();
+            self.settle(wished);
+            let step = self.step(wished);
+            if request.is_none() {
+                match step {
+                    Some(Step::Wait(_)) => {}
+                    Some(step) => request = Some(self.send(step)),
+                    None if wished == Wish::Release => return self.release().await,
+                    None => {}
+                }
+            }
+            let news = self.lead.leadership();
+            let wake = self.began + self.wake(step);
+            tokio::select! {
+                biased;
+                changed = wish.changed() => if changed.is_err() { return },
+                (sent, answer) = async { request.as_mut().expect("there is one").await }, if request.is_some() => {
+                    request = None;
+                    self.answered(sent, answer);
+                }
+                lease = shown.recv(), if is_followed => match lease {
+                    Some(lease) => self.shown(lease),
+                    // The process is about to end. Its own requests show enough until then.
+                    None => is_followed = false,
+                },
+                permit = inputs.reserve(), if news != self.announced => {
+                    let Ok(permit) = permit else { return };
+                    permit.send(Input::Leadership(news));
+                    self.announced = news;
+                }
+                () = tokio::time::sleep_until(wake) => {}
+            }
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// What to send now, or until when to wait; `None` where this process does not want to lead.
+    fn step(&self, wished: Wish) -> Option<Step> {
+        let now = self.now();
+        let silence = self.telemetry.heartbeat.silence();
+        match wished {
+            Wish::LookOn => None,
+            // What it knows may be out of date, and one that is in doubt may be applied yet.
+            Wish::Release => (self.own.is_unsettled && self.rests_until <= now).then_some(Step::Read),
+            Wish::Lead if silence > heartbeat::FRESH => None,
+            Wish::Lead if self.rests_until > now => Some(Step::Wait(self.rests_until)),
+            Wish::Lead => Some(decide(&self.sight, &self.own, self.election.timing, now)),
+        }
+    }
+
+    /// When to look at the time again: the step, the end of the lead, or the next look at the heartbeat of the loop.
+    fn wake(&self, step: Option<Step>) -> Duration {
+        let at = match step {
+            Some(Step::Wait(at)) => at,
+            Some(_) | None => Duration::MAX,
+        };
+        let ends = self.own.renewed.map_or(Duration::MAX, |renewed| self.election.timing.ends(renewed));
+        at.min(ends).min(self.now() + self.election.timing.retry_period())
+    }
+
+    /// Ends a lead whose time is over, or that the Lease gives to another, and shows who leads.
+    fn settle(&mut self, wished: Wish) {
+        if let Some(renewed) = self.own.renewed {
+            let is_over = self.election.timing.ends(renewed) <= self.now();
+            let is_lost = !self.sight.allows_lead_of(&self.own.name);
+            if is_over || is_lost || wished == Wish::Release {
+                self.own.renewed = None;
+                self.lead.end();
+                let holder = self.sight.holder().unwrap_or("nobody");
+                if is_lost {
+                    warn!(holder, "lost the lead: the Lease {NAME} names another holder; standing by");
+                } else if is_over {
+                    let silence = self.telemetry.heartbeat.silence();
+                    warn!(?silence, "lost the lead: no renewal succeeded before the deadline; standing by");
+                }
+            }
+        }
+        self.telemetry.set_leader(if self.lead.holds() {
+            Leader::This
+        } else {
+            match self.sight.holder() {
+                Some(holder) if holder != self.own.name => Leader::Other(holder.to_owned()),
+                Some(_) | None => Leader::Nobody,
+            }
+        });
+    }
+
+    /// Takes in a version of the Lease, or its absence.
+    fn show(&mut self, lease: Option<Box<DynamicObject>>) {
+        let revision =
+            |lease: &DynamicObject| lease.metadata.resource_version.as_deref()?.parse::<u64>().ok();
+        let versioned = lease.map(|lease| (revision(&lease).unwrap_or_default(), lease));
+        // An older version tells nothing: the watch may be behind the answers.
+        if let (Some((new, _)), Some((latest, _))) = (&versioned, &self.latest)
+            && new < latest
+        {
+            return;
+        }
+        let before = self.sight.holder().map(str::to_owned);
+        let found = versioned.as_ref().map(|(_, lease)| record::record_of(lease));
+        let (timing, now) = (self.election.timing, self.now());
+        self.sight = std::mem::take(&mut self.sight).after(found, &self.own.name, timing, now);
+        self.latest = versioned;
+        if self.sight.holder() != before.as_deref() {
+            info!(holder = self.sight.holder().unwrap_or("nobody"), "the Lease {NAME} has another holder");
+        }
+    }
+
+    /// The watch has shown this.
+    fn shown(&mut self, lease: Option<DynamicObject>) {
+        match lease {
+            Some(lease) => self.show(Some(Box::new(lease))),
+            // The watch may be behind a Lease that was created since: only a read tells.
+            None if self.latest.is_some() => self.own.is_unsettled = true,
+            None => self.show(None),
+        }
+    }
+
+    fn answered(&mut self, sent: Sent, answer: Answer) {
+        let timing = self.election.timing;
+        match answer {
+            Answer::Is(lease) => {
+                self.own.is_unsettled = false;
+                self.has_complained = false;
+                self.show(lease);
+                let doubtful = self.in_doubt.take();
+                let applied = if sent.renewal.is_some() { Some(sent) } else { doubtful };
+                let renewal = applied.filter(|sent| self.is_latest(sent));
+                if let Some(renewal) = renewal {
+                    self.renewed(renewal.at);
+                }
+            }
+            Answer::Moved => {
+                self.own.is_unsettled = true;
+                self.n_moved += 1;
+                // The first time another was faster. After that something refuses every write, such as a webhook.
+                if self.n_moved > 1 {
+                    self.rests_until = sent.at + timing.retry_period();
+                }
+            }
+            Answer::Failed(why) => {
+                if self.has_complained {
+                    debug!(why, "request about the Lease {NAME} failed");
+                } else {
+                    warn!(
+                        why,
+                        "request about the Lease {NAME} failed; repeating it every {:?}",
+                        timing.retry_period()
+                    );
+                    self.has_complained = true;
+                }
+                self.rests_until = sent.at + timing.retry_period();
+                if sent.renewal.is_some() {
+                    self.own.is_unsettled = true;
+                    self.in_doubt = Some(sent);
+                }
+            }
+        }
+    }
+
+    /// Whether the latest version of the Lease is the one that this request has written.
+    fn is_latest(&self, sent: &Sent) -> bool {
+        let latest = self.latest.as_ref().and_then(|(_, lease)| record::renew_time(lease));
+        self.sight.holder() == Some(self.own.name.as_str()) && latest == sent.renewal.as_deref()
+    }
+
+    /// A renewal that was sent at this time has been applied.
+    fn renewed(&mut self, at: Duration) {
+        let ends = self.election.timing.ends(at);
+        if ends <= self.now() {
+            return;
+        }
+        if !self.lead.holds() {
+            info!(identity = self.own.name, "leading");
+        }
+        self.n_moved = 0;
+        self.own.renewed = Some(at);
+        self.lead.lasts_until(self.began + ends);
+    }
+
+    fn send(&self, step: Step) -> Request {
+        let api = self.election.api(self.election.client.clone());
+        let at = self.now();
+        let limit = self.election.timing.request_limit();
+        let (own, duration) = (self.own.name.as_str(), self.election.timing.duration());
+        let wall = Timestamp::now();
+        let (lease, is_new) = match (step, &self.latest) {
+            (Step::Create, _) => (Some(record::created(NAME, own, duration, wall)), true),
+            (Step::Take | Step::Renew, Some((_, latest))) => {
+                (Some(record::held(latest, own, duration, wall)), false)
+            }
+            (Step::Read | Step::Wait(_), _) | (Step::Take | Step::Renew, None) => (None, false),
+        };
+        let renewal = lease.as_ref().and_then(record::renew_time).map(str::to_owned);
+        let sent = Sent { at, renewal };
+        Box::pin(async move {
+            let answer = async {
+                match lease {
+                    Some(lease) if is_new => api.create(&parameters(), &lease).await.map(Some),
+                    Some(lease) => api.replace(NAME, &parameters(), &lease).await.map(Some),
+                    None => api.get_opt(NAME).await,
+                }
+            };
+            let answer = match tokio::time::timeout(limit, answer).await {
+                Ok(Ok(lease)) => Answer::Is(lease.map(Box::new)),
+                Ok(Err(kube::Error::Api(status)))
+                    if status.code == 409 || (status.code == 404 && !is_new) =>
+                {
+                    Answer::Moved
+                }
+                Ok(Err(kube::Error::Api(status))) => {
+                    Answer::Failed(format!("{} ({})", status.message, status.code))
+                }
+                Ok(Err(error)) => Answer::Failed(error.to_string()),
+                Err(_) => Answer::Failed(format!("no answer within {limit:?}")),
+            };
+            (sent, answer)
+        })
+    }
+
+    /// Gives the Lease back, so that another need not wait for its end.
+    async fn release(self) {
+        let Some((_, latest)) = self.latest.filter(|_| self.sight.holder() == Some(self.own.name.as_str()))
+        else {
+            return;
+        };
+        let api = self.election.api(self.election.client.clone());
+        let free = record::released(&latest, Timestamp::now());
+        let written = async { api.replace(NAME, &parameters(), &free).await };
+        match tokio::time::timeout(self.election.timing.request_limit(), written).await {
+            Ok(Ok(_)) => info!("released the Lease {NAME}"),
+            Ok(Err(error)) => warn!(%error, "the Lease {NAME} is not released; it expires"),
+            Err(_) => warn!("the Lease {NAME} is not released, for lack of an answer; it expires"),
+        }
+    }
+}
+
+fn parameters() -> PostParams {
+    PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
+}
