@@ -176,6 +176,10 @@ scale: tools ## Measure how fast many nodes are served on a real API server. NOD
 	cargo build --locked --release --bins --example scale
 	cargo run --locked --release --example scale -- $(if $(NODES),--nodes $(NODES))
 
+.PHONY: takeover
+takeover: tools ## Measure how long a node that joins waits when the leader ends, is killed, halted or cut off, with the default times
+	DEFAULT_LEASE_TIMES=1 cargo test --locked --test it -- --nocapture election::of_three
+
 .PHONY: generate
 generate: ## Regenerate crds/ from the types
 	cargo run --locked --quiet -- crd --out crds
@@ -185,7 +189,10 @@ NAME := cilium-node-ipam
 CRDS := crd/nodeippools.nodeipam.io crd/nodeipblocks.nodeipam.io
 # The server merges (server-side apply) and refuses fields that it does not know.
 APPLY = $(KUBECTL) apply --server-side --validate=strict
-APPLY_ALL = $(KUBECTL) kustomize manifests | sed 's|image: $(NAME):.*|image: $(IMAGE)|' | $(APPLY) -f -
+# The number of replicas of a Deployment that is there already stays as it was scaled.
+REPLICAS = $(KUBECTL) -n $(NAMESPACE) get deployment/$(NAME) --ignore-not-found -o 'jsonpath={.spec.replicas}'
+APPLY_ALL = n=$$($(REPLICAS)); $(KUBECTL) kustomize manifests \
+	| sed -e 's|image: $(NAME):.*|image: $(IMAGE)|' -e "s|^  replicas: 2$$|  replicas: $${n:-2}|" | $(APPLY) -f -
 AWAIT_CRDS = $(KUBECTL) wait --for=condition=Established --timeout=60s $(CRDS)
 
 .PHONY: install
@@ -210,7 +217,7 @@ upgrade: has-kubectl has-image ## Upgrade what is installed: first the CRDs, the
 
 .PHONY: uninstall
 uninstall: has-kubectl ## Remove the controller; no pod loses its address. CRDs, pools and claims stay; PURGE=1 removes them too
-	$(KUBECTL) delete --ignore-not-found -f manifests/deployment.yaml
+	$(KUBECTL) delete --ignore-not-found -f manifests/deployment.yaml -f manifests/disruption.yaml
 	@# Its last writes still need its rights.
 	$(KUBECTL) -n $(NAMESPACE) wait --for=delete --timeout=60s pod -l app.kubernetes.io/name=$(NAME)
 	$(KUBECTL) delete --ignore-not-found -f manifests/rbac.yaml

@@ -363,9 +363,20 @@ fn deployment_fits_the_binary() {
 #[test]
 fn deployment_can_run_where_nothing_else_can() {
     let spec = deployment().spec.unwrap();
-    // No lease chooses among several. Without a number the server makes it one, and an upgrade does not change it.
-    assert_eq!(spec.replicas, None);
-    assert_eq!(spec.strategy.unwrap().type_.as_deref(), Some("Recreate"));
+    // One leads and one stands by. Both use one port of their host, so each needs a host of its own, also in an upgrade.
+    assert_eq!(spec.replicas, Some(2));
+    let rolling = serde_json::to_value(spec.strategy.unwrap()).unwrap();
+    assert_eq!(
+        rolling,
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}})
+    );
+    let labels = spec.template.metadata.unwrap().labels.unwrap();
+    let affinity = spec.template.spec.as_ref().unwrap().affinity.clone().unwrap().pod_anti_affinity.unwrap();
+    let [apart] = &affinity.required_during_scheduling_ignored_during_execution.unwrap()[..] else {
+        panic!("one rule")
+    };
+    let selected = apart.label_selector.clone().unwrap().match_labels.unwrap();
+    assert_eq!((apart.topology_key.as_str(), selected), ("kubernetes.io/hostname", labels));
     let pod = spec.template.spec.unwrap();
     assert_eq!((pod.host_network, pod.dns_policy.as_deref()), (Some(true), Some("Default")));
     assert_eq!(pod.priority_class_name.as_deref(), Some("system-cluster-critical"));

@@ -24,7 +24,7 @@ async fn upgrade_keeps_the_number_of_replicas() -> Result<()> {
     let bare = Options { crds: Vec::new(), manifests: Vec::new(), ..Options::of(Families::V4) };
     let plane = ControlPlane::start(bare).await?;
     make(&plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
-    ensure!(replicas(&plane).await? == Some(1), "one is enough");
+    ensure!(replicas(&plane).await? == Some(2), "one leads, and one stands by");
     for n in [3, 0, 2] {
         let scale = format!("--replicas={n}");
         kubectl(&plane, &["-n", NAMESPACE, "scale", &format!("deployment/{NAME}"), &scale]).await?;
