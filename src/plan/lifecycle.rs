@@ -23,7 +23,6 @@ use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
 use crate::model::outcome::Presence;
 use crate::model::plan::Lasting;
-use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS};
 use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
@@ -369,7 +368,7 @@ fn advance_cooling(world: &World, draft: &mut Draft, claim: &Claim, reason: Reas
         }
     }
     draft.cooling.push(claim.cidr);
-    let Some(cooling_time) = cooling_time_of(world, claim, reason) else {
+    let Some(cooling_time) = world.cooling_time(claim, reason) else {
         return;
     };
     let due = if world.guards().is_off(Guard::Cooling) {
@@ -429,21 +428,6 @@ fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, due: Duration,
             false
         }
     }
-}
-
-/// How long a block has to cool, as its own pool says; `None` while that pool can't be read. A pool that can't be read
-/// and is being deleted is not waited for, because somebody would have to fix it only so that it can go. Without a pool
-/// that can be read the defaults count.
-fn cooling_time_of(world: &World, claim: &Claim, reason: Reason) -> Option<Duration> {
-    let pool = world.pool(&claim.pool);
-    if pool.is_none() && world.pool_object(&claim.pool).is_some_and(|object| !object.deleting) {
-        return None;
-    }
-    Some(if reason == Reason::NodeGone {
-        pool.map_or(DEFAULT_REUSE_AFTER_NODE_LOSS, |pool| pool.reuse_after_node_loss)
-    } else {
-        pool.map_or(DEFAULT_REUSE_AFTER, |pool| pool.reuse_after)
-    })
 }
 
 fn update(claim: &Claim, now: Now, change: ClaimChange) -> Request {

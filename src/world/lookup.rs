@@ -13,7 +13,7 @@ use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{Contradiction, PoolObject, Unreadable};
 use crate::model::outcome::Presence;
-use crate::model::pool::Pool;
+use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS, Pool};
 use crate::model::release::Release;
 use crate::model::revision::{AnyRevision, Revision, Store};
 use crate::model::share::Share;
@@ -221,6 +221,21 @@ impl World {
     #[must_use]
     pub fn went_while_cooling(&self, claim: &Claim) -> bool {
         self.cooling.get(&claim.cidr).is_some_and(|seen| seen.is_of(claim) && seen.node_went)
+    }
+
+    /// How long the block of a claim cools after it left its node for this reason. `None` while its pool can't be read: then
+    /// it cools without end.
+    #[must_use]
+    pub fn cooling_time(&self, claim: &Claim, reason: Reason) -> Option<Duration> {
+        let pool = self.pool(&claim.pool);
+        if pool.is_none() && self.pool_object(&claim.pool).is_some_and(|object| !object.deleting) {
+            return None;
+        }
+        Some(if reason == Reason::NodeGone {
+            pool.map_or(DEFAULT_REUSE_AFTER_NODE_LOSS, |pool| pool.reuse_after_node_loss)
+        } else {
+            pool.map_or(DEFAULT_REUSE_AFTER, |pool| pool.reuse_after)
+        })
     }
 
     /// The pools that could have cut this block: they declare its range and cut blocks of its size. None is known as long
