@@ -8,6 +8,9 @@ use clap::Parser as _;
 fn main() -> anyhow::Result<ExitCode> {
     match Command::parse() {
         Command::Run(args) => cli::run::run(*args),
+        Command::Status(args) => Ok(cli::answers::end(cli::answers::status::run(args))),
+        Command::Why(args) => Ok(cli::answers::end(cli::answers::why::run(args))),
+        Command::Who(args) => Ok(cli::answers::end(cli::answers::who::run(args))),
         Command::Crd(args) => cli::crd::run(args),
         Command::Validate(args) => cli::validate::run(args),
     }

@@ -1,5 +1,6 @@
 //! The command line: the arguments of each subcommand, one file per subcommand.
 
+pub mod answers;
 pub mod crd;
 pub mod run;
 pub mod validate;
@@ -13,6 +14,9 @@ pub mod validate;
 )]
 pub enum Command {
     Run(Box<run::Args>),
-    Crd(crd::Args),
+    Status(answers::status::Args),
+    Why(answers::why::Args),
+    Who(answers::who::Args),
     Validate(validate::Args),
+    Crd(crd::Args),
 }

@@ -32,13 +32,7 @@ impl Proposal {
     #[must_use]
     pub fn of(mut world: World, policy: Policy, now: Now) -> Self {
         let mut proposal = Self::default();
-        let freeze = world.freeze().clone();
-        world.set_freeze(Freeze::default());
-        world.suppose_all_claims_known();
-        world.mark_all();
-        while let Some(node) = world.next_node().cloned() {
-            let plan = plan::explain(&world, &node, policy, now);
-            world.begin(&plan, now);
+        for plan in plan_all(&mut world, policy, now) {
             match plan.verdict {
                 Verdict::Wait(
                     Wait::Capacity
@@ -66,8 +60,6 @@ impl Proposal {
                 | Verdict::AtRest => {}
             }
         }
-        // The status of a pool tells of the freeze.
-        world.set_freeze(freeze);
         while let Some(pool) = world.next_pool().cloned() {
             let status = plan::pool(&world, &pool, policy, now);
             world.begin_status(&pool, &status, now);
@@ -75,6 +67,25 @@ impl Proposal {
         }
         proposal
     }
+}
+
+/// Decides once for every node, with the reason of each pool that gives it nothing. Each decision counts as under way for
+/// the next. What a freeze stops is decided too.
+#[must_use]
+pub fn plan_all(world: &mut World, policy: Policy, now: Now) -> Vec<NodePlan> {
+    let freeze = world.freeze().clone();
+    world.set_freeze(Freeze::default());
+    world.suppose_all_claims_known();
+    world.mark_all();
+    let mut plans = Vec::new();
+    while let Some(node) = world.next_node().cloned() {
+        let plan = plan::explain(world, &node, policy, now);
+        world.begin(&plan, now);
+        plans.push(plan);
+    }
+    // The status of a pool names the freeze.
+    world.set_freeze(freeze);
+    plans
 }
 
 /// Lists the cluster and prints what is frozen, which nodes wait and why, the writes that would follow, one line per write, and how many

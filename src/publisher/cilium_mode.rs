@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::net::IpAddr;
 
 use super::answer::{Absence, Drain, Holding, Leaving, ProbeState, Removal, Stays};
 use super::demand::Demand;
@@ -102,6 +103,11 @@ pub trait CiliumMode: fmt::Display {
 
     /// The blocks that the carrier lists and whose agent can hand out addresses of them.
     fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr>;
+
+    /// What an address is reserved for, where the agent has it for itself or it is kept for that.
+    fn reserved_for(&self, _carrier: Carrier<'_>, _address: IpAddr) -> Option<String> {
+        None
+    }
 
     /// The addresses of a block on the carrier that its agent can't hand out.
     fn withheld_in(&self, _carrier: Carrier<'_>, block: Cidr) -> AddressSet {

@@ -7,6 +7,8 @@ pub mod block_event;
 pub mod conditions;
 pub mod drains;
 pub mod free;
+pub mod overview;
 pub mod pod_ip_pools;
 pub mod snapshot;
 pub mod tally;
+pub mod who;

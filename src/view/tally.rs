@@ -72,7 +72,7 @@ fn has_unreadable(world: &World, node: &NodeName) -> bool {
 }
 
 /// Whether the CiliumNode carries a block of ours, as objects say that can be read.
-fn is_served(world: &World, node: &NodeName) -> bool {
+pub(super) fn is_served(world: &World, node: &NodeName) -> bool {
     let Some(carrier) = world.carrier(node).filter(|of| !world.is_unreadable(of.kind(), node.as_str()))
     else {
         return false;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 
 use super::answer::{Absence, Drain, Holding, Leaving, Phase, ProbeState, Removal, Stays};
 use super::cilium_mode::CiliumMode;
@@ -11,7 +12,7 @@ use super::support::Support;
 use crate::model::carrier::{Carrier, CarrierChange, FormerCarrier};
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::counted::counted;
-use crate::model::crd::{CrdChange, CrdFields, FormerCrd, MarkChange, ReleaseMark};
+use crate::model::crd::{CrdChange, CrdFields, FENCE, FormerCrd, MarkChange, ReleaseMark};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::node::CiliumNode;
@@ -110,6 +111,12 @@ impl CiliumMode for Crd {
     fn used_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet {
         let used = fields(carrier).and_then(|fields| fields.used.as_ref());
         used.map(|used| used.within(cidr)).unwrap_or_default()
+    }
+
+    fn reserved_for(&self, carrier: Carrier<'_>, address: IpAddr) -> Option<String> {
+        let fields = fields(carrier)?;
+        let own = fields.own.get(&address).map(|purpose| (*purpose).to_owned());
+        own.or_else(|| fields.owners.get(&address).filter(|owner| *owner != FENCE).cloned())
     }
 
     fn blocks(&self, carrier: Carrier<'_>) -> Vec<Cidr> {

@@ -1,0 +1,202 @@
+//! The commands that answer a question: they list the cluster once, decide with the controller's own planner, and write
+//! nothing.
+//!
+//! Each ends with 0 where nothing is wrong, 1 where something was found, and 2 where it could not look.
+
+pub mod status;
+pub mod who;
+pub mod why;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use comfy_table::{ContentArrangement, Table, presets};
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Map, Value};
+
+use crate::controller::broken_invariant::BrokenInvariant;
+use crate::controller::client::Clients;
+use crate::controller::clock::Clock;
+use crate::controller::contact::Contact;
+use crate::controller::dry_run::plan_all;
+use crate::controller::gather::{self, GatherOptions, list_cluster};
+use crate::controller::lead::Lead;
+use crate::controller::mode::ModeSource;
+use crate::model::plan::NodePlan;
+use crate::model::time::Now;
+use crate::plan::Policy;
+use crate::publisher::ipam_mode::IpamMode;
+use crate::publisher::settings::{OwnAddresses, Settings};
+use crate::publisher::static_mode::NodeField;
+use crate::telemetry::logs;
+use crate::world::World;
+
+/// The version of the JSON and YAML that these commands print.
+pub const API_VERSION: &str = "cli.nodeipam.io/v1";
+
+/// The time limit of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Something was found that is wrong.
+const FOUND: u8 = 1;
+/// The command could not look.
+const COULD_NOT_LOOK: u8 = 2;
+
+/// Where the cluster is, and how an answer is printed.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Cluster {
+    /// Use this kubeconfig file instead of KUBECONFIG and ~/.kube/config.
+    #[arg(long, value_name = "FILE", help_heading = "Cluster")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Use this context of the kubeconfig instead of the current one.
+    #[arg(long, value_name = "NAME", help_heading = "Cluster")]
+    context: Option<String>,
+
+    /// The namespace of Cilium: of `cilium-config`, of its agents and of the controller's Lease.
+    #[arg(long, value_name = "NAME", default_value = "kube-system", help_heading = "Cluster")]
+    cilium_namespace: String,
+
+    /// The namespace of the controller, where its ConfigMap `cilium-node-ipam` can freeze it.
+    #[arg(long, value_name = "NAME", default_value = "kube-system", help_heading = "Cluster")]
+    namespace: String,
+
+    /// The form of the answer.
+    #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Format::Table, help_heading = "Output")]
+    output: Format,
+
+    /// Print tables without their headers.
+    #[arg(long, help_heading = "Output")]
+    no_headers: bool,
+}
+
+/// The form of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// One JSON object with `apiVersion: cli.nodeipam.io/v1`.
+    Json,
+    /// The same as YAML.
+    Yaml,
+}
+
+/// Whether an answer says that something is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing is wrong.
+    Fine,
+    /// Something is.
+    Found,
+}
+
+/// A cluster that was listed once, with the plan of each node.
+struct Listed {
+    clients: Clients,
+    world: World,
+    plans: Vec<NodePlan>,
+    now: Now,
+}
+
+/// The exit code of a command. An error is one sentence on standard error.
+#[must_use]
+pub fn end(outcome: anyhow::Result<Verdict>) -> ExitCode {
+    match outcome {
+        Ok(Verdict::Fine) => ExitCode::SUCCESS,
+        Ok(Verdict::Found) => ExitCode::from(FOUND),
+        Err(error) => {
+            eprintln!("cilium-node-ipam: {error:#}");
+            ExitCode::from(COULD_NOT_LOOK)
+        }
+    }
+}
+
+/// Runs a command to its end.
+fn block_on(command: impl Future<Output = anyhow::Result<Verdict>>) -> anyhow::Result<Verdict> {
+    logs::start_quiet();
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
+}
+
+impl Cluster {
+    async fn list(&self) -> anyhow::Result<Listed> {
+        let config = self.config().await?;
+        let server = config.cluster_url.clone();
+        let clients = Clients::new(&config, REQUEST_TIMEOUT, Contact::default(), Lead::unelected())
+            .context("can't create a client")?;
+        // The flags of the controller are not known here. What it would do in the mode of the cluster is shown.
+        let settings =
+            Settings { modes: IpamMode::ALL.into(), own: OwnAddresses::Kept, node_field: NodeField::Spec };
+        let options = GatherOptions {
+            mode: ModeSource::ConfigMapIn(self.cilium_namespace.clone(), settings),
+            namespace: self.namespace.clone(),
+            cilium_namespace: self.cilium_namespace.clone(),
+            time_limit: gather::TIME_LIMIT,
+        };
+        let mut world =
+            list_cluster(&clients, &options).await.with_context(|| format!("can't look at {server}"))?;
+        BrokenInvariant::of(world.check())?;
+        let now = Clock::start().now();
+        let plans = plan_all(&mut world, Policy::DEFAULT, now);
+        Ok(Listed { clients, world, plans, now })
+    }
+
+    async fn config(&self) -> anyhow::Result<Config> {
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let kubeconfig = match &self.kubeconfig {
+            Some(file) => Kubeconfig::read_from(file)
+                .with_context(|| format!("can't read the kubeconfig {}", file.display()))?,
+            None if self.context.is_some() => Kubeconfig::read().context("can't read the kubeconfig")?,
+            None => {
+                return Config::infer()
+                    .await
+                    .context("found no API server: set --kubeconfig or KUBECONFIG, or run in a pod");
+            }
+        };
+        Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
+    }
+
+    /// Prints an answer: lines for people, or `fields` of an object of this kind.
+    fn print(
+        &self,
+        kind: &str,
+        fields: Map<String, Value>,
+        text: impl FnOnce() -> Vec<String>,
+    ) -> anyhow::Result<()> {
+        let mut object = Map::new();
+        object.insert("apiVersion".to_owned(), API_VERSION.into());
+        object.insert("kind".to_owned(), kind.into());
+        object.extend(fields);
+        let text = match self.output {
+            Format::Table => text().into_iter().map(|line| line + "\n").collect(),
+            Format::Json => format!("{}\n", serde_json::to_string_pretty(&object)?),
+            Format::Yaml => serde_saphyr::to_string(&object)?,
+        };
+        std::io::stdout().lock().write_all(text.as_bytes()).context("can't write to standard output")
+    }
+
+    /// A table as kubectl prints one: without borders, two spaces between columns.
+    fn table(&self, headers: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<String> {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        if !self.no_headers {
+            table.set_header(headers);
+        }
+        table.add_rows(rows);
+        for column in table.column_iter_mut() {
+            column.set_padding((0, 2));
+        }
+        table.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+}
+
+/// The fields of a JSON object.
+fn fields(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(fields) => fields,
+        other => [("value".to_owned(), other)].into_iter().collect(),
+    }
+}

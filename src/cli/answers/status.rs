@@ -1,0 +1,190 @@
+//! `cilium-node-ipam status`: the state of the cluster on one screen.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use serde_json::{Value, json};
+
+use super::{Cluster, Listed, Verdict, block_on, fields};
+use crate::controller::lease;
+use crate::model::freeze::Switch;
+use crate::model::time::Timestamp;
+use crate::publisher::Mode;
+use crate::view::overview::{Overview, PoolRow, Problem, overview};
+
+/// Show the state of the cluster on one screen: who leads, how nodes are served, the pools, and every problem with its
+/// remedy.
+///
+/// It reads the cluster once and decides with the controller's own planner. It works while the controller is down, and says
+/// so.
+///
+/// Exit codes: 0 nothing is wrong, 1 there is a problem, 2 the cluster could not be read.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  cilium-node-ipam status\n  cilium-node-ipam status -o json | jq '.pools[] | select(.free == 0)'"
+)]
+pub struct Args {
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> anyhow::Result<Verdict> {
+    block_on(async move {
+        let listed = args.cluster.list().await?;
+        let controller = Controller::of(&listed, &args.cluster.cilium_namespace).await;
+        let mut overview = overview(&listed.world, &listed.plans);
+        overview.problems.splice(0..0, controller.problems.clone());
+        let verdict = if overview.problems.is_empty() { Verdict::Fine } else { Verdict::Found };
+        let object = object(&controller, &overview);
+        args.cluster.print("Status", fields(object), || text(&args.cluster, &controller, &overview))?;
+        Ok(verdict)
+    })
+}
+
+/// What is known of the controller itself.
+struct Controller {
+    /// Who holds the Lease, by the name of its Pod.
+    leader: Option<String>,
+    /// In a sentence, for people.
+    lease: String,
+    /// The mode of Cilium, or why the controller is passive.
+    mode: Result<String, String>,
+    /// What is frozen, a sentence each.
+    frozen: Vec<String>,
+    problems: Vec<Problem>,
+}
+
+impl Controller {
+    async fn of(listed: &Listed, namespace: &str) -> Self {
+        let api: Api<Lease> = Api::namespaced(listed.clients.reads.clone(), namespace);
+        let found = tokio::time::timeout(listed.clients.timeout, api.get_opt(lease::NAME)).await;
+        let name = format!("Lease {namespace}/{}", lease::NAME);
+        let (leader, lease, is_led) = match found {
+            Ok(Ok(Some(lease))) => of_lease(&lease, listed.now.wall),
+            Ok(Ok(None)) => (None, format!("no leader: there is no {name}"), false),
+            Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
+                (None, format!("leader unknown: you may not get the {name}"), true)
+            }
+            Ok(Err(_)) | Err(_) => (None, format!("leader unknown: no answer for the {name}"), true),
+        };
+        let world = &listed.world;
+        let mode = match world.mode() {
+            Mode::Active(publisher) => Ok(publisher.ipam_mode().as_str().to_owned()),
+            Mode::Passive(why) => Err(why.clone()),
+        };
+        let frozen: Vec<String> =
+            Switch::ALL.into_iter().filter_map(|switch| world.freeze().told(switch)).collect();
+        let problem = |kind, message: String, next: Option<&str>| Problem {
+            kind,
+            subjects: Vec::new(),
+            message,
+            next: next.map(str::to_owned),
+        };
+        let mut problems = Vec::new();
+        if !is_led {
+            let message = format!(
+                "no controller is at work, so no node gets a further block ({lease}): kubectl -n {namespace} get pods \
+                 -l app.kubernetes.io/name=cilium-node-ipam"
+            );
+            problems.push(problem("NoLeader", message, None));
+        }
+        if let Err(why) = &mode {
+            problems.push(problem("Passive", format!("the controller writes nothing: {why}"), None));
+        }
+        problems.extend(frozen.iter().map(|what| problem("Frozen", format!("frozen: {what}"), None)));
+        Self { leader, lease, mode, frozen, problems }
+    }
+}
+
+/// Who holds a Lease, a sentence about it, and whether its holder is at work.
+fn of_lease(lease: &Lease, now: Timestamp) -> (Option<String>, String, bool) {
+    let spec = lease.spec.clone().unwrap_or_default();
+    let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
+        return (None, "no leader: nobody holds the Lease".to_owned(), false);
+    };
+    let name = holder.split_once('_').map_or(holder.as_str(), |(name, _)| name).to_owned();
+    let age = spec.renew_time.map(|renewed| now.duration_since(renewed.0).as_secs().max(0));
+    let duration = i64::from(spec.lease_duration_seconds.unwrap_or(15));
+    match age {
+        // Twice: the clocks of two machines differ.
+        Some(age) if age > 2 * duration => {
+            let sentence =
+                format!("no leader: {name} renewed its Lease {age} s ago, which is valid for {duration} s");
+            (Some(name), sentence, false)
+        }
+        Some(age) => (Some(name.clone()), format!("{name} leads, renewed {age} s ago"), true),
+        None => (Some(name.clone()), format!("{name} leads"), true),
+    }
+}
+
+fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<String> {
+    let mode = match &controller.mode {
+        Ok(mode) => format!("mode {mode}"),
+        Err(_) => "PASSIVE".to_owned(),
+    };
+    let frozen = if controller.frozen.is_empty() { "not frozen" } else { "FROZEN" };
+    let nodes = &overview.nodes;
+    let mut lines = vec![
+        format!("controller  {}, {mode}, {frozen}", controller.lease),
+        format!(
+            "nodes       {}: {} served, {} WITHOUT ADDRESSES, {} want growth, {} without a pool",
+            nodes.all, nodes.served, nodes.without_addresses, nodes.want_growth, nodes.no_pool
+        ),
+        String::new(),
+    ];
+    if overview.pools.is_empty() {
+        lines.push("There are no pools: kubectl apply -f POOL.yaml".to_owned());
+    } else {
+        let headers = ["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT(FIRST/GROW)"];
+        lines.extend(cluster.table(&headers, overview.pools.iter().map(row)));
+    }
+    lines.push(String::new());
+    if overview.problems.is_empty() {
+        lines.push("No problem found.".to_owned());
+    }
+    for (number, problem) in overview.problems.iter().enumerate() {
+        lines.push(format!("{:>3}  {}: {}", number + 1, problem.kind, problem.message));
+        lines.extend(problem.next.iter().map(|next| format!("     next: cilium-node-ipam {next}")));
+    }
+    lines
+}
+
+fn row(pool: &PoolRow) -> Vec<String> {
+    vec![
+        pool.name.to_string(),
+        pool.state.clone(),
+        pool.selects.to_string(),
+        format!("{}/{}", pool.held, pool.blocks),
+        pool.free.to_string(),
+        format!("{}/{}", pool.wait_first, pool.wait_growth),
+    ]
+}
+
+fn object(controller: &Controller, overview: &Overview) -> Value {
+    let nodes = &overview.nodes;
+    let pools = overview.pools.iter().map(|pool| {
+        json!({
+            "name": pool.name.as_str(), "state": pool.state, "selects": pool.selects, "held": pool.held,
+            "blocks": pool.blocks, "free": pool.free,
+            "waiting": {"first": pool.wait_first, "growth": pool.wait_growth},
+        })
+    });
+    let problems = overview.problems.iter().map(|problem| {
+        json!({
+            "kind": problem.kind, "message": problem.message, "subjects": problem.subjects,
+            "next": problem.next.as_ref().map(|next| format!("cilium-node-ipam {next}")),
+        })
+    });
+    json!({
+        "controller": {
+            "leader": controller.leader, "lease": controller.lease, "mode": controller.mode.as_ref().ok(),
+            "passive": controller.mode.as_ref().err(), "frozen": controller.frozen,
+        },
+        "nodes": {
+            "all": nodes.all, "served": nodes.served, "withoutAddresses": nodes.without_addresses,
+            "wantGrowth": nodes.want_growth, "noPool": nodes.no_pool,
+        },
+        "pools": pools.collect::<Vec<_>>(),
+        "problems": problems.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,103 @@
+//! `cilium-node-ipam who`: who has an address.
+
+use std::io::Read as _;
+use std::net::IpAddr;
+
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+
+use super::{Cluster, Verdict, block_on, fields};
+use crate::net::cidr::Cidr;
+use crate::view::who::{self, Answer, Word};
+
+/// Say who has an address, or what a range is used for, in one word and with its source.
+///
+/// The words: used (an agent reports it), reserved (for the agent itself), free (a node holds it), held (agents report no use in
+/// this mode, or the question is about a range), excluded, draining, releasing, cooling, available (the next node may get it),
+/// closed (declared, but not given out), foreign (taken without a claim), node-address, outside (of all pools).
+///
+/// Exit codes: 0 every address is accounted for, 1 one is foreign, 2 the cluster could not be read.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  cilium-node-ipam who 10.64.3.17\n  cilium-node-ipam who 10.64.0.0/24 -o json\n  \
+                        kubectl get pods -A -o jsonpath='{.items[*].status.podIP}' | cilium-node-ipam who -"
+)]
+pub struct Args {
+    /// Addresses or CIDRs. `-` reads them from standard input, separated by white space.
+    #[arg(value_name = "ADDRESS|CIDR", required = true)]
+    asked: Vec<String>,
+
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> anyhow::Result<Verdict> {
+    let mut asked = Vec::new();
+    for text in &args.asked {
+        if text == "-" {
+            let mut input = String::new();
+            std::io::stdin().read_to_string(&mut input).context("can't read standard input")?;
+            for text in input.split_whitespace() {
+                asked.push(parse(text)?);
+            }
+        } else {
+            asked.push(parse(text)?);
+        }
+    }
+    block_on(async move {
+        let listed = args.cluster.list().await?;
+        let answers: Vec<Answer> = asked.iter().flat_map(|asked| who::who(&listed.world, *asked)).collect();
+        let verdict = if answers.iter().any(|answer| answer.word == Word::Foreign) {
+            Verdict::Found
+        } else {
+            Verdict::Fine
+        };
+        let items: Vec<Value> = answers.iter().map(object).collect();
+        args.cluster.print("Who", fields(json!({"items": items})), || {
+            args.cluster.table(&["ADDRESS", "IS", "NODE", "POOL", "WHY"], answers.iter().map(row))
+        })?;
+        Ok(verdict)
+    })
+}
+
+/// An address, or a CIDR whose host bits may be set: the range that it lies in is meant.
+fn parse(text: &str) -> anyhow::Result<Cidr> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Ok(Cidr::single(address));
+    }
+    let Some((address, prefix)) = text.split_once('/') else {
+        bail!("`{text}` is neither an address nor a CIDR");
+    };
+    let range = address.parse().ok().zip(prefix.parse().ok());
+    range
+        .and_then(|(address, prefix)| Cidr::containing(address, prefix))
+        .with_context(|| format!("`{text}` is neither an address nor a CIDR"))
+}
+
+fn name(range: Cidr) -> String {
+    if range.size() == 1 { range.first_address().to_string() } else { range.to_string() }
+}
+
+fn row(answer: &Answer) -> Vec<String> {
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    vec![
+        name(answer.range),
+        answer.word.as_str().to_owned(),
+        or_none(answer.node.as_ref().map(ToString::to_string)),
+        or_none(answer.pool.as_ref().map(ToString::to_string)),
+        answer.detail.clone(),
+    ]
+}
+
+fn object(answer: &Answer) -> Value {
+    json!({
+        "address": name(answer.range),
+        "is": answer.word.as_str(),
+        "block": answer.block.map(|block| block.to_string()),
+        "node": answer.node.as_ref().map(ToString::to_string),
+        "pool": answer.pool.as_ref().map(ToString::to_string),
+        "until": answer.until.map(|until| until.to_string()),
+        "why": answer.detail,
+    })
+}

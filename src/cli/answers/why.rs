@@ -1,0 +1,175 @@
+//! `cilium-node-ipam why`: why a node has what it has, and what it waits for.
+
+use anyhow::bail;
+use serde_json::{Value, json};
+
+use super::{Cluster, Listed, Verdict, block_on, fields};
+use crate::model::names::NodeName;
+use crate::model::plan::{self, NodePlan, WhyNot};
+use crate::model::request::Request;
+use crate::plan::{why_no_block, why_no_pool};
+use crate::view::who;
+
+/// Explain one node: its labels, the pools that select it and what each gives it, its blocks, and what it waits for.
+///
+/// It reads the cluster once and decides with the controller's own planner.
+///
+/// Exit codes: 0 the node has what it asks for, 1 it waits for something, 2 the cluster could not be read.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  cilium-node-ipam why worker-17")]
+pub struct Args {
+    /// The name of the Node.
+    #[arg(value_name = "NODE")]
+    node: String,
+
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> anyhow::Result<Verdict> {
+    block_on(async move {
+        let listed = args.cluster.list().await?;
+        let node = NodeName::from(args.node.as_str());
+        let Some(reason) = Reason::of(&listed, &node) else {
+            bail!("there is neither a Node {node} nor a claim of it: kubectl get nodes");
+        };
+        args.cluster.print("Why", fields(reason.object()), || reason.text(&args.cluster))?;
+        Ok(if reason.waits.is_empty() { Verdict::Fine } else { Verdict::Found })
+    })
+}
+
+/// What there is to say of a node.
+struct Reason {
+    node: NodeName,
+    labels: Vec<String>,
+    /// The pools that select it, in the order in which it asks them.
+    pools: Vec<String>,
+    /// Its blocks, each with its state and a sentence.
+    blocks: Vec<who::Answer>,
+    carrier: Option<&'static str>,
+    agent: String,
+    /// What it waits for, the most specific cause first.
+    waits: Vec<String>,
+    /// Why each pool gives nothing.
+    refusals: Vec<String>,
+    findings: Vec<String>,
+    /// What the controller does next.
+    next: Vec<String>,
+}
+
+impl Reason {
+    fn of(listed: &Listed, node: &NodeName) -> Option<Self> {
+        let world = &listed.world;
+        let object = world.node(node);
+        let plan: Option<&NodePlan> = listed.plans.iter().find(|plan| plan.node == *node);
+        if object.is_none() && world.claims_of(node).next().is_none() {
+            return None;
+        }
+        let labels = object.into_iter().flat_map(|node| &node.labels);
+        let labels = labels.map(|(key, value)| format!("{key}={value}")).collect();
+        let agent = match world.agent_on(node) {
+            Ok(_) => match world.support(node).1 {
+                Some(release) => format!("Cilium {release}, ready"),
+                None => "ready, of unknown version".to_owned(),
+            },
+            Err(why) => why.to_string(),
+        };
+        let mut waits = Vec::new();
+        let (mut refusals, mut findings, mut next) = (Vec::new(), Vec::new(), Vec::new());
+        if let Some(plan) = plan {
+            let has_no_pool = world.pools_of(node).next().is_none();
+            if has_no_pool && object.is_some() {
+                waits.push(why_no_pool(world, node));
+            }
+            waits.extend(plan.unmet.iter().map(|unmet| match unmet {
+                plan::Unmet::NoCapacity(share) => why_no_block(world, node, share),
+                plan::Unmet::AtLimit(_) => unmet.to_string(),
+            }));
+            if let plan::Verdict::Wait(wait) = &plan.verdict
+                && waits.is_empty()
+            {
+                waits.push(wait.to_string());
+            }
+            // Those of other pools are in the sentence about the pools of the node.
+            let asked =
+                plan.refusals.iter().filter(|refusal| !matches!(refusal.reason, WhyNot::NotSelected(_)));
+            refusals = asked.map(ToString::to_string).collect();
+            let wrong = plan.findings.iter().filter(|finding| finding.kind.is_wrong());
+            findings =
+                wrong.map(|finding| format!("{}: {}", finding.kind.as_str(), finding.message)).collect();
+            next = plan.requests().iter().map(step).collect();
+        }
+        Some(Self {
+            node: node.clone(),
+            labels,
+            pools: world
+                .pools_of(node)
+                .map(|pool| format!("{} (priority {})", pool.name, pool.priority))
+                .collect(),
+            blocks: world.claims_of(node).flat_map(|known| who::who(world, known.claim.cidr)).collect(),
+            carrier: world.carrier(node).map(|carrier| carrier.kind().as_str()),
+            agent,
+            waits,
+            refusals,
+            findings,
+            next,
+        })
+    }
+
+    fn text(&self, cluster: &Cluster) -> Vec<String> {
+        let or_none = |list: &[String]| if list.is_empty() { "none".to_owned() } else { list.join(", ") };
+        let mut lines = vec![
+            format!("node      {}", self.node),
+            format!("labels    {}", or_none(&self.labels)),
+            format!("pools     {}", or_none(&self.pools)),
+            format!("carrier   {}", self.carrier.unwrap_or("none: the agent has not created its CiliumNode")),
+            format!("agent     {}", self.agent),
+            String::new(),
+        ];
+        if self.blocks.is_empty() {
+            lines.push("It holds no block.".to_owned());
+        } else {
+            let row = |answer: &who::Answer| {
+                let pool = answer.pool.as_ref().map_or("-".to_owned(), ToString::to_string);
+                vec![answer.range.to_string(), answer.word.as_str().to_owned(), pool, answer.detail.clone()]
+            };
+            lines.extend(cluster.table(&["BLOCK", "IS", "POOL", "WHY"], self.blocks.iter().map(row)));
+        }
+        let parts = [
+            ("waits", &self.waits),
+            ("refused", &self.refusals),
+            ("problem", &self.findings),
+            ("next", &self.next),
+        ];
+        for (what, sentences) in parts.into_iter().filter(|(_, sentences)| !sentences.is_empty()) {
+            lines.push(String::new());
+            lines.extend(sentences.iter().map(|sentence| format!("{what:<9} {sentence}")));
+        }
+        if self.waits.is_empty() && self.findings.is_empty() && self.next.is_empty() {
+            lines.extend([String::new(), "It has what it asks for.".to_owned()]);
+        }
+        lines
+    }
+
+    fn object(&self) -> Value {
+        let blocks = self.blocks.iter().map(|answer| {
+            json!({
+                "cidr": answer.range.to_string(), "is": answer.word.as_str(),
+                "pool": answer.pool.as_ref().map(ToString::to_string), "why": answer.detail,
+            })
+        });
+        json!({
+            "node": self.node.as_str(), "labels": self.labels, "pools": self.pools,
+            "carrier": self.carrier, "agent": self.agent, "blocks": blocks.collect::<Vec<_>>(),
+            "waits": self.waits, "refusals": self.refusals, "findings": self.findings, "next": self.next,
+        })
+    }
+}
+
+fn step(request: &Request) -> String {
+    match request {
+        Request::Write(write) => format!("the controller will {write}"),
+        Request::Read(read) => format!("the controller will first {read}"),
+    }
+}

@@ -1,0 +1,254 @@
+//! The state of the cluster on one screen: how nodes are served, the pools, and the problems with their remedies.
+//!
+//! Derived from the world and from one plan per node, which is passed in. Equal problems of many nodes are one problem with a
+//! count.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::conditions;
+use super::free;
+use super::pod_ip_pools;
+use super::tally::{self, NodeState, Tally};
+use crate::model::counted::counted;
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::names::{NodeName, PoolName};
+use crate::model::plan::{NodePlan, Unmet, Verdict, Wait};
+use crate::model::status::ConditionType;
+use crate::world::World;
+
+/// The state of the cluster on one screen.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Overview {
+    /// How nodes are served.
+    pub nodes: NodeTotals,
+    /// The pools, by name.
+    pub pools: Vec<PoolRow>,
+    /// What is wrong: first the nodes that can't start pods, last those that can and want more.
+    pub problems: Vec<Problem>,
+}
+
+/// How nodes are served. A node counts once, except that a served one may also want growth.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeTotals {
+    /// All Nodes.
+    pub all: usize,
+    /// Those with a published block.
+    pub served: usize,
+    /// Those that a pool selects and that have no published block.
+    pub without_addresses: usize,
+    /// Those with a published block that ask for another one, which no pool has.
+    pub want_growth: usize,
+    /// Those that no pool selects.
+    pub no_pool: usize,
+}
+
+/// A pool in one line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolRow {
+    /// Its name.
+    pub name: PoolName,
+    /// In one word: `Ready`, `Exhausted`, `Draining`, or the reason why it is not ready.
+    pub state: String,
+    /// How many nodes it selects.
+    pub selects: u64,
+    /// How many blocks nodes hold, over all families.
+    pub held: u64,
+    /// How many blocks it has, over all families.
+    pub blocks: u64,
+    /// How many blocks are free, over all families.
+    pub free: u64,
+    /// How many nodes without addresses wait for a block of it.
+    pub wait_first: usize,
+    /// How many served nodes wait for a further block of it.
+    pub wait_growth: usize,
+}
+
+/// Something that is wrong, with all the nodes or objects that it is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The name of the finding, or of the condition.
+    pub kind: &'static str,
+    /// The names of the nodes or objects.
+    pub subjects: Vec<String>,
+    /// A sentence for a person.
+    pub message: String,
+    /// The arguments of the next command of this program, where one tells more.
+    pub next: Option<String>,
+}
+
+/// The overview of a world, with the plan of each of its nodes.
+#[must_use]
+pub fn overview(world: &World, plans: &[NodePlan]) -> Overview {
+    let plans: BTreeMap<&NodeName, &NodePlan> = plans.iter().map(|plan| (&plan.node, plan)).collect();
+    let mut nodes = NodeTotals::default();
+    let (mut first, mut growth) = (BTreeSet::new(), BTreeSet::new());
+    for node in world.nodes() {
+        let waits = plans.get(&node.name).is_some_and(|plan| waits_for_block(plan));
+        let state = tally::node_state(world, &node.name);
+        let is_served = tally::is_served(world, &node.name);
+        nodes.all += 1;
+        if state == NodeState::Unselected && !is_served {
+            nodes.no_pool += 1;
+        } else if is_served {
+            nodes.served += 1;
+            nodes.want_growth += usize::from(waits);
+        } else {
+            nodes.without_addresses += 1;
+        }
+        if waits {
+            if is_served {
+                growth.insert(&node.name)
+            } else {
+                first.insert(&node.name)
+            };
+        }
+    }
+    let tallies = tally::of_all(world);
+    let pools = tallies.iter().map(|(name, tally)| row(world, name, tally, &first, &growth)).collect();
+    Overview { nodes, pools, problems: problems(world, &plans, &first) }
+}
+
+/// Whether a node waits for a block that no pool of it has.
+fn waits_for_block(plan: &NodePlan) -> bool {
+    plan.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_)))
+}
+
+fn row(
+    world: &World,
+    name: &PoolName,
+    tally: &Tally,
+    first: &BTreeSet<&NodeName>,
+    growth: &BTreeSet<&NodeName>,
+) -> PoolRow {
+    let sum = |count: fn(&crate::model::status::FamilyCounts) -> u64| {
+        tally.families.values().map(count).fold(0u64, u64::saturating_add)
+    };
+    let of_pool =
+        |nodes: &BTreeSet<&NodeName>| world.nodes_of_pool(name).filter(|node| nodes.contains(node)).count();
+    PoolRow {
+        name: name.clone(),
+        state: state(world, name, tally),
+        selects: tally.nodes.selected,
+        held: sum(|counts| counts.held),
+        blocks: sum(|counts| counts.blocks),
+        free: sum(|counts| counts.free),
+        wait_first: of_pool(first),
+        wait_growth: of_pool(growth),
+    }
+}
+
+/// The state of a pool in one word.
+fn state(world: &World, name: &PoolName, tally: &Tally) -> String {
+    let Some(object) = world.pool_object(name) else {
+        return "Unknown".to_owned();
+    };
+    let conditions = conditions::conditions(world, object, tally);
+    let holds = |kind: ConditionType| conditions.get(&kind).is_some_and(|condition| condition.holds);
+    match conditions.get(&ConditionType::Ready) {
+        Some(ready) if !ready.holds => ready.reason.to_string(),
+        _ if holds(ConditionType::Exhausted) => "Exhausted".to_owned(),
+        _ if holds(ConditionType::Draining) => "Draining".to_owned(),
+        _ => "Ready".to_owned(),
+    }
+}
+
+fn problems(
+    world: &World,
+    plans: &BTreeMap<&NodeName, &NodePlan>,
+    first: &BTreeSet<&NodeName>,
+) -> Vec<Problem> {
+    let mut found = Vec::new();
+    let waiting = |nodes: Vec<&NodeName>, what: &str| {
+        let by_pools = grouped(nodes, |node| world.pools_of(node).map(|pool| pool.name.clone()).collect());
+        let problem = |(pools, nodes): (Vec<PoolName>, Vec<&NodeName>)| {
+            let pools: Vec<String> = pools.iter().map(ToString::to_string).collect();
+            Problem {
+                kind: "NoCapacity",
+                message: format!(
+                    "{} {what}: no free block in {}; add a CIDR: kubectl edit nip {}",
+                    counted(nodes.len(), "node"),
+                    pools.join(", "),
+                    pools.first().map_or("POOL", String::as_str)
+                ),
+                next: nodes.first().map(|node| format!("why {node}")),
+                subjects: nodes.into_iter().map(ToString::to_string).collect(),
+            }
+        };
+        by_pools.into_iter().map(problem).collect::<Vec<_>>()
+    };
+    found.extend(waiting(first.iter().copied().collect(), "can't start pods"));
+    let held_up = plans.values().filter_map(|plan| match plan.verdict {
+        Verdict::Wait(wait) if is_problem(wait) && plan.findings.is_empty() => Some((wait, &plan.node)),
+        Verdict::Wait(_) | Verdict::Act(_) | Verdict::AtRest => None,
+    });
+    let mut by_wait: BTreeMap<Wait, Vec<&NodeName>> = BTreeMap::new();
+    for (wait, node) in held_up {
+        by_wait.entry(wait).or_default().push(node);
+    }
+    found.extend(by_wait.into_iter().map(|(wait, nodes)| Problem {
+        kind: "Waiting",
+        message: format!("{} can't be served: {wait}", counted(nodes.len(), "node")),
+        next: nodes.first().map(|node| format!("why {node}")),
+        subjects: nodes.into_iter().map(ToString::to_string).collect(),
+    }));
+    let of_world: Vec<Finding> =
+        free::findings(world).into_iter().chain(pod_ip_pools::findings(world)).collect();
+    let of_plans = plans.values().flat_map(|plan| &plan.findings);
+    let mut by_kind: BTreeMap<FindingKind, Vec<&Finding>> = BTreeMap::new();
+    for finding in of_plans.chain(&of_world).filter(|finding| finding.kind.is_wrong()) {
+        by_kind.entry(finding.kind).or_default().push(finding);
+    }
+    let mut of_kinds: Vec<Problem> =
+        by_kind.into_iter().map(|(kind, findings)| of_findings(kind, &findings)).collect();
+    of_kinds.sort_by_key(|problem| std::cmp::Reverse(problem.subjects.len()));
+    found.extend(of_kinds);
+    // Pods run on these nodes.
+    let is_growing = |plan: &&&NodePlan| waits_for_block(plan) && !first.contains(&plan.node);
+    let growing = plans.values().filter(is_growing).map(|plan| &plan.node).collect();
+    found.extend(waiting(growing, "want another block"));
+    found
+}
+
+/// Whether a wait ends only when a person does something.
+fn is_problem(wait: Wait) -> bool {
+    match wait {
+        Wait::Readable(_)
+        | Wait::Correction(_)
+        | Wait::OtherAllocator
+        | Wait::Settings
+        | Wait::WholeSet
+        | Wait::Upgrade => true,
+        Wait::Mode
+        | Wait::Thaw
+        | Wait::Lead
+        | Wait::Existence(_)
+        | Wait::Deletion
+        | Wait::Answer
+        | Wait::Pause
+        | Wait::Interval
+        | Wait::Capacity
+        | Wait::Completion => false,
+    }
+}
+
+fn of_findings(kind: FindingKind, findings: &[&Finding]) -> Problem {
+    let subjects: BTreeSet<String> = findings.iter().map(|finding| finding.name.clone()).collect();
+    let (what, example) = (findings[0].subject.as_str(), findings[0]);
+    let more = subjects.len().saturating_sub(1);
+    let others = if more > 0 { format!(" (and {more} more)") } else { String::new() };
+    Problem {
+        kind: kind.as_str(),
+        message: format!("{what} {}{others}: {}", example.name, example.message),
+        next: None,
+        subjects: subjects.into_iter().collect(),
+    }
+}
+
+/// The nodes by a key, in the order of the keys.
+fn grouped<K: Ord>(nodes: Vec<&NodeName>, key: impl Fn(&NodeName) -> K) -> BTreeMap<K, Vec<&NodeName>> {
+    let mut groups: BTreeMap<K, Vec<&NodeName>> = BTreeMap::new();
+    for node in nodes {
+        groups.entry(key(node)).or_default().push(node);
+    }
+    groups
+}

@@ -1,0 +1,242 @@
+//! Who has an address: one word for it, where it comes from, and a sentence.
+//!
+//! Derived from objects alone, as they were listed. Does not know which Pod has an address: agents report addresses.
+
+use std::net::IpAddr;
+
+use crate::ledger::Occupant;
+use crate::model::claim::{Claim, ClaimState};
+use crate::model::names::{NodeName, PoolName};
+use crate::model::pool::{Pool, RangeState};
+use crate::model::stable_names;
+use crate::model::time::Timestamp;
+use crate::net::cidr::{Cidr, Family};
+use crate::world::World;
+
+stable_names! {
+    /// What an address or a range is.
+    pub enum Word {
+        /// The agent of a node reports it as used.
+        Used => "used",
+        /// The agent of a node has it for itself, or it is kept for that.
+        Reserved => "reserved",
+        /// A node holds it, and its agent may give it to the next pod.
+        Free => "free",
+        /// A node holds it, in a mode in which agents do not report what they use.
+        Held => "held",
+        /// A pool excludes it, or it is the first or last address of a block.
+        Excluded => "excluded",
+        /// It is in a block that is leaving its node.
+        Draining => "draining",
+        /// It is in a block that its node has given up, and that is not proven to be off it.
+        Releasing => "releasing",
+        /// It is in a block that cools before another node may get it.
+        Cooling => "cooling",
+        /// No node has it, and the next node may get it.
+        Available => "available",
+        /// A pool declares it, and gives out no block with it.
+        Closed => "closed",
+        /// Something that is not a claim takes it.
+        Foreign => "foreign",
+        /// It is an address of a node itself.
+        NodeAddress => "node-address",
+        /// No pool declares it.
+        Outside => "outside",
+    }
+}
+
+/// What is known of an address, or of one part of a range.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The address or range.
+    pub range: Cidr,
+    /// What it is.
+    pub word: Word,
+    /// The block that it is in, if there is one.
+    pub block: Option<Cidr>,
+    /// The node that has it, or had it.
+    pub node: Option<NodeName>,
+    /// The pool that it is of.
+    pub pool: Option<PoolName>,
+    /// When another node may get it, where that is known.
+    pub until: Option<Timestamp>,
+    /// A sentence that says where this comes from.
+    pub detail: String,
+}
+
+/// What is known of an address, or of a range: an answer per claim in it, per foreign range, and per pool that has more.
+#[must_use]
+pub fn who(world: &World, asked: Cidr) -> Vec<Answer> {
+    let mut claims: Vec<Cidr> = world.ledger().overlapping_claims(asked).collect();
+    claims.dedup();
+    let mut answers: Vec<Answer> = claims
+        .into_iter()
+        .filter_map(|cidr| world.claim(cidr))
+        .map(|known| of_claim(world, &known.claim, asked))
+        .collect();
+    let strangers = world.ledger().strangers_in(asked);
+    let foreign = strangers.filter(|(cidr, occupant)| !is_of_claim(world, *cidr, occupant));
+    answers.extend(foreign.map(|(cidr, occupant)| of_stranger(world, asked, cidr, occupant)));
+    if let Some(address) = single(asked)
+        && answers.is_empty()
+    {
+        answers.extend(of_node_itself(world, address));
+    }
+    if answers.is_empty() || single(asked).is_none() {
+        let pools = world.ledger().pools_over(asked).filter_map(|name| world.pool(name));
+        let is_single = single(asked).is_some();
+        answers.extend(pools.filter_map(|pool| of_pool(world, pool, asked, is_single)));
+    }
+    if answers.is_empty() {
+        let detail = "no pool declares it".to_owned();
+        let (block, node, pool, until) = (None, None, None, None);
+        answers.push(Answer { range: asked, word: Word::Outside, block, node, pool, until, detail });
+    }
+    answers
+}
+
+fn single(range: Cidr) -> Option<IpAddr> {
+    (range.size() == 1).then(|| range.first_address())
+}
+
+/// Whether what a CiliumNode carries is of a claim of its node.
+fn is_of_claim(world: &World, cidr: Cidr, occupant: &Occupant) -> bool {
+    match occupant {
+        Occupant::Carried(node) => world.claims_of(node).any(|known| known.claim.cidr.covers(cidr)),
+        Occupant::Claim | Occupant::Pending => true,
+        Occupant::LostClaim(_) | Occupant::Unreadable(..) => false,
+    }
+}
+
+fn of_claim(world: &World, claim: &Claim, asked: Cidr) -> Answer {
+    let (block, node) = (claim.cidr, &claim.node);
+    let (what, detail, until) = match &claim.state {
+        ClaimState::Held => {
+            let (what, detail) = of_held(world, claim, asked);
+            (what, detail, None)
+        }
+        ClaimState::Draining(_) => {
+            let waits = claim.drain.as_ref().map(|drain| format!(": {}", drain.waiting_for));
+            let detail = format!("{block} is leaving node {node}{}", waits.unwrap_or_default());
+            (Word::Draining, detail, None)
+        }
+        ClaimState::Releasing(reason) => {
+            let detail = format!("node {node} has given up {block} ({reason}); it is not off the node yet");
+            (Word::Releasing, detail, None)
+        }
+        ClaimState::Cooling(reason) => {
+            let until =
+                world.cooling_time(claim, *reason).and_then(|wait| claim.since.checked_add(wait).ok());
+            let end = until.map_or("without end, until its pool can be read".to_owned(), |until| {
+                format!("until {until} or soon after")
+            });
+            (Word::Cooling, format!("{block} of node {node} cools ({reason}) {end}"), until)
+        }
+    };
+    let range = if asked.covers(block) { block } else { asked };
+    Answer {
+        range,
+        word: what,
+        block: Some(block),
+        node: Some(node.clone()),
+        pool: Some(claim.pool.clone()),
+        until,
+        detail,
+    }
+}
+
+/// An address of a block that a node holds, or the whole block.
+fn of_held(world: &World, claim: &Claim, asked: Cidr) -> (Word, String) {
+    let (block, node) = (claim.cidr, &claim.node);
+    let reader = world.reader();
+    let Some(carrier) = world.carrier(node) else {
+        return (Word::Held, format!("node {node} holds {block} and has no object that carries it yet"));
+    };
+    let Some(address) = single(asked).filter(|_| block.size() > 1) else {
+        let offered = reader.n_offered(block, &claim.withheld);
+        let detail = if reader.shows_use() {
+            let used = reader.n_used_in(carrier, block);
+            format!("node {node} holds {block}, and its agent uses {used} of {offered} addresses")
+        } else {
+            format!("node {node} holds {block} with {offered} addresses")
+        };
+        return (Word::Held, detail);
+    };
+    if claim.withheld.contains(address) {
+        return (Word::Excluded, format!("it is in {block} of node {node}, and no pod gets it"));
+    }
+    if let Some(purpose) = reader.reserved_for(carrier, address) {
+        return (Word::Reserved, format!("node {node} has it in {block} for its own use: {purpose}"));
+    }
+    if !reader.carries(carrier, block) {
+        return (Word::Held, format!("node {node} holds {block}, which is not published yet"));
+    }
+    if !reader.shows_use() {
+        let detail = format!("node {node} holds {block}; agents do not report use in this mode");
+        return (Word::Held, detail);
+    }
+    if reader.n_used_in(carrier, Cidr::single(address)) > 0 {
+        return (Word::Used, format!("the agent of node {node} reports it as used, in {block}"));
+    }
+    (Word::Free, format!("the agent of node {node} may give it to the next pod, in {block}"))
+}
+
+fn of_stranger(world: &World, asked: Cidr, cidr: Cidr, occupant: &Occupant) -> Answer {
+    let (node, detail) = match occupant {
+        Occupant::Carried(node) => {
+            (Some(node.clone()), format!("node {node} carries {cidr}, for which there is no claim"))
+        }
+        Occupant::Unreadable(kind, name) => {
+            (None, format!("{} {name}, which can't be read, names {cidr}", kind.as_str()))
+        }
+        Occupant::LostClaim(_) | Occupant::Claim | Occupant::Pending => {
+            (None, format!("a claim of {cidr} vanished, and its node may still use it"))
+        }
+    };
+    let pool = world.ledger().pools_over(asked).next().cloned();
+    let range = if asked.covers(cidr) { cidr } else { asked };
+    Answer { range, word: Word::Foreign, block: None, node, pool, until: None, detail }
+}
+
+fn of_node_itself(world: &World, address: IpAddr) -> Option<Answer> {
+    let range = Cidr::single(address);
+    let node = world.nodes_in(range).next()?.clone();
+    let pool = world.ledger().pools_over(range).next().cloned();
+    let detail = format!("it is an address of node {node} itself; pools do not give it out");
+    Some(Answer { range, word: Word::NodeAddress, block: None, node: Some(node), pool, until: None, detail })
+}
+
+/// What a pool has of a range that nothing takes.
+fn of_pool(world: &World, pool: &Pool, asked: Cidr, is_single: bool) -> Option<Answer> {
+    let family = asked.family();
+    let ranges = pool.families.get(&family)?;
+    let (declared, state) = ranges.cidrs.iter().find(|(declared, _)| declared.overlaps(asked))?;
+    let name = &pool.name;
+    let excluded = ranges.exclude.iter().find(|excluded| excluded.covers(asked));
+    let has_free = world.ledger().has_free_in(name, family, asked);
+    let (what, detail) = match (excluded, state) {
+        (Some(excluded), _) => (Word::Excluded, format!("pool {name} excludes {excluded}")),
+        (None, RangeState::Cordoned) => {
+            (Word::Closed, format!("pool {name} has cordoned {declared}: no node gets a block of it"))
+        }
+        (None, RangeState::Draining) => {
+            (Word::Closed, format!("pool {name} drains {declared}: no node gets a block of it"))
+        }
+        (None, RangeState::Active) if has_free => {
+            let prefix = block_prefix(pool, family);
+            (Word::Available, format!("pool {name} gives it out in blocks of /{prefix}, from {declared}"))
+        }
+        // A range of which everything is held has its answers in the claims.
+        (None, RangeState::Active) if !is_single => return None,
+        (None, RangeState::Active) => {
+            let why = "no whole block around it is left, or another pool keeps it";
+            (Word::Closed, format!("pool {name} declares {declared} and gives out no block with it: {why}"))
+        }
+    };
+    let (block, node, until) = (None, None, None);
+    Some(Answer { range: asked, word: what, block, node, pool: Some(name.clone()), until, detail })
+}
+
+fn block_prefix(pool: &Pool, family: Family) -> u8 {
+    pool.families.get(&family).map_or(family.bits(), |ranges| ranges.block_prefix)
+}
