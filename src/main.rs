@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 
 use cilium_node_ipam::cli::{self, Command};
-use clap::Parser as _;
 
 fn main() -> anyhow::Result<ExitCode> {
-    match Command::parse() {
+    match cli::parse() {
         Command::Run(args) => cli::run::run(*args),
         Command::Status(args) => Ok(cli::answers::end(cli::answers::status::run(args))),
         Command::Why(args) => Ok(cli::answers::end(cli::answers::why::run(args))),

@@ -1,5 +1,9 @@
 //! The command line: the arguments of each subcommand, one file per subcommand.
 
+use std::path::PathBuf;
+
+use clap::{CommandFactory as _, FromArgMatches as _};
+
 pub mod answers;
 pub mod crd;
 pub mod run;
@@ -19,4 +23,23 @@ pub enum Command {
     Who(answers::who::Args),
     Validate(validate::Args),
     Crd(crd::Args),
+}
+
+/// The name of the binary as a plugin of kubectl.
+const PLUGIN: &str = "kubectl-nodeipam";
+
+/// How a person calls this program: as a plugin, or by its own name.
+#[must_use]
+pub fn program() -> &'static str {
+    let called = std::env::args_os().next().map(PathBuf::from);
+    let is_plugin = called.is_some_and(|path| path.file_stem().is_some_and(|name| name == PLUGIN));
+    if is_plugin { "kubectl nodeipam" } else { "cilium-node-ipam" }
+}
+
+/// Parses the command line, or ends the process with what is wrong with it.
+#[must_use]
+pub fn parse() -> Command {
+    let command = Command::command().name(program()).bin_name(program());
+    let matches = command.get_matches();
+    Command::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }

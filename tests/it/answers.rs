@@ -172,6 +172,13 @@ async fn one_command_answers_each_question() -> Result<()> {
             wrong.errors
         );
 
+        // The same binary as a plugin of kubectl.
+        let folder = tempfile::tempdir()?;
+        let plugin = folder.path().join("kubectl-nodeipam");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cilium-node-ipam"), &plugin)?;
+        let help = Command::new(&plugin).args(["status", "--help"]).output().await?;
+        ensure!(String::from_utf8_lossy(&help.stdout).contains("Usage: kubectl nodeipam status"), "{help:?}");
+
         ensure!(versions(rig, &Kind::ALL).await? == before, "a command wrote something");
         Ok(())
     })

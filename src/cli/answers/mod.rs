@@ -18,12 +18,13 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Map, Value};
 
+use super::program;
 use crate::controller::broken_invariant::BrokenInvariant;
 use crate::controller::client::Clients;
 use crate::controller::clock::Clock;
 use crate::controller::contact::Contact;
 use crate::controller::dry_run::plan_all;
-use crate::controller::gather::{self, GatherOptions, list_cluster};
+use crate::controller::gather::{GatherOptions, list_cluster};
 use crate::controller::lead::Lead;
 use crate::controller::mode::ModeSource;
 use crate::model::plan::NodePlan;
@@ -40,6 +41,9 @@ pub const API_VERSION: &str = "cli.nodeipam.io/v1";
 
 /// The time limit of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a command lists, repeated attempts included. A person waits for it, and sees each failure at once.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// Something was found that is wrong.
 const FOUND: u8 = 1;
@@ -109,7 +113,7 @@ pub fn end(outcome: anyhow::Result<Verdict>) -> ExitCode {
         Ok(Verdict::Fine) => ExitCode::SUCCESS,
         Ok(Verdict::Found) => ExitCode::from(FOUND),
         Err(error) => {
-            eprintln!("cilium-node-ipam: {error:#}");
+            eprintln!("{}: {error:#}", program());
             ExitCode::from(COULD_NOT_LOOK)
         }
     }
@@ -134,7 +138,7 @@ impl Cluster {
             mode: ModeSource::ConfigMapIn(self.cilium_namespace.clone(), settings),
             namespace: self.namespace.clone(),
             cilium_namespace: self.cilium_namespace.clone(),
-            time_limit: gather::TIME_LIMIT,
+            time_limit: TIME_LIMIT,
         };
         let mut world =
             list_cluster(&clients, &options).await.with_context(|| format!("can't look at {server}"))?;

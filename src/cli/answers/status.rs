@@ -4,6 +4,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::{Value, json};
 
+use super::super::program;
 use super::{Cluster, Listed, Verdict, block_on, fields};
 use crate::controller::lease;
 use crate::model::freeze::Switch;
@@ -144,7 +145,7 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
     }
     for (number, problem) in overview.problems.iter().enumerate() {
         lines.push(format!("{:>3}  {}: {}", number + 1, problem.kind, problem.message));
-        lines.extend(problem.next.iter().map(|next| format!("     next: cilium-node-ipam {next}")));
+        lines.extend(problem.next.iter().map(|next| format!("     next: {} {next}", program())));
     }
     lines
 }
@@ -172,7 +173,7 @@ fn object(controller: &Controller, overview: &Overview) -> Value {
     let problems = overview.problems.iter().map(|problem| {
         json!({
             "kind": problem.kind, "message": problem.message, "subjects": problem.subjects,
-            "next": problem.next.as_ref().map(|next| format!("cilium-node-ipam {next}")),
+            "next": problem.next.as_ref().map(|next| format!("{} {next}", program())),
         })
     });
     json!({
