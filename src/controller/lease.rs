@@ -445,3 +445,6 @@ impl Part {
 fn parameters() -> PostParams {
     PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() }
 }
+
+#[cfg(test)]
+mod tests;
