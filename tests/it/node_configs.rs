@@ -124,7 +124,8 @@ async fn without_the_right_nodes_are_served_and_it_is_told() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
         create_pod_ip_pool(rig, "default").await?;
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
-        let rules = r#"[{"op": "remove", "path": "/rules/2"}]"#;
+        let rules = r#"[{"op": "test", "path": "/rules/4/resources/0", "value": "ciliumnodeconfigs"},
+            {"op": "remove", "path": "/rules/4"}]"#;
         let patch = ["-n", "kube-system", "patch", "role", "cilium-node-ipam", "--type=json", "-p", rules];
         kubectl(&rig.control_plane, &patch).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
