@@ -83,6 +83,14 @@ func (s *supervisor) obey(ctx context.Context, commands <-chan []byte) {
 				}
 				s.answer(c, answer{}, change(ctx))
 			}()
+		case "renew":
+			go func() {
+				err := s.renew(ctx, options{families: families{c.IPv4, c.IPv6}, ipam: c.IPAM, ciliumConfig: c.CiliumConfig})
+				if err == nil {
+					s.collector.restart(ctx)
+				}
+				s.answer(c, answer{}, err)
+			}()
 		case "allow":
 			allowance, err := oracle.NewAllowance(c.Rule, c.Node, c.CIDR)
 			if err == nil {

@@ -56,6 +56,17 @@ func (c *collector) setEnabled(enabled bool) {
 	}
 }
 
+// stop ends the watches, and collects again from the next restart on.
+func (c *collector) stop() {
+	c.enabled.Store(true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.cancel, c.again = nil, nil
+}
+
 // restart begins new watches. Watches survive a restart of the API server too, but after a back-off of up to 30 s.
 func (c *collector) restart(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -71,15 +71,21 @@ func newObserver(ctx context.Context, server, ipam string, judge *oracle.Oracle,
 	if err != nil {
 		return nil, err
 	}
-	o := &observer{client: client, judge: judge, carriers: ciliumNodeKeys, tell: tell, moved: make(chan struct{})}
-	if ipam == "kubernetes" {
-		o.carriers = nodeKeys
-	}
+	o := &observer{client: client, judge: judge, tell: tell, moved: make(chan struct{})}
+	o.judgeCarriersOf(ipam)
 	if err := o.snapshot(ctx); err != nil {
 		return nil, fmt.Errorf("reading the store for the oracle: %w", err)
 	}
 	o.resume(ctx)
 	return o, nil
+}
+
+// judgeCarriersOf says which objects carry CIDRs in the mode. The watch must not run.
+func (o *observer) judgeCarriersOf(ipam string) {
+	o.carriers = ciliumNodeKeys
+	if ipam == "kubernetes" {
+		o.carriers = nodeKeys
+	}
 }
 
 // snapshot feeds what the store holds at one revision, claims first, so that it is judged as a whole.
@@ -163,17 +169,21 @@ func (o *observer) lost(ctx context.Context, compacted int64) {
 	}
 }
 
-// beginAnew forgets what the store held and goes on from what the store holds now.
-func (o *observer) beginAnew(ctx context.Context) error {
+// beginAnew carries out change while nothing is judged, forgets what the store held, and goes on from what the store
+// holds then. The watch that follows outlives ctx.
+func (o *observer) beginAnew(ctx context.Context, change func() error) error {
 	o.pauseMu.Lock()
 	defer o.pauseMu.Unlock()
 	o.cancel()
 	<-o.done
+	if err := change(); err != nil {
+		return err
+	}
 	o.judge.Forget()
 	if err := o.snapshot(ctx); err != nil {
 		return err
 	}
-	o.resume(ctx)
+	o.resume(context.WithoutCancel(ctx))
 	return nil
 }
 

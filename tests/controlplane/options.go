@@ -19,6 +19,7 @@ type options struct {
 	ciliumVersion string
 	ciliumCRDs    string
 	manifests     []string
+	remove        string
 }
 
 func parseOptions(args []string) (options, error) {
@@ -32,6 +33,7 @@ func parseOptions(args []string) (options, error) {
 	flags.StringVar(&o.ipam, "ipam", "crd", "the `mode` that cilium-config names")
 	flags.StringVar(&o.ciliumVersion, "cilium-version", ciliumVersion, "the Cilium release whose CRDs are installed")
 	flags.StringVar(&o.ciliumCRDs, "cilium-crds", "", "take Cilium's CRDs from this `folder` instead of its Go module")
+	flags.StringVar(&o.remove, "remove", "", "remove this `folder` at the end")
 	more := func(path string) error {
 		o.manifests = append(o.manifests, path)
 		return nil

@@ -28,6 +28,11 @@ type command struct {
 
 	Enabled *bool `json:"enabled,omitempty"` // gc.
 
+	IPv4         bool   `json:"ipv4,omitempty"`         // renew.
+	IPv6         bool   `json:"ipv6,omitempty"`         // renew.
+	IPAM         string `json:"ipam,omitempty"`         // renew.
+	CiliumConfig bool   `json:"ciliumConfig,omitempty"` // renew.
+
 	BehindOracle bool `json:"behindOracle,omitempty"` // compact: before the oracle has read so far.
 }
 

@@ -51,7 +51,7 @@ func (s *supervisor) withServersDown(ctx context.Context, change func() error) e
 	if err := s.etcd.start(ctx); err != nil {
 		return err
 	}
-	if err := s.observer.beginAnew(ctx); err != nil {
+	if err := s.observer.beginAnew(ctx, func() error { return nil }); err != nil {
 		return err
 	}
 	if err := s.apiserver.start(ctx); err != nil {

@@ -32,9 +32,12 @@ type supervisor struct {
 	serverURL string
 	client    *http.Client // The administrator's.
 	creds     *credentials
+	ports     ports
 	judge     *oracle.Oracle
 	observer  *observer
 	collector *collector
+	installer *installer
+	baseline  *baseline
 }
 
 // run is the subcommand; it returns the exit code.
@@ -49,7 +52,7 @@ func run(args []string) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	s := &supervisor{options: options, out: newVoice(os.Stdout), judge: oracle.New()}
-	if options.ipam == "cluster-pool" || options.ipam == "kubernetes" {
+	if s.fixesPodCIDRs() {
 		s.judge.FixPodCIDRs()
 	}
 
@@ -66,11 +69,19 @@ func run(args []string) int {
 		s.obey(ctx, commands)
 	}
 	s.takeDown()
+	if s.remove != "" {
+		_ = os.RemoveAll(s.remove) // Whatever is left of it does no harm.
+	}
 	if err != nil && ctx.Err() == nil {
 		s.out.say(event{Event: "fatal", Message: err.Error()})
 		return 1
 	}
 	return 0
+}
+
+// fixesPodCIDRs says whether agents of the mode need their podCIDRs as they are.
+func (s *supervisor) fixesPodCIDRs() bool {
+	return s.ipam == "cluster-pool" || s.ipam == "kubernetes"
 }
 
 // bringUp starts everything and says that it is ready.
@@ -140,6 +151,7 @@ func (s *supervisor) prepare() error {
 	if err != nil {
 		return err
 	}
+	s.ports = ports
 	if s.creds, err = loadOrMakeCredentials(filepath.Join(s.data, "pki")); err != nil {
 		return err
 	}
@@ -204,6 +216,7 @@ func (s *supervisor) install(ctx context.Context, config *rest.Config) (string, 
 	if err != nil {
 		return "", err
 	}
+	s.installer = i
 	if s.ciliumCRDs == "" {
 		s.out.progress("getting the CRDs of Cilium " + s.ciliumVersion)
 	}
@@ -220,6 +233,9 @@ func (s *supervisor) install(ctx context.Context, config *rest.Config) (string, 
 	}
 	s.out.progress(fmt.Sprintf("applying %d files", len(files)))
 	if err := i.applyFiles(ctx, files); err != nil {
+		return "", err
+	}
+	if err := s.takeBaseline(ctx); err != nil {
 		return "", err
 	}
 	if s.ciliumConfig {

@@ -69,18 +69,26 @@ type Oracle struct {
 
 // New returns an oracle for an empty history.
 func New() *Oracle {
-	return &Oracle{
-		ids:     map[string]nodeID{},
-		nodes:   map[nodeID]*node{},
-		claims:  map[string]*claim{},
-		claimed: map[netip.Prefix][]*claim{},
-		cidrs:   newPrefixIndex(),
-		pooled:  newAddressIndex(),
-		used:    newAddressIndex(),
-		held:    newAddressIndex(),
+	o := &Oracle{}
+	o.Renew()
+	return o
+}
 
-		maxReleasing: defaultMaxReleasing,
-	}
+// Renew drops everything: the history, the findings, what agents hold, and what was said of the judging.
+func (o *Oracle) Renew() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.names, o.ids = nil, map[string]nodeID{}
+	o.nodes = map[nodeID]*node{}
+	o.claims = map[string]*claim{}
+	o.claimed = map[netip.Prefix][]*claim{}
+	o.cidrs = newPrefixIndex()
+	o.pooled = newAddressIndex()
+	o.used = newAddressIndex()
+	o.held = newAddressIndex()
+
+	o.allowed, o.fixed, o.maxReleasing = nil, false, defaultMaxReleasing
+	o.report, o.now, o.fresh = Report{}, 0, nil
 }
 
 // Apply judges the next event and returns what it newly broke, planted or not.
