@@ -23,7 +23,6 @@ use crate::support::controller::Controller;
 use crate::support::kubelet::{self, Health};
 use crate::support::preparation::prepare;
 use crate::support::rig::Rig;
-use crate::support::tails;
 use crate::table;
 
 /// What each node adds to it: some writes of the API server, which does a hundred per second on a busy machine.
@@ -154,7 +153,7 @@ impl Stage {
 
     /// Prints the ends of the logs of everything that runs.
     pub(crate) fn print_logs(&self) {
-        tails::print(self.rig.control_plane.dir());
+        self.rig.control_plane.print_tails();
     }
 
     /// Ends everything. A controller that does not end cleanly is an error.

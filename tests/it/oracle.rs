@@ -198,7 +198,7 @@ async fn nothing_is_left_of_a_control_plane() -> Result<()> {
     let pid = |field: &str| control_plane.ready[field].as_u64().with_context(|| field.to_owned());
     let servers = [pid("etcdPid")?, pid("apiserverPid")?];
     ensure!(servers.into_iter().all(runs), "{servers:?} do not run");
-    let dir = control_plane.dir().to_owned();
+    let dirs = [control_plane.dir().to_owned(), control_plane.servers_dir().to_owned()];
     drop(control_plane);
     // Where the supervisor had to be killed, the kernel kills the servers a moment later.
     let limit = Instant::now() + Duration::from_secs(60);
@@ -206,7 +206,7 @@ async fn nothing_is_left_of_a_control_plane() -> Result<()> {
         ensure!(Instant::now() < limit, "{servers:?} still run");
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
-    ensure!(!dir.exists(), "{} is left", dir.display());
+    ensure!(dirs.iter().all(|dir| !dir.exists()), "of {dirs:?} something is left");
     Ok(())
 }
 

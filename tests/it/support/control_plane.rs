@@ -1,10 +1,12 @@
 //! A real etcd and a real kube-apiserver, and the oracle that reads every version of every claim and CiliumNode.
 //!
 //! They run in processes of their own, of the binary that `make tools` builds, on free ports and in a directory that
-//! goes away with them. A violation that the oracle reports raises the alarm at once.
+//! goes away with them. A violation that the oracle reports raises the alarm at once. A test that leaves nothing but
+//! objects hands them on to the next ([`servers`](super::servers)).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -12,17 +14,13 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::process::Command;
-use tokio::sync::watch;
 
 use super::alarm::Alarm;
 use super::families::Families;
-use super::findings::{Finding, OracleReport};
-use super::peer::{Heard, Peer, Speaker};
+use super::findings::OracleReport;
+use super::peer::Speaker;
+use super::servers::{START_TIMEOUT, Servers};
 use super::tails;
-
-/// The first start on a busy machine of two cores took 25 s; an idle one takes three.
-const START_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// kube-apiserver may wait a minute for requests in flight when it is asked to end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(120);
@@ -108,38 +106,33 @@ pub(crate) struct ControlPlane {
     pub(crate) alarm: Alarm,
     /// What the control plane said when it was ready.
     pub(crate) ready: Value,
-    peer: Peer,
-    // After the peer: the servers must be gone before their directory is removed.
+    /// `None` only while this is dropped.
+    servers: Option<Servers>,
+    /// Whether these servers serve another test after this one.
+    handed_on: AtomicBool,
     dir: TempDir,
 }
 
 impl ControlPlane {
-    /// Starts the servers and returns when they answer.
+    /// Starts the servers and returns when they answer. They end with this.
     ///
     /// # Panics
     /// If the binary was not built: no test may pass because it is missing.
     pub(crate) async fn start(options: Options) -> Result<Self> {
-        let program = tool("NODEIPAM_CONTROLPLANE", "controlplane");
-        let dir = tempfile::Builder::new().prefix("nodeipam-it-").tempdir()?;
+        let servers = Servers::start(&options).await?;
+        Self::with(servers, options, false).await
+    }
+
+    /// As [`ControlPlane::start`], or with servers that another test has left as they were.
+    pub(crate) async fn borrow(options: Options) -> Result<Self> {
+        let servers = Servers::renewed_or_started(&options).await?;
+        Self::with(servers, options, true).await
+    }
+
+    async fn with(servers: Servers, options: Options, handed_on: bool) -> Result<Self> {
         let alarm = Alarm::new();
-        let command = command(&program, dir.path(), &options);
-        let log = dir.path().join("controlplane.log");
-        let (said, mut saying) = watch::channel(None);
-        let events = alarm.clone();
-        let peer = Peer::start("controlplane", command, &log, move |heard| match heard {
-            Heard::Event(event) if event["event"] == "ready" => drop(said.send_replace(Some(event))),
-            Heard::Event(event) => judge(&events, &event),
-            Heard::Ended => events.raise("the control plane has ended"),
-        })?;
-        let ready = async {
-            let ready =
-                saying.wait_for(Option::is_some).await.context("the control plane ended as it started")?;
-            ready.clone().context("nothing said")
-        };
-        let ready = tokio::time::timeout(START_TIMEOUT, alarm.over(ready))
-            .await
-            .unwrap_or_else(|_| bail!("the control plane was not ready in {START_TIMEOUT:?}"))
-            .inspect_err(|_| tails::print(dir.path()))?;
+        servers.serve(&alarm);
+        let ready = servers.ready.clone();
         let path = |field: &str| ready[field].as_str().map(PathBuf::from).with_context(|| field.to_owned());
         let (admin_kubeconfig, controller_kubeconfig) =
             (path("adminKubeconfig")?, path("controllerKubeconfig")?);
@@ -152,9 +145,29 @@ impl ControlPlane {
             options,
             alarm,
             ready,
-            peer,
-            dir,
+            servers: Some(servers),
+            handed_on: AtomicBool::new(handed_on),
+            dir: tempfile::Builder::new().prefix("nodeipam-it-").tempdir()?,
         })
+    }
+
+    fn servers(&self) -> &Servers {
+        self.servers.as_ref().expect("only drop takes them")
+    }
+
+    /// Says that what happens to these servers can't be undone: no other test gets them.
+    pub(crate) fn keep_to_this_test(&self) {
+        self.handed_on.store(false, Ordering::Relaxed);
+    }
+
+    async fn ask(&self, command: Value, deadline: Duration) -> Result<Value> {
+        self.servers().peer.ask(command, deadline).await
+    }
+
+    /// Prints the ends of all logs, those of the servers too.
+    pub(crate) fn print_tails(&self) {
+        tails::print(self.dir());
+        tails::print(self.servers_dir());
     }
 
     /// Where processes of the test keep their logs; it goes away with the control plane.
@@ -162,45 +175,54 @@ impl ControlPlane {
         self.dir.path()
     }
 
+    /// Where the servers keep their data; it goes away with them.
+    pub(crate) fn servers_dir(&self) -> &Path {
+        self.servers().dir()
+    }
+
     /// The process id of the supervisor, whose death takes the servers along.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.peer.pid()
+        self.servers().peer.pid()
     }
 
     /// What gives commands to the control plane, for those who outlive a borrow.
     pub(crate) fn speaker(&self) -> Arc<Speaker> {
-        Arc::clone(self.peer.speaker())
+        Arc::clone(self.servers().peer.speaker())
     }
 
     /// Asks a server to end, and returns when it has.
     pub(crate) async fn stop(&self, target: Target) -> Result<()> {
-        self.peer.ask(json!({"cmd": "stop", "target": target.name()}), STOP_TIMEOUT).await.map(drop)
+        self.keep_to_this_test();
+        self.ask(json!({"cmd": "stop", "target": target.name()}), STOP_TIMEOUT).await.map(drop)
     }
 
     /// Ends a server without giving it a chance, and returns when it is gone.
     pub(crate) async fn kill(&self, target: Target) -> Result<()> {
-        self.peer.ask(json!({"cmd": "kill", "target": target.name()}), ASK_TIMEOUT).await.map(drop)
+        self.keep_to_this_test();
+        self.ask(json!({"cmd": "kill", "target": target.name()}), ASK_TIMEOUT).await.map(drop)
     }
 
     /// Starts a server that was stopped or killed, and returns when it answers.
     pub(crate) async fn restart(&self, target: Target) -> Result<()> {
-        self.peer.ask(json!({"cmd": "start", "target": target.name()}), START_TIMEOUT).await.map(drop)
+        self.ask(json!({"cmd": "start", "target": target.name()}), START_TIMEOUT).await.map(drop)
     }
 
     /// Copies the store. Both servers start again on their data.
     pub(crate) async fn backup(&self) -> Result<()> {
-        self.peer.ask(json!({"cmd": "backup"}), START_TIMEOUT).await.map(drop)
+        self.keep_to_this_test();
+        self.ask(json!({"cmd": "backup"}), START_TIMEOUT).await.map(drop)
     }
 
     /// Puts the last copy in the place of the store. Both servers start again, and the oracle begins anew with what
     /// the store holds then.
     pub(crate) async fn restore(&self) -> Result<()> {
-        self.peer.ask(json!({"cmd": "restore"}), START_TIMEOUT).await.map(drop)
+        self.keep_to_this_test();
+        self.ask(json!({"cmd": "restore"}), START_TIMEOUT).await.map(drop)
     }
 
     /// What the oracle makes of everything that was written before this call.
     pub(crate) async fn oracle(&self) -> Result<OracleReport> {
-        let answer = self.peer.ask(json!({"cmd": "oracle"}), ASK_TIMEOUT).await?;
+        let answer = self.ask(json!({"cmd": "oracle"}), ASK_TIMEOUT).await?;
         serde_json::from_value(answer).context("the oracle's report")
     }
 
@@ -208,35 +230,35 @@ impl ControlPlane {
     pub(crate) async fn allow(&self, rule: &str, node: Option<&str>, cidr: Option<&str>) -> Result<()> {
         let command =
             json!({"cmd": "allow", "rule": rule, "node": node.unwrap_or(""), "cidr": cidr.unwrap_or("")});
-        self.peer.ask(command, ASK_TIMEOUT).await.map(drop)
+        self.ask(command, ASK_TIMEOUT).await.map(drop)
     }
 
     /// Says how long a claim may be Releasing from now on; it is a minute at first.
     pub(crate) async fn limit_releasing(&self, limit: Duration) -> Result<()> {
         let command = json!({"cmd": "limit", "releasing": format!("{}ms", limit.as_millis())});
-        self.peer.ask(command, ASK_TIMEOUT).await.map(drop)
+        self.ask(command, ASK_TIMEOUT).await.map(drop)
     }
 
     /// Tells the oracle what the agent of `node` took and gave back; what was given back comes first.
     pub(crate) async fn holds(&self, node: &str, add: &[&str], remove: &[&str]) -> Result<()> {
         let command = json!({"cmd": "holds", "node": node, "add": add, "remove": remove});
-        self.peer.ask(command, ASK_TIMEOUT).await.map(drop)
+        self.ask(command, ASK_TIMEOUT).await.map(drop)
     }
 
     /// Compacts the store, after the oracle has read everything.
     pub(crate) async fn compact(&self) -> Result<()> {
-        self.peer.ask(json!({"cmd": "compact"}), ASK_TIMEOUT).await.map(drop)
+        self.ask(json!({"cmd": "compact"}), ASK_TIMEOUT).await.map(drop)
     }
 
     /// Compacts the store before the oracle has read everything, which is a violation.
     pub(crate) async fn compact_behind_oracle(&self) -> Result<()> {
-        self.peer.ask(json!({"cmd": "compact", "behindOracle": true}), ASK_TIMEOUT).await.map(drop)
+        self.ask(json!({"cmd": "compact", "behindOracle": true}), ASK_TIMEOUT).await.map(drop)
     }
 
     /// Turns on or off the deletion of CiliumNodes whose Node is gone, as Kubernetes' garbage collector does it.
     pub(crate) async fn collect_garbage(&self, collect: Collect) -> Result<()> {
         let enabled = matches!(collect, Collect::On);
-        self.peer.ask(json!({"cmd": "gc", "enabled": enabled}), ASK_TIMEOUT).await.map(drop)
+        self.ask(json!({"cmd": "gc", "enabled": enabled}), ASK_TIMEOUT).await.map(drop)
     }
 
     /// Fails if anything was found, by the oracle or by anyone else who raises the alarm.
@@ -248,6 +270,17 @@ impl ControlPlane {
         }
         // The oracle may have caught up only now.
         self.alarm.check()
+    }
+}
+
+impl Drop for ControlPlane {
+    /// Hands the servers on, unless the test has failed or has done to them what can't be undone.
+    fn drop(&mut self) {
+        let Some(servers) = self.servers.take() else { return };
+        let sound = !std::thread::panicking() && self.alarm.check().is_ok();
+        if sound && self.handed_on.load(Ordering::Relaxed) {
+            servers.hand_on();
+        }
     }
 }
 
@@ -274,38 +307,6 @@ pub(crate) async fn client(kubeconfig: &Path) -> Result<Client> {
     let file = Kubeconfig::read_from(kubeconfig)?;
     let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     Ok(Client::try_from(config)?)
-}
-
-fn command(program: &Path, dir: &Path, options: &Options) -> Command {
-    let mut command = Command::new(program);
-    command.arg("run").arg("--data").arg(dir.join("data"));
-    command
-        .arg(format!("--ipv4={}", options.families.ipv4()))
-        .arg(format!("--ipv6={}", options.families.ipv6()));
-    command.arg(format!("--cilium-config={}", options.cilium_config)).arg("--ipam").arg(options.ipam);
-    if options.fsync {
-        command.arg("--fsync");
-    }
-    for crds in &options.crds {
-        command.arg("--crds").arg(crds);
-    }
-    for manifests in &options.manifests {
-        command.arg("--manifests").arg(manifests);
-    }
-    command
-}
-
-/// Raises the alarm if the event is bad news.
-fn judge(alarm: &Alarm, event: &Value) {
-    match event["event"].as_str().unwrap_or_default() {
-        "violation" => match serde_json::from_value::<Finding>(event.clone()) {
-            Ok(finding) if finding.planted => {}
-            Ok(finding) => alarm.raise(format!("the oracle: {finding}")),
-            Err(error) => alarm.raise(format!("an unreadable violation: {error}: {event}")),
-        },
-        "fatal" | "died" => alarm.raise(format!("the control plane: {event}")),
-        _ => {}
-    }
 }
 
 fn holds_yaml(dir: &Path) -> bool {

@@ -30,6 +30,7 @@ pub(crate) mod peer;
 pub(crate) mod preparation;
 pub(crate) mod proxy;
 pub(crate) mod rig;
+pub(crate) mod servers;
 pub(crate) mod signals;
 pub(crate) mod tails;
 pub(crate) mod transcript;

@@ -164,10 +164,12 @@ impl Speaker {
         let line = format!("{command}\n");
         let whole = async {
             {
-                let mut stdin = self.stdin.lock().await;
-                let stdin = stdin.as_mut().context("standard input is closed")?;
+                let mut kept = self.stdin.lock().await;
+                // It is put back when the line is whole: a task that is ended meanwhile ends the child too.
+                let mut stdin = kept.take().context("standard input is closed")?;
                 stdin.write_all(line.as_bytes()).await?;
                 stdin.flush().await?;
+                *kept = Some(stdin);
             }
             answer.await.context("ended before it answered")
         };

@@ -13,7 +13,7 @@ use super::control_plane::{ControlPlane, Options};
 use super::holdings::Holdings;
 use super::objects::Kind;
 use super::views::Claim;
-use super::{bookkeeping, controller, tails};
+use super::{bookkeeping, controller};
 
 /// What may still be under way when a test has seen what it wanted: some writes of the controller.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,8 +30,17 @@ pub(crate) struct Rig {
 }
 
 impl Rig {
+    /// On servers of its own, which end with it.
     pub(crate) async fn start(options: Options) -> Result<Self> {
-        let control_plane = ControlPlane::start(options).await?;
+        Self::on(ControlPlane::start(options).await?).await
+    }
+
+    /// On servers that another test may have had before, and another may have after it.
+    async fn borrow(options: Options) -> Result<Self> {
+        Self::on(ControlPlane::borrow(options).await?).await
+    }
+
+    async fn on(control_plane: ControlPlane) -> Result<Self> {
         let families = control_plane.options.families;
         let alarm = control_plane.alarm.clone();
         let mut cluster = Cluster::start(control_plane.admin.clone(), families, alarm.clone()).await?;
@@ -106,13 +115,16 @@ async fn run<T>(
     test: impl AsyncFnOnce(&Rig) -> Result<T>,
     ending: impl AsyncFnOnce(&Rig) -> Result<()>,
 ) -> Result<()> {
-    let rig = Rig::start(options).await?;
+    let rig = Rig::borrow(options).await?;
     let mut tails = TailsOnPanic(&rig.control_plane, true);
     let outcome = match test(&rig).await {
         Ok(_kept) => ending(&rig).await,
         Err(error) => Err(error),
     };
     tails.1 = outcome.is_err();
+    if outcome.is_err() {
+        rig.control_plane.keep_to_this_test();
+    }
     outcome
 }
 
@@ -122,7 +134,7 @@ struct TailsOnPanic<'a>(&'a ControlPlane, bool);
 impl Drop for TailsOnPanic<'_> {
     fn drop(&mut self) {
         if self.1 {
-            tails::print(self.0.dir());
+            self.0.print_tails();
         }
     }
 }
