@@ -1,5 +1,10 @@
-//! Everything at once: three controllers without election, each with views that stop and go, writes that come late,
-//! lost answers, pauses and deaths, while nodes join, grow, leave and return and pools change.
+//! Everything at once: three controllers, each with views that stop and go, writes that come late, lost answers, pauses
+//! and deaths, while nodes join, grow, leave and return and pools change.
+//!
+//! With an election every node is served when the storm is over, and every claim is published or free. Without one
+//! only safety is promised: replicas with different views of the pools claim blocks that overlap, and such a claim, made
+//! for a CiliumNode that was replaced while nobody watched, may stay for as long as its node (`docs/invariants.md`, Known
+//! gaps). So nothing waits there for a node to be served.
 
 use std::time::Duration;
 
@@ -9,11 +14,11 @@ use tokio::time::Instant;
 
 use crate::chronicle::in_another_second;
 use crate::support::control_plane::Options;
-use crate::support::controller::Controller;
+use crate::support::controller::{Controller, ELECTED};
 use crate::support::fleet::Fleet;
 use crate::support::objects::{Kind, PoolSpec};
 use crate::support::proxy::{Fault, Often, Planted, Proxy, Requests, Verb};
-use crate::support::rig::{Rig, under_oracle};
+use crate::support::rig::{Rig, judged_for_safety, under_oracle};
 
 /// For each wait.
 const SOON: Duration = Duration::from_secs(90);
@@ -45,41 +50,76 @@ const WAVE: usize = 10;
 
 const REPLICAS: usize = 3;
 
+/// How long the load waits for nodes where nothing promises that they are served.
+const A_WHILE: Duration = Duration::from_secs(8);
+
 const FLAGS: [&str; 4] = ["--min-write-interval", "1s", "--request-timeout", "2s"];
 
+/// A lease that is long beside the pauses of a busy machine, and short beside the storm.
+const ELECTION: [&str; 7] =
+    [ELECTED, "--lease-duration", "4s", "--renew-deadline", "3s", "--retry-period", "500ms"];
+
+/// What the replicas promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Promise {
+    /// No address is on two nodes.
+    Safety,
+    /// Every node is served too, and every claim is published or free in the end.
+    Service,
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn storm_leaves_every_address_with_one_node() -> Result<()> {
-    under_oracle(Options::default(), async |rig| {
-        let older = rig.cluster.create_pool(&pool(0)).await?;
-        in_another_second(&older).await?;
-        rig.cluster.create_pool(&pool(1)).await?;
-        let mut proxies = Vec::new();
-        for _ in 0..REPLICAS {
-            proxies.push(Proxy::start(&rig.control_plane, rig.cluster.bell.clone()).await?);
-        }
-        let mut fleet = Fleet::new(rig);
-        let planted: Vec<Vec<Planted>> = proxies.iter().map(plant).collect();
-        let began = Instant::now();
-        let is_over =
-            || began.elapsed() > STORM && (has_met_all(&planted) || began.elapsed() > LONGEST_STORM);
-        let (first, second, third, ()) = tokio::try_join!(
-            suffer(rig, &proxies[0], is_over, 1),
-            suffer(rig, &proxies[1], is_over, 2),
-            suffer(rig, &proxies[2], is_over, 3),
-            load(rig, &mut fleet, is_over),
-        )?;
-        for (replica, planted) in planted.iter().enumerate() {
-            for planted in planted {
-                eprintln!("replica {replica}: {planted}");
-            }
-        }
-        ensure!(has_met_all(&planted), "something of this never happened in {:?}", began.elapsed());
-        drop(planted);
-        fleet.wait_one_more_pod_each(SOON).await?;
-        fleet.wait_all_cooled(SOON).await?;
-        Ok(([first, second, third], proxies))
+async fn storm_without_election_leaves_every_address_with_one_node() -> Result<()> {
+    judged_for_safety(Options::default(), async |rig| {
+        let (kept, _) = Box::pin(storm(rig, &FLAGS, Promise::Safety)).await?;
+        Ok(kept)
     })
     .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn storm_with_an_election_converges() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let flags = [FLAGS.as_slice(), &ELECTION].concat();
+        let (kept, mut fleet) = Box::pin(storm(rig, &flags, Promise::Service)).await?;
+        fleet.wait_one_more_pod_each(SOON).await?;
+        fleet.wait_all_cooled(SOON).await?;
+        Ok(kept)
+    })
+    .await
+}
+
+/// Returns the processes that survive and what they are behind, and the nodes that are there at the end.
+async fn storm<'a>(
+    rig: &'a Rig,
+    flags: &[&str],
+    promise: Promise,
+) -> Result<(([Controller; REPLICAS], Vec<Proxy>), Fleet<'a>)> {
+    let older = rig.cluster.create_pool(&pool(0)).await?;
+    in_another_second(&older).await?;
+    rig.cluster.create_pool(&pool(1)).await?;
+    let mut proxies = Vec::new();
+    for _ in 0..REPLICAS {
+        proxies.push(Proxy::start(&rig.control_plane, rig.cluster.bell.clone()).await?);
+    }
+    let mut fleet = Fleet::new(rig);
+    let planted: Vec<Vec<Planted>> = proxies.iter().map(plant).collect();
+    let began = Instant::now();
+    let is_over = || began.elapsed() > STORM && (has_met_all(&planted) || began.elapsed() > LONGEST_STORM);
+    let (first, second, third, ()) = tokio::try_join!(
+        suffer(rig, &proxies[0], flags, is_over, 1),
+        suffer(rig, &proxies[1], flags, is_over, 2),
+        suffer(rig, &proxies[2], flags, is_over, 3),
+        load(rig, &mut fleet, promise, is_over),
+    )?;
+    for (replica, planted) in planted.iter().enumerate() {
+        for planted in planted {
+            eprintln!("replica {replica}: {planted}");
+        }
+    }
+    ensure!(has_met_all(&planted), "something of this never happened in {:?}", began.elapsed());
+    drop(planted);
+    Ok((([first, second, third], proxies), fleet))
 }
 
 /// Two pools of one range, of which the older has it, with blocks of different sizes.
@@ -114,9 +154,15 @@ fn has_met_all(planted: &[Vec<Planted>]) -> bool {
 }
 
 /// The life of one replica: returns the process that survives.
-async fn suffer(rig: &Rig, proxy: &Proxy, is_over: impl Fn() -> bool, seed: u64) -> Result<Controller> {
+async fn suffer(
+    rig: &Rig,
+    proxy: &Proxy,
+    flags: &[&str],
+    is_over: impl Fn() -> bool,
+    seed: u64,
+) -> Result<Controller> {
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut controller = Controller::start_ready_behind(&rig.control_plane, proxy, &FLAGS).await?;
+    let mut controller = Controller::start_ready_behind(&rig.control_plane, proxy, flags).await?;
     while !is_over() {
         let pause = Duration::from_millis(rng.u64(200..3000));
         // Storms have no events to wait for.
@@ -124,7 +170,7 @@ async fn suffer(rig: &Rig, proxy: &Proxy, is_over: impl Fn() -> bool, seed: u64)
             0 => {
                 controller.sigkill().await?;
                 tokio::time::sleep(pause / 4).await;
-                controller = Controller::start_ready_behind(&rig.control_plane, proxy, &FLAGS).await?;
+                controller = Controller::start_ready_behind(&rig.control_plane, proxy, flags).await?;
             }
             1 => {
                 controller.signal("STOP").await?;
@@ -142,21 +188,24 @@ async fn suffer(rig: &Rig, proxy: &Proxy, is_over: impl Fn() -> bool, seed: u64)
     Ok(controller)
 }
 
-async fn load(rig: &Rig, fleet: &mut Fleet<'_>, is_over: impl Fn() -> bool) -> Result<()> {
+async fn load(rig: &Rig, fleet: &mut Fleet<'_>, promise: Promise, is_over: impl Fn() -> bool) -> Result<()> {
     let mut wave = 0;
     while !is_over() {
         let names = Fleet::names(wave * WAVE..(wave + 1) * WAVE);
         let (leaving, returning) = (names[..WAVE / 2].to_vec(), names[..WAVE / 4].to_vec());
         fleet.join(&names).await?;
-        fleet.wait_ready(SOON).await?;
+        if promise == Promise::Service {
+            fleet.wait_ready(SOON).await?;
+        } else {
+            fleet.wait_ready_or(A_WHILE).await?;
+        }
         rig.cluster.patch_pool("p0", range(wave)).await?;
         fleet.fill(&names, 11);
-        fleet.wait_blocks(&names[WAVE / 2..], 1, SOON).await?;
         fleet.leave(&leaving).await?;
         fleet.wait_gone(&leaving, SOON).await?;
         fleet.join(&returning).await?;
         wave += 1;
     }
     eprintln!("{wave} waves");
-    fleet.wait_ready(SOON).await
+    if promise == Promise::Service { fleet.wait_ready(SOON).await } else { Ok(()) }
 }

@@ -24,12 +24,7 @@ type Metrics = BTreeMap<String, String>;
 
 /// Returns when every controller that runs in `dir` agrees with the objects.
 pub(crate) async fn wait_agreement(dir: &Path, cluster: &Cluster, deadline: Duration) -> Result<()> {
-    for log in files(dir, "log") {
-        let text = fs::read_to_string(&log)?;
-        if let Some(line) = text.lines().find(|line| BROKEN.iter().any(|word| line.contains(word))) {
-            bail!("{}: {line}", log.display());
-        }
-    }
+    assert_unbroken(dir)?;
     for address in files(dir, "address") {
         // Whoever ends a controller takes its address away.
         let limit = tokio::time::Instant::now() + deadline;
@@ -48,6 +43,17 @@ pub(crate) async fn wait_agreement(dir: &Path, cluster: &Cluster, deadline: Dura
                 );
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+    Ok(())
+}
+
+/// Fails if a controller that runs or ran in `dir` has found its bookkeeping broken.
+pub(crate) fn assert_unbroken(dir: &Path) -> Result<()> {
+    for log in files(dir, "log") {
+        let text = fs::read_to_string(&log)?;
+        if let Some(line) = text.lines().find(|line| BROKEN.iter().any(|word| line.contains(word))) {
+            bail!("{}: {line}", log.display());
         }
     }
     Ok(())

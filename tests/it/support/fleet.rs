@@ -52,6 +52,16 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
+    /// Waits until all agents serve pods, or for this long: for replicas without an election, which promise no more than
+    /// that no address is on two nodes.
+    pub(crate) async fn wait_ready_or(&self, at_most: Duration) -> Result<()> {
+        let late = tokio::time::timeout(at_most, self.wait_ready(at_most * 2)).await.is_err();
+        if late {
+            eprintln!("after {at_most:?} some agents wait for their addresses");
+        }
+        self.rig.cluster.alarm.check()
+    }
+
     /// Starts up to `count` pods on each of these nodes; one that is full starts none.
     pub(crate) fn fill(&mut self, names: &[String], count: usize) {
         self.n_fills += 1;
@@ -84,6 +94,19 @@ impl<'a> Fleet<'a> {
         let what = format!("{count} blocks on each of {} nodes", names.len());
         let have = async || Ok(names.iter().all(|name| n_blocks(name) >= count));
         self.rig.cluster.wait_until(&what, deadline, have).await
+    }
+
+    /// As [`Fleet::wait_blocks`], or for this long; as [`Fleet::wait_ready_or`].
+    pub(crate) async fn wait_blocks_or(
+        &self,
+        names: &[String],
+        count: usize,
+        at_most: Duration,
+    ) -> Result<()> {
+        if tokio::time::timeout(at_most, self.wait_blocks(names, count, at_most * 2)).await.is_err() {
+            eprintln!("after {at_most:?} some nodes have fewer than {count} blocks");
+        }
+        self.rig.cluster.alarm.check()
     }
 
     /// Waits until nothing is left half done: every claim is on its CiliumNode, or cools.
