@@ -18,8 +18,8 @@ OPERATOR := 1.20
 OPERATOR_TAG := -tags ipam_provider_operator
 # Tests on a real API server mostly wait: for periods of agents, and for one another. Four at a time are what two cores carry.
 TEST_THREADS ?= 4
-# Every test has a control plane of its own. To collect the garbage of those takes a seventh of the CPU time of these
-# tests, and with this setting of Go's runtime, which all that they start inherits, hardly any. It costs memory.
+# As many control planes run at a time. To collect their garbage takes a seventh of the CPU time of these tests, and with
+# this setting of Go's runtime, which all that they start inherits, hardly any. It costs memory.
 TEST_GOGC ?= 400
 # The tests of agents in modes other than crd. `make test-agents` runs them too.
 OTHER_MODES := '^Test(Pools|Static)'
@@ -44,7 +44,16 @@ help: ## List the targets
 check: format clippy doc unit ## What every commit must pass, in minutes: format, clippy, rustdoc, and the tests that need no server
 
 .PHONY: test
-test: check deny tools test-go test-it static ## Everything that must hold, on a real API server and with Cilium's own agent
+test: check deny tools ## Everything that must hold, on a real API server and with Cilium's own agent
+	@# Both suites mostly wait, so they run side by side.
+	$(MAKE) --jobs=2 --output-sync=line SIDE_BY_SIDE=1 test-it test-go static
+
+ifdef SIDE_BY_SIDE
+# Cargo locks its folder while it builds, and test-it has to begin meanwhile.
+static: test-go
+else
+TOOLS := tools
+endif
 
 .PHONY: demo
 demo: tools ## Show the product at work on a real API server. ONCE=1 checks it and ends; NODES=300 sets the size, MODE=multi-pool Cilium's mode
@@ -84,11 +93,11 @@ mutants: ## Switch each rule off in turn, and see random scripts of the simulati
 	$(if $(MUTANT),SIM_MUTANT=$(MUTANT)) cargo test --locked --profile simulation --features mutants --test simulation mutants::
 
 .PHONY: test-it
-test-it: tools
+test-it: $(TOOLS)
 	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(addprefix --skip ,$(SERVERLESS) $(BETWEEN))
 
 .PHONY: test-go
-test-go: tools ## The tests of the test control plane, and what is known of Cilium on its oldest and its newest agent
+test-go: $(TOOLS) ## The tests of the test control plane, and what is known of Cilium on its oldest and its newest agent
 	cd tests/controlplane && gofmt -l . | (! grep .) && go vet ./... && go test ./oracle
 	cd tests/controlplane && CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlplane go test -count=1 ./integration
 	cd tests/agent/rig && gofmt -l . | (! grep .) && go vet ./...
@@ -252,7 +261,8 @@ static: ## Run the build steps of the image without a daemon, unoptimised, and c
 	rm -rf build/context
 	mkdir -p build/context
 	sed -n 's/^!//p' .dockerignore | xargs cp --archive --target-directory=build/context
-	CARGO_TARGET_DIR='$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)' build/context/scripts/build-static --profile dev
+	@# It may run beside tests, which have to answer in time.
+	CARGO_TARGET_DIR='$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)' nice build/context/scripts/build-static --profile dev
 
 .PHONY: bench
 bench: ## Measure the core; docs/performance.md says what the numbers mean
