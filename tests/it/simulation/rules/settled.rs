@@ -25,7 +25,10 @@ pub(in super::super) fn settled(store: &Store, setting: &Setting, excuses: &Excu
         let claims: Vec<&Claim> =
             store.claims().filter(|claim| claim.node == node.name && claim.node_uid == node.uid).collect();
         is_adopted(store, setting, node, seen)?;
-        if seen.deleting || is_in_trouble(store, node, excuses) || is_undecided(store, excuses, &claims) {
+        // One replica makes no claims that overlap, however often it is killed: its next process lists what the last one
+        // has made.
+        let is_undecided = setting.n_replicas > 1 && is_undecided(store, excuses, &claims);
+        if seen.deleting || is_in_trouble(store, node, excuses) || is_undecided {
             continue;
         }
         let mut needs = Vec::new();
