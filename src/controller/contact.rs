@@ -1,17 +1,19 @@
 //! The contact with the API server, as every request shows it: whether the server answers, which watches it has
 //! accepted, and what it forbids.
 //!
-//! One layer around both clients notes how each request ended. Whoever waits in back-off learns here that the server
-//! answers again. Keeps one invariant: only a success after a failure wakes, so a server that answers most requests
-//! wakes nobody all the time.
+//! One layer around both clients notes how each request ended. A read or watch in back-off learns here that the server
+//! answers again. Two things end a back-off early: any answer after no answer, and a success after an answer that says
+//! that the server is in trouble.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, Uri};
 use kube::client::Body;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tower::{Layer, Service};
 use tracing::info;
 
@@ -29,12 +31,35 @@ pub struct Contact {
     link: watch::Sender<Link>,
 }
 
+/// How long a server that answers again counts as one that has come back. It serves its kinds one after another: at
+/// first it answers 503 (its paths are not installed yet), then 429 (the store of a kind is initializing).
+const RETURN_TIME: Duration = Duration::from_secs(60);
+
 #[derive(Debug, Clone, Copy, Default)]
 struct Link {
-    /// Whether the last request failed without an answer, or with one that says that the server is in trouble.
-    is_lost: bool,
-    /// How often the server answered after that.
+    /// Whether the last request got no answer.
+    is_silent: bool,
+    /// Whether the last answer that says so said that the server is in trouble.
+    is_in_trouble: bool,
+    /// How often the server answered again after that.
     n_returns: u64,
+    /// When it last did.
+    returned: Option<Instant>,
+}
+
+impl Link {
+    const fn is_lost(self) -> bool {
+        self.is_silent || self.is_in_trouble
+    }
+
+    /// The server answers again. Returns whether that is news.
+    fn returns(&mut self, is_news: bool) -> bool {
+        if is_news {
+            self.n_returns += 1;
+            self.returned = Some(Instant::now());
+        }
+        is_news
+    }
 }
 
 impl Contact {
@@ -44,18 +69,40 @@ impl Contact {
         Self { standing, link: watch::Sender::default() }
     }
 
-    /// A request got no answer, or one that says that the server is in trouble.
+    /// A request got no answer.
     pub(super) fn lose(&self) {
-        self.link.send_if_modified(|link| !std::mem::replace(&mut link.is_lost, true));
+        self.link.send_if_modified(|link| !std::mem::replace(&mut link.is_silent, true));
+    }
+
+    /// The server has answered that it is in trouble.
+    fn is_troubled(&self) {
+        self.link.send_if_modified(|link| {
+            let was_silent = std::mem::take(&mut link.is_silent);
+            let was_well = !std::mem::replace(&mut link.is_in_trouble, true);
+            link.returns(was_silent) || was_well
+        });
+    }
+
+    /// The server has refused a request, which says nothing else about it.
+    fn refused(&self) {
+        self.link.send_if_modified(|link| {
+            let was_silent = std::mem::take(&mut link.is_silent);
+            link.returns(was_silent)
+        });
     }
 
     /// The server has carried out a request.
     pub(super) fn answered(&self) {
         self.link.send_if_modified(|link| {
-            let returns = std::mem::take(&mut link.is_lost);
-            link.n_returns += u64::from(returns);
-            returns
+            let was_lost = link.is_lost();
+            (link.is_silent, link.is_in_trouble) = (false, false);
+            link.returns(was_lost)
         });
+    }
+
+    /// Whether the server has come back a short time ago.
+    pub(super) fn has_just_returned(&self) -> bool {
+        self.link.borrow().returned.is_some_and(|at| at.elapsed() < RETURN_TIME)
     }
 
     /// How often the server answered again after a failure.
@@ -69,9 +116,9 @@ impl Contact {
         let _ = self.link.subscribe().wait_for(|link| link.n_returns > before).await;
     }
 
-    /// Waits until a request has failed and none has succeeded since. Cancel-safe.
+    /// Waits until the server does not answer, or says that it is in trouble. Cancel-safe.
     pub(super) async fn is_lost(&self) {
-        let _ = self.link.subscribe().wait_for(|link| link.is_lost).await;
+        let _ = self.link.subscribe().wait_for(|link| link.is_lost()).await;
     }
 
     /// Takes in how a request ended: the code of the answer, if there was one.
@@ -90,10 +137,14 @@ impl Contact {
                     info!(kind, after = ?lapse, "the watch follows");
                 }
             }
-            Some(StatusCode::FORBIDDEN) => self.standing.forbid(asked.clone()),
-            // 429 comes with a wait of its own, and the other refusals say nothing about the server.
-            Some(code) if !code.is_server_error() => {}
-            Some(_) | None => self.lose(),
+            Some(code) if code.is_server_error() => self.is_troubled(),
+            Some(code) => {
+                self.refused();
+                if code == StatusCode::FORBIDDEN {
+                    self.standing.forbid(asked.clone());
+                }
+            }
+            None => self.lose(),
         }
     }
 }
@@ -243,14 +294,18 @@ mod tests {
         returns.now_or_never().is_some()
     }
 
-    #[test]
-    fn only_a_success_after_a_failure_wakes() {
+    #[tokio::test]
+    async fn an_answer_after_none_wakes_and_a_success_after_trouble() {
         for (before, answers, woken) in [
             (&[200][..], &[200, 201][..], false),
             (&[0], &[200], true),
             (&[503], &[201], true),
             (&[200], &[500, 200], true),
-            (&[0], &[403, 404, 409, 410, 422, 429, 503], false),
+            (&[0], &[403], true),
+            (&[0], &[429], true),
+            (&[0], &[503], true),
+            (&[0, 503], &[200], true),
+            (&[503], &[403, 404, 409, 410, 422, 429, 503], false),
             (&[403, 404, 410, 429], &[200], false),
             (&[0, 200], &[200], false),
         ] {

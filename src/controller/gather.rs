@@ -177,7 +177,7 @@ impl Lister<'_> {
             if error.is_final() {
                 return Err(error).with_context(|| format!("can't {action}"));
             }
-            let rest = retries.failed(error.asked_wait());
+            let rest = retries.failed(error.asked_wait(), &self.clients.contact);
             if Instant::now() + rest.wait >= deadline {
                 return Err(error).with_context(|| format!("can't {action} within {limit}"));
             }
@@ -384,6 +384,6 @@ mod tests {
             assert!(began.elapsed() <= TIME_LIMIT, "{:?}", began.elapsed());
         };
         check("/ciliumnodes?", "can't list CiliumNodes within 2m: ").await;
-        check("/configmaps?", "can't read the ConfigMap kube-system/cilium-config within 2m: ").await;
+        check("name%3Dcilium-config", "can't read the ConfigMap kube-system/cilium-config within 2m: ").await;
     }
 }

@@ -163,12 +163,12 @@ impl Watches {
         answer: Option<&Status>,
         retries: &mut Retries,
     ) -> Rest {
-        let Contact { standing, .. } = &self.clients.contact;
+        let contact @ Contact { standing, .. } = &self.clients.contact;
         if answer.is_none() {
             // A watch that is cut has been answered before.
-            self.clients.contact.lose();
+            contact.lose();
         }
-        let rest = retries.failed(answer.and_then(retry_after::asked_for));
+        let rest = retries.failed(answer.and_then(retry_after::asked_for), contact);
         // kube's errors show a whole `Status`.
         let error = answer
             .map_or_else(|| error.to_string(), |status| format!("{} ({})", status.message, status.code));
@@ -182,7 +182,7 @@ impl Watches {
 
     /// The server does not know a kind, and so there is no object of it: how long to wait before it is asked again.
     pub(super) fn undefined(&self, kind: &'static str, retries: &mut Retries) -> Rest {
-        let rest = retries.failed(None);
+        let rest = retries.failed(None, &self.clients.contact);
         self.clients.contact.standing.follows(kind);
         debug!(kind, retry_in = ?rest.wait, "the server does not know this kind");
         rest

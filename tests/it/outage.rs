@@ -50,6 +50,29 @@ async fn everything_is_followed_soon_after_an_outage() -> Result<()> {
     .await
 }
 
+/// Prints the time for `docs/performance.md`. By then each watch waits 20 s after a failure.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_joins_as_the_server_comes_back_gets_its_block() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let (controller, mut fleet) =
+            served(rig, Controller::start_ready(&rig.control_plane, &[]).await?).await?;
+        rig.control_plane.kill(Target::ApiServer).await?;
+        wait_readyz(&controller, SOON, |text| {
+            FOLLOWED.iter().all(|kind| seconds_lost(text, kind).is_some_and(|seconds| seconds >= 25))
+        })
+        .await?;
+        rig.control_plane.restart(Target::ApiServer).await?;
+        let is_ready = Instant::now();
+        let names = Fleet::names(1..2);
+        fleet.join(&names).await?;
+        fleet.wait_blocks(&names, 1, SOON).await?;
+        println!("from /readyz of the server to the block: {:?}", is_ready.elapsed());
+        fleet.wait_ready(SOON).await?;
+        Ok(controller)
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_forbidden_is_told_until_it_is_allowed() -> Result<()> {
     under_oracle(Options::default(), async |rig| {

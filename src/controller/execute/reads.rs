@@ -120,7 +120,7 @@ impl Executor {
                             Purpose::Outcome(place) => place.step_aside(),
                         }
                     }
-                    let rest = retries.failed(error.asked_wait());
+                    let rest = retries.failed(error.asked_wait(), &self.clients.contact);
                     warn!(kind = W::KIND.as_str(), selector, %error, retry_in = ?rest.wait, "read failed");
                     retries.rest(rest, &self.clients.contact).await;
                 }

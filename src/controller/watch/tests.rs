@@ -1,6 +1,6 @@
 //! Tests of watches against a server that expires, fails and forbids, in a time that is advanced.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -130,6 +130,33 @@ async fn the_back_off_ends_when_the_server_answers_again() {
     // Growing waits, and one probe per second.
     let n_asked = rig.asked.lock().unwrap().len();
     assert!(n_asked < 70, "asked {n_asked} times");
+}
+
+/// A server that starts answers 503 while its paths are not installed, then 429 while the store of a kind initializes.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_served_late_is_tried_once_per_second_from_the_first_answer_on() {
+    const RETURN: Duration = Duration::from_secs(26);
+    let initializing = || {
+        let (code, mut status) = refusal(429);
+        status["details"] = json!({"retryAfterSeconds": 1});
+        (code, status)
+    };
+    let n_tries = Arc::new(AtomicUsize::new(0));
+    let counted = n_tries.clone();
+    let mut rig = Rig::of(move |target, time| match target {
+        _ if time < RETURN => refusal(503),
+        _ if !target.contains("/nodes?") => (200, list(7, &[], "")),
+        _ if time < RETURN + seconds(15) => {
+            counted.fetch_add(1, Ordering::SeqCst);
+            if time < RETURN + seconds(5) { refusal(503) } else { initializing() }
+        }
+        _ if is_watch(target) => (NO_ANSWER, Value::Null),
+        _ => (200, list(7, &[], "")),
+    });
+    assert!(rig.lists_within(RETURN + seconds(15)).await.is_empty());
+    let n_tries = n_tries.load(Ordering::SeqCst);
+    // A list that begins anew has short waits at first.
+    assert!((13..=20).contains(&n_tries), "{n_tries} tries in 15 s");
 }
 
 /// It answers the probes of all others.
