@@ -1,11 +1,12 @@
 //! The command line: the arguments of each subcommand, one file per subcommand.
 
-use std::path::PathBuf;
-
 use clap::{CommandFactory as _, FromArgMatches as _};
+
+use program::program;
 
 pub mod answers;
 pub mod crd;
+pub mod program;
 pub mod run;
 pub mod validate;
 
@@ -23,17 +24,6 @@ pub enum Command {
     Who(answers::who::Args),
     Validate(validate::Args),
     Crd(crd::Args),
-}
-
-/// The name of the binary as a plugin of kubectl.
-const PLUGIN: &str = "kubectl-nodeipam";
-
-/// How a person calls this program: as a plugin, or by its own name.
-#[must_use]
-pub fn program() -> &'static str {
-    let called = std::env::args_os().next().map(PathBuf::from);
-    let is_plugin = called.is_some_and(|path| path.file_stem().is_some_and(|name| name == PLUGIN));
-    if is_plugin { "kubectl nodeipam" } else { "cilium-node-ipam" }
 }
 
 /// Parses the command line, or ends the process with what is wrong with it.

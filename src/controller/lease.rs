@@ -228,8 +228,10 @@ impl Part {
                     None => is_followed = false,
                 },
                 permit = inputs.reserve(), if news != self.announced => {
-                    let Ok(permit) = permit else { return };
-                    permit.send(Input::Leadership(news));
+                    // The loop has ended where nobody receives any more; the Lease is yet to be released.
+                    if let Ok(permit) = permit {
+                        permit.send(Input::Leadership(news));
+                    }
                     self.announced = news;
                 }
                 () = tokio::time::sleep_until(wake) => {}
@@ -248,7 +250,9 @@ impl Part {
         match wished {
             Wish::LookOn => None,
             // What it knows may be out of date, and one that is in doubt may be applied yet.
-            Wish::Release => (self.own.is_unsettled && self.rests_until <= now).then_some(Step::Read),
+            Wish::Release if !self.own.is_unsettled => None,
+            Wish::Release if self.rests_until > now => Some(Step::Wait(self.rests_until)),
+            Wish::Release => Some(Step::Read),
             Wish::Lead if silence > heartbeat::FRESH => None,
             Wish::Lead if self.rests_until > now => Some(Step::Wait(self.rests_until)),
             Wish::Lead => Some(decide(&self.sight, &self.own, self.election.timing, now)),
@@ -332,9 +336,13 @@ impl Part {
                 self.show(lease);
                 let doubtful = self.in_doubt.take();
                 let applied = if sent.renewal.is_some() { Some(sent) } else { doubtful };
-                let renewal = applied.filter(|sent| self.is_latest(sent));
-                if let Some(renewal) = renewal {
-                    self.renewed(renewal.at);
+                if let Some(applied) = applied {
+                    if self.is_latest(&applied) {
+                        self.renewed(applied.at);
+                    } else {
+                        // A webhook may change what is written; without a rest each write would follow the last at once.
+                        self.rests_until = applied.at + timing.retry_period();
+                    }
                 }
             }
             Answer::Moved => {

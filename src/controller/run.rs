@@ -196,9 +196,8 @@ impl Loop {
             if let Some(contradiction) = self.world.contradiction() {
                 return Err(contradiction.clone().into());
             }
-            if !self.executor.clients.lead.holds() {
-                self.set_leadership(Leadership::StandsBy);
-            }
+            // The lead may have ended, and begun again, before the news of it.
+            self.set_leadership(self.executor.clients.lead.leadership());
             self.decide();
             self.reporter.show_if_due(&self.world, self.clock.now());
             let snapshot_due = self.reporter.due();
@@ -256,7 +255,8 @@ impl Loop {
                 self.world.set_freeze(freeze);
                 self.reporter.freeze(&self.world);
             }
-            Input::Leadership(leadership) => self.set_leadership(leadership),
+            // It wakes the loop, which looks at the lead itself.
+            Input::Leadership(_) => {}
             Input::Agents(news) => {
                 let is_list = matches!(news, AgentNews::Listed(_));
                 self.world.observe_agents(news);

@@ -18,7 +18,7 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Map, Value};
 
-use super::program;
+use super::program::program;
 use crate::controller::broken_invariant::BrokenInvariant;
 use crate::controller::client::Clients;
 use crate::controller::clock::Clock;

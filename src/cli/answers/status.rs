@@ -4,7 +4,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::{Value, json};
 
-use super::super::program;
+use super::super::program::program;
 use super::{Cluster, Listed, Verdict, block_on, fields};
 use crate::controller::lease;
 use crate::model::freeze::Switch;

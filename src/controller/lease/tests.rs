@@ -135,6 +135,8 @@ async fn a_lease_that_does_not_exist_is_created_and_renewed_and_released_at_the_
     assert!(candidate.lead.holds());
     let n_writes = candidate.server().n_writes;
     assert!((12..=17).contains(&n_writes), "{n_writes} writes in 31 s");
+    // The loop has ended, and receives nothing any more.
+    candidate.inputs.close();
     release(&candidate.wish).await;
     assert!(!candidate.lead.holds());
     assert_eq!(candidate.server().holder(), Some(""));
