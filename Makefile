@@ -21,10 +21,12 @@ TEST_THREADS ?= 4
 # As many control planes run at a time. To collect their garbage takes a seventh of the CPU time of these tests, and with
 # this setting of Go's runtime, which all that they start inherits, hardly any. It costs memory.
 TEST_GOGC ?= 400
+# The releases of Helm that install the chart in tests: its two majors, each of a Go module of its own.
+HELMS := 3 4
 # The tests of agents in modes other than crd. `make test-agents` runs them too.
 OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
-SERVERLESS := cli_validate:: docs:: events:: install::image:: layout:: simulation::
+SERVERLESS := cli_validate:: docs:: events:: install::chart:: install::image:: layout:: simulation::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
 BETWEEN := of_1_17
 export CARGO_TERM_COLOR ?= auto
@@ -33,6 +35,8 @@ export CARGO_TERM_COLOR ?= auto
 KUBECTL ?= kubectl
 # What builds images; podman and buildah take the same arguments.
 CONTAINER ?= docker
+# The one source of what is installed.
+CHART := manifests/chart/cilium-node-ipam
 # How long an upgrade may take until the new controller is ready.
 TIMEOUT ?= 180s
 
@@ -44,7 +48,7 @@ help: ## List the targets
 check: format clippy doc unit ## What every commit must pass, in minutes: format, clippy, rustdoc, and the tests that need no server
 
 .PHONY: test
-test: check deny tools ## Everything that must hold, on a real API server and with Cilium's own agent
+test: check deny tools $(HELMS:%=build/bin/helm-%) ## Everything that must hold, on a real API server and with Cilium's own agent
 	@# Both suites mostly wait, so they run side by side.
 	$(MAKE) --jobs=2 --output-sync=line SIDE_BY_SIDE=1 test-it test-go static
 
@@ -93,7 +97,7 @@ mutants: ## Switch each rule off in turn, and see random scripts of the simulati
 	$(if $(MUTANT),SIM_MUTANT=$(MUTANT)) cargo test --locked --profile simulation --features mutants --test simulation mutants::
 
 .PHONY: test-it
-test-it: $(TOOLS)
+test-it: $(TOOLS) $(if $(TOOLS),$(HELMS:%=build/bin/helm-%))
 	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(addprefix --skip ,$(SERVERLESS) $(BETWEEN))
 
 .PHONY: test-go
@@ -165,6 +169,18 @@ $(BGP:%=build/bin/bgp-%): build/bin/bgp-%:
 	@echo "building the BGP control plane of Cilium $* from its Go module; the first time takes some minutes"
 	cd tests/bgp/v$* && go build -v -o ../../../$@ .
 
+.PHONY: $(HELMS:%=build/bin/helm-%)
+$(HELMS:%=build/bin/helm-%): build/bin/helm-%:
+	@echo "building Helm $* from its Go module; the first time takes some minutes"
+	@# Helm 3 takes the version of Kubernetes that it renders for from its linker; Helm 4 finds it by itself.
+	cd tests/helm/v$* && go build -v -o ../../../$@ -ldflags "-s -w \
+		-X helm.sh/helm/v$*/internal/version.version=$$(go list -f '{{.Version}}' -m helm.sh/helm/v$*) \
+		-X helm.sh/helm/v$*/pkg/chartutil.k8sVersionMajor=1 \
+		-X helm.sh/helm/v$*/pkg/chartutil.k8sVersionMinor=$$(go list -f '{{.Version}}' -m k8s.io/client-go | cut -d. -f2) \
+		-X helm.sh/helm/v$*/pkg/lint/rules.k8sVersionMajor=1 \
+		-X helm.sh/helm/v$*/pkg/lint/rules.k8sVersionMinor=$$(go list -f '{{.Version}}' -m k8s.io/client-go | cut -d. -f2)" \
+		helm.sh/helm/v$*/cmd/helm
+
 .PHONY: build/bin/bgp-peer
 build/bin/bgp-peer:
 	@echo 'building a BGP daemon from the Go module of GoBGP'
@@ -190,8 +206,10 @@ takeover: tools ## Measure how long a node that joins waits when the leader ends
 	DEFAULT_LEASE_TIMES=1 cargo test --locked --test it -- --nocapture election::of_three
 
 .PHONY: generate
-generate: ## Regenerate crds/ from the types
+generate: build/bin/helm-3 ## Regenerate crds/ from the types, and what is rendered from the chart
 	cargo run --locked --quiet -- crd --out crds
+	cargo run --locked --quiet -- crd --out $(CHART)/files/crds
+	scripts/render build/bin/helm-3 .
 
 NAMESPACE := kube-system
 NAME := cilium-node-ipam

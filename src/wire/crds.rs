@@ -1,6 +1,6 @@
 //! The CustomResourceDefinitions as they are installed: generated from the types, tidied, rendered as YAML.
 //!
-//! The files in `crds/` are this module's output; a test compares them.
+//! The files in `crds/`, and their copies in the chart, are this module's output; a test compares them.
 
 use std::sync::LazyLock;
 
@@ -75,13 +75,16 @@ mod tests {
     #[test]
     fn files_are_what_the_types_generate() {
         for definition in all() {
-            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("crds").join(definition.file);
-            let found = std::fs::read_to_string(&path).unwrap_or_default();
-            assert!(
-                found == definition.yaml(),
-                "{} differs from the types: run `make generate`",
-                path.display()
-            );
+            for folder in ["crds", "manifests/chart/cilium-node-ipam/files/crds"] {
+                let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+                let path = root.join(folder).join(definition.file);
+                let found = std::fs::read_to_string(&path).unwrap_or_default();
+                assert!(
+                    found == definition.yaml(),
+                    "{} differs from the types: run `make generate`",
+                    path.display()
+                );
+            }
         }
     }
 

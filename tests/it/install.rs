@@ -6,8 +6,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
 
+mod chart;
 mod image;
 pub(crate) mod overlays;
+pub(crate) mod rendered;
 
 use std::collections::BTreeSet;
 use std::path::Path;

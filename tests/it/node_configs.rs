@@ -124,9 +124,13 @@ async fn without_the_right_nodes_are_served_and_it_is_told() -> Result<()> {
     under_oracle(multi_pool(), async |rig| {
         create_pod_ip_pool(rig, "default").await?;
         rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
-        let rules = r#"[{"op": "test", "path": "/rules/4/resources/0", "value": "ciliumnodeconfigs"},
-            {"op": "remove", "path": "/rules/4"}]"#;
-        let patch = ["-n", "kube-system", "patch", "role", "cilium-node-ipam", "--type=json", "-p", rules];
+        let role = ["-n", "kube-system", "get", "role", "cilium-node-ipam", "-o", "json"];
+        let role: Value = serde_json::from_str(&kubectl(&rig.control_plane, &role).await?)?;
+        let mut granted = role["rules"].as_array().context("the Role has rules")?.iter();
+        let index = granted.position(|rule| rule["resources"][0] == "ciliumnodeconfigs");
+        let index = index.context("the Role allows to read CiliumNodeConfigs")?;
+        let removal = format!(r#"[{{"op": "remove", "path": "/rules/{index}"}}]"#);
+        let patch = ["-n", "kube-system", "patch", "role", "cilium-node-ipam", "--type=json", "-p", &removal];
         kubectl(&rig.control_plane, &patch).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let agent = join(rig, NodeSpec::new("n"), "n", "default").await?;

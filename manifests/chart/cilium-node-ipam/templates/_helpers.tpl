@@ -1,0 +1,119 @@
+{{- define "cilium-node-ipam.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "cilium-node-ipam.fullname" -}}
+{{- $name := include "cilium-node-ipam.name" . }}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" }}
+{{- else if contains $name .Release.Name }}
+{{- .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "cilium-node-ipam.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "cilium-node-ipam.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- /* A Deployment's selector can't be changed. It has no name of a release, so that another release can take it over. */}}
+{{- define "cilium-node-ipam.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "cilium-node-ipam.name" . }}
+{{- end }}
+
+{{- define "cilium-node-ipam.labels" -}}
+{{ include "cilium-node-ipam.selectorLabels" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "cilium-node-ipam.image" -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- with .Values.image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{- /*
+The number that `kubectl scale` has set stays: to render another one would undo it, and Helm 4, which applies on the
+server, would refuse that as a conflict.
+*/}}
+{{- define "cilium-node-ipam.replicas" -}}
+{{- $live := lookup "apps/v1" "Deployment" .Release.Namespace (include "cilium-node-ipam.fullname" .) }}
+{{- $replicas := .Values.replicaCount }}
+{{- range dig "metadata" "managedFields" list $live }}
+{{- if eq (default "" .subresource) "scale" }}
+{{- $replicas = $live.spec.replicas }}
+{{- end }}
+{{- end }}
+{{- int $replicas }}
+{{- end }}
+
+{{- define "cilium-node-ipam.affinity" -}}
+{{- $apart := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (include "cilium-node-ipam.selectorLabels" . | fromYaml)) }}
+{{- $default := dict "podAntiAffinity" (dict "requiredDuringSchedulingIgnoredDuringExecution" (list $apart)) }}
+{{- toYaml (merge (dict) .Values.affinity (ternary (dict) $default (hasKey .Values.affinity "podAntiAffinity"))) }}
+{{- end }}
+
+{{- /* The flags of `cilium-node-ipam run`: one for each value that is not the program's own default. */}}
+{{- define "cilium-node-ipam.args" -}}
+- run
+# On the node's own loopback: the host network has no other wall, and kubelet is on the same host.
+- --listen=127.0.0.1:9920
+- --log-format={{ .Values.logFormat }}
+{{- if ne (join "," .Values.modes) "crd" }}
+- --modes={{ join "," .Values.modes }}
+{{- end }}
+{{- if ne .Values.nodeField "spec" }}
+- --node-field={{ .Values.nodeField }}
+{{- end }}
+{{- if .Values.createCiliumNodes }}
+- --create-ciliumnodes
+{{- end }}
+{{- if .Values.createPodIPPools }}
+- --create-podippools
+{{- end }}
+{{- if .Values.reclaimOptIn }}
+- --reclaim-opt-in
+{{- end }}
+{{- if ne .Values.ciliumNamespace "kube-system" }}
+- --cilium-namespace={{ .Values.ciliumNamespace }}
+{{- end }}
+{{- with .Values.leaderElection }}
+{{- if not .enabled }}
+- --leader-elect=false
+{{- end }}
+{{- with .leaseDuration }}
+- --lease-duration={{ . }}
+{{- end }}
+{{- with .renewDeadline }}
+- --renew-deadline={{ . }}
+{{- end }}
+{{- with .retryPeriod }}
+- --retry-period={{ . }}
+{{- end }}
+{{- end }}
+{{- with .Values.extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Values that contradict each other. The schema can say this too, but not in words that help. */}}
+{{- define "cilium-node-ipam.validate" -}}
+{{- if and .Values.createPodIPPools (not (has "multi-pool" .Values.modes)) }}
+{{- fail "createPodIPPools has an effect in the mode multi-pool only: add multi-pool to modes, or set createPodIPPools=false" }}
+{{- end }}
+{{- if and (ne .Values.nodeField "spec") (not (has "kubernetes" .Values.modes)) }}
+{{- fail "nodeField has an effect in the mode kubernetes only: add kubernetes to modes, or set nodeField=spec" }}
+{{- end }}
+{{- if and .Values.k8sServicePort (not .Values.k8sServiceHost) }}
+{{- fail "k8sServicePort has an effect with k8sServiceHost only: set both" }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,108 @@
+//! What the chart says about itself agrees: versions with the crate, values with their schema, and with their table in
+//! the documents. Needs no Helm.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use serde_json::Value;
+
+const CHART: &str = "manifests/chart/cilium-node-ipam";
+
+/// Longer defaults are not in the table, which refers to the file instead.
+const LONGEST_DEFAULT: usize = 40;
+
+fn source(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
+}
+
+fn chart(name: &str) -> Value {
+    serde_saphyr::from_str(&source(&format!("{CHART}/{name}"))).unwrap()
+}
+
+#[test]
+fn chart_has_the_version_of_the_crate() {
+    let chart = chart("Chart.yaml");
+    for key in ["version", "appVersion"] {
+        assert_eq!(chart[key], env!("CARGO_PKG_VERSION"), "{key}");
+    }
+}
+
+#[test]
+fn every_value_is_in_the_schema_and_the_reverse() {
+    let (values, schema) = (chart("values.yaml"), chart("values.schema.json"));
+    let mut differences = Vec::new();
+    compare("", &values, &schema, &mut differences);
+    assert!(differences.is_empty(), "{differences:#?}");
+}
+
+/// Compares objects whose keys the schema names. Others, such as labels, have keys of the user's choice.
+fn compare(path: &str, values: &Value, schema: &Value, differences: &mut Vec<String>) {
+    let (Some(values), Some(properties)) = (values.as_object(), schema["properties"].as_object()) else {
+        return;
+    };
+    if schema["additionalProperties"] != false {
+        differences.push(format!("{path:?} accepts unknown keys"));
+    }
+    for key in values.keys().filter(|key| !properties.contains_key(*key)) {
+        differences.push(format!("{path}{key} is not in the schema"));
+    }
+    for (key, schema) in properties {
+        match values.get(key) {
+            Some(value) => compare(&format!("{path}{key}."), value, schema, differences),
+            // A parent chart's values, and parts of objects of Kubernetes.
+            None if key == "global" || ["resources.", "affinity."].contains(&path) => {}
+            None => differences.push(format!("{path}{key} has no default")),
+        }
+    }
+}
+
+#[test]
+fn table_of_values_is_what_the_values_are() {
+    let expected = table(&source(&format!("{CHART}/values.yaml")));
+    let document = source("docs/install.md");
+    assert!(document.contains(&expected), "docs/install.md needs this table:\n\n{expected}");
+}
+
+/// The table of all values, from the comments directly above their keys.
+fn table(source: &str) -> String {
+    let values: Value = serde_saphyr::from_str(source).unwrap();
+    let mut table = "| value | default | meaning |\n|---|---|---|\n".to_owned();
+    let (mut path, mut comment, mut seen) = (Vec::<(usize, String)>::new(), None, BTreeSet::new());
+    for line in source.lines() {
+        let text = line.trim_start();
+        let indent = line.len() - text.len();
+        if let Some(words) = text.strip_prefix("# ") {
+            comment = Some(words.to_owned());
+            continue;
+        }
+        let comment = comment.take();
+        let Some((key, _)) = text.split_once(':').filter(|_| !text.starts_with("- ")) else { continue };
+        path.retain(|(depth, _)| *depth < indent);
+        path.push((indent, key.to_owned()));
+        let names: Vec<&str> = path.iter().map(|(_, name)| name.as_str()).collect();
+        let Some(value) = values.pointer(&format!("/{}", names.join("/"))) else { continue };
+        let name = names.join(".");
+        if let Some(words) = comment {
+            let default = match value.to_string() {
+                long if long.len() > LONGEST_DEFAULT => "see values.yaml".to_owned(),
+                short => format!("`{short}`"),
+            };
+            let _ = writeln!(table, "| `{name}` | {default} | {words} |");
+            seen.insert(name);
+        } else if !value.is_object() {
+            let is_told = (1..names.len()).any(|depth| seen.contains(&names[..depth].join(".")));
+            assert!(is_told, "{name} has no comment");
+        }
+    }
+    table
+}
+
+#[test]
+fn table_is_read_from_comments() {
+    let values = "# Head.\n\na:\n  # One.\n  b: 1\n# Two.\nc:\n  d: [x]\n";
+    assert_eq!(
+        table(values),
+        "| value | default | meaning |\n|---|---|---|\n| `a.b` | `1` | One. |\n| `c` | `{\"d\":[\"x\"]}` | Two. |\n"
+    );
+}

@@ -1,0 +1,119 @@
+//! What the chart renders: the files that are committed, in every branch of its templates, by both majors of Helm; and
+//! the values that it refuses.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+const CHART: &str = "manifests/chart/cilium-node-ipam";
+const MAJORS: [&str; 2] = ["3", "4"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The Helm of a major.
+///
+/// # Panics
+/// If it was not built: no test may pass because of that.
+pub(super) fn helm(major: &str) -> PathBuf {
+    let path = root().join(format!("build/bin/helm-{major}"));
+    assert!(path.is_file(), "{0} is missing: run `make build/bin/helm-{major}`", path.display());
+    path
+}
+
+/// Whether a command of Helm succeeds, and what it says.
+fn run(major: &str, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(helm(major)).args(arguments).current_dir(root()).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn chart_is_without_fault_for_helm() {
+    for major in MAJORS {
+        let (success, said) = run(major, &["lint", "--strict", CHART]);
+        assert!(success, "helm {major}: {said}");
+    }
+}
+
+#[test]
+fn files_are_what_the_chart_renders() {
+    for major in MAJORS {
+        let out = tempfile::tempdir().unwrap();
+        let script = root().join("scripts/render");
+        let status = Command::new(script).arg(helm(major)).arg(out.path()).status().unwrap();
+        assert!(status.success(), "helm {major}");
+        let folder = Path::new("tests/it/install/rendered");
+        let mut files = vec![PathBuf::from("manifests/install.yaml")];
+        for entry in out.path().join(folder).read_dir().unwrap() {
+            files.push(folder.join(entry.unwrap().file_name()));
+        }
+        assert!(files.len() > 5, "{files:?}");
+        for file in files {
+            let rendered = std::fs::read_to_string(out.path().join(&file)).unwrap();
+            let committed = std::fs::read_to_string(root().join(&file)).unwrap_or_default();
+            // Helm 4 ends documents with an empty line.
+            let lines = |text: &str| {
+                text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+            };
+            let differs = "differs from the chart: run `make generate`";
+            assert!(lines(&rendered) == lines(&committed), "helm {major}: {} {differs}", file.display());
+        }
+    }
+}
+
+/// The chart's definitions are those in crds/, with labels, and kept if that is asked for.
+#[test]
+fn definitions_are_those_of_the_types() {
+    for (major, keep) in [("3", true), ("4", true), ("3", false)] {
+        let set = format!("crds.keep={keep}");
+        let (success, said) =
+            run(major, &["template", "r", CHART, "--set", &set, "-s", "templates/crds.yaml"]);
+        assert!(success, "{said}");
+        let rendered: Vec<Value> = said
+            .split("\n---\n")
+            .filter(|document| document.contains("kind: CustomResourceDefinition"))
+            .map(|document| serde_saphyr::from_str(document).unwrap())
+            .collect();
+        assert_eq!(rendered.len(), 2, "{said}");
+        for mut definition in rendered {
+            let metadata = definition["metadata"].as_object_mut().unwrap();
+            let labels = metadata.remove("labels").unwrap();
+            assert_eq!(labels["app.kubernetes.io/instance"], "r");
+            let annotations = metadata.remove("annotations");
+            assert_eq!(annotations, keep.then(|| json!({"helm.sh/resource-policy": "keep"})));
+            let path = root().join("crds").join(format!("{}.yaml", metadata["name"].as_str().unwrap()));
+            let expected: Value = serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+            assert_eq!(definition, expected);
+        }
+    }
+}
+
+#[test]
+fn values_that_are_wrong_are_refused() {
+    let refused = [
+        ("replicas=3", "replicas"),
+        ("image.name=x", "name"),
+        ("replicaCount=many", "replicaCount"),
+        ("replicaCount=-1", "replicaCount"),
+        ("createCiliumNodes=yes", "createCiliumNodes"),
+        ("modes={eni}", "modes"),
+        ("modes=crd", "modes"),
+        ("image.repository=registry.example.com/nodeipam:1", "repository"),
+        ("image.digest=sha256:12", "digest"),
+        ("leaderElection.leaseDuration=15", "leaseDuration"),
+        ("logFormat=xml", "logFormat"),
+        ("extraArgs={dry-run}", "extraArgs"),
+        ("createPodIPPools=true", "add multi-pool to modes"),
+        ("nodeField=annotations", "add kubernetes to modes"),
+        ("k8sServicePort=6443", "set both"),
+    ];
+    for major in MAJORS {
+        for (value, reason) in refused {
+            let (success, said) = run(major, &["template", "r", CHART, "--set", value]);
+            assert!(!success && said.contains(reason), "helm {major}: {value}: {said}");
+        }
+    }
+}
