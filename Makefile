@@ -214,18 +214,23 @@ generate: build/bin/helm-3 ## Regenerate crds/ from the types, and what is rende
 NAMESPACE := kube-system
 NAME := cilium-node-ipam
 CRDS := crd/nodeippools.nodeipam.io crd/nodeipblocks.nodeipam.io
+# Helm, where it is installed. HELM= installs without it.
+HELM ?= $(shell command -v helm)
+# Further arguments of Helm, such as `--set createCiliumNodes=true` or `--values FILE`.
+HELM_ARGS ?=
 # The server merges (server-side apply) and refuses fields that it does not know.
 APPLY = $(KUBECTL) apply --server-side --validate=strict
 # The number of replicas of a Deployment that is there already stays as it was scaled.
 REPLICAS = $(KUBECTL) -n $(NAMESPACE) get deployment/$(NAME) --ignore-not-found -o 'jsonpath={.spec.replicas}'
-APPLY_ALL = n=$$($(REPLICAS)); $(KUBECTL) kustomize manifests \
-	| sed -e 's|image: $(NAME):.*|image: $(IMAGE)|' -e "s|^  replicas: 2$$|  replicas: $${n:-2}|" | $(APPLY) -f -
-AWAIT_CRDS = $(KUBECTL) wait --for=condition=Established --timeout=60s $(CRDS)
+APPLY_ALL = $(APPLY) -f crds && \
+	$(KUBECTL) wait --for=condition=Established --timeout=60s $(CRDS) && \
+	n=$$($(REPLICAS)) && sed -e 's|image: $(NAME):.*|image: $(IMAGE)|' -e "s|^  replicas: 2$$|  replicas: $${n:-2}|" \
+		manifests/install.yaml | $(APPLY) -f -
+INSTALL = $(if $(HELM),scripts/helm-install '$(HELM)' '$(IMAGE)' $(HELM_ARGS),$(APPLY_ALL))
 
 .PHONY: install
-install: has-kubectl has-image ## Install into kubectl's cluster. IMAGE=registry.example.com/name:tag is the image that the nodes pull
-	$(APPLY_ALL)
-	$(AWAIT_CRDS)
+install: has-kubectl has-image ## Install into kubectl's cluster, with Helm if it is there. IMAGE=registry.example.com/name:tag is the image that the nodes pull
+	$(INSTALL)
 	@echo 'Installed. The controller changes nothing until Cilium runs with `ipam: crd` and there is a pool:'
 	@echo '  $(KUBECTL) -n $(NAMESPACE) rollout status deployment/$(NAME)'
 	@echo '  $(KUBECTL) apply -f manifests/examples/pool.yaml    # after you have put your labels and ranges into it'
@@ -233,9 +238,7 @@ install: has-kubectl has-image ## Install into kubectl's cluster. IMAGE=registry
 .PHONY: upgrade
 upgrade: has-kubectl has-image ## Upgrade what is installed: first the CRDs, then the controller. IMAGE= as for install
 	@$(KUBECTL) -n $(NAMESPACE) get deployment/$(NAME) >/dev/null || { echo 'Nothing to upgrade: see `make install`.' >&2; exit 1; }
-	$(APPLY) -k crds
-	$(AWAIT_CRDS)
-	$(APPLY_ALL)
+	$(INSTALL)
 	@$(KUBECTL) -n $(NAMESPACE) rollout status deployment/$(NAME) --timeout=$(TIMEOUT) || { \
 		echo 'The new controller is not ready. Pods keep their addresses meanwhile. What it says:' >&2; \
 		echo '  $(KUBECTL) -n $(NAMESPACE) describe pod -l app.kubernetes.io/name=$(NAME)' >&2; \
@@ -244,10 +247,11 @@ upgrade: has-kubectl has-image ## Upgrade what is installed: first the CRDs, the
 
 .PHONY: uninstall
 uninstall: has-kubectl ## Remove the controller; no pod loses its address. CRDs, pools and claims stay; PURGE=1 removes them too
-	$(KUBECTL) delete --ignore-not-found -f manifests/deployment.yaml -f manifests/disruption.yaml
+	$(KUBECTL) -n $(NAMESPACE) delete --ignore-not-found deployment/$(NAME)
 	@# Its last writes still need its rights.
 	$(KUBECTL) -n $(NAMESPACE) wait --for=delete --timeout=60s pod -l app.kubernetes.io/name=$(NAME)
-	$(KUBECTL) delete --ignore-not-found -f manifests/rbac.yaml
+	$(if $(HELM),$(HELM) uninstall $(NAME) --namespace $(NAMESPACE) --ignore-not-found)
+	$(KUBECTL) delete --ignore-not-found -f manifests/install.yaml
 	@echo 'The controller is gone. CiliumNodes are as they were: pods keep their addresses, and agents go on handing'
 	@echo 'out the addresses of their CiliumNodes, but no node gets another block.'
 ifeq ($(PURGE),1)

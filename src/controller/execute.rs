@@ -181,7 +181,7 @@ impl Executor {
             Attempt::Refused(why, wait) => {
                 let needs = if forbidden {
                     "; --create-podippools needs the right to create and patch ciliumpodippools, which \
-                     examples/create-podippools grants"
+                     the chart grants with `createPodIPPools`"
                 } else {
                     ""
                 };

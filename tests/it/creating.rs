@@ -9,7 +9,7 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::chronicle::{Chronicle, delete_node, uid, wait_all};
-use crate::install::overlays;
+use crate::install::values;
 use crate::scene::{SOON, join_one, versions, wait_claims_carried};
 use crate::support::agent::Make;
 use crate::support::control_plane::Options;
@@ -24,7 +24,7 @@ const CREATING: &[&str] = &["--create-ciliumnodes", "--min-write-interval", "0s"
 /// The controller with the flag, and with the right that the flag needs.
 async fn start_creating(rig: &Rig) -> Result<Controller> {
     // The test's own server has applied the manifests already, as another field manager.
-    let apply = ["apply", "--server-side", "--force-conflicts", "-k", overlays::CREATING];
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f", values::CREATING];
     kubectl(&rig.control_plane, &apply).await?;
     Controller::start_ready(&rig.control_plane, CREATING).await
 }

@@ -7,9 +7,10 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
 
 mod chart;
+mod helm;
 mod image;
-pub(crate) mod overlays;
-pub(crate) mod rendered;
+mod rendered;
+pub(crate) mod values;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -40,6 +41,7 @@ const NAME: &str = "cilium-node-ipam";
 const NAMESPACE: &str = "kube-system";
 const EVERYWHERE: &str = "every namespace";
 const ZONE: &str = "topology.kubernetes.io/zone";
+const MANIFEST: &str = "manifests/install.yaml";
 const EXAMPLE: &str = "manifests/examples/pool.yaml";
 
 /// Each ConfigMap that the controller reads.
@@ -50,7 +52,7 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// Every right that the controller has, where, and what for. A right that is not here is one too many, and a line that
 /// is not granted one too few.
-const RIGHTS: [(&str, &str, &str, &[&str], &str); 14] = [
+const RIGHTS: [(&str, &str, &str, &[&str], &str); 13] = [
     (EVERYWHERE, "", "nodes", &["list", "watch"], "watch of Nodes"),
     (EVERYWHERE, "", "pods", &["list"], "who has an address of a block that is to leave its node"),
     (NAMESPACE, "", "configmaps", &["list", "watch"], "mode guard and freeze, two ConfigMaps only"),
@@ -66,7 +68,6 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 14] = [
     ("default", "events.k8s.io", "events", &["create"], "events on objects without a namespace"),
     (EVERYWHERE, "cilium.io", "ciliumnodes", &["list", "watch", "patch"], "watch, settle, publish"),
     (EVERYWHERE, "cilium.io", "ciliumnodes/status", &["patch"], "usage probe"),
-    (EVERYWHERE, "cilium.io", "ciliumpodippools", &["list", "watch"], "whether they fit the blocks of pools"),
     (EVERYWHERE, "nodeipam.io", "nodeippools", &["list", "watch", "patch"], "watch, finalizer"),
     (EVERYWHERE, "nodeipam.io", "nodeippools/status", &["patch"], "status"),
     (
@@ -80,7 +81,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 14] = [
 ];
 
 /// What somebody who has stolen the controller's token would like to do: group, resource, verb, namespace, name.
-const REFUSED: [(&str, &str, &str, &str, &str); 23] = [
+const REFUSED: [(&str, &str, &str, &str, &str); 24] = [
     ("", "nodes", "patch", "", ""),
     ("", "nodes/status", "patch", "", ""),
     ("", "pods", "create", NAMESPACE, ""),
@@ -98,6 +99,7 @@ const REFUSED: [(&str, &str, &str, &str, &str); 23] = [
     ("cilium.io", "ciliumnodes", "update", "", ""),
     ("cilium.io", "ciliumnodeconfigs", "list", "", ""),
     ("cilium.io", "ciliumnodeconfigs", "patch", NAMESPACE, "any"),
+    ("cilium.io", "ciliumpodippools", "list", "", ""),
     ("cilium.io", "ciliumpodippools", "create", "", ""),
     ("cilium.io", "ciliumpodippools", "patch", "", ""),
     ("nodeipam.io", "nodeippools", "create", "", ""),
@@ -115,12 +117,6 @@ async fn installation_serves_and_its_removal_takes_nothing() -> Result<()> {
         ensure!(first.contains("Deployment/cilium-node-ipam "), "not what the manifests hold:\n{first}");
         make(plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
         ensure!(versions(plane).await? == first, "installed again it changed:\n{first}");
-        let overlay = "examples/without-kube-proxy";
-        let rendered =
-            kubectl(plane, &["apply", "--server-side", "--dry-run=server", "-o", "yaml", "-k", overlay])
-                .await?;
-        ensure!(rendered.contains("value: 192.0.2.10"), "no API server in:\n{rendered}");
-
         kubectl(plane, &["apply", "-f", EXAMPLE]).await?;
         cluster.create_node(&NodeSpec::new("n0").label(ZONE, "beijing")).await?;
         let controller = start(plane).await?;
@@ -139,7 +135,7 @@ async fn installation_serves_and_its_removal_takes_nothing() -> Result<()> {
         let published = cluster.published("n0").context("no CiliumNode")?;
         let said = make(plane, "uninstall", &["PURGE="]).await?;
         ensure!(said.contains("pools and claims are kept"), "{said}");
-        let left = kubectl(plane, &["get", "--ignore-not-found", "-f", "manifests/"]).await?;
+        let left = kubectl(plane, &["get", "--ignore-not-found", "-f", MANIFEST]).await?;
         ensure!(left.is_empty(), "left behind: {left}");
         agent.allocate("ns/after").await?;
         let now = cluster.published("n0").context("no CiliumNode")?;
@@ -187,7 +183,7 @@ async fn purge_removes_every_trace_but_the_addresses() -> Result<()> {
 
     let said = make(&plane, "uninstall", &["PURGE=1"]).await?;
     ensure!(said.contains("all pools and all claims are gone"), "{said}");
-    let definitions = kubectl(&plane, &["get", "--ignore-not-found", "-k", "crds"]).await?;
+    let definitions = kubectl(&plane, &["get", "--ignore-not-found", "-f", "crds"]).await?;
     ensure!(definitions.is_empty(), "left behind: {definitions}");
     ensure!(cilium_nodes.get("n0").await?.data == before.data, "the CiliumNode changed");
     // Nothing to remove is no error.
@@ -197,7 +193,8 @@ async fn purge_removes_every_trace_but_the_addresses() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rights_are_what_it_uses_and_no_more() -> Result<()> {
-    let plane = ControlPlane::start(Options::default()).await?;
+    let plane =
+        ControlPlane::start(Options { manifests: vec![MANIFEST.into()], ..Options::default() }).await?;
     for namespace in [NAMESPACE, "default", "any-other"] {
         wait_granted(&plane, namespace, &[]).await?;
     }
@@ -300,7 +297,7 @@ async fn may(
 
 /// The judge is the server's own Pod Security admission, at its strictest level.
 #[tokio::test(flavor = "multi_thread")]
-async fn pod_is_restricted_but_for_the_host_network() -> Result<()> {
+async fn pod_is_restricted_but_for_the_host_network_and_every_field_is_known() -> Result<()> {
     let plane = ControlPlane::start(Options::default()).await?;
     let namespaces: Api<Namespace> = Api::all(plane.admin.clone());
     let labels = json!({"pod-security.kubernetes.io/enforce": "restricted"});
@@ -325,7 +322,17 @@ async fn pod_is_restricted_but_for_the_host_network() -> Result<()> {
     let container = &mut spec.containers[0];
     (container.ports, container.liveness_probe, container.readiness_probe) = (None, None, None);
     pods.create(&PostParams::default(), &pod).await?;
-    Ok(())
+    knows_every_field(&plane).await
+}
+
+/// The server knows every field that a value of the chart can set.
+async fn knows_every_field(plane: &ControlPlane) -> Result<()> {
+    for namespace in ["addresses", "cilium"] {
+        kubectl(plane, &["create", "namespace", namespace]).await?;
+    }
+    let everything = "tests/it/install/rendered/everything.yaml";
+    let apply = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", everything];
+    kubectl(plane, &apply).await.map(drop)
 }
 
 fn pod(template: PodTemplateSpec) -> Pod {
@@ -419,7 +426,12 @@ async fn start(plane: &ControlPlane) -> Result<Controller> {
 
 /// The same with further arguments, whatever its rights.
 async fn start_with(plane: &ControlPlane, more: &[&str]) -> Result<Controller> {
-    let pod = deployment().spec.and_then(|spec| spec.template.spec).context("no pod")?;
+    start_as(plane, deployment(), more).await
+}
+
+/// The same as this Deployment runs it.
+async fn start_as(plane: &ControlPlane, deployment: Deployment, more: &[&str]) -> Result<Controller> {
+    let pod = deployment.spec.and_then(|spec| spec.template.spec).context("no pod")?;
     let arguments = pod.containers[0].args.clone().context("no arguments")?;
     let own: Vec<_> = arguments
         .iter()
@@ -452,7 +464,7 @@ async fn roll_out(plane: &ControlPlane, image: &str) -> Result<()> {
 async fn versions(plane: &ControlPlane) -> Result<String> {
     let columns =
         "jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.resourceVersion}{\"\\n\"}{end}";
-    kubectl(plane, &["get", "-k", "manifests", "-o", columns]).await
+    kubectl(plane, &["get", "-f", "crds", "-f", MANIFEST, "-o", columns]).await
 }
 
 /// Runs `make` as an administrator would, and returns what it said.
@@ -461,11 +473,14 @@ async fn make(plane: &ControlPlane, target: &str, arguments: &[&str]) -> Result<
     let mut command = Command::new("make");
     // The `make` that runs the tests has nothing to say to this one.
     command.env_remove("MAKEFLAGS").env_remove("MFLAGS").env_remove("MAKELEVEL");
-    command.args(["--no-print-directory", target, &kubectl]).args(arguments);
+    // Without Helm, unless an argument names one.
+    command.args(["--no-print-directory", target, &kubectl, "HELM="]).args(arguments);
     run(plane, command).await
 }
 
 fn deployment() -> Deployment {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/deployment.yaml");
-    serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(MANIFEST);
+    let text = std::fs::read_to_string(path).unwrap();
+    let is_it = |document: &&str| document.contains("\nkind: Deployment\n");
+    serde_saphyr::from_str(text.split("\n---\n").find(is_it).unwrap()).unwrap()
 }

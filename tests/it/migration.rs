@@ -49,7 +49,7 @@ async fn changes(from: &'static str, to: &'static str) -> Result<()> {
         set_ipam(rig, from).await?;
         prepare(rig, 28).await?;
         if from == KUBERNETES {
-            let apply = ["apply", "--server-side", "--force-conflicts", "-k", KUBERNETES_MODE];
+            let apply = ["apply", "--server-side", "--force-conflicts", "-f", KUBERNETES_MODE];
             kubectl(&rig.control_plane, &apply).await?;
         }
         rig.cluster.create_pool(&pool()).await?;

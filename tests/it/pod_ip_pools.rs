@@ -20,8 +20,8 @@ use crate::support::kubectl::kubectl;
 use crate::support::objects::{NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
-/// The overlay with the flag and the right to create and patch them.
-const CREATING: &str = "examples/create-podippools";
+/// What the chart renders with the right to create and patch them.
+const CREATING: &str = "tests/it/install/rendered/create-podippools.yaml";
 
 fn multi_pool() -> Options {
     Options { ipam: "multi-pool", ..Options::default() }
@@ -114,7 +114,7 @@ async fn with_its_flag_the_controller_creates_what_is_missing_and_completes_it()
         let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
         controller.wait_logged("needs the right to create and patch ciliumpodippools", SOON).await?;
         // The server has been given the manifests already, by another field manager.
-        let apply = ["apply", "--server-side", "--force-conflicts", "-k", CREATING];
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f", CREATING];
         kubectl(&rig.control_plane, &apply).await?;
         wait_told(rig, "p", "PodIPPoolFits").await?;
 

@@ -88,7 +88,7 @@ impl Executor {
                     %node,
                     why,
                     "patch of the node refused; Cilium's mode kubernetes needs the right to patch nodes, which \
-                     examples/kubernetes-mode grants"
+                     the chart grants with `modes`"
                 );
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
             }
@@ -148,7 +148,7 @@ impl Executor {
                     node = %new.node,
                     why,
                     "ciliumnode refused: --create-ciliumnodes needs the right to create ciliumnodes, which \
-                     examples/create-ciliumnodes grants; the node waits until its agent has created it"
+                     the chart grants with `createCiliumNodes`; the node waits until its agent has created it"
                 );
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
             }

@@ -6,26 +6,15 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-const CHART: &str = "manifests/chart/cilium-node-ipam";
-const MAJORS: [&str; 2] = ["3", "4"];
+use super::helm::{CHART, MAJORS, program};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The Helm of a major.
-///
-/// # Panics
-/// If it was not built: no test may pass because of that.
-pub(super) fn helm(major: &str) -> PathBuf {
-    let path = root().join(format!("build/bin/helm-{major}"));
-    assert!(path.is_file(), "{0} is missing: run `make build/bin/helm-{major}`", path.display());
-    path
-}
-
 /// Whether a command of Helm succeeds, and what it says.
 fn run(major: &str, arguments: &[&str]) -> (bool, String) {
-    let output = Command::new(helm(major)).args(arguments).current_dir(root()).output().unwrap();
+    let output = Command::new(program(major)).args(arguments).current_dir(root()).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(said).unwrap())
 }
@@ -43,7 +32,7 @@ fn files_are_what_the_chart_renders() {
     for major in MAJORS {
         let out = tempfile::tempdir().unwrap();
         let script = root().join("scripts/render");
-        let status = Command::new(script).arg(helm(major)).arg(out.path()).status().unwrap();
+        let status = Command::new(script).arg(program(major)).arg(out.path()).status().unwrap();
         assert!(status.success(), "helm {major}");
         let folder = Path::new("tests/it/install/rendered");
         let mut files = vec![PathBuf::from("manifests/install.yaml")];

@@ -28,6 +28,9 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(120);
 /// Every other command; the oracle first catches up with the store.
 const ASK_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What the chart renders for the modes crd and multi-pool.
+const RIGHTS: &str = "tests/it/install/rendered/multi-pool.yaml";
+
 /// How the control plane is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
@@ -50,7 +53,7 @@ pub(crate) struct Options {
 impl Default for Options {
     fn default() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let (crds, rights) = (root.join("crds"), root.join("manifests/rbac.yaml"));
+        let (crds, rights) = (root.join("crds"), root.join(RIGHTS));
         Self {
             families: Families::V4,
             ipam: "crd",

@@ -10,8 +10,8 @@ use serde_json::json;
 use super::kubectl::kubectl;
 use super::rig::Rig;
 
-/// The overlay with the right to patch Nodes.
-pub(crate) const KUBERNETES_MODE: &str = "examples/kubernetes-mode";
+/// What the chart renders for the mode kubernetes, with the right to patch Nodes.
+pub(crate) const KUBERNETES_MODE: &str = "tests/it/install/rendered/kubernetes-mode.yaml";
 
 /// Does what the mode of this cluster needs, where blocks have this size.
 pub(crate) async fn prepare(rig: &Rig, block_size: u8) -> Result<()> {
@@ -48,6 +48,6 @@ async fn have_agents_annotate(rig: &Rig) -> Result<()> {
 /// The right to patch Nodes, which only one mode has.
 async fn grant(rig: &Rig) -> Result<()> {
     // The server has been given the manifests already, by another field manager.
-    let apply = ["apply", "--server-side", "--force-conflicts", "-k", KUBERNETES_MODE];
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f", KUBERNETES_MODE];
     kubectl(&rig.control_plane, &apply).await.map(drop)
 }

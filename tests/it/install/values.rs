@@ -1,5 +1,5 @@
 //! What an administrator changes about the installation stays or comes as a whole: the number of replicas over an
-//! upgrade, and a flag together with the right that it needs.
+//! upgrade, and a flag together with the right that it needs, because one value of the chart renders both.
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -15,9 +15,9 @@ use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::preparation::KUBERNETES_MODE;
 use crate::support::rig::under_oracle;
 
-pub(crate) const CREATING: &str = "examples/create-ciliumnodes";
+pub(crate) const CREATING: &str = "tests/it/install/rendered/create-ciliumnodes.yaml";
 const PATCH_NODES: &str = "patch /nodes";
-const CREATE: &str = "create cilium.io/ciliumnodes";
+pub(super) const CREATE: &str = "create cilium.io/ciliumnodes";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn upgrade_keeps_the_number_of_replicas() -> Result<()> {
@@ -61,7 +61,7 @@ async fn upgrade_of_a_deployment_that_was_applied_with_replicas_keeps_their_numb
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_right_to_create_ciliumnodes_comes_with_its_flag() -> Result<()> {
+async fn the_right_to_create_ciliumnodes_comes_with_its_value() -> Result<()> {
     under_oracle(Options { manifests: Vec::new(), ..Options::default() }, async |rig| {
         let (plane, cluster) = (&rig.control_plane, &rig.cluster);
         make(plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
@@ -79,7 +79,7 @@ async fn the_right_to_create_ciliumnodes_comes_with_its_flag() -> Result<()> {
         agent.allocate("ns/pod").await?;
         controller.sigterm_and_wait().await?;
 
-        kubectl(plane, &["apply", "--server-side", "-k", CREATING]).await?;
+        kubectl(plane, &["apply", "--server-side", "-f", CREATING]).await?;
         let deployments: Api<Deployment> = Api::namespaced(plane.admin.clone(), NAMESPACE);
         let pod = deployments.get(NAME).await?.spec.and_then(|spec| spec.template.spec).context("no pod")?;
         let arguments = pod.containers[0].args.clone().unwrap_or_default();
@@ -116,7 +116,7 @@ async fn the_right_to_patch_nodes_comes_with_its_mode() -> Result<()> {
         let controller = start_with(plane, &[]).await?;
         controller.wait_logged("needs the right to patch nodes", SOON).await?;
 
-        kubectl(plane, &["apply", "--server-side", "-k", KUBERNETES_MODE]).await?;
+        kubectl(plane, &["apply", "--server-side", "-f", KUBERNETES_MODE]).await?;
         let deployments: Api<Deployment> = Api::namespaced(plane.admin.clone(), NAMESPACE);
         let pod = deployments.get(NAME).await?.spec.and_then(|spec| spec.template.spec).context("no pod")?;
         let arguments = pod.containers[0].args.clone().unwrap_or_default();

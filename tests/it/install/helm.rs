@@ -1,0 +1,222 @@
+//! The life of an installation with Helm, in both majors: installed, upgraded, rolled back, scaled, uninstalled,
+//! installed under another name, and taken over from `kubectl apply`. After each step the controller serves a new node,
+//! with the arguments and exactly the rights that the chart gave.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::Api;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use super::values::CREATE;
+use super::{MANIFEST, NAME, NAMESPACE, SOON, ZONE, make, roll_out, start_as, wait_granted};
+use crate::support::agent::{Agent, Make};
+use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::controller::{Controller, ELECTED};
+use crate::support::families::Families;
+use crate::support::kubectl::{kubectl, run};
+use crate::support::objects::{NodeSpec, PoolSpec};
+use crate::support::rig::{Rig, under_oracle};
+
+pub(super) const CHART: &str = "manifests/chart/cilium-node-ipam";
+pub(super) const MAJORS: [&str; 2] = ["3", "4"];
+
+/// A column of a later version of the definition of claims.
+const LATER: &str = "Later";
+
+/// The Helm of a major.
+///
+/// # Panics
+/// If it was not built: no test may pass because of that.
+pub(super) fn program(major: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("build/bin/helm-{major}"));
+    assert!(path.is_file(), "{0} is missing: run `make build/bin/helm-{major}`", path.display());
+    path
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_step_of_a_release_serves_a_new_node_3() -> Result<()> {
+    every_step_of_a_release_serves_a_new_node("3").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_step_of_a_release_serves_a_new_node_4() -> Result<()> {
+    every_step_of_a_release_serves_a_new_node("4").await
+}
+
+async fn every_step_of_a_release_serves_a_new_node(major: &str) -> Result<()> {
+    under_oracle(Options { manifests: Vec::new(), ..Options::default() }, async |rig| {
+        let (plane, cluster) = (&rig.control_plane, &rig.cluster);
+        // The rig needs the definitions to begin with, but those that count are the chart's.
+        kubectl(plane, &["delete", "-f", "crds"]).await?;
+        helm(plane, major, &["install", NAME, CHART]).await?;
+        kubectl(plane, &["wait", "--for=condition=Established", "-f", "crds"]).await?;
+        cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).select(ZONE, "a")).await?;
+        let controller = start(plane, NAME, &[]).await?;
+        let mut agents = vec![join(rig, "installed").await?];
+
+        // The controller that runs serves nodes while it is replaced; the new one has a right more.
+        let later = later_chart()?;
+        let chart = later.path().to_str().context("no UTF-8")?;
+        helm(plane, major, &["upgrade", NAME, chart, "--set", "createCiliumNodes=true"]).await?;
+        ensure!(columns(plane).await?.contains(LATER), "{}", columns(plane).await?);
+        agents.push(join(rig, "while-upgraded").await?);
+        stop(controller).await?;
+        let controller = start(plane, NAME, &[CREATE]).await?;
+        agents.push(join(rig, "upgraded").await?);
+        stop(controller).await?;
+
+        helm(plane, major, &["rollback", NAME, "1"]).await?;
+        ensure!(!columns(plane).await?.contains(LATER), "{}", columns(plane).await?);
+        let controller = start(plane, NAME, &[]).await?;
+        agents.push(join(rig, "rolled-back").await?);
+        stop(controller).await?;
+
+        // What `kubectl scale` has set is neither a conflict nor undone.
+        let scale = ["-n", NAMESPACE, "scale", &format!("deployment/{NAME}"), "--replicas=3"];
+        kubectl(plane, &scale).await?;
+        for tag in ["later", "latest"] {
+            helm(plane, major, &["upgrade", NAME, CHART, "--set", &format!("image.tag={tag}")]).await?;
+            let spec = deployment(plane, NAME).await?.spec.context("no spec")?;
+            ensure!(spec.replicas == Some(3), "{:?}", spec.replicas);
+            let image = spec.template.spec.context("no pod")?.containers[0].image.clone();
+            ensure!(image.as_deref() == Some(&*format!("{NAME}:{tag}")), "{image:?}");
+        }
+
+        helm(plane, major, &["uninstall", NAME]).await?;
+        let left = kubectl(plane, &["get", "--ignore-not-found", "-f", MANIFEST]).await?;
+        ensure!(left.is_empty(), "left behind: {left}");
+        let kept = kubectl(plane, &["get", "nodeippools,nodeipblocks", "-o", "name"]).await?;
+        ensure!(kept.lines().count() == 1 + agents.len(), "{kept}");
+
+        let other = ["install", "other", CHART];
+        let refused = helm(plane, major, &other).await.unwrap_err().to_string();
+        ensure!(refused.contains("invalid ownership metadata"), "{refused}");
+        // The kubeconfig of the test is that of this account.
+        let account = format!("serviceAccount.name={NAME}");
+        helm(plane, major, &[&other[..], &["--take-ownership", "--set", &account]].concat()).await?;
+        let name = format!("other-{NAME}");
+        let controller = start(plane, &name, &[]).await?;
+        agents.push(join(rig, "renamed").await?);
+        stop(controller).await?;
+        helm(plane, major, &["uninstall", "other"]).await?;
+
+        kubectl(plane, &["apply", "--server-side", "-f", "crds", "-f", MANIFEST]).await?;
+        helm(plane, major, &["install", NAME, CHART, "--take-ownership"]).await?;
+        let controller = start(plane, NAME, &[]).await?;
+        agents.push(join(rig, "taken-over").await?);
+        rig.assert_settled().await?;
+        Ok((controller, agents))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn make_uses_helm_where_it_is_installed() -> Result<()> {
+    let bare = Options { crds: Vec::new(), manifests: Vec::new(), ..Options::of(Families::V4) };
+    let plane = ControlPlane::start(bare).await?;
+    for major in MAJORS {
+        let program = format!("HELM={}", program(major).display());
+        // It takes over what was installed without Helm, by another image.
+        make(&plane, "install", &["IMAGE=registry.example.com/nodeipam:1"]).await?;
+        let image = "registry.example.com:5000/nodeipam:2";
+        let arguments = ["HELM_ARGS=--set createCiliumNodes=true", &program, &format!("IMAGE={image}")];
+        make(&plane, "install", &arguments).await?;
+        ensure!(runs(&plane).await? == (image.to_owned(), true), "{:?}", runs(&plane).await?);
+        let said = helm(&plane, major, &["list"]).await?;
+        ensure!(said.contains("deployed"), "{said}");
+
+        // Values stay, also where the image changes its form.
+        let image = format!("registry.example.com/nodeipam:2@sha256:{}", "a".repeat(64));
+        let arguments = [&*program, &format!("IMAGE={image}"), "TIMEOUT=60s"];
+        tokio::try_join!(make(&plane, "upgrade", &arguments), roll_out(&plane, &image))?;
+        ensure!(runs(&plane).await? == (image, true), "{:?}", runs(&plane).await?);
+
+        make(&plane, "uninstall", &[&program, "PURGE="]).await?;
+        let left = kubectl(&plane, &["get", "--ignore-not-found", "-f", MANIFEST]).await?;
+        ensure!(left.is_empty(), "left behind: {left}");
+        kubectl(&plane, &["get", "-f", "crds"]).await?;
+        // Nothing to remove is no error.
+        make(&plane, "uninstall", &[&program, "PURGE=1"]).await?;
+    }
+    plane.assert_clean().await
+}
+
+/// The image of the Deployment, and whether it creates CiliumNodes.
+async fn runs(plane: &ControlPlane) -> Result<(String, bool)> {
+    let pod = deployment(plane, NAME).await?.spec.and_then(|spec| spec.template.spec).context("no pod")?;
+    let creates = pod.containers[0].args.iter().flatten().any(|argument| argument == "--create-ciliumnodes");
+    Ok((pod.containers[0].image.clone().unwrap_or_default(), creates))
+}
+
+/// Runs Helm as an administrator would, in the namespace of the controller, and returns what it said.
+async fn helm(plane: &ControlPlane, major: &str, arguments: &[&str]) -> Result<String> {
+    let mut command = Command::new(program(major));
+    command.args(arguments).args(["--namespace", NAMESPACE]);
+    run(plane, command).await
+}
+
+/// The chart of a later version, with another definition of claims.
+fn later_chart() -> Result<TempDir> {
+    let folder = tempfile::tempdir()?;
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join(CHART);
+    let copied = std::process::Command::new("cp")
+        .arg("-r")
+        .args([chart.join("."), folder.path().to_path_buf()])
+        .status()?;
+    ensure!(copied.success(), "{copied}");
+    edit(folder.path(), "Chart.yaml", &format!("version: {}", env!("CARGO_PKG_VERSION")), "version: 99.0.0")?;
+    let columns = "additionalPrinterColumns:\n";
+    let more = format!(
+        "{columns}    - jsonPath: .metadata.creationTimestamp\n      name: {LATER}\n      type: date\n"
+    );
+    edit(folder.path(), "files/crds/nodeipblocks.nodeipam.io.yaml", columns, &more)?;
+    Ok(folder)
+}
+
+fn edit(folder: &Path, name: &str, from: &str, to: &str) -> Result<()> {
+    let path = folder.join(name);
+    let before = std::fs::read_to_string(&path)?;
+    let after = before.replacen(from, to, 1);
+    ensure!(after != before, "{name} has no {from}");
+    Ok(std::fs::write(path, after)?)
+}
+
+/// The columns of the definition of claims.
+async fn columns(plane: &ControlPlane) -> Result<String> {
+    let path = "jsonpath={.spec.versions[0].additionalPrinterColumns[*].name}";
+    kubectl(plane, &["get", "crd/nodeipblocks.nodeipam.io", "-o", path]).await
+}
+
+async fn deployment(plane: &ControlPlane, name: &str) -> Result<Deployment> {
+    let deployments: Api<Deployment> = Api::namespaced(plane.admin.clone(), NAMESPACE);
+    Ok(deployments.get(name).await?)
+}
+
+/// The controller as the Deployment of this name runs it, once it has exactly its rights, and `more`.
+async fn start(plane: &ControlPlane, name: &str, more: &[&str]) -> Result<Controller> {
+    for namespace in [NAMESPACE, "default"] {
+        wait_granted(plane, namespace, more).await?;
+    }
+    start_as(plane, deployment(plane, name).await?, &[ELECTED]).await
+}
+
+/// Ends a controller, which has had every right that it wanted.
+async fn stop(controller: Controller) -> Result<()> {
+    let log = std::fs::read_to_string(controller.log())?;
+    ensure!(!log.to_lowercase().contains("forbidden"), "it wants more rights than it has:\n{log}");
+    let status = controller.sigterm_and_wait().await?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+/// A new node, which is served.
+async fn join(rig: &Rig, name: &str) -> Result<Agent> {
+    rig.cluster.create_node(&NodeSpec::new(name).label(ZONE, "a")).await?;
+    let mut agent = rig.agents.agent_with(Make::Fake, name, rig.agents.settings());
+    agent.start()?;
+    agent.wait_ready(SOON).await?;
+    Ok(agent)
+}
