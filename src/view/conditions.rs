@@ -9,7 +9,7 @@ use super::pod_ip_pools;
 use super::tally::{self, Tally};
 use crate::ledger::grid::Overlap;
 use crate::model::claim::ClaimState;
-use crate::model::counted::counted;
+use crate::model::counted::{counted, shown};
 use crate::model::freeze::{Freeze, Switch};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, ten_of};
@@ -309,7 +309,7 @@ fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCoun
         return (ConditionReason::Unobstructed, "nothing but claims of the pool takes its blocks".to_owned());
     }
     let counts: Vec<String> =
-        families.iter().map(|(family, counts)| format!("{family}: {}", counts.unavailable)).collect();
+        families.iter().map(|(family, counts)| format!("{family}: {}", shown(counts.unavailable))).collect();
     let mut culprits: Vec<String> = Vec::new();
     let mut strangers = free::strangers(world, pool);
     for cidrs in strangers.values_mut() {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::super::program::program;
 use super::{Cluster, Listed, Verdict, block_on, fields};
 use crate::controller::lease;
+use crate::model::counted::shown;
 use crate::model::freeze::Switch;
 use crate::model::time::Timestamp;
 use crate::publisher::Mode;
@@ -155,8 +156,8 @@ fn row(pool: &PoolRow) -> Vec<String> {
         pool.name.to_string(),
         pool.state.clone(),
         pool.selects.to_string(),
-        format!("{}/{}", pool.held, pool.blocks),
-        pool.free.to_string(),
+        format!("{}/{}", shown(pool.held), shown(pool.blocks)),
+        shown(pool.free),
         format!("{}/{}", pool.wait_first, pool.wait_growth),
     ]
 }

@@ -4,7 +4,7 @@
 
 use super::NodeIPPool;
 use crate::ledger::grid::{Declared, Grid};
-use crate::model::counted::counted;
+use crate::model::counted::{counted, shown};
 use crate::model::pool::{Pool, RangeState, Ranges};
 use crate::net::cidr::{Cidr, Family};
 use crate::wire::FieldError;
@@ -108,7 +108,7 @@ fn beyond_limits(pool: &Pool, family: Family) -> Vec<FieldError> {
             addresses(most),
             per_node.max_blocks,
             per_node.max_addresses,
-            of_block
+            shown(of_block)
         );
         warnings.push(FieldError::new("spec.expand.freeBelow", &free_below, rule));
     }

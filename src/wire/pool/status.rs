@@ -13,6 +13,7 @@ use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::model::counted::shown;
 use crate::model::request::PoolStatusWrite;
 use crate::model::status::{self as domain, ConditionType};
 use crate::net::cidr::Family;
@@ -225,11 +226,11 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
         ipv6: status.families.get(&Family::V6).map(counts),
         summary: Some(Summary {
             nodes: format!("{}/{}", status.nodes.served, status.nodes.selected),
-            blocks: by_family(&status.families, |counts| format!("{}/{}", counts.held, counts.blocks)),
-            used: by_family(&status.families, |counts| {
-                counts.used.map_or_else(|| "?".to_owned(), |used| used.to_string())
+            blocks: by_family(&status.families, |counts| {
+                format!("{}/{}", shown(counts.held), shown(counts.blocks))
             }),
-            free: by_family(&status.families, |counts| counts.addresses_free.to_string()),
+            used: by_family(&status.families, |counts| counts.used.map_or_else(|| "?".to_owned(), shown)),
+            free: by_family(&status.families, |counts| shown(counts.addresses_free)),
         }),
     };
     let mut patch = bound_to(&write.uid, write.revision, json!({ "status": wire }));
@@ -274,6 +275,7 @@ fn by_family(
 mod tests {
     use super::*;
     use crate::model::revision::Revision;
+    use crate::model::status::capped_count;
 
     /// What the server makes of a merge patch (RFC 7396).
     fn merge(object: &mut Value, patch: &Value) {
@@ -291,6 +293,21 @@ mod tests {
                 merge(&mut object[key], value);
             }
         }
+    }
+
+    /// The columns are for people; the counts beside them are numbers that every JSON reader holds.
+    #[test]
+    fn columns_say_that_a_count_was_capped() {
+        let write = PoolStatusWrite {
+            pool: "p".into(),
+            uid: "u".into(),
+            revision: Revision::of(7),
+            status: status(&[(Family::V4, 256), (Family::V6, capped_count(1 << 64))]),
+            transitions: BTreeMap::new(),
+        };
+        let status = &status_patch(&write)["status"];
+        assert_eq!(status["summary"]["blocks"], "0/256,0/>2^53");
+        assert_eq!(status["ipv6"]["blocks"]["total"], MAX_COUNT);
     }
 
     fn status(families: &[(Family, u64)]) -> domain::PoolStatus {
