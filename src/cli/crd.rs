@@ -8,18 +8,21 @@ use anyhow::Context as _;
 
 use crate::wire::crds;
 
-/// Prints the CustomResourceDefinitions of NodeIPPool and NodeIPBlock.
+/// Print the CustomResourceDefinitions of NodeIPPool and NodeIPBlock.
 ///
-/// They belong to the version of this program: install them again after every upgrade, before the controller, for
-/// example with
-///
-/// cilium-node-ipam crd | kubectl apply -f -
+/// Their version is that of this program. At an upgrade, apply them before the controller.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
 pub struct Args {
     /// Write one file per definition into this directory instead of printing them.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
+
+const EXAMPLE: &str = "\
+Example:
+  Install or upgrade the definitions:
+    cilium-node-ipam crd | kubectl apply --server-side -f -";
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {

@@ -10,9 +10,9 @@ pub mod program;
 pub mod run;
 pub mod validate;
 
-/// Gives the nodes of a Cilium cluster their pod addresses, from pools chosen by node labels.
+/// Gives the nodes of a Cilium cluster blocks of pod addresses, from pools that select nodes by label.
 #[derive(Debug, clap::Parser)]
-#[command(version)]
+#[command(version, after_help = EXAMPLE)]
 #[allow(
     missing_docs,
     reason = "a comment on a variant would replace what its arguments say of the subcommand"
@@ -25,6 +25,12 @@ pub enum Command {
     Validate(validate::Args),
     Crd(crd::Args),
 }
+
+const EXAMPLE: &str = "\
+Example:
+  Check a pool, then print the writes that the cluster needs:
+    cilium-node-ipam validate -f pool.yaml
+    cilium-node-ipam run --dry-run";
 
 /// Parses the command line, or ends the process with what is wrong with it.
 #[must_use]

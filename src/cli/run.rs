@@ -32,121 +32,208 @@ use crate::publisher::static_mode::NodeField;
 use crate::telemetry::{Telemetry, http, logs};
 use crate::wire::carrier_patch::ManagedFields;
 
-/// Run the controller: give nodes blocks of the pools that select them, and more as they fill.
+/// Run the controller: give nodes blocks from the pools that select them, and more blocks as they fill up.
 ///
-/// It finds its API server by --kubeconfig, then KUBECONFIG, then ~/.kube/config, then the pod that it runs in. It
-/// writes only where `cilium-config` names a mode of --modes; elsewhere it stays passive and /readyz says why. SIGTERM ends it
-/// cleanly: writes in flight are finished first.
+/// The controller finds its API server in this order: --kubeconfig, KUBECONFIG, ~/.kube/config, its own pod.
+///
+/// It writes only if `cilium-config` names one of --modes. Otherwise it is passive, and /readyz says why. On SIGTERM
+/// it finishes the writes in flight, and then exits.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
-    /// Say what would be written to the cluster as it is now, one line per write, and exit. Nothing is written.
-    #[arg(long)]
+    /// Print the writes that the cluster needs now, one line per write, and exit without writing.
+    #[arg(long, help_heading = CLUSTER)]
     dry_run: bool,
 
-    /// A kubeconfig file to use instead of those in KUBECONFIG.
-    #[arg(long, value_name = "FILE")]
+    /// The kubeconfig file to use instead of KUBECONFIG.
+    #[arg(long, value_name = "FILE", help_heading = CLUSTER)]
     kubeconfig: Option<PathBuf>,
 
-    /// The namespace of Cilium: of its ConfigMap `cilium-config`, which says its mode, of its CiliumNodeConfigs, which
-    /// change that for some nodes, and of its agents' Pods.
-    #[arg(long, value_name = "NAME", default_value = "kube-system", env = "CILIUM_NAMESPACE")]
+    /// The namespace of Cilium: of `cilium-config`, CiliumNodeConfigs and the agents' Pods.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "kube-system",
+        env = "CILIUM_NAMESPACE",
+        help_heading = CILIUM
+    )]
     cilium_namespace: String,
 
-    /// The modes of Cilium in which the controller may write, separated by commas: crd, multi-pool, cluster-pool,
-    /// kubernetes. In all but crd another allocator serves the nodes by default, and has to be turned off first.
-    #[arg(long, value_name = "MODES", value_delimiter = ',', default_value = "crd")]
+    /// The modes of Cilium in which the controller may write: crd, multi-pool, cluster-pool, kubernetes.
+    ///
+    /// In all modes but crd another allocator serves the nodes by default. Name a mode only after you have turned its
+    /// other allocator off.
+    #[arg(
+        long,
+        value_name = "MODES",
+        value_delimiter = ',',
+        default_value = "crd",
+        help_heading = CILIUM
+    )]
     modes: Vec<IpamMode>,
 
-    /// What of a Node is written in Cilium's mode kubernetes: `spec` (podCIDRs, which nobody can change later), or
-    /// `annotations`, which agents read with `annotate-k8s-node: true` only.
-    #[arg(long, value_name = "FIELD", default_value = "spec")]
+    /// Where to write a node's blocks in Cilium's mode kubernetes: `spec` (podCIDRs) or `annotations`.
+    ///
+    /// podCIDRs of a Node are immutable once set. Agents read annotations only with `annotate-k8s-node: true`.
+    #[arg(long, value_name = "FIELD", default_value = "spec", help_heading = CILIUM)]
     node_field: NodeField,
 
-    /// The controller's own namespace, where its ConfigMap `cilium-node-ipam` can freeze it.
-    #[arg(long, value_name = "NAME", default_value = "kube-system", env = "POD_NAMESPACE")]
+    /// The namespace of the controller. Its ConfigMap `cilium-node-ipam` there can freeze the controller.
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "kube-system",
+        env = "POD_NAMESPACE",
+        help_heading = CLUSTER
+    )]
     namespace: String,
 
-    /// Vouch for the agents instead of reading `cilium-config`: they have this version, are in `ipam: crd` mode, and
-    /// run the --families.
-    #[arg(long, value_name = "VERSION", requires = "families")]
+    /// Assume agents of this version in the mode crd, instead of reading `cilium-config`.
+    #[arg(long, value_name = "VERSION", requires = "families", help_heading = CILIUM)]
     assume_cilium: Option<Release>,
 
-    /// The families that the agents run, with --assume-cilium: ipv4, ipv6, or both, separated by a comma.
-    #[arg(long, value_name = "FAMILIES", value_delimiter = ',', requires = "assume_cilium", value_parser = family)]
+    /// The IP families that the agents run, with --assume-cilium: ipv4, ipv6, or ipv4,ipv6.
+    #[arg(
+        long,
+        value_name = "FAMILIES",
+        value_delimiter = ',',
+        requires = "assume_cilium",
+        value_parser = family,
+        help_heading = CILIUM
+    )]
     families: Vec<Family>,
 
-    /// The shortest time between two changes of a served node's CiliumNode. Agents write the same object, and an
-    /// agent that gets too many conflicts in a row ends. Only the annotation that proves a block absent does not wait.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    /// The minimum time between two changes of the CiliumNode of a served node.
+    ///
+    /// Agents write the same object, and an agent exits after too many conflicts in a row. One write does not wait: the
+    /// annotation that proves a block absent.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "2s",
+        value_parser = humantime::parse_duration,
+        help_heading = REQUESTS
+    )]
     min_write_interval: Duration,
 
-    /// How long an agent may be silent before it is asked which addresses it uses, and how long before it is asked again.
-    /// A block that is to leave a node is kept if its agent does not answer for ten times that, and rests for twice that.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = question_interval)]
-    question_interval: Duration,
+    /// How long an agent may be silent before the controller sends it a usage query (5s to 2m).
+    ///
+    /// A draining block is kept if the agent does not answer within 10 intervals. Its node starts no other drain for 2
+    /// intervals.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "30s",
+        value_parser = usage_query_interval,
+        help_heading = CILIUM
+    )]
+    usage_query_interval: Duration,
 
-    /// Keep no address of a node's first block for the router, health and ingress of its agent. They may be in any block
-    /// then, and that block stays for as long as the node lives.
-    #[arg(long)]
-    no_own_addresses: bool,
+    /// Reserve no addresses in a node's first block for the agent's router, health endpoint and ingress.
+    ///
+    /// The agent may then take them from any block, and that block stays as long as the node exists.
+    #[arg(long, help_heading = CILIUM)]
+    no_reserved_addresses: bool,
 
-    /// Create the CiliumNode of a selected node as soon as its Node appears, instead of waiting until its agent does.
-    /// The agent takes it over.
-    #[arg(long)]
+    /// Create the CiliumNode of a selected node as soon as its Node exists, before its agent does.
+    ///
+    /// The agent takes the object over. Needs the right to create CiliumNodes.
+    #[arg(long, help_heading = CILIUM)]
     create_ciliumnodes: bool,
 
-    /// In mode multi-pool, create the CiliumPodIPPool of each name under which pools give blocks, and add to it what it lacks
-    /// when pools change. One that somebody else has created is left as it is.
-    #[arg(long)]
+    /// In the mode multi-pool, create the CiliumPodIPPools of all pools, and add missing families and ranges.
+    ///
+    /// CiliumPodIPPools that another writer created are left unchanged.
+    #[arg(long, help_heading = CILIUM)]
     create_podippools: bool,
 
-    /// Take blocks back also from nodes whose agent is Cilium 1.12 or 1.13, or of an unknown release, where pools ask for
-    /// it. Agents of 1.12 may give an address to a pod while they are asked to let it go, and ten conflicts in a row end
-    /// agents of both.
-    #[arg(long)]
+    /// Also reclaim blocks from nodes whose agent is Cilium 1.12, 1.13 or of unknown version.
+    ///
+    /// An agent of 1.12 may give an address to a pod during its release. Agents of both versions exit after ten conflicts
+    /// in a row.
+    #[arg(long, help_heading = RECLAIM)]
     reclaim_opt_in: bool,
 
-    /// On how many nodes at once agents are asked to let the addresses of a block go.
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    /// Maximum number of nodes whose agents release addresses at the same time.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 20,
+        value_parser = clap::value_parser!(u16).range(1..=1000),
+        help_heading = RECLAIM
+    )]
     reclaim_at_once: u16,
 
-    /// How many blocks may begin to leave nodes that live within a minute. Those of pools that are drained or deleted
-    /// wait for the next. If more would leave that nodes do not need, none does any more until freeze-reclaim has been
-    /// turned on and off again, or the process ends.
-    #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u16).range(1..=10000))]
+    /// Maximum number of blocks that may start draining per minute.
+    ///
+    /// If surplus blocks exceed it, reclaim stops until `freeze-reclaim` is set and removed, or the controller restarts.
+    /// Blocks of drained or deleted pools wait for the next minute.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 120,
+        value_parser = clap::value_parser!(u16).range(1..=10000),
+        help_heading = RECLAIM
+    )]
     reclaim_per_minute: u16,
 
-    /// The maximum number of concurrent writes.
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=256))]
+    /// Maximum number of concurrent writes.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 32,
+        value_parser = clap::value_parser!(u16).range(1..=256),
+        help_heading = REQUESTS
+    )]
     max_parallel_writes: u16,
 
-    /// The time limit of one request. A write without an answer is then settled by reading the object.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    /// Time limit of one request. A write without an answer is settled by reading the object.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "10s",
+        value_parser = humantime::parse_duration,
+        help_heading = REQUESTS
+    )]
     request_timeout: Duration,
 
-    /// How often to compare the bookkeeping with the objects that it follows from. Each check reads everything once.
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = pause)]
+    /// Interval between self-checks, which compare the internal state with all objects.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "5m",
+        value_parser = pause,
+        help_heading = REQUESTS
+    )]
     self_check_interval: Duration,
 
-    /// Leave `metadata.managedFields` of CiliumNodes as it is. Removing it halves what every agent has to receive.
-    #[arg(long)]
+    /// Keep `metadata.managedFields` of CiliumNodes. Without it every agent receives half the bytes.
+    #[arg(long, help_heading = REQUESTS)]
     keep_managed_fields: bool,
 
-    /// Where to serve /livez, /readyz and /metrics.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9920")]
+    /// Address of /livez, /readyz and /metrics.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9920", help_heading = OBSERVATION)]
     listen: SocketAddr,
 
-    /// Write the address in use to this file, for --listen with port 0.
-    #[arg(long, value_name = "FILE")]
+    /// Write the listening address to this file. Useful with port 0 in --listen.
+    #[arg(long, value_name = "FILE", help_heading = OBSERVATION)]
     address_file: Option<PathBuf>,
 
-    /// The format of log lines on standard error. RUST_LOG says what is logged.
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = logs::Format::Text)]
+    /// Format of the log on standard error. RUST_LOG adds to its filter.
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_enum,
+        default_value_t = logs::Format::Text,
+        help_heading = OBSERVATION
+    )]
     log_format: logs::Format,
 
-    /// Elect one replica by the Lease `cilium-node-ipam` in --cilium-namespace. The leader writes; every other replica
-    /// stands by with its world in step. Addresses are safe without it, but replicas then repeat each other's work.
+    /// Elect one replica by the Lease `cilium-node-ipam` in --cilium-namespace.
+    ///
+    /// The leader writes. All other replicas stand by with up-to-date caches. Without an election addresses stay safe, but
+    /// the replicas repeat each other's work.
     #[arg(
         long,
         value_name = "BOOL",
@@ -154,22 +241,55 @@ pub struct Args {
         require_equals = true,
         default_value_t = true,
         default_missing_value = "true",
-        action = clap::ArgAction::Set
+        action = clap::ArgAction::Set,
+        help_heading = ELECTION
     )]
     leader_elect: bool,
 
-    /// How long a standby waits after the last change of the Lease that it saw, before it takes over. Whole seconds.
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = humantime::parse_duration)]
+    /// How long a standby waits after the last change of the Lease before it takes over, in whole seconds.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "15s",
+        value_parser = humantime::parse_duration,
+        help_heading = ELECTION
+    )]
     lease_duration: Duration,
 
     /// How long the leader keeps writing without a successful renewal. Must be shorter than --lease-duration.
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "10s",
+        value_parser = humantime::parse_duration,
+        help_heading = ELECTION
+    )]
     renew_deadline: Duration,
 
-    /// The time between two renewals, and between two attempts. 1.2 times this must be shorter than --renew-deadline.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    /// Time between two renewals or attempts. 1.2 times this must be shorter than --renew-deadline.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "2s",
+        value_parser = humantime::parse_duration,
+        help_heading = ELECTION
+    )]
     retry_period: Duration,
 }
+
+const CLUSTER: &str = "Cluster";
+const CILIUM: &str = "Cilium";
+const RECLAIM: &str = "Reclaim";
+const REQUESTS: &str = "Requests";
+const OBSERVATION: &str = "Observation";
+const ELECTION: &str = "Leader election";
+
+const EXAMPLES: &str = "\
+Examples:
+  Print the writes that the cluster of the current kubeconfig needs, without writing:
+    cilium-node-ipam run --dry-run
+  Serve a cluster in Cilium's mode multi-pool, after its operator has stopped allocating:
+    cilium-node-ipam run --modes=multi-pool --create-podippools";
 
 /// The name of this process in the Lease: its Pod's name, which people know, and its Pod's uid, which no other process ever
 /// has. Outside of a Pod both are replaced: by the name of the machine, and by chance.
@@ -202,9 +322,9 @@ fn pause(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// An agent reports up to 15 s late, and a block is kept if it has let ten questions go by. As long as it is asked, its
-/// block is closed to pods.
-fn question_interval(text: &str) -> Result<Duration, String> {
+/// An agent reports up to 15 s late, and a draining block is kept if the agent does not answer within ten intervals. New
+/// pods get no address of the block meanwhile.
+fn usage_query_interval(text: &str) -> Result<Duration, String> {
     let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if (Duration::from_secs(5)..=Duration::from_secs(120)).contains(&interval) {
         Ok(interval)
@@ -236,7 +356,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
     let timing = Timing::new(args.lease_duration, args.renew_deadline, args.retry_period)?;
     let lead = if args.leader_elect { Lead::to_be_won() } else { Lead::unelected() };
     let clients = Clients::new(&config, args.request_timeout, contact.clone(), lead)
-        .context("can't create a client")?;
+        .context("can't create a Kubernetes client")?;
     if args.dry_run {
         let options = GatherOptions {
             mode: mode(&args),
@@ -253,7 +373,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
             Election::new(&config, contact, args.cilium_namespace.clone(), identity, timing)
         })
         .transpose()
-        .context("can't create a client")?;
+        .context("can't create a Kubernetes client")?;
     serve(args, clients, election, telemetry).await
 }
 
@@ -292,7 +412,7 @@ async fn serve(
     end
 }
 
-/// Writes the address file in one step, so that nobody reads half an address.
+/// Writes the address file in one step, so that no reader gets half an address.
 fn announce(file: &Path, address: SocketAddr) -> std::io::Result<()> {
     let part = file.with_extension("part");
     std::fs::write(&part, address.to_string())?;
@@ -312,13 +432,13 @@ fn options(args: &Args) -> Options {
 }
 
 fn mode(args: &Args) -> ModeSource {
-    let own = if args.no_own_addresses { OwnAddresses::Anywhere } else { OwnAddresses::Kept };
+    let own = if args.no_reserved_addresses { OwnAddresses::Anywhere } else { OwnAddresses::Kept };
     let Some(release) = args.assume_cilium else {
         let settings =
             Settings { modes: args.modes.iter().copied().collect(), own, node_field: args.node_field };
         return ModeSource::ConfigMapIn(args.cilium_namespace.clone(), settings);
     };
-    info!(version = %release, "Cilium's settings are taken from the command line");
+    info!(version = %release, "--assume-cilium: cilium-config is not read");
     let families = args.families.iter().copied().collect::<BTreeSet<Family>>();
     ModeSource::Assumed(Mode::Active(settings::assumed(families, own)), release)
 }
@@ -326,7 +446,7 @@ fn mode(args: &Args) -> ModeSource {
 fn policy(args: &Args) -> Policy {
     Policy {
         min_write_interval: args.min_write_interval,
-        question_interval: args.question_interval,
+        question_interval: args.usage_query_interval,
         cilium_nodes: if args.create_ciliumnodes {
             CiliumNodeOrigin::Controller
         } else {
@@ -353,7 +473,7 @@ async fn config(kubeconfig: Option<&PathBuf>) -> anyhow::Result<Config> {
             Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
         }
         None => Config::infer().await.context(
-            "found no API server: set --kubeconfig or KUBECONFIG, or run in a pod with a service account",
+            "no API server is configured: set --kubeconfig or KUBECONFIG, or run in a pod with a service account",
         ),
     }
 }
@@ -394,14 +514,14 @@ mod tests {
     }
 
     #[test]
-    fn questions_are_neither_a_storm_nor_too_late() {
+    fn usage_queries_are_neither_a_storm_nor_too_late() {
         for (text, expected) in [
             ("4s", Err("must be from 5s to 2m")),
             ("5s", Ok(Duration::from_secs(5))),
             ("2m", Ok(Duration::from_secs(120))),
             ("121s", Err("must be from 5s to 2m")),
         ] {
-            assert_eq!(question_interval(text), expected.map_err(str::to_owned), "{text}");
+            assert_eq!(usage_query_interval(text), expected.map_err(str::to_owned), "{text}");
         }
     }
 }

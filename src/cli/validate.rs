@@ -23,32 +23,37 @@ const FINDINGS: u8 = 1;
 /// The exit code when something could not be read; clap uses the same for wrong arguments.
 const UNREADABLE: u8 = 2;
 
-/// Checks files of NodeIPPools as the API server and the controller would, without a cluster.
+/// Check files of NodeIPPools as the API server and the controller do, without a cluster.
 ///
-/// Reads YAML or JSON, with several documents or a List in one file. Documents of other API groups are skipped. One
-/// line is printed for each finding, such as
+/// Reads YAML or JSON, with several documents or a List per file. Skips documents of other API groups. Prints one line
+/// per problem, such as
 ///
 /// `pools.yaml:9: NodeIPPool/beijing: spec.ipv4.cidrs[0].cidr: "10.0.0.5/24": must be written masked`
 ///
-/// which is the file, the line in it, the object, the field, the value found there, and the rule that it breaks.
+/// with the file, the line, the object, the field, its value, and the broken rule.
 ///
-/// Warnings name what the server accepts and what will not work as it is written: a CIDR of which everything is
-/// excluded, an exclusion outside of all CIDRs, thresholds and first grants beyond the limits of a node, and ranges that
-/// several of the pools offer. In a cluster the older pool keeps such a range, and a file does not tell which one is
-/// older. Rules that compare with the object in the cluster (the immutable blockSize) are not checked.
+/// A warning names a setting that the server accepts and that has no use: a CIDR with all addresses excluded, an
+/// exclusion outside of all CIDRs, thresholds or first grants beyond the limits of a node, and overlapping pools. In a
+/// cluster the older pool keeps an overlap; a file has no age. Rules that compare with the object in the cluster, such
+/// as the immutable blockSize, are not checked.
 ///
-/// Exit code: 0 nothing found (warnings do not count), 1 something found, 2 something could not be read, or nothing
-/// to check was in it.
+/// Exit code: 0 no problem (warnings do not count), 1 problems, 2 a file is unreadable, or has nothing to check.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLE)]
 pub struct Args {
-    /// A file, a directory (its *.yaml, *.yml and *.json files), or `-` for standard input. Can be given repeatedly.
+    /// A file, a directory (its *.yaml, *.yml and *.json files), or `-` for standard input. May be repeated.
     #[arg(short, long = "filename", value_name = "FILE|DIR|-", required = true)]
     pub filename: Vec<PathBuf>,
 
-    /// Look into the directories below a directory too.
+    /// Also read the subdirectories of a directory.
     #[arg(short = 'R', long)]
     pub recursive: bool,
 }
+
+const EXAMPLE: &str = "\
+Example:
+  Check all pools below a directory:
+    cilium-node-ipam validate -R -f pools/";
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -64,7 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let n_findings =
         report(&documents, &mut std::io::stdout().lock()).context("can't write to standard output")?;
     if documents.is_empty() {
-        eprintln!("nothing to check: no object of nodeipam.io in what was given");
+        eprintln!("nothing to check: the input has no object of nodeipam.io");
     }
     Ok(if documents.is_empty() || !unreadable.is_empty() {
         ExitCode::from(UNREADABLE)
@@ -112,7 +117,7 @@ fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
         if let Some(first) = names.insert(document.name(), document) {
             let name = |rule| FieldError::new("metadata.name", &document.value["metadata"]["name"], rule);
             let rule = format!(
-                "is also the name in {}: the one that is applied last replaces the other",
+                "is also used in {}: the object applied last replaces the other",
                 first.place_of(&name(String::new()))
             );
             warnings.push((document, name(rule)));
@@ -127,8 +132,8 @@ fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
                             FieldError::new(format!("spec.{family}.cidrs"), &cidr.to_string(), rule)
                         };
                         let rule = format!(
-                            "overlaps {other} of {} in {}: in a cluster the older pool keeps the range and the other \
-                             gets none of it; a file does not tell which one is older",
+                            "overlaps {other} of {} in {}: in a cluster the older pool keeps the range, and \
+                             the other pool gets nothing of it",
                             at.name(),
                             at.place_of(&range(other, String::new()))
                         );
@@ -160,8 +165,8 @@ fn sizes_differ<'a>(
         });
         if let Some((prefix, at)) = other.filter(|_| pool.pod_ip_pool.is_some()) {
             let rule = format!(
-                "differs from {prefix} of {} in {}, which names the same podIPPool: Cilium's BGP announces only blocks of one \
-                 size in each family",
+                "differs from {prefix} of {} in {}, which has the same podIPPool: Cilium's BGP announces only \
+                 one block size per family",
                 at.name(),
                 at.place_of(&size(prefix, String::new()))
             );

@@ -9,7 +9,7 @@ use crate::telemetry::standing;
 use crate::wire::agent_pod::{SELECTOR, WatchedPod};
 
 /// What is not done without the agents' Pods, for the log.
-const WITHOUT: &str = "which release of Cilium each agent runs, and whether it restarts, is not known; nodes are served all the same";
+const WITHOUT: &str = "the agent versions and agent restarts are unknown; nodes are served anyway";
 
 /// The Pods of agents in `namespace`.
 fn pods(clients: &Clients, namespace: &str) -> Beside<WatchedPod, AgentPod> {

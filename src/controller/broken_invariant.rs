@@ -12,7 +12,7 @@ const NAMED_DIFFERENCES: usize = 5;
 /// differs too, the process ends again, and the kubelet waits longer before each start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the bookkeeping differs from the objects in {}: {}; this process ends and has to start again from lists",
+    "internal state differs from the objects in {}: {}; the process exits and must restart from lists",
     counted(.differences.len(), "way"),
     .differences.iter().take(NAMED_DIFFERENCES).map(ToString::to_string).collect::<Vec<_>>().join("; ")
 )]
@@ -37,7 +37,7 @@ mod tests {
         let node = |number: u8| format!("n{number}").as_str().into();
         let differences = (0..9).map(|number| Inconsistency::Selection(node(number))).collect();
         let text = BrokenInvariant { differences }.to_string();
-        assert!(text.contains("in 9 ways: the pools noted of node n0 differ"), "{text}");
-        assert!(text.contains("node n4 differ from those that select it; this process ends"), "{text}");
+        assert!(text.contains("in 9 ways: the index of pools of node n0 does not match"), "{text}");
+        assert!(text.contains("node n4 does not match the selectors; the process exits"), "{text}");
     }
 }

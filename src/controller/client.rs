@@ -57,7 +57,7 @@ pub enum ReadError {
     #[error("no answer within {}", humantime::format_duration(*.0))]
     TimedOut(Duration),
     /// The list has no resource version that is an integer.
-    #[error("the list has the resource version `{0}`, which is no integer")]
+    #[error("the resource version of the list is `{0}`, which is not an integer")]
     NoRevision(String),
     /// The store was restored from a backup.
     #[error(transparent)]

@@ -134,7 +134,7 @@ impl Contact {
                     && let Some(kind) = kind_of(asked)
                     && let Some(lapse) = self.standing.follows(kind)
                 {
-                    info!(kind, after = ?lapse, "the watch follows");
+                    info!(kind, after = ?lapse, "watching again");
                 }
             }
             Some(code) if code.is_server_error() => self.is_troubled(),

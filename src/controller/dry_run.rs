@@ -99,7 +99,7 @@ pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> 
 
 fn report(world: World, policy: Policy, now: Now) {
     if let Mode::Passive(why) = world.mode() {
-        println!("writes nothing: {why}");
+        println!("passive: no writes: {why}");
     }
     let freeze = world.freeze().clone();
     for told in Switch::ALL.into_iter().filter_map(|switch| freeze.told(switch)) {
@@ -125,7 +125,7 @@ fn report(world: World, policy: Policy, now: Now) {
         match request {
             Request::Write(write) if freeze.holds_back(&write) => {
                 n_held_back += 1;
-                println!("after the freeze would {write}");
+                println!("frozen; would {write}");
             }
             Request::Write(write) => {
                 n_writes += 1;
@@ -135,7 +135,7 @@ fn report(world: World, policy: Policy, now: Now) {
         }
     }
     if n_held_back > 0 {
-        println!("the freeze holds back {}", counted(n_held_back, "write"));
+        println!("the freeze stops {}", counted(n_held_back, "write"));
     }
     println!("proposed {}", counted(n_writes, "write"));
 }

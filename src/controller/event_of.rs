@@ -19,9 +19,9 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::MisplacedBlock => Some(EventReason::MisplacedBlock),
         FindingKind::UnfitPodIPPool => Some(EventReason::UnfitPodIPPool),
         FindingKind::Overlap => Some(EventReason::Overlap),
-        FindingKind::HeldBack => Some(EventReason::HeldBack),
+        FindingKind::Blocked => Some(EventReason::Blocked),
         FindingKind::UnsupportedCilium => Some(EventReason::UnsupportedCilium),
-        FindingKind::BothCarried => Some(EventReason::BothCarried),
+        FindingKind::BothPublished => Some(EventReason::BothPublished),
         FindingKind::ClaimBeingDeleted => Some(EventReason::ClaimBeingDeleted),
         FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),
         FindingKind::SecondAllocator => Some(EventReason::SecondAllocator),
@@ -48,47 +48,43 @@ pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<
         (Step::Published, _) => (
             EventReason::BlocksPublished,
             format!(
-                "{blocks} of pool {pools}, {} more ({})",
+                "published {blocks} of pool {pools}: {} more ({})",
                 counted(block_event.n_addresses, "address"),
                 block_event.cause.as_str()
             ),
         ),
         (Step::Held, Cause::NodeReturned) => {
-            (EventReason::BlocksReturned, format!("{blocks} of pool {pools} is held for this node again"))
+            (EventReason::BlocksReturned, format!("the Node came back and keeps {blocks} of pool {pools}"))
         }
         (Step::Releasing, Cause::Unused) => (
             EventReason::BlocksGivenBack,
             format!(
-                "{blocks} of pool {pools} goes back to the pool: it was never published, or another block of the node has all \
-                 of its addresses"
+                "returned {blocks} to pool {pools}: never published, or covered by another block of this node"
             ),
         ),
         (Step::Draining, Cause::Stays) => (
             EventReason::BlocksKept,
-            format!(
-                "{blocks} of pool {pools} was taken off this node, and its agent goes on with it for what uses it; new pods \
-                 get no address of it"
-            ),
+            format!("the agent still uses {blocks} of pool {pools} and kept them; they take no new pods"),
         ),
-        (Step::Draining, cause) => (
-            EventReason::BlocksDraining,
-            format!("{blocks} of pool {pools} begins to leave this node ({})", cause.as_str()),
-        ),
-        (Step::Held, Cause::Stays) => {
-            (EventReason::BlocksKept, format!("{blocks} of pool {pools} stays on this node after all"))
+        (Step::Draining, cause) => {
+            (EventReason::BlocksDraining, format!("draining {blocks} of pool {pools} ({})", cause.as_str()))
         }
+        (Step::Held, Cause::Stays) => (
+            EventReason::BlocksKept,
+            format!("stopped draining {blocks} of pool {pools}: this node keeps them"),
+        ),
         // Its agent may go on with it.
         (Step::TakenOff, _) if is_answered_later => (
             EventReason::BlocksDraining,
-            format!("{blocks} of pool {pools} is taken off this node, unless its agent goes on with it"),
+            format!("removing {blocks} of pool {pools} from this node; the agent may still refuse"),
         ),
         (Step::Cooling, Cause::Reclaimed) if is_answered_later => (
             EventReason::BlocksReclaimed,
-            format!("{blocks} of pool {pools} has left this node: its agent has answered without it"),
+            format!("removed {blocks} of pool {pools} from this node: the agent confirmed it"),
         ),
         (Step::TakenOff, _) => (
             EventReason::BlocksReclaimed,
-            format!("{blocks} of pool {pools} has left this node: its agent let every address go"),
+            format!("removed {blocks} of pool {pools} from this node: the agent released every address"),
         ),
         (
             Step::Claimed
@@ -161,7 +157,13 @@ pub(super) fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Ev
         .map(|(_, reason, condition)| Event {
             subject: Subject::Pool(write.pool.clone(), write.uid.clone()),
             reason,
-            note: after.conditions.get(&condition).map(|shown| shown.message.clone()).unwrap_or_default(),
+            note: if reason == EventReason::CapacityReturned {
+                "every family has a free block again".to_owned()
+            } else if reason == EventReason::FreezeEnded {
+                "no longer frozen".to_owned()
+            } else {
+                after.conditions.get(&condition).map(|shown| shown.message.clone()).unwrap_or_default()
+            },
             about: String::new(),
         })
         .collect()

@@ -148,7 +148,7 @@ pub async fn record(
     let mut warned = false;
     while let Some(event) = waiting.next().await {
         if !recently.admits(&event, Instant::now()) {
-            metrics.event(event.reason, EventFate::HeldBack);
+            metrics.event(event.reason, EventFate::Suppressed);
             continue;
         }
         // A new recorder each time: one that has seen a reason before repeats the note that it had then.
@@ -179,7 +179,7 @@ pub async fn record(
             } else {
                 warn!(
                     reason = event.reason.as_str(),
-                    why, "event not created; further failures are only counted"
+                    why, "event not created; the log omits further failures, the metrics count them"
                 );
                 warned = true;
             }

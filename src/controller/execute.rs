@@ -140,7 +140,7 @@ impl Executor {
             let (_, claims) =
                 self.read_all::<Claims>(&format!("spec.pool={}", write.pool), Purpose::Decision).await?;
             if let Some(claim) = claims.first() {
-                let why = format!("the pool keeps its finalizer: claim {} names it", claim.name());
+                let why = format!("the pool keeps its finalizer: claim {} belongs to it", claim.name());
                 return Ok((Answer::Conflict(why), Seen::Nothing));
             }
         }
@@ -170,7 +170,7 @@ impl Executor {
         };
         Ok(match self.attempt(request).await {
             Attempt::Applied(written) => {
-                info!(name, created = write.on.is_none(), "wrote the ciliumpodippool");
+                info!(name, created = write.on.is_none(), "wrote the CiliumPodIPPool");
                 let written = serde_json::from_value::<WatchedPodIpPool>(serde_json::to_value(written)?)?;
                 let seen = written.into_pool().map_or(Seen::Nothing, |pool| Seen::PodIpPool(Box::new(pool)));
                 (Answer::Done, seen)
@@ -185,7 +185,7 @@ impl Executor {
                 } else {
                     ""
                 };
-                warn!(name, why, "ciliumpodippool refused{needs}");
+                warn!(name, why, "CiliumPodIPPool refused{needs}");
                 (Answer::Refused(why, wait), Seen::Nothing)
             }
         })

@@ -36,7 +36,7 @@ fn note(standing: &Standing, concerns: impl Fn(&Right) -> bool) -> Option<String
     let forbidden: Vec<Right> = standing.forbidden(TOLD_FROM).into_iter().filter(concerns).collect();
     let lines: Vec<String> = forbidden
         .iter()
-        .map(|right| format!("the controller may not {right}: {}", right.way_out()))
+        .map(|right| format!("the controller is not allowed to {right}: {}", right.way_out()))
         .collect();
     (!lines.is_empty()).then(|| format!("{}; {OR_ADMISSION}", lines.join("; ")))
 }
@@ -112,14 +112,14 @@ mod tests {
         let told = event_of_write(&standing, &write, subject()).expect("it is told");
         assert_eq!((told.subject, told.reason), (subject(), EventReason::WriteForbidden));
         assert!(
-            told.note.starts_with("the controller may not create ciliumnodes of cilium.io: "),
+            told.note.starts_with("the controller is not allowed to create ciliumnodes of cilium.io: "),
             "{}",
             told.note
         );
         assert!(!told.note.contains("watch"), "{}", told.note);
         let told = event_of_reads(&standing).expect("it is told");
         assert_eq!((told.subject, told.reason), (Subject::ClusterRole, EventReason::ReadForbidden));
-        assert!(told.note.contains("may not watch ciliumnodes of cilium.io: "), "{}", told.note);
+        assert!(told.note.contains("not allowed to watch ciliumnodes of cilium.io: "), "{}", told.note);
         standing.allow(&right("create", "ciliumnodes"));
         assert_eq!(event_of_write(&standing, &write, subject()), None);
     }

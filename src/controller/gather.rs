@@ -149,7 +149,7 @@ impl Lister<'_> {
             self.clients.list_kind::<W>(&self.timeline, move |n_objects| {
                 let now = Instant::now();
                 if now >= next_line {
-                    info!(kind, objects = n_objects, "still listing");
+                    info!(kind, objects = n_objects, "the list is not complete yet");
                     next_line = now + PROGRESS_INTERVAL;
                 }
             })
@@ -202,15 +202,11 @@ pub(super) async fn gather(
         telemetry.heartbeat.beat();
         let missing: Vec<&str> = gathering.missing().into_iter().map(Kind::as_str).collect();
         let why = if !missing.is_empty() {
-            format!("lists still missing: {}", missing.join(", "))
+            format!("waiting for the first lists of {}", missing.join(", "))
         } else if gathering.lacks_freeze() {
-            format!(
-                "the ConfigMap {} has not been read yet, so nobody knows whether writes are frozen",
-                FREEZE.name
-            )
+            format!("waiting for ConfigMap {}: it says whether writes are frozen", FREEZE.name)
         } else {
-            "Cilium's configuration, its CiliumNodeConfigs, the Pods of its agents or its CiliumPodIPPools are not known yet"
-                .to_owned()
+            "waiting for cilium-config, CiliumNodeConfigs, the agents' Pods or CiliumPodIPPools".to_owned()
         };
         telemetry.set_readiness(Readiness::NotReady(why));
         let input = tokio::select! {
@@ -307,7 +303,7 @@ mod tests {
     async fn without_a_config_map_the_world_is_passive() {
         let world = listed(|_| empty()).await.0.unwrap();
         let Mode::Passive(why) = world.mode() else { panic!("{:?}", world.mode()) };
-        assert!(why.starts_with("there is no ConfigMap kube-system/cilium-config; "), "{why}");
+        assert!(why.starts_with("ConfigMap kube-system/cilium-config does not exist: "), "{why}");
     }
 
     #[tokio::test]

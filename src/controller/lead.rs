@@ -94,10 +94,10 @@ impl Lead {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Fenced {
     /// It was not sent.
-    #[error("not sent: this process does not hold the lease")]
+    #[error("not sent: this replica does not hold the Lease")]
     NotSent,
     /// It was sent, and its answer was not awaited.
-    #[error("the lease was lost before the answer")]
+    #[error("the Lease was lost before the answer")]
     Unanswered,
 }
 

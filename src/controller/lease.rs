@@ -110,12 +110,7 @@ impl Election {
         wish: watch::Receiver<Wish>,
         shown: mpsc::Receiver<Option<DynamicObject>>,
     ) -> anyhow::Result<()> {
-        info!(
-            identity = self.identity,
-            namespace = self.namespace,
-            lease = NAME,
-            "taking part in the election"
-        );
+        info!(identity = self.identity, namespace = self.namespace, lease = NAME, "waiting for the lead");
         let own = Own { name: self.identity.clone(), renewed: None, is_unsettled: false };
         let part = Part {
             election: self,
@@ -140,7 +135,7 @@ impl Election {
 pub(super) async fn release(wish: &watch::Sender<Wish>) {
     wish.send_replace(Wish::Release);
     if tokio::time::timeout(RELEASED_WITHIN, wish.closed()).await.is_err() {
-        warn!("the Lease {NAME} is not released within {RELEASED_WITHIN:?}; it expires");
+        warn!("can't release Lease {NAME} within {RELEASED_WITHIN:?}; it will expire");
     }
 }
 
@@ -279,10 +274,13 @@ impl Part {
                 self.lead.end();
                 let holder = self.sight.holder().unwrap_or("nobody");
                 if is_lost {
-                    warn!(holder, "lost the lead: the Lease {NAME} names another holder; standing by");
+                    warn!(holder, "lost the lead: Lease {NAME} has another holder; on standby");
                 } else if is_over {
                     let silence = self.telemetry.heartbeat.silence();
-                    warn!(?silence, "lost the lead: no renewal succeeded before the deadline; standing by");
+                    warn!(
+                        ?silence,
+                        "lost the lead: no renewal succeeded before --renew-deadline; on standby"
+                    );
                 }
             }
         }
@@ -355,13 +353,9 @@ impl Part {
             }
             Answer::Failed(why) => {
                 if self.has_complained {
-                    debug!(why, "request about the Lease {NAME} failed");
+                    debug!(why, "request for Lease {NAME} failed");
                 } else {
-                    warn!(
-                        why,
-                        "request about the Lease {NAME} failed; repeating it every {:?}",
-                        timing.retry_period()
-                    );
+                    warn!(why, "request for Lease {NAME} failed; retrying every {:?}", timing.retry_period());
                     self.has_complained = true;
                 }
                 self.rests_until = sent.at + timing.retry_period();
@@ -444,8 +438,8 @@ impl Part {
         let written = async { api.replace(NAME, &parameters(), &free).await };
         match tokio::time::timeout(self.election.timing.request_limit(), written).await {
             Ok(Ok(_)) => info!("released the Lease {NAME}"),
-            Ok(Err(error)) => warn!(%error, "the Lease {NAME} is not released; it expires"),
-            Err(_) => warn!("the Lease {NAME} is not released, for lack of an answer; it expires"),
+            Ok(Err(error)) => warn!(%error, "can't release Lease {NAME}; it will expire"),
+            Err(_) => warn!("can't release Lease {NAME}: no answer; it will expire"),
         }
     }
 }

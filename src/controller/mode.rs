@@ -55,7 +55,8 @@ fn mode_of(found: Option<&ConfigMap>, namespace: &str, settings: &Settings) -> M
     match found {
         Some(config) => from_config(&config.data.clone().unwrap_or_default(), settings),
         None => Mode::Passive(format!(
-            "there is no ConfigMap {namespace}/{}; set --cilium-namespace, or --assume-cilium where Cilium has none",
+            "ConfigMap {namespace}/{} does not exist: set --cilium-namespace, or set --assume-cilium if Cilium \
+             has no ConfigMap",
             CILIUM_CONFIG.name
         )),
     }

@@ -12,8 +12,7 @@ use crate::telemetry::standing::NODE_CONFIGS;
 use crate::wire::node_config::{Version, WatchedNodeConfig};
 
 /// What is not done without them, for the log.
-const WITHOUT: &str = "whether CiliumNodeConfigs set something for single nodes is not known; every node is served as \
-                       cilium-config says";
+const WITHOUT: &str = "the CiliumNodeConfigs are unknown; all nodes are served according to cilium-config";
 
 /// Those in this namespace.
 fn node_configs(clients: &Clients, namespace: &str) -> Beside<WatchedNodeConfig, NodeConfig> {

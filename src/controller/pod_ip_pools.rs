@@ -14,8 +14,7 @@ use crate::telemetry::standing::POD_IP_POOLS;
 use crate::wire::pod_ip_pool::WatchedPodIpPool;
 
 /// What is not done without them, for the log.
-const WITHOUT: &str =
-    "whether CiliumPodIPPools fit the blocks of pools is not known; nodes are served all the same";
+const WITHOUT: &str = "the CiliumPodIPPools are unknown; nodes are served anyway";
 
 /// Whether blocks are carried under names in this mode.
 pub(super) fn are_of_use(mode: &Mode) -> bool {

@@ -35,7 +35,7 @@ pub(super) fn with_status(answer: Response<Box<DynBody>>) -> Response<Box<DynBod
     };
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": format!("too many requests; the server asks to wait {seconds}s"),
+        "message": format!("too many requests: the server asks for a pause of {seconds} s"),
         "reason": "TooManyRequests",
         "details": {"retryAfterSeconds": seconds},
         "code": StatusCode::TOO_MANY_REQUESTS.as_u16(),

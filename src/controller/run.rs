@@ -293,7 +293,7 @@ impl Loop {
         let is_to_come = pod_ip_pools::are_of_use(&mode) && !self.world.knows_of_pod_ip_pools();
         self.mode_to_come = is_to_come.then(|| mode.clone());
         self.world.set_mode(if is_to_come {
-            Mode::Passive("CiliumPodIPPools have not been listed yet".to_owned())
+            Mode::Passive("CiliumPodIPPools are not listed yet".to_owned())
         } else {
             mode
         });
@@ -433,7 +433,7 @@ mod tests {
             Readiness::Ready => panic!("it serves"),
         };
         assert!(
-            reason.contains("the count of nodes with address 127.0.0.1 differs from the objects"),
+            reason.contains("the count of nodes with address 127.0.0.1 does not match the objects"),
             "{reason}"
         );
         let differences = vec![Inconsistency::NodeAddresses("127.0.0.1".parse().unwrap())];
@@ -467,7 +467,7 @@ mod tests {
             Mode::Passive(why) => why.clone(),
         };
         serving.take_in(Input::Mode(from_config(&config, &settings)));
-        assert_eq!(told(&serving), "CiliumPodIPPools have not been listed yet");
+        assert_eq!(told(&serving), "CiliumPodIPPools are not listed yet");
         serving.take_in(Input::PodIpPools(PodIpPoolNews::Listed(Vec::new())));
         // The world of this test was served in mode crd.
         assert!(told(&serving).starts_with("cilium-config has changed"), "{}", told(&serving));

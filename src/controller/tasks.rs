@@ -40,7 +40,7 @@ impl Tasks {
 /// The error for a task that ended although nobody stopped it.
 pub(super) fn ended(name: &str, end: anyhow::Result<()>) -> anyhow::Error {
     match end {
-        Ok(()) => anyhow::anyhow!("the task `{name}` ended although nobody stopped it"),
+        Ok(()) => anyhow::anyhow!("the task `{name}` stopped unexpectedly"),
         Err(error) => error.context(format!("the task `{name}` failed")),
     }
 }

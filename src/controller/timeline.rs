@@ -19,8 +19,8 @@ pub struct Timeline {
 /// The store answered with a revision below one that had been seen before the request was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the API server answered with revision {answered} after {seen} had been seen: its store was restored from a \
-     backup; this process ends and has to start again from lists"
+    "the API server answered with revision {answered} after revision {seen}: its store was restored from a \
+     backup; the process exits and must restart from lists"
 )]
 pub struct StoreRewound {
     /// The revision of the answer.

@@ -103,7 +103,7 @@ impl Watches {
                         warn!(
                             kind = W::KIND.as_str(),
                             name = object.name(),
-                            "a deletion without a version; listing again will show it"
+                            "the watch sent a deletion without a version; listing again"
                         );
                         continue;
                     };
@@ -184,7 +184,7 @@ impl Watches {
     pub(super) fn undefined(&self, kind: &'static str, retries: &mut Retries) -> Rest {
         let rest = retries.failed(None, &self.clients.contact);
         self.clients.contact.standing.follows(kind);
-        debug!(kind, retry_in = ?rest.wait, "the server does not know this kind");
+        debug!(kind, retry_in = ?rest.wait, "the server does not know this kind: is its CRD installed?");
         rest
     }
 
@@ -192,7 +192,7 @@ impl Watches {
     pub(super) fn expired(&self, kind: &'static str, error: &watcher::Error, retries: &mut Retries) -> Rest {
         let rest = retries.expired();
         let not_followed_for = self.clients.contact.standing.lapsed(kind, error.to_string());
-        info!(kind, %error, list_in = ?rest.wait, ?not_followed_for, "the watch has expired");
+        info!(kind, %error, list_in = ?rest.wait, ?not_followed_for, "the watch expired: listing again");
         rest
     }
 

@@ -68,7 +68,7 @@ impl fmt::Display for Occupant {
             Self::Pending => f.write_str("a claim that is being created"),
             Self::LostClaim(revision) => write!(f, "a claim that was lost at revision {revision}"),
             Self::Carried(node) => write!(f, "CiliumNode {node}"),
-            Self::Unreadable(kind, name) => write!(f, "the unreadable object {} {name}", kind.as_str()),
+            Self::Unreadable(kind, name) => write!(f, "the unreadable {} {name}", kind.as_str()),
         }
     }
 }
@@ -380,23 +380,23 @@ pub enum FreeBlocksDifference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Declared => f.write_str("the index of declared ranges differs from the pools"),
-            Self::Strangers => f.write_str("the index of what no claim takes differs from what is taken"),
-            Self::Overlaps { pool } => write!(f, "the overlaps of pool {pool} are not those of its ranges"),
+            Self::Declared => f.write_str("the index of declared ranges does not match the pools"),
+            Self::Strangers => f.write_str("the index of ranges without a claim does not match the ledger"),
+            Self::Overlaps { pool } => write!(f, "the overlaps of pool {pool} do not match its ranges"),
             Self::FreeBlocks { pool, family, difference } => write!(
                 f,
                 "{family} of pool {pool}: {}",
                 match difference {
                     FreeBlocksDifference::Existence =>
-                        "free blocks are kept where none should be, or none where they should",
-                    FreeBlocksDifference::Grid => "the blocks are not those of its ranges",
-                    FreeBlocksDifference::FreeThoughTaken => "a block counts as free that is taken",
-                    FreeBlocksDifference::TakenThoughFree => "a block counts as taken that is free",
-                    FreeBlocksDifference::Index => "the order of the free blocks is not what they imply",
+                        "free blocks exist for closed ranges, or do not exist for open ones",
+                    FreeBlocksDifference::Grid => "the blocks do not match the ranges",
+                    FreeBlocksDifference::FreeThoughTaken => "a taken block counts as free",
+                    FreeBlocksDifference::TakenThoughFree => "a free block counts as taken",
+                    FreeBlocksDifference::Index => "the free blocks are in the wrong order",
                 }
             ),
             Self::Carried { node } => {
-                write!(f, "what CiliumNode {node} carries is not what is taken for it")
+                write!(f, "the ranges on CiliumNode {node} do not match the ledger")
             }
         }
     }

@@ -183,27 +183,28 @@ fn the_check_names_what_is_wrong() {
             let free_blocks = ledger.free_blocks_mut(&"a".into(), Family::V4).unwrap();
             free_blocks.vacate(cidr("10.0.0.0/27"), std::iter::empty());
         },
-        "ipv4 of pool a: a block counts as free that is taken",
+        "ipv4 of pool a: a taken block counts as free",
     );
     check(
         |ledger| {
             ledger.free_blocks_mut(&"a".into(), Family::V4).unwrap().occupy(cidr("10.0.0.32/27"));
         },
-        "ipv4 of pool a: a block counts as taken that is free",
+        "ipv4 of pool a: a free block counts as taken",
     );
     check(
         |ledger| ledger.free_blocks_mut(&"a".into(), Family::V4).unwrap().hold(cidr("10.0.0.0/27")),
-        "ipv4 of pool a: the order of the free blocks is not what they imply",
+        "ipv4 of pool a: the free blocks are in the wrong order",
     );
     check(
         |ledger| ledger.set_pools([], []),
-        "the index of declared ranges differs from the pools; ipv4 of pool a: free blocks are kept where none should be, or none where they should",
+        "the index of declared ranges does not match the pools; ipv4 of pool a: free blocks exist for closed \
+         ranges, or do not exist for open ones",
     );
     check(
         |ledger| {
             ledger.carried.clear();
         },
-        "what CiliumNode n carries is not what is taken for it",
+        "the ranges on CiliumNode n do not match the ledger",
     );
 }
 

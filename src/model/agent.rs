@@ -89,7 +89,7 @@ pub enum AgentNews {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAgent {
     /// The agents' Pods have not been listed.
-    #[error("the Pods of Cilium's agents are not known: {0}")]
+    #[error("the Pods of Cilium's agents are unknown: {0}")]
     Unlisted(String),
     /// The node has none.
     #[error("the node has no Pod of Cilium's agent")]
@@ -124,12 +124,12 @@ pub enum UseUnknown {
     #[error("the node has no CiliumNode")]
     NoCarrier,
     /// The carrier does not say. An agent whose CiliumNode was recreated writes nothing until something changes.
-    #[error("its CiliumNode does not say which addresses are used")]
+    #[error("its CiliumNode has no list of used addresses")]
     Silent,
     /// There is not one agent that is Ready. One that starts may write an empty list before it has restored its pods.
     #[error(transparent)]
     NoAgent(#[from] NoAgent),
     /// What the carrier says was written by an earlier start of the agent, or before this process looked.
-    #[error("the agent has not been seen to write its use since it started")]
+    #[error("the agent has not reported its use since it started")]
     NotSeen,
 }

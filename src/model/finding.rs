@@ -32,41 +32,41 @@ stable_names! {
         MinAllocate,
         /// A node has podCIDRs that can't be its blocks, so it is left alone.
         ForeignPodCIDRs,
-        /// A block stands under another Pod IP pool on its CiliumNode than its claim says.
+        /// The CiliumNode lists a block under another CiliumPodIPPool than its claim.
         MisplacedBlock,
         /// The CiliumPodIPPool of a name is missing or does not fit the blocks that are carried under that name.
         UnfitPodIPPool,
-        /// A claim overlaps something else, and nothing more of it is published.
+        /// A claim overlaps another claim or foreign addresses, and no more of it is published.
         Overlap,
         /// A claim is of a block that is too wide for the mode of Cilium, and is not published.
         BlockTooWide,
-        /// Nothing is published for a node, because a claim that its agent may be using can't be.
-        HeldBack,
-        /// Nothing is published for a node, because its agent is of a release that undoes it.
+        /// The node gets nothing until a person acts: a claim that is in use can't be published.
+        Blocked,
+        /// Nothing is published for a node, because its agent version undoes it.
         UnsupportedCilium,
-        /// Two claims overlap, and both are carried by the CiliumNodes of their nodes.
-        BothCarried,
-        /// Somebody deletes a claim that belongs to a node.
+        /// Two claims overlap, and both are published on the CiliumNodes of their nodes.
+        BothPublished,
+        /// Another writer deletes a claim that belongs to a node.
         ClaimBeingDeleted,
         /// A node asks for more than its first pool allows it.
         NodeAtLimit,
-        /// Somebody else allocates for the node, too.
+        /// Another allocator also gives addresses to the node.
         SecondAllocator,
-        /// A CiliumNodeConfig sets something for a node with which it is not served.
+        /// A CiliumNodeConfig gives a node settings that are not supported.
         OtherSettings,
         /// A node has no addresses or is nearly full, and no pool selects it.
         NoPool,
-        /// The server accepts a write to an object again and again, and it has no effect, or none that lasts.
+        /// The server accepts a write repeatedly, and another writer undoes it.
         WriteWithoutEffect,
-        /// A CiliumNode keeps blocks long after its Node has gone.
+        /// A CiliumNode keeps blocks long after its Node was deleted.
         NodeMissing,
-        /// A block that is to leave its node can't yet.
+        /// A block can't be drained from its node yet.
         DrainWaits,
-        /// A pool that only tries it out would take a block back.
+        /// A pool in DryRun would reclaim a block.
         WouldReclaim,
-        /// Too many blocks began to leave nodes at once, and no more do.
+        /// Too many blocks started draining at once, so reclaim has stopped.
         ReclaimStopped,
-        /// Addresses in the ranges of a pool belong to somebody else, and keep blocks from being given out.
+        /// Foreign addresses in the ranges of a pool make blocks unavailable.
         ForeignAddresses,
         /// The controller's own bookkeeping disagrees with the objects that it knows.
         BrokenInvariant,
@@ -74,8 +74,8 @@ stable_names! {
 }
 
 impl FindingKind {
-    /// Whether it says that something is wrong. Reclaim is only tried out unless a pool says otherwise, and most clusters
-    /// have nodes that could do with less.
+    /// Whether the finding is a problem. `WouldReclaim` is information: DryRun is the default, and most clusters have
+    /// surplus blocks.
     #[must_use]
     pub fn is_wrong(self) -> bool {
         self != Self::WouldReclaim

@@ -24,7 +24,7 @@ impl Switch {
     pub const fn stops(self) -> &'static str {
         match self {
             Self::Writes => "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written",
-            Self::Reclaim => "no block is taken back from a node",
+            Self::Reclaim => "no block is reclaimed",
         }
     }
 }

@@ -52,7 +52,7 @@ name! {
     PoolName
 }
 name! {
-    /// The name of a Pod IP pool of Cilium, under which a CiliumNode carries CIDRs where agents tell pools apart.
+    /// The name of a CiliumPodIPPool. In the mode multi-pool a CiliumNode lists its CIDRs by this name.
     PodIpPoolName
 }
 name! {

@@ -141,8 +141,8 @@ impl Object {
 /// (`etcdutl snapshot restore --bump-revision`).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the API server shows {} {name} at version {shown} as of {as_of}, and version {known} was seen before: its store was \
-     restored from a backup; this process ends and has to start again from lists",
+    "the API server shows {} {name} at version {shown} as of {as_of}, after version {known}: its store was \
+     restored from a backup; the process exits and must restart from lists",
     kind.as_str()
 )]
 pub struct Contradiction {

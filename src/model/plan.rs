@@ -39,7 +39,7 @@ impl fmt::Display for Unmet {
             Self::AtLimit(share) => {
                 write!(
                     f,
-                    "the node holds as many {} as its first pool allows",
+                    "the node has the maximum of {} that its first pool allows",
                     share.named("blocks or addresses")
                 )
             }
@@ -172,24 +172,24 @@ pub enum Wait {
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mode => f.write_str("the controller may write nothing"),
+            Self::Mode => f.write_str("the controller is passive"),
             Self::Thaw => f.write_str("writes are frozen"),
-            Self::Lead => f.write_str("this replica stands by, and another one writes"),
-            Self::Readable(kind) => write!(f, "its {} can't be read", kind.as_str()),
+            Self::Lead => f.write_str("this replica is on standby; another replica writes"),
+            Self::Readable(kind) => write!(f, "its {} is unreadable", kind.as_str()),
             Self::Existence(kind) => write!(f, "it has no {}", kind.as_str()),
             Self::Deletion => f.write_str("its CiliumNode is being deleted"),
-            Self::Correction(kind) => write!(f, "its {} has an address that can't be read", kind.as_str()),
-            Self::OtherAllocator => f.write_str("somebody else allocates for it, too"),
-            Self::Settings => f.write_str("a CiliumNodeConfig sets for it what is not served"),
-            Self::Answer => f.write_str("a request for it is not answered yet"),
-            Self::Pause => f.write_str("requests for it were not applied, and the next is sent later"),
-            Self::Interval => f.write_str("what carries its blocks was patched a moment ago"),
-            Self::Capacity => f.write_str("no pool that selects it has a free block"),
-            Self::WholeSet => f.write_str("a block that its agent may be using can't be published"),
-            Self::Upgrade => {
-                f.write_str("nothing is published for the release of Cilium that its agent runs")
+            Self::Correction(kind) => write!(f, "its {} has an unreadable address", kind.as_str()),
+            Self::OtherAllocator => f.write_str("another allocator serves it"),
+            Self::Settings => {
+                f.write_str("a CiliumNodeConfig gives this node settings that are not supported")
             }
-            Self::Completion => f.write_str("its first set of blocks is incomplete"),
+            Self::Answer => f.write_str("a request for it is in flight"),
+            Self::Pause => f.write_str("its last requests failed; the next one comes after a pause"),
+            Self::Interval => f.write_str("its carrier was patched less than --min-write-interval ago"),
+            Self::Capacity => f.write_str("no pool that selects it has a free block"),
+            Self::WholeSet => f.write_str("one of its blocks may be in use and can't be published"),
+            Self::Upgrade => f.write_str("its agent version is not supported"),
+            Self::Completion => f.write_str("its first publication is incomplete"),
         }
     }
 }
@@ -242,30 +242,30 @@ impl fmt::Display for WhyNot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSelected(term) => write!(f, "the node does not match `{term}`"),
-            Self::Invalid => f.write_str("the pool can't be read"),
+            Self::Invalid => f.write_str("the pool is unreadable"),
             Self::Deleting => f.write_str("the pool is being deleted"),
-            Self::NoSuchFamily => f.write_str("the pool has no ranges of the family"),
+            Self::NoSuchFamily => f.write_str("the pool has no ranges of this family"),
             Self::Cordoned => f.write_str("all ranges are cordoned or draining"),
-            Self::Empty => f.write_str("no block fits into its ranges"),
+            Self::Empty => f.write_str("its ranges have no room for a block"),
             Self::Reserved(pool) => {
-                write!(f, "pool {pool}, which is older or can't be read, keeps its ranges")
+                write!(f, "the older or unreadable pool {pool} keeps its ranges")
             }
-            Self::Full => f.write_str("every block is taken"),
-            Self::Unusable => f.write_str("no free block has an address to offer now"),
+            Self::Full => f.write_str("all blocks are taken"),
+            Self::Unusable => f.write_str("its free blocks have no usable address now"),
             Self::BlockLimit(limit) => {
-                write!(f, "the node's first pool allows it {}", counted(*limit, "block"))
+                write!(f, "the node's first pool allows at most {}", counted(*limit, "block"))
             }
             Self::AddressLimit(limit) => {
-                write!(f, "the node's first pool allows it {}", counted(*limit, "address"))
+                write!(f, "the node's first pool allows at most {}", counted(*limit, "address"))
             }
             Self::TooWide(widest) => {
-                write!(f, "its blocks are too wide for Cilium's mode: a block is /{widest} or smaller")
+                write!(f, "its blocks are too wide for Cilium's mode: /{widest} is the limit")
             }
             Self::PodIpPool(name, misfit) => {
-                write!(f, "CiliumPodIPPool {name} {misfit}, which would harm the node's agent")
+                write!(f, "CiliumPodIPPool {name} {misfit}, and such a block would harm the node's agent")
             }
             Self::OtherFamilyMissing(family) => {
-                write!(f, "it has a block, but the first grant needs {family} too, and no pool has one")
+                write!(f, "the first grant also needs {family}, and no pool has a {family} block")
             }
         }
     }

@@ -92,7 +92,7 @@ impl fmt::Display for Misfit {
             Self::Missing => f.write_str("does not exist"),
             Self::Family(family) => write!(f, "has no spec.{family}"),
             Self::MaskSize { family, found, of_blocks } => {
-                write!(f, "has {found} as spec.{family}.maskSize, and the blocks are /{of_blocks}")
+                write!(f, "has spec.{family}.maskSize {found}, and the blocks are /{of_blocks}")
             }
         }
     }

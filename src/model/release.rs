@@ -19,7 +19,7 @@ pub struct Minor(pub u16, pub u16);
 
 /// A text that names no release.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no release of Cilium, such as 1.17.8: it has three numbers")]
+#[error("`{0}` is not a Cilium version: it needs three numbers, such as 1.17.8")]
 pub struct NotARelease(String);
 
 impl Release {
@@ -109,6 +109,6 @@ mod tests {
         let release = |text: &str| text.parse::<Release>().unwrap();
         assert!(release("1.9.30") < release("v1.12.0") && release("1.12.9") < release("1.12.10"));
         let error = "stable".parse::<Release>().unwrap_err().to_string();
-        assert_eq!(error, "`stable` is no release of Cilium, such as 1.17.8: it has three numbers");
+        assert_eq!(error, "`stable` is not a Cilium version: it needs three numbers, such as 1.17.8");
     }
 }

@@ -40,17 +40,17 @@ stable_names! {
         Overlapping,
         /// A family has no free block.
         Exhausted,
-        /// Something that is not ours to give takes blocks of the pool.
+        /// Foreign or reserved addresses make blocks of the pool unavailable.
         Obstructed,
-        /// Blocks of the pool are to leave nodes that live.
+        /// Blocks of the pool are draining from nodes that exist.
         Draining,
-        /// An administrator has stopped what the controller does.
+        /// An administrator has frozen writes or reclaim.
         Frozen,
-        /// Fields of the pool do nothing in the mode of Cilium.
+        /// Fields of the pool have no effect in the mode of Cilium.
         WithoutEffect,
-        /// Pools that give blocks under the same Pod IP pool have blocks of another size.
+        /// Pools of the same CiliumPodIPPool have another block size.
         MixedBlockSizes,
-        /// The CiliumPodIPPool under whose name the pool gives blocks is missing or does not fit them.
+        /// The pool's CiliumPodIPPool is missing or does not fit its blocks.
         UnfitPodIPPool,
     }
 }
@@ -70,11 +70,15 @@ stable_names! {
         Cordoned,
         /// Its blocks are too wide for the mode of Cilium.
         BlockTooWide,
-        /// The agents run a family of which no pool of its nodes has ranges.
+        /// The agents run a family, and no pool of their nodes has ranges of it.
         FamilyMissing,
+        /// The pool has no free block of a family that agents run, so a node that joins now gets nothing of it.
+        Exhausted,
+        /// A node that joins now gets no block, because the CiliumPodIPPool does not fit.
+        PodIPPoolUnfit,
         /// It would serve, and writes are frozen.
         Frozen,
-        /// The agents of all of its nodes are of a release for which nothing is published.
+        /// The agent versions of all its nodes are unsupported, and nothing is published for them.
         UnsupportedCilium,
         /// No older pool declares any of its addresses.
         NoOverlap,
@@ -86,39 +90,31 @@ stable_names! {
         NoFreeBlocks,
         /// It gives out no blocks, free or not.
         Closed,
-        /// Nothing but claims of the pool takes its blocks.
+        /// Only claims of the pool take its blocks.
         Unobstructed,
         /// Blocks are unavailable.
         BlocksUnavailable,
-        /// No block of the pool is to leave its node.
+        /// No block of the pool is draining.
         NoneToLeave,
-        /// Blocks of the pool are to leave their nodes, or are on their way.
+        /// Blocks of the pool are draining or wait for it.
         BlocksToLeave,
-        /// Nothing is frozen.
-        NotFrozen,
-        /// No write that gives, moves or takes addresses begins.
+        /// Writes that give, move or take addresses are frozen.
         WritesFrozen,
-        /// No block is taken back.
+        /// Reclaim is frozen.
         ReclaimFrozen,
-        /// Every field does what it says.
-        AllInEffect,
-        /// A node gets one block of each family for its whole life, and fields that say otherwise do nothing.
+        /// A node gets one block of each family for its life, and fields about more blocks have no effect.
         OneBlockPerNode,
-        /// Agents say what they need and give back what is more, and fields that say otherwise do nothing.
+        /// Agents request and return blocks, and fields about growth and reclaim have no effect.
         AgentsAsk,
-        /// Blocks are carried under no names in this mode, and a field that gives one does nothing.
+        /// This mode has no CiliumPodIPPools, and the field `podIPPool` has no effect.
         NoPodIPPools,
-        /// All blocks under the name are of one size per family, or there are no names.
-        OneBlockSize,
-        /// Blocks under the name are of several sizes.
+        /// The blocks of the CiliumPodIPPool have several sizes.
         OtherBlockSize,
-        /// The CiliumPodIPPool fits, or how it is matters to nobody, or there are no names.
-        PodIPPoolFits,
-        /// It is not known whether there is one.
+        /// The controller could not read whether it exists.
         PodIPPoolUnknown,
-        /// There is none.
+        /// It does not exist.
         PodIPPoolMissing,
-        /// It has not a family of the blocks.
+        /// It lacks a family of the blocks.
         PodIPPoolLacksFamily,
         /// It has another `maskSize` than the blocks.
         PodIPPoolOtherMaskSize,
@@ -137,19 +133,18 @@ impl ConditionReason {
             | Self::Cordoned
             | Self::BlockTooWide
             | Self::FamilyMissing
+            | Self::Exhausted
+            | Self::PodIPPoolUnfit
             | Self::Frozen
             | Self::UnsupportedCilium => ConditionType::Ready,
             Self::NoOverlap | Self::OverlapsOlderPool => ConditionType::Overlapping,
             Self::FreeBlocks | Self::NoFreeBlocks | Self::Closed => ConditionType::Exhausted,
             Self::Unobstructed | Self::BlocksUnavailable => ConditionType::Obstructed,
             Self::NoneToLeave | Self::BlocksToLeave => ConditionType::Draining,
-            Self::NotFrozen | Self::WritesFrozen | Self::ReclaimFrozen => ConditionType::Frozen,
-            Self::AllInEffect | Self::OneBlockPerNode | Self::AgentsAsk | Self::NoPodIPPools => {
-                ConditionType::WithoutEffect
-            }
-            Self::OneBlockSize | Self::OtherBlockSize => ConditionType::MixedBlockSizes,
-            Self::PodIPPoolFits
-            | Self::PodIPPoolUnknown
+            Self::WritesFrozen | Self::ReclaimFrozen => ConditionType::Frozen,
+            Self::OneBlockPerNode | Self::AgentsAsk | Self::NoPodIPPools => ConditionType::WithoutEffect,
+            Self::OtherBlockSize => ConditionType::MixedBlockSizes,
+            Self::PodIPPoolUnknown
             | Self::PodIPPoolMissing
             | Self::PodIPPoolLacksFamily
             | Self::PodIPPoolOtherMaskSize => ConditionType::UnfitPodIPPool,
@@ -180,6 +175,8 @@ impl ConditionReason {
             | Self::Cordoned
             | Self::BlockTooWide
             | Self::FamilyMissing
+            | Self::Exhausted
+            | Self::PodIPPoolUnfit
             | Self::Frozen
             | Self::UnsupportedCilium
             | Self::NoOverlap
@@ -187,10 +184,6 @@ impl ConditionReason {
             | Self::Closed
             | Self::Unobstructed
             | Self::NoneToLeave
-            | Self::NotFrozen
-            | Self::AllInEffect
-            | Self::OneBlockSize
-            | Self::PodIPPoolFits
             | Self::PodIPPoolUnknown => false,
         }
     }

@@ -47,7 +47,7 @@ impl Subject<'_> {
             .pools_of_block(cidr)
             .next()
             .is_none()
-            .then(|| "is no whole block of a pool that can be read".to_owned())
+            .then(|| "is not a block of a readable pool".to_owned())
     }
 
     /// Claims and publishes nothing. What the node holds and can't use goes back to its pool after a while.

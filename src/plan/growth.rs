@@ -76,7 +76,7 @@ impl<'a> Subject<'a> {
                     Kind::Node,
                     self.node.name.as_str(),
                     format!(
-                        "it asks for more than its {} with {}, and perNode of pool {} allows no more",
+                        "it has {} with {} and needs more, but perNode of pool {} does not allow more",
                         counted_of(share, growth.blocks.len()),
                         counted(growth.demand.capacity, "address"),
                         growth.first.pool().name,
@@ -225,18 +225,17 @@ impl<'a> Subject<'a> {
             Some(share) => {
                 let of_name = share.pod_ip_pool.as_ref().map(|name| format!(" of podIPPool {name}"));
                 format!(
-                    "its {} are nearly full, and no pool{} that can be read selects it: it gets no more blocks",
+                    "its {} are nearly full, and no readable pool{} selects it: it gets no more blocks",
                     share.named("blocks"),
                     of_name.unwrap_or_default()
                 )
             }
             None if pools().next().is_none() && has_nothing() => {
-                "it has no addresses, and no pool that can be read selects it: its agent can't start"
-                    .to_owned()
+                "it has no addresses, and no readable pool selects it: its agent can't start".to_owned()
             }
             None if gives_none() && has_nothing() => format!(
-                "it has no addresses, and no pool that selects it has a podIPPool for which its agent asks ({}): its agent \
-                 can't start, unless somebody else gives it some",
+                "it has no addresses, and its pools have no podIPPool that its agent asks for ({}): its agent \
+                 can't start",
                 ten_of(&asked)
             ),
             None => return None,

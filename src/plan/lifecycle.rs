@@ -102,7 +102,8 @@ pub(super) fn look_for_orphan(world: &World, draft: &mut Draft, now: Now) {
         Kind::CiliumNode,
         name.as_str(),
         format!(
-            "its Node is gone, and it keeps these blocks from other nodes: {}; delete it when its machine is off",
+            "its Node is deleted, and it keeps these blocks from other nodes: {}; delete the CiliumNode once \
+             its machine is off",
             ten_of(blocks)
         ),
     ));
@@ -111,15 +112,16 @@ pub(super) fn look_for_orphan(world: &World, draft: &mut Draft, now: Now) {
 fn being_deleted(claim: &Claim) -> Finding {
     let message = if claim.is_going() {
         format!(
-            "it is being deleted, and only finalizers of others keep it ({}); no other node gets its block until they are removed",
+            "only finalizers of other writers keep the deleted claim ({}); remove them to free its block",
             claim.finalizers.join(", ")
         )
     } else if matches!(claim.state, ClaimState::Cooling(_)) {
-        "somebody deletes it while its block is cooling; its finalizer keeps it until the block has cooled"
+        "another writer deleted the claim while its block is cooling; its finalizer keeps it until then"
             .to_owned()
     } else {
         format!(
-            "somebody deletes it while node {} has it; its finalizer keeps it until the node is gone and the block has cooled",
+            "another writer deleted the claim while node {} has its block; its finalizer keeps it until the \
+             node is deleted and the block has cooled",
             claim.node
         )
     };
@@ -238,11 +240,12 @@ fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> boo
     for other in world.overlapping(claim).map(|known| &known.claim) {
         if carried && is_carried(world, other) && other.node != claim.node {
             draft.findings.push(Finding::new(
-                FindingKind::BothCarried,
+                FindingKind::BothPublished,
                 Kind::Claim,
                 &block_name(claim.cidr),
                 format!(
-                    "the CiliumNode of node {} carries it, and that of node {} carries {}, which overlaps it: neither is moved or written; one has to be drained by hand",
+                    "it is published on node {} and overlaps a block of node {}, {}: the controller changes \
+                     neither; drain one of the nodes and delete it",
                     claim.node, other.node, other.cidr
                 ),
             ));

@@ -112,7 +112,8 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
             carrier.kind(),
             name.as_str(),
             format!(
-                "{} is `{}`, which is not a canonical address or prefix; the {} is not written until it is fixed",
+                "{} is `{}`, which is not a canonical address or prefix; correct it: until then the controller \
+                 does not write this {}",
                 malformed.field,
                 malformed.value,
                 carrier.kind().as_str(),
@@ -150,8 +151,8 @@ fn holds_again(request: &Request) -> bool {
 /// leave that to the controller it waits for nothing else.
 fn create_cilium_node(world: &World, node: &Node, draft: &mut Draft) {
     if world.pools_of(&node.name).next().is_none() {
-        let message = "no pool that can be read selects it, so the controller does not create its CiliumNode: it gets \
-                       no addresses";
+        let message = "no readable pool selects it: it gets no CiliumNode from the controller, and no \
+             addresses";
         draft.findings.push(Finding::new(
             FindingKind::NoPool,
             Kind::Node,

@@ -55,14 +55,15 @@ impl<'a> Subject<'a> {
                     FindingKind::Overlap,
                     Kind::Claim,
                     &block_name(known.claim.cidr),
-                    format!("{other} overlaps it ({occupant}); nothing more of it is published"),
+                    format!("{other} overlaps it ({occupant}): no more addresses of it are published"),
                 )),
                 Err(NotPublishable::TooWide(widest)) => findings.push(Finding::new(
                     FindingKind::BlockTooWide,
                     Kind::Claim,
                     &block_name(known.claim.cidr),
                     format!(
-                        "in Cilium's mode {} a block is /{widest} or smaller; it is not published, and goes with its node",
+                        "in Cilium's mode {} the widest block is /{widest}: it is not published, and stays \
+                         claimed until its node is deleted",
                         self.publisher.ipam_mode().as_str()
                     ),
                 )),
@@ -71,7 +72,8 @@ impl<'a> Subject<'a> {
                     Kind::Claim,
                     &block_name(known.claim.cidr),
                     format!(
-                        "CiliumPodIPPool {name} {misfit}, which would harm its agent; it is not published until that is mended"
+                        "CiliumPodIPPool {name} {misfit}, and the block would harm the agent: correct the \
+                         CiliumPodIPPool; until then it is not published"
                     ),
                 )),
             }

@@ -41,9 +41,8 @@ pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
     let (family, name) = (share.family, share.family.as_str());
     if world.pools_for(node, share).all(|pool| !pool.families.contains_key(&family)) {
         return format!(
-            "the agents run {name}, and no pool that selects the node has {name} ranges; an agent needs addresses of every \
-             family that it runs: add `spec.{name}` to one of these pools, or a pool with {name} ranges that selects the \
-             node: {}",
+            "the agent runs {name} and needs {name} addresses, and no pool of the node has {name} ranges; add \
+             `spec.{name}` to one of its pools, or create a pool with {name} ranges that selects it: {}",
             ten_of(world.pools_for(node, share).map(|pool| &pool.name))
         );
     }
@@ -54,15 +53,16 @@ pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
     };
     if let (Some(name), Some(misfit)) = (&share.pod_ip_pool, withheld()) {
         return format!(
-            "CiliumPodIPPool {name} {misfit}, which would harm the node's agent, so it gets no {}; the condition UnfitPodIPPool \
-             of these pools says how to mend that: {}",
+            "CiliumPodIPPool {name} {misfit}; the node gets no {}, because they would harm its agent; the \
+             condition UnfitPodIPPool of these pools has the remedy: {}",
             share.named("blocks"),
             ten_of(world.pools_for(node, share).map(|pool| &pool.name))
         );
     }
     let pools = world.pools_for(node, share).map(|pool| NoBlock { world, pool, family });
     format!(
-        "no pool of the node has a free {}; add a CIDR to one of them, or a pool that selects the node: {}",
+        "no pool of the node has a free {}; add a CIDR to one of its pools, or create a pool that selects the \
+         node: {}",
         share.named("block"),
         ten_of(pools)
     )
@@ -90,7 +90,7 @@ impl fmt::Display for NoBlock<'_> {
                 WhyNot::TooWide(self.widest()).to_string()
             }
             Some(free) if free.free_count() > 0 => {
-                "its free blocks have no address to offer now, or more than the node may still get".to_owned()
+                "no free block has a usable address or fits within perNode of the node".to_owned()
             }
             Some(_) => of_no_free_block(self.world, self.pool, self.family).to_string(),
         };
@@ -102,7 +102,7 @@ impl fmt::Display for NoBlock<'_> {
 #[must_use]
 pub fn why_no_pool(world: &World, node: &NodeName) -> String {
     if world.n_objects(Kind::Pool) == 0 {
-        return "no pool selects it, because there is none: create a NodeIPPool".to_owned();
+        return "the cluster has no pools: create a NodeIPPool".to_owned();
     }
     if let Some(carrier) = world.carrier(node).filter(|_| world.pools_of(node).next().is_some()) {
         let reader = world.reader_of(node);
@@ -111,8 +111,8 @@ pub fn why_no_pool(world: &World, node: &NodeName) -> String {
             None => format!("pool {}", pool.name),
         });
         return format!(
-            "its agent asks for addresses of these Cilium pools: {}; create a pool that selects it with the podIPPool that is \
-             missing among its pools: {}",
+            "its agent asks for addresses of the Cilium pools {}; create a NodeIPPool with the missing \
+             podIPPool that selects it; its pools are {}",
             ten_of(reader.asked_for(carrier)),
             ten_of(pools)
         );
@@ -121,7 +121,7 @@ pub fn why_no_pool(world: &World, node: &NodeName) -> String {
     let labels = world.node(node).map_or(&no_labels, |node| &node.labels);
     let pools = world.pool_objects().map(|object| NotSelected { object, labels });
     format!(
-        "no pool selects it, and {}; label it, or create a pool that selects it: {}",
+        "no pool selects it: {}; label it, or create a pool that selects it: {}",
         told(world, labels),
         ten_of(pools)
     )
@@ -154,15 +154,15 @@ impl fmt::Display for NotSelected<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pool {} ", self.object.name)?;
         let Ok(pool) = &self.object.pool else {
-            return f.write_str("(it can't be read)");
+            return f.write_str("(unreadable)");
         };
         let Some(term) = pool.selector.clone().into_iter().find(|term| !term.matches(self.labels)) else {
-            return f.write_str("(it selects the node)");
+            return f.write_str("(selects the node)");
         };
         let key = key_of(&term);
         match self.labels.get(key) {
-            Some(value) => write!(f, "(it asks for `{term}`, and the node has {key}={value})"),
-            None => write!(f, "(it asks for `{term}`, and the node has no label {key})"),
+            Some(value) => write!(f, "(needs `{term}`; the node has {key}={value})"),
+            None => write!(f, "(needs `{term}`; the node has no label {key})"),
         }
     }
 }

@@ -24,18 +24,18 @@ impl Subject<'_> {
         let mut reasons: BTreeMap<String, String> =
             self.world.claims_of(name).filter_map(|known| self.hindrance(known)).collect();
         for unreadable in self.world.unreadable_claims_of(name) {
-            reasons.insert(unreadable.name.clone(), format!("can't be read ({})", unreadable.reason));
+            reasons.insert(unreadable.name.clone(), format!("is unreadable ({})", unreadable.reason));
         }
         if reasons.is_empty() {
             return false;
         }
         let reasons: Vec<String> = reasons.into_iter().map(|(claim, why)| format!("{claim} {why}")).collect();
         draft.findings.push(Finding::new(
-            FindingKind::HeldBack,
+            FindingKind::Blocked,
             Kind::Node,
             name.as_str(),
             format!(
-                "nothing is published on its {}, because its agent may be using a block that can't be: {}",
+                "its {} gets no blocks, because one of them may be in use and can't be published: {}",
                 self.carrier.kind().as_str(),
                 reasons.join("; ")
             ),
@@ -58,15 +58,15 @@ impl Subject<'_> {
         let why = match may_publish(self.world, self.node, known) {
             Ok(()) => return None,
             Err(NotPublishable::State) => format!("is {}", claim.state),
-            Err(NotPublishable::OtherNodeObject) => "is held for an earlier Node of the name".to_owned(),
+            Err(NotPublishable::OtherNodeObject) => "is held for an earlier Node of this name".to_owned(),
             Err(NotPublishable::Overlaps(other, occupant)) => {
                 format!("is overlapped by {other} ({occupant})")
             }
             Err(NotPublishable::TooWide(widest)) => {
-                format!("is wider than /{widest}, which the mode of Cilium can't carry")
+                format!("is wider than /{widest}, the limit in this mode of Cilium")
             }
             Err(NotPublishable::PodIpPool(name, misfit)) => {
-                format!("is withheld from its agent: CiliumPodIPPool {name} {misfit}")
+                format!("is unfit: CiliumPodIPPool {name} {misfit}")
             }
         };
         may_be_in_use.then(|| (block_name(claim.cidr), why))

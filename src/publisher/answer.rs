@@ -60,19 +60,19 @@ pub enum Absence {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Stays {
     /// It is the first of its family, which the datapath of the node takes as its own.
-    #[error("it is the node's first block of its family, which stays until the node is drained or recreated")]
+    #[error("the node keeps its first block of each family until the node is drained or recreated")]
     Primary,
     /// The carrier does not show exactly what the claim offers.
-    #[error("the CiliumNode does not show it as its claim says")]
+    #[error("the CiliumNode does not match its claim")]
     Incomplete,
     /// An address is kept for somebody, who would get it whatever its agent has agreed to.
-    #[error("{0} is kept for {1}")]
+    #[error("{0} is reserved for {1}")]
     Owned(IpAddr, String),
     /// The agent has an address of it for itself, and takes it again when it starts.
-    #[error("{0} is the agent's own, for {1}, until the node is drained or recreated")]
+    #[error("the agent uses {0} for its {1} until the node is drained or recreated")]
     AgentsOwn(IpAddr, &'static str),
     /// An address is on its way off by another hand, or by an earlier try.
-    #[error("{0} has a release mark that is not of this drain")]
+    #[error("{0} has a release mark of another drain")]
     Marked(IpAddr),
     /// The agent has given the address to a pod.
     #[error("the agent keeps {0}")]
@@ -81,7 +81,7 @@ pub enum Stays {
     #[error("{0} is in use")]
     Used(IpAddr),
     /// Without it the agent would not start again.
-    #[error("spec.ipam.min-allocate is {0}, and fewer addresses would be left")]
+    #[error("spec.ipam.min-allocate is {0}, and the node would have fewer addresses")]
     MinAllocate(u32),
 }
 

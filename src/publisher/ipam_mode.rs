@@ -24,6 +24,6 @@ impl FromStr for IpamMode {
     fn from_str(text: &str) -> Result<Self, String> {
         let names = Self::ALL.map(Self::as_str).join(", ");
         let found = Self::ALL.into_iter().find(|mode| mode.as_str() == text);
-        found.ok_or_else(|| format!("`{text}` is none of {names}"))
+        found.ok_or_else(|| format!("`{text}` is not one of {names}"))
     }
 }

@@ -55,8 +55,8 @@ impl Mode {
             (Self::Active(publisher), Some(served)) if publisher.ipam_mode() != served => {
                 let now = publisher.ipam_mode().as_str();
                 Self::Passive(format!(
-                    "cilium-config has changed from `ipam: {}` to `ipam: {now}`, and agents change when they restart: set it \
-                     back, or restart this controller as docs/migration.md says for this change",
+                    "cilium-config has changed from `ipam: {}` to `ipam: {now}`, and agents follow when they \
+                     restart: change it back, or restart this controller as docs/migration.md says",
                     served.as_str()
                 ))
             }

@@ -3,7 +3,8 @@
 use crate::model::node::CiliumNode;
 
 /// How its allocator is turned off, for a person.
-pub(super) const TURN_OFF: &str = "let cilium-operator allocate nothing: give it `--ipam=kubernetes` (`operator.extraArgs` of Cilium's chart)";
+pub(super) const TURN_OFF: &str = "turn the allocator of cilium-operator off with `--ipam=kubernetes` \
+     (`operator.extraArgs` of Cilium's chart)";
 
 /// What says that it does, and how that sign is removed when it does no longer.
 ///
@@ -14,14 +15,15 @@ pub(super) fn sign(cilium_node: &CiliumNode, is_complete: bool) -> Option<String
     let name = &cilium_node.name;
     if let Some(error) = &cilium_node.pools.operator_error {
         return Some(format!(
-            "status.ipam.operator-status.error is `{error}`: cilium-operator allocates for this node (when it does no \
-             more: kubectl patch ciliumnode {name} --subresource=status --type=merge -p \
+            "status.ipam.operator-status.error is `{error}`: cilium-operator allocates for this node (once it \
+             has stopped: kubectl patch ciliumnode {name} --subresource=status --type=merge -p \
              '{{\"status\":{{\"ipam\":{{\"operator-status\":null}}}}}}')"
         ));
     }
     let manager = cilium_node.operator.as_ref().filter(|_| !is_complete)?;
     Some(format!(
-        "metadata.managedFields names {manager}, which writes CiliumNodes only if it allocates (when it does no more: \
-         kubectl patch ciliumnode {name} --type=merge -p '{{\"metadata\":{{\"managedFields\":[{{}}]}}}}')"
+        "metadata.managedFields names {manager}, which writes CiliumNodes only if it allocates (once it has \
+         stopped: kubectl patch ciliumnode {name} --type=merge -p \
+         '{{\"metadata\":{{\"managedFields\":[{{}}]}}}}')"
     ))
 }

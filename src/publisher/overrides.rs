@@ -41,8 +41,8 @@ impl Publisher {
                 let agents_read_annotations = is_on(ANNOTATE_KEY, mode.mode().agents_read_annotations);
                 if mode.mode().writes == NodeField::Annotations && !agents_read_annotations {
                     return Err(format!(
-                        "--node-field is annotations, and a CiliumNodeConfig turns {ANNOTATE_KEY} off for this node: its \
-                         agent would not read them"
+                        "a CiliumNodeConfig turns {ANNOTATE_KEY} off for this node, so its agent reads no \
+                         annotations; --node-field is annotations"
                     ));
                 }
                 let kubernetes = Kubernetes { writes: mode.mode().writes, agents_read_annotations };
@@ -59,9 +59,9 @@ impl Publisher {
         }
         let served = served.as_str();
         Err(format!(
-            "CiliumNodeConfig {by} says `ipam: {value}` for it, and cilium-config says `ipam: {served}`: an agent in another \
-             mode reads other fields, so nothing is claimed or written for this node, and it keeps what it has; take the \
-             node out of the nodeSelector, or the key out of the object, and restart the agent"
+            "CiliumNodeConfig {by} sets `ipam: {value}` for this node, and cilium-config sets `ipam: \
+             {served}`; the node keeps its blocks and gets no more; remove the node from the nodeSelector or \
+             the key from the object, and restart the agent"
         ))
     }
 
@@ -74,8 +74,11 @@ impl Publisher {
         let families: BTreeSet<Family> =
             FAMILY_KEYS.into_iter().filter(is_run).map(|(family, _)| family).collect();
         if families.is_empty() {
-            return Err("CiliumNodeConfigs turn off every family that cilium-config enables, so its agent can't start"
-                .to_owned());
+            return Err(
+                "CiliumNodeConfigs turn off every family that cilium-config enables: the agent can't \
+                 start"
+                    .to_owned(),
+            );
         }
         Ok(families)
     }

@@ -63,15 +63,15 @@ pub fn from_config(config: &BTreeMap<String, String>, settings: &Settings) -> Mo
         Ok(mode) => mode,
         Err(error) => {
             return Mode::Passive(format!(
-                "cilium-config says `ipam: {ipam}`, in which nodes get no blocks of pools: {error}"
+                "cilium-config says `ipam: {ipam}`, and the controller does not support that mode: {error}"
             ));
         }
     };
     if !settings.modes.contains(&mode) {
         let modes: Vec<&str> = settings.modes.iter().map(|mode| mode.as_str()).collect();
         return Mode::Passive(format!(
-            "cilium-config says `ipam: {ipam}`, and --modes allows to write only in {}: another allocator may serve \
-             these nodes",
+            "cilium-config says `ipam: {ipam}`, and --modes allows only {}: another allocator may serve these \
+             nodes",
             modes.join(", ")
         ));
     }
@@ -99,7 +99,8 @@ fn kubernetes(config: &BTreeMap<String, String>, families: BTreeSet<Family>, wri
     let agents_read_annotations = is_on(config, ANNOTATE_KEY, IfAbsent::Off);
     if writes == NodeField::Annotations && !agents_read_annotations {
         return Mode::Passive(format!(
-            "--node-field is annotations, and cilium-config does not say `{ANNOTATE_KEY}: true`: agents would not read them"
+            "agents read no annotations: cilium-config does not say `{ANNOTATE_KEY}: true`, and --node-field \
+             is annotations"
         ));
     }
     let mode = Kubernetes { writes, agents_read_annotations };
@@ -179,23 +180,23 @@ mod tests {
 
     #[test]
     fn only_modes_that_an_administrator_has_named_are_served() {
-        let no_mode = "is none of crd, multi-pool, cluster-pool, kubernetes";
+        let no_mode = "is not one of crd, multi-pool, cluster-pool, kubernetes";
         check(
             &[],
             &format!(
-                "passive: cilium-config says `ipam: `, in which nodes get no blocks of pools: `` {no_mode}"
+                "passive: cilium-config says `ipam: `, and the controller does not support that mode: `` {no_mode}"
             ),
         );
         check(
             &[("ipam", "eni")],
             &format!(
-                "passive: cilium-config says `ipam: eni`, in which nodes get no blocks of pools: `eni` {no_mode}"
+                "passive: cilium-config says `ipam: eni`, and the controller does not support that mode: `eni` {no_mode}"
             ),
         );
         check(
             &[("ipam", "cluster-pool")],
-            "passive: cilium-config says `ipam: cluster-pool`, and --modes allows to write only in crd: another \
-             allocator may serve these nodes",
+            "passive: cilium-config says `ipam: cluster-pool`, and --modes allows only crd: another allocator \
+             may serve these nodes",
         );
         check(
             &[("ipam", "crd"), ("enable-ipv4", "false"), ("enable-ipv6", "false")],
@@ -222,8 +223,8 @@ mod tests {
         let Mode::Passive(why) = mode("false", NodeField::Annotations) else { panic!() };
         assert_eq!(
             why,
-            "--node-field is annotations, and cilium-config does not say `annotate-k8s-node: true`: agents would not read \
-             them"
+            "agents read no annotations: cilium-config does not say `annotate-k8s-node: true`, and \
+             --node-field is annotations"
         );
     }
 

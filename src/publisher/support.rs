@@ -3,11 +3,11 @@
 use crate::model::stable_names;
 
 stable_names! {
-    /// How far agents of a release work with this controller, the weakest first.
+    /// How far an agent version works with this controller, the weakest first.
     pub enum Support {
-        /// They undo what is published, so nothing is published for them.
+        /// They undo publications, so nothing is published for them.
         None => "none",
-        /// Which release they are is not known. They are served as if they worked.
+        /// Their version is not known. They are served as supported.
         Unknown => "unknown",
         /// They give addresses of a fenced block to new pods, and reclaim is opt-in.
         WithoutFence => "without_fence",

@@ -5,43 +5,43 @@ use crate::model::stable_names;
 stable_names! {
     /// The reasons of events.
     pub enum EventReason {
-        /// The CiliumNode of the Node carries new blocks, and its agent may use them.
+        /// New blocks were published for the Node, and its agent may use them.
         BlocksPublished,
-        /// The Node came back, and its blocks are held for it again.
+        /// The Node came back and keeps its blocks.
         BlocksReturned,
         /// The Node could not get enough addresses for its agent to start, and gave back the blocks that it had got.
         BlocksGivenBack,
-        /// Blocks begin to leave the Node, which lives: it can do without them, or their pool takes them back.
+        /// Blocks of the Node start draining: they are surplus, or their pool drains.
         BlocksDraining,
-        /// Blocks that had begun to leave the Node stay: it needs them, or they can't leave.
+        /// Draining blocks stay on the Node: it needs them, or the agent still uses them.
         BlocksKept,
-        /// Blocks have left the Node with the consent of its agent.
+        /// Blocks were reclaimed from the Node with the consent of its agent.
         BlocksReclaimed,
-        /// A block that is to leave the Node can't yet.
+        /// A block can't be drained from the Node yet.
         DrainWaits,
-        /// With reclaim enabled, a pool would take a block back from the Node.
+        /// With reclaim enabled, a pool would reclaim a block from the Node.
         WouldReclaim,
-        /// Too many blocks began to leave nodes at once, and no more do.
+        /// Too many blocks started draining at once, so reclaim has stopped.
         ReclaimStopped,
         /// No pool of the Node has a free block.
         NoCapacity,
         /// The Node asks for more than its first pool allows it.
         NodeAtLimit,
-        /// Somebody else allocates for the Node, too.
+        /// Another allocator also gives addresses to the Node.
         SecondAllocator,
-        /// A CiliumNodeConfig sets something for the Node with which it is not served.
+        /// A CiliumNodeConfig gives the Node settings that are not supported.
         OtherSettings,
         /// The Node has no addresses or is nearly full, and no pool selects it.
         NoPool,
-        /// A block of the Node overlaps something else, and nothing more of it is published.
+        /// A block of the Node overlaps another claim or foreign addresses, and no more of it is published.
         Overlap,
-        /// Nothing is published for the Node, because a block that its agent may be using can't be.
-        HeldBack,
-        /// Nothing is published for the Node, because its agent is of a release that undoes it.
+        /// The Node gets nothing until a person acts: a block that is in use can't be published.
+        Blocked,
+        /// Nothing is published for the Node, because its agent version undoes it.
         UnsupportedCilium,
-        /// A block of the Node and a block of another Node overlap, and both are carried.
-        BothCarried,
-        /// Somebody deletes a claim of the Node.
+        /// A block of the Node and a block of another Node overlap, and both are published.
+        BothPublished,
+        /// Another writer deletes a claim of the Node.
         ClaimBeingDeleted,
         /// The CiliumNode of the Node has an address or prefix that can't be read.
         MalformedCiliumNode,
@@ -51,7 +51,7 @@ stable_names! {
         MinAllocate,
         /// The Node has podCIDRs that can't be its blocks.
         ForeignPodCIDRs,
-        /// A block stands under another Pod IP pool on the CiliumNode than its claim says.
+        /// The CiliumNode lists a block under another CiliumPodIPPool than its claim.
         MisplacedBlock,
         /// The CiliumPodIPPool of a name is missing or does not fit the blocks of the pool.
         UnfitPodIPPool,
@@ -67,7 +67,7 @@ stable_names! {
         Frozen,
         /// Nothing is frozen any more.
         FreezeEnded,
-        /// The API server forbids what the controller writes for the Node or to the pool.
+        /// The API server forbids a write for the Node or the pool.
         WriteForbidden,
         /// The API server forbids the controller to list or watch a kind.
         ReadForbidden,
@@ -101,9 +101,9 @@ impl EventReason {
             | Self::OtherSettings
             | Self::NoPool
             | Self::Overlap
-            | Self::HeldBack
+            | Self::Blocked
             | Self::UnsupportedCilium
-            | Self::BothCarried
+            | Self::BothPublished
             | Self::ClaimBeingDeleted
             | Self::MalformedCiliumNode
             | Self::MalformedNode
@@ -142,9 +142,9 @@ impl EventReason {
             | Self::WouldReclaim
             | Self::ReclaimStopped
             | Self::Overlap
-            | Self::HeldBack
+            | Self::Blocked
             | Self::UnsupportedCilium
-            | Self::BothCarried
+            | Self::BothPublished
             | Self::ClaimBeingDeleted
             | Self::SecondAllocator
             | Self::OtherSettings
@@ -172,7 +172,7 @@ stable_names! {
         /// The API server has created it.
         Created => "created",
         /// An event of the same reason on the same object about the same was created less than five minutes ago.
-        HeldBack => "held_back",
+        Suppressed => "suppressed",
         /// Too many events were waiting to be sent.
         Dropped => "dropped",
         /// The API server refused it or did not answer.

@@ -57,7 +57,7 @@ pub fn verdict(silence: Duration) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the loop has not turned for {} s; more than {} s mean that it is stuck",
+        "the main loop has been stuck for {} s (limit {} s)",
         silence.as_secs(),
         LONGEST_SILENCE.as_secs()
     ))
@@ -71,7 +71,7 @@ mod tests {
     fn a_silent_loop_is_dead_after_a_minute() {
         assert_eq!(verdict(Duration::from_secs(60)), Ok(()));
         let why = verdict(Duration::from_millis(61_001)).unwrap_err();
-        assert!(why.contains("not turned for 61 s"), "{why}");
+        assert!(why.contains("stuck for 61 s"), "{why}");
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Connections {
         if self.by_age.len() >= MAX_CONNECTIONS
             && let Some(oldest) = self.by_age.pop_front()
         {
-            debug!("closing the oldest connection, because {MAX_CONNECTIONS} are open");
+            debug!("{MAX_CONNECTIONS} connections are open: closing the oldest");
             oldest.abort();
         }
         let span = tracing::debug_span!("http connection", %peer);
@@ -107,7 +107,7 @@ impl Connections {
             }
         };
         if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
-            debug!(open = self.tasks.len(), "closing connections that do not end");
+            debug!(open = self.tasks.len(), "closing the remaining connections");
             self.tasks.shutdown().await;
         }
     }
@@ -130,7 +130,7 @@ async fn converse(stream: TcpStream, routes: Router, stop: CancellationToken) {
         end = connection.as_mut() => end,
     };
     if let Err(error) = end {
-        debug!(%error, "the connection failed");
+        debug!(%error, "HTTP connection failed");
     }
 }
 
@@ -226,13 +226,13 @@ mod tests {
         assert_eq!(readyz().await, (StatusCode::OK, "ok\n".to_owned()));
         telemetry.standing.lapsed("Node", "no route to host".to_owned());
         tokio::time::advance(Duration::from_secs(41)).await;
-        let text = "ok\nNode has not been followed for 41 s: no route to host\n".to_owned();
+        let text = "ok\nno watch of Node for 41 s: no route to host\n".to_owned();
         assert_eq!(readyz().await, (StatusCode::OK, text));
         tokio::time::advance(Duration::from_secs(20)).await;
         telemetry.standing.hears();
         let (code, text) = readyz().await;
         assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
-        assert!(text.starts_with("not followed for more than 60 s: Node\nNode has not been"), "{text}");
+        assert!(text.starts_with("no watch for more than 60 s: Node\nno watch of Node for"), "{text}");
         let metrics = telemetry.metrics_text();
         for line in [
             "ready 0",

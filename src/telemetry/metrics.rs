@@ -58,7 +58,7 @@ pub struct Metrics {
 }
 
 stable_names! {
-    /// What a decision is about.
+    /// The subject of a decision.
     pub enum Decision {
         /// A node.
         Node => "node",
@@ -104,9 +104,9 @@ stable_names! {
         Publish => "publish",
         /// A later version of a CiliumNode is written, without a change of its content.
         BumpVersion => "touch",
-        /// An agent is asked what it uses.
-        UsageProbe => "ping",
-        /// Blocks go one step on their way off a CiliumNode.
+        /// A usage query is sent to an agent.
+        UsageProbe => "usage_query",
+        /// One step of removing blocks from a CiliumNode.
         Withdraw => "withdraw",
         /// A CiliumNode is created.
         CreateCiliumNode => "create_ciliumnode",
@@ -116,7 +116,7 @@ stable_names! {
         PoolFinalizers => "pool_finalizers",
         /// The status of a claim is written.
         ClaimStatus => "claim_status",
-        /// A CiliumPodIPPool is created, or gets what it lacks.
+        /// A CiliumPodIPPool is created or completed.
         PodIpPool => "pod_ip_pool",
         /// All claims of a node are read.
         ReadClaimsOf => "confirm_claims",
@@ -138,8 +138,8 @@ stable_names! {
         Done => "done",
         /// The server accepted it, and the object does not show it.
         NoEffect => "no_effect",
-        /// Somebody wrote first.
-        Conflict => "moved",
+        /// Another writer was faster.
+        Conflict => "conflict",
         /// The server refused it.
         Refused => "refused",
         /// There was no answer that says whether it was applied.
@@ -301,63 +301,59 @@ impl Metrics {
     fn registry(&self) -> Registry {
         let mut registry = Registry::with_prefix(PREFIX);
         registry.register("build", "The version of this program", Info::new([("version", VERSION)]));
-        registry.register(
-            "ready",
-            "Whether the controller serves: 1 as /readyz says 200",
-            self.ready.clone(),
-        );
+        registry.register("ready", "Readiness: 1 if /readyz answers 200", self.ready.clone());
         registry.register(
             "leader",
-            "Whether this replica writes: 1 while it leads, 0 while it stands by",
+            "Leadership: 1 if this replica leads and writes, 0 on standby",
             self.leader.clone(),
         );
-        registry.register("writes", "Writes and single reads, by kind and outcome", self.writes.clone());
+        registry.register("writes", "Writes and single reads by kind and outcome", self.writes.clone());
         registry.register_with_unit(
             "write_duration",
-            "How long writes and single reads took, until their outcome was known",
+            "Duration of writes and single reads until the outcome was known",
             Unit::Seconds,
             self.write_duration.clone(),
         );
         registry.register(
             "writes_in_flight",
-            "Writes and single reads that are under way",
+            "Writes and single reads in flight",
             self.writes_in_flight.clone(),
         );
         registry.register(
             "writes_in_flight_limit",
-            "The maximum number of concurrent writes and single reads, as --max-parallel-writes sets it",
+            "Maximum number of concurrent writes and single reads (--max-parallel-writes)",
             self.writes_in_flight_limit.clone(),
         );
-        registry.register("inputs", "Inputs that the loop has taken in", self.inputs.clone());
+        registry.register("inputs", "Inputs of the main loop", self.inputs.clone());
         registry.register_with_unit(
             "decision_duration",
-            "How long decisions took",
+            "Duration of decisions",
             Unit::Seconds,
             self.decision_duration.clone(),
         );
         registry.register(
             "watch_lists",
-            "Complete lists of a kind; the first is the start",
+            "Complete lists of a kind; the first one belongs to the start",
             self.watch_lists.clone(),
         );
         registry.register("watch_errors", "Failures of watches and lists", self.watch_errors.clone());
         registry.register_with_unit(
             "watch_lapse",
-            "For how long a kind has not been followed; 0 while it is",
+            "Time without a watch of a kind; 0 with a watch",
             Unit::Seconds,
             self.watch_lapse.clone(),
         );
         registry.register(
             "self_checks",
-            "Comparisons of the bookkeeping with the objects",
+            "Self-checks, which compare the internal state with all objects",
             self.self_checks.clone(),
         );
         registry.register(
             "self_check_differences",
-            "Differences that the last of these comparisons found; anything but 0 is a defect of this program",
+            "Differences in the last self-check; any value but 0 is a bug",
             self.self_check_differences.clone(),
         );
-        registry.register("events", "Kubernetes events, by reason and outcome", self.events.clone());
+        registry.register("events", "Kubernetes events by reason and outcome", self.events.clone());
         registry.register_collector(Box::new(world::World(self.snapshot.subscribe())));
         registry
     }

@@ -55,7 +55,7 @@ pub const NODE_CONFIGS: &str = "CiliumNodeConfig";
 pub const BESIDE: [&str; 3] = [AGENT_PODS, POD_IP_POOLS, NODE_CONFIGS];
 
 /// The other cause of a 403.
-pub const OR_ADMISSION: &str = "or an admission plugin refuses it, in words that the log has";
+pub const OR_ADMISSION: &str = "or an admission plugin refuses the request: see the log";
 
 /// Something that the process may ask of the API server, as RBAC names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,8 +100,8 @@ impl Right {
         let named =
             self.name.as_ref().map(|name| format!(" resourceNames: [\"{name}\"],")).unwrap_or_default();
         format!(
-            "the {role} of the controller lacks the rule {{apiGroups: [\"{}\"], resources: [\"{}\"],{named} verbs: \
-             [\"{}\"]}}",
+            "add to the {role} of the controller the rule {{apiGroups: [\"{}\"], resources: [\"{}\"],{named} \
+             verbs: [\"{}\"]}}",
             self.group, self.resource, self.verb
         )
     }
@@ -205,8 +205,8 @@ impl Standing {
         state.lapses.iter().map(|(kind, lapse)| (*kind, lapse.since.elapsed())).collect()
     }
 
-    /// An error that names the kinds that have not been followed for too long or the right without which no replica leads, or says for how long nothing has been
-    /// heard of the server: no watch tells that its connection leads nowhere.
+    /// An error if the server is silent, if kinds have not been followed for too long, or if a right is missing without
+    /// which no replica leads. The error names them.
     pub fn verdict(&self) -> Result<(), String> {
         let silence = self.heard.borrow().elapsed();
         if silence > LONGEST_LAPSE {
@@ -220,12 +220,15 @@ impl Standing {
             .collect();
         let unled = self.forbidden(LONGEST_LAPSE).into_iter().find(|right| right.resource == LEASES);
         if let Some(right) = unled {
-            return Err(format!("this replica can't lead: it may not {right}; {}", right.way_out()));
+            return Err(format!(
+                "this replica can't lead: it is not allowed to {right}; {}",
+                right.way_out()
+            ));
         }
         if too_long.is_empty() {
             return Ok(());
         }
-        Err(format!("not followed for more than {} s: {}", LONGEST_LAPSE.as_secs(), too_long.join(", ")))
+        Err(format!("no watch for more than {} s: {}", LONGEST_LAPSE.as_secs(), too_long.join(", ")))
     }
 
     /// A line for each kind whose watch or list fails, and for each request that the server forbids.
@@ -234,11 +237,11 @@ impl Standing {
         let state = self.state.borrow();
         let lapses = state.lapses.iter().filter_map(|(kind, lapse)| {
             let why = lapse.why.as_ref()?;
-            Some(format!("{kind} has not been followed for {} s: {why}", lapse.since.elapsed().as_secs()))
+            Some(format!("no watch of {kind} for {} s: {why}", lapse.since.elapsed().as_secs()))
         });
         let forbidden = state.forbidden.iter().map(|(right, since)| {
             format!(
-                "may not {right} (403) since {} s: {}; {OR_ADMISSION}",
+                "forbidden (403) for {} s: {right}: {}; {OR_ADMISSION}",
                 since.elapsed().as_secs(),
                 right.way_out()
             )
@@ -274,8 +277,8 @@ mod tests {
         assert_eq!(standing.lapsed("Node", "connection refused".to_owned()), Duration::from_secs(60));
         assert_eq!(standing.verdict(), Ok(()));
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(standing.verdict(), Err("not followed for more than 60 s: Node".to_owned()));
-        assert_eq!(standing.lines(), ["Node has not been followed for 61 s: connection refused"]);
+        assert_eq!(standing.verdict(), Err("no watch for more than 60 s: Node".to_owned()));
+        assert_eq!(standing.lines(), ["no watch of Node for 61 s: connection refused"]);
         assert_eq!(standing.follows("Node"), Some(Duration::from_secs(61)));
         assert_eq!((standing.verdict(), standing.lines()), (Ok(()), Vec::new()));
         assert_eq!(standing.follows("Node"), None);
@@ -303,8 +306,9 @@ mod tests {
         assert_eq!(standing.forbidden(Duration::from_secs(8)), []);
         let [line] = &standing.lines()[..] else { panic!("{:?}", standing.lines()) };
         let expected = [
-            "may not patch ciliumnodes/status of cilium.io (403) since 7 s: ",
-            "the ClusterRole of the controller lacks the rule {apiGroups: [\"cilium.io\"], resources: [\"ciliumnodes/status\"], verbs: [\"patch\"]}",
+            "forbidden (403) for 7 s: patch ciliumnodes/status of cilium.io: ",
+            "add to the ClusterRole of the controller the rule {apiGroups: [\"cilium.io\"], resources: \
+             [\"ciliumnodes/status\"], verbs: [\"patch\"]}",
         ];
         assert!(expected.iter().all(|part| line.contains(part)), "{line}");
         standing.allow(&right());
@@ -318,7 +322,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(3600)).await;
         standing.hears();
         assert_eq!(standing.verdict(), Ok(()));
-        assert_eq!(standing.lines(), ["Pod has not been followed for 3600 s: pods is forbidden"]);
+        assert_eq!(standing.lines(), ["no watch of Pod for 3600 s: pods is forbidden"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -333,10 +337,10 @@ mod tests {
         standing.hears();
         let why = standing.verdict().unwrap_err();
         assert!(
-            why.contains("may not create leases of coordination.k8s.io in namespace kube-system"),
+            why.contains("not allowed to create leases of coordination.k8s.io in namespace kube-system"),
             "{why}"
         );
-        assert!(why.contains("lacks the rule {apiGroups: [\"coordination.k8s.io\"]"), "{why}");
+        assert!(why.contains("of the controller the rule {apiGroups: [\"coordination.k8s.io\"]"), "{why}");
         standing.allow(&right);
         assert_eq!(standing.verdict(), Ok(()));
     }
@@ -349,7 +353,7 @@ mod tests {
         assert_eq!(right.to_string(), "list configmaps named cilium-config in namespace kube-system");
         assert_eq!(
             right.way_out(),
-            "the Role in namespace kube-system of the controller lacks the rule {apiGroups: [\"\"], resources: \
+            "add to the Role in namespace kube-system of the controller the rule {apiGroups: [\"\"], resources: \
              [\"configmaps\"], resourceNames: [\"cilium-config\"], verbs: [\"list\"]}"
         );
     }

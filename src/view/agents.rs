@@ -56,16 +56,17 @@ pub fn lines(world: &World) -> Vec<String> {
         .map(|Census { support, release, nodes }| {
             let n_nodes = counted(nodes.len(), "node");
             let named = release
-                .map_or("an unknown release of Cilium".to_owned(), |release| format!("Cilium {release}"));
+                .map_or("an unknown version of Cilium".to_owned(), |release| format!("Cilium {release}"));
             let how = match (support, release) {
                 (Support::None, Some(release)) => world.reader().why_unsupported(release),
-                (Support::None, None) => "nothing is published for them".to_owned(),
+                (Support::None, None) => "they get no blocks".to_owned(),
                 (Support::Unknown, _) => UNKNOWN.to_owned(),
                 (Support::WithoutFence, _) => {
-                    "blocks are given and published; they know no fence, and reclaim is opt-in".to_owned()
+                    "they get blocks; they can't close a block to new pods; reclaim needs --reclaim-opt-in"
+                        .to_owned()
                 }
-                (Support::ReclaimOptIn, _) => "blocks are given and published; reclaim is opt-in".to_owned(),
-                (Support::Full, _) => return format!("{n_nodes} with {named}: supported in full"),
+                (Support::ReclaimOptIn, _) => "they get blocks; reclaim needs --reclaim-opt-in".to_owned(),
+                (Support::Full, _) => return format!("{n_nodes} with {named}: fully supported"),
             };
             format!("{n_nodes} with {named} ({}): {how}", ten_of(nodes))
         })
@@ -73,6 +74,6 @@ pub fn lines(world: &World) -> Vec<String> {
 }
 
 /// What is done about agents of an unknown release.
-const UNKNOWN: &str = "nodes are served as those of a supported release; if it is an old one that is not supported \
-                       (docs/cilium.md, Support), upgrade these agents; to say which release they run, use an image with its tag, \
-                       or label the Pods with app.kubernetes.io/version";
+const UNKNOWN: &str = "the controller serves them like a supported version; use an image with a version tag, \
+     or label the Pods with app.kubernetes.io/version; upgrade agents older than docs/cilium.md (Support) \
+     allows";

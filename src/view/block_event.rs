@@ -31,7 +31,7 @@ pub struct BlockEvent {
 }
 
 stable_names! {
-    /// What is done with a block.
+    /// The steps in the life of a block.
     pub enum Step {
         /// A claim was created.
         Claimed,
@@ -39,17 +39,17 @@ stable_names! {
         Published,
         /// The claim is held for its node again.
         Held,
-        /// The block begins to leave its node: new pods get no address of it.
+        /// The block starts draining: new pods get no address of it.
         Draining,
         /// Its addresses on the CiliumNode are closed to new pods.
         Fenced,
-        /// The agent is asked to let its addresses go.
+        /// The agent is asked to release its addresses.
         Marked,
-        /// The agent is told that its addresses are released.
+        /// Its addresses are confirmed to the agent as released.
         Confirmed,
-        /// The block was taken off the CiliumNode.
+        /// The block was removed from the CiliumNode.
         TakenOff,
-        /// The block is being taken off its node.
+        /// The block is being removed from its node.
         Releasing,
         /// The block is off its node, and cools.
         Cooling,
@@ -59,17 +59,17 @@ stable_names! {
 }
 
 stable_names! {
-    /// Why something is done with a block.
+    /// The cause of a step.
     pub enum Cause {
         /// The node has nothing published.
         FirstGrant,
         /// The node uses so many addresses that it needs more.
         Growth,
-        /// The node's CiliumNode carries the block, but no claim said so.
+        /// The node's CiliumNode has the block, and no claim exists for it.
         Carried,
         /// A published block lacked addresses in the pool of the CiliumNode.
         MissingEntries,
-        /// Somebody took the block off the CiliumNode, which carried it before.
+        /// Another writer removed the published block from the CiliumNode.
         Repair,
         /// The Node came back.
         NodeReturned,

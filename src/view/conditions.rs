@@ -45,27 +45,32 @@ pub(super) fn conditions(
             if object.deleting {
                 let kept = deleting(world, &object.name, ranges);
                 vec![
-                    (ConditionReason::Invalid, format!("{kept}; and it can't be read: {findings}")),
+                    (ConditionReason::Invalid, format!("{kept}; the pool is unreadable: {findings}")),
                     drains::draining(world, &object.name),
                 ]
             } else {
                 vec![(ConditionReason::Invalid, findings)]
             }
         }
-        Ok(pool) => vec![
-            ready(world, pool),
-            overlapping(world, world.ledger().overlaps(&pool.name)),
-            exhausted(world, pool, &tally.families, tally.nodes),
-            obstructed(world, pool, &tally.families),
-            drains::draining(world, &pool.name),
-            without_effect(world, pool),
-            mixed_block_sizes(world, pool),
-            pod_ip_pools::unfit(world, pool),
-        ],
+        Ok(pool) => {
+            let always = [
+                ready(world, pool, &tally.families),
+                overlapping(world, world.ledger().overlaps(&pool.name)),
+                exhausted(world, pool, &tally.families, tally.nodes),
+                obstructed(world, pool, &tally.families),
+                drains::draining(world, &pool.name),
+            ];
+            let of_mode = [
+                without_effect(world, pool),
+                mixed_block_sizes(world, pool),
+                pod_ip_pools::unfit(world, pool),
+            ];
+            always.into_iter().chain(of_mode.into_iter().flatten()).collect()
+        }
     };
     explained
         .into_iter()
-        .chain([frozen(world.freeze())])
+        .chain(frozen(world.freeze()))
         .map(|(reason, message)| {
             let message = message.chars().take(MAX_MESSAGE).collect();
             let condition = Condition { holds: reason.holds(), reason: reason.as_str().into(), message };
@@ -81,18 +86,20 @@ const MAX_MESSAGE: usize = 32_768;
 /// The reason of a condition, and a sentence for a person.
 type Explained = (ConditionReason, String);
 
-fn ready(world: &World, pool: &Pool) -> Explained {
+fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Explained {
     if pool.deleting {
         let ranges = pool.families.values().flat_map(|ranges| ranges.cidrs.keys());
         return (ConditionReason::Deleting, deleting(world, &pool.name, ranges));
     }
     if !world.ledger().gives_out(&pool.name) {
         return if is_cordoned(pool) {
-            let message =
-                "every CIDR of the pool is Cordoned or Draining: nodes keep their blocks and get no more";
+            let message = "all CIDRs are Cordoned or Draining: nodes keep their blocks and get no more";
             (ConditionReason::Cordoned, message.to_owned())
         } else {
-            (ConditionReason::Empty, "no CIDR of the pool has room for a block".to_owned())
+            (
+                ConditionReason::Empty,
+                "the pool has no CIDR with room for a block: add one to `cidrs`".to_owned(),
+            )
         };
     }
     if let Some(why) = too_wide(world, pool) {
@@ -103,14 +110,44 @@ fn ready(world: &World, pool: &Pool) -> Explained {
         None => (ConditionReason::Serving, SERVING.to_owned()),
         Some(missing) => family_missing(world, pool, *missing),
     };
+    let explained = if explained.0 == ConditionReason::Serving {
+        nothing_for_new_nodes(world, pool, families).unwrap_or(explained)
+    } else {
+        explained
+    };
     let (reason, message) = with_releases(world, pool, explained);
     // Whatever else keeps the pool from serving stays to be done after the freeze, so it is told first.
     if reason == ConditionReason::Serving && world.freeze().is_on(Switch::Writes) {
-        let message =
-            "nodes that the selector matches get no blocks while writes are frozen; see the condition Frozen";
+        let message = "writes are frozen: nodes get no blocks; see the condition Frozen";
         return (ConditionReason::Frozen, message.to_owned());
     }
     (reason, message)
+}
+
+/// Why a node that joins now gets nothing of a pool that gives out blocks: the pool has no free block of a family that the
+/// node's agent runs, or the CiliumPodIPPool does not fit. Says nothing about other pools that may help out: their free
+/// blocks change all the time. Costs a pass over the pool's nodes.
+fn nothing_for_new_nodes(
+    world: &World,
+    pool: &Pool,
+    families: &BTreeMap<Family, FamilyCounts>,
+) -> Option<Explained> {
+    let nodes: Vec<&NodeName> = world.nodes_of_pool(&pool.name).collect();
+    let is_run = |family: Family| {
+        let readers = nodes.iter().map(|node| world.reader_of(node));
+        std::iter::once(world.reader()).chain(readers).any(|reader| reader.families().contains(&family))
+    };
+    let is_full = |(family, counts): &(&Family, &FamilyCounts)| {
+        counts.free == 0 && world.gives_out_of(pool, **family) && is_run(**family)
+    };
+    if let Some((family, _)) = families.iter().find(is_full) {
+        let message = format!(
+            "no free {family} block: a node that joins gets nothing of this pool; add a CIDR to `spec.{family}`"
+        );
+        return Some((ConditionReason::Exhausted, message));
+    }
+    pod_ip_pools::keeps_all_blocks(world, pool, &nodes)
+        .map(|message| (ConditionReason::PodIPPoolUnfit, message))
 }
 
 /// The same, where agents of some of the pool's nodes are of a release for which nothing is published. Costs a pass over
@@ -131,20 +168,21 @@ fn too_wide(world: &World, pool: &Pool) -> Option<String> {
     let is_wide = |family: &&Family| world.is_too_wide(pool, **family);
     let sizes = pool.families.iter().filter(|(family, _)| is_wide(family)).map(|(family, ranges)| {
         let widest = reader.widest_block(*family);
-        format!("`spec.{family}.blockSize` is {}, and {widest} is the smallest", ranges.block_prefix)
+        format!("`spec.{family}.blockSize` is {}, and the minimum is {widest}", ranges.block_prefix)
     });
     let sizes: Vec<String> = sizes.collect();
     (!sizes.is_empty()).then(|| {
         format!(
-            "in Cilium's mode {} a block is written address by address, so these are too wide and nodes get none of them: {}; \
-             `blockSize` can't be changed: create a pool with a larger one for the same nodes, and delete this one",
+            "blocks are too wide for Cilium's mode {}: {}; nodes get no such \
+             blocks; `blockSize` is immutable: create a pool with a larger `blockSize` for the same nodes, and \
+             delete this pool",
             reader.ipam_mode().as_str(),
             sizes.join(", ")
         )
     })
 }
 
-const SERVING: &str = "nodes that the selector matches get blocks";
+const SERVING: &str = "selected nodes get blocks";
 
 /// Whether a pool has CIDRs, and none of them is active.
 fn is_cordoned(pool: &Pool) -> bool {
@@ -176,31 +214,33 @@ fn family_missing(world: &World, pool: &Pool, missing: Family) -> Explained {
     if !is_run {
         return (ConditionReason::Serving, SERVING.to_owned());
     }
-    let starts_with_nothing = "so a node that starts gets no block of any family: add an active CIDR to";
+    let starts_with_nothing = "a node that joins gets no block of any family; add an active CIDR to";
     if n_selected == 0 && any_gives_it() {
         let message = format!(
-            "{SERVING} of the families that it has, if another pool gives them {missing}, which the agents run too; none \
-             matches now"
+            "{SERVING} if another pool gives them {missing}, which the agents also run; no node is selected \
+             now"
         );
         (ConditionReason::Serving, message)
     } else if n_selected == 0 {
         let message = format!(
-            "the agents run {missing} too, and no pool gives out {missing} blocks, {starts_with_nothing} `spec.{missing}`, \
-             or a pool with one that selects the same nodes"
+            "the agents also run {missing}, and no pool gives {missing} blocks: {starts_with_nothing} \
+             `spec.{missing}`, or create a pool with {missing} ranges for the same nodes"
         );
         (ConditionReason::FamilyMissing, message)
     } else if without.is_empty() {
-        (ConditionReason::Serving, format!("{SERVING}, with {missing} from other pools"))
+        (ConditionReason::Serving, format!("{SERVING}, and {missing} blocks from other pools"))
     } else if without.len() == n_selected {
         let message = format!(
-            "the agents run {missing} too, and no pool of the nodes that this pool selects gives out {missing} blocks, \
-             {starts_with_nothing} `spec.{missing}`, or a pool with one that selects these nodes: {}",
+            "the agents also run {missing}, and no pool of these nodes gives {missing} blocks: \
+             {starts_with_nothing} `spec.{missing}`, or create a pool with {missing} ranges that selects them: \
+             {}",
             ten_of(without)
         );
         (ConditionReason::FamilyMissing, message)
     } else {
         let message = format!(
-            "{SERVING}, except those that get no {missing} blocks from any pool, which their agents run too: {}",
+            "{SERVING}, except those whose agents also run {missing} and that no pool gives {missing} blocks: \
+             {}",
             ten_of(without)
         );
         (ConditionReason::Serving, message)
@@ -220,17 +260,14 @@ fn deleting<'a>(world: &World, name: &PoolName, ranges: impl IntoIterator<Item =
     }
     let ranges = ranges.into_iter();
     let unreadable: BTreeSet<Cidr> = ranges.flat_map(|range| world.unreadable_blocks_in(*range)).collect();
-    let gives_nothing = "the pool is being deleted and gives out no blocks";
+    let gives_nothing = "the pool is being deleted and gives no blocks";
     let unreadable = if unreadable.is_empty() {
         String::new()
     } else {
-        format!(
-            "; claims in its ranges can't be read, so nobody knows whether they keep it: {}",
-            ten_of(unreadable)
-        )
+        format!("; unreadable claims in its ranges may keep it: {}", ten_of(unreadable))
     };
     if nodes.is_empty() {
-        return format!("{gives_nothing}; none of its blocks is left{unreadable}");
+        return format!("{gives_nothing}; no blocks are left{unreadable}");
     }
     let counts: Vec<String> = counts
         .iter()
@@ -240,12 +277,12 @@ fn deleting<'a>(world: &World, name: &PoolName, ranges: impl IntoIterator<Item =
     let waiting = if younger.is_empty() {
         String::new()
     } else {
-        format!("until then younger pools get none of its ranges: {}; ", ten_of(younger))
+        format!("until then it keeps its ranges from younger pools: {}; ", ten_of(younger))
     };
     format!(
-        "{gives_nothing}; it stays while a block of it is held or cools ({}), for nodes {}; {waiting}its blocks \
-         leave as their nodes can do without them, as the condition Draining says; drain and delete the nodes of the others; \
-         or empty its `cidrs`, and younger pools get the ranges at once, except for these blocks{unreadable}",
+        "{gives_nothing}; it exists until its last block is free ({}), on nodes {}; {waiting}its blocks drain \
+         as soon as their nodes have other addresses: see the condition Draining; to speed this up, drain and \
+         delete the nodes; to free all other ranges now, empty its `cidrs`{unreadable}",
         counts.join(", "),
         ten_of(nodes),
     )
@@ -258,17 +295,17 @@ pub fn younger_than<'a>(world: &'a World, older: &PoolName) -> impl Iterator<Ite
 
 fn overlapping(world: &World, overlaps: &[Overlap]) -> Explained {
     let Some(overlap) = overlaps.first() else {
-        return (ConditionReason::NoOverlap, "no older pool declares any of these addresses".to_owned());
+        return (ConditionReason::NoOverlap, String::new());
     };
     let goes = if world.pool_object(&overlap.older).is_some_and(|older| older.deleting) {
-        " until it is gone (it is being deleted; its condition Ready says what keeps it)"
+        " until it is deleted (see its condition Ready)"
     } else {
         ""
     };
     (
         ConditionReason::OverlapsOlderPool,
         format!(
-            "{} overlaps {} of pool {}, which is older and keeps its addresses{goes}; {} in total",
+            "{} overlaps {} of the older pool {}, which keeps these addresses{goes}; {} in total",
             overlap.mine,
             overlap.theirs,
             overlap.older,
@@ -286,7 +323,7 @@ fn exhausted(
     // A family that gives out no blocks, free or not, is closed on purpose, or `Ready` says what is wrong.
     let open: Vec<_> = families.iter().filter(|(family, _)| world.gives_out_of(pool, **family)).collect();
     if open.is_empty() {
-        return (ConditionReason::Closed, "the pool gives out no blocks; see the condition Ready".to_owned());
+        return (ConditionReason::Closed, "the pool gives no blocks; see the condition Ready".to_owned());
     }
     let full: Vec<String> = open
         .iter()
@@ -294,7 +331,7 @@ fn exhausted(
         .map(|(family, counts)| format!("{family}: 0 of {} free", counted(counts.blocks, "block")))
         .collect();
     if full.is_empty() {
-        (ConditionReason::FreeBlocks, "every family has a free block".to_owned())
+        (ConditionReason::FreeBlocks, String::new())
     } else {
         (
             ConditionReason::NoFreeBlocks,
@@ -306,7 +343,7 @@ fn exhausted(
 /// What takes blocks of the pool and is not a claim of it. Costs a pass over all that is taken in its ranges.
 fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Explained {
     if families.values().all(|counts| counts.unavailable == 0) {
-        return (ConditionReason::Unobstructed, "nothing but claims of the pool takes its blocks".to_owned());
+        return (ConditionReason::Unobstructed, String::new());
     }
     let counts: Vec<String> =
         families.iter().map(|(family, counts)| format!("{family}: {}", shown(counts.unavailable))).collect();
@@ -322,7 +359,7 @@ fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCoun
             [cidr, more @ ..] => format!("{occupant} ({cidr} and {} more)", more.len()),
             [] => occupant.to_string(),
         });
-        culprits.push(format!("addresses without a claim are on {}", ten_of(named)));
+        culprits.push(format!("addresses without a claim on {}", ten_of(named)));
     }
     let useless = families.keys().flat_map(|family| {
         let free_blocks = free::free_blocks(world, pool, *family);
@@ -331,9 +368,9 @@ fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCoun
     let useless: Vec<Cidr> = useless.collect();
     if !useless.is_empty() {
         let which = if world.reader().gives_whole_blocks() {
-            "an address is excluded or belongs to nodes themselves"
+            "excluded or reserved addresses"
         } else {
-            "every address belongs to nodes themselves"
+            "only reserved addresses"
         };
         let nodes: BTreeSet<&NodeName> = useless.iter().flat_map(|block| world.nodes_in(*block)).collect();
         let of = match nodes.len() {
@@ -346,26 +383,24 @@ fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCoun
     let strange = free::strange_claims(world, pool);
     if !strange.is_empty() {
         let named = strange.values().map(|claim| format!("{} of pool {}", claim.cidr, claim.pool));
-        culprits.push(format!("another pool or block size is claimed there: {}", ten_of(named)));
+        culprits.push(format!("claims of another pool or block size: {}", ten_of(named)));
     }
-    let message = format!("blocks that no node can get ({}): {}", counts.join(", "), culprits.join("; "));
+    let message = format!("unavailable blocks ({}): {}", counts.join(", "), culprits.join("; "));
     (ConditionReason::BlocksUnavailable, message)
 }
 
-/// What the pool asks for that the mode of Cilium can't do. What nobody has set is not told of, nor what comes out the
-/// same: a pool that never takes blocks back, or allows one block.
-fn without_effect(world: &World, pool: &Pool) -> Explained {
-    let all_in_effect =
-        || (ConditionReason::AllInEffect, "every field of the pool does what it says".to_owned());
+/// The fields of the pool that have no effect in the mode of Cilium, if it sets any. Defaults are left out, and so are values
+/// with the same result: a pool that never reclaims, or allows one block.
+fn without_effect(world: &World, pool: &Pool) -> Option<Explained> {
     let reader = world.reader();
     let (reason, why) = if reader.gives_one_block() {
-        let why = "a node gets one block of each family for its whole life, and `blockSize` alone says how many addresses it has";
+        let why = "a node has exactly one block of each family";
         (ConditionReason::OneBlockPerNode, why)
     } else if reader.agents_ask() {
-        let why = "an agent says how many addresses it needs, and gives back blocks that are more than that";
+        let why = "the agent requests and returns blocks itself";
         (ConditionReason::AgentsAsk, why)
     } else {
-        return without_names(pool).unwrap_or_else(all_in_effect);
+        return without_names(pool);
     };
     let (per_node, usual) = (pool.per_node, PerNode::DEFAULT);
     let largest = pool.families.keys().map(|family| pool.max_offered(*family)).max().unwrap_or_default();
@@ -388,28 +423,29 @@ fn without_effect(world: &World, pool: &Pool) -> Explained {
     let set: Vec<&str> = fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect();
     let without_names = without_names(pool).filter(|_| !reader.has_pod_ip_pools());
     if set.is_empty() {
-        return without_names.unwrap_or_else(all_in_effect);
+        return without_names;
     }
     let mode = reader.ipam_mode().as_str();
     let also = without_names.map(|(_, message)| format!("; {message}")).unwrap_or_default();
     let message =
-        format!("in Cilium's mode {mode} {why}; so these fields do nothing: {}{also}", set.join(", "));
-    (reason, message)
+        format!("in Cilium's mode {mode} {why}; these fields have no effect: {}{also}", set.join(", "));
+    Some((reason, message))
 }
 
 /// That the name under which blocks are to be carried does nothing, if the pool gives one.
 fn without_names(pool: &Pool) -> Option<Explained> {
     let name = pool.pod_ip_pool.as_ref()?;
-    let message = format!("podIPPool ({name}) does nothing: only Cilium's mode multi-pool has such names");
+    let message = format!(
+        "podIPPool ({name}) has no effect: only Cilium's mode multi-pool has \
+         CiliumPodIPPools"
+    );
     Some((ConditionReason::NoPodIPPools, message))
 }
 
-/// Whether another pool gives blocks of another size under the same name. Cilium's BGP announces those of one size alone.
-fn mixed_block_sizes(world: &World, pool: &Pool) -> Explained {
+/// That another pool gives blocks of another size under the same name. Cilium's BGP announces those of one size alone.
+fn mixed_block_sizes(world: &World, pool: &Pool) -> Option<Explained> {
     let reader = world.reader();
-    let Some(name) = reader.pod_ip_pool_of(pool) else {
-        return (ConditionReason::OneBlockSize, "blocks are carried under no names in this mode".to_owned());
-    };
+    let name = reader.pod_ip_pool_of(pool)?;
     let pools = world.readable_pools();
     let others = pools.filter(|other| other.name != pool.name && reader.pod_ip_pool_of(other) == Some(name));
     let of_other_size = others.flat_map(|other| {
@@ -421,28 +457,26 @@ fn mixed_block_sizes(world: &World, pool: &Pool) -> Explained {
     });
     let of_other_size: Vec<String> = of_other_size.collect();
     if of_other_size.is_empty() {
-        let message =
-            format!("every pool of the Cilium pool {name} has blocks of the same size in each family");
-        return (ConditionReason::OneBlockSize, message);
+        return None;
     }
     let message = format!(
-        "other pools have blocks of another size for the same Cilium pool {name}: {}; agents use them all, but Cilium's BGP \
-         announces only those whose length is the maskSize of the CiliumPodIPPool: give these pools names of their own \
-         (`podIPPool`), or one `blockSize`",
+        "other pools of the Cilium pool {name} have another block size: {}; agents use all of them, but \
+         Cilium's BGP announces only blocks of the CiliumPodIPPool's maskSize; use one `blockSize`, or another \
+         `podIPPool` for each size",
         ten_of(of_other_size)
     );
-    (ConditionReason::OtherBlockSize, message)
+    Some((ConditionReason::OtherBlockSize, message))
 }
 
-/// What is frozen, and what says so.
-fn frozen(freeze: &Freeze) -> Explained {
+/// What is frozen, and what says so; `None` without a freeze.
+fn frozen(freeze: &Freeze) -> Option<Explained> {
     let told = |switch| freeze.told(switch);
     match (told(Switch::Writes), told(Switch::Reclaim)) {
         (Some(writes), reclaim) => {
             let told: Vec<String> = [writes].into_iter().chain(reclaim).collect();
-            (ConditionReason::WritesFrozen, told.join("; and "))
+            Some((ConditionReason::WritesFrozen, told.join("; ")))
         }
-        (None, Some(reclaim)) => (ConditionReason::ReclaimFrozen, reclaim),
-        (None, None) => (ConditionReason::NotFrozen, "nothing is frozen".to_owned()),
+        (None, Some(reclaim)) => Some((ConditionReason::ReclaimFrozen, reclaim)),
+        (None, None) => None,
     }
 }

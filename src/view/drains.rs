@@ -34,8 +34,8 @@ impl Stage {
             Self::Held => "open to new pods",
             Self::InUse => "closed to new pods and in use",
             Self::Refused => "kept by its agent and closed to new pods",
-            Self::Asked => "unused and to be let go by its agent",
-            Self::Leaving => "being taken off",
+            Self::Asked => "unused and waiting for the agent's release",
+            Self::Leaving => "being removed",
         }
     }
 }
@@ -53,11 +53,11 @@ pub(super) fn draining(world: &World, name: &PoolName) -> (ConditionReason, Stri
         );
     }
     if counts.is_empty() {
-        return (ConditionReason::NoneToLeave, "no block of the pool is to leave its node".to_owned());
+        return (ConditionReason::NoneToLeave, String::new());
     }
     let stages: Vec<String> =
         counts.iter().map(|(stage, n)| format!("{} {}", counted(*n, "block"), stage.told())).collect();
-    let waits = if waits.is_empty() { String::new() } else { format!("; these wait: {}", ten_of(waits)) };
+    let waits = if waits.is_empty() { String::new() } else { format!("; waiting: {}", ten_of(waits)) };
     (ConditionReason::BlocksToLeave, format!("{}{waits}", stages.join(", ")))
 }
 
@@ -93,12 +93,12 @@ fn hindrance(world: &World, claim: &Claim, stage: Stage) -> Option<String> {
 }
 
 /// What a block waits for that its node still needs, or whose turn has not come.
-const NOT_YET: &str = "its node needs it, or its turn has not come";
+const NOT_YET: &str = "its node needs it, or it is not its turn yet";
 /// The same where the agent does not say which addresses are in use.
-const NOT_YET_OR_USED: &str = "pods have addresses of it, its node needs it, or its turn has not come";
-const REFUSED: &str = "its agent goes on with it for what uses it, and gives no more of it to new pods";
+const NOT_YET_OR_USED: &str = "pods have addresses of it, its node needs it, or it is not its turn yet";
+const REFUSED: &str = "its agent still uses it and kept it; it takes no new pods";
 const PODS: &str = "pods have addresses of it";
-const UNLISTED: &str = "pods have addresses of it, which their agent does not list";
+const UNLISTED: &str = "pods have addresses of it that the agent does not list";
 
 /// What the status of a claim has to say of its drain where it says something else now; `None` where it may stay.
 ///

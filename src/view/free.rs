@@ -167,15 +167,15 @@ pub fn findings(world: &World) -> Vec<Finding> {
             if !useless.is_empty() {
                 let message = if world.reader().gives_whole_blocks() {
                     format!(
-                        "in Cilium's mode {} an agent can't be kept from single addresses of its block, and some of these \
-                         blocks are excluded or belong to nodes themselves, so no node gets them: {}; exclude whole blocks",
+                        "agents in Cilium's mode {} use every address of a block, and these blocks have \
+                         excluded or reserved addresses; nodes don't get them: {}; exclude whole blocks",
                         world.reader(),
                         ten_of(useless)
                     )
                 } else {
                     format!(
-                        "every address of these blocks belongs to nodes themselves, so no node gets them: {}; exclude the \
-                         network of the nodes, or remove it from `cidrs`",
+                        "these blocks have only addresses of nodes themselves, and nodes don't get them: {}; \
+                         exclude the network of the nodes, or remove it from `cidrs`",
                         ten_of(useless)
                     )
                 };
@@ -190,8 +190,8 @@ pub fn findings(world: &World) -> Vec<Finding> {
     }
     findings.extend(carried.into_iter().map(|(node, (cidrs, pools))| {
         let message = format!(
-            "it carries {} without a claim, in the ranges of pool {}: no block there is given to another node; remove \
-             them from the CiliumNode when no pod uses them",
+            "it has {} without a claim, in the ranges of pool {}: other nodes get no blocks there; remove them \
+             from the CiliumNode once no pod uses them",
             ten_of(cidrs),
             ten_of(pools),
         );

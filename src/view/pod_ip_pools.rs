@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::names::PodIpPoolName;
+use crate::model::names::{NodeName, PodIpPoolName};
 use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::Pool;
+use crate::model::share::Share;
 use crate::model::status::ConditionReason;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
@@ -57,38 +58,49 @@ fn run_by_nodes_of(world: &World, pool: &Pool) -> BTreeSet<Family> {
     of_nodes.chain(world.reader().families()).copied().collect()
 }
 
-/// The condition of a pool that tells of it.
-pub(super) fn unfit(world: &World, pool: &Pool) -> (ConditionReason, String) {
-    let fits = ConditionReason::PodIPPoolFits;
+/// The condition of a pool whose CiliumPodIPPool is missing, does not fit or is unknown.
+pub(super) fn unfit(world: &World, pool: &Pool) -> Option<(ConditionReason, String)> {
     let names = world.names_of_pool(pool);
-    let Some(name) = names.first() else {
-        return (fits, "blocks are carried under no names in this mode".to_owned());
-    };
+    let name = names.first()?;
     if let Err(why) = world.pod_ip_pool(name) {
-        return (
+        return Some((
             ConditionReason::PodIPPoolUnknown,
-            format!("nothing is known of CiliumPodIPPool {name}: {why}"),
-        );
+            format!("CiliumPodIPPool {name} is unknown: {why}"),
+        ));
     }
     let of_name = |name| misfits(world, pool, name).into_iter().map(move |misfit| (name, misfit));
     let misfits: Vec<(&PodIpPoolName, Misfit)> = names.iter().flat_map(|name| of_name(*name)).collect();
-    let Some((_, first)) = misfits.iter().min_by_key(|(_, misfit)| *misfit) else {
-        let message = format!("no agent of its nodes minds how CiliumPodIPPool {name} is, if there is one");
-        return (fits, message);
-    };
+    let (_, first) = misfits.iter().min_by_key(|(_, misfit)| *misfit)?;
     let reason = match first {
         Misfit::Missing => ConditionReason::PodIPPoolMissing,
         Misfit::Family(_) => ConditionReason::PodIPPoolLacksFamily,
         Misfit::MaskSize { .. } => ConditionReason::PodIPPoolOtherMaskSize,
     };
     let told: Vec<String> = misfits.iter().map(|(name, misfit)| told(world, pool, name, *misfit)).collect();
-    (reason, told.join("; "))
+    Some((reason, told.join("; ")))
+}
+
+/// That the pool can give blocks of a family to none of these nodes, because its CiliumPodIPPool does not fit and the blocks
+/// would harm their agents. Without nodes it is unknown which agents will join.
+pub(super) fn keeps_all_blocks(world: &World, pool: &Pool, nodes: &[&NodeName]) -> Option<String> {
+    let misfits = pool.families.iter().filter_map(|(family, ranges)| {
+        let of_node = |node: &&NodeName| {
+            let name = world.reader_of(node).pod_ip_pool_of(pool)?.clone();
+            let share = Share { family: *family, pod_ip_pool: Some(name.clone()) };
+            Some((name, world.withheld(node, &share, ranges.block_prefix)?))
+        };
+        let found: Option<Vec<_>> = nodes.iter().map(of_node).collect();
+        found?.into_iter().next()
+    });
+    misfits.into_iter().next().map(|(name, misfit)| {
+        format!("CiliumPodIPPool {name} {misfit}: a node that joins gets nothing; see the condition UnfitPodIPPool")
+    })
 }
 
 /// The findings about all pools.
 pub fn findings(world: &World) -> impl Iterator<Item = Finding> {
     world.readable_pools().filter_map(|pool| {
-        let (reason, message) = unfit(world, pool);
+        let (reason, message) = unfit(world, pool)?;
         let finding = || Finding::new(FindingKind::UnfitPodIPPool, Kind::Pool, pool.name.as_str(), message);
         reason.holds().then(finding)
     })
@@ -100,7 +112,7 @@ fn told(world: &World, pool: &Pool, name: &PodIpPoolName, misfit: Misfit) -> Str
         let cidr = declared.and_then(|ranges| ranges.cidrs.keys().next()).map(ToString::to_string);
         format!(
             "spec.{family}: {{cidrs: [{}], maskSize: {}}}",
-            cidr.unwrap_or_else(|| "one of the pool".to_owned()),
+            cidr.unwrap_or_else(|| "a CIDR of the pool".to_owned()),
             declared.map(|ranges| ranges.block_prefix).unwrap_or_default()
         )
     };
@@ -112,26 +124,26 @@ fn told(world: &World, pool: &Pool, name: &PodIpPoolName, misfit: Misfit) -> Str
             let families = pool.families.keys().filter(|family| run.contains(family));
             let families: Vec<String> = families.map(|family| should_have(*family)).collect();
             format!(
-                "there is no CiliumPodIPPool {name}: agents of Cilium 1.19 and newer need it to start and to give addresses, and \
-                 get no blocks under this name until it is there; Cilium's BGP announces nothing without it; create it with {}, \
-                 or let the controller do that (--create-podippools)",
+                "CiliumPodIPPool {name} does not exist; agents of Cilium 1.19 and newer get no blocks until it \
+                 exists, because they can't start without it; Cilium's BGP announces no blocks without it; \
+                 create it with {}, or set --create-podippools",
                 families.join(" and ")
             )
         }
         Misfit::Family(family) => format!(
-            "CiliumPodIPPool {name} {misfit}, and the pool gives {family} blocks under its name: an agent with Cilium's BGP ends, at \
-             each start, as soon as an advertisement selects the object and its node has such a block; {}; add {}",
+            "CiliumPodIPPool {name} {misfit}, and this pool gives {family} blocks; an agent with Cilium's BGP \
+             crashes if an advertisement selects the object and its node has such a block; {}; add {}",
             if announces {
-                "so nodes get no more of them until it has"
+                "nodes get no more of them until then"
             } else {
-                "BGP is off in cilium-config (enable-bgp-control-plane), so nodes get them all the same"
+                "BGP is off (enable-bgp-control-plane in cilium-config), so nodes get them"
             },
             should_have(family)
         ),
         Misfit::MaskSize { family, of_blocks, .. } => format!(
-            "CiliumPodIPPool {name} {misfit}: agents use them, and Cilium's BGP announces only those whose length is maskSize; \
-             maskSize can't be changed in Cilium 1.20: delete the object and create it again with spec.{family}.maskSize: \
-             {of_blocks}, or give the pool a name of its own (podIPPool)"
+            "CiliumPodIPPool {name} {misfit}: agents use these blocks, but Cilium's BGP does not announce \
+             them; maskSize is immutable in Cilium 1.20; recreate the object with spec.{family}.maskSize: \
+             {of_blocks}, or create pools with another podIPPool"
         ),
     }
 }

@@ -94,9 +94,9 @@ stable_names! {
         Known => "known",
         /// Its CiliumNode does not say.
         Silent => "silent",
-        /// There is not one agent that is Ready, or nobody knows.
+        /// The node has no agent that is Ready, or more than one.
         NoAgent => "no_agent",
-        /// What its CiliumNode says was written before its agent started, or before this process looked.
+        /// The report is older than the agent or than this process.
         NotSeen => "not_seen",
     }
 }

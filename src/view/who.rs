@@ -14,7 +14,7 @@ use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
 
 stable_names! {
-    /// What an address or a range is.
+    /// The state of an address or a range.
     pub enum Word {
         /// The agent of a node reports it as used.
         Used => "used",
@@ -22,7 +22,7 @@ stable_names! {
         Reserved => "reserved",
         /// A node holds it, and its agent may give it to the next pod.
         Free => "free",
-        /// A node holds it, in a mode in which agents do not report what they use.
+        /// A node holds it, and agents report no use in this mode.
         Held => "held",
         /// A pool excludes it, or it is the first or last address of a block.
         Excluded => "excluded",
@@ -117,17 +117,18 @@ fn of_claim(world: &World, claim: &Claim, asked: Cidr) -> Answer {
         }
         ClaimState::Draining(_) => {
             let waits = claim.drain.as_ref().map(|drain| format!(": {}", drain.waiting_for));
-            let detail = format!("{block} is leaving node {node}{}", waits.unwrap_or_default());
+            let detail = format!("{block} is draining from node {node}{}", waits.unwrap_or_default());
             (Word::Draining, detail, None)
         }
         ClaimState::Releasing(reason) => {
-            let detail = format!("node {node} has given up {block} ({reason}); it is not off the node yet");
+            let detail =
+                format!("node {node} has released {block} ({reason}); its removal is not proven yet");
             (Word::Releasing, detail, None)
         }
         ClaimState::Cooling(reason) => {
             let until =
                 world.cooling_time(claim, *reason).and_then(|wait| claim.since.checked_add(wait).ok());
-            let end = until.map_or("without end, until its pool can be read".to_owned(), |until| {
+            let end = until.map_or("until its unreadable pool is corrected".to_owned(), |until| {
                 format!("until {until} or soon after")
             });
             (Word::Cooling, format!("{block} of node {node} cools ({reason}) {end}"), until)
@@ -150,7 +151,7 @@ fn of_held(world: &World, claim: &Claim, asked: Cidr) -> (Word, String) {
     let (block, node) = (claim.cidr, &claim.node);
     let reader = world.reader();
     let Some(carrier) = world.carrier(node) else {
-        return (Word::Held, format!("node {node} holds {block} and has no object that carries it yet"));
+        return (Word::Held, format!("node {node} holds {block} and has no carrier yet"));
     };
     let Some(address) = single(asked).filter(|_| block.size() > 1) else {
         let offered = reader.n_offered(block, &claim.withheld);
@@ -163,34 +164,32 @@ fn of_held(world: &World, claim: &Claim, asked: Cidr) -> (Word, String) {
         return (Word::Held, detail);
     };
     if claim.withheld.contains(address) {
-        return (Word::Excluded, format!("it is in {block} of node {node}, and no pod gets it"));
+        return (Word::Excluded, format!("pods get no such address of {block} of node {node}"));
     }
     if let Some(purpose) = reader.reserved_for(carrier, address) {
-        return (Word::Reserved, format!("node {node} has it in {block} for its own use: {purpose}"));
+        return (Word::Reserved, format!("reserved on node {node} in {block} for {purpose}"));
     }
     if !reader.carries(carrier, block) {
-        return (Word::Held, format!("node {node} holds {block}, which is not published yet"));
+        return (Word::Held, format!("node {node} holds {block}, but it is not published yet"));
     }
     if !reader.shows_use() {
         let detail = format!("node {node} holds {block}; agents do not report use in this mode");
         return (Word::Held, detail);
     }
     if reader.n_used_in(carrier, Cidr::single(address)) > 0 {
-        return (Word::Used, format!("the agent of node {node} reports it as used, in {block}"));
+        return (Word::Used, format!("the agent of node {node} reports it as used in {block}"));
     }
-    (Word::Free, format!("the agent of node {node} may give it to the next pod, in {block}"))
+    (Word::Free, format!("the agent of node {node} may give it to the next pod in {block}"))
 }
 
 fn of_stranger(world: &World, asked: Cidr, cidr: Cidr, occupant: &Occupant) -> Answer {
     let (node, detail) = match occupant {
-        Occupant::Carried(node) => {
-            (Some(node.clone()), format!("node {node} carries {cidr}, for which there is no claim"))
-        }
+        Occupant::Carried(node) => (Some(node.clone()), format!("node {node} has {cidr} without a claim")),
         Occupant::Unreadable(kind, name) => {
-            (None, format!("{} {name}, which can't be read, names {cidr}", kind.as_str()))
+            (None, format!("the unreadable {} {name} names {cidr}", kind.as_str()))
         }
         Occupant::LostClaim(_) | Occupant::Claim | Occupant::Pending => {
-            (None, format!("a claim of {cidr} vanished, and its node may still use it"))
+            (None, format!("the claim of {cidr} was lost, and its node may still use the block"))
         }
     };
     let pool = world.ledger().pools_over(asked).next().cloned();
@@ -202,7 +201,7 @@ fn of_node_itself(world: &World, address: IpAddr) -> Option<Answer> {
     let range = Cidr::single(address);
     let node = world.nodes_in(range).next()?.clone();
     let pool = world.ledger().pools_over(range).next().cloned();
-    let detail = format!("it is an address of node {node} itself; pools do not give it out");
+    let detail = format!("it is an address of node {node} itself: pods do not get it");
     Some(Answer { range, word: Word::NodeAddress, block: None, node: Some(node), pool, until: None, detail })
 }
 
@@ -217,20 +216,20 @@ fn of_pool(world: &World, pool: &Pool, asked: Cidr, is_single: bool) -> Option<A
     let (what, detail) = match (excluded, state) {
         (Some(excluded), _) => (Word::Excluded, format!("pool {name} excludes {excluded}")),
         (None, RangeState::Cordoned) => {
-            (Word::Closed, format!("pool {name} has cordoned {declared}: no node gets a block of it"))
+            (Word::Closed, format!("pool {name} has {declared} Cordoned: nodes get no more blocks of it"))
         }
         (None, RangeState::Draining) => {
-            (Word::Closed, format!("pool {name} drains {declared}: no node gets a block of it"))
+            (Word::Closed, format!("pool {name} has {declared} Draining: nodes get no more blocks of it"))
         }
         (None, RangeState::Active) if has_free => {
             let prefix = block_prefix(pool, family);
-            (Word::Available, format!("pool {name} gives it out in blocks of /{prefix}, from {declared}"))
+            (Word::Available, format!("pool {name} gives it in blocks of /{prefix} from {declared}"))
         }
         // A range of which everything is held has its answers in the claims.
         (None, RangeState::Active) if !is_single => return None,
         (None, RangeState::Active) => {
-            let why = "no whole block around it is left, or another pool keeps it";
-            (Word::Closed, format!("pool {name} declares {declared} and gives out no block with it: {why}"))
+            let why = "the block around it is incomplete, or another pool keeps it";
+            (Word::Closed, format!("pool {name} declares {declared} and gives no block with it: {why}"))
         }
     };
     let (block, node, until) = (None, None, None);

@@ -113,7 +113,7 @@ fn name_rule() -> String {
     category = "nodeipam",
     status = "NodeIPBlockStatus",
     derive = "PartialEq",
-    doc = "NodeIPBlock is the claim of one node on one block of a NodeIPPool. Its name is the CIDR. Written by the controller only.",
+    doc = "NodeIPBlock is the claim of one node on one block of a NodeIPPool. Its name is the CIDR. Only the controller may write it.",
     selectable = ".spec.pool",
     selectable = ".spec.node",
     selectable = ".spec.state",
@@ -158,58 +158,58 @@ fn name_rule() -> String {
         .field_path(".nodeUID"),
     validation = Rule::new(transition_rule()).message(rules::TRANSITION).field_path(".state"),
     validation = Rule::new(
-        "!isCIDR(self.cidr) || self.withheld.all(w, isIP(w) ? cidr(self.cidr).containsIP(w) : \
+        "!isCIDR(self.cidr) || self.excluded.all(w, isIP(w) ? cidr(self.cidr).containsIP(w) : \
          !isCIDR(w) || cidr(self.cidr).containsCIDR(w))"
     )
     .message(rules::WITHHELD_INSIDE)
-    .field_path(".withheld")
+    .field_path(".excluded")
 )]
 pub struct NodeIPBlockSpec {
     /// The block.
     #[schemars(schema_with = "schema::claimed_cidr")]
     pub cidr: String,
 
-    /// The pool that it was cut from.
+    /// The pool of the block.
     #[schemars(schema_with = "schema::immutable_object_name")]
     pub pool: String,
 
-    /// The node that holds it.
+    /// The node that holds the block.
     #[schemars(schema_with = "schema::immutable_object_name")]
     pub node: String,
 
-    /// The uid of the Node object. Changes when a node of the same name comes back and holds its blocks again.
+    /// The uid of the Node object. It changes when a recreated Node of the same name gets its blocks back.
     #[serde(rename = "nodeUID")]
     #[schemars(schema_with = "schema::uid")]
     pub node_uid: String,
 
-    /// The CiliumPodIPPool as whose addresses the node has it, fixed when it is claimed. Absent in modes without such names.
+    /// The CiliumPodIPPool under which Cilium serves the block. Immutable. Absent in modes without CiliumPodIPPools.
     #[serde(default, rename = "podIPPool", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object_name")]
     pub pod_ip_pool: Option<String>,
 
-    /// Addresses or prefixes in it that are not offered, fixed when it is claimed.
+    /// Addresses and prefixes of the block that pods never get. Immutable.
     #[serde(default)]
     #[schemars(schema_with = "schema::withheld")]
-    pub withheld: Vec<String>,
+    pub excluded: Vec<String>,
 
-    /// Held: published. Draining: published, offered to no new pod. Releasing: being taken off. Cooling: off, and not given to another node yet.
+    /// Held: on the node. Draining: on the node, but closed to new pods. Releasing: being removed from the node. Cooling:
+    /// removed, and not yet free for another node.
     pub state: BlockState,
 
-    /// When this state began.
+    /// Start of this state.
     #[schemars(schema_with = "schema::timestamp")]
     pub since: Timestamp,
 
-    /// Why it left its node: set with Releasing, kept in Cooling.
+    /// Why the block left its node. Set in the states Releasing and Cooling.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<BlockReason>,
 
-    /// The uid of the CiliumNode on which it drains: set with Draining.
+    /// The uid of the CiliumNode from which the block drains. Set in the state Draining.
     #[serde(default, rename = "ciliumNodeUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::uid")]
     pub cilium_node_uid: Option<String>,
 
-    /// The uid of the CiliumNode that was there when the block was claimed, or of a later one where those before it are
-    /// known not to have carried the block. Absent where any other one may have carried it, or an address of it.
+    /// The uid of the first CiliumNode of the node that may have the block. Absent if an earlier one may have had it.
     #[serde(default, rename = "createdForCiliumNodeUID", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::uid")]
     pub created_for_cilium_node_uid: Option<String>,
@@ -272,7 +272,7 @@ pub fn new_claim(claim: &NewClaim) -> NodeIPBlock {
             node: claim.node.to_string(),
             node_uid: claim.node_uid.to_string(),
             pod_ip_pool: claim.pod_ip_pool.as_ref().map(ToString::to_string),
-            withheld: withheld_text(claim.cidr, &claim.withheld),
+            excluded: withheld_text(claim.cidr, &claim.withheld),
             state: BlockState::Held,
             since: claim.since,
             reason: None,
@@ -357,7 +357,7 @@ mod tests {
             r#"{"apiVersion":"nodeipam.io/v1alpha1","kind":"NodeIPBlock",
                 "metadata":{"name":"fd00-0000-0000-0000-0000-0000-0000-0000-63","uid":"u","resourceVersion":"7",
                             "creationTimestamp":"2026-11-21T03:00:00Z"},
-                "spec":{"cidr":"fd00::/63","pool":"p","node":"n","nodeUID":"nu","withheld":["fd00::1"],
+                "spec":{"cidr":"fd00::/63","pool":"p","node":"n","nodeUID":"nu","excluded":["fd00::1"],
                         "state":"Held","since":"2026-11-21T03:00:00Z"}}"#,
         );
         let Object::Unreadable(Kind::Claim, unreadable) = object else { panic!("{object:?}") };

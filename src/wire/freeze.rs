@@ -61,8 +61,8 @@ pub fn freeze_of(found: Option<&ConfigMap>, namespace: &str) -> Freeze {
         let keys = format!("`{}`, `{}` and `{REASON}`", key_of(Switch::Writes), key_of(Switch::Reclaim));
         on.entry(Switch::Writes).or_insert_with(|| {
             format!(
-                "{name} has other keys than {keys} ({}), which count as `{}: true` because one may be misspelt; remove \
-                 them{reason}",
+                "{name} has unknown keys ({}); correct or remove them; the keys are {keys}; an unknown key \
+                 counts as `{}: true`{reason}",
                 ten_of(unknown),
                 key_of(Switch::Writes)
             )
@@ -102,14 +102,12 @@ mod tests {
     fn a_switch_is_on_with_its_reason() {
         check(
             &json!({"data": {"freeze-writes": " true\n", "reason": "etcd is\n being restored "}}),
-            &[
-                "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap kube-system/cilium-node-ipam says \
-               `freeze-writes: true`; reason: etcd is being restored",
-            ],
+            &["no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap \
+                 kube-system/cilium-node-ipam says `freeze-writes: true`; reason: etcd is being restored"],
         );
         check(
             &json!({"data": {"freeze-reclaim": "true", "freeze-writes": "false", "reason": ""}}),
-            &["no block is taken back from a node: ConfigMap kube-system/cilium-node-ipam says \
+            &["no block is reclaimed: ConfigMap kube-system/cilium-node-ipam says \
                `freeze-reclaim: true`"],
         );
     }
@@ -120,23 +118,25 @@ mod tests {
             check(
                 &json!({"data": {"freeze-writes": value}}),
                 &[&format!(
-                    "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap kube-system/cilium-node-ipam says \
-                     `freeze-writes: {value}`, which is neither `true` nor `false` and counts as `true`"
+                    "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap \
+                     kube-system/cilium-node-ipam says `freeze-writes: {value}`, which is neither `true` nor \
+                     `false` and counts as `true`"
                 )],
             );
         }
         check(
             &json!({"binaryData": {"freeze-reclaim": "/w=="}}),
-            &["no block is taken back from a node: ConfigMap kube-system/cilium-node-ipam says \
+            &["no block is reclaimed: ConfigMap kube-system/cilium-node-ipam says \
                `freeze-reclaim: (binary data)`, which is neither `true` nor `false` and counts as `true`"],
         );
     }
 
     #[test]
     fn an_unknown_key_may_be_a_misspelt_switch() {
-        let told = "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap kube-system/cilium-node-ipam has other keys \
-                    than `freeze-writes`, `freeze-reclaim` and `reason` (freeze_writes, frozen), which count as \
-                    `freeze-writes: true` because one may be misspelt; remove them; reason: upgrade";
+        let told = "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap \
+             kube-system/cilium-node-ipam has unknown keys (freeze_writes, frozen); correct or remove them; \
+             the keys are `freeze-writes`, `freeze-reclaim` and `reason`; an unknown key counts as \
+             `freeze-writes: true`; reason: upgrade";
         check(&json!({"data": {"freeze_writes": "true", "frozen": "x", "reason": "upgrade"}}), &[told]);
         // A switch that is off says nothing about the other key.
         check(

@@ -47,7 +47,7 @@ pub struct Pools;
     category = "nodeipam",
     status = "NodeIPPoolStatus",
     derive = "PartialEq",
-    doc = "NodeIPPool declares ranges of pod addresses, and which nodes get blocks of them.",
+    doc = "NodeIPPool declares ranges of pod addresses and selects the nodes that get blocks of them.",
     printcolumn(
         name = "Ready",
         type_ = "string",
@@ -57,25 +57,25 @@ pub struct Pools;
         name = "Nodes",
         type_ = "string",
         json_path = ".status.summary.nodes",
-        description = "Served nodes of those selected"
+        description = "Served nodes / selected nodes"
     ),
     printcolumn(
         name = "Blocks",
         type_ = "string",
         json_path = ".status.summary.blocks",
-        description = "Held blocks of all, each family"
+        description = "Held blocks / all blocks, per family"
     ),
     printcolumn(
         name = "Used",
         type_ = "string",
         json_path = ".status.summary.used",
-        description = "Used addresses, each family"
+        description = "Used addresses, per family"
     ),
     printcolumn(
         name = "Free",
         type_ = "string",
         json_path = ".status.summary.free",
-        description = "Addresses that free blocks offer, and published ones that nothing uses, each family"
+        description = "Free addresses in free blocks and on nodes, per family"
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -94,22 +94,23 @@ pub struct Pools;
         .field_path(".reclaim.usedBelow")
 )]
 pub struct NodeIPPoolSpec {
-    /// Of several pools that select a node, the one with the highest priority is asked first; ties are broken by name.
+    /// Order of the pools that select a node: a higher priority comes first, and equal priorities are ordered by name.
+    /// Default: 0.
     #[serde(default)]
     #[schemars(range(min = -rules::MAX_PRIORITY, max = rules::MAX_PRIORITY))]
     pub priority: i32,
 
-    /// Which nodes may take from the pool. Absent or empty selects every node.
+    /// Labels of the nodes that may get blocks of the pool. Default: all nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<NodeSelector>,
 
-    /// In Cilium's mode multi-pool: the name of the CiliumPodIPPool as whose addresses nodes get blocks of this pool. Absent,
-    /// it is the default one of Cilium (`ipam-default-ip-pool`). Immutable. Other modes have no such names.
+    /// In Cilium's mode multi-pool: the CiliumPodIPPool under which Cilium serves this pool's blocks. Immutable. Default:
+    /// Cilium's default pool (`ipam-default-ip-pool`). No effect in other modes.
     #[serde(default, rename = "podIPPool", skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::pod_ip_pool")]
     pub pod_ip_pool: Option<String>,
 
-    /// The IPv4 ranges. At least one family is needed, and none can be removed later.
+    /// The IPv4 ranges. A pool needs at least one family. A family can't be removed later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "ranges::ipv4_ranges")]
     pub ipv4: Option<Ranges>,
@@ -119,30 +120,32 @@ pub struct NodeIPPoolSpec {
     #[schemars(schema_with = "ranges::ipv6_ranges")]
     pub ipv6: Option<Ranges>,
 
-    /// Whether first and last address of an IPv4 block are offered. Blocks of /31 and /32 offer all addresses anyway.
+    /// Whether pods may get the first and last address of an IPv4 block. Blocks of /31 and /32 always offer all addresses.
+    /// Default: false.
     #[serde(default, rename = "allowFirstLastIPs")]
     pub allow_first_last_ips: bool,
 
-    /// What one node may hold in each family. Counts for the nodes whose first pool this is, over all their blocks: in
-    /// each family, of the pools that select a node and can give blocks of it, the one with the highest priority. In the
-    /// mode multi-pool that is so for each CiliumPodIPPool by itself.
+    /// Limits of one node in each family, over its blocks of all pools. Only the limits of the node's first pool count: the
+    /// pool with the highest priority that can give blocks of the family. In the mode multi-pool each CiliumPodIPPool has
+    /// its own first pool.
     #[serde(default)]
     pub per_node: PerNode,
 
-    /// When a node gets a further block: either one triggers. Counts for the nodes whose first pool this is.
+    /// When a node gets another block: one of the two thresholds is enough. Only the thresholds of the node's first pool
+    /// count.
     #[serde(default)]
     pub expand: Expand,
 
-    /// When blocks of this pool are taken back from nodes that do not need them.
+    /// When surplus blocks of this pool are reclaimed from nodes.
     #[serde(default)]
     pub reclaim: Reclaim,
 
-    /// How long a reclaimed block cools before another node may get it.
+    /// How long a reclaimed block cools before another node may get it. Default: 5m.
     #[serde(default = "defaults::reuse_after")]
     #[schemars(schema_with = "schema::duration")]
     pub reuse_after: String,
 
-    /// How long the blocks of a lost node cool before another node may get them.
+    /// How long the blocks of a deleted node cool before another node may get them. Default: 1h.
     #[serde(default = "defaults::reuse_after_node_loss")]
     #[schemars(schema_with = "schema::duration")]
     pub reuse_after_node_loss: String,
@@ -152,12 +155,12 @@ pub struct NodeIPPoolSpec {
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeSelector {
-    /// Labels that a node must have with these values.
+    /// Labels that a node must have, with their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::match_labels")]
     pub match_labels: BTreeMap<String, String>,
 
-    /// Expressions that must hold.
+    /// Expressions that must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = rules::MAX_SELECTOR_TERMS))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Atomic)]
@@ -176,14 +179,14 @@ pub struct NodeSelector {
         .field_path(".values")
 )]
 pub struct Requirement {
-    /// The label.
+    /// The label key.
     #[schemars(schema_with = "schema::label_key")]
     pub key: String,
 
-    /// In and NotIn compare with the values, Exists and DoesNotExist take none.
+    /// In and NotIn need values. Exists and DoesNotExist have no values.
     pub operator: Operator,
 
-    /// The values to compare with.
+    /// The values for In and NotIn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::label_values")]
     pub values: Vec<String>,
@@ -212,57 +215,57 @@ pub enum Operator {
         .field_path(".initialBlocks")
 )]
 pub struct PerNode {
-    /// The minimum number of blocks of the first grant.
+    /// Minimum number of blocks in the first grant. Default: 1.
     #[serde(default = "defaults::initial_blocks")]
     #[schemars(range(min = 1, max = rules::MAX_BLOCKS_PER_NODE))]
     pub initial_blocks: i32,
 
-    /// The maximum number of blocks.
+    /// Maximum number of blocks. Default: 16.
     #[serde(default = "defaults::max_blocks")]
     #[schemars(range(min = 1, max = rules::MAX_BLOCKS_PER_NODE))]
     pub max_blocks: i32,
 
-    /// The maximum number of offered addresses. Every agent of the cluster receives each change of each node's list.
+    /// Maximum number of addresses. All agents of the cluster receive every change of a node's addresses. Default: 1024.
     #[serde(default = "defaults::max_addresses")]
     #[schemars(range(min = rules::MIN_ADDRESSES_PER_NODE, max = crate::model::pool::MAX_ADDRESSES_PER_NODE))]
     pub max_addresses: i32,
 }
 
-/// When a node gets a further block.
+/// When a node gets another block.
 #[derive(KubeSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Expand {
-    /// When more than this percentage of its addresses is used.
+    /// The node gets another block if more than this percentage of its addresses is used. Default: 80.
     #[serde(default = "defaults::used_above")]
     #[schemars(range(min = 1, max = 100))]
     pub used_above: i32,
 
-    /// When it has fewer free addresses than this. 0 turns this condition off.
+    /// The node gets another block if it has fewer free addresses. 0 turns this threshold off. Default: 8.
     #[serde(default = "defaults::free_below")]
     #[schemars(range(min = 0, max = crate::model::pool::MAX_ADDRESSES_PER_NODE))]
     pub free_below: i32,
 }
 
-/// When blocks are taken back.
+/// When blocks are reclaimed.
 #[derive(KubeSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reclaim {
-    /// Enabled takes blocks back, DryRun reports which ones it would take, Disabled does not look.
+    /// Enabled reclaims blocks. DryRun reports the blocks that Enabled would reclaim. Disabled does neither. Default: DryRun.
     #[serde(default)]
     pub mode: ReclaimMode,
 
-    /// Only while less than this percentage of what the node would keep is used.
+    /// A block is surplus only if the node uses less than this percentage of its remaining addresses. Default: 40.
     #[serde(default = "defaults::used_below")]
     #[schemars(range(min = 0, max = 99))]
     pub used_below: i32,
 
-    /// Only after it was seen so for this long, twice.
+    /// A block is reclaimed only if it has been surplus for this long. Default: 10m.
     #[serde(default = "defaults::after")]
     #[schemars(schema_with = "schema::duration")]
     pub after: String,
 }
 
-/// Whether a pool takes back blocks.
+/// Whether a pool reclaims blocks.
 #[derive(JsonSchema, Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[schemars(inline)]
 #[allow(

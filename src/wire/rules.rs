@@ -9,55 +9,57 @@ use crate::net::cidr::Family;
 pub const ONE_FAMILY: &str = "must have ipv4, ipv6 or both";
 /// A family that was declared stays.
 pub const FAMILY_STAYS: &str =
-    "can't be removed: blocks of this family may be held; set its cidrs to Cordoned instead";
+    "can't be removed, because nodes may hold blocks of this family: set its cidrs to Cordoned instead";
 /// The size of blocks never changes.
 pub const BLOCK_SIZE_IMMUTABLE: &str =
-    "is immutable: held blocks have this size; make another pool for another block size";
+    "is immutable, because held blocks have this size: create another pool for another size";
 /// The name under which blocks are carried never changes.
-pub const POD_IP_POOL_FIXED: &str = "is immutable, and can be neither added nor removed: blocks are carried under this \
-    name; make another pool for another one";
+pub const POD_IP_POOL_FIXED: &str = "is immutable, because blocks are published under this name: create \
+     another pool for another name";
 /// The name of a CiliumPodIPPool.
-pub const POD_IP_POOL: &str = "must be the name of a CiliumPodIPPool: a DNS subdomain of at most 253 characters that \
-    does not begin with nodeipam.io-";
+pub const POD_IP_POOL: &str = "must be the name of a CiliumPodIPPool: a DNS subdomain of at most 253 \
+     characters that does not start with nodeipam.io-";
 /// Text and family of IPv4 prefixes.
 pub const IPV4_CIDR: &str = "must be an IPv4 CIDR such as 10.0.0.0/24";
 /// Text and family of IPv6 prefixes.
 pub const IPV6_CIDR: &str = "must be an IPv6 CIDR such as fd00:10::/64, not IPv4-mapped and without a zone";
 /// The one way to write a prefix.
-pub const CANONICAL_CIDR: &str = "must be written masked and in canonical form (no host bits, no leading zeros, IPv6 in the form of RFC 5952)";
+pub const CANONICAL_CIDR: &str = "must be written masked and in canonical form (no host bits, no leading \
+     zeros, IPv6 in the form of RFC 5952)";
 /// Ranges that no pod can use.
 pub const USABLE_CIDR: &str =
-    "must not overlap unspecified, loopback, link-local or multicast addresses: no pod can use them";
+    "must not overlap unspecified, loopback, link-local or multicast addresses: pods can't use them";
 /// The bound of `blockSize` for the claim of a block. Each address of a claim is an entry of its CiliumNode.
-pub const BLOCK_BOUND: &str =
-    "must be a block that some mode of Cilium takes: IPv4 /16 to /32, IPv6 /64 to /128";
+pub const BLOCK_BOUND: &str = "must be a block from IPv4 /16 to /32 or IPv6 /64 to /128";
 /// Blocks must fit into ranges.
-pub const BLOCK_FITS: &str = "must each be at least as large as a block: no prefix longer than blockSize";
+pub const BLOCK_FITS: &str = "must each be at least as large as a block: the prefix length must not exceed \
+     blockSize";
 /// Ranges of one pool are disjoint.
 pub const NO_OVERLAP: &str = "must not overlap each other";
 /// First grant within the limit.
 pub const INITIAL_WITHIN_MAX: &str = "must not be larger than maxBlocks";
 /// Hysteresis between growing and shrinking.
 pub const USED_BELOW_ABOVE: &str =
-    "must be smaller than expand.usedAbove: a block would be given and taken in turns";
+    "must be less than expand.usedAbove: otherwise a node gets and loses the same block again and again";
 /// Form of durations.
 pub const DURATION_PATTERN: &str = "^([0-9]+(h|m|s))+$";
 /// Bound of durations.
-pub const DURATION: &str = "must be a duration: whole numbers, each with h, m or s behind it, such as 30s, 5m, \
-    1h or 1h30m, and at most 8760h (one year); there are no days, fractions, signs or spaces";
+pub const DURATION: &str = "must be a duration of at most 8760h (one year): whole numbers with h, m or s, such \
+     as 30s, 5m or 1h30m; without days, fractions, signs or spaces";
 /// `In` and `NotIn` compare with something.
 pub const OPERATOR_WITH_VALUES: &str = "must not be empty for the operators In and NotIn";
 /// `Exists` and `DoesNotExist` compare with nothing.
 pub const OPERATOR_WITHOUT_VALUES: &str = "must be empty for the operators Exists and DoesNotExist";
 /// Syntax of label keys.
-pub const LABEL_KEY: &str = "must be a label key: an optional DNS prefix of at most 253 characters and `/`, \
-    then at most 63 letters, digits, `-`, `_` or `.` that begin and end with a letter or digit";
+pub const LABEL_KEY: &str = "must be a label key: an optional DNS prefix of at most 253 characters and `/`; \
+     then at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and last";
 /// The same where one rule covers several keys.
-pub const LABEL_KEYS: &str = "must have keys that are label keys: an optional DNS prefix of at most 253 characters \
-    and `/`, then at most 63 letters, digits, `-`, `_` or `.` that begin and end with a letter or digit";
+pub const LABEL_KEYS: &str = "must have keys that are label keys: an optional DNS prefix of at most 253 \
+     characters and `/`; then at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and \
+     last";
 /// Syntax of label values.
-pub const LABEL_VALUE: &str = "must be a label value: at most 63 letters, digits, `-`, `_` or `.` that begin and \
-    end with a letter or digit, or nothing";
+pub const LABEL_VALUE: &str = "must be a label value: empty, or at most 63 letters, digits, `-`, `_` or `.`, \
+     with a letter or digit first and last";
 
 /// The claim's name is the lock on the block.
 pub const NAME_IS_CIDR: &str =
@@ -67,7 +69,7 @@ pub const CREATED_FOR_KEPT: &str = "can't be added later";
 /// The name under which a claim is carried is fixed when it is created.
 pub const CARRIED_UNDER_FIXED: &str = "is immutable, and can be neither added nor removed";
 /// The CiliumNode that a claim counts as created for decides whether the block may be in use.
-pub const CREATED_FOR_WITH_HELD: &str = "can change only while the state is Held";
+pub const CREATED_FOR_WITH_HELD: &str = "may change only while the state is Held";
 /// What a claim says of its block is fixed when it is created.
 pub const IMMUTABLE: &str = "is immutable";
 /// Withheld addresses as text.
@@ -75,19 +77,18 @@ pub const WITHHELD_TEXT: &str = "must be an address or a masked CIDR in canonica
 /// Withheld addresses lie in the block.
 pub const WITHHELD_INSIDE: &str = "must lie in cidr";
 /// A claim has a reason when it leaves its node.
-pub const REASON_WITH_STATE: &str = "must be set in the states Releasing and Cooling, and only there";
+pub const REASON_WITH_STATE: &str = "must be set in the states Releasing and Cooling and in no other state";
 /// A drain is tied to one CiliumNode.
 pub const CILIUM_NODE_UID_WITH_STATE: &str =
     "must be set in the state Draining, and must not be in the state Held";
 /// A drain does not change its CiliumNode.
 pub const CILIUM_NODE_UID_FIXED: &str = "must not change while the state is Draining";
 /// Only a returning node changes the uid.
-pub const NODE_UID_WITH_HELD: &str = "may change only in a write whose state is Held";
+pub const NODE_UID_WITH_HELD: &str = "may change only in a write with the state Held";
 /// The table of states.
-pub const TRANSITION: &str = "must follow the table of states: Held to Draining or Releasing; \
-    Draining to Held or Releasing (Reclaimed, NodeGone); Releasing to Cooling with the same reason, to Held, or from \
-    Reclaimed to Draining; \
-    Cooling to Held";
+pub const TRANSITION: &str = "must follow the table of states: Held to Draining or Releasing; Draining to Held \
+     or Releasing (Reclaimed, NodeGone); Releasing to Cooling with the same reason, to Held, or with Reclaimed \
+     to Draining; Cooling to Held";
 
 /// How names of ours begin, which no CiliumPodIPPool may have.
 pub const OURS: &str = "nodeipam.io-";

@@ -160,7 +160,7 @@ impl<'de, W: Wire> Deserialize<'de> for Watched<W> {
                 let object = metadata.revision().map_or_else(
                     || {
                         Err(format!(
-                            "metadata.resourceVersion is `{}`, which is no positive integer",
+                            "metadata.resourceVersion is `{}`, which is not a positive integer",
                             metadata.resource_version
                         ))
                     },
@@ -251,7 +251,7 @@ impl Named {
             Kind::Node | Kind::CiliumNode => "node",
             Kind::Pool => "pool",
         };
-        format!("{reason}; too wide for any {holder}, so not treated as taken: {}", ranges.join(" "))
+        format!("{reason}; too wide for any {holder} and therefore ignored: {}", ranges.join(" "))
     }
 }
 
@@ -336,7 +336,7 @@ pub(super) mod tests {
         );
         assert_eq!(
             unreadable.reason,
-            "refused; too wide for any node, so not treated as taken: ::/0 ::/80 0.0.0.0/0 0.0.0.0/1 10.0.0.0/7 10.0.0.0/15 \
+            "refused; too wide for any node and therefore ignored: ::/0 ::/80 0.0.0.0/0 0.0.0.0/1 10.0.0.0/7 10.0.0.0/15 \
              fc00::/7 fd00::/47"
         );
     }
@@ -350,7 +350,7 @@ pub(super) mod tests {
         );
         let Object::Unreadable(Kind::Claim, unreadable) = object else { panic!("{object:?}") };
         assert_eq!(format!("{:?}", unreadable.addresses), "{10.2.0.0/16, fd00:1::/64}");
-        let too_wide = "too wide for any block, so not treated as taken: 10.0.0.0/8 10.0.0.0/15 fd00::/63";
+        let too_wide = "too wide for any block and therefore ignored: 10.0.0.0/8 10.0.0.0/15 fd00::/63";
         assert!(unreadable.reason.ends_with(too_wide), "{}", unreadable.reason);
     }
 

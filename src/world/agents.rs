@@ -28,7 +28,7 @@ enum Pods {
 
 impl Default for Pods {
     fn default() -> Self {
-        Self::Unlisted("they have not been listed yet".to_owned())
+        Self::Unlisted("they are not listed yet".to_owned())
     }
 }
 
@@ -198,9 +198,9 @@ mod tests {
     fn a_later_version_replaces_the_earlier_and_a_deletion_ends_it() {
         let mut agents = Agents::default();
         let n: Changed = Changed::Nodes(["n".into()].into());
-        assert_eq!(told(&agents), "the Pods of Cilium's agents are not known: they have not been listed yet");
+        assert_eq!(told(&agents), "the Pods of Cilium's agents are unknown: they are not listed yet");
         assert_eq!(agents.observe(AgentNews::Unlisted("forbidden".to_owned())), Changed::Nodes([].into()));
-        assert_eq!(told(&agents), "the Pods of Cilium's agents are not known: forbidden");
+        assert_eq!(told(&agents), "the Pods of Cilium's agents are unknown: forbidden");
         let starting = AgentPod { ready: false, ..pod("a") };
         assert_eq!(agents.observe(AgentNews::Listed(vec![starting])), Changed::All);
         assert_eq!(agents.observe(AgentNews::Applied(pod("a"))), n);

@@ -79,36 +79,44 @@ impl fmt::Display for Inconsistency {
             Self::Ledger(difference) => fmt::Display::fmt(difference, f),
             Self::NotTaken(cidr, occupant) => write!(f, "{cidr} is not taken by {occupant}"),
             Self::TakenByNobody(cidr, occupant) => {
-                write!(f, "{cidr} is taken by {occupant}, which is not there")
+                write!(f, "{cidr} is taken by {occupant}, which does not exist")
             }
-            Self::ClaimsByNode(node) => write!(f, "the claims noted of node {node} differ from the claims"),
+            Self::ClaimsByNode(node) => write!(
+                f,
+                "the index of claims of node {node} does not match the \
+                 claims"
+            ),
             Self::OwnAddresses(node) => {
-                write!(f, "the addresses noted of node {node} differ from its objects")
+                write!(f, "the index of addresses of node {node} does not match its objects")
             }
             Self::NodeAddresses(address) => {
-                write!(f, "the count of nodes with address {address} differs from the objects")
+                write!(f, "the count of nodes with address {address} does not match the objects")
             }
             Self::Selection(node) => {
-                write!(f, "the pools noted of node {node} differ from those that select it")
+                write!(f, "the index of pools of node {node} does not match the selectors")
             }
-            Self::ClaimsByPool(pool) => write!(f, "the claims noted of pool {pool} differ from the claims"),
+            Self::ClaimsByPool(pool) => write!(
+                f,
+                "the index of claims of pool {pool} does not match the \
+                 claims"
+            ),
             Self::Selected(pool) => {
-                write!(f, "the nodes noted of pool {pool} differ from those that it selects")
+                write!(f, "the index of nodes of pool {pool} does not match its selector")
             }
             Self::Publisher(node) => {
-                write!(f, "how node {node} is served differs from what CiliumNodeConfigs set for it")
+                write!(f, "the settings of node {node} do not match its CiliumNodeConfigs")
             }
             Self::Remembered(node, memory) => {
-                write!(f, "{memory} is remembered of node {node}, of which nothing is left")
+                write!(f, "{memory} is still stored for node {node}, which has no objects")
             }
             Self::RememberedPool(pool, memory) => {
-                write!(f, "{memory} is remembered of pool {pool}, which is gone")
+                write!(f, "{memory} is still stored for pool {pool}, which is deleted")
             }
-            Self::Cooling(cidr) => write!(f, "{cidr} counts as cooling, and its claim does not"),
-            Self::Waiting => f.write_str("the indexes of nodes that wait for a block differ"),
+            Self::Cooling(cidr) => write!(f, "{cidr} counts as cooling, but its claim is not"),
+            Self::Waiting => f.write_str("the indexes of waiting nodes differ"),
             Self::LostClaims => f.write_str("the indexes of lost claims differ"),
-            Self::Unreadable => f.write_str("the indexes of what can't be read differ"),
-            Self::Wakes => f.write_str("the two indexes of times to look again differ"),
+            Self::Unreadable => f.write_str("the indexes of unreadable objects differ"),
+            Self::Wakes => f.write_str("the indexes of timers differ"),
         }
     }
 }
@@ -116,12 +124,12 @@ impl fmt::Display for Inconsistency {
 impl fmt::Display for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Node => "how it is served",
+            Self::Node => "its serving state",
             Self::FormerCarrier => "its former carrier",
-            Self::Waiting => "what it waits for",
-            Self::Wake => "a time to look again",
+            Self::Waiting => "its shortage",
+            Self::Wake => "a timer",
             Self::Pause => "a pause",
-            Self::StatusLook => "a look at its status",
+            Self::StatusLook => "a read of its status",
             Self::Deletion => "its deletion",
         })
     }
@@ -288,6 +296,6 @@ impl World {
     /// Makes a difference that [`World::check`] finds.
     pub(crate) fn break_an_index(&mut self) {
         let holders = self.node_addresses.entry(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)).or_default();
-        holders.insert((Kind::Node, "of nobody".into()));
+        holders.insert((Kind::Node, "nowhere".into()));
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct PodIpPools {
 }
 
 /// Why nothing is known of them before anything was told.
-const NOT_TOLD: &str = "they have not been listed yet";
+const NOT_TOLD: &str = "they are not listed yet";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Known {

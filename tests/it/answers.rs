@@ -116,7 +116,7 @@ async fn one_command_answers_each_question() -> Result<()> {
         documented("status", &status)?;
         ensure!(status.code == Some(1), "{:?} {}", status.code, status.errors);
         status.assert_lines(&[
-            "controller no leader: there is no Lease kube-system/cilium-node-ipam, mode crd, not frozen",
+            "controller no leader: Lease kube-system/cilium-node-ipam does not exist, mode crd, not frozen",
             "nodes 9: 4 served, 3 WITHOUT ADDRESSES, 0 want growth, 2 without a pool",
             "full Exhausted 5 2/2 0 3/0",
         ])?;
@@ -137,13 +137,13 @@ async fn one_command_answers_each_question() -> Result<()> {
         let why = ask(plane, &["why", "f3"]).await?;
         documented("why f3", &why)?;
         ensure!(why.code == Some(1), "{:?} {}", why.code, why.errors);
-        why.assert_lines(&["node f3", "labels zone=f", "pools full (priority 0)", "It holds no block."])?;
-        ensure!(why.text.contains("pool full gives no ipv4 block: every block is taken"), "{}", why.text);
+        why.assert_lines(&["node f3", "labels zone=f", "pools full (priority 0)", "The node has no blocks."])?;
+        ensure!(why.text.contains("pool full gives no ipv4 block: all blocks are taken"), "{}", why.text);
         let why = ask(plane, &["why", "lost"]).await?;
         ensure!(why.code == Some(1) && why.text.contains("zone=nowhere"), "{}", why.text);
         let nobody = ask(plane, &["why", "nobody"]).await?;
         ensure!(
-            nobody.code == Some(2) && nobody.errors.contains("neither a Node nobody"),
+            nobody.code == Some(2) && nobody.errors.contains("neither Node nobody"),
             "{}",
             nobody.errors
         );
@@ -154,11 +154,11 @@ async fn one_command_answers_each_question() -> Result<()> {
         documented(&format!("who {}", asked.join(" ")), &who)?;
         ensure!(who.code == Some(1), "{:?} {}", who.code, who.errors);
         who.assert_lines(&[
-            "10.1.0.5 used f1 full the agent of node f1 reports it as used, in 10.1.0.0/28",
-            "10.1.0.6 free f1 full the agent of node f1 may give it to the next pod, in 10.1.0.0/28",
-            "10.2.0.64 foreign odd edge node odd carries 10.2.0.64/28, for which there is no claim",
-            "10.2.0.200 available - edge pool edge gives it out in blocks of /28, from 10.2.0.0/24",
-            "10.3.0.100 closed - draining pool draining drains 10.3.0.0/24: no node gets a block of it",
+            "10.1.0.5 used f1 full the agent of node f1 reports it as used in 10.1.0.0/28",
+            "10.1.0.6 free f1 full the agent of node f1 may give it to the next pod in 10.1.0.0/28",
+            "10.2.0.64 foreign odd edge node odd has 10.2.0.64/28 without a claim",
+            "10.2.0.200 available - edge pool edge gives it in blocks of /28 from 10.2.0.0/24",
+            "10.3.0.100 closed - draining pool draining has 10.3.0.0/24 Draining: nodes get no more blocks of it",
             "192.168.0.1 outside - - no pool declares it",
         ])?;
         let range = ask(plane, &["who", "10.2.0.0/24", "-o", "json"]).await?.json()?;

@@ -88,7 +88,7 @@ fn tables() -> [Table; 2] {
                     "pool": "beijing",
                     "node": "node-7",
                     "nodeUID": "n1",
-                    "withheld": ["10.0.0.32", "10.0.0.63"],
+                    "excluded": ["10.0.0.32", "10.0.0.63"],
                     "state": "Held",
                     "since": "2026-11-21T03:00:00Z",
                 },

@@ -39,7 +39,7 @@ async fn a_claim_removed_by_force_is_recreated_for_its_node() -> Result<()> {
         remove_by_force(rig, name).await?;
         rig.cluster.wait_until("another claim", SOON, async || Ok(is_another(&before.metadata.uid))).await?;
         let again = rig.cluster.read(Kind::Block, name).await?;
-        for field in ["cidr", "pool", "node", "nodeUID", "withheld", "state"] {
+        for field in ["cidr", "pool", "node", "nodeUID", "excluded", "state"] {
             ensure!(
                 again.data["spec"][field] == before.data["spec"][field],
                 "{field}: {}",
@@ -153,7 +153,7 @@ async fn of_two_claims_that_overlap_and_are_carried_none_is_moved() -> Result<()
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let agents = join(rig, &["c", "d"].map(NodeSpec::new)).await?;
         wait_ready(rig, &agents).await?;
-        controller.wait_logged("BothCarried", SOON).await?;
+        controller.wait_logged("BothPublished", SOON).await?;
         let after = versions(rig, &[Kind::CiliumNode, Kind::Block]).await?;
         ensure!(after.is_superset(&before), "{before:?} and then {after:?}");
 

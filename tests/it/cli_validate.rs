@@ -41,10 +41,10 @@ bad.yaml:6: NodeIPPool/typos: spec.ipv4.cidrs[0].cidr: \"10.0.0.5/19\": must be 
 (no host bits, no leading zeros, IPv6 in the form of RFC 5952); did you mean 10.0.0.0/19?
 bad.yaml:6: NodeIPPool/typos: spec.ipv4.exclude[0]: \"10.0.0.7\": must be an IPv4 CIDR such as 10.0.0.0/24; did you \
 mean 10.0.0.7/32?
-bad.yaml:7: NodeIPPool/typos: spec.reuseAfter: \"1d\": must be a duration: whole numbers, each with h, m or s behind \
-it, such as 30s, 5m, 1h or 1h30m, and at most 8760h (one year); there are no days, fractions, signs or spaces
-bad.yaml:17: NodeIPPool/overlapping: spec.ipv4.cidrs: \"10.1.2.0/24\": must each be at least as large as a block: no \
-prefix longer than blockSize
+bad.yaml:7: NodeIPPool/typos: spec.reuseAfter: \"1d\": must be a duration of at most 8760h (one year): whole numbers \
+with h, m or s, such as 30s, 5m or 1h30m; without days, fractions, signs or spaces
+bad.yaml:17: NodeIPPool/overlapping: spec.ipv4.cidrs: \"10.1.2.0/24\": must each be at least as large as a block: \
+the prefix length must not exceed blockSize
 bad.yaml:17: NodeIPPool/overlapping: spec.ipv4.cidrs: \"10.1.2.0/24\": must not overlap each other
 bad.yaml:19: NodeIPPool/from-the-future: apiVersion: \"nodeipam.io/v1\": must be nodeipam.io/v1alpha1
 3 objects checked, 7 problems found, 0 warnings
@@ -61,9 +61,8 @@ fn json_and_lists_have_lines_too() {
         1,
         "\
 bad.json:8: NodeIPPool/?: metadata.name: must be set
-bad.json:10: NodeIPPool/?: spec.reuseAfterNodeLoss: 3600: must be a string; it must be a duration: whole numbers, each \
-with h, m or s behind it, such as 30s, 5m, 1h or 1h30m, and at most 8760h (one year); there are no days, fractions, \
-signs or spaces
+bad.json:10: NodeIPPool/?: spec.reuseAfterNodeLoss: 3600: must be a string; it must be a duration of at most 8760h \
+(one year): whole numbers with h, m or s, such as 30s, 5m or 1h30m; without days, fractions, signs or spaces
 1 object checked, 2 problems found, 0 warnings
 ",
     );
@@ -77,16 +76,15 @@ fn what_cannot_work_is_a_warning() {
         0,
         "\
 useless.yaml:9: NodeIPPool/useless: warning: spec.ipv4.cidrs[1].cidr: \"10.0.0.0/26\": gives no block: \
-spec.ipv4.exclude leaves none of its addresses to offer
-useless.yaml:16: NodeIPPool/useless: warning: spec.ipv4.exclude[4]: \"192.168.0.0/16\": excludes nothing: it lies in \
-none of spec.ipv4.cidrs
-useless.yaml:22: NodeIPPool/useless: warning: spec.perNode.initialBlocks: 4: no node gets so many: \
+spec.ipv4.exclude excludes all of its addresses
+useless.yaml:16: NodeIPPool/useless: warning: spec.ipv4.exclude[4]: \"192.168.0.0/16\": excludes nothing: it is \
+outside of spec.ipv4.cidrs
+useless.yaml:22: NodeIPPool/useless: warning: spec.perNode.initialBlocks: 4: is more than nodes can get: \
 perNode.maxAddresses of 100 has room for 3 blocks of 30 ipv4 addresses
 useless.yaml:23: NodeIPPool/useless: warning: spec.perNode.maxAddresses: 100: is less than the 256 ipv6 addresses of \
-one block: no node gets a whole block
-useless.yaml:25: NodeIPPool/useless: warning: spec.expand.freeBelow: 90: no node ever has so many free: it gets 90 ipv4 \
-addresses at most (perNode.maxBlocks 16, perNode.maxAddresses 100, 30 in a block), so every node takes all that it may \
-get and is then reported as NodeAtLimit
+one block: nodes get no block
+useless.yaml:25: NodeIPPool/useless: warning: spec.expand.freeBelow: 90: is more than a node can have free: it gets at most 90 ipv4 \
+addresses (perNode.maxBlocks 16, perNode.maxAddresses 100, 30 in a block); every node takes its maximum and is then reported as NodeAtLimit
 1 object checked, 0 problems found, 5 warnings
 ",
     );
@@ -100,8 +98,8 @@ fn pools_that_overlap_are_a_warning() {
         0,
         "\
 overlap.yaml:11: NodeIPPool/narrow: warning: spec.ipv4.cidrs: \"10.64.32.0/19\": overlaps 10.64.0.0/16 of \
-NodeIPPool/wide in overlap.yaml:7: in a cluster the older pool keeps the range and the other gets none of it; a file \
-does not tell which one is older
+NodeIPPool/wide in overlap.yaml:7: in a cluster the older pool keeps the range, and the other pool gets nothing of \
+it
 2 objects checked, 0 problems found, 1 warning
 ",
     );
@@ -115,7 +113,7 @@ fn pools_of_one_name_with_blocks_of_two_sizes_are_a_warning() {
         0,
         "\
 sizes.yaml:13: NodeIPPool/mars-2: warning: spec.ipv4.blockSize: 27: differs from 26 of NodeIPPool/mars-1 in \
-sizes.yaml:6, which names the same podIPPool: Cilium's BGP announces only blocks of one size in each family
+sizes.yaml:6, which has the same podIPPool: Cilium's BGP announces only one block size per family
 2 objects checked, 0 problems found, 1 warning
 ",
     );

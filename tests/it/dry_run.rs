@@ -42,7 +42,7 @@ async fn dry_run_reports_every_write_and_makes_none() -> Result<()> {
         for line in [
             "node waiting waits: no pool that selects it has a free block",
             "  pool p gives nothing: the node does not match `zone=a`",
-            "  pool full gives no ipv4 block: every block is taken",
+            "  pool full gives no ipv4 block: all blocks are taken",
         ] {
             ensure!(output.lines().any(|shown| shown == line), "no line {line:?} in:\n{output}");
         }

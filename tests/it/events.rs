@@ -153,7 +153,7 @@ fn block(cidr: &str, revision: u64) -> Value {
     json!({
         "metadata": {"name": name, "uid": name, "resourceVersion": revision.to_string(),
                      "creationTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["nodeipam.io/claim"]},
-        "spec": {"cidr": cidr, "pool": "p", "node": "n", "nodeUID": "node", "withheld": ends, "state": "Held",
+        "spec": {"cidr": cidr, "pool": "p", "node": "n", "nodeUID": "node", "excluded": ends, "state": "Held",
                  "since": "2026-01-01T00:00:00Z"},
     })
 }

@@ -158,7 +158,11 @@ async fn lost_answers_lose_no_line_of_the_log() -> Result<()> {
         for step in ["Claimed", "Published", "Releasing", "Cooling", "Freed"] {
             ensure!(log.matches(&told(step)).count() == 1, "{step}:\n{log}");
         }
-        ensure!(log.contains("move of a claim settled by reading"), "no move was settled by reading:\n{log}");
+        ensure!(
+            log.contains("no answer to the update of the claim; read the claim instead"),
+            "no move was \
+             settled by reading:\n{log}"
+        );
         Ok((controller, proxy))
     })
     .await

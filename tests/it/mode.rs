@@ -62,7 +62,7 @@ async fn without_cilium_config_nothing_is_written() -> Result<()> {
     under_oracle(options, async |rig| {
         let before = tempt(rig).await?;
         let mut controller = Controller::start(&rig.control_plane, &[])?;
-        wait_refusal(rig, &controller, "there is no ConfigMap kube-system/cilium-config").await?;
+        wait_refusal(rig, &controller, "ConfigMap kube-system/cilium-config does not exist").await?;
         ensure!(dry_run(&rig.control_plane).await?.is_empty(), "a dry run proposes writes");
         ensure!(versions(rig, &Kind::ALL).await? == before, "something was written");
 
@@ -148,7 +148,7 @@ async fn an_agent_that_undoes_what_is_published_gets_nothing_until_it_is_upgrade
         wait_told(rig, &controller, "/metrics", &[agents, findings]).await?;
         wait_told(rig, &controller, "/readyz", &["ok\n", "1.13.5 overwrite", "1 node, n0 (1.13.5)"]).await?;
         let proposed = dry_run_output(&rig.control_plane).await?;
-        ensure!(proposed.contains("node n0 waits: nothing is published for the release"), "{proposed}");
+        ensure!(proposed.contains("node n0 waits: its agent version is not supported"), "{proposed}");
         ensure!(!proposed.contains("would create"), "{proposed}");
 
         // The new one comes before the old one is gone.

@@ -103,7 +103,7 @@ async fn a_node_in_another_mode_is_left_alone_until_that_is_undone() -> Result<(
         rig.cluster.create_node(&NodeSpec::new("n").label(RACK.0, RACK.1)).await?;
         rig.cluster.create(&cilium_node("n", &needs), Kind::CiliumNode).await?;
         wait_findings(rig, &controller, 1).await?;
-        controller.wait_logged("says `ipam: cluster-pool` for it", SOON).await?;
+        controller.wait_logged("sets `ipam: cluster-pool` for this node", SOON).await?;
         // Another is served meanwhile.
         let beside = join(rig, NodeSpec::new("m"), "m", "default").await?;
         ensure!(by_name(rig, "n").is_empty(), "{:?}", by_name(rig, "n"));

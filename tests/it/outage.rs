@@ -81,7 +81,7 @@ async fn what_is_forbidden_is_told_until_it_is_allowed() -> Result<()> {
         let patches = Requests::new(Verb::Patch, Kind::Pool);
         let planted = proxy.plant(patches, Fault::Status(403), Often::Always);
         let (controller, _fleet) = served(rig, controller).await?;
-        let line = "\nmay not patch nodeippools of nodeipam.io (403) since ";
+        let line = ": patch nodeippools of nodeipam.io: add to the ClusterRole of the controller ";
         wait_readyz(&controller, SOON, |text| text.starts_with("ok\n") && text.contains(line)).await?;
         wait_events(rig, &[("NodeIPPool", "WriteForbidden", "Warning")]).await?;
         drop(planted);
@@ -93,7 +93,7 @@ async fn what_is_forbidden_is_told_until_it_is_allowed() -> Result<()> {
 
 /// For how many seconds the kind has not been followed, by the text of `/readyz`.
 fn seconds_lost(text: &str, kind: &str) -> Option<u64> {
-    let (_, rest) = text.split_once(&format!("\n{kind} has not been followed for "))?;
+    let (_, rest) = text.split_once(&format!("\nno watch of {kind} for "))?;
     rest.split_once(" s: ")?.0.parse().ok()
 }
 

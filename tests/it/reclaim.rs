@@ -75,7 +75,7 @@ async fn n_writes(controller: &Controller, kind: &str) -> Result<u64> {
 
 /// How many writes of CiliumNodes it has done so that blocks leave.
 async fn n_steps(controller: &Controller) -> Result<u64> {
-    Ok(n_writes(controller, "withdraw").await? + n_writes(controller, "ping").await?)
+    Ok(n_writes(controller, "withdraw").await? + n_writes(controller, "usage_query").await?)
 }
 
 /// What a version shows of a block that leaves, in one line.
@@ -205,8 +205,8 @@ async fn the_only_pool_is_deleted_and_every_pod_still_starts() -> Result<()> {
             fenced.map(|(address, _)| format!("{address} is fenced"))
         });
         rig.cluster.delete_pool("p").await?;
-        controller.wait_logged("the node needs it, and no other pool of it has room", SOON).await?;
-        scene.wait_told(rig, &block, "its node needs it, or its turn has not come (0: )").await?;
+        controller.wait_logged("the node needs it, and its other pools have no room", SOON).await?;
+        scene.wait_told(rig, &block, "its node needs it, or it is not its turn yet (0: )").await?;
         // Also behind a restart of the agent.
         scene.restart(rig).await?;
         let filled = scene.agent.allocate_many("ns/late-", BLOCK).await?;
@@ -297,9 +297,9 @@ async fn a_block_with_a_pod_in_no_list_stays() -> Result<()> {
         ensure!(state.as_deref() == Some("Draining"), "{}", scene.told(rig, &block));
 
         controller
-            .wait_logged("its agent lists no address of it, but these pods have one: kube-system/ghost", SOON)
+            .wait_logged("the agent lists no address of it, but these pods have one: kube-system/ghost", SOON)
             .await?;
-        let unlisted = "pods have addresses of it, which their agent does not list (1: kube-system/ghost)";
+        let unlisted = "pods have addresses of it that the agent does not list (1: kube-system/ghost)";
         scene.wait_told(rig, &block, unlisted).await?;
 
         delete_ghost(rig).await?;
@@ -434,7 +434,7 @@ async fn a_block_leaves_an_agent_that_ignores_the_fence() -> Result<()> {
         let n_late = late.count();
         eprintln!("{n_late} pods got addresses of the closed block");
         ensure!(n_late > 0, "the fence was heeded: {filled:?}");
-        controller.wait_logged("it is to leave node n and can't yet", LATE).await?;
+        controller.wait_logged("can't be drained from node n yet", LATE).await?;
         scene.restart(rig).await?;
         scene.shrink().await?;
         scene.wait_free(rig, &block).await?;

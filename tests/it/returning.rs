@@ -276,7 +276,7 @@ async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows_real() ->
 
 async fn a_full_node_whose_ciliumnode_was_recreated_is_asked_and_grows(make: Make) -> Result<()> {
     /// A starting agent speaks unasked within a few of its periods.
-    const FLAGS: &[&str] = &["--min-write-interval", "0s", "--question-interval", "5s"];
+    const FLAGS: &[&str] = &["--min-write-interval", "0s", "--usage-query-interval", "5s"];
     under_oracle(Options::default(), async |rig| {
         let pool = pool().with("perNode", json!({"maxBlocks": 1}));
         rig.cluster.create_pool(&pool).await?;

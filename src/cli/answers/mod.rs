@@ -140,8 +140,9 @@ impl Cluster {
             cilium_namespace: self.cilium_namespace.clone(),
             time_limit: TIME_LIMIT,
         };
-        let mut world =
-            list_cluster(&clients, &options).await.with_context(|| format!("can't look at {server}"))?;
+        let mut world = list_cluster(&clients, &options)
+            .await
+            .with_context(|| format!("can't read the cluster {server}"))?;
         BrokenInvariant::of(world.check())?;
         let now = Clock::start().now();
         let plans = plan_all(&mut world, Policy::DEFAULT, now);
@@ -157,7 +158,7 @@ impl Cluster {
             None => {
                 return Config::infer()
                     .await
-                    .context("found no API server: set --kubeconfig or KUBECONFIG, or run in a pod");
+                    .context("no API server is configured: set --kubeconfig or KUBECONFIG, or run in a pod");
             }
         };
         Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)

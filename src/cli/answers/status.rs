@@ -22,7 +22,8 @@ use crate::view::overview::{Overview, PoolRow, Problem, overview};
 /// Exit codes: 0 nothing is wrong, 1 there is a problem, 2 the cluster could not be read.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cilium-node-ipam status\n  cilium-node-ipam status -o json | jq '.pools[] | select(.free == 0)'"
+    after_help = "Examples:\n  cilium-node-ipam status\n  cilium-node-ipam status -o json | jq '.pools[] | \
+         select(.free == 0)'"
 )]
 pub struct Args {
     #[command(flatten)]
@@ -63,11 +64,11 @@ impl Controller {
         let name = format!("Lease {namespace}/{}", lease::NAME);
         let (leader, lease, is_led) = match found {
             Ok(Ok(Some(lease))) => of_lease(&lease, listed.now.wall),
-            Ok(Ok(None)) => (None, format!("no leader: there is no {name}"), false),
+            Ok(Ok(None)) => (None, format!("no leader: {name} does not exist"), false),
             Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
-                (None, format!("leader unknown: you may not get the {name}"), true)
+                (None, format!("leader unknown: you are not allowed to get {name}"), true)
             }
-            Ok(Err(_)) | Err(_) => (None, format!("leader unknown: no answer for the {name}"), true),
+            Ok(Err(_)) | Err(_) => (None, format!("leader unknown: no answer for {name}"), true),
         };
         let world = &listed.world;
         let mode = match world.mode() {
@@ -85,13 +86,13 @@ impl Controller {
         let mut problems = Vec::new();
         if !is_led {
             let message = format!(
-                "no controller is at work, so no node gets a further block ({lease}): kubectl -n {namespace} get pods \
-                 -l app.kubernetes.io/name=cilium-node-ipam"
+                "no controller is running, and nodes get no more blocks ({lease}): kubectl -n {namespace} get \
+                 pods -l app.kubernetes.io/name=cilium-node-ipam"
             );
             problems.push(problem("NoLeader", message, None));
         }
         if let Err(why) = &mode {
-            problems.push(problem("Passive", format!("the controller writes nothing: {why}"), None));
+            problems.push(problem("Passive", format!("the controller is passive: {why}"), None));
         }
         problems.extend(frozen.iter().map(|what| problem("Frozen", format!("frozen: {what}"), None)));
         Self { leader, lease, mode, frozen, problems }
@@ -102,7 +103,7 @@ impl Controller {
 fn of_lease(lease: &Lease, now: Timestamp) -> (Option<String>, String, bool) {
     let spec = lease.spec.clone().unwrap_or_default();
     let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
-        return (None, "no leader: nobody holds the Lease".to_owned(), false);
+        return (None, "no leader: the Lease has no holder".to_owned(), false);
     };
     let name = holder.split_once('_').map_or(holder.as_str(), |(name, _)| name).to_owned();
     let age = spec.renew_time.map(|renewed| now.duration_since(renewed.0).as_secs().max(0));
@@ -111,7 +112,7 @@ fn of_lease(lease: &Lease, now: Timestamp) -> (Option<String>, String, bool) {
         // Twice: the clocks of two machines differ.
         Some(age) if age > 2 * duration => {
             let sentence =
-                format!("no leader: {name} renewed its Lease {age} s ago, which is valid for {duration} s");
+                format!("no leader: {name} renewed its Lease {age} s ago, and it is valid for {duration} s");
             (Some(name), sentence, false)
         }
         Some(age) => (Some(name.clone()), format!("{name} leads, renewed {age} s ago"), true),
@@ -135,7 +136,7 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
         String::new(),
     ];
     if overview.pools.is_empty() {
-        lines.push("There are no pools: kubectl apply -f POOL.yaml".to_owned());
+        lines.push("The cluster has no pools: kubectl apply -f POOL.yaml".to_owned());
     } else {
         let headers = ["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT(FIRST/GROW)"];
         lines.extend(cluster.table(&headers, overview.pools.iter().map(row)));

@@ -10,11 +10,13 @@ use super::{Cluster, Verdict, block_on, fields};
 use crate::net::cidr::Cidr;
 use crate::view::who::{self, Answer, Word};
 
-/// Say who has an address, or what a range is used for, in one word and with its source.
+/// Say who has an address or a range, in one word and with its source.
 ///
-/// The words: used (an agent reports it), reserved (for the agent itself), free (a node holds it), held (agents report no use in
-/// this mode, or the question is about a range), excluded, draining, releasing, cooling, available (the next node may get it),
-/// closed (declared, but not given out), foreign (taken without a claim), node-address, outside (of all pools).
+/// On a node: used (an agent reports it); reserved (for the agent itself); free (for the next pod); held (the answer is about
+/// a range, or agents report no use in this mode); draining; releasing; node-address.
+///
+/// On no node: available (for the next node); cooling; excluded; closed (declared, but not given out); foreign (taken without
+/// a claim); outside (of all pools).
 ///
 /// Exit codes: 0 every address is accounted for, 1 one is foreign, 2 the cluster could not be read.
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! `cilium-node-ipam why`: why a node has what it has, and what it waits for.
+//! `cilium-node-ipam why`: the reasons for the blocks of a node, and for its wait.
 
 use anyhow::bail;
 use serde_json::{Value, json};
@@ -10,11 +10,11 @@ use crate::model::request::Request;
 use crate::plan::{why_no_block, why_no_pool};
 use crate::view::who;
 
-/// Explain one node: its labels, the pools that select it and what each gives it, its blocks, and what it waits for.
+/// Explain one node: its labels, its pools and their verdicts, its blocks, and the reason why it waits.
 ///
 /// It reads the cluster once and decides with the controller's own planner.
 ///
-/// Exit codes: 0 the node has what it asks for, 1 it waits for something, 2 the cluster could not be read.
+/// Exit codes: 0 the node has all its blocks, 1 it waits for one, 2 the cluster could not be read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cilium-node-ipam why worker-17")]
 pub struct Args {
@@ -32,7 +32,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         let listed = args.cluster.list().await?;
         let node = NodeName::from(args.node.as_str());
         let Some(reason) = Reason::of(&listed, &node) else {
-            bail!("there is neither a Node {node} nor a claim of it: kubectl get nodes");
+            bail!("neither Node {node} nor a claim of it exists: kubectl get nodes");
         };
         args.cluster.print("Why", fields(reason.object()), || reason.text(&args.cluster))?;
         Ok(if reason.waits.is_empty() { Verdict::Fine } else { Verdict::Found })
@@ -123,12 +123,15 @@ impl Reason {
             format!("node      {}", self.node),
             format!("labels    {}", or_none(&self.labels)),
             format!("pools     {}", or_none(&self.pools)),
-            format!("carrier   {}", self.carrier.unwrap_or("none: the agent has not created its CiliumNode")),
+            format!(
+                "carrier   {}",
+                self.carrier.unwrap_or("none: the agent has not created the CiliumNode yet")
+            ),
             format!("agent     {}", self.agent),
             String::new(),
         ];
         if self.blocks.is_empty() {
-            lines.push("It holds no block.".to_owned());
+            lines.push("The node has no blocks.".to_owned());
         } else {
             let row = |answer: &who::Answer| {
                 let pool = answer.pool.as_ref().map_or("-".to_owned(), ToString::to_string);
@@ -147,7 +150,7 @@ impl Reason {
             lines.extend(sentences.iter().map(|sentence| format!("{what:<9} {sentence}")));
         }
         if self.waits.is_empty() && self.findings.is_empty() && self.next.is_empty() {
-            lines.extend([String::new(), "It has what it asks for.".to_owned()]);
+            lines.extend([String::new(), "The node has everything that it asks for.".to_owned()]);
         }
         lines
     }

@@ -249,7 +249,7 @@ impl<'de> Visitor<'de> for ContentVisitor {
     type Value = Content;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any value of JSON")
+        f.write_str("a JSON value")
     }
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Content, E> {

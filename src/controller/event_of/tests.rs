@@ -44,19 +44,24 @@ fn check_publication(held: &[&str], carried: &[&str], about: &str, note: &str) {
 #[test]
 fn a_publication_is_told_of_as_one_of_its_blocks() {
     let (first, second) = ("10.0.0.0/28", "10.0.0.16/28");
-    check_publication(&[first], &[], first, "10.0.0.0/28 of pool p, 16 addresses more (FirstGrant)");
+    check_publication(
+        &[first],
+        &[],
+        first,
+        "published 10.0.0.0/28 of pool p: 16 addresses more (FirstGrant)",
+    );
     check_publication(
         &[first, second],
         &[first],
         second,
-        "10.0.0.16/28 of pool p, 16 addresses more (Growth)",
+        "published 10.0.0.16/28 of pool p: 16 addresses more (Growth)",
     );
     let both = "10.0.0.0/28,10.0.0.16/28";
     check_publication(
         &[first, second],
         &[],
         both,
-        &format!("{both} of pool p, 32 addresses more (FirstGrant)"),
+        &format!("published {both} of pool p: 32 addresses more (FirstGrant)"),
     );
 }
 
@@ -132,7 +137,7 @@ fn one_block() -> Value {
 const STATE: &str = "/spec/ipv4/cidrs/0/state";
 const NOTHING: [&str; 0] = [];
 const EXHAUSTED: [&str; 1] = ["Exhausted: ipv4: 0 of 1 block free; 0 nodes waiting"];
-const RETURNED: [&str; 1] = ["CapacityReturned: every family has a free block"];
+const RETURNED: [&str; 1] = ["CapacityReturned: every family has a free block again"];
 
 #[test]
 fn a_pool_is_told_of_when_its_last_block_is_taken_and_when_one_is_free_again() {

@@ -58,7 +58,7 @@ impl Executor {
         probe: &UsageProbe,
         settling: Purpose<'_>,
     ) -> anyhow::Result<(Answer, Seen)> {
-        debug!(node = %probe.node, step = ?probe.step, "ping");
+        debug!(node = %probe.node, step = ?probe.step, "usage query");
         self.patch_cilium_node(&probe.node, part_of(&probe.change), usage_probe_patch(probe), settling).await
     }
 
@@ -87,7 +87,7 @@ impl Executor {
                 warn!(
                     %node,
                     why,
-                    "patch of the node refused; Cilium's mode kubernetes needs the right to patch nodes, which \
+                    "patch of the Node refused; Cilium's mode kubernetes needs the right to patch Nodes, which \
                      the chart grants with `modes`"
                 );
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
@@ -95,7 +95,7 @@ impl Executor {
             Attempt::Unknown(why) => Answer::Unknown(why),
         };
         let (_, mut found) = self.read_all::<Nodes>(&format!("metadata.name={node}"), settling).await?;
-        info!(%node, ?answer, "patch of the node settled by reading");
+        info!(%node, ?answer, "no answer to the patch of the Node; read the Node instead");
         Ok((answer, found.pop().map_or(Seen::Nothing, |object| self.seen(object))))
     }
 
@@ -111,13 +111,13 @@ impl Executor {
             Attempt::Applied(patched) => return Ok((Answer::Done, self.seen(patched.into_object()))),
             Attempt::Conflict(why) => Answer::Conflict(why),
             Attempt::Refused(why, wait) => {
-                warn!(%node, why, "patch of the ciliumnode refused");
+                warn!(%node, why, "patch of the CiliumNode refused");
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
             }
             Attempt::Unknown(why) => Answer::Unknown(why),
         };
         let seen = self.read_cilium_node(node, settling).await?;
-        info!(%node, ?answer, "patch of the ciliumnode settled by reading");
+        info!(%node, ?answer, "no answer to the patch of the CiliumNode; read the CiliumNode instead");
         Ok((answer, seen))
     }
 
@@ -139,7 +139,7 @@ impl Executor {
         };
         let answer = match self.attempt(create).await {
             Attempt::Applied(_) => {
-                info!(node = %new.node, "created the ciliumnode");
+                info!(node = %new.node, "created the CiliumNode");
                 Answer::Done
             }
             Attempt::Conflict(why) => Answer::Conflict(why),
@@ -147,13 +147,13 @@ impl Executor {
                 warn!(
                     node = %new.node,
                     why,
-                    "ciliumnode refused: --create-ciliumnodes needs the right to create ciliumnodes, which \
-                     the chart grants with `createCiliumNodes`; the node waits until its agent has created it"
+                    "CiliumNode refused: --create-ciliumnodes needs the right to create ciliumnodes, which \
+                     the chart grants with `createCiliumNodes`; until then the node waits for its agent to create the object"
                 );
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
             }
             Attempt::Refused(why, wait) => {
-                warn!(node = %new.node, why, "ciliumnode refused");
+                warn!(node = %new.node, why, "CiliumNode refused");
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
             }
             Attempt::Unknown(why) => Answer::Unknown(why),

@@ -30,11 +30,12 @@ impl Executor {
                     self.timeline.read(created.revision, before)?;
                     return Ok((Answer::Done, Seen::Claim(Box::new(created))));
                 }
-                Err(error) => Answer::Unknown(format!("the created claim can't be read: {error}")),
+                Err(error) => Answer::Unknown(format!("the created claim is unreadable: {error}")),
             },
             Attempt::Conflict(why) => Answer::Conflict(why),
             Attempt::Refused(why, wait) => {
-                warn!(block = %claim.cidr, pool = %claim.pool, node = %claim.node, why, "claim refused");
+                warn!(block = %claim.cidr, pool = %claim.pool, node = %claim.node, why, "creation of the claim \
+                     refused");
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
             }
             Attempt::Unknown(why) => Answer::Unknown(why),
@@ -42,7 +43,8 @@ impl Executor {
         let seen = self.read_claim(claim.cidr, settling).await?;
         // Our create may have been applied although its answer was lost.
         let ours = matches!(&seen, Seen::Claim(found) if claim.is_made_as(found));
-        info!(block = %claim.cidr, node = %claim.node, ?answer, ours, "claim settled by reading");
+        info!(block = %claim.cidr, node = %claim.node, ?answer, ours, "no answer to the creation of the claim; \
+             read the claim instead");
         Ok((if ours { Answer::Done } else { answer }, seen))
     }
 
@@ -69,13 +71,15 @@ impl Executor {
             }
             Attempt::Conflict(why) => Answer::Conflict(why),
             Attempt::Refused(why, wait) => {
-                warn!(block = %update.cidr, node = %update.node, change = ?update.change, why, "move of a claim refused");
+                warn!(block = %update.cidr, node = %update.node, change = ?update.change, why, "update of the \
+                     claim refused");
                 return Ok((Answer::Refused(why, wait), Seen::Nothing));
             }
             Attempt::Unknown(why) => Answer::Unknown(why),
         };
         let seen = self.read_claim(update.cidr, settling).await?;
-        info!(block = %update.cidr, node = %update.node, change = ?update.change, ?answer, "move of a claim settled by reading");
+        info!(block = %update.cidr, node = %update.node, change = ?update.change, ?answer, "no answer to the \
+             update of the claim; read the claim instead");
         Ok((answer, seen))
     }
 
@@ -89,7 +93,7 @@ impl Executor {
         let found = self.read_claim(write.cidr, settling);
         let ended = self.patch_or_leave_to_watch::<Claims>(&name, Part::Status, patch, found).await?;
         if let Answer::Refused(why, _) = &ended.0 {
-            warn!(block = %write.cidr, why, "status of the claim refused");
+            warn!(block = %write.cidr, why, "status update of the claim refused");
         }
         Ok(ended)
     }

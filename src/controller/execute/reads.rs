@@ -59,7 +59,7 @@ impl Executor {
         match self.clients.within_timeout(api.list(&params)).await {
             Ok(list) => Ok(Seen::PodsOf { after, pods: pods_on_node(&list.items, &self.cilium_namespace) }),
             Err(error) => {
-                warn!(%node, %error, "read of the node's pods failed: no block is taken back from it");
+                warn!(%node, %error, "can't read the node's pods: no block of the node is reclaimed");
                 Err(RefusedRead { why: error.to_string(), wait: error.asked_wait() }.into())
             }
         }

@@ -184,13 +184,16 @@ async fn a_list_that_is_forbidden_is_told_until_it_is_allowed() {
     });
     assert!(rig.lists_within(seconds(40)).await.is_empty());
     let [lapse, forbidden] = &rig.lines()[..] else { panic!("{:?}", rig.lines()) };
-    assert_eq!(lapse, "Node has not been followed for 40 s: refused with 403 (403)");
+    assert_eq!(lapse, "no watch of Node for 40 s: refused with 403 (403)");
     let rule = "{apiGroups: [\"\"], resources: [\"nodes\"], verbs: [\"list\"]}";
-    assert!(forbidden.starts_with("may not list nodes (403) since 40 s: "), "{forbidden}");
+    assert!(forbidden.starts_with("forbidden (403) for 40 s: list nodes: "), "{forbidden}");
     assert!(forbidden.contains(rule), "{forbidden}");
     let Some(Event { subject, reason, note, .. }) = rig.told.next().await else { panic!("no event") };
     assert_eq!((subject, reason), (Subject::ClusterRole, EventReason::ReadForbidden));
-    assert!(note.starts_with("the controller may not list nodes: ") && note.contains(rule), "{note}");
+    assert!(
+        note.starts_with("the controller is not allowed to list nodes: ") && note.contains(rule),
+        "{note}"
+    );
 
     assert_eq!(rig.lists_within(seconds(60)).await.len(), 1);
     assert_eq!(rig.lines(), [""; 0]);
@@ -222,7 +225,7 @@ async fn lines_say_for_how_long_a_kind_could_not_be_listed() {
         &format!("{failed} retry_in=200ms not_followed_for=0ns"),
         &format!("{failed} retry_in=400ms not_followed_for=200ms"),
         LISTED,
-        " INFO the watch follows kind=\"Node\" after=600ms",
+        " INFO watching again kind=\"Node\" after=600ms",
     ];
     check_lines(refusal(503), bookmark(), &expected).await;
 }
@@ -232,7 +235,7 @@ async fn lines_say_for_how_long_the_watches_of_a_kind_expired() {
     let answer = refusal(410);
     let status = serde_json::from_value(answer.1.clone()).unwrap();
     let error = watcher::Error::WatchStartFailed(kube::Error::Api(status));
-    let expired = format!(" INFO the watch has expired kind=\"Node\" error={error}");
+    let expired = format!(" INFO the watch expired: listing again kind=\"Node\" error={error}");
     let expected = [
         LISTED,
         &format!("{expired} list_in=0ns not_followed_for=0ns"),
@@ -241,7 +244,7 @@ async fn lines_say_for_how_long_the_watches_of_a_kind_expired() {
         LISTED,
         &format!("{expired} list_in=400ms not_followed_for=200ms"),
         LISTED,
-        " INFO the watch follows kind=\"Node\" after=600ms",
+        " INFO watching again kind=\"Node\" after=600ms",
     ];
     check_lines((200, list(7, &[], "")), answer, &expected).await;
 }

@@ -19,9 +19,9 @@ impl fmt::Display for Read {
         match self {
             Self::ClaimsOf(node) => write!(f, "read the claims of node {node}"),
             Self::PodsOf(node, _) => write!(f, "read the pods of node {node}"),
-            Self::Claim(cidr, node) => write!(f, "read the claim of {cidr} for node {node}"),
-            Self::CiliumNode(node) => write!(f, "read whether ciliumnode {node} exists"),
-            Self::Node(node, _) => write!(f, "read whether node {node} exists"),
+            Self::Claim(cidr, node) => write!(f, "read the claim of {cidr} of node {node}"),
+            Self::CiliumNode(node) => write!(f, "read CiliumNode {node}"),
+            Self::Node(node, _) => write!(f, "read Node {node}"),
         }
     }
 }
@@ -49,14 +49,15 @@ impl fmt::Display for Write {
                 match &update.change {
                     ClaimChange::Hold(_) => write!(f, "hold {cidr} for node {node} again"),
                     ClaimChange::CreatedFor(Some(_)) => {
-                        write!(f, "note that no earlier ciliumnode of node {node} carried {cidr}")
+                        write!(f, "record that no earlier CiliumNode of node {node} had {cidr}")
                     }
                     ClaimChange::CreatedFor(None) => write!(
                         f,
-                        "note that any ciliumnode of node {node} may have carried {cidr}, which covers another block"
+                        "record that an earlier CiliumNode of node {node} may have had {cidr}, because {cidr} \
+                         covers another block"
                     ),
                     ClaimChange::Keep => {
-                        write!(f, "put the finalizer on the claim of {cidr} for node {node} again")
+                        write!(f, "restore the finalizer of the claim of {cidr} of node {node}")
                     }
                     ClaimChange::Drain(_) => write!(f, "drain {cidr} of node {node}"),
                     ClaimChange::Release(reason) => write!(f, "release {cidr} of node {node} ({reason})"),
@@ -65,35 +66,35 @@ impl fmt::Display for Write {
                 }
             }
             Self::BumpVersion(bump) => {
-                write!(f, "make a later version of {} {}", self.target().word(), bump.node)
+                write!(f, "touch {} {} to get a later version", self.target().word(), bump.node)
             }
             Self::UsageProbe(probe) => match probe.step {
-                ProbeStep::Ask => write!(f, "ask the agent of node {} what it uses", probe.node),
-                ProbeStep::Clear => write!(f, "clear the question on ciliumnode {}", probe.node),
+                ProbeStep::Ask => write!(f, "send a usage query to the agent of node {}", probe.node),
+                ProbeStep::Clear => write!(f, "clear the usage query on CiliumNode {}", probe.node),
             },
             Self::Withdraw(withdrawal) => {
                 let blocks: Vec<String> = withdrawal.blocks.iter().map(ToString::to_string).collect();
                 let (blocks, node) = (blocks.join(" "), &withdrawal.node);
                 match withdrawal.step {
-                    WithdrawalStep::Fence => write!(f, "fence [{blocks}] on ciliumnode {node}"),
-                    WithdrawalStep::Mark => write!(f, "ask the agent of node {node} to let [{blocks}] go"),
+                    WithdrawalStep::Fence => write!(f, "close [{blocks}] on CiliumNode {node} to new pods"),
+                    WithdrawalStep::Mark => write!(f, "ask the agent of node {node} to release [{blocks}]"),
                     WithdrawalStep::Confirm => {
-                        write!(f, "tell the agent of node {node} that [{blocks}] is released")
+                        write!(f, "confirm the release of [{blocks}] to the agent of node {node}")
                     }
-                    WithdrawalStep::TakeOff => write!(f, "take [{blocks}] off ciliumnode {node}"),
+                    WithdrawalStep::TakeOff => write!(f, "remove [{blocks}] from CiliumNode {node}"),
                     WithdrawalStep::Clear => {
-                        write!(f, "clear the release marks in [{blocks}] on ciliumnode {node}")
+                        write!(f, "clear the release marks of [{blocks}] on CiliumNode {node}")
                     }
                 }
             }
-            Self::CreateCiliumNode(new) => write!(f, "create ciliumnode {}", new.node),
+            Self::CreateCiliumNode(new) => write!(f, "create CiliumNode {}", new.node),
             Self::PoolStatus(write) => write!(f, "write the status of pool {}", write.pool),
             Self::PoolFinalizers(write) => {
                 write!(f, "set the finalizers of pool {} to [{}]", write.pool, write.finalizers.join(" "))
             }
             Self::ClaimStatus(write) => match &write.drain {
-                Some(drain) => write!(f, "note on the claim of {}: {}", write.cidr, drain.waiting_for),
-                None => write!(f, "note on the claim of {} that nothing is waited for", write.cidr),
+                Some(drain) => write!(f, "report on the claim of {}: {}", write.cidr, drain.waiting_for),
+                None => write!(f, "report on the claim of {} that its drain waits for nothing", write.cidr),
             },
             Self::PodIpPool(write) => {
                 let families = write.families.iter().map(|(family, ranges)| {
@@ -101,7 +102,7 @@ impl fmt::Display for Write {
                 });
                 let step = if write.on.is_some() { "complete" } else { "create" };
                 let families: Vec<String> = families.collect();
-                write!(f, "{step} ciliumpodippool {} with {}", write.name, families.join(" and "))
+                write!(f, "{step} CiliumPodIPPool {} with {}", write.name, families.join(" and "))
             }
         }
     }

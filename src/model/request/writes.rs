@@ -141,17 +141,17 @@ pub struct Withdrawal {
 }
 
 stable_names! {
-    /// What a write does so that blocks leave a carrier, in the order of the steps.
+    /// The steps that remove blocks from a carrier, in their order.
     pub enum WithdrawalStep {
-        /// The agent is to give no more addresses of them to new pods.
+        /// Their addresses are closed to new pods.
         Fence => "fence",
-        /// The agent is asked whether it lets each address go.
+        /// The agent is asked to release each address.
         Mark => "mark",
-        /// The agent is told that each address is released.
+        /// Each address is confirmed to the agent as released.
         Confirm => "confirm",
-        /// They are taken off.
+        /// They are removed from the carrier.
         TakeOff => "take_off",
-        /// What is left of such steps is removed from the status.
+        /// Leftovers of these steps are removed from the status.
         Clear => "clear",
     }
 }

@@ -91,8 +91,8 @@ impl<'a> Subject<'a> {
         let stopped = too_many || self.world.reclaim_stopped_since().is_some();
         if stopped {
             let message = format!(
-                "more than {} began to leave nodes within a minute, so no more do: look why, and turn freeze-reclaim on \
-                 and off again to go on",
+                "more than {} started draining within a minute, and reclaim has stopped; find the cause, then \
+                 set and remove freeze-reclaim to resume",
                 counted(policy.reclaim.per_minute, "block")
             );
             draft.findings.push(Finding::new(
@@ -154,20 +154,17 @@ impl<'a> Subject<'a> {
 
     fn would_reclaim(&self, found: &Surplus<'_>, policy: Policy) -> Finding {
         let hindrance = match self.world.use_of(&self.node.name) {
-            _ if !self.may_reclaim(policy) => {
-                Some("the release of its agent needs --reclaim-opt-in".to_owned())
-            }
+            _ if !self.may_reclaim(policy) => Some("its agent version needs --reclaim-opt-in".to_owned()),
             Ok(_) => None,
             Err(unknown) => Some(unknown.to_string()),
         };
-        let hindrance =
-            hindrance.map(|why| format!(", if this were not in the way: {why}")).unwrap_or_default();
+        let hindrance = hindrance.map(|why| format!("; blocked by: {why}")).unwrap_or_default();
         let (cidr, pool) = (found.claim.cidr, &found.pool.name);
         Finding::new(
             FindingKind::WouldReclaim,
             Kind::Node,
             self.node.name.as_str(),
-            format!("with spec.reclaim.mode Enabled pool {pool} would take {cidr} back{hindrance}"),
+            format!("pool {pool} would reclaim {cidr} with `spec.reclaim.mode: Enabled`{hindrance}"),
         )
     }
 

@@ -61,7 +61,7 @@ pub(in crate::plan) fn nobody_has_it(
                 return true;
             }
             let why =
-                format!("its agent has let it go, but these pods have an address of it: {}", ten_of(holders));
+                format!("its agent released it, but these pods have an address of it: {}", ten_of(holders));
             draft.findings.push(waits(claim, &why));
             PODS_AGAIN
         }

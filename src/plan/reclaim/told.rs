@@ -23,7 +23,7 @@ impl Subject<'_> {
                         self.why_not_taken_off(claim).unwrap_or_default()
                     }
                     Ok(()) if !self.can_do_without(&share, &BTreeSet::from([claim.cidr])) => {
-                        "the node needs it, and no other pool of it has room".to_owned()
+                        "the node needs it, and its other pools have no room".to_owned()
                     }
                     Ok(()) => continue,
                 };
@@ -33,7 +33,7 @@ impl Subject<'_> {
         for (claim, drain) in self.draining() {
             if self.publisher.takes_off_with_question() {
                 let pods = self.why_not_taken_off(claim).unwrap_or_default();
-                let why = "its agent goes on with it, and gives no more of it to new pods";
+                let why = "the agent still uses it and kept it; it takes no new pods";
                 let why = if pods.is_empty() { why.to_owned() } else { format!("{why}; {pods}") };
                 draft.findings.push(waits(claim, &why));
             } else if let Drain::Closed(used) = &drain
@@ -60,7 +60,7 @@ impl Subject<'_> {
             (0, true) => None,
             (0, false) => {
                 let pods = ten_of(pods);
-                Some(format!("its agent lists no address of it, but these pods have one: {pods}"))
+                Some(format!("the agent lists no address of it, but these pods have one: {pods}"))
             }
             (_, true) => Some(used),
             (_, false) => Some(format!("{used}, by {}", ten_of(pods))),
@@ -73,6 +73,6 @@ pub(super) fn waits(claim: &Claim, why: &str) -> Finding {
         FindingKind::DrainWaits,
         Kind::Claim,
         &block_name(claim.cidr),
-        format!("it is to leave node {} and can't yet: {why}", claim.node),
+        format!("can't be drained from node {} yet: {why}", claim.node),
     )
 }

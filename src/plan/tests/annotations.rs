@@ -71,13 +71,14 @@ fn annotations_that_are_blocks_of_a_pool_become_claims() {
 fn annotations_of_different_releases_that_differ_are_reported_and_left_alone() {
     let cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1 annotated=10.0.0.0/28 alias=10.0.0.16/28");
     let plan = cluster.plan("a");
-    assert_eq!(rendered(&plan), "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    assert_eq!(rendered(&plan), "finding: ForeignPodCIDRs; waits: another allocator serves it");
     assert_eq!(
         message(&plan),
-        "Node a: the annotation network.cilium.io/pod-cidr is 10.0.0.0/28, the annotation io.cilium.network.pod-cidr is \
-         10.0.0.16/28, which is left as it is, and the node gets no blocks: it has 2 ipv4 CIDRs, and a node has one block of \
-         each family; let kube-controller-manager allocate nothing: give it `--allocate-node-cidrs=false`; then give the \
-         node a pool that has these CIDRs as whole blocks, or drain it and recreate its Node"
+        "Node a: the annotation network.cilium.io/pod-cidr is 10.0.0.0/28, the annotation \
+         io.cilium.network.pod-cidr is 10.0.0.16/28, and the controller can't adopt it: it has 2 ipv4 CIDRs, \
+         and a node may have one block per family; the node gets no blocks; turn the allocator of \
+         kube-controller-manager off with `--allocate-node-cidrs=false`; then create a pool for the node with \
+         these CIDRs as blocks, or drain the node and recreate its Node"
     );
 }
 
@@ -90,8 +91,8 @@ fn pod_cidrs_of_a_node_go_before_its_annotations() {
     assert_eq!(rendered(&plan), "finding: ForeignPodCIDRs");
     assert_eq!(
         message(&plan),
-        "Node a: the annotation network.cilium.io/pod-cidr is 10.0.0.16/28, and spec.podCIDRs is 10.0.0.0/28: agents take \
-         spec.podCIDRs, and the annotation does nothing; remove it"
+        "Node a: the annotation network.cilium.io/pod-cidr is 10.0.0.16/28, and spec.podCIDRs is 10.0.0.0/28: \
+         agents ignore the annotation; remove it"
     );
     let annotated: Cidr = "10.0.0.16/28".parse().unwrap();
     assert!(!cluster.world.ledger().is_taken(annotated));
@@ -117,7 +118,7 @@ fn annotations_that_agents_do_not_read_count_nowhere() {
 fn an_annotation_proves_nothing_of_another_block() {
     let claims = "claim 10.0.0.16/28 a 1 Held @80 for=1\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90 for=1";
     let mut cluster = cluster(&format!("node a 1 annotated=10.0.0.16/28 @7\n{claims}"));
-    cluster.expect("a", "make a later version of node a");
+    cluster.expect("a", "touch node a to get a later version");
     cluster.in_flight.clear();
     let text = format!("node a 1 annotated=10.0.0.16/28 later-than=90 @8\n{claims}");
     self::cluster(&text).expect("a", "free 10.0.0.0/28 of node a");
@@ -134,9 +135,9 @@ fn annotations_that_are_gone_are_written_again() {
     assert_eq!(published(&cluster.plan("a")), "1 @8: 10.0.0.16/28");
     // One that names something else is a hand's, and the claim stays, because its agent may be using the block.
     cluster.observe("node a 1 annotated=10.9.0.0/28 @9");
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
     cluster.pass(3600);
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
 }
 
 /// A controller that was not there when a hand changed an annotation, or set podCIDRs, which go before it: the agent goes
@@ -147,9 +148,9 @@ fn what_the_agent_took_stays_its_own_whatever_the_node_says_now() {
         let text =
             format!("pool p 10.0.0.0/27 28\nnode a 1 {shows} @7\nclaim 10.0.0.0/28 a 1 Held @90 for=1");
         let mut cluster = cluster(&text);
-        cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+        cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
         cluster.pass(3600);
-        cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+        cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
         let released = text.replace("Held", "Releasing/Unused");
         self::cluster(&released).expect("a", "hold 10.0.0.0/28 for node a again");
     }
@@ -157,7 +158,7 @@ fn what_the_agent_took_stays_its_own_whatever_the_node_says_now() {
     let mode = Kubernetes { writes: NodeField::Spec, agents_read_annotations: false };
     let text = "pool p 10.0.0.0/27 28\nnode a 1 has=10.9.0.0/28 @7\nclaim 10.0.0.0/28 a 1 Held @90 for=1";
     let mut cluster = Cluster::served_by(Publisher::Kubernetes(Static::new([Family::V4].into(), mode)), text);
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
     cluster.pass(30);
     cluster.expect("a", "release 10.0.0.0/28 of node a (Unused); finding: ForeignPodCIDRs");
 }
@@ -176,7 +177,7 @@ fn an_annotation_that_is_no_cidr_stops_writes_where_agents_read_it() {
     let odd = Malformed { field: "metadata.annotations[x]".to_owned(), value: "odd".to_owned() };
     node.malformed_annotations.push(odd);
     for (agents_read_annotations, expected) in [
-        (true, "finding: MalformedNode; waits: its Node has an address that can't be read"),
+        (true, "finding: MalformedNode; waits: its Node has an unreadable address"),
         (false, "read the claims of node a"),
     ] {
         let mode = Kubernetes { writes: NodeField::Spec, agents_read_annotations };

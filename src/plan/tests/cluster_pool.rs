@@ -40,7 +40,7 @@ fn a_node_gets_one_block_on_its_ciliumnode_and_never_a_second() {
     cluster.expect_after_claims("a", "claim 10.0.0.0/28 of pool p for node a");
     let Object::Claim(created) = object("claim 10.0.0.0/28 a 1 Held @102") else { unreachable!() };
     cluster.settle(&Target::Claim(created.cidr), Seen::Claim(Box::new(created)));
-    cluster.expect("a", "waits: a request for it is not answered yet");
+    cluster.expect("a", "waits: a request for it is in flight");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @102");
     assert_eq!(published(&cluster.plan("a")), ["10.0.0.0/28"]);
     cluster.observe("ciliumnode a @103 bare 10.0.0.0/28");
@@ -109,7 +109,8 @@ fn pod_cidrs_that_are_blocks_of_a_pool_become_claims() {
     let [Request::Write(Write::CreateClaim(claim))] = plan.requests() else { panic!("{}", rendered(&plan)) };
     assert_eq!((claim.cidr.to_string().as_str(), &claim.created_for), ("10.0.0.32/28", &None));
     cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a");
-    let taken_over = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare 10.0.0.32/28 manager=cilium-operator\nclaim 10.0.0.32/28 a 1 Held @101";
+    let taken_over = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare 10.0.0.32/28 \
+         manager=cilium-operator\nclaim 10.0.0.32/28 a 1 Held @101";
     let mut cluster = self::cluster(taken_over);
     cluster.expect("a", "nothing");
 }
@@ -118,24 +119,25 @@ fn pod_cidrs_that_are_blocks_of_a_pool_become_claims() {
 fn pod_cidrs_that_are_no_blocks_are_reported_and_left_alone() {
     let pool = "pool p 10.0.0.0/24 28\nnode a 1";
     for (pod_cidrs, families, why) in [
-        ("10.0.0.0/24", &[Family::V4][..], "10.0.0.0/24 is no whole block of a pool that can be read"),
-        ("10.9.0.0/28", &[Family::V4], "10.9.0.0/28 is no whole block of a pool that can be read"),
+        ("10.0.0.0/24", &[Family::V4][..], "10.0.0.0/24 is not a block of a readable pool"),
+        ("10.9.0.0/28", &[Family::V4], "10.9.0.0/28 is not a block of a readable pool"),
         (
             "10.0.0.0/28 10.0.0.16/28",
             &[Family::V4],
-            "it has 2 ipv4 CIDRs, and a node has one block of each family",
+            "it has 2 ipv4 CIDRs, and a node may have one block per family",
         ),
-        ("10.0.0.0/28", &[Family::V4, Family::V6], "the agents run ipv6 too, and it has no ipv6 CIDR"),
+        ("10.0.0.0/28", &[Family::V4, Family::V6], "the agents also run ipv6, and it has no ipv6 CIDR"),
     ] {
         let cluster = running(families, &format!("{pool}\nciliumnode a @99 bare {pod_cidrs}"));
         let plan = cluster.plan("a");
-        assert_eq!(rendered(&plan), "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+        assert_eq!(rendered(&plan), "finding: ForeignPodCIDRs; waits: another allocator serves it");
         assert_eq!(
             message(&plan),
             format!(
-                "CiliumNode a: spec.ipam.podCIDRs is {}, which is left as it is, and the node gets no blocks: {why}; let \
-                 cilium-operator allocate nothing: give it `--ipam=kubernetes` (`operator.extraArgs` of Cilium's chart); \
-                 then give the node a pool that has these CIDRs as whole blocks, or drain it and recreate its CiliumNode",
+                "CiliumNode a: spec.ipam.podCIDRs is {}, and the controller can't adopt it: {why}; the node \
+                 gets no blocks; turn the allocator of cilium-operator off with `--ipam=kubernetes` \
+                 (`operator.extraArgs` of Cilium's chart); then create a pool for the node with these CIDRs as \
+                 blocks, or drain the node and recreate its CiliumNode",
                 pod_cidrs.replace(' ', ", ")
             )
         );
@@ -145,7 +147,8 @@ fn pod_cidrs_that_are_no_blocks_are_reported_and_left_alone() {
 #[test]
 fn pod_cidrs_that_another_node_has_are_no_claims() {
     let cluster = cluster(
-        "pool p 10.0.0.0/24 28\nnode a 1\nnode b 2\nciliumnode a @98 bare 10.0.0.0/28\nciliumnode b @99 bare 10.0.0.0/28\nclaim 10.0.0.0/28 b 2 Held @97",
+        "pool p 10.0.0.0/24 28\nnode a 1\nnode b 2\nciliumnode a @98 bare 10.0.0.0/28\nciliumnode b @99 bare \
+         10.0.0.0/28\nclaim 10.0.0.0/28 b 2 Held @97",
     );
     assert!(
         message(&cluster.plan("a")).contains("10.0.0.0/28 overlaps 10.0.0.0/28 (a claim of node b)"),
@@ -163,7 +166,7 @@ fn pod_cidrs_that_cannot_become_claims_yet_are_waited_for() {
          claim 10.0.0.0/29 b 2 Releasing/Unused @97",
     );
     cluster.delete(Kind::Claim, "10.0.0.0-29", 110);
-    cluster.expect("a", "waits: a request for it is not answered yet");
+    cluster.expect("a", "waits: a request for it is in flight");
     cluster.observe("ciliumnode b @120 bare");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
 }
@@ -183,15 +186,20 @@ fn an_operator_that_allocates_stops_what_is_written_for_that_node() {
     ] {
         let cluster = cluster(&format!("{pool}\nciliumnode a @99 bare {sign}"));
         let plan = cluster.plan("a");
-        assert_eq!(rendered(&plan), "finding: SecondAllocator; waits: somebody else allocates for it, too");
+        assert_eq!(rendered(&plan), "finding: SecondAllocator; waits: another allocator serves it");
         let message = message(&plan);
         assert!(
             message.starts_with(&format!(
-                "CiliumNode a: {told} (when it does no more: kubectl patch ciliumnode a "
+                "CiliumNode a: {told} (once it has stopped: kubectl patch ciliumnode a "
             )),
             "{message}"
         );
-        assert!(message.contains("), so the node gets no blocks; let cilium-operator allocate nothing: give it `--ipam=kubernetes`"), "{message}");
+        assert!(
+            message.contains(
+                "); the node gets no blocks; turn the allocator of cilium-operator off with `--ipam=kubernetes`"
+            ),
+            "{message}"
+        );
     }
     // What the node has it keeps.
     let mut served = cluster(&format!(
@@ -206,9 +214,9 @@ fn an_operator_that_allocates_stops_what_is_written_for_that_node() {
 fn a_block_that_another_allocator_may_have_replaced_stays() {
     let objects = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @98";
     let mut cluster = cluster(&format!("{objects}\nciliumnode a @99 bare 10.9.0.0/24"));
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
     cluster.pass(3600);
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
     // One that is a block becomes a claim, which was made for no CiliumNode.
     let mut cluster = self::cluster(&format!("{objects}\nciliumnode a @99 bare 10.0.0.16/28"));
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
@@ -224,9 +232,9 @@ fn a_cidr_of_one_family_may_have_replaced_a_block_of_the_other() {
         "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1\nclaim fd00::/124 a 1 Held @98 of=q";
     let both = &[Family::V4, Family::V6];
     let mut cluster = running(both, &format!("{objects}\nciliumnode a @99 bare 10.9.0.0/24"));
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
     cluster.pass(3600);
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
 }
 
 /// Ours come in one write, so a list without one family is not as it was written.
@@ -236,9 +244,9 @@ fn a_block_of_a_family_that_somebody_took_off_stays() {
                    claim fd00::/124 a 1 Held @98 of=q";
     let mut cluster =
         running(&[Family::V4, Family::V6], &format!("{objects}\nciliumnode a @99 bare 10.0.0.0/28"));
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
     cluster.pass(3600);
-    cluster.expect("a", "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+    cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
 }
 
 /// A CiliumNode that showed the CIDR of somebody else has not ended without the block that he may have replaced: whoever
@@ -248,8 +256,8 @@ fn a_block_that_may_have_been_replaced_stays_when_the_ciliumnode_is_recreated() 
     let objects =
         "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @98\nclaim 10.0.0.0/29 b 2 Held @90";
     for (listed, expected) in [
-        ("10.9.0.0/24", "finding: HeldBack"),
-        ("", "note that no earlier ciliumnode of node a carried 10.0.0.0/28"),
+        ("10.9.0.0/24", "finding: Blocked"),
+        ("", "record that no earlier CiliumNode of node a had 10.0.0.0/28"),
     ] {
         let mut cluster = cluster(&format!("{objects}\nciliumnode a @99 bare {listed}"));
         cluster.delete(Kind::CiliumNode, "a", 120);
@@ -270,7 +278,8 @@ fn a_second_block_for_one_ciliumnode_goes_back() {
 #[test]
 fn a_ciliumnode_that_is_recreated_gets_the_same_cidrs_in_the_same_order() {
     let both = &[Family::V4, Family::V6];
-    let objects = "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @90\nclaim fd00::/124 a 1 Held @91 of=q";
+    let objects = "pool p 10.0.0.0/24 28\npool q fd00::/120 124\nnode a 1\nclaim 10.0.0.0/28 a 1 Held \
+         @90\nclaim fd00::/124 a 1 Held @91 of=q";
     let mut cluster = running(both, &format!("{objects}\nciliumnode a @99 bare fd00::/124 10.0.0.0/28"));
     cluster.expect("a", "nothing");
     cluster.delete(Kind::CiliumNode, "a", 120);
@@ -328,7 +337,7 @@ fn a_pool_that_drains_waits_for_its_nodes() {
         "pool p 10.0.0.0/24 28 draining\nnode a 1\nciliumnode a @99 bare 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @98",
     );
     cluster.expect("a", "finding: DrainWaits");
-    assert!(message(&cluster.plan("a")).contains("stays until the node is drained or recreated"));
+    assert!(message(&cluster.plan("a")).contains("keeps its first block of each family until"));
     // One that began to leave in another mode stays.
     let mut cluster = self::cluster(
         "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Draining @98",
@@ -342,7 +351,7 @@ fn a_claim_that_was_given_back_is_free_after_a_later_version_of_the_ciliumnode()
     let mut cluster = cluster(
         "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @80 bare\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90",
     );
-    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.expect("a", "touch ciliumnode a to get a later version");
     cluster.observe("ciliumnode a @120 bare");
     cluster.in_flight.clear();
     let mut cluster = self::cluster(

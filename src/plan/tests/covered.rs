@@ -3,10 +3,9 @@
 use super::*;
 use crate::publisher::multi_pool::{Bgp, MultiPool};
 
-const WAITS: &str = "waits: a block that its agent may be using can't be published";
+const WAITS: &str = "waits: one of its blocks may be in use and can't be published";
 
-const TAKES_OVER: &str =
-    "note that any ciliumnode of node a may have carried 10.0.0.0/27, which covers another block";
+const TAKES_OVER: &str = "record that an earlier CiliumNode of node a may have had 10.0.0.0/27, because 10.0.0.0/27 covers another block";
 
 /// The node and its CiliumNode, which was recreated, and shows this.
 fn recreated(shows: &str) -> String {
@@ -24,14 +23,14 @@ fn the_wider_of_two_claims_takes_over_and_the_other_goes() {
         recreated("")
     ));
     // Whoever sees an earlier CiliumNode may take the wider one for unused. Its version ends that.
-    cluster.expect("a", &format!("{TAKES_OVER}; finding: Overlap; finding: Overlap; finding: HeldBack"));
+    cluster.expect("a", &format!("{TAKES_OVER}; finding: Overlap; finding: Overlap; finding: Blocked"));
     cluster.settle(&Target::Claim("10.0.0.0/27".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.0/27 a 1 Held for=nobody @105");
     cluster.expect("a", "release 10.0.0.16/28 of node a (Unused)");
     cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.16/28 a 1 Releasing/Unused @106");
     // Nobody may publish it any more; a later version of the CiliumNode shows that nobody has.
-    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.expect("a", "touch ciliumnode a to get a later version");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @110 recreated");
     cluster.expect("a", "free 10.0.0.16/28 of node a");
@@ -63,7 +62,7 @@ fn the_other_is_not_given_back_before_its_node_is_known_to_exist() {
         let claims = "claim 10.0.0.0/27 a 1 Held for=nobody @40";
         let mut cluster = Cluster::of(&format!("{}\n{claims}", recreated("")));
         cluster.observe("claim 10.0.0.16/28 a 1 Held for=earlier @120");
-        cluster.expect("a", "read whether node a exists");
+        cluster.expect("a", "read Node a");
         cluster.settle(&Target::Node("a".into()), found(presence, 120));
         rendered(&cluster.plan("a"))
     };
@@ -79,7 +78,7 @@ fn a_claim_that_is_not_covered_whole_stays() {
     // The wider one offers less of the block: pods may have what it lacks.
     let held_back = |claims: &str| {
         let plan = plan_of(&recreated(""), claims);
-        assert!(plan.contains("finding: HeldBack") && plan.ends_with(WAITS), "{claims}: {plan}");
+        assert!(plan.contains("finding: Blocked") && plan.ends_with(WAITS), "{claims}: {plan}");
     };
     held_back("claim 10.0.0.0/27 a 1 Held withheld=10.0.0.17/32 @40\nclaim 10.0.0.16/28 a 1 Held @45");
     // The wider one can't be published itself.
@@ -109,7 +108,7 @@ fn a_claim_that_is_not_covered_whole_stays() {
         "claim 10.0.0.0/27 a 1 Held withheld=10.0.0.17/32 @40\n\
          claim 10.0.0.16/28 a 1 Held withheld=10.0.0.17/32 @45",
     );
-    assert!(covered.starts_with("note that any ciliumnode"), "{covered}");
+    assert!(covered.starts_with("record that an earlier CiliumNode"), "{covered}");
 }
 
 /// One process may remember what keeps the wider one from being published, and another one not. Each would undo what the
@@ -168,7 +167,7 @@ fn three_that_lie_in_one_another_end_with_the_widest() {
     let plan = plan_of(&recreated(""), claims);
     assert_eq!(
         plan,
-        format!("{TAKES_OVER}; finding: Overlap; finding: Overlap; finding: Overlap; finding: HeldBack")
+        format!("{TAKES_OVER}; finding: Overlap; finding: Overlap; finding: Overlap; finding: Blocked")
     );
     let claims = claims.replace("/27 a 1 Held", "/27 a 1 Held for=nobody");
     let plan = plan_of(&recreated(""), &claims);

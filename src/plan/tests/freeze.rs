@@ -17,11 +17,12 @@ impl Cluster {
         plan_pool(&self.world, &PoolName::from(name), Policy::DEFAULT, self.now).into_writes().pop()
     }
 
-    /// The reason and the message of a condition.
+    /// The reason and the message of a condition; empty without it.
     fn told(&self, pool: &str, kind: ConditionType) -> String {
         let object = self.world.pool_object(&pool.into()).expect("it is a pool");
         let status = conditions::status(&self.world, object);
-        format!("{}: {}", status.conditions[&kind].reason, status.conditions[&kind].message)
+        let told = status.conditions.get(&kind);
+        told.map_or_else(String::new, |told| format!("{}: {}", told.reason, told.message))
     }
 }
 
@@ -44,17 +45,17 @@ const WORLDS: [(&str, u64, &str); 9] = [
     (
         "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Releasing/Unused @60",
         0,
-        "make a later version of ciliumnode a",
+        "touch ciliumnode a to get a later version",
     ),
     (
         "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=unknown\nclaim 10.0.0.0/28 a 1 Held @40",
         30,
-        "ask the agent of node a what it uses",
+        "send a usage query to the agent of node a",
     ),
     (
         "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 ping=answered\nclaim 10.0.0.0/28 a 1 Held @40",
         0,
-        "clear the question on ciliumnode a",
+        "clear the usage query on CiliumNode a",
     ),
 ];
 
@@ -145,7 +146,7 @@ fn a_write_that_was_in_flight_ends_normally_and_what_follows_it_waits() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
     cluster.freeze([Switch::Writes]);
-    cluster.expect("a", "waits: a request for it is not answered yet");
+    cluster.expect("a", "waits: a request for it is in flight");
     let Object::Claim(created) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
     cluster.settle(&Target::Claim(created.cidr), Seen::Claim(Box::new(created)));
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
@@ -179,7 +180,7 @@ fn no_ciliumnode_is_created_while_writes_are_frozen() {
         ..Policy::DEFAULT
     };
     let said = |cluster: &Cluster| rendered(&node(&cluster.world, &"a".into(), policy, cluster.now));
-    assert_eq!(said(&cluster), "create ciliumnode a");
+    assert_eq!(said(&cluster), "create CiliumNode a");
     cluster.freeze([Switch::Writes]);
     assert_eq!(said(&cluster), "waits: writes are frozen");
 }
@@ -218,11 +219,11 @@ fn conditions_say_what_is_frozen() {
     };
     let pool = "pool p 10.0.0.0/24 28";
     let writes = "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: of a test";
-    let reclaim = "no block is taken back from a node: of a test";
-    check(pool, &[], "Serving: ", "NotFrozen: nothing is frozen");
+    let reclaim = "no block is reclaimed: of a test";
+    check(pool, &[], "Serving: ", "");
     check(pool, &[Switch::Reclaim], "Serving: ", &format!("ReclaimFrozen: {reclaim}"));
     check(pool, &[Switch::Writes], "Frozen: ", &format!("WritesFrozen: {writes}"));
-    check(pool, &Switch::ALL, "Frozen: ", &format!("WritesFrozen: {writes}; and {reclaim}"));
+    check(pool, &Switch::ALL, "Frozen: ", &format!("WritesFrozen: {writes}; {reclaim}"));
     // What keeps it from serving in any case is told first.
     check(
         "pool p 10.0.0.0/24 28 cordoned",

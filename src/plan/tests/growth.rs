@@ -48,7 +48,7 @@ fn a_pool_that_is_merely_full_still_sizes_its_nodes() {
     );
     cluster.expect(
         "a",
-        "unmet: the node holds as many ipv4 blocks or addresses as its first pool allows; finding: NodeAtLimit",
+        "unmet: the node has the maximum of ipv4 blocks or addresses that its first pool allows; finding: NodeAtLimit",
     );
 }
 
@@ -95,7 +95,7 @@ fn a_plan_that_ends_early_forgets_nothing() {
     let request = Read::ClaimsOf("a".into()).into();
     let answer = Answer::Refused("busy".to_owned(), Some(Duration::from_secs(5)));
     cluster.world.finish(Outcome { request, answer, seen: Seen::Nothing }, cluster.now);
-    cluster.expect("a", "waits: requests for it were not applied, and the next is sent later");
+    cluster.expect("a", "waits: its last requests failed; the next one comes after a pause");
     assert_eq!(waiting(&cluster), 1);
     cluster.pass(10);
     cluster.expect(
@@ -240,7 +240,7 @@ fn a_node_is_at_its_limit_whatever_is_withheld_of_the_next_block() {
     );
     cluster.expect(
         "a",
-        "unmet: the node holds as many ipv4 blocks or addresses as its first pool allows; finding: NodeAtLimit",
+        "unmet: the node has the maximum of ipv4 blocks or addresses that its first pool allows; finding: NodeAtLimit",
     );
 }
 
@@ -344,8 +344,8 @@ fn each_family_is_sized_by_the_first_pool_that_gives_blocks_of_it() {
     );
     cluster.expect(
         "a",
-        "claim 10.0.0.16/28 of pool b4 for node a; unmet: the node holds as many ipv6 blocks or addresses as its first \
-         pool allows; finding: NodeAtLimit",
+        "claim 10.0.0.16/28 of pool b4 for node a; unmet: the node has the maximum of ipv6 blocks or addresses \
+         that its first pool allows; finding: NodeAtLimit",
     );
 }
 
@@ -379,7 +379,8 @@ fn a_block_that_is_given_away_is_offered_no_longer_though_useless_ones_are_free(
 #[test]
 fn a_node_that_can_not_start_within_its_limits_looks_again_when_a_block_is_taken() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/31 31 maxBlocks=1\nnode a 1\nciliumnode a @50");
-    let at_limit = "unmet: the node holds as many ipv4 blocks or addresses as its first pool allows; finding: NodeAtLimit";
+    let at_limit = "unmet: the node has the maximum of ipv4 blocks or addresses that its first pool allows; \
+         finding: NodeAtLimit";
     cluster.expect("a", at_limit);
     cluster.observe("claim 10.0.0.0/31 b 2 Held @101");
     cluster.pass(1);

@@ -33,7 +33,7 @@ fn a_node_gets_one_block_on_its_own_object_and_never_a_second() {
     // What it is created for is the Node here.
     created.created_for = Some("1".into());
     cluster.settle(&Target::Claim(created.cidr), Seen::Claim(Box::new(created)));
-    cluster.expect("a", "waits: a request for it is not answered yet");
+    cluster.expect("a", "waits: a request for it is in flight");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
     // The revisions of Nodes are of another store; nothing has to be read before the Node is patched.
     assert_eq!(published(&cluster.plan("a")), "1 @7: 10.0.0.0/28");
@@ -51,10 +51,10 @@ fn a_node_that_returns_holds_its_block_again_also_where_the_watch_of_claims_is_l
     let Object::Claim(held) = object("claim 10.0.0.32/28 a 1 Held @110") else { unreachable!() };
     let seen = Seen::ClaimsOf { revision: Revision::of(120), claims: vec![held], unreadable: Vec::new() };
     cluster.settle(&Target::ClaimsOf("a".into()), seen);
-    cluster.expect("a", "waits: a request for it is not answered yet");
+    cluster.expect("a", "waits: a request for it is in flight");
     cluster.observe("claim 10.0.0.32/28 a 1 Held @110");
     // It is held again if the machine is back, and no other is claimed.
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
 }
 
 /// `run --dry-run` says what a node would get, and not that its claims would be read.
@@ -131,18 +131,19 @@ fn pod_cidrs_of_nodes_take_nothing_in_other_modes() {
 #[test]
 fn pod_cidrs_that_are_no_blocks_are_reported_and_left_alone() {
     for (has, why) in [
-        ("10.0.0.0/24", "10.0.0.0/24 is no whole block of a pool that can be read"),
-        ("fd00::/64", "the agents run ipv4 too, and it has no ipv4 CIDR"),
+        ("10.0.0.0/24", "10.0.0.0/24 is not a block of a readable pool"),
+        ("fd00::/64", "the agents also run ipv4, and it has no ipv4 CIDR"),
     ] {
         let cluster = cluster(&format!("pool p 10.0.0.0/24 28\nnode a 1 has={has}"));
         let plan = cluster.plan("a");
-        assert_eq!(rendered(&plan), "finding: ForeignPodCIDRs; waits: somebody else allocates for it, too");
+        assert_eq!(rendered(&plan), "finding: ForeignPodCIDRs; waits: another allocator serves it");
         assert_eq!(
             plan.findings[0].to_string(),
             format!(
-                "ForeignPodCIDRs Node a: spec.podCIDRs is {has}, which is left as it is, and the node gets no blocks: \
-                 {why}; let kube-controller-manager allocate nothing: give it `--allocate-node-cidrs=false`; then give the \
-                 node a pool that has these CIDRs as whole blocks, or drain it and recreate its Node"
+                "ForeignPodCIDRs Node a: spec.podCIDRs is {has}, and the controller can't adopt it: {why}; the \
+                 node gets no blocks; turn the allocator of kube-controller-manager off with \
+                 `--allocate-node-cidrs=false`; then create a pool for the node with these CIDRs as blocks, or \
+                 drain the node and recreate its Node"
             )
         );
     }
@@ -151,7 +152,7 @@ fn pod_cidrs_that_are_no_blocks_are_reported_and_left_alone() {
 #[test]
 fn a_text_that_is_no_cidr_is_reported_and_nothing_is_written() {
     let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1 malformed");
-    cluster.expect("a", "finding: MalformedNode; waits: its Node has an address that can't be read");
+    cluster.expect("a", "finding: MalformedNode; waits: its Node has an unreadable address");
 }
 
 /// kube-controller-manager was faster: the server lets nobody change what is set, so our block is free at once.
@@ -182,7 +183,7 @@ fn a_block_that_was_given_back_is_free_after_a_version_that_says_so() {
     // One that was written for an earlier move says nothing.
     let mut cluster =
         self::cluster("node a 1 later-than=89 @7\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90 for=1");
-    cluster.expect("a", "make a later version of node a");
+    cluster.expect("a", "touch node a to get a later version");
 }
 
 #[test]
@@ -214,7 +215,7 @@ fn a_node_that_is_recreated_gets_the_same_cidrs() {
 fn a_block_is_not_free_because_the_watch_shows_an_earlier_node() {
     let mut cluster = cluster("node a 1 @7");
     cluster.observe("claim 10.0.0.0/28 a 2 Releasing/Reclaimed @140");
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
     cluster.settle(&Target::Node("a".into()), found(Presence::Is("2".into()), 140));
     cluster.expect("a", "finding: NoPool");
 }
@@ -224,7 +225,7 @@ fn a_block_is_not_free_because_the_watch_shows_an_earlier_node() {
 fn a_block_of_a_node_that_is_gone_cools_after_one_read() {
     let mut cluster = cluster("");
     cluster.observe("claim 10.0.0.0/28 a 1 Releasing/NodeGone @140");
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
     cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 140));
     cluster.expect("a", "cool 10.0.0.0/28 of node a");
 }
@@ -247,7 +248,7 @@ fn a_lost_claim_of_a_node_that_is_gone_is_settled_by_a_read() {
     let mut cluster = cluster("claim 10.0.0.0/28 a 1 Held @90");
     cluster.delete(Kind::Claim, "10.0.0.0-28", 120);
     assert!(cluster.world.ledger().is_taken(block));
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
     cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 120));
     assert!(!cluster.world.ledger().is_taken(block));
     assert_eq!(cluster.world.check(), []);
@@ -258,27 +259,26 @@ fn what_a_pool_asks_for_in_vain_is_told() {
     let told = |pool: &str| {
         let cluster = cluster(pool);
         let object = cluster.world.pool_object(&"p".into()).unwrap();
-        let told =
-            conditions::status(&cluster.world, object).conditions[&ConditionType::WithoutEffect].clone();
-        (told.holds, told.message)
+        let mut conditions = conditions::status(&cluster.world, object).conditions;
+        let told = conditions.remove(&ConditionType::WithoutEffect);
+        told.map_or((false, String::new()), |told| (told.holds, told.message))
     };
     let (holds, message) = told("pool p 10.0.0.0/24 28 reclaim=enabled freeBelow=8 maxBlocks=16");
     assert!(holds);
     assert_eq!(
         message,
-        "in Cilium's mode kubernetes a node gets one block of each family for its whole life, and `blockSize` alone says how \
-         many addresses it has; so these fields do nothing: reclaim"
+        "in Cilium's mode kubernetes a node has exactly one block of each family; these fields have no effect: reclaim"
     );
     for quiet in ["freeBelow=8 maxBlocks=16", "freeBelow=8 maxBlocks=1"] {
         assert!(!told(&format!("pool p 10.0.0.0/24 28 {quiet}")).0, "{quiet}");
     }
     let (_, message) = told("pool p 10.0.0.0/24 28 freeBelow=3 maxBlocks=5 maxAddresses=99");
     assert!(message.ends_with(": perNode.maxBlocks, perNode.maxAddresses, expand"), "{message}");
-    let names = "podIPPool (mars) does nothing: only Cilium's mode multi-pool has such names";
+    let names = "podIPPool (mars) has no effect: only Cilium's mode multi-pool has CiliumPodIPPools";
     let (holds, message) = told("pool p 10.0.0.0/24 28 under=mars freeBelow=8 maxBlocks=16");
     assert_eq!((holds, message.as_str()), (true, names));
     let (_, message) = told("pool p 10.0.0.0/24 28 under=mars freeBelow=3 maxBlocks=16");
-    assert!(message.ends_with(&format!("do nothing: expand; {names}")), "{message}");
+    assert!(message.ends_with(&format!("no effect: expand; {names}")), "{message}");
 }
 
 #[test]

@@ -22,7 +22,7 @@ fn a_lost_node_gives_up_its_block_by_proof_and_cooling() {
     };
     cluster.settle(&Target::Claim(moved.cidr), Seen::Claim(Box::new(moved)));
     // The list of CiliumNodes is from before the move.
-    cluster.expect("a", "read whether ciliumnode a exists");
+    cluster.expect("a", "read CiliumNode a");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Absent(Revision::of(111)));
     cluster.expect("a", "cool 10.0.0.0/28 of node a");
     cluster.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
@@ -42,7 +42,7 @@ fn an_unused_block_of_a_lost_node_cools_like_any_other() {
     cluster.expect("a", "hold 10.0.0.0/28 for node a again");
     cluster.settle(&Target::Claim("10.0.0.0/28".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.0/28 a 1 Held @120");
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
     cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 120));
     cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
     // A CiliumNode that is left proves it where the block was claimed for that one, and shows nothing of it.
@@ -96,12 +96,12 @@ fn a_cooled_block_of_a_lost_node_is_free_only_when_a_read_does_not_find_the_node
     };
     let node = || Target::Node("a".into());
     let mut gone = cooled();
-    gone.expect("a", "read whether node a exists");
+    gone.expect("a", "read Node a");
     gone.settle(&node(), found(Presence::Gone, 40));
     gone.expect("a", "free 10.0.0.0/28 of node a");
 
     let mut back = cooled();
-    back.expect("a", "read whether node a exists");
+    back.expect("a", "read Node a");
     back.settle(&node(), found(Presence::Is("2".into()), 40));
     back.expect("a", "waits: it has no Node");
     // A watch that lists again tells nothing of a Node that came and went in between.
@@ -109,7 +109,7 @@ fn a_cooled_block_of_a_lost_node_is_free_only_when_a_read_does_not_find_the_node
     back.expect("a", "waits: it has no Node");
     back.pass(1);
     assert_eq!(back.world.next_node(), Some(&NodeName::from("a")), "it is looked at again by itself");
-    back.expect("a", "read whether node a exists");
+    back.expect("a", "read Node a");
     back.settle(&node(), found(Presence::Gone, 40));
     back.expect("a", "free 10.0.0.0/28 of node a");
 
@@ -118,19 +118,19 @@ fn a_cooled_block_of_a_lost_node_is_free_only_when_a_read_does_not_find_the_node
     registered.observe("ciliumnode a @110");
     registered.expect("a", "waits: it has no Node");
     registered.delete(Kind::CiliumNode, "a", 111);
-    registered.expect("a", "read whether node a exists");
+    registered.expect("a", "read Node a");
 }
 
 #[test]
 fn a_read_from_before_the_end_of_the_cooling_does_not_free_the_block() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1");
     cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110");
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
     cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 110));
     cluster.expect("a", "waits: it has no CiliumNode");
     // The watch of Nodes is broken, and the machine comes back.
     cluster.pass(3600);
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
     cluster.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
     cluster.expect("a", "hold 10.0.0.0/28 for node a again");
 }
@@ -140,12 +140,12 @@ fn a_read_from_before_the_end_of_the_cooling_does_not_free_the_block() {
 fn the_read_that_lets_a_block_cool_does_not_free_it() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28 reuseAfterNodeLoss=30\nnode a 1");
     cluster.observe("claim 10.0.0.0/28 a 1 Cooling/NodeGone @110");
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
     cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 110));
     cluster.delete(Kind::Node, "a", 112);
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(30);
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
     cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 112));
     cluster.expect("a", "free 10.0.0.0/28 of node a");
 }
@@ -263,7 +263,7 @@ fn an_answer_about_a_node_that_the_watch_has_overtaken_does_not_count() {
     cluster.observe("node a 2 @120");
     cluster.expect("a", "nothing");
     cluster.observe("node a 3 @130");
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
     // The read shows the Node before the last one, and its answer came after the watch had shown that one.
     let before = Presence::Is("2".into());
     let seen = Seen::Node { as_of: Revision::of(110), read_at: Revision::of(125), presence: before };
@@ -279,12 +279,12 @@ fn a_replica_that_has_not_heard_of_the_end_of_a_node_leaves_its_claims_alone() {
         );
         cluster.delete(Kind::CiliumNode, "a", 109);
         cluster.observe("claim 10.0.0.0/28 a 1 Releasing/NodeGone @110");
-        cluster.expect("a", "read whether node a exists");
+        cluster.expect("a", "read Node a");
         cluster
     };
     let mut gone = cluster();
     gone.settle(&Target::Node("a".into()), found(Presence::Gone, 110));
-    gone.expect("a", "read whether ciliumnode a exists");
+    gone.expect("a", "read CiliumNode a");
     let mut there = cluster();
     there.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
     there.expect("a", "hold 10.0.0.0/28 for node a again");
@@ -294,13 +294,13 @@ fn a_replica_that_has_not_heard_of_the_end_of_a_node_leaves_its_claims_alone() {
 fn a_replica_that_has_not_heard_of_a_node_does_not_release_its_claims() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
     cluster.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
     cluster.expect("a", "waits: it has no Node");
     // At last the watch shows the Node, and then its deletion.
     cluster.observe("node a 1");
     cluster.delete(Kind::Node, "a", 111);
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
     cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 110));
     cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
 }
@@ -309,7 +309,7 @@ fn a_replica_that_has_not_heard_of_a_node_does_not_release_its_claims() {
 fn a_replica_that_knows_an_earlier_node_of_the_name_does_not_take_its_claims_back() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
     cluster.observe("claim 10.0.0.0/28 a 2 Held @110");
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
     cluster.settle(&Target::Node("a".into()), found(Presence::Is("2".into()), 110));
     assert!(!rendered(&cluster.plan("a")).contains("hold"), "{}", rendered(&cluster.plan("a")));
 }

@@ -39,7 +39,7 @@ fn a_claim_that_is_lost_while_its_node_cannot_be_read_still_belongs_to_it() {
     // Somebody takes it off.
     cluster.observe("ciliumnode a @120");
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
-    cluster.expect("a", "waits: its Node can't be read");
+    cluster.expect("a", "waits: its Node is unreadable");
     cluster.delete(Kind::Node, "a", 121);
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
 }
@@ -62,7 +62,7 @@ fn a_lost_claim_is_recreated_for_a_node_that_is_gone_while_its_ciliumnode_has_th
     cluster.observe("claim 10.0.0.0/28 a 1 Held @121");
     cluster.delete(Kind::CiliumNode, "a", 122);
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
-    cluster.expect("a", "read whether node a exists");
+    cluster.expect("a", "read Node a");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_claim_that_is_lost_with_its_node_is_free_when_a_later_version_shows_nothing
         objects: Vec::new(),
     }));
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
-    cluster.expect("a", "read whether ciliumnode a exists");
+    cluster.expect("a", "read CiliumNode a");
     let absent = Seen::Absent(Revision::of(122));
     cluster.settle(&Target::CiliumNode("a".into()), absent);
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
@@ -127,7 +127,7 @@ fn nothing_is_published_while_a_lost_claim_is_not_recreated() {
     // The agent that recreated it restores the pods of both blocks as soon as it finds any address.
     cluster.observe("ciliumnode a @120 recreated");
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
-    cluster.expect("a", "waits: a request for it is not answered yet");
+    cluster.expect("a", "waits: a request for it is in flight");
     cluster.observe("claim 10.0.0.16/28 a 1 Held @121");
     cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
     cluster.expect("a", "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a");
@@ -145,7 +145,7 @@ fn a_claim_that_was_on_its_way_out_is_not_recreated() {
     let key = Target::Claim("10.0.0.0/28".parse().unwrap());
     cluster.settle(&key, Seen::Absent(Revision::of(110)));
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
-    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.expect("a", "touch ciliumnode a to get a later version");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @112");
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
@@ -162,7 +162,7 @@ fn a_claim_for_an_earlier_node_of_which_the_last_version_is_not_known_is_not_rec
     cluster.settle(&key, Seen::Absent(Revision::of(110)));
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
     cluster.pass(60);
-    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.expect("a", "touch ciliumnode a to get a later version");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @112");
     cluster.expect("b", "claim 10.0.0.0/28 of pool p for node b");
@@ -177,7 +177,7 @@ fn a_claim_that_somebody_removes_while_it_is_given_back_keeps_its_block_until_a_
     let mut cluster = Cluster::of(given_back);
     cluster.delete(Kind::Claim, "10.0.0.0-28", 110);
     cluster.expect("b", "unmet: no pool of the node has a free ipv4 block");
-    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.expect("a", "touch ciliumnode a to get a later version");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     let mut published = cluster.clone();
     cluster.observe("ciliumnode a @112");
@@ -200,7 +200,7 @@ fn a_claim_that_somebody_removes_while_it_is_given_back_keeps_its_block_until_a_
 /// Without it `kubectl delete` would end a claim at once, whatever its node does.
 #[test]
 fn a_claim_that_lost_our_finalizer_gets_it_back_in_whatever_state_it_rests() {
-    let restored = "put the finalizer on the claim of 10.0.0.0/28 for node a again";
+    let restored = "restore the finalizer of the claim of 10.0.0.0/28 of node a";
     let held = "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40";
     let mut cluster = Cluster::of(&format!("{held} finalizer=theirs"));
     cluster.expect("a", restored);

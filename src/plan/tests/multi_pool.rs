@@ -89,7 +89,11 @@ fn a_node_gets_what_its_agent_needs_once_it_has_said_so() {
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @101 need=16");
     // A /28 gives an agent 14 addresses.
-    cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a under default; claim 10.0.0.16/28 of pool p for node a under default");
+    cluster.expect(
+        "a",
+        "claim 10.0.0.0/28 of pool p for node a under default; claim 10.0.0.16/28 of pool p \
+         for node a under default",
+    );
 }
 
 #[test]
@@ -224,7 +228,8 @@ fn a_block_that_the_agent_let_go_cools_when_it_has_answered() {
 /// Without the right to read Pods nobody takes a block off: an agent gave it back.
 #[test]
 fn a_block_that_the_agent_let_go_cools_though_pods_can_not_be_read() {
-    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @81";
+    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 \
+         Releasing/Reclaimed @81";
     let mut cluster = cluster(&format!("{held}\nciliumnode a @90 need=8 has=10.0.0.0/28 asked=81"));
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @130 need=8 has=10.0.0.0/28");
@@ -249,7 +254,7 @@ fn a_question_keeps_the_interval_between_writes() {
     cluster.observe("claim 10.0.0.32/28 a 1 Releasing/Reclaimed @105");
     cluster.observe("ciliumnode a @110 need=20 has=10.0.0.0/28,10.0.0.16/28");
     cluster.pass(1);
-    cluster.expect("a", "waits: what carries its blocks was patched a moment ago");
+    cluster.expect("a", "waits: its carrier was patched less than --min-write-interval ago");
     cluster.pass(1);
     assert_eq!(written(&cluster, "a"), "{\"pool\":\"default\"} and asks as of 105");
 }
@@ -321,7 +326,7 @@ fn a_block_that_is_held_again_without_a_ciliumnode_stays_with_its_node() {
 fn nothing_is_written_where_an_operator_allocates_too() {
     let mut cluster =
         cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 need=8 operator=pool-not-found");
-    cluster.expect("a", "finding: SecondAllocator; waits: somebody else allocates for it, too");
+    cluster.expect("a", "finding: SecondAllocator; waits: another allocator serves it");
 }
 
 #[test]
@@ -356,7 +361,7 @@ fn a_recreated_ciliumnode_gets_every_block_back() {
 fn the_name_of_an_operator_stops_a_node_whatever_it_has() {
     let pool = "pool p 10.0.0.0/24 28\nnode a 1";
     let named = "ciliumnode a @90 need=40 manager=cilium-operator";
-    let stopped = "finding: SecondAllocator; waits: somebody else allocates for it, too";
+    let stopped = "finding: SecondAllocator; waits: another allocator serves it";
     for objects in [
         format!("{pool}\n{named}"),
         format!("{pool}\nclaim 10.0.0.0/28 a 1 Held @80\n{named}"),
@@ -381,12 +386,12 @@ fn a_change_of_the_mode_stops_a_process_until_it_is_undone_or_restarted() {
         )
     };
     cluster.world.set_mode(of_config("crd"));
-    cluster.expect("a", "waits: the controller may write nothing");
+    cluster.expect("a", "waits: the controller is passive");
     let Mode::Passive(why) = cluster.world.mode() else { panic!("{:?}", cluster.world.mode()) };
     assert!(why.contains("from `ipam: multi-pool` to `ipam: crd`"), "{why}");
     cluster.world.set_mode(of_config("eni"));
     cluster.world.set_mode(of_config("crd"));
-    cluster.expect("a", "waits: the controller may write nothing");
+    cluster.expect("a", "waits: the controller is passive");
     cluster.world.set_mode(of_config("multi-pool"));
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a under default");
 }

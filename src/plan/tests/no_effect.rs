@@ -155,7 +155,7 @@ fn a_note_on_a_claim_that_is_undone() {
     let mut cluster = Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{held} @40"));
     cluster.delete(Kind::CiliumNode, "a", 110);
     cluster.observe("ciliumnode a @111 recreated");
-    let expected = "note that no earlier ciliumnode of node a carried 10.0.0.0/28";
+    let expected = "record that no earlier CiliumNode of node a had 10.0.0.0/28";
     check_after(&cluster, 40, &format!("{held} @{{}}"), expected);
 }
 
@@ -190,7 +190,7 @@ fn a_finalizer_of_a_claim_that_is_taken_off_again() {
         "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40 finalizer=theirs",
         40,
         "claim 10.0.0.0/28 a 1 Held @{} finalizer=theirs",
-        "put the finalizer on the claim of 10.0.0.0/28 for node a again",
+        "restore the finalizer of the claim of 10.0.0.0/28 of node a",
     );
 }
 
@@ -230,7 +230,7 @@ fn a_later_version_that_is_not_written() {
     let answer = |_: &Write, _| Some("ciliumnode a @50".to_owned());
     check_paced(
         &written(&mut Cluster::of(cluster), CiliumNodeOrigin::Agent, answer),
-        "make a later version of ciliumnode a",
+        "touch ciliumnode a to get a later version",
     );
 }
 
@@ -240,14 +240,14 @@ fn a_question_that_is_not_cleared() {
         "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 ping=answered\nclaim 10.0.0.0/28 a 1 Held @40",
         50,
         "ciliumnode a @{} 10.0.0.0/28 ping=answered",
-        "clear the question on ciliumnode a",
+        "clear the usage query on CiliumNode a",
     );
 }
 
 #[test]
 fn a_ciliumnode_that_is_gone_as_soon_as_it_is_created() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1");
-    check_paced(&written(&mut cluster, CiliumNodeOrigin::Controller, |_, _| None), "create ciliumnode a");
+    check_paced(&written(&mut cluster, CiliumNodeOrigin::Controller, |_, _| None), "create CiliumNode a");
 }
 
 /// A webhook, or another controller, takes the blocks off whenever they have been written.
@@ -339,7 +339,7 @@ fn what_is_written_once_more_and_then_lasts_is_not_told_of() {
     let key = Target::Claim("10.0.0.0/28".parse().unwrap());
     let Object::Claim(kept) = object("claim 10.0.0.0/28 a 1 Held @40") else { unreachable!() };
     cluster.settle(&key, Seen::Claim(Box::new(kept)));
-    cluster.expect("a", "waits: requests for it were not applied, and the next is sent later");
+    cluster.expect("a", "waits: its last requests failed; the next one comes after a pause");
     assert_eq!(cluster.world.written_in_vain(cluster.now).count(), 0);
     cluster.now.uptime += Duration::from_millis(250);
     cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");

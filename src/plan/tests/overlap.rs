@@ -33,7 +33,7 @@ fn of_two_claims_that_overlap_the_one_that_is_carried_stays() {
     cluster.settle(&Target::Claim("10.0.0.0/27".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.0/27 b 1 Releasing/Unused @110");
     // The proof that it was never carried is a version of the CiliumNode later than the move.
-    cluster.expect("b", "make a later version of ciliumnode b");
+    cluster.expect("b", "touch ciliumnode b to get a later version");
     cluster.settle(&Target::CiliumNode("b".into()), Seen::Nothing);
     cluster.observe("ciliumnode b @112");
     cluster.expect("b", "free 10.0.0.0/27 of node b");
@@ -68,8 +68,8 @@ fn a_claim_that_an_earlier_ciliumnode_may_have_carried_gives_way_to_none() {
     };
     // By its name the claim of a would have to give way. Until it is published, its node has nothing.
     let mut cluster = overlap("ciliumnode a @50 recreated", "ciliumnode b @51");
-    let waits = "waits: a block that its agent may be using can't be published";
-    cluster.expect("a", &format!("finding: Overlap; finding: HeldBack; {waits}"));
+    let waits = "waits: one of its blocks may be in use and can't be published";
+    cluster.expect("a", &format!("finding: Overlap; finding: Blocked; {waits}"));
     cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
     // A CiliumNode that does not exist proves no more than a recreated one.
     let mut cluster = overlap("", "ciliumnode b @51");
@@ -77,8 +77,8 @@ fn a_claim_that_an_earlier_ciliumnode_may_have_carried_gives_way_to_none() {
     cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
     // If both may be in use, neither moves.
     let mut cluster = overlap("ciliumnode a @50 recreated", "ciliumnode b @51 recreated");
-    cluster.expect("a", &format!("finding: Overlap; finding: HeldBack; {waits}"));
-    cluster.expect("b", &format!("finding: Overlap; finding: HeldBack; {waits}"));
+    cluster.expect("a", &format!("finding: Overlap; finding: Blocked; {waits}"));
+    cluster.expect("b", &format!("finding: Overlap; finding: Blocked; {waits}"));
     // A replica that had not seen it carried has begun to give it back.
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40",
@@ -125,7 +125,7 @@ fn a_claim_that_was_seen_carried_a_moment_ago_does_not_give_way() {
     cluster.observe("ciliumnode a @111");
     cluster.expect(
         "a",
-        "finding: Overlap; finding: HeldBack; waits: a block that its agent may be using can't be published",
+        "finding: Overlap; finding: Blocked; waits: one of its blocks may be in use and can't be published",
     );
     cluster.expect("b", "release 10.0.0.0/27 of node b (Unused)");
 }
@@ -135,7 +135,7 @@ fn a_claim_that_was_seen_carried_a_moment_ago_does_not_give_way() {
 fn an_open_question_of_ours_does_not_keep_a_claim_from_going() {
     let asked = "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 ping=marked\nclaim 10.0.0.0/28 a 1 Releasing/Unused @60";
     let mut cluster = Cluster::of(asked);
-    cluster.expect("a", "clear the question on ciliumnode a");
+    cluster.expect("a", "clear the usage query on CiliumNode a");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @112");
     cluster.expect("a", "free 10.0.0.0/28 of node a");
@@ -171,16 +171,16 @@ fn a_claim_for_a_ciliumnode_that_was_seen_to_end_without_it_is_not_in_use() {
     });
     assert_eq!(
         noted,
-        "note that no earlier ciliumnode of node a carried 10.0.0.0/28; \
-         note that no earlier ciliumnode of node a carried 10.0.0.0/29"
+        "record that no earlier CiliumNode of node a had 10.0.0.0/28; \
+         record that no earlier CiliumNode of node a had 10.0.0.0/29"
     );
 }
 
 #[test]
 fn a_claim_for_a_ciliumnode_whose_end_was_not_seen_may_be_in_use() {
     // Neither gives way as unused: the wider one takes over (`covered`).
-    const KEPT: &str = "note that any ciliumnode of node a may have carried 10.0.0.0/28, which covers another block; \
-         finding: Overlap; finding: Overlap; finding: HeldBack";
+    const KEPT: &str = "record that an earlier CiliumNode of node a may have had 10.0.0.0/28, because \
+         10.0.0.0/28 covers another block; finding: Overlap; finding: Overlap; finding: Blocked";
     // It carried an address of both.
     let carried = claimed_for_a_deleted_one("ciliumnode a @50 10.0.0.3/32", |cluster| {
         cluster.delete(Kind::CiliumNode, "a", 110);
@@ -227,7 +227,7 @@ fn a_claim_that_somebody_took_off_a_ciliumnode_before_its_end_may_be_in_use() {
     cluster.observe("claim 10.0.0.0/29 b 2 Held @121");
     cluster.expect(
         "a",
-        "finding: Overlap; finding: HeldBack; waits: a block that its agent may be using can't be published",
+        "finding: Overlap; finding: Blocked; waits: one of its blocks may be in use and can't be published",
     );
 }
 
@@ -249,7 +249,7 @@ fn what_one_process_remembers_makes_no_node_wait() {
 #[test]
 fn a_block_that_somebody_took_off_before_its_claim_was_known_may_be_in_use() {
     const KEPT: &str =
-        "finding: Overlap; finding: HeldBack; waits: a block that its agent may be using can't be published";
+        "finding: Overlap; finding: Blocked; waits: one of its blocks may be in use and can't be published";
     let taken_off = || {
         let mut cluster =
             Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nnode b 2\nciliumnode a @50 10.0.0.0/28");

@@ -30,11 +30,11 @@ impl Cluster {
         self.drain();
     }
 
-    /// A condition that the pool should show, as `REASON STATUS: MESSAGE`.
+    /// A condition that the pool should show, as `REASON STATUS: MESSAGE`; empty without it.
     pub(super) fn condition(&self, name: &str, kind: ConditionType) -> String {
         let status = self.status(name);
-        let condition = &status.conditions[&kind];
-        format!("{} {}: {}", condition.reason, condition.holds, condition.message)
+        let shown = status.conditions.get(&kind);
+        shown.map_or_else(String::new, |of| format!("{} {}: {}", of.reason, of.holds, of.message))
     }
 
     /// A watch shows the pool in this line, with our finalizer.
@@ -77,7 +77,7 @@ fn a_deleted_pool_says_which_nodes_keep_it_and_how_it_ends() {
     let deleted = "pool p 10.0.0.0/24 28 deleting\n";
     assert_eq!(
         Cluster::of(deleted).condition("p", ConditionType::Ready),
-        "Deleting false: the pool is being deleted and gives out no blocks; none of its blocks is left",
+        "Deleting false: the pool is being deleted and gives no blocks; no blocks are left",
     );
     let held: Vec<String> =
         (0..11).map(|n| format!("claim 10.0.0.{}/28 n{n:02} 1 Held @40\n", 16 * n)).collect();
@@ -85,16 +85,16 @@ fn a_deleted_pool_says_which_nodes_keep_it_and_how_it_ends() {
     let cluster = Cluster::of(&[deleted, &held.concat(), cooling].concat());
     assert_eq!(
         cluster.condition("p", ConditionType::Ready),
-        "Deleting false: the pool is being deleted and gives out no blocks; it stays while a block of it is held or \
-         cools (ipv4: 11 held, 1 cooling), for nodes n00, n01, n02, n03, n04, n05, n06, n07, n08, n09 and 2 more; until \
-         then younger pools get none of its ranges: young; its blocks leave as their nodes can do without them, as the \
-         condition Draining says; drain and delete the nodes of the others; or empty its `cidrs`, and younger pools get the \
-         ranges at once, except for these blocks",
+        "Deleting false: the pool is being deleted and gives no blocks; it exists until its last block is free \
+         (ipv4: 11 held, 1 cooling), on nodes n00, n01, n02, n03, n04, n05, n06, n07, n08, n09 and 2 more; \
+         until then it keeps its ranges from younger pools: young; its blocks drain as soon as their nodes \
+         have other addresses: see the condition Draining; to speed this up, drain and delete the nodes; to \
+         free all other ranges now, empty its `cidrs`",
     );
     assert_eq!(
         cluster.condition("young", ConditionType::Overlapping),
-        "OverlapsOlderPool true: 10.0.0.0/16 overlaps 10.0.0.0/24 of pool p, which is older and keeps its addresses \
-         until it is gone (it is being deleted; its condition Ready says what keeps it); 1 overlap in total",
+        "OverlapsOlderPool true: 10.0.0.0/16 overlaps 10.0.0.0/24 of the older pool p, which keeps these \
+         addresses until it is deleted (see its condition Ready); 1 overlap in total",
     );
 }
 
@@ -106,10 +106,10 @@ fn a_deleted_pool_that_can_not_be_read_says_what_keeps_it_too() {
          ciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 b 1 Cooling/NodeGone @41",
     );
     let ready = cluster.condition("p", ConditionType::Ready);
-    let kept = "Invalid false: the pool is being deleted and gives out no blocks; it stays while a block of it is held or cools \
-                (ipv4: 1 held, 1 cooling), for nodes a, b; until then younger pools get none of its ranges: young; ";
+    let kept = "Invalid false: the pool is being deleted and gives no blocks; it exists until its last block is \
+                free (ipv4: 1 held, 1 cooling), on nodes a, b; until then it keeps its ranges from younger pools: young; ";
     assert!(ready.starts_with(kept), "{ready}");
-    assert!(ready.ends_with("; and it can't be read: of no known form"), "{ready}");
+    assert!(ready.ends_with("; the pool is unreadable: of no known form"), "{ready}");
     let draining = cluster.condition("p", ConditionType::Draining);
     assert!(draining.starts_with("BlocksToLeave true: 1 block open to new pods"), "{draining}");
 }
@@ -240,7 +240,7 @@ fn a_replica_that_loses_each_race_for_a_status_waits_no_longer_for_the_next() {
 #[test]
 fn a_pool_that_gives_out_nothing_is_not_exhausted() {
     let held = "node a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40\n";
-    let closed = "Closed false: the pool gives out no blocks; see the condition Ready";
+    let closed = "Closed false: the pool gives no blocks; see the condition Ready";
     for (pool, ready) in [
         ("pool p 10.0.0.0/28 28 deleting", "Deleting false"),
         ("pool p 10.0.0.0/28 28 cordoned", "Cordoned false"),
@@ -259,24 +259,23 @@ fn a_pool_that_gives_out_nothing_is_not_exhausted() {
 fn a_pool_says_which_family_its_nodes_lack() {
     let ready = |text: &str| Cluster::running(&Family::ALL, text).condition("p", ConditionType::Ready);
     let p = "pool p 10.0.0.0/24 28\n";
-    let serving = "Serving true: nodes that the selector matches get blocks";
+    let serving = "Serving true: selected nodes get blocks";
     // No node matches yet, and the first one that does gets nothing.
     assert_eq!(
         ready(p),
-        "FamilyMissing false: the agents run ipv6 too, and no pool gives out ipv6 blocks, so a node that starts gets no \
-         block of any family: add an active CIDR to `spec.ipv6`, or a pool with one that selects the same nodes",
+        "FamilyMissing false: the agents also run ipv6, and no pool gives ipv6 blocks: a node that joins gets \
+         no block of any family; add an active CIDR to `spec.ipv6`, or create a pool with ipv6 ranges for the \
+         same nodes",
     );
-    let missing = "FamilyMissing false: the agents run ipv6 too, and no pool of the nodes that this pool selects gives out \
-                   ipv6 blocks, so a node that starts gets no block of any family: add an active CIDR to `spec.ipv6`, or a \
-                   pool with one that selects these nodes: a, b";
+    let missing = "FamilyMissing false: the agents also run ipv6, and no pool of these nodes gives ipv6 blocks: a node \
+                   that joins gets no block of any family; add an active CIDR to `spec.ipv6`, or create a pool with \
+                   ipv6 ranges that selects them: a, b";
     assert_eq!(ready(&format!("{p}node a 1\nnode b 1\npool six fd00::/64 122 zone=z")), missing);
     let both = format!("{p}node a 1\nnode b 1 zone=z\npool six fd00::/64 122");
-    assert_eq!(ready(&both), format!("{serving}, with ipv6 from other pools"));
+    assert_eq!(ready(&both), format!("{serving}, and ipv6 blocks from other pools"));
     assert_eq!(
         ready(&both.replace("122", "122 zone=z")),
-        format!(
-            "{serving}, except those that get no ipv6 blocks from any pool, which their agents run too: a"
-        ),
+        format!("{serving}, except those whose agents also run ipv6 and that no pool gives ipv6 blocks: a"),
     );
     // A pool that gives out nothing is no source.
     for closed in ["122 deleting", "122 cordoned", "122 exclude=fd00::/64"] {
@@ -285,7 +284,7 @@ fn a_pool_says_which_family_its_nodes_lack() {
     assert_eq!(
         ready(&format!("{p}pool six fd00::/64 122")),
         format!(
-            "{serving} of the families that it has, if another pool gives them ipv6, which the agents run too; none matches now"
+            "{serving} if another pool gives them ipv6, which the agents also run; no node is selected now"
         ),
     );
 }
@@ -309,9 +308,10 @@ fn a_pool_says_how_far_its_blocks_are_that_are_to_leave() {
         draining(&format!("pool p 10.0.0.0/24 28 draining\n{text}")),
         (
             true,
-            "2 blocks open to new pods, 1 block closed to new pods and in use, 1 block unused and to be let go by its agent, \
-             1 block being taken off; these wait: 10.0.0.0/28 of a (it is the node's first block of its family, which stays \
-             until the node is drained or recreated), 10.0.0.16/28 of a (2 addresses in use)"
+            "2 blocks open to new pods, 1 block closed to new pods and in use, 1 block unused and waiting for \
+             the agent's release, 1 block being removed; waiting: 10.0.0.0/28 of a (the node keeps its \
+             first block of each family until the node is drained or recreated), 10.0.0.16/28 of a (2 \
+             addresses in use)"
                 .to_owned()
         )
     );
@@ -319,7 +319,7 @@ fn a_pool_says_how_far_its_blocks_are_that_are_to_leave() {
         draining(
             "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @31\nciliumnode a @50 10.0.0.0/28"
         ),
-        (false, "no block of the pool is to leave its node".to_owned())
+        (false, String::new())
     );
 }
 
@@ -345,21 +345,18 @@ fn what_takes_blocks_without_a_claim_is_counted_and_named() {
     assert_eq!(cluster.blocks("p"), [8, 1, 3, 4]);
     assert_eq!(
         cluster.condition("p", ConditionType::Obstructed),
-        "BlocksUnavailable true: blocks that no node can get (ipv4: 4): addresses without a claim are on CiliumNode a \
-         (10.0.0.0/27), the unreadable object NodeIPBlock odd (10.0.0.48/32); every address belongs to nodes themselves \
+        "BlocksUnavailable true: unavailable blocks (ipv4: 4): addresses without a claim on CiliumNode a \
+         (10.0.0.0/27), the unreadable NodeIPBlock odd (10.0.0.48/32); only reserved addresses \
          in 10.0.0.32/28 (node b)",
     );
-    assert_eq!(
-        cluster.condition("q", ConditionType::Obstructed),
-        "Unobstructed false: nothing but claims of the pool takes its blocks",
-    );
+    assert_eq!(cluster.condition("q", ConditionType::Obstructed), "Unobstructed false: ",);
     assert_eq!(
         cluster.findings(),
         [
-            "ForeignAddresses NodeIPPool p: every address of these blocks belongs to nodes themselves, so no node gets \
-             them: 10.0.0.32/28; exclude the network of the nodes, or remove it from `cidrs`",
-            "ForeignAddresses CiliumNode a: it carries 10.0.0.0/27 without a claim, in the ranges of pool p: no block \
-             there is given to another node; remove them from the CiliumNode when no pod uses them",
+            "ForeignAddresses NodeIPPool p: these blocks have only addresses of nodes themselves, and nodes \
+             don't get them: 10.0.0.32/28; exclude the network of the nodes, or remove it from `cidrs`",
+            "ForeignAddresses CiliumNode a: it has 10.0.0.0/27 without a claim, in the ranges of pool p: other \
+             nodes get no blocks there; remove them from the CiliumNode once no pod uses them",
         ],
     );
     // It is claimed at once.
@@ -378,7 +375,7 @@ fn claims_that_are_none_of_the_pool_are_named() {
     );
     assert_eq!(
         cluster.condition("p", ConditionType::Obstructed),
-        "BlocksUnavailable true: blocks that no node can get (ipv4: 2): another pool or block size is claimed there: \
+        "BlocksUnavailable true: unavailable blocks (ipv4: 2): claims of another pool or block size: \
          10.0.0.16/28 of pool q, 10.0.0.32/27 of pool p",
     );
     // What an older pool keeps is none of its blocks, whoever has it.
@@ -388,8 +385,7 @@ fn claims_that_are_none_of_the_pool_are_named() {
     );
     assert_eq!(
         under.condition("p", ConditionType::Obstructed),
-        "BlocksUnavailable true: blocks that no node can get (ipv4: 1): another pool or block size is claimed there: \
-         10.0.0.64/28 of pool q",
+        "BlocksUnavailable true: unavailable blocks (ipv4: 1): claims of another pool or block size: 10.0.0.64/28 of pool q",
     );
 }
 

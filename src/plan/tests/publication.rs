@@ -13,19 +13,19 @@ fn with_silent_agent() -> Cluster {
 fn ask(cluster: &mut Cluster) {
     cluster.expect("a", "nothing");
     cluster.pass(30);
-    cluster.expect("a", "ask the agent of node a what it uses");
+    cluster.expect("a", "send a usage query to the agent of node a");
 }
 
 #[test]
 fn a_fresh_node_gets_a_claim_first_and_its_publication_when_the_claim_is_shown() {
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50");
     cluster.expect("a", "claim 10.0.0.0/28 of pool p for node a");
-    cluster.expect("a", "waits: a request for it is not answered yet");
+    cluster.expect("a", "waits: a request for it is in flight");
     // The answer alone says nothing about claims that overlap (safety rule 2).
     let Object::Claim(created) = object("claim 10.0.0.0/28 a 1 Held @110") else { unreachable!() };
     let key = Target::Claim(created.cidr);
     cluster.settle(&key, Seen::Claim(Box::new(created)));
-    cluster.expect("a", "waits: a request for it is not answered yet");
+    cluster.expect("a", "waits: a request for it is in flight");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
     cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a");
 }
@@ -75,9 +75,9 @@ fn a_silent_agent_is_asked_what_it_uses_and_the_question_is_cleared() {
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown ping=marked");
     cluster.expect("a", "nothing");
     cluster.observe("ciliumnode a @111 10.0.0.0/28 used=1 ping=answered");
-    cluster.expect("a", "waits: what carries its blocks was patched a moment ago");
+    cluster.expect("a", "waits: its carrier was patched less than --min-write-interval ago");
     cluster.pass(2);
-    cluster.expect("a", "clear the question on ciliumnode a");
+    cluster.expect("a", "clear the usage query on CiliumNode a");
 }
 
 /// Pods that wait for an address are not to wait for an agent's answer, which may never come.
@@ -121,11 +121,11 @@ fn an_agent_that_answers_and_shows_no_use_is_asked_ever_more_seldom() {
         let plan = cluster.plan("a");
         cluster.begin(&plan);
         let mark = match rendered(&plan).as_str() {
-            "ask the agent of node a what it uses" => {
+            "send a usage query to the agent of node a" => {
                 asked_at.push(second);
                 Some("ping=answered")
             }
-            "clear the question on ciliumnode a" => Some(""),
+            "clear the usage query on CiliumNode a" => Some(""),
             _ => None,
         };
         if let Some(mark) = mark {
@@ -150,7 +150,7 @@ fn what_a_node_lacks_goes_before_the_question_what_it_uses() {
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @110 10.0.0.0/28 10.0.0.16/28 used=unknown");
     cluster.pass(2);
-    cluster.expect("a", "ask the agent of node a what it uses");
+    cluster.expect("a", "send a usage query to the agent of node a");
     // So does a block that it has to claim first.
     let mut small = Cluster::of(
         "pool p 10.0.0.0/26 31\nnode a 1\nciliumnode a @50 10.0.0.0/31 used=unknown\nclaim 10.0.0.0/31 a 1 Held @40",
@@ -172,7 +172,7 @@ fn an_agent_that_falls_silent_again_is_given_the_whole_time() {
     cluster.pass(29);
     cluster.expect("a", "nothing");
     cluster.pass(1);
-    cluster.expect("a", "ask the agent of node a what it uses");
+    cluster.expect("a", "send a usage query to the agent of node a");
 }
 
 /// Its agent has not heard it.
@@ -188,7 +188,7 @@ fn a_question_that_was_refused_is_repeated_without_the_wait() {
     let answer = Answer::Conflict("the CiliumNode has changed".to_owned());
     cluster.world.finish(Outcome { request, answer, seen }, cluster.now);
     cluster.pass(2);
-    cluster.expect("a", "ask the agent of node a what it uses");
+    cluster.expect("a", "send a usage query to the agent of node a");
 }
 
 /// An agent writes its CiliumNode too, and a conflict with a patch of ours can kill it.
@@ -207,21 +207,21 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @110 10.0.0.0/28 used=unknown");
     cluster.pass(1);
-    cluster.expect("a", "waits: what carries its blocks was patched a moment ago");
+    cluster.expect("a", "waits: its carrier was patched less than --min-write-interval ago");
     cluster.pass(1);
-    cluster.expect("a", "ask the agent of node a what it uses");
+    cluster.expect("a", "send a usage query to the agent of node a");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     // The answer asks for more: a block is claimed at once, and the mark is removed before the block is published.
     cluster.observe("ciliumnode a @111 10.0.0.0/28 used=15 ping=answered");
     cluster.expect("a", "claim 10.0.0.16/28 of pool p for node a");
     cluster.settle(&Target::Claim("10.0.0.16/28".parse().unwrap()), Seen::Nothing);
     cluster.observe("claim 10.0.0.16/28 a 1 Held @112");
-    cluster.expect("a", "waits: what carries its blocks was patched a moment ago");
+    cluster.expect("a", "waits: its carrier was patched less than --min-write-interval ago");
     cluster.pass(2);
-    cluster.expect("a", "clear the question on ciliumnode a");
+    cluster.expect("a", "clear the usage query on CiliumNode a");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @113 10.0.0.0/28 used=15");
-    cluster.expect("a", "waits: what carries its blocks was patched a moment ago");
+    cluster.expect("a", "waits: its carrier was patched less than --min-write-interval ago");
     cluster.pass(2);
     cluster.expect("a", "read the claims of node a");
 }

@@ -25,7 +25,7 @@ fn a_pool_that_is_not_asked_says_which_term_the_node_fails_or_that_it_cannot_be_
     check(
         &[Family::V4],
         "node a 1 zone=b\nciliumnode a @50\npool other 10.0.0.0/24 28 zone=c\npool broken 10.0.1.0/24 28 invalid",
-        "pool broken gives nothing: the pool can't be read\n\
+        "pool broken gives nothing: the pool is unreadable\n\
          pool other gives nothing: the node does not match `zone=c`",
     );
 }
@@ -36,15 +36,15 @@ fn a_pool_that_is_asked_says_why_it_has_no_block() {
     for (pool, why) in [
         ("pool p 10.0.0.0/24 28 deleting", "the pool is being deleted"),
         ("pool p 10.0.0.0/24 28 cordoned", "all ranges are cordoned or draining"),
-        ("pool p 10.0.0.0/29 28", "no block fits into its ranges"),
-        ("pool p 10.0.0.0/28 28\nclaim 10.0.0.0/28 b 1 Held @40", "every block is taken"),
+        ("pool p 10.0.0.0/29 28", "its ranges have no room for a block"),
+        ("pool p 10.0.0.0/28 28\nclaim 10.0.0.0/28 b 1 Held @40", "all blocks are taken"),
         (
             "pool old 10.0.0.0/16 28 invalid\npool p 10.0.0.0/24 28 younger",
-            "pool old, which is older or can't be read, keeps its ranges",
+            "the older or unreadable pool old keeps its ranges",
         ),
     ] {
         let broken =
-            if pool.contains("invalid") { "pool old gives nothing: the pool can't be read\n" } else { "" };
+            if pool.contains("invalid") { "pool old gives nothing: the pool is unreadable\n" } else { "" };
         let wait = "waits: no pool that selects it has a free block";
         check(&[Family::V4], &cluster(pool), &format!("{broken}pool p gives no ipv4 block: {why}\n{wait}"));
     }
@@ -54,8 +54,8 @@ fn a_pool_that_is_asked_says_why_it_has_no_block() {
 fn a_node_at_its_limits_says_which() {
     let served = "node a 1\nciliumnode a @50 10.0.0.0/30 used=4\nclaim 10.0.0.0/30 a 1 Held @40\n";
     let limits = [
-        ("maxBlocks=1", "the node's first pool allows it 1 block"),
-        ("maxAddresses=6", "the node's first pool allows it 6 addresses"),
+        ("maxBlocks=1", "the node's first pool allows at most 1 block"),
+        ("maxAddresses=6", "the node's first pool allows at most 6 addresses"),
     ];
     for (limit, why) in limits {
         let text = format!("{served}pool p 10.0.0.0/24 30 {limit}");
@@ -68,8 +68,8 @@ fn a_first_grant_that_lacks_a_family_says_which() {
     check(
         &Family::ALL,
         "node a 1\nciliumnode a @50\npool p 10.0.0.0/24 28",
-        "pool p gives no ipv6 block: the pool has no ranges of the family\n\
-         pool p gives no ipv4 block: it has a block, but the first grant needs ipv6 too, and no pool has one\n\
+        "pool p gives no ipv6 block: the pool has no ranges of this family\n\
+         pool p gives no ipv4 block: the first grant also needs ipv6, and no pool has a ipv6 block\n\
          waits: no pool that selects it has a free block",
     );
 }
@@ -77,15 +77,15 @@ fn a_first_grant_that_lacks_a_family_says_which() {
 #[test]
 fn a_node_that_no_pool_selects_says_which_label_it_lacks() {
     let mut text = "node a 1 zone=b\nnode c 1\nciliumnode a @50\nciliumnode c @51\n".to_owned();
-    let none = "no pool selects it, because there is none: create a NodeIPPool";
+    let none = "the cluster has no pools: create a NodeIPPool";
     assert_eq!(why_no_pool(&Cluster::of(&text).world, &"a".into()), none);
     text += "pool broken 10.0.1.0/24 28 invalid\npool other 10.0.0.0/24 28 zone=c";
     let cluster = Cluster::of(&text);
     let why = |node: &str| why_no_pool(&cluster.world, &node.into());
-    let pools = "label it, or create a pool that selects it: pool broken (it can't be read), pool other (it asks for `zone=c`, \
-                 and the node has";
-    assert_eq!(why("a"), format!("no pool selects it, and its labels are zone=b; {pools} zone=b)"));
-    assert_eq!(why("c"), format!("no pool selects it, and it has no labels; {pools} no label zone)"));
+    let pools = "label it, or create a pool that selects it: pool broken (unreadable), pool other (needs \
+                 `zone=c`; the node has";
+    assert_eq!(why("a"), format!("no pool selects it: its labels are zone=b; {pools} zone=b)"));
+    assert_eq!(why("c"), format!("no pool selects it: it has no labels; {pools} no label zone)"));
 }
 
 /// There are a dozen that Kubernetes and a cloud give every Node, and an event is short.
@@ -97,7 +97,7 @@ fn the_labels_that_pools_ask_for_are_told_first_and_those_of_kubernetes_last() {
         "node a 1{labels} label=node.kubernetes.io/of=k label=cloud=c zone=b\nciliumnode a @50\npool q none 28 zone=c"
     ));
     let why = why_no_pool(&cluster.world, &"a".into());
-    let told = "no pool selects it, and its labels are zone=b, cloud=c, k8s.io/l0=x, k8s.io/l1=x, k8s.io/l2=x, \
+    let told = "no pool selects it: its labels are zone=b, cloud=c, k8s.io/l0=x, k8s.io/l1=x, k8s.io/l2=x, \
                 k8s.io/l3=x, k8s.io/l4=x, k8s.io/l5=x, k8s.io/l6=x, k8s.io/l7=x and 3 more; label it";
     assert!(why.starts_with(told), "{why}");
 }
@@ -111,14 +111,13 @@ fn a_node_that_waits_says_why_each_of_its_pools_has_no_block() {
     );
     assert_eq!(
         why_no_block(&cluster.world, &"a".into(), &Share { family: Family::V4, pod_ip_pool: None }),
-        "no pool of the node has a free ipv4 block; add a CIDR to one of them, or a pool that selects the node: \
-         pool closed (all ranges are cordoned or draining), pool full (every block is taken)",
+        "no pool of the node has a free ipv4 block; add a CIDR to one of its pools, or create a pool that \
+         selects the node: pool closed (all ranges are cordoned or draining), pool full (all blocks are taken)",
     );
     assert_eq!(
         why_no_block(&cluster.world, &"a".into(), &Share { family: Family::V6, pod_ip_pool: None }),
-        "the agents run ipv6, and no pool that selects the node has ipv6 ranges; an agent needs addresses of every family \
-         that it runs: add `spec.ipv6` to one of these pools, or a pool with ipv6 ranges that selects the node: closed, \
-         full",
+        "the agent runs ipv6 and needs ipv6 addresses, and no pool of the node has ipv6 ranges; add `spec.ipv6` \
+         to one of its pools, or create a pool with ipv6 ranges that selects it: closed, full",
     );
 }
 
@@ -128,6 +127,6 @@ fn a_reason_stays_short_whatever_the_number_of_pools() {
         (0..300).map(|n| format!("pool p{n:03} 10.0.0.0/24 28 zone=c younger\n")).collect();
     let cluster = Cluster::of(&format!("node a 1\nciliumnode a @50\n{}", pools.concat()));
     let why = why_no_pool(&cluster.world, &"a".into());
-    let end = "pool p009 (it asks for `zone=c`, and the node has no label zone) and 290 more";
+    let end = "pool p009 (needs `zone=c`; the node has no label zone) and 290 more";
     assert!(why.ends_with(end), "{why}");
 }

@@ -17,16 +17,16 @@ pub(super) const BOTH: &str = "10.0.0.0/28 10.0.0.16/28";
 pub(super) const FENCED: &str = "10.0.0.0/28 10.0.0.16/28 fenced=10.0.0.16/28";
 
 pub(super) const DRAIN: &str = "drain 10.0.0.16/28 of node a";
-pub(super) const FENCE: &str = "fence [10.0.0.16/28] on ciliumnode a";
-pub(super) const ASK: &str = "ask the agent of node a what it uses";
+pub(super) const FENCE: &str = "close [10.0.0.16/28] on CiliumNode a to new pods";
+pub(super) const ASK: &str = "send a usage query to the agent of node a";
 const LOOK: &str = "read the pods of node a";
-pub(super) const MARK: &str = "ask the agent of node a to let [10.0.0.16/28] go";
+pub(super) const MARK: &str = "ask the agent of node a to release [10.0.0.16/28]";
 const RELEASE: &str = "release 10.0.0.16/28 of node a (Reclaimed)";
-pub(super) const CONFIRM: &str = "tell the agent of node a that [10.0.0.16/28] is released";
-pub(super) const TAKE_OFF: &str = "take [10.0.0.16/28] off ciliumnode a";
+pub(super) const CONFIRM: &str = "confirm the release of [10.0.0.16/28] to the agent of node a";
+pub(super) const TAKE_OFF: &str = "remove [10.0.0.16/28] from CiliumNode a";
 const COOL: &str = "cool 10.0.0.16/28 of node a";
 const HOLD: &str = "hold 10.0.0.16/28 for node a again";
-pub(super) const CLEAR: &str = "clear the release marks in [10.0.0.16/28] on ciliumnode a";
+pub(super) const CLEAR: &str = "clear the release marks of [10.0.0.16/28] on CiliumNode a";
 
 impl Cluster {
     /// A node whose use is known: one of sixteen addresses of its primary block.

@@ -3,8 +3,7 @@
 use super::*;
 use crate::view::agents;
 
-const UPGRADE: &str =
-    "finding: UnsupportedCilium; waits: nothing is published for the release of Cilium that its agent runs";
+const UPGRADE: &str = "finding: UnsupportedCilium; waits: its agent version is not supported";
 
 /// A node that asks for its first block, whose agents these are.
 fn newcomer(agents: &str) -> String {
@@ -74,15 +73,12 @@ fn a_pool_names_its_nodes_that_get_nothing_and_the_way_out() {
         let text = format!("pool p 10.0.0.0/24 28\nnode a 1\nnode b 1\n{agents}");
         Cluster::of(&text).condition("p", ConditionType::Ready)
     };
-    assert_eq!(
-        ready("agent a 1.17.8\nagent b none"),
-        "Serving true: nodes that the selector matches get blocks"
-    );
-    let why = "agents of Cilium 1.13.10 overwrite spec.ipam.podCIDRs in crd mode, so nothing is published for them; nodes \
-               keep what they have; upgrade these agents to 1.13.11, or to 1.14.2 or newer";
+    assert_eq!(ready("agent a 1.17.8\nagent b none"), "Serving true: selected nodes get blocks");
+    let why = "agents of Cilium 1.13.10 overwrite spec.ipam.podCIDRs in crd mode: their nodes keep their \
+         blocks and get no more; upgrade these agents to 1.13.11, or to 1.14.2 or newer";
     assert_eq!(
         ready("agent a 1.17.8\nagent b 1.13.10"),
-        format!("Serving true: nodes that the selector matches get blocks; but {why}: 1 node, b (1.13.10)")
+        format!("Serving true: selected nodes get blocks; but {why}: 1 node, b (1.13.10)")
     );
     assert_eq!(
         ready("agent a 1.14.1\nagent b 1.13.10"),
@@ -107,7 +103,9 @@ fn the_start_says_which_releases_there_are() {
     let lines = agents::lines(&cluster.world);
     let [unsupported, unknown, without_fence, full] = &lines[..] else { panic!("{lines:#?}") };
     assert!(unsupported.starts_with("1 node with Cilium 1.13.10 (c): agents of Cilium 1.13.10 overwrite "));
-    assert!(unknown.starts_with("1 node with an unknown release of Cilium (e): nodes are served as "));
-    assert!(without_fence.starts_with("1 node with Cilium 1.12.19 (d): blocks are given and published; "));
-    assert_eq!(full, "2 nodes with Cilium 1.17.8: supported in full");
+    assert!(
+        unknown.starts_with("1 node with an unknown version of Cilium (e): the controller serves them like ")
+    );
+    assert!(without_fence.starts_with("1 node with Cilium 1.12.19 (d): they get blocks; "));
+    assert_eq!(full, "2 nodes with Cilium 1.17.8: fully supported");
 }

@@ -21,8 +21,8 @@ impl Cluster {
     }
 }
 
-const NOT_SEEN: &str = "the agent has not been seen to write its use since it started";
-const SILENT: &str = "its CiliumNode does not say which addresses are used";
+const NOT_SEEN: &str = "the agent has not reported its use since it started";
+const SILENT: &str = "its CiliumNode has no list of used addresses";
 
 /// A node whose agent was seen to write its use.
 fn known() -> Cluster {

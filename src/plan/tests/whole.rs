@@ -7,11 +7,11 @@ const TWO_CLAIMS: &str = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 recr
 
 const BOTH: &str = "publish [10.0.0.0/28 10.0.0.16/28] and 32 addresses on ciliumnode a";
 
-const NEITHER: &str = "finding: HeldBack; waits: a block that its agent may be using can't be published";
+const NEITHER: &str = "finding: Blocked; waits: one of its blocks may be in use and can't be published";
 
 fn said(cluster: &Cluster) -> String {
     let plan = cluster.plan("a");
-    plan.findings.into_iter().find(|finding| finding.kind.as_str() == "HeldBack").unwrap().message
+    plan.findings.into_iter().find(|finding| finding.kind.as_str() == "Blocked").unwrap().message
 }
 
 #[test]
@@ -20,8 +20,8 @@ fn nothing_is_published_while_one_claim_cannot_be_read() {
     cluster.observe("unreadable NodeIPBlock 10.0.0.16-28 10.0.0.16/28 of=a @110");
     assert_eq!(
         said(&cluster),
-        "nothing is published on its CiliumNode, because its agent may be using a block that can't be: \
-         10.0.0.16-28 can't be read (odd)"
+        "its CiliumNode gets no blocks, because one of them may be in use and can't be published: 10.0.0.16-28 \
+         is unreadable (odd)"
     );
     cluster.drain();
     cluster.observe("claim 10.0.0.16/28 a 1 Held @120");
@@ -71,7 +71,7 @@ fn a_node_waits_whether_or_not_this_process_remembers_what_it_carried() {
     emptied.lines().for_each(|line| remembers.observe(line));
     let began_later = Cluster::of(&format!("{held}\n{emptied}"));
     let (held_back, other) = (remembers.plan("a"), began_later.plan("a"));
-    assert_eq!(held_back.findings.iter().filter(|finding| finding.kind.as_str() == "HeldBack").count(), 1);
+    assert_eq!(held_back.findings.iter().filter(|finding| finding.kind.as_str() == "Blocked").count(), 1);
     assert!(!other.unmet.is_empty(), "{other:?}");
     assert_eq!(held_back.unmet, other.unmet);
 }
@@ -134,7 +134,7 @@ fn a_drain_ends_though_its_claim_is_written_after_its_ciliumnode() {
         "pool p 10.0.0.0/24 28 reclaim=enabled\nnode a 1\nciliumnode a @50 recreated\n\
          claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Draining @60",
     );
-    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.expect("a", "touch ciliumnode a to get a later version");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe("ciliumnode a @110 recreated");
     cluster.expect("a", "hold 10.0.0.16/28 for node a again");
@@ -144,7 +144,7 @@ fn a_drain_ends_though_its_claim_is_written_after_its_ciliumnode() {
         "pool p 10.0.0.0/24 28 reclaim=enabled\nnode a 1\nciliumnode a @50 {blocks}\n\
          claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @60",
     ));
-    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.expect("a", "touch ciliumnode a to get a later version");
     cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
     cluster.observe(&format!("ciliumnode a @110 {blocks}"));
     cluster.expect("a", "hold 10.0.0.16/28 for node a again");

@@ -43,10 +43,10 @@ fn crd_gives_no_block_that_is_wider_than_1024_addresses_and_says_so() {
     cluster.expect("a", "claim 11.0.0.0/22 of pool q for node a");
     let said = cluster.condition("p", ConditionType::Ready);
     assert!(
-        said.starts_with("BlockTooWide false: in Cilium's mode crd a block is written address"),
+        said.starts_with("BlockTooWide false: blocks are too wide for Cilium's mode crd: `spec"),
         "{said}"
     );
-    assert!(said.contains("`spec.ipv4.blockSize` is 21, and 22 is the smallest"), "{said}");
+    assert!(said.contains("`spec.ipv4.blockSize` is 21, and the minimum is 22"), "{said}");
     assert!(cluster.condition("q", ConditionType::Ready).starts_with("Serving true"));
 
     let alone = Cluster::of("pool p 10.0.0.0/8 21 maxAddresses=4096\nnode a 1\nciliumnode a @99");
@@ -57,7 +57,7 @@ fn crd_gives_no_block_that_is_wider_than_1024_addresses_and_says_so() {
         &"a".into(),
         &crate::model::share::Share { family: Family::V4, pod_ip_pool: None },
     );
-    assert!(why.contains("its blocks are too wide for Cilium's mode: a block is /22 or smaller"), "{why}");
+    assert!(why.contains("its blocks are too wide for Cilium's mode: /22 is the limit"), "{why}");
 }
 
 /// What no node can get is neither free nor exhausted, nor does it help out another pool that lacks the family.

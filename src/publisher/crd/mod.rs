@@ -50,7 +50,7 @@ pub struct Crd {
 
 impl fmt::Display for Crd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "crd, with addresses kept for {}", self.infrastructure.join(", "))
+        write!(f, "crd, with addresses reserved for {}", self.infrastructure.join(", "))
     }
 }
 
@@ -302,7 +302,7 @@ impl CiliumMode for Crd {
                 Kind::CiliumNode,
                 carrier.name().as_str(),
                 format!(
-                    "spec.ipam.min-allocate is {minimum}, and the pool has {}: the agent will not start again",
+                    "spec.ipam.min-allocate is {minimum}, and the pool has {}: the agent can't restart",
                     counted(offered, "address")
                 ),
             )

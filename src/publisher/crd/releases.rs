@@ -47,8 +47,8 @@ pub(super) fn why_unsupported(release: Release) -> String {
         format!("{first}, or to {newest} or newer")
     };
     format!(
-        "agents of Cilium {release} overwrite spec.ipam.podCIDRs in crd mode, so nothing is published for them; nodes keep \
-         what they have; upgrade these agents to {or_newer}"
+        "agents of Cilium {release} overwrite spec.ipam.podCIDRs in crd mode: their nodes keep their blocks \
+         and get no more; upgrade these agents to {or_newer}"
     )
 }
 

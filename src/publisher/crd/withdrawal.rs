@@ -252,13 +252,13 @@ mod tests {
             ("fence=4 marks=RRRR", "consented"),
             ("fence=4 marks=RRRR used=1", "10.0.0.8 is in use"),
             ("fence=4 marks=RDRR", "the agent keeps 10.0.0.9"),
-            ("fence=4 marks=MMM", "10.0.0.8 has a release mark that is not of this drain"),
-            ("fence=4 marks=RRRL", "10.0.0.8 has a release mark that is not of this drain"),
-            ("fence=4 marks=RRR?", "10.0.0.8 has a release mark that is not of this drain"),
-            ("fence=3 marks=RRRR", "10.0.0.8 has a release mark that is not of this drain"),
-            ("fence=4 owner=ns/pod", "10.0.0.8 is kept for ns/pod"),
-            ("fence=4 min=5", "spec.ipam.min-allocate is 5, and fewer addresses would be left"),
-            ("off", "the CiliumNode does not show it as its claim says"),
+            ("fence=4 marks=MMM", "10.0.0.8 has a release mark of another drain"),
+            ("fence=4 marks=RRRL", "10.0.0.8 has a release mark of another drain"),
+            ("fence=4 marks=RRR?", "10.0.0.8 has a release mark of another drain"),
+            ("fence=3 marks=RRRR", "10.0.0.8 has a release mark of another drain"),
+            ("fence=4 owner=ns/pod", "10.0.0.8 is reserved for ns/pod"),
+            ("fence=4 min=5", "spec.ipam.min-allocate is 5, and the node would have fewer addresses"),
+            ("off", "the CiliumNode does not match its claim"),
         ] {
             let found = match drain(&fields(text), &claim()) {
                 Drain::Open => "open".to_owned(),
@@ -301,11 +301,11 @@ mod tests {
         };
         assert_eq!(shown("used=3"), "may leave");
         assert_eq!(shown("fence=2"), "may leave");
-        assert_eq!(shown("marks=D"), "10.0.0.8 has a release mark that is not of this drain");
-        assert_eq!(shown("owner=router"), "10.0.0.8 is kept for router");
+        assert_eq!(shown("marks=D"), "10.0.0.8 has a release mark of another drain");
+        assert_eq!(shown("owner=router"), "10.0.0.8 is reserved for router");
         assert_eq!(
             shown("used=3 own=1"),
-            "10.0.0.8 is the agent's own, for router, until the node is drained or recreated"
+            "the agent uses 10.0.0.8 for its router until the node is drained or recreated"
         );
         let primary = CrdFields { pod_cidrs: vec![claim().cidr], ..fields("") };
         assert_eq!(may_leave(&primary, &claim()), Err(Stays::Primary));

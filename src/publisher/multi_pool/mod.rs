@@ -142,9 +142,10 @@ impl CiliumMode for MultiPool {
             return None;
         }
         let message = format!(
-            "spec.ipam.pools.allocated lists {} under {}, and its claim was made for {name}: an agent that starts like this \
-             does not restore the pods of {name} in it, and one that runs may give an address of it twice; put it back under \
-             {name} alone, and restart the agent when no pod that came in between has an address of it",
+            "spec.ipam.pools.allocated lists {} under {}, but its claim is for {name}; an agent that starts \
+             now does not restore pods of {name} in this block; a running agent may give an address twice; \
+             move the block back under {name} alone; restart the agent when no newer pod has an address of the \
+             block",
             claim.cidr,
             others.into_iter().collect::<Vec<_>>().join(" and "),
         );
@@ -342,8 +343,8 @@ impl CiliumMode for MultiPool {
 
     fn why_unsupported(&self, release: Release) -> String {
         format!(
-            "agents of Cilium {release} do not answer in multi-pool mode whether they have let a CIDR go, so nothing is \
-             published for them; nodes keep what they have; upgrade these agents to 1.17 or newer"
+            "agents of Cilium {release} do not confirm in multi-pool mode that they released a CIDR: their \
+             nodes keep their blocks and get no more; upgrade these agents to 1.17 or newer"
         )
     }
 
@@ -380,8 +381,8 @@ impl CiliumMode for MultiPool {
     /// own ranges, with the pods in it, so whoever has turned it off says so by removing the sign.
     fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
         let why = operator::sign(cilium_node(carrier)?, false)?;
-        let kept = if self.blocks(carrier).is_empty() { "" } else { ", and it keeps what it has" };
-        let message = format!("{why}, so nothing is claimed or written for the node{kept}; {TURN_OFF}");
+        let kept = if self.blocks(carrier).is_empty() { "" } else { " and it keeps its blocks" };
+        let message = format!("{why}; the node gets no more blocks{kept}; {TURN_OFF}");
         let node = carrier.name().as_str();
         Some(Finding::new(FindingKind::SecondAllocator, Kind::CiliumNode, node, message))
     }

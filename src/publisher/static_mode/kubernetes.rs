@@ -25,7 +25,7 @@ use crate::net::cidr::{Cidr, Family};
 use crate::publisher::answer::{Absence, Removal};
 
 stable_names! {
-    /// What of a Node is written.
+    /// The part of a Node that carries its blocks.
     pub enum NodeField {
         /// Its podCIDRs.
         Spec => "spec",
@@ -39,7 +39,7 @@ impl FromStr for NodeField {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|field| field.as_str() == text);
-        found.ok_or_else(|| format!("`{text}` is neither spec nor annotations"))
+        found.ok_or_else(|| format!("`{text}` is neither `spec` nor `annotations`"))
     }
 }
 
@@ -70,7 +70,7 @@ impl StaticMode for Kubernetes {
     const NAME: &'static str = "kubernetes";
     const CARRIER: Kind = Kind::Node;
     const ONLY_WRITER: &'static str =
-        "let kube-controller-manager allocate nothing: give it `--allocate-node-cidrs=false`";
+        "turn the allocator of kube-controller-manager off with `--allocate-node-cidrs=false`";
 
     /// The server refuses it of podCIDRs. Annotations may be changed, and podCIDRs go before them.
     fn can_be_replaced(self) -> bool {
@@ -157,8 +157,7 @@ impl StaticMode for Kubernetes {
         let differs = |cidr: Cidr| in_spec(node, cidr.family()).is_some_and(|in_spec| in_spec != cidr);
         let found = node.annotated.iter().find(|annotated| differs(annotated.cidr))?;
         let message = format!(
-            "the annotation {} is {}, and spec.podCIDRs is {}: agents take spec.podCIDRs, and the annotation does nothing; \
-             remove it",
+            "the annotation {} is {}, and spec.podCIDRs is {}: agents ignore the annotation; remove it",
             found.key,
             found.cidr,
             listed(&node.pod_cidrs)

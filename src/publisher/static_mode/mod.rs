@@ -150,7 +150,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     /// Beside blocks of ours it is only told of ([`Self::finding`]).
     fn second_allocator(&self, carrier: Carrier<'_>) -> Option<Finding> {
         let why = M::second_allocator(carrier).filter(|_| self.mode.pod_cidrs(carrier).is_empty())?;
-        let message = format!("{why}, so the node gets no blocks; {}", M::ONLY_WRITER);
+        let message = format!("{why}; the node gets no blocks; {}", M::ONLY_WRITER);
         Some(Finding::new(FindingKind::SecondAllocator, M::CARRIER, carrier.name().as_str(), message))
     }
 
@@ -260,12 +260,12 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     }
 
     fn why_unsupported(&self, release: Release) -> String {
-        format!("agents of Cilium {release} work in mode {}", M::NAME)
+        format!("agents of Cilium {release} are supported in mode {}", M::NAME)
     }
 
     fn finding(&self, carrier: Carrier<'_>) -> Option<Finding> {
         let Some(why) = M::second_allocator(carrier) else { return self.mode.contradiction(carrier) };
-        let message = format!("{why}; the node keeps the blocks that it has; {}", M::ONLY_WRITER);
+        let message = format!("{why}; the node keeps its blocks; {}", M::ONLY_WRITER);
         Some(Finding::new(FindingKind::SecondAllocator, M::CARRIER, carrier.name().as_str(), message))
     }
 
@@ -288,17 +288,17 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         for family in &self.families {
             let n = listed.iter().filter(|cidr| cidr.family() == *family).count();
             if n == 0 {
-                problems.push(format!("the agents run {family} too, and it has no {family} CIDR"));
+                problems.push(format!("the agents also run {family}, and it has no {family} CIDR"));
             } else if n > 1 && !unclaimed.is_empty() {
-                problems.push(format!("it has {n} {family} CIDRs, and a node has one block of each family"));
+                problems.push(format!("it has {n} {family} CIDRs, and a node may have one block per family"));
             }
         }
         if problems.is_empty() {
             return None;
         }
         let message = format!(
-            "{}, which is left as it is, and the node gets no blocks: {}; {}; then give the node a pool that has these CIDRs \
-             as whole blocks, or drain it and recreate its {}",
+            "{}, and the controller can't adopt it: {}; the node gets no blocks; {}; then create a pool for \
+             the node with these CIDRs as blocks, or drain the node and recreate its {}",
             self.mode.told(carrier),
             problems.join("; "),
             M::ONLY_WRITER,

@@ -26,7 +26,7 @@ impl Collector for World {
         gauges(
             &mut encoder,
             "pool_blocks",
-            "Blocks of a pool, by state; the states sum up to all that it has",
+            "Blocks of a pool by state; the sum is the total",
             families().flat_map(|(pool, family, counts)| {
                 [
                     ("held", counts.held),
@@ -41,8 +41,8 @@ impl Collector for World {
         gauges(
             &mut encoder,
             "pool_addresses",
-            "Addresses of a pool, by state: used and unused ones are published, and published ones where agents do not say \
-             which they use; unpublished ones are offered by free blocks",
+            "Addresses of a pool by state: used, unused, and unpublished (in free blocks); published if agents \
+             do not report use",
             families().flat_map(|(pool, family, counts)| {
                 let states = match counts.used {
                     Some(used) => {
@@ -60,7 +60,7 @@ impl Collector for World {
         gauges(
             &mut encoder,
             "pool_nodes",
-            "Nodes that a pool selects, by state",
+            "Nodes that a pool selects by state",
             pools().flat_map(|(pool, counts)| {
                 let nodes = counts.tally.nodes;
                 [
@@ -74,7 +74,7 @@ impl Collector for World {
         gauges(
             &mut encoder,
             "pool_condition",
-            "Whether a condition of a pool holds: 1 where its status is True",
+            "Conditions of a pool: 1 if the status is True",
             pools().flat_map(|(pool, counts)| {
                 counts.conditions.iter().map(move |(condition, holds)| {
                     ([("pool", pool), ("condition", condition.as_str())], u64::from(*holds))
@@ -83,32 +83,27 @@ impl Collector for World {
         )?;
         let frozen =
             snapshot.frozen.iter().map(|(switch, on)| ([("switch", switch.as_str())], u64::from(*on)));
-        gauges(&mut encoder, "frozen", "Whether a switch of the freeze is on", frozen)?;
+        gauges(&mut encoder, "frozen", "Switches of the freeze: 1 if on", frozen)?;
         let nodes = snapshot.nodes.iter().map(|(state, n)| ([("state", state.as_str())], *n));
-        gauges(&mut encoder, "nodes", "Nodes of the cluster, by state", nodes)?;
+        gauges(&mut encoder, "nodes", "Nodes of the cluster by state", nodes)?;
         let agents = snapshot.agents.iter().map(|((support, release), n)| {
             ([("support", support.as_str()), ("release", release.as_str())], *n)
         });
-        gauges(
-            &mut encoder,
-            "agents",
-            "Nodes by the weakest release of Cilium that an agent of theirs runs, and how far it is supported",
-            agents,
-        )?;
+        gauges(&mut encoder, "agents", "Nodes by the oldest agent version on them and its support", agents)?;
         let usage = snapshot.usage.iter().map(|(state, n)| ([("state", state.as_str())], *n));
         gauges(
             &mut encoder,
             "node_use",
-            "Nodes with a CiliumNode, by whether it is known which addresses they use",
+            "Nodes with a CiliumNode by whether the addresses in use are known",
             usage,
         )?;
         let objects = snapshot.objects.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
-        gauges(&mut encoder, "objects", "Objects that the controller knows", objects)?;
+        gauges(&mut encoder, "objects", "Objects known to the controller", objects)?;
         let unreadable = snapshot.unreadable.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
         gauges(
             &mut encoder,
             "unreadable_objects",
-            "Objects that exist and can't be read; what they hold is treated as taken",
+            "Objects that are unreadable; their addresses count as in use",
             unreadable,
         )?;
         let findings = snapshot.findings.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));

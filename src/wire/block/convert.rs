@@ -32,7 +32,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
         let metadata = &block.metadata;
         let uid = metadata.uid.as_deref().filter(|uid| !uid.is_empty());
         if uid.is_none() {
-            errors.push(FieldError::absent("metadata.uid", "must be set: it is known to the server only"));
+            errors.push(FieldError::absent("metadata.uid", "must be set by the server"));
         }
         let revision = metadata.resource_version.as_deref().and_then(Revision::parse);
         if revision.is_none() {
@@ -44,10 +44,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
         }
         let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
         if created.is_none() {
-            errors.push(FieldError::absent(
-                "metadata.creationTimestamp",
-                "must be set: it is known to the server only",
-            ));
+            errors.push(FieldError::absent("metadata.creationTimestamp", "must be set by the server"));
         }
         match (cidr, state, uid, revision, created) {
             (Some(cidr), Some(state), Some(uid), Some(revision), Some(created)) if errors.is_empty() => {
@@ -121,14 +118,14 @@ fn read_state(spec: &NodeIPBlockSpec, errors: &mut Vec<FieldError>) -> Option<Cl
 /// The withheld addresses; an entry that can't be read or lies elsewhere is an error, because its meaning is unknown.
 fn read_withheld(spec: &NodeIPBlockSpec, cidr: Option<Cidr>, errors: &mut Vec<FieldError>) -> AddressSet {
     let mut withheld = AddressSet::new();
-    for (index, text) in spec.withheld.iter().enumerate() {
+    for (index, text) in spec.excluded.iter().enumerate() {
         let entry = text.parse().map(Cidr::single).ok().or_else(|| Cidr::parse_lenient(text));
         match (entry, cidr) {
             (None, _) => {
-                errors.push(FieldError::new(format!("spec.withheld[{index}]"), text, rules::WITHHELD_TEXT));
+                errors.push(FieldError::new(format!("spec.excluded[{index}]"), text, rules::WITHHELD_TEXT));
             }
             (Some(entry), Some(cidr)) if !cidr.covers(entry) => {
-                errors.push(FieldError::new("spec.withheld", text, rules::WITHHELD_INSIDE));
+                errors.push(FieldError::new("spec.excluded", text, rules::WITHHELD_INSIDE));
             }
             (Some(entry), _) => withheld.insert_cidr(entry),
         }
@@ -187,7 +184,7 @@ mod tests {
             &json!({}),
             &json!({
                 "reason": "Unused", "ciliumNodeUID": "c1",
-                "withheld": ["10.0.0.33", "10.0.0.32/32", "10.0.0.35/31", "10.0.0.33"],
+                "excluded": ["10.0.0.33", "10.0.0.32/32", "10.0.0.35/31", "10.0.0.33"],
             }),
             "Held 17 since 1970-01-01T00:00:01.5Z created 1970-01-01T00:00:09Z withheld {10.0.0.32/30}",
         );
@@ -212,10 +209,10 @@ mod tests {
         check(&json!({ "name": "10.0.0.64-27" }), &json!({}), name);
         check(
             &json!({ "resourceVersion": "x" }),
-            &json!({ "state": "Cooling", "withheld": ["first", "10.0.0.64"] }),
-            "spec.withheld[0]: \"first\": must be an address or a masked CIDR in canonical form; \
-             spec.withheld: \"10.0.0.64\": must lie in cidr; \
-             spec.reason: must be set in the states Releasing and Cooling, and only there; \
+            &json!({ "state": "Cooling", "excluded": ["first", "10.0.0.64"] }),
+            "spec.excluded[0]: \"first\": must be an address or a masked CIDR in canonical form; \
+             spec.excluded: \"10.0.0.64\": must lie in cidr; \
+             spec.reason: must be set in the states Releasing and Cooling and in no other state; \
              metadata.resourceVersion: \"x\": must be an integer",
         );
         let uid = "spec.ciliumNodeUID: must be set in the state Draining, and must not be in the state Held";

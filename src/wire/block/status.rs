@@ -11,11 +11,11 @@ use crate::model::status::DrainStatus;
 use crate::wire::precondition::bound_to;
 use crate::wire::schema;
 
-/// What the controller says of a claim.
+/// The status of a claim.
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeIPBlockStatus {
-    /// How far a drain has come.
+    /// The progress of a drain; absent without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<Drain>,
 }
@@ -24,30 +24,30 @@ pub struct NodeIPBlockStatus {
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Drain {
-    /// What is being waited for.
+    /// The reason why the block can't be removed yet.
     #[serde(default)]
     #[schemars(length(max = 256))]
     pub waiting_for: String,
 
-    /// How many pods still use an address of the block.
+    /// Number of pods that still use an address of the block.
     #[schemars(schema_with = "schema::count")]
     pub pod_count: i64,
 
-    /// The first ten of them.
+    /// The first ten of these pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Atomic)]
     pub pods: Vec<BlockingPod>,
 }
 
-/// A pod that keeps a block from being taken back.
+/// A pod that uses an address of a draining block.
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BlockingPod {
     /// Its address.
     #[schemars(length(max = 45))]
     pub ip: String,
-    /// Its namespace and name, as far as the agent says.
+    /// Its namespace and name, if known.
     #[serde(default)]
     #[schemars(length(max = 320))]
     pub pod: String,

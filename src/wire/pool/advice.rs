@@ -45,7 +45,7 @@ fn excluded(pool: &Pool, family: Family, ranges: &Ranges, written: &[&str]) -> V
             FieldError::new(
                 format!("spec.{family}.cidrs[{index}].cidr"),
                 &text,
-                format!("gives no block: spec.{family}.exclude leaves none of its addresses to offer"),
+                format!("gives no block: spec.{family}.exclude excludes all of its addresses"),
             )
         })
         .collect()
@@ -59,7 +59,7 @@ fn excluding_nothing(family: Family, ranges: &Ranges) -> impl Iterator<Item = Fi
             FieldError::new(
                 format!("spec.{family}.exclude[{index}]"),
                 &exclusion.to_string(),
-                format!("excludes nothing: it lies in none of spec.{family}.cidrs"),
+                format!("excludes nothing: it is outside of spec.{family}.cidrs"),
             )
         },
     )
@@ -71,8 +71,8 @@ fn wide(family: Family, ranges: &Ranges) -> Option<FieldError> {
     let everywhere = family.bits() - 10;
     (ranges.block_prefix < everywhere).then(|| {
         let rule = format!(
-            "is for Cilium's modes cluster-pool and kubernetes: in mode crd no node gets a block wider than /{everywhere}, and \
-             in mode multi-pool none with more addresses than perNode.maxAddresses"
+            "works only in Cilium's modes cluster-pool and kubernetes: in mode crd the limit is /{everywhere}, \
+             in mode multi-pool a block of perNode.maxAddresses"
         );
         FieldError::new(format!("spec.{family}.blockSize"), &ranges.block_prefix, rule)
     })
@@ -85,14 +85,13 @@ fn beyond_limits(pool: &Pool, family: Family) -> Vec<FieldError> {
     let addresses = |n: u128| counted(n, &format!("{family} address"));
     let blocks_that_fit = u128::from(per_node.max_addresses) / of_block.max(1);
     if blocks_that_fit == 0 {
-        let rule =
-            format!("is less than the {} of one block: no node gets a whole block", addresses(of_block));
+        let rule = format!("is less than the {} of one block: nodes get no block", addresses(of_block));
         return vec![FieldError::new("spec.perNode.maxAddresses", &per_node.max_addresses, rule)];
     }
     let mut warnings = Vec::new();
     if u128::from(per_node.initial_blocks) > blocks_that_fit {
         let rule = format!(
-            "no node gets so many: perNode.maxAddresses of {} has room for {} of {}",
+            "is more than nodes can get: perNode.maxAddresses of {} has room for {} of {}",
             per_node.max_addresses,
             counted(blocks_that_fit, "block"),
             addresses(of_block)
@@ -103,8 +102,8 @@ fn beyond_limits(pool: &Pool, family: Family) -> Vec<FieldError> {
     // An agent keeps an address of the first block for itself, so that many are never free.
     if u128::from(free_below) >= most {
         let rule = format!(
-            "no node ever has so many free: it gets {} at most (perNode.maxBlocks {}, perNode.maxAddresses {}, {} in a \
-             block), so every node takes all that it may get and is then reported as NodeAtLimit",
+            "is more than a node can have free: it gets at most {} (perNode.maxBlocks {}, perNode.maxAddresses \
+             {}, {} in a block); every node takes its maximum and is then reported as NodeAtLimit",
             addresses(most),
             per_node.max_blocks,
             per_node.max_addresses,

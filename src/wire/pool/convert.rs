@@ -52,11 +52,11 @@ impl Reader {
         }
         let uid = metadata.uid.as_deref().filter(|uid| !uid.is_empty());
         if uid.is_none() {
-            self.missing("metadata.uid", "must be set: it is known to the server only");
+            self.missing("metadata.uid", "must be set by the server");
         }
         let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
         if created.is_none() {
-            self.missing("metadata.creationTimestamp", "must be set: it is known to the server only");
+            self.missing("metadata.creationTimestamp", "must be set by the server");
         }
 
         let selector = self.selector(spec.node_selector.as_ref());

@@ -38,7 +38,7 @@ pub struct Ranges {
     )]
     pub cidrs: Vec<Range>,
 
-    /// Ranges of which no address is offered. A block wholly inside one is never handed out.
+    /// Ranges whose addresses pods never get. A block inside such a range is never given to a node.
     #[serde(default)]
     #[schemars(length(max = rules::MAX_EXCLUDES))]
     #[x_kube(merge_strategy = kube::core::ListMerge::Set)]
@@ -49,11 +49,11 @@ pub struct Ranges {
 #[derive(KubeSchema, Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Range {
-    /// The range, masked and in canonical form.
+    /// The range as a masked CIDR in canonical form.
     pub cidr: String,
 
-    /// Active: blocks are given out. Cordoned: no new blocks. Draining: no new blocks, and blocks are taken back as
-    /// they empty.
+    /// Active: nodes get blocks of it. Cordoned: nodes get no more blocks. Draining: nodes get no more blocks, and the
+    /// controller reclaims its blocks. Default: Active.
     #[serde(default)]
     pub state: RangeState,
 }

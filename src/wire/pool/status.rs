@@ -20,12 +20,12 @@ use crate::net::cidr::Family;
 use crate::wire::precondition::bound_to;
 use crate::wire::{MAX_COUNT, schema};
 
-/// What the controller says of a pool.
+/// The status of a pool.
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeIPPoolStatus {
-    /// `Ready`, `Overlapping`, `Exhausted`, `Obstructed`, `Draining`, `WithoutEffect`, `MixedBlockSizes`, `UnfitPodIPPool` and
-    /// `Frozen`.
+    /// Always `Ready`, `Overlapping`, `Exhausted`, `Obstructed` and `Draining`. `Frozen`, `WithoutEffect`, `MixedBlockSizes` and
+    /// `UnfitPodIPPool` only while they need attention.
     #[serde(default)]
     #[schemars(schema_with = "schema::conditions")]
     #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["type".into()]))]
@@ -48,7 +48,7 @@ pub struct NodeIPPoolStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<FamilyCounts>,
 
-    /// The same as short text, for `kubectl get`.
+    /// The counts as short text for `kubectl get`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
 }
@@ -57,13 +57,13 @@ pub struct NodeIPPoolStatus {
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeCounts {
-    /// Nodes that the selector chooses.
+    /// Selected nodes.
     #[schemars(schema_with = "schema::count")]
     pub selected: i64,
-    /// Those of them that have blocks published.
+    /// Selected nodes with published blocks.
     #[schemars(schema_with = "schema::count")]
     pub served: i64,
-    /// Those of them that need a block and do not get one.
+    /// Selected nodes that need a block while none is free.
     #[schemars(schema_with = "schema::count")]
     pub waiting: i64,
 }
@@ -85,19 +85,19 @@ pub struct BlockCounts {
     /// All blocks of its ranges.
     #[schemars(schema_with = "schema::count")]
     pub total: i64,
-    /// Given to nodes.
+    /// Blocks that nodes hold.
     #[schemars(schema_with = "schema::count")]
     pub held: i64,
-    /// Being taken back.
+    /// Blocks that are draining from nodes.
     #[schemars(schema_with = "schema::count")]
     pub draining: i64,
-    /// Cooling after they were taken back.
+    /// Blocks that are cooling.
     #[schemars(schema_with = "schema::count")]
     pub cooling: i64,
-    /// Free to be given out.
+    /// Blocks that a node can get now.
     #[schemars(schema_with = "schema::count")]
     pub free: i64,
-    /// Taken by anything but a claim of the pool, or without an address to offer.
+    /// Blocks that no node can get: taken without a claim of this pool, or without a usable address.
     #[serde(default)]
     #[schemars(schema_with = "schema::count")]
     pub unavailable: i64,
@@ -107,15 +107,14 @@ pub struct BlockCounts {
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressCounts {
-    /// Offered to agents.
+    /// Addresses published on nodes.
     #[schemars(schema_with = "schema::count")]
     pub published: i64,
-    /// Used, as far as the agents say. Absent in Cilium's modes in which they say nothing.
+    /// Addresses that agents report as used. Absent in modes of Cilium without such reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::count")]
     pub used: Option<i64>,
-    /// Those that agents would give out of free blocks, without exclusions and addresses of nodes, and the published ones
-    /// that nothing uses, where agents say that.
+    /// Addresses that pods can still get: those in free blocks, and those on nodes that agents report as unused.
     #[schemars(schema_with = "schema::count")]
     pub free: i64,
 }
@@ -124,19 +123,19 @@ pub struct AddressCounts {
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// Served nodes of those selected, `38/40`.
+    /// Served nodes / selected nodes, such as `38/40`.
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub nodes: String,
-    /// Held blocks of all, `12/256`, of both families with a comma between.
+    /// Held blocks / all blocks per family, such as `12/256,3/64`.
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub blocks: String,
-    /// Used addresses.
+    /// Used addresses per family.
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub used: String,
-    /// Free addresses: those that free blocks offer, and the published ones that nothing uses.
+    /// Free addresses per family, in free blocks and on nodes.
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub free: String,

@@ -183,20 +183,16 @@ fn every_occupant_is_compared_with_its_source() {
         (Occupant::Claim, "a claim"),
         (Occupant::Pending, "a claim that is being created"),
         (Occupant::LostClaim(Revision::of(4)), "a claim that was lost at revision 4"),
-        (Occupant::unreadable(Kind::Node, "x"), "the unreadable object Node x"),
+        (Occupant::unreadable(Kind::Node, "x"), "the unreadable Node x"),
     ] {
-        let expected = format!("10.0.0.64/28 is taken by {name}, which is not there");
+        let expected = format!("10.0.0.64/28 is taken by {name}, which does not exist");
         check(|world| world.take(block(), occupant), &expected);
     }
     for (cidr, occupant, name) in [
         (cidr("10.0.0.0/28"), Occupant::Claim, "a claim"),
         (cidr("10.0.0.32/28"), Occupant::Pending, "a claim that is being created"),
         (cidr("10.7.0.0/28"), Occupant::LostClaim(Revision::of(4)), "a claim that was lost at revision 4"),
-        (
-            cidr("10.8.0.0/28"),
-            Occupant::unreadable(Kind::Claim, "odd"),
-            "the unreadable object NodeIPBlock odd",
-        ),
+        (cidr("10.8.0.0/28"), Occupant::unreadable(Kind::Claim, "odd"), "the unreadable NodeIPBlock odd"),
     ] {
         check(|world| world.release(cidr, &occupant), &format!("{cidr} is not taken by {name}"));
     }
@@ -206,53 +202,47 @@ fn every_occupant_is_compared_with_its_source() {
     );
     check(
         |world| world.ledger.set_carried(&"gone".into(), AddressSet::from_iter([cidr("10.6.0.0/28")])),
-        "10.6.0.0/28 is taken by CiliumNode gone, which is not there",
+        "10.6.0.0/28 is taken by CiliumNode gone, which does not exist",
     );
 }
 
 #[test]
 fn every_index_by_node_is_compared_with_the_objects() {
-    check(|world| world.claims_of.clear(), "the claims noted of node n differ from the claims");
+    check(|world| world.claims_of.clear(), "the index of claims of node n does not match the claims");
     check(
         |world| drop(world.own_addresses.remove(&(Kind::Node, "n".into()))),
-        "the addresses noted of node n differ from its objects",
+        "the index of addresses of node n does not match its objects",
     );
-    check(World::break_an_index, "the count of nodes with address 127.0.0.1 differs from the objects");
+    check(World::break_an_index, "the count of nodes with address 127.0.0.1 does not match the objects");
     check(
         |world| drop(world.selection.insert("n".into(), Vec::new())),
-        "the pools noted of node n differ from those that select it",
+        "the index of pools of node n does not match the selectors",
     );
     check(
         |world| drop(world.selection.insert("gone".into(), Vec::new())),
-        "the pools noted of node gone differ from those that select it",
+        "the index of pools of node gone does not match the selectors",
     );
-    check(|world| world.claims_in.clear(), "the claims noted of pool p differ from the claims");
-    check(|world| world.selected.clear(), "the nodes noted of pool p differ from those that it selects");
+    check(|world| world.claims_in.clear(), "the index of claims of pool p does not match the claims");
+    check(|world| world.selected.clear(), "the index of nodes of pool p does not match its selector");
     check(|world| world.lost_claims.break_an_index(), "the indexes of lost claims differ");
-    check(|world| world.unreadable.break_an_index(), "the indexes of what can't be read differ");
+    check(|world| world.unreadable.break_an_index(), "the indexes of unreadable objects differ");
 }
 
 #[test]
 fn every_memory_goes_with_what_it_is_about() {
     let gone = || NodeName::from("gone");
-    let remembered = |what: &str| format!("{what} is remembered of node gone, of which nothing is left");
+    let remembered = |what: &str| format!("{what} is still stored for node gone, which has no objects");
     check(
         |world| drop(world.remembered.insert(gone(), Remembered::default())),
-        &remembered("how it is served"),
+        &remembered("its serving state"),
     );
     check(
         |world| world.waiting.set(&gone(), Turn::Newcomer, [("p".into(), Family::V4)].into(), false),
-        &remembered("what it waits for"),
+        &remembered("its shortage"),
     );
-    check(
-        |world| world.waiting.set(&gone(), Turn::Newcomer, [].into(), true),
-        &remembered("what it waits for"),
-    );
-    check(
-        |world| world.waiting.break_an_index(&"n".into()),
-        "the indexes of nodes that wait for a block differ",
-    );
-    check(|world| world.agenda.wake_node(&gone(), Duration::ZERO), &remembered("a time to look again"));
+    check(|world| world.waiting.set(&gone(), Turn::Newcomer, [].into(), true), &remembered("its shortage"));
+    check(|world| world.waiting.break_an_index(&"n".into()), "the indexes of waiting nodes differ");
+    check(|world| world.agenda.wake_node(&gone(), Duration::ZERO), &remembered("a timer"));
     // Its CiliumNode is still there, its Node is not.
     check(
         |world| {
@@ -264,32 +254,32 @@ fn every_memory_goes_with_what_it_is_about() {
             world.selected.clear();
             world.set_own_addresses(Kind::Node, &"n".into(), Vec::new());
         },
-        "its former carrier is remembered of node n, of which nothing is left",
+        "its former carrier is still stored for node n, which has no objects",
     );
-    let of_pool = |what: &str| format!("{what} is remembered of pool gone, which is gone");
+    let of_pool = |what: &str| format!("{what} is still stored for pool gone, which is deleted");
     check(
         |world| {
             world.pool_writes.insert("gone".into(), Default::default());
         },
         &of_pool("a pause"),
     );
-    check(|world| world.agenda.wake_pool(&"gone".into(), Duration::ZERO), &of_pool("a time to look again"));
+    check(|world| world.agenda.wake_pool(&"gone".into(), Duration::ZERO), &of_pool("a timer"));
     check(
         |world| world.begin_status(&"gone".into(), &PoolPlan::UpToDate, now()),
-        &of_pool("a look at its status"),
+        &of_pool("a read of its status"),
     );
     check(|world| world.agenda.deletion_seen(&"gone".into(), Some(Duration::ZERO)), &of_pool("its deletion"));
     check(
         |world| {
             world.cooling.insert(cidr("10.0.0.0/28"), seen_cooling("10.0.0.0/28"));
         },
-        "10.0.0.0/28 counts as cooling, and its claim does not",
+        "10.0.0.0/28 counts as cooling, but its claim is not",
     );
     check(
         |world| {
             world.cooling.insert(cidr("10.0.0.16/28"), seen_cooling("an earlier claim"));
         },
-        "10.0.0.16/28 counts as cooling, and its claim does not",
+        "10.0.0.16/28 counts as cooling, but its claim is not",
     );
-    check(|world| world.agenda.break_wakes(), "the two indexes of times to look again differ");
+    check(|world| world.agenda.break_wakes(), "the indexes of timers differ");
 }

@@ -114,7 +114,7 @@ async fn the_right_to_patch_nodes_comes_with_its_mode() -> Result<()> {
 
         // The mode alone: it says what is missing.
         let controller = start_with(plane, &[]).await?;
-        controller.wait_logged("needs the right to patch nodes", SOON).await?;
+        controller.wait_logged("needs the right to patch Nodes", SOON).await?;
 
         kubectl(plane, &["apply", "--server-side", "-f", KUBERNETES_MODE]).await?;
         let deployments: Api<Deployment> = Api::namespaced(plane.admin.clone(), NAMESPACE);

@@ -23,7 +23,7 @@ use crate::support::rig::{Rig, under_oracle};
 use crate::support::views::Published;
 
 /// A block that was kept is tried again soon.
-const FLAGS: &[&str] = &["--min-write-interval", "300ms", "--question-interval", "5s"];
+const FLAGS: &[&str] = &["--min-write-interval", "300ms", "--usage-query-interval", "5s"];
 
 const POD: &str = "cilium-n";
 

@@ -19,7 +19,7 @@ use crate::support::views::{Claim, Published};
 
 /// The pause between two writes to a node is long enough to end a controller between two steps. Agents answer within a few
 /// periods of theirs, so they are soon asked again.
-pub(super) const FLAGS: &[&str] = &["--min-write-interval", "300ms", "--question-interval", "5s"];
+pub(super) const FLAGS: &[&str] = &["--min-write-interval", "300ms", "--usage-query-interval", "5s"];
 
 /// The time between two reports of an agent, which Cilium has at 15 s.
 pub(super) const PERIOD: Duration = Duration::from_millis(500);

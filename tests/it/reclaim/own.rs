@@ -64,7 +64,7 @@ async fn a_block_with_the_agents_own_addresses_stays_and_others_leave() -> Resul
         ensure!(scene.claim(rig, OWN).is_some_and(|claim| claim.state == "Held"), "{}", scene.told(rig, OWN));
 
         rig.cluster.delete_pool("p").await?;
-        controller.wait_logged("is the agent's own, for ", SOON).await?;
+        controller.wait_logged("the agent uses 10.1.0.", SOON).await?;
         Ok((controller, scene))
     })
     .await

@@ -149,7 +149,7 @@ fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_is_not_carried_goes() {
 
         let released = Claim { state: ClaimState::Releasing(Reason::Unused), ..of(going, 5) };
         shows(&mut world, Object::Claim(released));
-        assert_eq!(moves(&world), ["make a later version of ciliumnode n"]);
+        assert_eq!(moves(&world), ["touch ciliumnode n to get a later version"]);
 
         seen.revision = Revision::of(6);
         shows(&mut world, Object::CiliumNode(seen));
@@ -195,7 +195,7 @@ fn a_claim_lost_last_of_all_is_settled_by_one_read() {
         name,
         revision: AnyRevision::of(Kind::Claim, 3),
     });
-    assert_eq!(moves(&world), ["read whether ciliumnode n exists"]);
+    assert_eq!(moves(&world), ["read CiliumNode n"]);
 
     let request = Read::CiliumNode("n".into()).into();
     world.finish(done(request, Seen::Absent(Revision::of(3))), NOW);
@@ -361,7 +361,7 @@ fn a_claim_is_left_alone_while_another_node_asks_for_its_block() {
     let (answer, seen) = (Answer::Refused("too many requests".to_owned(), None), Seen::Nothing);
     world.finish(Outcome { request: asks.requests()[0].clone(), answer, seen }, NOW);
     assert_eq!(world.next_node().map(NodeName::as_str), Some("n"), "it is looked at again");
-    assert_eq!(moves(&world), ["read whether node n exists"]);
+    assert_eq!(moves(&world), ["read Node n"]);
 }
 
 /// The same for a lost claim: it is recreated when the answer about another node's claim of the block has come.

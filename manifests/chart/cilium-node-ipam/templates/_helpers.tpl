@@ -21,7 +21,7 @@
 {{- end }}
 {{- end }}
 
-{{- /* A Deployment's selector can't be changed. It has no name of a release, so that another release can take it over. */}}
+{{- /* A Deployment's selector is immutable. It does not contain the name of the release, so another release can take it over. */}}
 {{- define "cilium-node-ipam.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "cilium-node-ipam.name" . }}
 {{- end }}
@@ -65,7 +65,7 @@ server, would refuse that as a conflict.
 {{- /* The flags of `cilium-node-ipam run`: one for each value that is not the program's own default. */}}
 {{- define "cilium-node-ipam.args" -}}
 - run
-# On the node's own loopback: the host network has no other wall, and kubelet is on the same host.
+# The loopback address of the node: nothing else protects a port of the host network, and kubelet is on the same host.
 - --listen=127.0.0.1:9920
 - --log-format={{ .Values.logFormat }}
 {{- if ne (join "," .Values.modes) "crd" }}
@@ -105,7 +105,7 @@ server, would refuse that as a conflict.
 {{- end }}
 {{- end }}
 
-{{- /* Values that contradict each other. The schema can say this too, but not in words that help. */}}
+{{- /* Values that contradict each other. The schema can refuse them too, but its messages do not help. */}}
 {{- define "cilium-node-ipam.validate" -}}
 {{- if and .Values.createPodIPPools (not (has "multi-pool" .Values.modes)) }}
 {{- fail "createPodIPPools has an effect in the mode multi-pool only: add multi-pool to modes, or set createPodIPPools=false" }}

@@ -29,7 +29,8 @@ fn a_publication_adds_each_block_under_the_name_of_its_claim() {
 /// What is lacking under one name is no reason to keep what there is under another from an agent.
 #[test]
 fn a_name_without_free_blocks_holds_no_other_back() {
-    let pools = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/28 28 under=mars\nclaim 10.1.0.0/28 b 2 Held @70 of=q under=mars\nnode a 1";
+    let pools = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/28 28 under=mars\nclaim 10.1.0.0/28 b 2 Held @70 of=q \
+         under=mars\nnode a 1";
     let mut starts = cluster(&format!("{pools}\nciliumnode a @90 need=8 mars=8"));
     starts.expect(
         "a",
@@ -52,7 +53,8 @@ fn need_under_a_name_that_no_pool_has_is_not_ours() {
 /// Agents take another default pool when they restart, and what stands under the old one is in use until then.
 #[test]
 fn another_default_pool_moves_nothing() {
-    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=mars\nclaim 10.0.0.16/28 a 1 Held @81 under=mars";
+    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=mars\nclaim 10.0.0.16/28 \
+         a 1 Held @81 under=mars";
     // Before its claims said so, the default was mars.
     let both = cluster(&format!("{held}\nciliumnode a @90 mars=20 others=10.0.0.0/28"));
     assert_eq!(written(&both, "a"), "mars [10.0.0.0/28, 10.0.0.16/28] {\"of\":\"mars\"}");
@@ -92,7 +94,8 @@ fn a_cidr_under_another_name_than_its_pool_says_is_not_claimed() {
 
 #[test]
 fn a_block_that_a_hand_moved_to_another_name_is_told_of_and_stays_the_nodes() {
-    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=default\nclaim 10.0.0.16/28 a 1 Held @81 under=default";
+    let held = "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=default\nclaim \
+         10.0.0.16/28 a 1 Held @81 under=default";
     let moved = "has=10.0.0.0/28 others=10.0.0.16/28";
     let mut told = cluster(&format!("{held}\nciliumnode a @90 need=8 {moved}"));
     told.expect("a", "finding: MisplacedBlock");
@@ -115,7 +118,8 @@ fn a_block_that_a_hand_moved_to_another_name_is_told_of_and_stays_the_nodes() {
 /// An agent need not want an address of its default pool.
 #[test]
 fn an_agent_that_asks_for_another_pool_alone_is_served() {
-    let text = "pool q 10.1.0.0/24 28 under=mars\nnode a 1\nclaim 10.1.0.0/28 a 1 Held @80 of=q under=mars\nciliumnode a @90 mars=8";
+    let text = "pool q 10.1.0.0/24 28 under=mars\nnode a 1\nclaim 10.1.0.0/28 a 1 Held @80 of=q \
+         under=mars\nciliumnode a @90 mars=8";
     assert_eq!(written(&cluster(text), "a"), "mars [10.1.0.0/28] {}");
 }
 
@@ -126,11 +130,14 @@ fn pools_of_one_name_are_told_of_blocks_of_another_size() {
     );
     let told = |cluster: &Cluster, pool: &str| {
         let object = cluster.world.pool_object(&pool.into()).unwrap();
-        let told = &conditions::status(&cluster.world, object).conditions[&ConditionType::MixedBlockSizes];
-        told.holds.then(|| told.message.clone())
+        let mut conditions = conditions::status(&cluster.world, object).conditions;
+        conditions.remove(&ConditionType::MixedBlockSizes).map(|told| told.message)
     };
     let message = told(&cluster, "p").unwrap();
-    assert!(message.contains("the same Cilium pool default: r (ipv4: /27)"), "{message}");
+    assert!(
+        message.contains("pools of the Cilium pool default have another block size: r (ipv4: /27)"),
+        "{message}"
+    );
     assert!(told(&cluster, "r").unwrap().contains("p (ipv4: /28)"));
     assert_eq!(told(&cluster, "q"), None);
     while let Some(pool) = cluster.world.next_pool().cloned() {
@@ -152,8 +159,8 @@ fn a_node_waits_for_blocks_of_the_name_that_it_lacks() {
     let share = Share { family: Family::V4, pod_ip_pool: Some("mars".into()) };
     assert_eq!(
         why_no_block(&cluster.world, &"a".into(), &share),
-        "no pool of the node has a free ipv4 block of the Cilium pool mars; add a CIDR to one of them, or a pool that selects \
-         the node: pool q (every block is taken)"
+        "no pool of the node has a free ipv4 block of the Cilium pool mars; add a CIDR to one of its pools, or \
+         create a pool that selects the node: pool q (all blocks are taken)"
     );
     // What becomes free under another name is not offered to it.
     cluster.drain();
@@ -175,8 +182,8 @@ fn a_node_none_of_whose_pools_has_a_name_that_its_agent_asks_for_is_told_of() {
     cluster.expect("a", "finding: NoPool");
     assert_eq!(
         why_no_pool(&cluster.world, &"a".into()),
-        "its agent asks for addresses of these Cilium pools: default; create a pool that selects it with the podIPPool that \
-         is missing among its pools: pool p (mras)"
+        "its agent asks for addresses of the Cilium pools default; create a NodeIPPool with the missing \
+         podIPPool that selects it; its pools are pool p (mras)"
     );
     // Others serve it.
     cluster.observe("ciliumnode a @101 need=8 has=10.9.0.0/28");

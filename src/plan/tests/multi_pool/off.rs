@@ -88,9 +88,9 @@ fn a_block_that_was_taken_off_comes_back_with_the_others_when_its_agent_finds_no
 /// An agent that starts again asks for addresses of the default pool. Of other names it asks when it has restored its pods.
 #[test]
 fn a_block_on_its_way_comes_back_for_the_pods_in_it_whatever_name_its_agent_asks_for() {
-    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\nnode a 1\nagent a 1.20.2\n\
-                claim 10.0.0.0/28 a 1 Held @30 under=default\nclaim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 of=q under=mars\n\
-                ciliumnode a @90 need=8 asked=31 recreated";
+    let text = "pool p 10.0.0.0/24 28\npool q 10.1.0.0/24 28 under=mars deleting\nnode a 1\nagent a \
+         1.20.2\nclaim 10.0.0.0/28 a 1 Held @30 under=default\nclaim 10.1.0.0/28 a 1 Releasing/Reclaimed @31 \
+         of=q under=mars\nciliumnode a @90 need=8 asked=31 recreated";
     let mut in_use = cluster(text);
     in_use.looked(&[("10.1.0.3", "apps/left")]);
     in_use.expect("a", "hold 10.1.0.0/28 for node a again");
@@ -114,7 +114,7 @@ fn blocks_on_their_way_wait_for_a_read_of_the_pods_that_fails_but_not_for_ever()
         let request = cluster.in_flight.remove(0);
         let answer = Answer::Refused("of a test".to_owned(), None);
         cluster.world.finish(Outcome { request, answer, seen: Seen::Nothing }, cluster.now);
-        cluster.expect("a", "waits: a request for it is not answered yet");
+        cluster.expect("a", "waits: a request for it is in flight");
         cluster.pass(10);
     }
     cluster.expect("a", "publish [10.0.0.0/28] and 14 addresses on ciliumnode a");
@@ -129,7 +129,11 @@ fn a_block_on_its_way_that_nobody_has_is_not_held_for_a_need_under_another_name(
          claim 10.1.0.0/28 a 1 Held @31 of=q under=mars\nciliumnode a @32 others=10.1.0.0/28 mars=8",
     );
     cluster.observe("ciliumnode a @110 need=8");
-    cluster.expect("a", "release 10.1.0.0/28 of node a (Reclaimed); unmet: no pool of the node has a free ipv4 block of the Cilium pool default");
+    cluster.expect(
+        "a",
+        "release 10.1.0.0/28 of node a (Reclaimed); unmet: no pool of the node has a free ipv4 \
+         block of the Cilium pool default",
+    );
     cluster.shows("claim 10.1.0.0/28 a 1 Releasing/Reclaimed @111 of=q under=mars");
     cluster.observe("ciliumnode a @112 need=8 asked=111");
     cluster.looked(&[]);
@@ -292,7 +296,7 @@ fn a_block_that_its_agent_goes_on_with_drains_and_is_tried_again() {
     for line in [format!("claim {FIRST} a 1 Held @131"), format!("claim {more} a 1 Held @132")] {
         cluster.observe(&line);
     }
-    cluster.expect("a", "take [10.1.0.0/28] off ciliumnode a");
+    cluster.expect("a", "remove [10.1.0.0/28] from CiliumNode a");
     cluster.shows(&format!("ciliumnode a @135 need=16 has={FIRST},{more} asked=130"));
     cluster.observe(&format!("ciliumnode a @140 need=16 {BOTH},{more}"));
     cluster.expect("a", "drain 10.1.0.0/28 of node a");

@@ -77,8 +77,8 @@ fn a_status_of_a_claim_that_is_not_kept() {
     let cluster = Cluster::of(
         "pool p 10.0.0.0/26 28 draining\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
     );
-    let expected = "note on the claim of 10.0.0.0/28: it is the node's first block of its family, which stays until the \
-                    node is drained or recreated";
+    let expected = "report on the claim of 10.0.0.0/28: the node keeps its first block of each family until \
+         the node is drained or recreated";
     check(&cluster, expected, |world, write, later| {
         let Write::ClaimStatus(write) = write else { return None };
         let mut seen = world.claim(write.cidr)?.claim.clone();
@@ -94,7 +94,7 @@ fn a_ciliumpodippool_that_is_not_as_it_is_written() {
         let mut cluster = Cluster::served_by(publisher(Bgp::On, &[Family::V4]), "pool p 10.0.0.0/26 28");
         let listed = known.map(pod_ip_pool).into_iter().collect();
         cluster.world.observe_pod_ip_pools(PodIpPoolNews::Listed(listed));
-        let expected = format!("{step} ciliumpodippool default with ipv4 [10.0.0.0/26] /28");
+        let expected = format!("{step} CiliumPodIPPool default with ipv4 [10.0.0.0/26] /28");
         check(&cluster, &expected, |_, write, later| {
             let Write::PodIpPool(_) = write else { return None };
             let Some(before) = known.map(pod_ip_pool) else { return Some(Seen::Nothing) };

@@ -86,14 +86,11 @@ fn a_pool_that_tries_it_out_says_what_it_would_take_back() {
     assert_eq!(rendered(&plan), "finding: WouldReclaim");
     assert_eq!(
         plan.findings[0].message,
-        "with spec.reclaim.mode Enabled pool p would take 10.0.0.16/28 back"
+        "pool p would reclaim 10.0.0.16/28 with `spec.reclaim.mode: Enabled`"
     );
     cluster.observe_agents(AgentNews::Applied(agent("agent a 1.13.18")));
     let plan = cluster.plan("a");
-    assert!(
-        plan.findings[0].message.ends_with("the release of its agent needs --reclaim-opt-in"),
-        "{plan:?}"
-    );
+    assert!(plan.findings[0].message.ends_with("its agent version needs --reclaim-opt-in"), "{plan:?}");
     cluster.observe("pool p 10.0.0.0/24 28 @130");
     cluster.expect("a", "nothing");
 }
@@ -109,8 +106,10 @@ fn nothing_begins_while_it_is_not_known_what_the_agent_uses() {
     cluster.expect("a", "nothing");
     cluster.observe_agents(AgentNews::Applied(agent("agent a 1.20.2 unready")));
     cluster.observe(&format!("ciliumnode a @102 {BOTH} used=unknown ping=answered"));
-    cluster
-        .done("clear the question on ciliumnode a", &[&format!("ciliumnode a @103 {BOTH} used=10.0.0.0/31")]);
+    cluster.done(
+        "clear the usage query on CiliumNode a",
+        &[&format!("ciliumnode a @103 {BOTH} used=10.0.0.0/31")],
+    );
     cluster.expect("a", "nothing");
     cluster.pass(1200);
     cluster.expect("a", "nothing");
@@ -208,7 +207,7 @@ fn a_range_that_drains_is_replaced_first_and_never_closed_without_that() {
     assert_eq!(rendered(&plan), "finding: DrainWaits");
     assert_eq!(
         plan.findings[0].message,
-        "it is to leave node a and can't yet: the node needs it, and no other pool of it has room"
+        "can't be drained from node a yet: the node needs it, and its other pools have no room"
     );
     cluster.begin(&plan);
     cluster.observe("pool r 10.0.1.0/24 28 @110");
@@ -251,9 +250,9 @@ fn a_primary_block_and_one_with_an_owner_are_told_of() {
     assert_eq!(
         messages,
         [
-            "it is to leave node a and can't yet: it is the node's first block of its family, which stays until the node \
-             is drained or recreated",
-            "it is to leave node a and can't yet: 10.0.0.20 is kept for ns/pod",
+            "can't be drained from node a yet: the node keeps its first block of each family until the node is \
+             drained or recreated",
+            "can't be drained from node a yet: 10.0.0.20 is reserved for ns/pod",
         ]
     );
     cluster.begin(&plan);

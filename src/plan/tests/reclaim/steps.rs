@@ -52,8 +52,10 @@ fn a_fence_waits_for_the_end_of_an_open_question() {
     cluster.observe(&format!("ciliumnode a @111 {BOTH} used=10.0.0.0/32 ping=marked"));
     cluster.expect("a", "nothing");
     cluster.observe(&format!("ciliumnode a @112 {BOTH} used=10.0.0.0/32 ping=answered"));
-    cluster
-        .done("clear the question on ciliumnode a", &[&format!("ciliumnode a @113 {BOTH} used=10.0.0.0/32")]);
+    cluster.done(
+        "clear the usage query on CiliumNode a",
+        &[&format!("ciliumnode a @113 {BOTH} used=10.0.0.0/32")],
+    );
     cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
     cluster.expect("a", FENCE);
 }
@@ -68,7 +70,7 @@ fn an_answer_to_a_question_that_was_asked_of_nobody_known_does_not_count() {
     cluster.expect("a", "nothing");
     cluster.pass(30);
     cluster.done(
-        "clear the question on ciliumnode a",
+        "clear the usage query on CiliumNode a",
         &[&format!("ciliumnode a @113 {FENCED} used=10.0.0.0/32")],
     );
     cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
@@ -79,7 +81,7 @@ fn an_answer_to_a_question_that_was_asked_of_nobody_known_does_not_count() {
     cluster.observe("claim 10.0.0.0/28 a 1 Held @115");
     cluster.expect("a", "nothing");
     cluster.pass(30);
-    cluster.expect("a", "clear the question on ciliumnode a");
+    cluster.expect("a", "clear the usage query on CiliumNode a");
 }
 
 /// Or two replicas would ask and clear by turns for ever.
@@ -89,7 +91,7 @@ fn each_answer_to_the_question_of_another_replica_is_left_for_a_while() {
     cluster.observe(&format!("ciliumnode a @112 {FENCED} used=10.0.0.0/32 ping=answered"));
     cluster.expect("a", "nothing");
     cluster.pass(30);
-    cluster.expect("a", "clear the question on ciliumnode a");
+    cluster.expect("a", "clear the usage query on CiliumNode a");
     // The other one was faster, and has asked again.
     let request = cluster.in_flight.remove(0);
     let answer = Answer::Conflict("it is another version".to_owned());
@@ -100,7 +102,7 @@ fn each_answer_to_the_question_of_another_replica_is_left_for_a_while() {
     // It asks again, and the agent takes longer than the answer before was left for.
     cluster.pass(10);
     cluster.done(
-        "clear the question on ciliumnode a",
+        "clear the usage query on CiliumNode a",
         &[&format!("ciliumnode a @116 {FENCED} used=10.0.0.0/32")],
     );
     cluster.observe(&format!("ciliumnode a @117 {FENCED} used=10.0.0.0/32 ping=marked"));
@@ -127,10 +129,10 @@ fn a_pod_that_the_agent_does_not_list_keeps_its_block() {
     cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
     cluster.looked(&[("10.0.0.20", "apps/web-0")]);
     let plan = cluster.plan("a");
-    assert_eq!(rendered(&plan), "clear the question on ciliumnode a; finding: DrainWaits");
+    assert_eq!(rendered(&plan), "clear the usage query on CiliumNode a; finding: DrainWaits");
     assert_eq!(
         plan.findings[0].message,
-        "it is to leave node a and can't yet: its agent lists no address of it, but these pods have one: apps/web-0"
+        "can't be drained from node a yet: the agent lists no address of it, but these pods have one: apps/web-0"
     );
     // A mark would keep the pod from being restored when the agent starts again.
     let mut cluster = Cluster::ready();
@@ -193,7 +195,7 @@ fn a_consent_from_before_the_last_version_of_the_claim_is_shown_once_more() {
     cluster.observe("claim 10.0.0.16/28 a 1 Draining @116");
     cluster.looked(&[]);
     cluster.done(
-        "make a later version of ciliumnode a",
+        "touch ciliumnode a to get a later version",
         &[&format!("ciliumnode a @117 {FENCED} used=10.0.0.0/32 ready=10.0.0.16/28")],
     );
     cluster.observe("claim 10.0.0.0/28 a 1 Held @117");
@@ -211,7 +213,7 @@ fn a_block_whose_consent_is_gone_before_it_is_off_is_held_again() {
     cluster.looked(&[]);
     cluster.observe(&format!("ciliumnode a @116 {FENCED} used=10.0.0.0/32 ready=10.0.0.16/29"));
     cluster.observe("claim 10.0.0.16/28 a 1 Releasing/Reclaimed @117");
-    cluster.expect("a", "make a later version of ciliumnode a");
+    cluster.expect("a", "touch ciliumnode a to get a later version");
 }
 
 #[test]
@@ -246,7 +248,7 @@ fn the_pods_that_a_block_waits_for_are_named() {
     assert_eq!(rendered(&plan), "finding: DrainWaits");
     assert_eq!(
         plan.findings[0].message,
-        "it is to leave node a and can't yet: 2 addresses of it are in use, by apps/web-0"
+        "can't be drained from node a yet: 2 addresses of it are in use, by apps/web-0"
     );
     cluster.begin(&plan);
     cluster.pass(300);
@@ -269,7 +271,7 @@ fn a_question_whose_answer_was_lost_is_asked_again() {
     cluster.pass(59);
     cluster.expect("a", "nothing");
     cluster.pass(1);
-    cluster.done("clear the question on ciliumnode a", &[&format!("ciliumnode a @120 {off}")]);
+    cluster.done("clear the usage query on CiliumNode a", &[&format!("ciliumnode a @120 {off}")]);
     cluster.expect("a", ASK);
 }
 
@@ -281,8 +283,10 @@ fn a_fence_does_not_wait_for_an_answer_that_was_lost() {
     cluster.observe(&format!("ciliumnode a @111 {BOTH} used=10.0.0.0/32 ping=marked"));
     cluster.expect("a", "nothing");
     cluster.pass(60);
-    cluster
-        .done("clear the question on ciliumnode a", &[&format!("ciliumnode a @113 {BOTH} used=10.0.0.0/32")]);
+    cluster.done(
+        "clear the usage query on CiliumNode a",
+        &[&format!("ciliumnode a @113 {BOTH} used=10.0.0.0/32")],
+    );
     cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
     cluster.expect("a", FENCE);
 }

@@ -67,7 +67,7 @@ fn a_pod_that_its_agent_does_not_list_is_told_of_until_the_block_is_held_again()
     cluster.observe("claim 10.0.0.0/28 a 1 Held @113");
     cluster.looked(&[("10.0.0.20", "apps/web-0")]);
     let unlisted =
-        "10.0.0.16/28: pods have addresses of it, which their agent does not list (1, 10.0.0.20 apps/web-0)";
+        "10.0.0.16/28: pods have addresses of it that the agent does not list (1, 10.0.0.20 apps/web-0)";
     assert_eq!(cluster.tell(120), [unlisted]);
     let claim = cluster.world.claim("10.0.0.16/28".parse().unwrap()).unwrap().claim.clone();
     let mut other = Cluster::fenced();
@@ -111,9 +111,9 @@ fn a_block_that_may_not_leave_tells_why_and_one_that_stays_tells_nothing() {
     assert_eq!(
         cluster.tell(110),
         [
-            "10.0.0.0/28: it is the node's first block of its family, which stays until the node is drained or recreated \
+            "10.0.0.0/28: the node keeps its first block of each family until the node is drained or recreated \
              (0)",
-            "10.0.0.16/28: its node needs it, or its turn has not come (0)",
+            "10.0.0.16/28: its node needs it, or it is not its turn yet (0)",
         ]
     );
     cluster.observe("pool p 10.0.0.0/24 28 @130");
