@@ -10,6 +10,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
+use finding_log::FindingLog;
+
 use super::event_of::{event_of, event_of_block, events_of_status};
 use super::events::{Event, Events, Subject};
 use super::forbidden;
@@ -40,6 +42,8 @@ use crate::view::snapshot::snapshot;
 use crate::world::World;
 use crate::world::check::Inconsistency;
 
+mod finding_log;
+
 /// The shortest time between two snapshots. A scrape comes every 15 s or so, and each snapshot is a pass over all
 /// claims and nodes, as each look at the status of a pool is.
 const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
@@ -54,6 +58,7 @@ const MAX_REMINDERS: usize = 64;
 pub(super) struct Reporter {
     telemetry: Telemetry,
     events: Events,
+    log: FindingLog,
     /// Findings of the last plan of each node.
     findings: BTreeMap<NodeName, BTreeSet<Finding>>,
     /// The nodes that need addresses for which no pool selects them. They are told of again, as are those below.
@@ -83,6 +88,7 @@ impl Reporter {
         Self {
             telemetry,
             events,
+            log: FindingLog::default(),
             findings: BTreeMap::new(),
             without_pool: Waits::default(),
             without_block: Waits::default(),
@@ -140,6 +146,7 @@ impl Reporter {
         self.last_snapshot = Some(shown_at);
         self.look_at_unreadable(world);
         self.look_at_writes(world, now);
+        self.log.summarize();
         // A write that is not repeated any more ends its finding by time alone.
         self.due = (!self.in_vain.is_empty()).then_some(shown_at + IN_VAIN_INTERVAL);
         let unreadable_or_in_vain = self.unreadable.iter().chain(&self.in_vain);
@@ -193,7 +200,7 @@ impl Reporter {
                 Readiness::Ready
             }
             Mode::Passive(why) => {
-                warn!(why, "writing nothing");
+                warn!(why, "passive: no writes");
                 Readiness::NotReady(why.clone())
             }
         });
@@ -230,8 +237,8 @@ impl Reporter {
 
     /// The loop has ended with this result, and the process ends.
     pub(super) fn ends(&self, end: &anyhow::Result<()>) {
-        let why = end.as_ref().map_or_else(ToString::to_string, |()| "it was told to".to_owned());
-        self.telemetry.set_readiness(Readiness::NotReady(format!("the process ends: {why}")));
+        let why = end.as_ref().map_or_else(ToString::to_string, |()| "it received a signal".to_owned());
+        self.telemetry.set_readiness(Readiness::NotReady(format!("shutting down: {why}")));
     }
 
     /// A plan has been made for a node, and has not entered `world` yet.
@@ -266,17 +273,17 @@ impl Reporter {
 
     /// Tells of a node that needs a pool, and why it has none. The reasons are collected only here, because that costs a
     /// look at the pools.
-    fn tell_of_no_pool(&self, world: &World, node: &NodeName) {
+    fn tell_of_no_pool(&mut self, world: &World, node: &NodeName) {
         let message = why_no_pool(world, node);
-        log(&Finding::new(FindingKind::NoPool, Kind::Node, node.as_str(), message.clone()));
+        self.log.found(&Finding::new(FindingKind::NoPool, Kind::Node, node.as_str(), message.clone()));
         self.tell_of_wait(world, node, EventReason::NoPool, message);
     }
 
     /// Tells of a node that needs blocks of these shares, and why it gets none, at the same cost.
-    fn tell_of_no_block(&self, world: &World, node: &NodeName, shares: &BTreeSet<Share>) {
+    fn tell_of_no_block(&mut self, world: &World, node: &NodeName, shares: &BTreeSet<Share>) {
         let reasons: Vec<String> = shares.iter().map(|share| why_no_block(world, node, share)).collect();
         let message = reasons.join("; ");
-        warn!(node = %node, "{message}");
+        self.log.waits(node, &message);
         self.tell_of_wait(world, node, EventReason::NoCapacity, message);
     }
 
@@ -294,7 +301,7 @@ impl Reporter {
         for finding in &plan.findings {
             // A node without a pool is told of with the reasons, and again as long as it waits.
             if !known.contains(finding) && finding.kind != FindingKind::NoPool {
-                log(finding);
+                self.log.found(finding);
                 if let (Some(subject), Some(reason)) = (subject, event_of(finding.kind)) {
                     let note = format!("{} {}: {}", finding.subject.as_str(), finding.name, finding.message);
                     let about = format!("{} {}", finding.subject.as_str(), finding.name);
@@ -304,7 +311,7 @@ impl Reporter {
         }
         if plan.saw_everything() {
             let found: BTreeSet<Finding> = plan.findings.iter().cloned().collect();
-            finding::ended(&known, &found).for_each(log_end);
+            finding::ended(&known, &found).for_each(|finding| self.log.resolved(finding));
             known = found;
         } else {
             known.extend(plan.findings.iter().cloned());
@@ -316,15 +323,14 @@ impl Reporter {
 
     fn look_at_unreadable(&mut self, world: &World) {
         let unreadable = world.all_unreadable().map(|(kind, unreadable)| {
-            let message =
-                format!("it can't be read, and what it holds is treated as taken: {}", unreadable.reason);
+            let message = format!("it is unreadable: {}; its addresses count as in use", unreadable.reason);
             Finding::new(FindingKind::UnreadableObject, kind, &unreadable.name, message)
         });
         let invalid = world.pool_objects().filter_map(|object| {
             let invalid = object.pool.as_ref().err()?;
             let reserved: Vec<String> = invalid.reserved.cidrs.iter().map(ToString::to_string).collect();
             let message = format!(
-                "it can't be read and gives out nothing; no younger pool gets any of [{}]: {}",
+                "it is unreadable and gives no blocks; younger pools get nothing of [{}]: {}",
                 reserved.join(" "),
                 invalid.findings.join("; ")
             );
@@ -336,9 +342,9 @@ impl Reporter {
             .chain(pod_ip_pools::findings(world))
             .collect();
         for finding in found.difference(&self.unreadable) {
-            log(finding);
+            self.log.found(finding);
         }
-        finding::ended(&self.unreadable, &found).for_each(log_end);
+        finding::ended(&self.unreadable, &found).for_each(|finding| self.log.resolved(finding));
         self.unreadable = found;
     }
 
@@ -348,17 +354,17 @@ impl Reporter {
             .map(|(target, write)| {
                 let (kind, name) = target.object();
                 let message = format!(
-                    "the API server accepts `{write}` each time, and the object does not keep it: a mutating webhook \
-                     or another writer undoes it (kubectl get mutatingwebhookconfigurations); it is repeated with \
-                     pauses that grow to 30s"
+                    "the API server accepts `{write}`, but the object does not change: a mutating webhook or \
+                     another writer undoes it; see kubectl get mutatingwebhookconfigurations; the controller \
+                     retries with pauses of up to 30 s"
                 );
                 Finding::new(FindingKind::WriteWithoutEffect, kind, &name, message)
             })
             .collect();
         for finding in found.difference(&self.in_vain) {
-            log(finding);
+            self.log.found(finding);
         }
-        finding::ended(&self.in_vain, &found).for_each(log_end);
+        finding::ended(&self.in_vain, &found).for_each(|finding| self.log.resolved(finding));
         self.in_vain = found;
     }
 
@@ -421,25 +427,6 @@ fn shares_without_block(plan: &NodePlan) -> BTreeSet<Share> {
 /// Whether no pool selects a node for addresses that it needs.
 fn lacks_pool(plan: &NodePlan) -> bool {
     plan.findings.iter().any(|finding| finding.kind == FindingKind::NoPool)
-}
-
-fn log(finding: &Finding) {
-    let (kind, subject) = (finding.kind.as_str(), finding.subject.as_str());
-    if finding.kind.is_wrong() {
-        warn!(finding = kind, kind = subject, name = finding.name, "{}", finding.message);
-    } else {
-        info!(finding = kind, kind = subject, name = finding.name, "{}", finding.message);
-    }
-}
-
-fn log_end(finding: &Finding) {
-    info!(
-        finding = finding.kind.as_str(),
-        kind = finding.subject.as_str(),
-        name = finding.name,
-        "no longer found: {}",
-        finding.message
-    );
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use tracing_subscriber::EnvFilter;
 
-/// How a log line looks.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// For people.
@@ -11,28 +11,35 @@ pub enum Format {
     Json,
 }
 
-/// What is logged by default. kube logs every 5xx as an error, and whole bodies that it can't read as warnings. We get
-/// both as errors too, and report them where they matter.
+/// The filter without `RUST_LOG`. kube logs every 5xx as an error, and whole bodies that it can't read as warnings. The
+/// controller gets both as errors too, and reports them where they matter.
 const DEFAULT_FILTER: &str = "info,kube_client=off,kube_runtime=error";
 
-/// What is logged by a command that answers a question: what fails, and how far a list of many objects is.
+/// The filter of a command that answers a question: failures, and the progress of long lists.
 const QUIET_FILTER: &str =
     "warn,cilium_node_ipam::controller::gather=info,kube_client=off,kube_runtime=error";
 
-/// Starts logging for a command that answers a question: its answer is on standard output. `RUST_LOG` overrides what is
-/// logged.
+/// A filter with what `RUST_LOG` adds to it or replaces in it. `RUST_LOG=debug` shows more of the controller, and kube
+/// stays off unless it is named.
+fn filter(default: &str) -> EnvFilter {
+    let added = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
+    EnvFilter::try_new(format!("{default},{added}")).unwrap_or_else(|_| EnvFilter::new(default))
+}
+
+/// Starts logging for a command that answers a question: its answer is on standard output.
 pub fn start_quiet() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(QUIET_FILTER));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber =
+        tracing_subscriber::fmt().with_env_filter(filter(QUIET_FILTER)).with_writer(std::io::stderr);
     subscriber.with_ansi(false).without_time().with_target(false).init();
 }
 
-/// Starts logging. `RUST_LOG` overrides what is logged.
+/// Starts logging.
 pub fn start(format: Format) {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(DEFAULT_FILTER));
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let subscriber =
+        tracing_subscriber::fmt().with_env_filter(filter(DEFAULT_FILTER)).with_writer(std::io::stderr);
     match format {
-        Format::Text => subscriber.with_ansi(false).init(),
+        // A module path tells a reader of the log nothing; JSON keeps it for filters.
+        Format::Text => subscriber.with_ansi(false).with_target(false).init(),
         Format::Json => subscriber.json().flatten_event(true).init(),
     }
 }

@@ -101,7 +101,7 @@ fn a_finding_that_ends_has_a_line() {
     check(plan_with(Verdict::AtRest, &["two overlap it"]), &format!(" WARN two overlap it{overlap}\n"));
     // A plan that stopped before it had seen everything says nothing of what it did not see.
     check(plan_with(Verdict::Wait(Wait::Pause), &[]), "");
-    check(plan_with(Verdict::AtRest, &[]), &format!(" INFO no longer found: two overlap it{overlap}\n"));
+    check(plan_with(Verdict::AtRest, &[]), &format!(" INFO resolved: two overlap it{overlap}\n"));
     check(plan_with(Verdict::AtRest, &[]), "");
 }
 
@@ -127,10 +127,10 @@ async fn check_wait(cluster: Cluster, expected: &str) {
     }
 }
 
-const NO_POOL: &str = "no pool selects it, and it has no labels; label it, or create a pool that selects it: pool p (it \
-                       asks for `zone=b`, and the node has no label zone)";
-const NO_BLOCK: &str = "no pool of the node has a free ipv4 block; add a CIDR to one of them, or a pool that selects \
-                        the node: pool p (every block is taken)";
+const NO_POOL: &str = "no pool selects it: it has no labels; label it, or create a pool that selects it: pool \
+     p (needs `zone=b`; the node has no label zone)";
+const NO_BLOCK: &str = "no pool of the node has a free ipv4 block; add a CIDR to one of its pools, or create a \
+     pool that selects the node: pool p (all blocks are taken)";
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_no_pool_selects_is_told_of_with_the_reasons_once_per_hour() {
@@ -174,10 +174,10 @@ fn short_of_two_names() -> Cluster {
     Cluster::served_by(Publisher::MultiPool(publisher), &objects)
 }
 
-const NO_POOL_FOR_MARS: &str = "its agent asks for addresses of these Cilium pools: default, mars; create a pool that \
-                                selects it with the podIPPool that is missing among its pools: pool p (default)";
-const NO_BLOCK_OF_DEFAULT: &str = "no pool of the node has a free ipv4 block of the Cilium pool default; add a CIDR to \
-                                   one of them, or a pool that selects the node: pool p (every block is taken)";
+const NO_POOL_FOR_MARS: &str = "its agent asks for addresses of the Cilium pools default, mars; create a \
+     NodeIPPool with the missing podIPPool that selects it; its pools are pool p (default)";
+const NO_BLOCK_OF_DEFAULT: &str = "no pool of the node has a free ipv4 block of the Cilium pool default; add a \
+     CIDR to one of its pools, or create a pool that selects the node: pool p (all blocks are taken)";
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_lacks_a_pool_and_a_block_is_told_of_both_once_per_hour() {
@@ -225,7 +225,7 @@ fn check_look(mut cluster: Cluster, wrong: &Value, right: &Value, message: &str,
     assert_eq!(rig.show(), format!(" WARN {message} {fields}\n"));
     assert_eq!(rig.show(), "", "it is told already");
     rig.cluster.shows(right);
-    assert_eq!(rig.show(), format!(" INFO no longer found: {message} {fields}\n"));
+    assert_eq!(rig.show(), format!(" INFO resolved: {message} {fields}\n"));
     assert_eq!(rig.show(), "");
 }
 
@@ -235,8 +235,8 @@ fn a_block_of_another_hand_in_a_pool_is_told_of_until_it_is_gone() {
         Cluster::of(&[&pool(&ranges("10.0.0.0/24")), &node("a")]),
         &cilium_node("a", &json!({ "podCIDRs": ["10.0.0.0/27"] })),
         &cilium_node("a", &json!({})),
-        "it carries 10.0.0.0/27 without a claim, in the ranges of pool p: no block there is given to another node; \
-         remove them from the CiliumNode when no pod uses them",
+        "it has 10.0.0.0/27 without a claim, in the ranges of pool p: other nodes get no blocks there; remove \
+         them from the CiliumNode once no pod uses them",
         r#"finding="ForeignAddresses" kind="CiliumNode" name="a""#,
     );
 }
@@ -249,7 +249,7 @@ fn an_object_that_can_not_be_read_is_told_of_until_it_can() {
         Cluster::of(&[&node("a")]),
         &odd,
         &claim("10.0.0.0/28", "a"),
-        "it can't be read, and what it holds is treated as taken: spec.pool: \"\": must not be empty",
+        "it is unreadable: spec.pool: \"\": must not be empty; its addresses count as in use",
         r#"finding="UnreadableObject" kind="NodeIPBlock" name="10.0.0.0-28""#,
     );
 }
@@ -262,7 +262,7 @@ fn a_pool_that_can_not_be_read_is_told_of_until_it_can() {
         Cluster::of(&[]),
         &pool(&odd),
         &pool(&ranges("10.0.0.0/24")),
-        "it can't be read and gives out nothing; no younger pool gets any of [10.0.0.0/24]: \
+        "it is unreadable and gives no blocks; younger pools get nothing of [10.0.0.0/24]: \
          spec.ipv4.blockSize: 40: must be between 16 and 32",
         r#"finding="UnreadableObject" kind="NodeIPPool" name="p""#,
     );
@@ -274,7 +274,7 @@ fn a_pool_without_the_object_of_its_name_is_told_of() {
     assert_eq!(rig.show(), "", "nobody knows yet");
     rig.cluster.world.observe_pod_ip_pools(PodIpPoolNews::Listed(Vec::new()));
     let told = rig.show();
-    assert!(told.starts_with(" WARN there is no CiliumPodIPPool default: "), "{told}");
+    assert!(told.starts_with(" WARN CiliumPodIPPool default does not exist; "), "{told}");
     assert!(told.ends_with(" finding=\"UnfitPodIPPool\" kind=\"NodeIPPool\" name=\"p\"\n"), "{told}");
     assert_eq!(rig.show(), "", "it is told already");
 }
@@ -294,14 +294,36 @@ async fn a_write_without_effect_is_told_of_until_it_is_no_longer_repeated() {
         told.push(rig.show());
         rig.cluster.pass(Duration::from_secs(2));
     }
-    let message = "the API server accepts `write the status of pool p` each time, and the object does not keep it: a \
-                   mutating webhook or another writer undoes it (kubectl get mutatingwebhookconfigurations); it is \
-                   repeated with pauses that grow to 30s finding=\"WriteWithoutEffect\" kind=\"NodeIPPool\" name=\"p\"\n";
+    let message = "the API server accepts `write the status of pool p`, but the object does not change: a \
+         mutating webhook or another writer undoes it; see kubectl get mutatingwebhookconfigurations; the \
+         controller retries with pauses of up to 30 s finding=\"WriteWithoutEffect\" kind=\"NodeIPPool\" \
+         name=\"p\"\n";
     // One may be chance.
     assert_eq!(told, [String::new(), format!(" WARN {message}"), String::new()]);
     assert_eq!(rig.reporter.due(), Some(Instant::now() + IN_VAIN_INTERVAL), "it may end by time alone");
     rig.cluster.pass(Duration::from_secs(60));
     tokio::time::sleep(IN_VAIN_INTERVAL).await;
-    assert_eq!(rig.turn(), format!(" INFO no longer found: {message}"));
+    assert_eq!(rig.turn(), format!(" INFO resolved: {message}"));
     assert_eq!(rig.reporter.due(), None);
+}
+
+#[test]
+fn many_findings_of_one_kind_become_one_line() {
+    let lines = LogLines::capture();
+    let mut log = FindingLog::default();
+    for n in 0..46 {
+        log.found(&Finding::new(FindingKind::NoPool, Kind::Node, &format!("n{n}"), "no pool".to_owned()));
+    }
+    log.found(&Finding::new(FindingKind::Overlap, Kind::Claim, "c", "overlaps".to_owned()));
+    log.summarize();
+    assert_eq!(
+        lines.take(),
+        " WARN no pool finding=\"NoPool\" kind=\"Node\" name=\"n0\"\n \
+         WARN no pool finding=\"NoPool\" kind=\"Node\" name=\"n1\"\n \
+         WARN no pool finding=\"NoPool\" kind=\"Node\" name=\"n2\"\n \
+         WARN overlaps finding=\"Overlap\" kind=\"NodeIPBlock\" name=\"c\"\n \
+         WARN 43 more changes of NoPool; details: `cilium-node-ipam status`, or RUST_LOG=debug finding=\"NoPool\"\n"
+    );
+    log.summarize();
+    assert_eq!(lines.take(), "");
 }

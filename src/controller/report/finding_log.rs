@@ -1,0 +1,73 @@
+//! The log lines of findings: the first of a kind in words, and of many at once their number.
+//!
+//! A start or a new pool can bring the same finding of every node. All of them are in the log at level debug.
+
+use std::collections::BTreeMap;
+
+use tracing::{debug, info, warn};
+
+use crate::model::finding::Finding;
+use crate::model::names::NodeName;
+
+/// The maximum number of lines about one reason between two summaries.
+const MAX_LINES: usize = 3;
+
+/// How many findings were logged since the last summary, by reason.
+#[derive(Debug, Default)]
+pub(super) struct FindingLog {
+    counts: BTreeMap<&'static str, usize>,
+}
+
+impl FindingLog {
+    /// Logs a new finding.
+    pub(super) fn found(&mut self, finding: &Finding) {
+        let (kind, subject) = (finding.kind.as_str(), finding.subject.as_str());
+        match (self.is_one_of_many(kind), finding.kind.is_wrong()) {
+            (true, _) => debug!(finding = kind, kind = subject, name = finding.name, "{}", finding.message),
+            (false, true) => {
+                warn!(finding = kind, kind = subject, name = finding.name, "{}", finding.message);
+            }
+            (false, false) => {
+                info!(finding = kind, kind = subject, name = finding.name, "{}", finding.message);
+            }
+        }
+    }
+
+    /// Logs that a node waits for a block.
+    pub(super) fn waits(&mut self, node: &NodeName, message: &str) {
+        if self.is_one_of_many("NoCapacity") {
+            debug!(%node, "{message}");
+        } else {
+            warn!(%node, "{message}");
+        }
+    }
+
+    /// Logs that a finding is resolved.
+    pub(super) fn resolved(&mut self, finding: &Finding) {
+        let (kind, subject) = (finding.kind.as_str(), finding.subject.as_str());
+        if self.is_one_of_many(kind) {
+            debug!(finding = kind, kind = subject, name = finding.name, "resolved: {}", finding.message);
+        } else {
+            info!(finding = kind, kind = subject, name = finding.name, "resolved: {}", finding.message);
+        }
+    }
+
+    /// Logs the numbers of lines that were left out since the last call.
+    pub(super) fn summarize(&mut self) {
+        for (reason, count) in std::mem::take(&mut self.counts) {
+            let n_more = count.saturating_sub(MAX_LINES);
+            if n_more > 0 {
+                warn!(
+                    finding = reason,
+                    "{n_more} more changes of {reason}; details: `cilium-node-ipam status`, or RUST_LOG=debug"
+                );
+            }
+        }
+    }
+
+    fn is_one_of_many(&mut self, reason: &'static str) -> bool {
+        let count = self.counts.entry(reason).or_default();
+        *count += 1;
+        *count > MAX_LINES
+    }
+}
