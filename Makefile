@@ -26,7 +26,7 @@ HELMS := 3 4
 # The tests of agents in modes other than crd. `make test-agents` runs them too.
 OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
-SERVERLESS := cli_validate:: docs:: events:: install::chart:: install::image:: layout:: simulation::
+SERVERLESS := cli_validate:: docs:: events:: install::chart:: install::image:: layout:: simulation:: words::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
 BETWEEN := of_1_17
 export CARGO_TERM_COLOR ?= auto

@@ -53,3 +53,4 @@ mod static_modes;
 mod storm;
 mod support;
 mod uninstall;
+mod words;
