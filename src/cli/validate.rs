@@ -131,11 +131,19 @@ fn warnings(documents: &[Document]) -> Vec<(&Document, FieldError)> {
                         let range = |cidr: &Cidr, rule| {
                             FieldError::new(format!("spec.{family}.cidrs"), &cidr.to_string(), rule)
                         };
+                        let left = |pool: &Pool, older: &Pool| {
+                            let (all, left) = check::blocks_beside(pool, older, *family);
+                            format!("{} has {left} of {}", pool.name, counted(all, "block"))
+                        };
                         let rule = format!(
-                            "overlaps {other} of {} in {}: in a cluster the older pool keeps the range, and \
-                             the other pool gets nothing of it",
+                            "overlaps {other} of {} in {}: the older pool keeps the range; if {} is older, {}; \
+                             if {} is older, {}",
                             at.name(),
-                            at.place_of(&range(other, String::new()))
+                            at.place_of(&range(other, String::new())),
+                            other_pool.name,
+                            left(&pool, other_pool),
+                            pool.name,
+                            left(other_pool, &pool)
                         );
                         warnings.push((document, range(cidr, rule)));
                     }

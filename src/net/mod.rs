@@ -3,5 +3,6 @@
 
 pub mod addresses;
 pub mod cidr;
+pub mod notation;
 pub mod prefixes;
 pub mod runs;

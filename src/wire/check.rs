@@ -12,10 +12,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::crds::{self, Definition};
-use super::pool::advice;
+use super::pool::{advice, forms};
 use super::{FieldError, GROUP, NodeIPBlock, NodeIPPool, VERSION, labels, rules, structural};
 use crate::model::claim::Claim;
 use crate::model::pool::Pool;
+use crate::net::cidr::Family;
 
 /// Whether the document claims to be of this API group, in whatever version or kind.
 ///
@@ -52,6 +53,12 @@ pub fn warnings(document: &Value) -> Vec<FieldError> {
     read_pool(document).map(|(wire, pool)| advice::warnings(&wire, &pool)).unwrap_or_default()
 }
 
+/// How many blocks of `family` a pool has, and how many are left if `older` is the older pool.
+#[must_use]
+pub fn blocks_beside(pool: &Pool, older: &Pool, family: Family) -> (u128, u128) {
+    advice::blocks_beside(pool, older, family)
+}
+
 fn read_pool(document: &Value) -> Option<(NodeIPPool, Pool)> {
     let definition = definition_of(document).ok().filter(|definition| definition.kind == "NodeIPPool")?;
     let wire: NodeIPPool = serde_json::from_value(with_server_fields(prepared(definition, document))).ok()?;
@@ -69,14 +76,19 @@ fn check(document: &Value, old: Option<&Value>) -> Vec<FieldError> {
     check_metadata(document, &mut errors);
     let document = prepared(definition, document);
     let violations = structural::validate(definition.schema(), &document);
-    let blocked = violations.iter().any(|violation| violation.blocking);
-    errors.extend(violations.into_iter().map(|violation| violation.error));
-    if !blocked {
+    let blocked: BTreeSet<String> = violations
+        .iter()
+        .filter(|violation| violation.blocking)
+        .map(|violation| violation.error.field.clone())
+        .collect();
+    errors.extend(violations.into_iter().map(|violation| with_form(violation.error, &document)));
+    let read = |document: &Value| match definition.kind {
+        "NodeIPPool" => errors_of(document, |pool: &NodeIPPool| Pool::try_from(pool).map(drop)),
+        _ => errors_of(document, |block: &NodeIPBlock| Claim::try_from(block).map(drop)),
+    };
+    if blocked.is_empty() {
         let old = old.map(|old| prepared(definition, old));
-        let read = match definition.kind {
-            "NodeIPPool" => errors_of(&document, |pool: &NodeIPPool| Pool::try_from(pool).map(drop)),
-            _ => errors_of(&document, |block: &NodeIPBlock| Claim::try_from(block).map(drop)),
-        };
+        let read = read(&document);
         // One cause is reported once: first as the schema says it, then as the strict reading does, which knows the
         // value where a CEL rule only knows the list that holds it.
         let unreadable = read.iter().any(|error| error.field.is_empty());
@@ -84,10 +96,33 @@ fn check(document: &Value, old: Option<&Value>) -> Vec<FieldError> {
             add_unless_reported(&mut errors, read);
         }
         add_unless_reported(&mut errors, cel_errors(definition, &document, old.as_ref()));
+    } else {
+        // The server stops here. A user wants all errors in one run, so the other fields are read too.
+        let mut mended = document;
+        structural::mend(definition.schema(), &mut mended);
+        let is_apart = |error: &FieldError| {
+            let field = error.field.as_str();
+            !field.is_empty() && !blocked.iter().any(|path| is_within(field, path) || is_within(path, field))
+        };
+        add_unless_reported(&mut errors, read(&mended).into_iter().filter(is_apart).collect());
     }
     errors.sort();
     errors.dedup();
     errors
+}
+
+/// Whether a path is another one or lies below it.
+fn is_within(path: &str, other: &str) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+/// Adds the right form of the value to an error, if its meaning is certain.
+fn with_form(mut error: FieldError, document: &Value) -> FieldError {
+    let value = value_at(document, &error.field);
+    if let Some(form) = value.and_then(|value| forms::of_wrong_type(&error.field, value)) {
+        error.rule = format!("{}; {form}", error.rule);
+    }
+    error
 }
 
 fn add_unless_reported(errors: &mut Vec<FieldError>, more: Vec<FieldError>) {

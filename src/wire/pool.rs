@@ -21,6 +21,7 @@ use crate::model::request::PoolFinalizersWrite;
 
 pub(in crate::wire) mod advice;
 mod convert;
+pub(in crate::wire) mod forms;
 mod ranges;
 mod read;
 mod reserved;

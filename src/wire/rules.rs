@@ -119,8 +119,9 @@ pub const MAX_DURATION_SECONDS: u64 = 8760 * 3600;
 /// The smallest value of `perNode.maxAddresses`: an agent takes router, health and ingress addresses
 /// before the first pod (`docs/cilium.md`, Start).
 pub const MIN_ADDRESSES_PER_NODE: u32 = 4;
-/// The longest IPv4 CIDR, `255.255.255.255/32`.
-pub const MAX_IPV4_CIDR_TEXT: u32 = 18;
+/// The longest text of a range in a pool. More than a CIDR has, so that a range in another notation, such as
+/// `10.0.0.0-10.0.0.255`, is refused with the reason; with more the rules exceed the server's cost budget.
+pub const MAX_RANGE_TEXT: u32 = 64;
 /// The longest IPv6 CIDR: eight groups of four and `/128`.
 pub const MAX_IPV6_CIDR_TEXT: u32 = 43;
 /// The maximum number of entries of `withheld`: every second address of the largest block; of more, some would merge.

@@ -86,6 +86,57 @@ fn find_unknown(schema: &Value, value: &Value, path: &str, errors: &mut Vec<Fiel
     }
 }
 
+/// Replaces values that have a wrong type, and adds values that are missing, so that the object can be read.
+pub(super) fn mend(schema: &Value, value: &mut Value) {
+    let is_in_enum = schema["enum"].as_array().is_none_or(|allowed| allowed.contains(value));
+    if !fits(schema, value) || !is_in_enum {
+        *value = stand_in(schema);
+    }
+    match value {
+        Value::Object(fields) => {
+            for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+                if let Some(schema) = child_schema(schema, name) {
+                    fields.entry(name).or_insert_with(|| stand_in(schema));
+                }
+            }
+            for (name, field) in fields {
+                if let Some(schema) = child_schema(schema, name) {
+                    mend(schema, field);
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| mend(&schema["items"], item)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// A value of the type that the schema wants. The largest integer breaks the fewest rules that compare two fields.
+fn stand_in(schema: &Value) -> Value {
+    if let Some(default) = schema.get("default").or_else(|| schema["enum"].get(0)) {
+        return default.clone();
+    }
+    match schema["type"].as_str() {
+        Some("integer") => schema["maximum"].clone(),
+        Some("string") => Value::String(String::new()),
+        Some("array") => Value::Array(Vec::new()),
+        Some("boolean") => Value::Bool(false),
+        _ => Value::Object(Map::new()),
+    }
+}
+
+/// Whether the value has the type that the schema wants.
+fn fits(schema: &Value, value: &Value) -> bool {
+    let expected = schema["type"].as_str().unwrap_or("object");
+    match value {
+        Value::Null => false,
+        Value::Bool(_) => expected == "boolean",
+        Value::Number(number) => expected == "integer" && (number.is_i64() || number.is_u64()),
+        Value::String(_) => expected == "string",
+        Value::Array(_) => expected == "array",
+        Value::Object(_) => expected == "object",
+    }
+}
+
 /// Checks the values of a defaulted object.
 pub(super) fn validate(schema: &Value, document: &Value) -> Vec<Violation> {
     let mut walk = Walk { violations: Vec::new() };
@@ -107,16 +158,8 @@ impl Walk {
     }
 
     fn value(&mut self, schema: &Value, value: &Value, path: &str) {
-        let expected = schema["type"].as_str().unwrap_or("object");
-        let fits = match value {
-            Value::Null => false,
-            Value::Bool(_) => expected == "boolean",
-            Value::Number(number) => expected == "integer" && (number.is_i64() || number.is_u64()),
-            Value::String(_) => expected == "string",
-            Value::Array(_) => expected == "array",
-            Value::Object(_) => expected == "object",
-        };
-        if !fits {
+        if !fits(schema, value) {
+            let expected = schema["type"].as_str().unwrap_or("object");
             let article = if expected.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
             let form = schema["pattern"].as_str().and_then(in_words);
             let form = form.map(|words| format!("; it {words}")).unwrap_or_default();

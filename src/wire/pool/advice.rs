@@ -1,17 +1,21 @@
-//! What the server accepts and what will not work as it is written: warnings about one pool by itself.
+//! Warnings about one pool by itself: settings that the server accepts and that will not work as written, or will hurt.
 //!
-//! Knows no cluster. A warning is a [`FieldError`] whose rule says what will happen.
+//! Knows no cluster. A warning is a [`FieldError`] with the consequence as its rule.
+
+use std::time::Duration;
 
 use super::NodeIPPool;
 use crate::ledger::grid::{Declared, Grid};
 use crate::model::counted::{counted, shown};
-use crate::model::pool::{Pool, RangeState, Ranges};
+use crate::model::pool::{PerNode, Pool, RangeState, Ranges};
 use crate::net::cidr::{Cidr, Family};
 use crate::wire::FieldError;
 
 /// The warnings about `pool`, which was read from `wire`.
 pub(in crate::wire) fn warnings(wire: &NodeIPPool, pool: &Pool) -> Vec<FieldError> {
     let mut warnings = Vec::new();
+    warnings.extend(every_node(wire));
+    warnings.extend(short_loss(wire, pool));
     for (family, ranges) in &pool.families {
         let declared = match family {
             Family::V4 => &wire.spec.ipv4,
@@ -22,12 +26,131 @@ pub(in crate::wire) fn warnings(wire: &NodeIPPool, pool: &Pool) -> Vec<FieldErro
             declared.iter().flat_map(|ranges| &ranges.cidrs).map(|range| range.cidr.as_str()).collect();
         warnings.extend(excluded(pool, *family, ranges, &written));
         warnings.extend(excluding_nothing(*family, ranges));
-        match wide(*family, ranges) {
-            Some(warning) => warnings.push(warning),
-            None => warnings.extend(beyond_limits(pool, *family)),
+        warnings.extend(not_private(*family, ranges, &written));
+        warnings.extend(few_blocks(pool, *family));
+        if let Some(warning) = wide(*family, ranges) {
+            warnings.push(warning);
+            continue;
         }
+        let beyond = beyond_limits(pool, *family);
+        // A threshold that no node can reach is the larger problem of the two.
+        if beyond.is_empty() {
+            warnings.extend(small_blocks(pool, *family));
+        }
+        warnings.extend(beyond);
     }
     warnings
+}
+
+/// How many blocks of `family` a pool has, and how many are left if `older` is the older pool.
+#[must_use]
+pub(in crate::wire) fn blocks_beside(pool: &Pool, older: &Pool, family: Family) -> (u128, u128) {
+    let mut declared = Declared::default();
+    for (family, ranges) in &older.families {
+        for cidr in ranges.cidrs.keys() {
+            declared.insert(*cidr, (older.name.clone(), *family));
+        }
+    }
+    let left = Grid::of(pool, family, &declared).map_or(0, |(grid, _)| grid.usable().len());
+    (blocks(pool, family), left)
+}
+
+/// How many blocks a pool has by itself.
+fn blocks(pool: &Pool, family: Family) -> u128 {
+    Grid::of(pool, family, &Declared::default()).map_or(0, |(grid, _)| grid.usable().len())
+}
+
+/// A pool without a selector.
+fn every_node(wire: &NodeIPPool) -> Option<FieldError> {
+    let selector = wire.spec.node_selector.as_ref();
+    let is_empty = selector
+        .is_none_or(|selector| selector.match_labels.is_empty() && selector.match_expressions.is_empty());
+    is_empty.then(|| {
+        let rule =
+            "is empty: the pool serves every node at once, and each node keeps its first block for its life";
+        FieldError::absent("spec.nodeSelector", rule)
+    })
+}
+
+/// The shortest wait for the blocks of a lost node that gives an administrator time to turn its machine off.
+const SHORTEST_LOSS: Duration = Duration::from_secs(10 * 60);
+
+/// A wait after which the machine of a deleted Node may still run.
+fn short_loss(wire: &NodeIPPool, pool: &Pool) -> Option<FieldError> {
+    (pool.reuse_after_node_loss < SHORTEST_LOSS).then(|| {
+        let rule = "is short: the machine of a deleted Node may still run, and another node gets the addresses of its \
+             pods after this time; use at least 10m";
+        FieldError::new("spec.reuseAfterNodeLoss", &wire.spec.reuse_after_node_loss, rule)
+    })
+}
+
+/// RFC 1918.
+const PRIVATE: [&str; 3] = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"];
+/// RFC 6598.
+const SHARED: &str = "100.64.0.0/10";
+
+/// IPv4 ranges outside of private space. IPv6 has global addresses for every pod.
+fn not_private(family: Family, ranges: &Ranges, written: &[&str]) -> Vec<FieldError> {
+    let is_in = |cidr: Cidr, outer: &str| outer.parse::<Cidr>().is_ok_and(|outer| outer.covers(cidr));
+    let cidrs = ranges.cidrs.keys().filter(|_| family == Family::V4);
+    let warned = cidrs.filter_map(|cidr| {
+        let instead = "prefer 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16";
+        if PRIVATE.iter().any(|outer| is_in(*cidr, outer)) {
+            return None;
+        }
+        let rule = if is_in(*cidr, SHARED) {
+            format!("is shared address space ({SHARED}), which some clouds and VPNs use for nodes; {instead}")
+        } else {
+            format!("is public address space: pods can't reach its owners; {instead}")
+        };
+        let text = cidr.to_string();
+        let index = written.iter().position(|written| *written == text).unwrap_or_default();
+        Some(FieldError::new(format!("spec.{family}.cidrs[{index}].cidr"), &text, rule))
+    });
+    warned.collect()
+}
+
+/// A pool that has fewer blocks than one node may take.
+fn few_blocks(pool: &Pool, family: Family) -> Option<FieldError> {
+    let (n_blocks, per_node) = (blocks(pool, family), pool.per_node);
+    let has = format!("has {}", counted(n_blocks, "block"));
+    let rule = if n_blocks == 0 {
+        // All excluded or not Active: on purpose, or reported by itself.
+        return None;
+    } else if n_blocks < per_node.initial_blocks.into() {
+        format!(
+            "{has}, fewer than perNode.initialBlocks of {}: no node gets its whole first grant",
+            per_node.initial_blocks
+        )
+    } else if n_blocks == 1 {
+        format!("{has}: one node can start, and no other")
+    } else if n_blocks <= per_node.max_blocks.into() && per_node.max_blocks != PerNode::DEFAULT.max_blocks {
+        format!("{has}, and perNode.maxBlocks is {}: one node can take all of them", per_node.max_blocks)
+    } else {
+        return None;
+    };
+    Some(FieldError::absent(format!("spec.{family}.cidrs"), rule))
+}
+
+/// Addresses that an agent takes for itself before the first pod: router, health endpoint and ingress.
+const OF_AGENT: u32 = 3;
+
+/// Blocks so small that a new node needs more of them at once than its first grant has.
+fn small_blocks(pool: &Pool, family: Family) -> Option<FieldError> {
+    let of_block = pool.max_offered(family);
+    let wanted = u128::from(pool.expand.free_below + OF_AGENT);
+    let n_blocks = wanted.div_ceil(of_block.max(1));
+    (n_blocks > pool.per_node.initial_blocks.into()).then(|| {
+        let rule = format!(
+            "is small: a block has {}, so a new node takes {} at once; expand.freeBelow is {}, and its agent uses \
+             up to {OF_AGENT}",
+            counted(of_block, "address"),
+            counted(n_blocks, "block"),
+            pool.expand.free_below
+        );
+        let prefix = pool.families.get(&family).map(|ranges| ranges.block_prefix).unwrap_or_default();
+        FieldError::new(format!("spec.{family}.blockSize"), &prefix, rule)
+    })
 }
 
 /// CIDRs that give no block, because every address in them is excluded.

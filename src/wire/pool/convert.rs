@@ -4,13 +4,12 @@
 //! this accepts. Reports every broken rule, not only the first, at the field where the server reports it.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use kube_core::Selector;
 
-use super::{NodeIPPool, NodeSelector, Operator, Ranges};
+use super::{NodeIPPool, NodeSelector, Operator, Ranges, forms};
 use crate::model::counted::counted;
 use crate::model::names::PodIpPoolName;
 use crate::model::pool::{self as domain, Expand, FirstLast, MAX_ADDRESSES_PER_NODE, PerNode, Pool, Reclaim};
@@ -181,18 +180,26 @@ impl Reader {
         for (index, range) in wire.cidrs.iter().enumerate() {
             let field = format!("{at}.cidrs[{index}]");
             let Some(cidr) = self.cidr(&format!("{field}.cidr"), &range.cidr, family) else { continue };
-            if unusable(family).any(|unusable| unusable.overlaps(cidr)) {
-                self.refuse(format!("{field}.cidr"), &range.cidr, rules::USABLE_CIDR);
+            if let Some(unusable) = unusable(family).find(|unusable| unusable.overlaps(cidr)) {
+                let rule = format!("{}; it overlaps {unusable}", rules::USABLE_CIDR);
+                self.refuse(format!("{field}.cidr"), &range.cidr, &rule);
             }
-            if block_prefix.is_some_and(|block_prefix| cidr.prefix_len() > block_prefix) {
-                self.refuse(format!("{at}.cidrs"), &range.cidr, rules::BLOCK_FITS);
+            if let Some(size) = block_prefix.filter(|size| cidr.prefix_len() > *size) {
+                let larger = cidr.enlarged(cidr.prefix_len() - size);
+                let rule = format!(
+                    "{}; write {larger}, or set blockSize to {}",
+                    rules::BLOCK_FITS,
+                    cidr.prefix_len()
+                );
+                self.refuse(format!("{at}.cidrs"), &range.cidr, &rule);
             }
             if cidrs.contains_key(&cidr) {
                 self.refuse(field, &range.cidr, "must not be listed twice");
                 continue;
             }
-            if cidrs.keys().any(|other: &Cidr| other.overlaps(cidr)) {
-                self.refuse(format!("{at}.cidrs"), &range.cidr, rules::NO_OVERLAP);
+            if let Some(other) = cidrs.keys().find(|other: &&Cidr| other.overlaps(cidr)) {
+                let rule = format!("{}; it overlaps {other}", rules::NO_OVERLAP);
+                self.refuse(format!("{at}.cidrs"), &range.cidr, &rule);
             }
             cidrs.insert(cidr, range.state.into());
         }
@@ -220,22 +227,16 @@ impl Reader {
         let of_family = |cidr: Cidr| cidr.family() == family && text_family == family;
         match text.parse::<Cidr>() {
             Ok(cidr) if of_family(cidr) => Some(cidr),
-            Err(CidrError::NotCanonical { canonical, .. }) if of_family(canonical) => {
-                let rule = format!("{}; did you mean {canonical}?", rules::CANONICAL_CIDR);
-                self.refuse(field, text, &rule);
-                None
-            }
-            Ok(_) | Err(CidrError::NotCanonical { .. } | CidrError::Malformed(_)) => {
-                let rule = match family {
-                    Family::V4 => rules::IPV4_CIDR,
-                    Family::V6 => rules::IPV6_CIDR,
-                };
-                match text.parse::<IpAddr>().map(Cidr::single) {
-                    Ok(single) if of_family(single) => {
-                        self.refuse(field, text, &format!("{rule}; did you mean {single}?"));
+            refused => {
+                let rule = match (refused, family) {
+                    (Err(CidrError::NotCanonical { canonical, .. }), _) if of_family(canonical) => {
+                        rules::CANONICAL_CIDR
                     }
-                    Ok(_) | Err(_) => self.refuse(field, text, rule),
-                }
+                    (_, Family::V4) => rules::IPV4_CIDR,
+                    (_, Family::V6) => rules::IPV6_CIDR,
+                };
+                let form = forms::of_range(text, family).map(|form| format!("; {form}")).unwrap_or_default();
+                self.refuse(field, text, &format!("{rule}{form}"));
                 None
             }
         }

@@ -113,7 +113,7 @@ mod tests {
         // A value that breaks a rule, and one of another type.
         check(
             r#"{"priority":2000000000,"ipv4":{"blockSize":28,"cidrs":[{"cidr":"10.1.0.0/24"},{"cidr":"10.1.0.0/25"}]}}"#,
-            "spec.ipv4.cidrs: \"10.1.0.0/25\": must not overlap each other; \
+            "spec.ipv4.cidrs: \"10.1.0.0/25\": must not overlap each other; it overlaps 10.1.0.0/24; \
              spec.priority: 2000000000: must be between -1000000000 and 1000000000; reserved {10.1.0.0/24, 10.1.0.0/25}",
         );
         check(
