@@ -155,6 +155,10 @@ where
             if is_read {
                 return answer.await.map_err(Into::into);
             }
+            // The process may have been stopped since the call.
+            if !lead.holds() {
+                return Err(Fenced::NotSent.into());
+            }
             let mut answer = pin!(answer);
             tokio::select! {
                 biased;

@@ -28,7 +28,7 @@ use super::watch::Watches;
 use crate::model::leadership::Leadership;
 use crate::model::time::Timestamp;
 use crate::telemetry::leader::Leader;
-use crate::telemetry::standing::LEASE;
+use crate::telemetry::standing::{LEASE, LEASES};
 use crate::telemetry::{Telemetry, heartbeat};
 
 mod decision;
@@ -310,6 +310,10 @@ impl Part {
         let (timing, now) = (self.election.timing, self.now());
         self.sight = std::mem::take(&mut self.sight).after(found, &self.own.name, timing, now);
         self.latest = versioned;
+        if self.sight.holder().is_some_and(|holder| holder != self.own.name) {
+            // This process writes no Lease while another replica leads, so it would never learn that the right is back.
+            self.telemetry.standing.forget(LEASES);
+        }
         if self.sight.holder() != before.as_deref() {
             info!(holder = self.sight.holder().unwrap_or("nobody"), "the Lease {NAME} has another holder");
         }

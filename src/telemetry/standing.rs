@@ -190,6 +190,15 @@ impl Standing {
         self.state.send_if_modified(|state| state.forbidden.remove(right).is_some());
     }
 
+    /// Forgets refused requests for a resource that this process does not repeat now.
+    pub fn forget(&self, resource: &str) {
+        self.state.send_if_modified(|state| {
+            let n_before = state.forbidden.len();
+            state.forbidden.retain(|right, _| right.resource != resource);
+            state.forbidden.len() < n_before
+        });
+    }
+
     /// What has been forbidden for this time: every request of this kind was answered with 403 since.
     #[must_use]
     pub fn forbidden(&self, at_least: Duration) -> Vec<Right> {

@@ -8,6 +8,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::telemetry::standing::Right;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -219,4 +220,24 @@ async fn a_loop_that_hangs_loses_its_lead() {
     assert_eq!(candidate.server().n_writes, n_writes, "it renews although the loop hangs");
     candidate.pass(3 * SECOND).await;
     assert!(candidate.lead.holds(), "it turns again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_write_is_forgotten_when_another_replica_leads() {
+    let candidate = Candidate::start(Server::default());
+    candidate.pass(SECOND).await;
+    let right = Right {
+        verb: "update",
+        group: "coordination.k8s.io".to_owned(),
+        resource: LEASES.to_owned(),
+        namespace: Some("kube-system".to_owned()),
+        name: Some(NAME.to_owned()),
+    };
+    candidate.telemetry.standing.forbid(right);
+    candidate.pass(4 * SECOND).await;
+    assert_eq!(candidate.telemetry.standing.forbidden(Duration::ZERO).len(), 1);
+    candidate.server().hold("other_1");
+    candidate.pass(4 * SECOND).await;
+    assert!(!candidate.lead.holds());
+    assert_eq!(candidate.telemetry.standing.forbidden(Duration::ZERO), []);
 }
