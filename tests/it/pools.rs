@@ -12,6 +12,7 @@ use crate::scene::{
 use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, dry_run};
+use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
@@ -344,6 +345,48 @@ async fn a_pool_gets_nothing_that_an_older_one_declares() -> Result<()> {
         wait_ready(rig, &waiting).await?;
         wait_claims_carried(rig).await?;
         Ok((controller, agents, waiting))
+    })
+    .await
+}
+
+/// The recipe of `docs/recipes.md` for another block size in the same range.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_with_another_block_size_takes_over_a_range() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let old = rig.cluster.create_pool(&PoolSpec::new("old").ipv4(28, &["10.1.0.0/24"])).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let agent = Agent::Fake(join_one(rig, NodeSpec::new("n")).await?);
+        in_another_second(&old).await?;
+        rig.cluster.create_pool(&PoolSpec::new("new").ipv4(27, &["10.1.0.0/24"])).await?;
+        rig.cluster.patch_pool("old", json!({"ipv4": {"cidrs": []}})).await?;
+        let other = join_one(rig, NodeSpec::new("m")).await?;
+        ensure!(blocks(rig, "m")[0].ends_with("/27"), "{:?}", blocks(rig, "m"));
+        rig.cluster.delete_pool("old").await?;
+        fill(rig, &agent, "n", 2).await?;
+        ensure!(blocks(rig, "n").iter().any(|block| block.ends_with("/27")), "{:?}", blocks(rig, "n"));
+        wait_claims_carried(rig).await?;
+        Ok((controller, agent, other))
+    })
+    .await
+}
+
+/// The recipe of `docs/recipes.md` for a pool that was deleted by mistake.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_pool_serves_in_place_of_one_that_was_deleted_by_mistake() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let lost = rig.cluster.create_pool(&PoolSpec::new("lost").ipv4(28, &["10.1.0.0/24"])).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let agent = join_one(rig, NodeSpec::new("n")).await?;
+        rig.cluster.delete_pool("lost").await?;
+        let freeze = ["create", "configmap", "cilium-node-ipam", "--from-literal=freeze-reclaim=true"];
+        kubectl(&rig.control_plane, &[&["-n", "kube-system"], &freeze[..]].concat()).await?;
+        rig.cluster.patch_pool("lost", json!({"ipv4": {"cidrs": []}})).await?;
+        in_another_second(&lost).await?;
+        rig.cluster.create_pool(&PoolSpec::new("again").ipv4(28, &["10.1.0.0/24"])).await?;
+        let other = join_one(rig, NodeSpec::new("m")).await?;
+        ensure!(blocks(rig, "m").len() == 1, "{:?}", blocks(rig, "m"));
+        ensure!(blocks(rig, "n") == ["10.1.0.0/28"], "{:?}", blocks(rig, "n"));
+        Ok((controller, agent, other))
     })
     .await
 }
