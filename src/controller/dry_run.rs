@@ -42,6 +42,7 @@ impl Proposal {
                     | Wait::Correction(_)
                     | Wait::OtherAllocator
                     | Wait::Settings
+                    | Wait::Request
                     | Wait::Readable(_),
                 ) => {
                     proposal.waiting.push(plan);

@@ -26,6 +26,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         FindingKind::NodeAtLimit => Some(EventReason::NodeAtLimit),
         FindingKind::SecondAllocator => Some(EventReason::SecondAllocator),
         FindingKind::OtherSettings => Some(EventReason::OtherSettings),
+        FindingKind::NothingRequested => Some(EventReason::NothingRequested),
         FindingKind::DrainWaits => Some(EventReason::DrainWaits),
         FindingKind::WouldReclaim => Some(EventReason::WouldReclaim),
         FindingKind::ReclaimStopped => Some(EventReason::ReclaimStopped),

@@ -56,6 +56,8 @@ stable_names! {
         OtherSettings,
         /// A node has no addresses or is nearly full, and no pool selects it.
         NoPool,
+        /// A node has no addresses, and its agent requests none.
+        NothingRequested,
         /// The server accepts a write repeatedly, and another writer undoes it.
         WriteWithoutEffect,
         /// A CiliumNode keeps blocks long after its Node was deleted.

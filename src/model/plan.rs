@@ -93,6 +93,8 @@ pub enum Lasting {
     OthersAnswer,
     /// Its Pods have to be read before anything is published for it.
     PodsUnread,
+    /// It has no addresses, and its agent requests none.
+    NothingRequested,
 }
 
 impl Lasting {
@@ -106,7 +108,8 @@ impl Lasting {
             | Self::Surplus
             | Self::AgentAwaited
             | Self::QuestionOpen
-            | Self::PodsUnread => false,
+            | Self::PodsUnread
+            | Self::NothingRequested => false,
         }
     }
 }
@@ -159,6 +162,8 @@ pub enum Wait {
     Pause,
     /// The interval between two patches of what carries its blocks ends.
     Interval,
+    /// Its agent requests addresses.
+    Request,
     /// A block becomes free.
     Capacity,
     /// All blocks that its agent may be using can be published.
@@ -186,6 +191,9 @@ impl fmt::Display for Wait {
             Self::Answer => f.write_str("a request for it is in flight"),
             Self::Pause => f.write_str("its last requests failed; the next one comes after a pause"),
             Self::Interval => f.write_str("its carrier was patched less than --min-write-interval ago"),
+            Self::Request => f.write_str(
+                "its agent requests no addresses; see `ipam-multi-pool-pre-allocation` in cilium-config",
+            ),
             Self::Capacity => f.write_str("no pool that selects it has a free block"),
             Self::WholeSet => f.write_str("one of its blocks may be in use and can't be published"),
             Self::Upgrade => f.write_str("its agent version is not supported"),
@@ -311,6 +319,7 @@ impl NodePlan {
                 | Wait::Correction(_)
                 | Wait::OtherAllocator
                 | Wait::Settings
+                | Wait::Request
                 | Wait::Capacity
                 | Wait::WholeSet
                 | Wait::Upgrade

@@ -9,12 +9,13 @@ use super::policy::Policy;
 use super::reasons;
 use super::recreation::create_claim;
 use super::subject::{FirstPool, Subject};
+use crate::model::agent::NoAgent;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
 use crate::model::names::{PodIpPoolName, ten_of};
-use crate::model::plan::{Unmet, WhyNot};
+use crate::model::plan::{Lasting, Unmet, Wait, WhyNot};
 use crate::model::pod_ip_pool::Misfit;
 use crate::model::pool::{Expand, MAX_ADDRESSES_PER_NODE, Pool};
 use crate::model::request::{Read, Target};
@@ -31,6 +32,10 @@ const ROOM_AGAIN: Duration = Duration::from_secs(30);
 /// For how long the number of Pods that was read of a node counts where its agent is silent. A list of them is expensive
 /// for some API servers.
 const PODS_COUNT_FOR: Duration = Duration::from_secs(60);
+
+/// For how long an agent may request nothing. One that starts requests its addresses within seconds, and an update that
+/// conflicts comes again within a minute (`docs/cilium.md`).
+const REQUESTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The blocks of one share: those that the node holds, and those that the plan has chosen.
 struct Growth<'a> {
@@ -50,6 +55,7 @@ impl<'a> Subject<'a> {
     /// of a grant while another node waits for that half. Under each name of a Pod IP pool there is one of its own.
     pub(super) fn grow(&self, draft: &mut Draft, now: Now) {
         draft.findings.extend(self.lacks_pool());
+        self.wait_for_request(draft, now);
         let mut growths = self.growths(draft);
         draft.unmet = growths.iter().filter_map(|growth| growth.unmet.clone()).collect();
         let is_lacking = |growth: &&Growth<'_>| {
@@ -211,9 +217,7 @@ impl<'a> Subject<'a> {
             let expand = pool.map_or(Expand::DEFAULT, |pool| pool.expand);
             held.is_some() && self.publisher.is_short(self.demand(share), expand)
         });
-        // What others have put on a CiliumNode may be all that it needs.
-        let has_nothing =
-            || self.offering().next().is_none() && self.publisher.blocks(self.carrier).is_empty();
+        let has_nothing = || self.has_nothing();
         let pools = || self.world.pools_of(&self.node.name);
         let asked = self.publisher.asked_for(self.carrier);
         let gives_none = || {
@@ -241,6 +245,39 @@ impl<'a> Subject<'a> {
             None => return None,
         };
         Some(Finding::new(FindingKind::NoPool, Kind::Node, self.node.name.as_str(), message))
+    }
+
+    /// Whether the node has no addresses. What others have put on a CiliumNode may be all that it needs.
+    fn has_nothing(&self) -> bool {
+        self.offering().next().is_none() && self.publisher.blocks(self.carrier).is_empty()
+    }
+
+    /// A node that has no addresses waits for its agent to request some, in a mode in which agents ask. Without
+    /// pre-allocation an agent requests none, and starts no pod either.
+    fn wait_for_request(&self, draft: &mut Draft, now: Now) {
+        let name = &self.node.name;
+        let has_pool = self.world.pools_of(name).next().is_some();
+        let requests = || !self.publisher.asked_for(self.carrier).is_empty();
+        if !self.publisher.agents_ask() || !has_pool || requests() || !self.has_nothing() {
+            return;
+        }
+        draft.wait_for(Wait::Request);
+        if self.world.agent_on(name) == Err(NoAgent::Absent) {
+            return;
+        }
+        draft.finds(Lasting::NothingRequested);
+        let since = self.serving().and_then(|serving| serving.since(Lasting::NothingRequested));
+        let due = since.unwrap_or(now.uptime) + REQUESTS_WITHIN;
+        if due > now.uptime {
+            draft.wake_at(due);
+            return;
+        }
+        let message = format!(
+            "its agent has requested no addresses for {} s, and gets none; set \
+             `ipam-multi-pool-pre-allocation` in cilium-config, such as `default=8`, and restart the agent",
+            REQUESTS_WITHIN.as_secs()
+        );
+        draft.findings.push(Finding::new(FindingKind::NothingRequested, Kind::Node, name.as_str(), message));
     }
 
     /// How a share would grow by this demand if the blocks `without` were not there, nor those that drain.

@@ -33,6 +33,8 @@ stable_names! {
         OtherSettings,
         /// The Node has no addresses or is nearly full, and no pool selects it.
         NoPool,
+        /// The Node has no addresses, and its agent requests none.
+        NothingRequested,
         /// A block of the Node overlaps another claim or foreign addresses, and no more of it is published.
         Overlap,
         /// The Node gets nothing until a person acts: a block that is in use can't be published.
@@ -100,6 +102,7 @@ impl EventReason {
             | Self::SecondAllocator
             | Self::OtherSettings
             | Self::NoPool
+            | Self::NothingRequested
             | Self::Overlap
             | Self::Blocked
             | Self::UnsupportedCilium
@@ -137,7 +140,7 @@ impl EventReason {
             Self::BlocksDraining => "Drain",
             Self::BlocksReclaimed => "TakeOff",
             Self::BlocksGivenBack => "Release",
-            Self::NoCapacity | Self::NodeAtLimit | Self::NoPool => "Claim",
+            Self::NoCapacity | Self::NodeAtLimit | Self::NoPool | Self::NothingRequested => "Claim",
             Self::DrainWaits
             | Self::WouldReclaim
             | Self::ReclaimStopped

@@ -216,6 +216,7 @@ fn is_problem(wait: Wait) -> bool {
         | Wait::Correction(_)
         | Wait::OtherAllocator
         | Wait::Settings
+        | Wait::Request
         | Wait::WholeSet
         | Wait::Upgrade => true,
         Wait::Mode

@@ -86,7 +86,7 @@ fn written(cluster: &Cluster, node: &str) -> String {
 #[test]
 fn a_node_gets_what_its_agent_needs_once_it_has_said_so() {
     let mut cluster = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90");
-    cluster.expect("a", "nothing");
+    cluster.expect("a", &format!("waits: {}", Wait::Request));
     cluster.observe("ciliumnode a @101 need=16");
     // A /28 gives an agent 14 addresses.
     cluster.expect(
@@ -94,6 +94,36 @@ fn a_node_gets_what_its_agent_needs_once_it_has_said_so() {
         "claim 10.0.0.0/28 of pool p for node a under default; claim 10.0.0.16/28 of pool p \
          for node a under default",
     );
+}
+
+/// Without pre-allocation an agent requests nothing before it has addresses.
+#[test]
+fn an_agent_that_requests_nothing_is_a_finding_after_a_minute() {
+    let waits = format!("waits: {}", Wait::Request);
+    let mut silent = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90\nagent a 1.20.2");
+    silent.expect("a", &waits);
+    silent.pass(59);
+    silent.expect("a", &waits);
+    silent.pass(1);
+    assert_eq!(silent.world.next_node().map(NodeName::as_str), Some("a"), "time alone wakes it");
+    silent.expect("a", &format!("finding: NothingRequested; {waits}"));
+    let message = &silent.plan("a").findings[0].message;
+    assert!(message.contains("`ipam-multi-pool-pre-allocation`"), "{message}");
+    // The question of the controller is no request of the agent.
+    silent.observe("ciliumnode a @101 asked=90");
+    silent.expect("a", &format!("finding: NothingRequested; {waits}"));
+    silent.observe("ciliumnode a @102 need=8");
+    silent.expect("a", "claim 10.0.0.0/28 of pool p for node a under default");
+
+    // Where no agent runs, nobody requests anything; where no pool selects the node, that is what it lacks.
+    let mut without_agent = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90");
+    without_agent.expect("a", &waits);
+    without_agent.pass(3600);
+    without_agent.expect("a", &waits);
+    cluster("node a 1\nciliumnode a @90\nagent a 1.20.2").expect("a", "finding: NoPool");
+    // An agent that has a CIDR of another hand has started.
+    let has_cidr = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 others=10.9.0.0/24\nagent a 1.20.2";
+    cluster(has_cidr).expect("a", "nothing");
 }
 
 #[test]
