@@ -88,6 +88,7 @@ fn node(name: &str, zone: u32) -> Object {
         name: name.into(),
         uid: "1".into(),
         revision: Revision::of(1),
+        created: Timestamp::default(),
         labels: [("zone".to_owned(), zone.to_string())].into(),
         deleting: false,
         addresses: Vec::new(),

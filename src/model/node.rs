@@ -9,6 +9,7 @@ use super::crd::CrdFields;
 use super::multi_pool::PoolsFields;
 use super::names::{NodeName, Uid};
 use super::revision::{Core, Revision};
+use super::time::Timestamp;
 use crate::net::cidr::Cidr;
 
 /// A Node.
@@ -20,6 +21,8 @@ pub struct Node {
     pub uid: Uid,
     /// The version that was read, of the store of Nodes.
     pub revision: Revision<Core>,
+    /// When it was created; the epoch where that can't be read.
+    pub created: Timestamp,
     /// Its labels, which pools select by.
     pub labels: BTreeMap<String, String>,
     /// Whether it is being deleted. It keeps everything until it is gone.

@@ -69,6 +69,7 @@ fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, 
         name: meta.name.as_str().into(),
         uid: meta.uid.as_str().into(),
         revision,
+        created: meta.created(),
         labels: wire.metadata.labels.unwrap_or_default(),
         deleting: meta.is_deleting(),
         // Hostnames are among them.
@@ -166,6 +167,18 @@ mod tests {
             ]
         );
         assert_eq!((node.malformed, node.malformed_annotations), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn the_creation_time_is_read() {
+        let created = |meta: &str| {
+            let node =
+                node(&format!(r#"{{"metadata":{{"name":"n","uid":"u","resourceVersion":"7"{meta}}}}}"#));
+            node.created.to_string()
+        };
+        let at = "2026-11-25T12:50:42Z";
+        assert_eq!(created(&format!(r#","creationTimestamp":"{at}""#)), at);
+        assert_eq!(created(""), "1970-01-01T00:00:00Z");
     }
 
     /// Without the option that has agents read annotations, such a text harms nobody.

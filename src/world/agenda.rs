@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::model::names::{NodeName, PoolName};
+use crate::model::time::Timestamp;
 use crate::net::cidr::Cidr;
 
 /// Who goes first when blocks are scarce. A node that can't start without a block comes before one that has some: what
@@ -22,8 +23,16 @@ pub(super) enum Turn {
     Served,
 }
 
-impl Turn {
-    const ALL: [Self; 3] = [Self::Starting, Self::Newcomer, Self::Served];
+/// The place of a node in the order in which nodes are decided for and offered blocks: first come, first served within
+/// a turn.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) turn: Turn,
+    /// Since when it waits. One that does not wait comes after all that do.
+    pub(super) waits_since: Duration,
+    /// When its Node was created: the order of those that this process has found waiting.
+    pub(super) created: Timestamp,
+    pub(super) node: NodeName,
 }
 
 /// Who or what a time was named for.
@@ -36,7 +45,8 @@ enum Waker {
 /// The agenda.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Agenda {
-    nodes: BTreeSet<(Turn, NodeName)>,
+    nodes: BTreeSet<Place>,
+    place_of: BTreeMap<NodeName, Place>,
     pools: BTreeSet<PoolName>,
     wakes: BTreeSet<(Duration, Waker)>,
     wake_of: BTreeMap<Waker, Duration>,
@@ -47,7 +57,7 @@ pub(super) struct Agenda {
 }
 
 impl Agenda {
-    pub(super) fn next_node(&self) -> Option<&(Turn, NodeName)> {
+    pub(super) fn next_node(&self) -> Option<&Place> {
         self.nodes.first()
     }
 
@@ -96,14 +106,16 @@ impl Agenda {
         self.wakes.first().map(|(at, _)| *at)
     }
 
-    pub(super) fn mark_node(&mut self, turn: Turn, node: &NodeName) {
-        self.unmark_node(node);
-        self.nodes.insert((turn, node.clone()));
+    pub(super) fn mark_node(&mut self, place: Place) {
+        if let Some(before) = self.place_of.insert(place.node.clone(), place.clone()) {
+            self.nodes.remove(&before);
+        }
+        self.nodes.insert(place);
     }
 
     pub(super) fn unmark_node(&mut self, node: &NodeName) {
-        for turn in Turn::ALL {
-            self.nodes.remove(&(turn, node.clone()));
+        if let Some(place) = self.place_of.remove(node) {
+            self.nodes.remove(&place);
         }
     }
 

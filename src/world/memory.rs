@@ -49,6 +49,8 @@ pub struct Serving {
     pub last_probe: Option<Duration>,
     /// What it asks for and no pool can give.
     pub unmet: BTreeSet<Unmet>,
+    /// Since when it has had unmet requests.
+    pub waits_since: Option<Duration>,
 }
 
 impl Serving {
@@ -69,6 +71,17 @@ impl Serving {
         let found = plan.lasting.iter().filter(|found| plan.scope == Scope::Whole || found.is_seen_early());
         for found in found {
             self.lasting.entry(*found).or_insert(now);
+        }
+    }
+
+    /// Takes in the unmet requests of a plan. A wait ends when the node needs nothing more: another replica may take the
+    /// block that a plan claims.
+    pub(super) fn note_unmet(&mut self, plan: &NodePlan, now: Duration) {
+        self.unmet.clone_from(&plan.unmet);
+        if !plan.unmet.is_empty() {
+            self.waits_since.get_or_insert(now);
+        } else if plan.scope == Scope::Whole && plan.requests().is_empty() {
+            self.waits_since = None;
         }
     }
 

@@ -38,6 +38,7 @@ mod withheld;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::ledger::{Ledger, Occupant};
 use crate::model::freeze::{Freeze, Switch};
@@ -53,7 +54,7 @@ use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::{Mode, Publisher};
-use agenda::{Agenda, Turn};
+use agenda::{Agenda, Place, Turn};
 use agents::Agents;
 pub use agents::RunningAgent;
 use applied::Writes;
@@ -204,10 +205,20 @@ impl World {
     }
 
     pub(crate) fn mark(&mut self, node: &NodeName) {
-        self.agenda.mark_node(self.turn_of(node), node);
+        self.agenda.mark_node(self.place_of(node));
     }
 
-    /// Who goes first of those who are on the agenda, and of those who wait.
+    /// The place of a node among those on the agenda, and among those who wait. A restarted process has seen none of them
+    /// wait, and decides for the oldest Node first.
+    fn place_of(&self, node: &NodeName) -> Place {
+        Place {
+            turn: self.turn_of(node),
+            waits_since: self.serving(node).and_then(|serving| serving.waits_since).unwrap_or(Duration::MAX),
+            created: self.nodes.get(node).map(|node| node.created).unwrap_or_default(),
+            node: node.clone(),
+        }
+    }
+
     fn turn_of(&self, node: &NodeName) -> Turn {
         if self.is_served(node) {
             Turn::Served

@@ -69,7 +69,7 @@ impl World {
     #[must_use]
     pub fn next_node(&self) -> Option<&NodeName> {
         let (marked, waiting) = (self.agenda.next_node(), self.waiting.next());
-        marked.into_iter().chain(waiting).min().map(|(_, node)| node)
+        marked.into_iter().chain(waiting).min().map(|place| &place.node)
     }
 
     /// The pool whose status to look at next.
@@ -101,7 +101,7 @@ impl World {
             self.mark_sent(request, now);
         }
         let serving = &mut self.remember_of(&plan.node).serving;
-        serving.unmet.clone_from(&plan.unmet);
+        serving.note_unmet(plan, now.uptime);
         serving.note_lasting(plan, now.uptime);
         for cidr in &plan.cooling {
             if let Some(claim) = self.claims.get(cidr).map(|known| &known.claim) {
@@ -188,7 +188,7 @@ impl World {
             self.pools_for(&plan.node, share).map(|pool| (pool.name.clone(), share.family))
         });
         let sources = sources.collect();
-        self.waiting.set(&plan.node, self.turn_of(&plan.node), sources, looks_on);
+        self.waiting.set(self.place_of(&plan.node), sources, looks_on);
         let ledger = &self.ledger;
         self.waiting.retain_offers(|(pool, family), region| ledger.has_free_in(pool, *family, region));
     }

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::agenda::Turn;
+use super::agenda::Place;
 use crate::model::names::{NodeName, PoolName};
 use crate::net::cidr::{Cidr, Family};
 
@@ -19,16 +19,13 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// A pool that was asked for a block of a family.
 pub(super) type Source = (PoolName, Family);
 
-/// The place of a node among those who wait.
-type Place = (Turn, NodeName);
-
 /// Who waits for a block, and what is offered to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
     /// Who waits for which pool; never an empty list.
     by_source: BTreeMap<Source, BTreeSet<Place>>,
     /// The same, by node; never an empty list.
-    by_node: BTreeMap<NodeName, (Turn, BTreeSet<Source>)>,
+    by_node: BTreeMap<NodeName, (Place, BTreeSet<Source>)>,
     /// The pools that may have a block.
     offered: BTreeMap<Source, Offer>,
     /// Those that ask for no block that they would get now: they can't start within their limits, are held back, or lack
@@ -51,15 +48,14 @@ struct Offer {
 
 impl Waiting {
     /// The node has asked these pools in vain. It was the turn of this node, so none of them is offered to it again.
-    pub(super) fn set(&mut self, node: &NodeName, turn: Turn, sources: BTreeSet<Source>, looks_on: bool) {
-        self.forget(node);
+    pub(super) fn set(&mut self, place: Place, sources: BTreeSet<Source>, looks_on: bool) {
+        self.forget(&place.node);
         if looks_on {
-            self.lookers_on.insert(node.clone());
+            self.lookers_on.insert(place.node.clone());
         }
         if sources.is_empty() {
             return;
         }
-        let place = (turn, node.clone());
         for source in &sources {
             self.by_source.entry(source.clone()).or_default().insert(place.clone());
             if self.next_of(source) == Some(&place)
@@ -68,14 +64,13 @@ impl Waiting {
                 offer.last = Some(place.clone());
             }
         }
-        self.by_node.insert(node.clone(), (turn, sources));
+        self.by_node.insert(place.node.clone(), (place, sources));
     }
 
     /// The node waits for nothing.
     pub(super) fn forget(&mut self, node: &NodeName) {
         self.lookers_on.remove(node);
-        let Some((turn, sources)) = self.by_node.remove(node) else { return };
-        let place = (turn, node.clone());
+        let Some((place, sources)) = self.by_node.remove(node) else { return };
         for source in sources {
             if let Some(places) = self.by_source.get_mut(&source) {
                 places.remove(&place);
@@ -158,15 +153,15 @@ impl Waiting {
     /// Whether both indexes name the same nodes.
     pub(super) fn is_consistent(&self) -> bool {
         let mut fresh = Self::default();
-        for (node, (turn, sources)) in &self.by_node {
-            fresh.set(node, *turn, sources.clone(), false);
+        for (place, sources) in self.by_node.values() {
+            fresh.set(place.clone(), sources.clone(), false);
         }
         fresh.by_source == self.by_source
     }
 
     #[cfg(test)]
-    pub(super) fn break_an_index(&mut self, node: &NodeName) {
+    pub(super) fn break_an_index(&mut self, place: Place) {
         let sources = [("p".into(), Family::V4)].into();
-        self.by_node.insert(node.clone(), (Turn::Newcomer, sources));
+        self.by_node.insert(place.node.clone(), (place, sources));
     }
 }

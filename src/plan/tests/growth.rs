@@ -189,6 +189,43 @@ fn a_node_does_not_call_itself_at_its_limit_while_a_block_that_fits_may_become_f
 }
 
 #[test]
+fn nodes_are_served_in_the_order_in_which_they_began_to_wait() {
+    let block = |number: u32| format!("claim 10.0.0.{}/28 gone 1 Cooling/NodeGone @4{number}", 16 * number);
+    let pool = format!("pool p 10.0.0.0/26 28 maxBlocks=2\n{}\n{}", block(0), block(1));
+    let full = "node a 1\nciliumnode a @50 10.0.0.32/28 used=13\nclaim 10.0.0.32/28 a 1 Held @40\n\
+                claim 10.0.0.48/28 gone 1 Cooling/NodeGone @44";
+    let free = |cluster: &mut Cluster| {
+        for (place, revision) in [(0, 120), (16, 121), (48, 122)] {
+            cluster.delete(Kind::Claim, &format!("10.0.0.{place}-28"), revision);
+        }
+        cluster.drain();
+        let claims: Vec<String> = cluster.in_flight.iter().map(ToString::to_string).collect();
+        claims.join("; ").replace(" of pool p for node", "")
+    };
+    let expected = "claim 10.0.0.0/28 z; claim 10.0.0.16/28 b; claim 10.0.0.48/28 a";
+
+    // Node `a` has a block and waits longest, for growth.
+    let mut cluster = Cluster::of(&format!("{pool}\n{full}"));
+    cluster.drain();
+    for (node, revision) in [("z", 101), ("b", 103)] {
+        cluster.pass(1);
+        cluster.observe(&format!("node {node} 1 created=1 @{revision}"));
+        cluster.observe(&format!("ciliumnode {node} @{}", revision + 1));
+        cluster.drain();
+    }
+    // News does not move a node in the order.
+    cluster.observe("node z 1 created=1 label=a=b @110");
+    cluster.drain();
+    assert_eq!(free(&mut cluster), expected);
+
+    // A restarted controller has seen no node wait.
+    let nodes = "node b 1 created=20\nciliumnode b @51\nnode z 1 created=10\nciliumnode z @52";
+    let mut restarted = Cluster::of(&format!("{pool}\n{full}\n{nodes}"));
+    restarted.drain();
+    assert_eq!(free(&mut restarted), expected);
+}
+
+#[test]
 fn one_free_block_is_decided_for_once_however_many_nodes_wait() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/28 28\nnode a 1\nnode b 1\nnode c 1\nciliumnode a @50\nciliumnode b @51\n\

@@ -115,13 +115,13 @@ fn an_agent_that_requests_nothing_is_a_finding_after_a_minute() {
     silent.observe("ciliumnode a @102 need=8");
     silent.expect("a", "claim 10.0.0.0/28 of pool p for node a under default");
 
-    // Where no agent runs, nobody requests anything; where no pool selects the node, that is what it lacks.
+    // Without an agent, or without a pool, the node lacks more than a request.
     let mut without_agent = cluster("pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90");
     without_agent.expect("a", &waits);
     without_agent.pass(3600);
     without_agent.expect("a", &waits);
     cluster("node a 1\nciliumnode a @90\nagent a 1.20.2").expect("a", "finding: NoPool");
-    // An agent that has a CIDR of another hand has started.
+    // An agent that has a CIDR of another writer has started.
     let has_cidr = "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @90 others=10.9.0.0/24\nagent a 1.20.2";
     cluster(has_cidr).expect("a", "nothing");
 }

@@ -18,7 +18,7 @@ use crate::model::time::{Now, Timestamp};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Family;
 use crate::publisher::{Mode, Publisher};
-use crate::world::agenda::Turn;
+use crate::world::agenda::{Place, Turn};
 use crate::world::gather::Gathering;
 use crate::world::{LostClaim, LostHolder, Remembered};
 
@@ -85,6 +85,15 @@ fn claim(text: &str, state: ClaimState) -> Claim {
     }
 }
 
+fn place(node: &str) -> Place {
+    Place {
+        turn: Turn::Newcomer,
+        waits_since: Duration::ZERO,
+        created: Timestamp::default(),
+        node: node.into(),
+    }
+}
+
 fn seen_cooling(uid: &str) -> SeenCooling {
     SeenCooling { uid: uid.into(), since: Timestamp::default(), seen_at: None, node_went: false }
 }
@@ -96,6 +105,7 @@ fn sound() -> World {
         name: "n".into(),
         uid: "nu".into(),
         revision: Revision::of(1),
+        created: Timestamp::default(),
         labels: BTreeMap::new(),
         deleting: false,
         addresses: vec![NodeAddress { kind: "InternalIP".into(), address: "192.168.0.1".parse().unwrap() }],
@@ -237,11 +247,11 @@ fn every_memory_goes_with_what_it_is_about() {
         &remembered("its serving state"),
     );
     check(
-        |world| world.waiting.set(&gone(), Turn::Newcomer, [("p".into(), Family::V4)].into(), false),
+        |world| world.waiting.set(place("gone"), [("p".into(), Family::V4)].into(), false),
         &remembered("its shortage"),
     );
-    check(|world| world.waiting.set(&gone(), Turn::Newcomer, [].into(), true), &remembered("its shortage"));
-    check(|world| world.waiting.break_an_index(&"n".into()), "the indexes of waiting nodes differ");
+    check(|world| world.waiting.set(place("gone"), [].into(), true), &remembered("its shortage"));
+    check(|world| world.waiting.break_an_index(place("n")), "the indexes of waiting nodes differ");
     check(|world| world.agenda.wake_node(&gone(), Duration::ZERO), &remembered("a timer"));
     // Its CiliumNode is still there, its Node is not.
     check(

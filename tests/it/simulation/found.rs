@@ -57,6 +57,7 @@ fn node(revision: u64) -> Object {
         name: "n".into(),
         uid: "node".into(),
         revision: Revision::of(revision),
+        created: Timestamp::UNIX_EPOCH,
         deleting: false,
         labels: [].into(),
         addresses: Vec::new(),
