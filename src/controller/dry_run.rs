@@ -54,6 +54,7 @@ impl Proposal {
                     | Wait::Lead
                     | Wait::Existence(_)
                     | Wait::Deletion
+                    | Wait::Linux
                     | Wait::Answer
                     | Wait::Pause
                     | Wait::Interval,

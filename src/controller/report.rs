@@ -65,7 +65,7 @@ pub(super) struct Reporter {
     without_pool: Waits<()>,
     /// The nodes for which none of their pools has a block of these shares.
     without_block: Waits<BTreeSet<Share>>,
-    /// Findings about objects that can't be read, and about addresses of others in pools.
+    /// Findings about objects that can't be read, addresses of others in pools, and nodes without agents.
     unreadable: BTreeSet<Finding>,
     /// Findings about writes without effect.
     in_vain: BTreeSet<Finding>,
@@ -144,7 +144,7 @@ impl Reporter {
     pub(super) fn show(&mut self, world: &World, now: Now) {
         let shown_at = Instant::now();
         self.last_snapshot = Some(shown_at);
-        self.look_at_unreadable(world);
+        self.look_at_world(world, now);
         self.look_at_writes(world, now);
         self.log.summarize();
         // A write that is not repeated any more ends its finding by time alone.
@@ -321,7 +321,7 @@ impl Reporter {
         }
     }
 
-    fn look_at_unreadable(&mut self, world: &World) {
+    fn look_at_world(&mut self, world: &World, now: Now) {
         let unreadable = world.all_unreadable().map(|(kind, unreadable)| {
             let message = format!("it is unreadable: {}; its addresses count as in use", unreadable.reason);
             Finding::new(FindingKind::UnreadableObject, kind, &unreadable.name, message)
@@ -340,6 +340,7 @@ impl Reporter {
             .chain(invalid)
             .chain(free::findings(world))
             .chain(pod_ip_pools::findings(world))
+            .chain(agents::missing(world, now))
             .collect();
         for finding in found.difference(&self.unreadable) {
             self.log.found(finding);

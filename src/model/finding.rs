@@ -62,6 +62,8 @@ stable_names! {
         WriteWithoutEffect,
         /// A CiliumNode keeps blocks long after its Node was deleted.
         NodeMissing,
+        /// Nodes hold blocks and have had no Pod of Cilium's agent for an hour.
+        AgentMissing,
         /// A block can't be drained from its node yet.
         DrainWaits,
         /// A pool in DryRun would reclaim a block.

@@ -43,6 +43,12 @@ pub struct Node {
 }
 
 impl Node {
+    /// Whether an agent of Cilium can run there, which needs Linux. A Node without the label counts as Linux.
+    #[must_use]
+    pub fn runs_linux(&self) -> bool {
+        self.labels.get("kubernetes.io/os").is_none_or(|os| os == "linux")
+    }
+
     /// Whether the podCIDRs are these, in this order.
     #[must_use]
     pub fn lists_exactly(&self, cidrs: &[Cidr]) -> bool {

@@ -95,6 +95,8 @@ pub enum Lasting {
     PodsUnread,
     /// It has no addresses, and its agent requests none.
     NothingRequested,
+    /// It holds blocks, and has no Pod of Cilium's agent.
+    AgentAbsent,
 }
 
 impl Lasting {
@@ -102,7 +104,7 @@ impl Lasting {
     #[must_use]
     pub const fn is_seen_early(self) -> bool {
         match self {
-            Self::UseUnknown | Self::OthersAnswer => true,
+            Self::UseUnknown | Self::OthersAnswer | Self::AgentAbsent => true,
             Self::Incomplete
             | Self::Orphaned
             | Self::Surplus
@@ -162,6 +164,8 @@ pub enum Wait {
     Pause,
     /// The interval between two patches of what carries its blocks ends.
     Interval,
+    /// It runs Linux.
+    Linux,
     /// Its agent requests addresses.
     Request,
     /// A block becomes free.
@@ -191,6 +195,7 @@ impl fmt::Display for Wait {
             Self::Answer => f.write_str("a request for it is in flight"),
             Self::Pause => f.write_str("its last requests failed; the next one comes after a pause"),
             Self::Interval => f.write_str("its carrier was patched less than --min-write-interval ago"),
+            Self::Linux => f.write_str("it does not run Linux, so no agent of Cilium runs on it"),
             Self::Request => f.write_str(
                 "its agent requests no addresses; see `ipam-multi-pool-pre-allocation` in cilium-config",
             ),
@@ -319,6 +324,7 @@ impl NodePlan {
                 | Wait::Correction(_)
                 | Wait::OtherAllocator
                 | Wait::Settings
+                | Wait::Linux
                 | Wait::Request
                 | Wait::Capacity
                 | Wait::WholeSet

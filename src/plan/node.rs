@@ -7,6 +7,7 @@ use super::policy::{CiliumNodeOrigin, Policy};
 use super::publishable::may_others_publish;
 use super::subject::Subject;
 use super::{lifecycle, publication, reasons, recreation, withhold};
+use crate::model::agent::NoAgent;
 use crate::model::carrier::Carrier;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::guard::Guard;
@@ -18,6 +19,7 @@ use crate::model::request::{ClaimChange, NewCiliumNode, Request, Write};
 use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::publisher::Publisher;
+use crate::view::agents;
 use crate::world::World;
 
 /// What to do for `name` now.
@@ -56,6 +58,7 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
             return draft.asking_for_nothing_before(Wait::Readable(kind));
         }
     }
+    look_for_agent(world, &mut draft, now);
     if world.is_busy(&name) {
         draft.unmet = world.serving(&name).map(|serving| serving.unmet.clone()).unwrap_or_default();
         return draft.waiting_for(Wait::Answer);
@@ -92,6 +95,9 @@ fn decide_what_is_needed(world: &World, mut draft: Draft, policy: Policy, now: N
         lifecycle::look_for_orphan(world, &mut draft, now);
         return draft.asking_for_nothing_before(Wait::Existence(Kind::Node));
     };
+    if !node.runs_linux() {
+        return draft.asking_for_nothing_before(Wait::Linux);
+    }
     let Some(carrier) = world.carrier(&name) else {
         match policy.cilium_nodes {
             CiliumNodeOrigin::Controller if !node.deleting => create_cilium_node(world, node, &mut draft),
@@ -136,10 +142,28 @@ fn unmet(world: &World, publisher: &Publisher, name: &NodeName) -> BTreeSet<Unme
     let (Some(node), Some(carrier)) = (world.node(name), world.carrier(name)) else {
         return BTreeSet::new();
     };
-    if world.set_aside(name).is_some() || carrier.is_going() || publisher.malformed(carrier).is_some() {
+    if !node.runs_linux()
+        || world.set_aside(name).is_some()
+        || carrier.is_going()
+        || publisher.malformed(carrier).is_some()
+    {
         return BTreeSet::new();
     }
     Subject { world, node, carrier, publisher }.unmet()
+}
+
+/// A node that holds blocks and has no agent, perhaps for ever. All such nodes are one finding ([`agents::missing`]).
+fn look_for_agent(world: &World, draft: &mut Draft, now: Now) {
+    let holds_blocks = world.node(&draft.node).is_some() && world.claims_of(&draft.node).next().is_some();
+    if !holds_blocks || world.agent_on(&draft.node) != Err(NoAgent::Absent) {
+        return;
+    }
+    draft.finds(Lasting::AgentAbsent);
+    let since = world.serving(&draft.node).and_then(|serving| serving.since(Lasting::AgentAbsent));
+    let due = since.unwrap_or(now.uptime) + agents::MAY_LACK_AGENT_FOR;
+    if due > now.uptime {
+        draft.wake_at(due);
+    }
 }
 
 /// Whether a node holds a claim again that it had given back.

@@ -1,10 +1,15 @@
 //! Which releases of Cilium the agents run, as a person is told.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::model::counted::counted;
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
+use crate::model::plan::Lasting;
 use crate::model::release::Release;
+use crate::model::time::Now;
 use crate::publisher::support::Support;
 use crate::world::World;
 
@@ -19,14 +24,36 @@ pub struct Census<'a> {
     pub nodes: Vec<&'a NodeName>,
 }
 
-/// The nodes by the release of their weakest agent, the weakest first. Costs a pass over the nodes.
+/// The nodes that run Linux by the release of their weakest agent, the weakest first. Costs a pass over the nodes.
 #[must_use]
 pub fn census(world: &World) -> Vec<Census<'_>> {
     let mut nodes: BTreeMap<(Support, Option<Release>), Vec<&NodeName>> = BTreeMap::new();
-    for node in world.nodes() {
+    for node in world.nodes().filter(|node| node.runs_linux()) {
         nodes.entry(world.support(&node.name)).or_default().push(&node.name);
     }
     nodes.into_iter().map(|((support, release), nodes)| Census { support, release, nodes }).collect()
+}
+
+/// For how long a node that holds blocks may have no agent. An upgrade of Cilium and a reboot take minutes.
+pub const MAY_LACK_AGENT_FOR: Duration = Duration::from_secs(3600);
+
+/// The finding about all nodes that hold blocks and have had no agent for long. It has the name of the first. Costs a pass
+/// over the nodes.
+#[must_use]
+pub fn missing(world: &World, now: Now) -> Option<Finding> {
+    let lack_one = |node: &&NodeName| {
+        let since = world.serving(node).and_then(|serving| serving.since(Lasting::AgentAbsent));
+        since.is_some_and(|since| since + MAY_LACK_AGENT_FOR <= now.uptime)
+    };
+    let nodes: Vec<&NodeName> = world.nodes().map(|node| &node.name).filter(lack_one).collect();
+    let message = format!(
+        "{} with blocks had no Pod of Cilium's agent for an hour: {}; if the machine is gone, delete the Node \
+         and its CiliumNode; else find out why the agent does not run there: kubectl get pods -A -o wide -l \
+         k8s-app=cilium",
+        counted(nodes.len(), "node"),
+        ten_of(&nodes)
+    );
+    Some(Finding::new(FindingKind::AgentMissing, Kind::Node, nodes.first()?.as_str(), message))
 }
 
 /// A line about the nodes for which nothing is published because of their agents; `None` if there are none.

@@ -40,6 +40,8 @@ pub struct NodeTotals {
     pub want_growth: usize,
     /// Those that no pool selects.
     pub no_pool: usize,
+    /// Those that do not run Linux, and get nothing.
+    pub not_linux: usize,
 }
 
 /// A pool in one line.
@@ -87,7 +89,9 @@ pub fn overview(world: &World, plans: &[NodePlan]) -> Overview {
         let state = tally::node_state(world, &node.name);
         let is_served = tally::is_served(world, &node.name);
         nodes.all += 1;
-        if state == NodeState::Unselected && !is_served {
+        if state == NodeState::NotLinux {
+            nodes.not_linux += 1;
+        } else if state == NodeState::Unselected && !is_served {
             nodes.no_pool += 1;
         } else if is_served {
             nodes.served += 1;
@@ -224,6 +228,7 @@ fn is_problem(wait: Wait) -> bool {
         | Wait::Lead
         | Wait::Existence(_)
         | Wait::Deletion
+        | Wait::Linux
         | Wait::Answer
         | Wait::Pause
         | Wait::Interval

@@ -38,13 +38,17 @@ stable_names! {
         Served => "served",
         /// A pool selects it, but its CiliumNode carries no block of ours yet, or does not exist.
         Pending => "pending",
+        /// It does not run Linux, and gets nothing.
+        NotLinux => "not_linux",
     }
 }
 
 /// How a node is served.
 #[must_use]
 pub fn node_state(world: &World, node: &NodeName) -> NodeState {
-    if world.pools_of(node).next().is_none() || world.is_unreadable(Kind::Node, node.as_str()) {
+    if world.node(node).is_some_and(|node| !node.runs_linux()) && !is_served(world, node) {
+        NodeState::NotLinux
+    } else if world.pools_of(node).next().is_none() || world.is_unreadable(Kind::Node, node.as_str()) {
         NodeState::Unselected
     } else if world.serving(node).is_some_and(Serving::waits_for_capacity) && !has_unreadable(world, node) {
         NodeState::Waiting
@@ -133,11 +137,11 @@ impl Tally {
     }
 
     fn add_node(&mut self, state: NodeState) {
-        self.nodes.selected += u64::from(state != NodeState::Unselected);
+        self.nodes.selected += u64::from(!matches!(state, NodeState::Unselected | NodeState::NotLinux));
         match state {
             NodeState::Served => self.nodes.served += 1,
             NodeState::Waiting => self.nodes.waiting += 1,
-            NodeState::Pending | NodeState::Unselected => {}
+            NodeState::Pending | NodeState::Unselected | NodeState::NotLinux => {}
         }
     }
 

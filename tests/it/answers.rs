@@ -117,7 +117,7 @@ async fn one_command_answers_each_question() -> Result<()> {
         ensure!(status.code == Some(1), "{:?} {}", status.code, status.errors);
         status.assert_lines(&[
             "controller no leader: Lease kube-system/cilium-node-ipam does not exist, mode crd, not frozen",
-            "nodes 9: 4 served, 3 WITHOUT ADDRESSES, 0 want growth, 2 without a pool",
+            "nodes 9: 4 served, 3 WITHOUT ADDRESSES, 0 want growth, 2 without a pool, 0 not Linux",
             "full Exhausted 5 2/2 0 3/0",
         ])?;
         ensure!(

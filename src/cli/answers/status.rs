@@ -130,8 +130,13 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
     let mut lines = vec![
         format!("controller  {}, {mode}, {frozen}", controller.lease),
         format!(
-            "nodes       {}: {} served, {} WITHOUT ADDRESSES, {} want growth, {} without a pool",
-            nodes.all, nodes.served, nodes.without_addresses, nodes.want_growth, nodes.no_pool
+            "nodes       {}: {} served, {} WITHOUT ADDRESSES, {} want growth, {} without a pool, {} not Linux",
+            nodes.all,
+            nodes.served,
+            nodes.without_addresses,
+            nodes.want_growth,
+            nodes.no_pool,
+            nodes.not_linux
         ),
         String::new(),
     ];
@@ -185,7 +190,7 @@ fn object(controller: &Controller, overview: &Overview) -> Value {
         },
         "nodes": {
             "all": nodes.all, "served": nodes.served, "withoutAddresses": nodes.without_addresses,
-            "wantGrowth": nodes.want_growth, "noPool": nodes.no_pool,
+            "wantGrowth": nodes.want_growth, "noPool": nodes.no_pool, "notLinux": nodes.not_linux,
         },
         "pools": pools.collect::<Vec<_>>(),
         "problems": problems.collect::<Vec<_>>(),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Cluster, Listed, Verdict, block_on, fields};
 use crate::model::names::NodeName;
+use crate::model::node::Node;
 use crate::model::plan::{self, NodePlan, WhyNot};
 use crate::model::request::Request;
 use crate::plan::{why_no_block, why_no_pool};
@@ -79,7 +80,7 @@ impl Reason {
         let (mut refusals, mut findings, mut next) = (Vec::new(), Vec::new(), Vec::new());
         if let Some(plan) = plan {
             let has_no_pool = world.pools_of(node).next().is_none();
-            if has_no_pool && object.is_some() {
+            if has_no_pool && object.is_some_and(Node::runs_linux) {
                 waits.push(why_no_pool(world, node));
             }
             waits.extend(plan.unmet.iter().map(|unmet| match unmet {

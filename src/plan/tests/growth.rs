@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::model::request::Read;
-use crate::view::tally;
+use crate::view::overview::overview;
+use crate::view::{agents, tally};
 
 #[test]
 fn a_first_set_that_cannot_be_completed_is_given_back() {
@@ -83,6 +84,52 @@ fn a_node_that_cannot_start_comes_before_the_headroom_of_another() {
     assert_eq!(starting.drain(), ["c", "b", "a"]);
 }
 
+#[test]
+fn a_node_that_does_not_run_linux_gets_nothing_and_is_counted_apart() {
+    let windows = "label=kubernetes.io/os=windows";
+    let mut cluster = Cluster::of(&format!(
+        "pool p 10.0.0.0/28 28\nnode a 1 {windows}\nciliumnode a @50\nnode b 1 {windows}\n\
+         node c 1 label=kubernetes.io/os=linux\nciliumnode c @51"
+    ));
+    let waits = format!("waits: {}", Wait::Linux);
+    cluster.expect("a", &waits);
+    // With --create-ciliumnodes too.
+    let policy = Policy { cilium_nodes: CiliumNodeOrigin::Controller, ..Policy::DEFAULT };
+    assert_eq!(rendered(&node(&cluster.world, &"b".into(), policy, cluster.now)), waits);
+    cluster.expect("c", "claim 10.0.0.0/28 of pool p for node c");
+    let counts = tally::of(&cluster.world, &"p".into()).nodes;
+    assert_eq!((counts.selected, counts.served, counts.waiting), (1, 0, 0));
+    let overview = overview(&cluster.world, &[cluster.plan("a"), cluster.plan("b"), cluster.plan("c")]);
+    assert_eq!((overview.nodes.all, overview.nodes.not_linux), (3, 2));
+    assert_eq!(overview.problems, []);
+    // The label corrects itself.
+    cluster.observe("node a 1 label=kubernetes.io/os=linux @101");
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+}
+
+#[test]
+fn nodes_without_an_agent_for_an_hour_are_one_finding() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=1\nclaim 10.0.0.0/28 a 1 Held @40\n\
+         node b 1\nciliumnode b @51 10.0.0.16/28 used=1\nclaim 10.0.0.16/28 b 1 Held @41\n\
+         node c 1\nciliumnode c @52 10.0.0.32/28 used=1\nclaim 10.0.0.32/28 c 1 Held @42\nagent c 1.20.2\n\
+         node d 1\nciliumnode d @53",
+    );
+    cluster.drain();
+    cluster.pass(3599);
+    cluster.drain();
+    assert_eq!(agents::missing(&cluster.world, cluster.now), None);
+    cluster.pass(1);
+    assert_eq!(cluster.drain(), ["a", "b"], "time alone wakes them");
+    let finding = agents::missing(&cluster.world, cluster.now).unwrap();
+    let begins = "AgentMissing Node a: 2 nodes with blocks had no Pod of Cilium's agent for an hour: a, b; ";
+    assert!(finding.to_string().starts_with(begins), "{finding}");
+    cluster.observe_agents(AgentNews::Applied(agent("agent a 1.20.2")));
+    cluster.drain();
+    let finding = agents::missing(&cluster.world, cluster.now).unwrap();
+    assert!(finding.to_string().starts_with("AgentMissing Node b: 1 node with"), "{finding}");
+}
+
 /// What the node waits for, and for how long, does not change because something else comes first.
 #[test]
 fn a_plan_that_ends_early_forgets_nothing() {
@@ -107,7 +154,8 @@ fn a_plan_that_ends_early_forgets_nothing() {
 #[test]
 fn one_change_of_use_alone_leads_to_growth() {
     let mut cluster = Cluster::of(
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40",
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40\n\
+         agent a 1.20.2",
     );
     cluster.expect("a", "nothing");
     assert_eq!(cluster.world.next_wake(), None, "no timer looks for work");

@@ -208,6 +208,7 @@ nodes{state=\"unselected\"} 0
 nodes{state=\"waiting\"} 0
 nodes{state=\"served\"} 1
 nodes{state=\"pending\"} 1
+nodes{state=\"not_linux\"} 0
 unreadable_objects{kind=\"Node\"} 0
 unreadable_objects{kind=\"CiliumNode\"} 0
 unreadable_objects{kind=\"NodeIPPool\"} 0
