@@ -91,6 +91,7 @@ fn node(name: &str, zone: u32) -> Object {
         created: Timestamp::default(),
         labels: [("zone".to_owned(), zone.to_string())].into(),
         deleting: false,
+        uninitialized: false,
         addresses: Vec::new(),
         pod_cidrs: Vec::new(),
         later_than: None,

@@ -130,6 +130,18 @@ pub struct Args {
     )]
     usage_query_interval: Duration,
 
+    /// How long a node waits for its first block while its Node has an uninitialized taint; 0s turns the wait off.
+    ///
+    /// A cloud controller or Cluster API removes the taint after it has set the labels of the Node.
+    #[arg(
+        long,
+        value_name = "DURATION",
+        default_value = "60s",
+        value_parser = humantime::parse_duration,
+        help_heading = CLUSTER
+    )]
+    wait_for_initialization: Duration,
+
     /// Reserve no addresses in a node's first block for the agent's router, health endpoint and ingress.
     ///
     /// The agent may then take them from any block, and that block stays as long as the node exists.
@@ -447,6 +459,7 @@ fn policy(args: &Args) -> Policy {
     Policy {
         min_write_interval: args.min_write_interval,
         question_interval: args.usage_query_interval,
+        initialization: args.wait_for_initialization,
         cilium_nodes: if args.create_ciliumnodes {
             CiliumNodeOrigin::Controller
         } else {

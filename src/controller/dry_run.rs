@@ -42,6 +42,7 @@ impl Proposal {
                     | Wait::Correction(_)
                     | Wait::OtherAllocator
                     | Wait::Settings
+                    | Wait::Initialization
                     | Wait::Request
                     | Wait::Readable(_),
                 ) => {

@@ -35,6 +35,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         | FindingKind::UnreadableObject
         | FindingKind::WriteWithoutEffect
         | FindingKind::NodeMissing
+        | FindingKind::StrayBlock
         | FindingKind::AgentMissing
         | FindingKind::ForeignAddresses
         | FindingKind::BrokenInvariant => None,

@@ -56,6 +56,8 @@ stable_names! {
         OtherSettings,
         /// A node has no addresses or is nearly full, and no pool selects it.
         NoPool,
+        /// A block that stays as long as its node lives is of a pool that does not select the node.
+        StrayBlock,
         /// A node has no addresses, and its agent requests none.
         NothingRequested,
         /// The server accepts a write repeatedly, and another writer undoes it.

@@ -27,6 +27,8 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// Whether it is being deleted. It keeps everything until it is gone.
     pub deleting: bool,
+    /// Whether a taint says that a cloud controller has not initialized it, so that labels of it may be missing.
+    pub uninitialized: bool,
     /// Its own addresses; no pod may get one.
     pub addresses: Vec<NodeAddress>,
     /// `spec.podCIDRs` in their order. Only `publisher` and `wire` look into them: in most modes nobody uses them.

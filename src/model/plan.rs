@@ -97,6 +97,8 @@ pub enum Lasting {
     NothingRequested,
     /// It holds blocks, and has no Pod of Cilium's agent.
     AgentAbsent,
+    /// A cloud controller has not initialized it, and it holds no blocks.
+    Uninitialized,
 }
 
 impl Lasting {
@@ -111,7 +113,8 @@ impl Lasting {
             | Self::AgentAwaited
             | Self::QuestionOpen
             | Self::PodsUnread
-            | Self::NothingRequested => false,
+            | Self::NothingRequested
+            | Self::Uninitialized => false,
         }
     }
 }
@@ -166,6 +169,8 @@ pub enum Wait {
     Interval,
     /// It runs Linux.
     Linux,
+    /// A cloud controller initializes its Node, or has had the time for it.
+    Initialization,
     /// Its agent requests addresses.
     Request,
     /// A block becomes free.
@@ -196,6 +201,9 @@ impl fmt::Display for Wait {
             Self::Pause => f.write_str("its last requests failed; the next one comes after a pause"),
             Self::Interval => f.write_str("its carrier was patched less than --min-write-interval ago"),
             Self::Linux => f.write_str("it does not run Linux, so no agent of Cilium runs on it"),
+            Self::Initialization => f.write_str(
+                "its Node has an uninitialized taint and may get more labels; see --wait-for-initialization",
+            ),
             Self::Request => f.write_str(
                 "its agent requests no addresses; see `ipam-multi-pool-pre-allocation` in cilium-config",
             ),
@@ -325,6 +333,7 @@ impl NodePlan {
                 | Wait::OtherAllocator
                 | Wait::Settings
                 | Wait::Linux
+                | Wait::Initialization
                 | Wait::Request
                 | Wait::Capacity
                 | Wait::WholeSet

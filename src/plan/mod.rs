@@ -18,6 +18,7 @@ mod evidence;
 mod foreign;
 pub mod growth;
 mod handed_back;
+mod late_labels;
 pub mod lifecycle;
 pub mod node;
 mod pod_ip_pools;

@@ -213,16 +213,22 @@ impl Subject<'_> {
         draft.unmet
     }
 
+    /// Notes the findings about the published blocks of a served node.
+    fn look_at_carrier(&self, draft: &mut Draft) {
+        draft.findings.extend(self.publisher.finding(self.carrier));
+        let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
+        draft.findings.extend(claims.filter_map(|claim| self.publisher.misplaced(self.carrier, claim)));
+        draft.findings.extend(self.stray_blocks());
+        if self.publisher.shows_use() && !self.publisher.use_is_known(self.carrier) {
+            draft.finds(Lasting::UseUnknown);
+        }
+    }
+
     /// If nothing of a node is published, what it holds is published first, so that a node that returns gets all its
     /// blocks at once and does not wait for more. Otherwise growth comes first, so that one patch publishes all of it.
     fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) {
         if self.is_served() {
-            draft.findings.extend(self.publisher.finding(self.carrier));
-            let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
-            draft.findings.extend(claims.filter_map(|claim| self.publisher.misplaced(self.carrier, claim)));
-            if self.publisher.shows_use() && !self.publisher.use_is_known(self.carrier) {
-                draft.finds(Lasting::UseUnknown);
-            }
+            self.look_at_carrier(draft);
         }
         if let Some(finding) = self.foreign_hand() {
             self.leave_alone(draft, finding, now);
@@ -288,6 +294,9 @@ impl Subject<'_> {
         }
         if !self.is_served() && self.can_start_with(&publishable) {
             self.publish(draft, &publishable, policy, now);
+            return;
+        }
+        if self.awaits_initialization(draft, policy, now) {
             return;
         }
         self.grow(draft, now);

@@ -11,6 +11,9 @@ pub struct Policy {
     /// How long an agent may not say what it was to say before it is asked which addresses it uses, and how long before it
     /// is asked again.
     pub question_interval: Duration,
+    /// How long the first block of a node waits at most while a cloud controller has not initialized its Node; zero turns
+    /// the wait off.
+    pub initialization: Duration,
     /// Who creates a CiliumNode.
     pub cilium_nodes: CiliumNodeOrigin,
     /// Who creates a CiliumPodIPPool.
@@ -25,6 +28,8 @@ impl Policy {
         min_write_interval: Duration::from_secs(2),
         // A starting agent says what it uses within two of its update periods of 15 s (`docs/cilium.md`, Use).
         question_interval: Duration::from_secs(30),
+        // Cloud controllers take seconds. A Node whose taint stays must not stay without pods.
+        initialization: Duration::from_secs(60),
         cilium_nodes: CiliumNodeOrigin::Agent,
         pod_ip_pools: PodIpPoolOrigin::Administrator,
         reclaim: ReclaimPolicy::DEFAULT,

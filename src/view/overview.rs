@@ -229,6 +229,7 @@ fn is_problem(wait: Wait) -> bool {
         | Wait::Existence(_)
         | Wait::Deletion
         | Wait::Linux
+        | Wait::Initialization
         | Wait::Answer
         | Wait::Pause
         | Wait::Interval

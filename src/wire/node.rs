@@ -25,6 +25,10 @@ const POD_CIDR_ANNOTATIONS: [(Family, &str); 4] = [
     (Family::V6, "io.cilium.network.ipv6-pod-cidr"),
 ];
 
+/// The keys of the taints of a Node to which the cloud controller manager or Cluster API has not yet given its labels.
+const UNINITIALIZED: [&str; 2] =
+    ["node.cloudprovider.kubernetes.io/uninitialized", "node.cluster.x-k8s.io/uninitialized"];
+
 /// The annotations that name these pod CIDRs to agents of every release.
 pub(super) fn pod_cidr_annotations(cidrs: &[Cidr]) -> Map<String, Value> {
     let of_key = |(family, key): (Family, &str)| {
@@ -59,6 +63,7 @@ fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, 
     let addresses = wire.status.and_then(|status| status.addresses).unwrap_or_default();
     let mut annotations = wire.metadata.annotations.unwrap_or_default();
     let spec = wire.spec.unwrap_or_default();
+    let taints = spec.taints.unwrap_or_default();
     let mut listed = spec.pod_cidrs.unwrap_or_default();
     // The server keeps both alike. Whatever is only in the old field counts too.
     listed.extend(spec.pod_cidr.filter(|cidr| !cidr.is_empty() && !listed.contains(cidr)));
@@ -72,6 +77,7 @@ fn read_node(json: &str, meta: &Meta, revision: Revision<Core>) -> Result<Node, 
         created: meta.created(),
         labels: wire.metadata.labels.unwrap_or_default(),
         deleting: meta.is_deleting(),
+        uninitialized: taints.iter().any(|taint| UNINITIALIZED.contains(&taint.key.as_str())),
         // Hostnames are among them.
         addresses: addresses
             .into_iter()
@@ -120,6 +126,13 @@ struct WireNodeSpec {
     pod_cidr: Option<String>,
     #[serde(rename = "podCIDRs")]
     pod_cidrs: Option<Vec<String>>,
+    taints: Option<Vec<WireTaint>>,
+}
+
+#[derive(Deserialize)]
+struct WireTaint {
+    #[serde(default)]
+    key: String,
 }
 
 #[derive(Deserialize)]
@@ -167,6 +180,21 @@ mod tests {
             ]
         );
         assert_eq!((node.malformed, node.malformed_annotations), (Vec::new(), Vec::new()));
+    }
+
+    #[test]
+    fn a_taint_of_cloud_controllers_or_cluster_api_says_that_labels_may_be_missing() {
+        for (taints, expected) in [
+            (r#"{"key":"node.cloudprovider.kubernetes.io/uninitialized","value":"true"}"#, true),
+            (r#"{"key":"a"},{"key":"node.cluster.x-k8s.io/uninitialized","effect":"NoSchedule"}"#, true),
+            (r#"{"key":"node.kubernetes.io/not-ready","effect":"NoSchedule"}"#, false),
+            ("", false),
+        ] {
+            let node = node(&format!(
+                r#"{{"metadata":{{"name":"n","uid":"u","resourceVersion":"7"}},"spec":{{"taints":[{taints}]}}}}"#
+            ));
+            assert_eq!(node.uninitialized, expected, "{taints}");
+        }
     }
 
     #[test]

@@ -53,6 +53,37 @@ async fn relabelled_node_keeps_its_block_and_grows_from_its_new_pool() -> Result
     .await
 }
 
+/// A cloud controller sets labels seconds after the Node appears. Until then a pool that selects every node must not give
+/// the node its first block, which is for life.
+#[tokio::test(flavor = "multi_thread")]
+async fn late_labels_choose_the_pool_of_the_first_block() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("all").ipv4(28, &["10.1.0.0/24"])).await?;
+        let west = PoolSpec::new("west").select("zone", "west").ipv4(28, &["10.2.0.0/24"]);
+        rig.cluster.create_pool(&west.with("priority", 10)).await?;
+        let flags = [PROMPT, &["--wait-for-initialization", "1h"]].concat();
+        let controller = Controller::start_ready(&rig.control_plane, &flags).await?;
+        rig.cluster.create_node(&NodeSpec::new("late")).await?;
+        let taint = json!({"key": "node.cluster.x-k8s.io/uninitialized", "effect": "NoSchedule"});
+        rig.cluster.patch(Kind::Node, "late", json!({"spec": {"taints": [taint]}})).await?;
+        let mut late = Agent::Fake(rig.agents.fake("late"));
+        late.start()?;
+        // The controller has seen the node before it serves one that comes after it.
+        let later = join_one(rig, NodeSpec::new("later")).await?;
+        let is_selected = |status: &Value| status["nodes"]["selected"] == 2 && status["nodes"]["served"] == 1;
+        wait_status(rig, "all", "one served node of two", is_selected).await?;
+        ensure!(rig.cluster.claims_of("late").is_empty(), "its first block came before its labels");
+
+        rig.cluster.relabel_node("late", &[("zone", Some("west"))]).await?;
+        rig.cluster.patch(Kind::Node, "late", json!({"spec": {"taints": []}})).await?;
+        late.wait_ready(crate::scene::SOON).await?;
+        let pools: Vec<_> = rig.cluster.claims_of("late").into_iter().map(|claim| claim.pool).collect();
+        ensure!(pools == ["west"], "its first block is of {pools:?}");
+        Ok((controller, late, later))
+    })
+    .await
+}
+
 /// The labels of Nodes belong to their users: pools read them, and nothing is steered by writing them. The controller
 /// neither writes Nodes nor has the right to.
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use crate::model::plan::PoolPlan;
 use crate::model::request::PoolStatusWrite;
 use crate::model::status::capped_count;
 use crate::plan::pool::pool as plan_pool;
-use crate::view::free;
+use crate::view::{free, tally};
 
 impl Cluster {
     /// What to write to a pool now.
@@ -481,4 +481,47 @@ fn a_pool_with_more_blocks_than_can_be_counted_has_a_status() {
     let counts = conditions::status(&cluster.world, object).families[&Family::V6];
     assert_eq!((counts.blocks, counts.free), (capped_count(u128::MAX), capped_count(u128::MAX)));
     assert_eq!((counts.held, counts.unavailable), (1, 0));
+}
+
+#[test]
+fn the_first_block_waits_until_a_cloud_controller_has_set_the_labels() {
+    let pools = "pool rest 10.0.0.0/24 28\npool east 10.1.0.0/24 28 zone=east";
+    let waits = format!("waits: {}", Wait::Initialization);
+    let tainted = || Cluster::of(&format!("{pools}\nnode a 1 uninitialized\nciliumnode a @50"));
+    let mut cluster = tainted();
+    cluster.expect("a", &waits);
+    assert_eq!(tally::node_state(&cluster.world, &"a".into()), tally::NodeState::Pending);
+    cluster.pass(59);
+    cluster.expect("a", &waits);
+    cluster.observe("node a 1 uninitialized zone=east @101");
+    cluster.expect("a", &waits);
+    cluster.observe("node a 1 zone=east @102");
+    cluster.expect("a", "claim 10.1.0.0/28 of pool east for node a");
+
+    // It waits no longer than that, and not at all without the policy.
+    let mut late = tainted();
+    late.expect("a", &waits);
+    late.pass(60);
+    assert_eq!(late.world.next_node().map(NodeName::as_str), Some("a"), "time alone wakes it");
+    late.expect("a", "claim 10.0.0.0/28 of pool rest for node a");
+    let never = Policy { initialization: Duration::ZERO, ..Policy::DEFAULT };
+    let (off, claim) = (tainted(), "claim 10.0.0.0/28 of pool rest for node a");
+    assert_eq!(rendered(&node(&off.world, &"a".into(), never, off.now)), claim);
+    // A node that comes back has its blocks already.
+    let held = "claim 10.0.0.0/28 a 1 Held @40 of=rest";
+    Cluster::of(&format!("{pools}\nnode a 1 uninitialized\nciliumnode a @30\n{held}"))
+        .expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a");
+}
+
+#[test]
+fn a_first_block_of_a_pool_that_does_not_select_its_node_is_a_finding() {
+    let text = "pool rest 10.0.0.0/24 28\npool east 10.1.0.0/24 28 zone=east reuseAfterNodeLoss=900\nnode a 1\n\
+                ciliumnode a @50 10.1.0.0/28 used=1\nclaim 10.1.0.0/28 a 1 Held @40 of=east";
+    let mut cluster = Cluster::of(text);
+    let plan = cluster.plan("a");
+    assert_eq!(rendered(&plan), "finding: StrayBlock");
+    let message = &plan.findings[0].message;
+    assert!(message.contains("10.1.0.0/28 (pool east)") && message.contains("after 900 s"), "{message}");
+    cluster.observe("node a 1 zone=east @101");
+    cluster.expect("a", "nothing");
 }

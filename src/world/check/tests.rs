@@ -108,6 +108,7 @@ fn sound() -> World {
         created: Timestamp::default(),
         labels: BTreeMap::new(),
         deleting: false,
+        uninitialized: false,
         addresses: vec![NodeAddress { kind: "InternalIP".into(), address: "192.168.0.1".parse().unwrap() }],
         pod_cidrs: Vec::new(),
         later_than: None,

@@ -59,6 +59,7 @@ fn node(revision: u64) -> Object {
         revision: Revision::of(revision),
         created: Timestamp::UNIX_EPOCH,
         deleting: false,
+        uninitialized: false,
         labels: [].into(),
         addresses: Vec::new(),
         pod_cidrs: Vec::new(),

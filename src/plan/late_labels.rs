@@ -1,0 +1,62 @@
+//! Labels that a Node gets after it appears: its first block waits for them, and is a finding where they came too late.
+//!
+//! Decides nothing about labels themselves: [`crate::world::World::pools_of`] says which pools select a node.
+
+use super::draft::Draft;
+use super::policy::Policy;
+use super::subject::Subject;
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::kind::Kind;
+use crate::model::names::ten_of;
+use crate::model::plan::{Lasting, Wait};
+use crate::model::pool::Pool;
+use crate::model::time::Now;
+use crate::net::cidr::Cidr;
+use crate::publisher::answer::Stays;
+
+impl Subject<'_> {
+    /// Whether the first block of the node waits, because a cloud controller may still change which pools select it. It
+    /// would keep a block of another pool for its life.
+    pub(super) fn awaits_initialization(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+        let holds_nothing = self.world.claims_of(&self.node.name).next().is_none();
+        if !self.node.uninitialized || !holds_nothing {
+            return false;
+        }
+        draft.finds(Lasting::Uninitialized);
+        let since = self.serving().and_then(|serving| serving.since(Lasting::Uninitialized));
+        let due = since.unwrap_or(now.uptime) + policy.initialization;
+        if due <= now.uptime {
+            return false;
+        }
+        draft.wake_at(due);
+        draft.wait_for(Wait::Initialization);
+        true
+    }
+
+    /// The finding about blocks that stay as long as the node lives, and whose pool does not select the node.
+    pub(super) fn stray_blocks(&self) -> Option<Finding> {
+        let strays: Vec<(Cidr, &Pool)> = self
+            .held()
+            .filter(|claim| {
+                let stays = self.publisher.may_leave(self.carrier, claim);
+                self.publisher.carries(self.carrier, claim.cidr)
+                    && matches!(stays, Err(Stays::Primary | Stays::AgentsOwn(..)))
+            })
+            .filter_map(|claim| Some((claim.cidr, self.world.pool(&claim.pool)?)))
+            .filter(|(_, pool)| !pool.deleting && self.selecting().all(|other| other.name != pool.name))
+            .collect();
+        let longest = strays.iter().map(|(_, pool)| pool.reuse_after_node_loss).max()?;
+        let message = format!(
+            "it keeps these blocks as long as it lives, but their pools do not select it: {}; correct its labels \
+             or the selector; or drain the node, delete its Node and CiliumNode, and let it join again after {} s \
+             (reuseAfterNodeLoss)",
+            ten_of(strays.iter().map(|(cidr, pool)| format!("{cidr} (pool {})", pool.name))),
+            longest.as_secs()
+        );
+        Some(Finding::new(FindingKind::StrayBlock, Kind::Node, self.node.name.as_str(), message))
+    }
+
+    fn selecting(&self) -> impl Iterator<Item = &Pool> {
+        self.world.pools_of(&self.node.name)
+    }
+}
