@@ -26,7 +26,7 @@ HELMS := 3 4
 # The tests of agents in modes other than crd. `make test-agents` runs them too.
 OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
-SERVERLESS := cli_validate:: docs:: events:: install::chart:: install::image:: layout:: simulation:: words::
+SERVERLESS := cli_validate:: docs:: events:: install::alerts:: install::chart:: install::image:: layout:: simulation:: words::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
 BETWEEN := of_1_17
 export CARGO_TERM_COLOR ?= auto
@@ -48,7 +48,7 @@ help: ## List the targets
 check: format clippy doc unit ## What every commit must pass, in minutes: format, clippy, rustdoc, and the tests that need no server
 
 .PHONY: test
-test: check deny tools $(HELMS:%=build/bin/helm-%) ## Everything that must hold, on a real API server and with Cilium's own agent
+test: check deny tools $(HELMS:%=build/bin/helm-%) test-alerts ## Everything that must hold, on a real API server and with Cilium's own agent
 	@# Both suites mostly wait, so they run side by side.
 	$(MAKE) --jobs=2 --output-sync=line SIDE_BY_SIDE=1 test-it test-go static
 
@@ -122,6 +122,11 @@ cd tests/agent/suite && AGENT=$(1) CONTROLPLANE_BIN=$(CURDIR)/build/bin/controlp
 
 endef
 
+.PHONY: test-alerts
+test-alerts: build/bin/promtool ## Evaluate the alerts on series: each stays silent, fires, and resolves
+	build/bin/promtool check rules --lint=all --lint-fatal manifests/alerts.yaml
+	build/bin/promtool test rules tests/prometheus/alerts.test.yaml
+
 .PHONY: test-bgp
 test-bgp: build/bin/controlplane build/bin/bgp-peer build/bin/agent-1.17 $(BGP:%=build/bin/bgp-%) ## What Cilium announces with BGP of what a controller writes, in every release that is tested
 	cargo build --locked
@@ -180,6 +185,12 @@ $(HELMS:%=build/bin/helm-%): build/bin/helm-%:
 		-X helm.sh/helm/v$*/pkg/lint/rules.k8sVersionMajor=1 \
 		-X helm.sh/helm/v$*/pkg/lint/rules.k8sVersionMinor=$$(go list -f '{{.Version}}' -m k8s.io/client-go | cut -d. -f2)" \
 		helm.sh/helm/v$*/cmd/helm
+
+.PHONY: build/bin/promtool
+build/bin/promtool:
+	@echo 'building promtool from the Go module of Prometheus; the first time takes some minutes'
+	@# Without the clients of all clouds, which tests of rules do not need.
+	cd tests/prometheus && go build -v -tags remove_all_sd -ldflags '-s -w' -o ../../build/bin/promtool github.com/prometheus/prometheus/cmd/promtool
 
 .PHONY: build/bin/bgp-peer
 build/bin/bgp-peer:

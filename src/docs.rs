@@ -1,10 +1,11 @@
-//! Tests that `docs/operations.md`, and the table of states in `docs/invariants.md`, say what the program says.
+//! Tests that `docs/operations.md`, the table of states in `docs/invariants.md`, and the alerts say what the program says.
 //!
 //! Names, defaults and moves are compared in both directions, so that the documents and the code can't disagree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::CommandFactory as _;
+use regex::Regex;
 
 use crate::cli::Command;
 use crate::model::claim::Reason;
@@ -14,6 +15,9 @@ use crate::model::transitions::{Move, State};
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::tests::{Described, described};
 use crate::view::block_event::{Cause, Step};
+
+/// The alerts, as the chart renders them.
+const ALERTS: &str = include_str!("../manifests/alerts.yaml");
 
 /// The rows of every table under `## {heading}` whose first column is called `column`: the code in their first cell,
 /// and all cells.
@@ -135,6 +139,40 @@ fn every_metric_has_an_entry_with_its_type_labels_and_values() {
     for value in &described["cilium_node_ipam_writes_total"].labels["kind"] {
         assert!(rows["cilium_node_ipam_writes_total"][3].contains(&format!("`{value}`")), "{value}");
     }
+}
+
+/// An alert on a name with a typing error never fires.
+#[test]
+fn alerts_use_metrics_labels_and_values_that_exist() {
+    let metric = Regex::new(r"(cilium_node_ipam_[a-z_]+)(?:\{([^}]*)\})?").unwrap();
+    let matcher = Regex::new(r#"([a-z]+)=(~?)"([^"]*)""#).unwrap();
+    let described = described();
+    let mut n_metrics = 0;
+    for found in metric.captures_iter(ALERTS) {
+        n_metrics += 1;
+        let Described { labels, .. } = described.get(&found[1]).unwrap_or_else(|| panic!("no {}", &found[1]));
+        let matchers = found.get(2).map_or("", |matchers| matchers.as_str());
+        for found in matcher.captures_iter(matchers) {
+            let (label, values) = (&found[1], &found[3]);
+            for value in if found[2].is_empty() { vec![values] } else { values.split('|').collect() } {
+                let known = labels.get(label).is_some_and(|known| known.contains(value));
+                assert!(known, "{}: no {label} {value}", &found[0]);
+            }
+        }
+    }
+    assert!(n_metrics > 20, "{n_metrics}");
+}
+
+#[test]
+fn every_problem_that_is_a_finding_has_one_alert() {
+    let selector = Regex::new(r#"cilium_node_ipam_findings\{kind=~?"([^"]*)"\}"#).unwrap();
+    let mut alerted: Vec<&str> =
+        selector.captures_iter(ALERTS).flat_map(|found| found.get(1).unwrap().as_str().split('|')).collect();
+    let wrong = FindingKind::ALL.iter().filter(|kind| kind.is_wrong()).map(|kind| kind.as_str());
+    let mut expected: Vec<&str> = wrong.collect();
+    alerted.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(alerted, expected, "left: the alerts, right: the findings");
 }
 
 /// The reasons of all moves from one state to another: those of the state before, and those that the move adds.

@@ -10,7 +10,7 @@ use serde_json::Value;
 const CHART: &str = "manifests/chart/cilium-node-ipam";
 
 /// Longer defaults are not in the table, which refers to the file instead.
-const LONGEST_DEFAULT: usize = 40;
+const LONGEST_DEFAULT: usize = 50;
 
 fn source(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()

@@ -35,11 +35,11 @@ fn files_are_what_the_chart_renders() {
         let status = Command::new(script).arg(program(major)).arg(out.path()).status().unwrap();
         assert!(status.success(), "helm {major}");
         let folder = Path::new("tests/it/install/rendered");
-        let mut files = vec![PathBuf::from("manifests/install.yaml")];
+        let mut files = vec![PathBuf::from("manifests/install.yaml"), PathBuf::from("manifests/alerts.yaml")];
         for entry in out.path().join(folder).read_dir().unwrap() {
             files.push(folder.join(entry.unwrap().file_name()));
         }
-        assert!(files.len() > 5, "{files:?}");
+        assert!(files.len() > 6, "{files:?}");
         for file in files {
             let rendered = std::fs::read_to_string(out.path().join(&file)).unwrap();
             let committed = std::fs::read_to_string(root().join(&file)).unwrap_or_default();
@@ -98,6 +98,11 @@ fn values_that_are_wrong_are_refused() {
         ("createPodIPPools=true", "add multi-pool to modes"),
         ("nodeField=annotations", "add kubernetes to modes"),
         ("k8sServicePort=6443", "set both"),
+        ("prometheusRule.alerts.NoLeader.for=soon", "for"),
+        ("prometheusRule.alerts.NoLeader.threshold=2", "threshold"),
+        ("prometheusRule.alerts.NoLeader.severity=high", "severity"),
+        ("prometheusRule.alerts.Leaderless.for=1m", "Leaderless"),
+        ("prometheusRule.enabled=true,prometheusRule.disabled={Leaderless}", "Leaderless is no alert"),
     ];
     for major in MAJORS {
         for (value, reason) in refused {

@@ -1,4 +1,5 @@
-//! Everything that a user may read: literals of the code, `--help`, descriptions in the CRDs, and the notes of the chart.
+//! Everything that a user may read: literals of the code, `--help`, descriptions in the CRDs, the notes of the chart, and
+//! the alerts.
 
 use std::fs;
 use std::path::Path;
@@ -11,6 +12,7 @@ pub(super) fn texts() -> Vec<Text> {
     let mut texts = sources::texts(root());
     texts.extend(helps());
     texts.extend(descriptions());
+    texts.extend(annotations());
     let notes = "manifests/chart/cilium-node-ipam/templates/NOTES.txt";
     texts.push(Text { place: notes.to_owned(), text: read(notes) });
     texts
@@ -73,6 +75,21 @@ fn described(place: &str, value: &serde_json::Value, texts: &mut Vec<Text>) {
         serde_json::Value::Array(values) => values.iter().for_each(|value| described(place, value, texts)),
         _ => {}
     }
+}
+
+/// The summaries and descriptions of the alerts.
+fn annotations() -> Vec<Text> {
+    let alerts = "manifests/alerts.yaml";
+    let rules: serde_json::Value = serde_saphyr::from_str(&read(alerts)).expect("the alerts are YAML");
+    let rules = rules["groups"][0]["rules"].as_array().expect("the rules are a list");
+    let texts = rules.iter().flat_map(|rule| {
+        let annotation = |name: &str| {
+            let text = rule["annotations"][name].as_str().expect("every alert has it").to_owned();
+            Text { place: format!("{alerts}: {}", rule["alert"]), text }
+        };
+        ["summary", "description"].map(annotation)
+    });
+    texts.collect()
 }
 
 /// The documents for users, without their blocks of code.
