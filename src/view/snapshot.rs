@@ -15,7 +15,7 @@ use crate::model::release::Minor;
 use crate::model::stable_names;
 use crate::model::status::{ConditionType, MAX_COUNT};
 use crate::publisher::support::Support;
-use crate::view::tally::{self, NodeState, Tally};
+use crate::view::tally::{self, Lack, NodeState, Tally};
 use crate::world::World;
 
 /// The state of the world in numbers.
@@ -46,6 +46,8 @@ pub struct PoolSnapshot {
     pub tally: Tally,
     /// Whether each of its conditions holds.
     pub conditions: BTreeMap<ConditionType, bool>,
+    /// The nodes that it selects and that have no address, by reason.
+    pub without_addresses: BTreeMap<Lack, u64>,
 }
 
 /// Counts everything once. `findings` are the kinds of the current findings.
@@ -60,13 +62,21 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
             .flatten()
             .map(|(kind, condition)| (kind, condition.holds))
             .collect();
-        snapshot.pools.insert(name, PoolSnapshot { tally, conditions });
+        let without_addresses = Lack::ALL.into_iter().map(|lack| (lack, 0)).collect();
+        snapshot.pools.insert(name, PoolSnapshot { tally, conditions, without_addresses });
     }
     snapshot.frozen = Switch::ALL.into_iter().map(|switch| (switch, world.freeze().is_on(switch))).collect();
     snapshot.nodes = NodeState::ALL.into_iter().map(|state| (state, 0)).collect();
     snapshot.usage = UseState::ALL.into_iter().map(|state| (state, 0)).collect();
     for node in world.nodes() {
-        add(&mut snapshot.nodes, tally::node_state(world, &node.name));
+        let state = tally::node_state(world, &node.name);
+        add(&mut snapshot.nodes, state);
+        for pool in world.pools_of(&node.name) {
+            let lack = tally::lack(world, &node.name, tally::state_for(world, &node.name, state, &pool.name));
+            if let (Some(lack), Some(pool)) = (lack, snapshot.pools.get_mut(&pool.name)) {
+                add(&mut pool.without_addresses, lack);
+            }
+        }
         if let Some(state) = use_state(world, &node.name) {
             add(&mut snapshot.usage, state);
         }

@@ -61,8 +61,36 @@ fn unless_waiting(world: &World, node: &NodeName) -> NodeState {
     if is_served(world, node) { NodeState::Served } else { NodeState::Pending }
 }
 
-/// The same for one pool that selects the node: one that waits for blocks under other names waits for none of this pool.
-fn state_for(world: &World, node: &NodeName, state: NodeState, pool: &PoolName) -> NodeState {
+stable_names! {
+    /// Why a node that a pool selects has no address at all.
+    pub enum Lack {
+        /// It has no CiliumNode yet: its agent has not started.
+        NoCarrier => "no_carrier",
+        /// No pool of it has a free block.
+        Waiting => "waiting",
+        /// Its agent has not asked yet, the first grant is under way, or it is blocked.
+        Pending => "pending",
+    }
+}
+
+/// Why a node has no address for pods; `None` if it has some, no pool selects it, or it can't be read. A block of another
+/// allocator counts as an address.
+pub(super) fn lack(world: &World, node: &NodeName, state: NodeState) -> Option<Lack> {
+    if state == NodeState::Unselected || is_served(world, node) {
+        return None;
+    }
+    let Some(carrier) = world.carrier(node) else {
+        let is_unreadable = world.is_unreadable(Kind::CiliumNode, node.as_str());
+        return (!is_unreadable).then_some(Lack::NoCarrier);
+    };
+    if world.is_unreadable(carrier.kind(), node.as_str()) || !world.reader().blocks(carrier).is_empty() {
+        return None;
+    }
+    Some(if state == NodeState::Waiting { Lack::Waiting } else { Lack::Pending })
+}
+
+/// The state of a node for one pool that selects it: one that waits for blocks under other names waits for none of this pool.
+pub(super) fn state_for(world: &World, node: &NodeName, state: NodeState, pool: &PoolName) -> NodeState {
     let name = world.pool(pool).and_then(|pool| world.reader_of(node).pod_ip_pool_of(pool));
     let waits_for = world.serving(node).into_iter().flat_map(Serving::waits_for);
     let waits_for_it = || waits_for.into_iter().any(|share| share.pod_ip_pool.as_ref() == name);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::model::request::Read;
 use crate::view::overview::overview;
-use crate::view::{agents, tally};
+use crate::view::{agents, snapshot, tally};
 
 #[test]
 fn a_first_set_that_cannot_be_completed_is_given_back() {
@@ -489,4 +489,26 @@ fn a_node_that_can_not_start_within_its_limits_looks_once_per_second() {
         cluster.pass(1);
         assert!(cluster.drain().contains(&"a".to_owned()), "{second}");
     }
+}
+
+/// The nodes without addresses of pool `p`, by reason: without a CiliumNode, waiting for a block, pending.
+fn without_addresses(text: &str) -> Vec<u64> {
+    let mut cluster = Cluster::of(text);
+    cluster.drain();
+    let snapshot = snapshot::snapshot(&cluster.world, std::iter::empty());
+    snapshot.pools[&"p".into()].without_addresses.values().copied().collect()
+}
+
+#[test]
+fn a_node_without_addresses_is_counted_apart_from_one_that_wants_growth() {
+    let pool = "pool p 10.0.0.0/28 28\n";
+    assert_eq!(without_addresses(&format!("{pool}node a 1")), [1, 0, 0]);
+    assert_eq!(without_addresses(&format!("{pool}node a 1\nciliumnode a @50")), [0, 0, 1]);
+    let full = format!("{pool}claim 10.0.0.0/28 a 1 Held @40\nnode a 1\n");
+    let grows = format!("{full}ciliumnode a @50 10.0.0.0/28 used=15\n");
+    assert_eq!(without_addresses(&grows), [0, 0, 0], "it wants growth, and has addresses");
+    let starts = format!("{grows}node b 1\nciliumnode b @50\n");
+    assert_eq!(without_addresses(&starts), [0, 1, 0], "b starts, and no block is free");
+    assert_eq!(without_addresses(&format!("{pool}node a 1\nciliumnode a @50 10.9.0.0/24")), [0, 0, 0]);
+    assert_eq!(without_addresses(&format!("{pool}node a 1\nunreadable CiliumNode a @50")), [0, 0, 0]);
 }

@@ -184,7 +184,7 @@ fn parts_sum_up_to_their_whole_whatever_the_objects_say() {
         .lines()
         .filter_map(|line| line.strip_prefix("cilium_node_ipam_"))
         .filter(|line| {
-            ["pool_blocks{", "pool_addresses{", "pool_nodes{", "nodes{", "unreadable_objects{"]
+            ["pool_blocks{", "pool_addresses{", "pool_nodes", "nodes{", "unreadable_objects{"]
                 .iter()
                 .any(|name| line.starts_with(name))
         })
@@ -204,6 +204,9 @@ pool_addresses{pool=\"beijing\",family=\"ipv4\",state=\"unpublished\"} 4
 pool_nodes{pool=\"beijing\",state=\"served\"} 1
 pool_nodes{pool=\"beijing\",state=\"waiting\"} 0
 pool_nodes{pool=\"beijing\",state=\"pending\"} 1
+pool_nodes_without_addresses{pool=\"beijing\",reason=\"no_carrier\"} 1
+pool_nodes_without_addresses{pool=\"beijing\",reason=\"waiting\"} 0
+pool_nodes_without_addresses{pool=\"beijing\",reason=\"pending\"} 0
 nodes{state=\"unselected\"} 0
 nodes{state=\"waiting\"} 0
 nodes{state=\"served\"} 1

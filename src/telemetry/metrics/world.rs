@@ -17,70 +17,7 @@ pub(super) struct World(pub(super) watch::Receiver<Arc<Snapshot>>);
 impl Collector for World {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let snapshot = self.0.borrow().clone();
-        let pools = || snapshot.pools.iter().map(|(name, pool)| (name.as_str(), pool));
-        let families = || {
-            pools().flat_map(|(name, pool)| {
-                pool.tally.families.iter().map(move |(family, counts)| (name, family.as_str(), counts))
-            })
-        };
-        gauges(
-            &mut encoder,
-            "pool_blocks",
-            "Blocks of a pool by state; the sum is the total",
-            families().flat_map(|(pool, family, counts)| {
-                [
-                    ("held", counts.held),
-                    ("draining", counts.draining),
-                    ("cooling", counts.cooling),
-                    ("free", counts.free),
-                    ("unavailable", counts.unavailable),
-                ]
-                .map(|(state, value)| ([("pool", pool), ("family", family), ("state", state)], value))
-            }),
-        )?;
-        gauges(
-            &mut encoder,
-            "pool_addresses",
-            "Addresses of a pool by state: used, unused, and unpublished (in free blocks); published if agents \
-             do not report use",
-            families().flat_map(|(pool, family, counts)| {
-                let states = match counts.used {
-                    Some(used) => {
-                        let unused = counts.published.saturating_sub(used);
-                        let unpublished = counts.addresses_free.saturating_sub(unused);
-                        vec![("used", used), ("unused", unused), ("unpublished", unpublished)]
-                    }
-                    None => vec![("published", counts.published), ("unpublished", counts.addresses_free)],
-                };
-                states.into_iter().map(move |(state, value)| {
-                    ([("pool", pool), ("family", family), ("state", state)], value)
-                })
-            }),
-        )?;
-        gauges(
-            &mut encoder,
-            "pool_nodes",
-            "Nodes that a pool selects by state",
-            pools().flat_map(|(pool, counts)| {
-                let nodes = counts.tally.nodes;
-                [
-                    ("served", nodes.served),
-                    ("waiting", nodes.waiting),
-                    ("pending", nodes.selected.saturating_sub(nodes.served.saturating_add(nodes.waiting))),
-                ]
-                .map(|(state, value)| ([("pool", pool), ("state", state)], value))
-            }),
-        )?;
-        gauges(
-            &mut encoder,
-            "pool_condition",
-            "Conditions of a pool: 1 if the status is True",
-            pools().flat_map(|(pool, counts)| {
-                counts.conditions.iter().map(move |(condition, holds)| {
-                    ([("pool", pool), ("condition", condition.as_str())], u64::from(*holds))
-                })
-            }),
-        )?;
+        of_pools(&mut encoder, &snapshot)?;
         let frozen =
             snapshot.frozen.iter().map(|(switch, on)| ([("switch", switch.as_str())], u64::from(*on)));
         gauges(&mut encoder, "frozen", "Switches of the freeze: 1 if on", frozen)?;
@@ -111,8 +48,87 @@ impl Collector for World {
     }
 }
 
+/// The gauges with the label `pool`.
+fn of_pools(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> Result<(), std::fmt::Error> {
+    let pools = || snapshot.pools.iter().map(|(name, pool)| (name.as_str(), pool));
+    let families = || {
+        pools().flat_map(|(name, pool)| {
+            pool.tally.families.iter().map(move |(family, counts)| (name, family.as_str(), counts))
+        })
+    };
+    gauges(
+        encoder,
+        "pool_blocks",
+        "Blocks of a pool by state; the sum is the total",
+        families().flat_map(|(pool, family, counts)| {
+            [
+                ("held", counts.held),
+                ("draining", counts.draining),
+                ("cooling", counts.cooling),
+                ("free", counts.free),
+                ("unavailable", counts.unavailable),
+            ]
+            .map(|(state, value)| ([("pool", pool), ("family", family), ("state", state)], value))
+        }),
+    )?;
+    gauges(
+        encoder,
+        "pool_addresses",
+        "Addresses of a pool by state: used, unused, and unpublished (in free blocks); published if agents \
+         do not report use",
+        families().flat_map(|(pool, family, counts)| {
+            let states = match counts.used {
+                Some(used) => {
+                    let unused = counts.published.saturating_sub(used);
+                    let unpublished = counts.addresses_free.saturating_sub(unused);
+                    vec![("used", used), ("unused", unused), ("unpublished", unpublished)]
+                }
+                None => vec![("published", counts.published), ("unpublished", counts.addresses_free)],
+            };
+            states
+                .into_iter()
+                .map(move |(state, value)| ([("pool", pool), ("family", family), ("state", state)], value))
+        }),
+    )?;
+    gauges(
+        encoder,
+        "pool_nodes",
+        "Nodes that a pool selects by state",
+        pools().flat_map(|(pool, counts)| {
+            let nodes = counts.tally.nodes;
+            [
+                ("served", nodes.served),
+                ("waiting", nodes.waiting),
+                ("pending", nodes.selected.saturating_sub(nodes.served.saturating_add(nodes.waiting))),
+            ]
+            .map(|(state, value)| ([("pool", pool), ("state", state)], value))
+        }),
+    )?;
+    gauges(
+        encoder,
+        "pool_nodes_without_addresses",
+        "Nodes that a pool selects and that have no address for pods, by reason",
+        pools().flat_map(|(pool, counts)| {
+            counts
+                .without_addresses
+                .iter()
+                .map(move |(lack, n)| ([("pool", pool), ("reason", lack.as_str())], *n))
+        }),
+    )?;
+    gauges(
+        encoder,
+        "pool_condition",
+        "Conditions of a pool: 1 if the status is True",
+        pools().flat_map(|(pool, counts)| {
+            counts.conditions.iter().map(move |(condition, holds)| {
+                ([("pool", pool), ("condition", condition.as_str())], u64::from(*holds))
+            })
+        }),
+    )
+}
+
 /// Encodes one gauge with all its series; nothing if it has none.
-fn gauges<'a, const N: usize>(
+pub(super) fn gauges<'a, const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
