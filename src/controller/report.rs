@@ -201,7 +201,7 @@ impl Reporter {
             }
             Mode::Passive(why) => {
                 warn!(why, "passive: no writes");
-                Readiness::NotReady(why.clone())
+                Readiness::Passive(why.clone())
             }
         });
     }

@@ -430,7 +430,7 @@ mod tests {
         assert!(serving.finish(&end, &mut inputs).await);
         let reason = match telemetry.readiness() {
             Readiness::NotReady(reason) => reason,
-            Readiness::Ready => panic!("it serves"),
+            readiness @ (Readiness::Ready | Readiness::Passive(_)) => panic!("{readiness:?}"),
         };
         assert!(
             reason.contains("the count of nodes with address 127.0.0.1 does not match the objects"),

@@ -154,7 +154,7 @@ async fn livez(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
 async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
     let (code, mut text) = answer(match telemetry.readiness() {
         Readiness::Ready => Ok(()),
-        Readiness::NotReady(why) => Err(why),
+        Readiness::NotReady(why) | Readiness::Passive(why) => Err(why),
     });
     let freeze = telemetry.freeze();
     let frozen = Switch::ALL.into_iter().filter_map(|switch| freeze.told(switch));
@@ -193,6 +193,7 @@ mod tests {
 
     use super::*;
     use crate::model::freeze::Freeze;
+    use crate::telemetry::leader::Leader;
 
     #[tokio::test(start_paused = true)]
     async fn half_sent_requests_do_not_hold_up_the_end() {
@@ -257,6 +258,30 @@ mod tests {
         assert_eq!(readyz().await, (StatusCode::OK, text));
         telemetry.set_freeze(Freeze::default());
         assert_eq!(readyz().await, (StatusCode::OK, "ok\n".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn metrics_say_why_the_process_does_not_serve() {
+        let telemetry = Telemetry::start();
+        let serving = || {
+            let text = telemetry.metrics_text();
+            let lines = text.lines().filter_map(|line| line.strip_prefix("cilium_node_ipam_serving{reason="));
+            lines.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(serving(), ["\"not_ready\"} 0"]);
+        for (kind, _) in telemetry.standing.lapses() {
+            telemetry.standing.follows(kind);
+        }
+        telemetry.set_readiness(Readiness::Passive("ipam is eni".to_owned()));
+        assert_eq!(serving(), ["\"passive\"} 0"]);
+        telemetry.set_readiness(Readiness::Ready);
+        assert_eq!(serving(), ["\"\"} 1"]);
+        telemetry.set_freeze(Freeze::of([(Switch::Reclaim, "of a test".to_owned())]));
+        assert_eq!(serving(), ["\"\"} 1"], "nodes get blocks all the same");
+        telemetry.set_freeze(Freeze::of([(Switch::Writes, "of a test".to_owned())]));
+        assert_eq!(serving(), ["\"frozen\"} 0"]);
+        telemetry.set_leader(Leader::Other("ipam-7f_0a1b".to_owned()));
+        assert_eq!(serving(), ["\"standby\"} 0"]);
     }
 
     // The clock is not paused: with nothing else to do it would jump to the time-out of the half-sent requests.

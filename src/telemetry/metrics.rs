@@ -1,6 +1,7 @@
 //! The content of `/metrics`: counters that the controller feeds, and the last snapshot of the world.
 //!
-//! Names begin with `cilium_node_ipam_` and are stable; `docs/operations.md` has an entry for each. Labels are pools,
+//! Names begin with `cilium_node_ipam_`, or with `process_` as in every program, and are stable; `docs/operations.md` has
+//! an entry for each. Labels are pools,
 //! families and names that this program defines, and never nodes, so the number of series grows only with the pools.
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 
 use super::event_reason::{EventFate, EventReason};
 use super::readiness::Readiness;
+use super::serving::NotServing;
 use super::standing::{BESIDE, CONFIG_MAPS, LEASE};
 use crate::model::kind::Kind;
 use crate::model::outcome::{Answer, Effect, Outcome};
@@ -25,6 +27,7 @@ use crate::model::request::{Read, Request, Write};
 use crate::model::stable_names;
 use crate::view::snapshot::Snapshot;
 
+mod process;
 mod world;
 
 /// The prefix of every name.
@@ -53,6 +56,7 @@ pub struct Metrics {
     events: Series<Labels<2>, Counter>,
     ready: Gauge,
     leader: Gauge,
+    serving: watch::Sender<Option<NotServing>>,
     snapshot: watch::Sender<Arc<Snapshot>>,
     registry: Arc<Registry>,
 }
@@ -176,6 +180,7 @@ impl Default for Metrics {
             events: Series::default(),
             ready: Gauge::default(),
             leader: Gauge::default(),
+            serving: watch::Sender::new(Some(NotServing::NotReady)),
             snapshot: watch::Sender::new(Arc::default()),
             registry: Arc::default(),
         };
@@ -267,6 +272,11 @@ impl Metrics {
         self.leader.set(i64::from(leads));
     }
 
+    /// Why this process gives no node a block; `None` if it does.
+    pub fn set_serving(&self, not_serving: Option<NotServing>) {
+        self.serving.send_replace(not_serving);
+    }
+
     /// Shows `snapshot` from now on.
     pub fn publish(&self, snapshot: Snapshot) {
         self.snapshot.send_replace(Arc::new(snapshot));
@@ -299,7 +309,9 @@ impl Metrics {
     }
 
     fn registry(&self) -> Registry {
-        let mut registry = Registry::with_prefix(PREFIX);
+        let mut all = Registry::default();
+        all.register_collector(Box::new(process::Process::start()));
+        let registry = all.sub_registry_with_prefix(PREFIX);
         registry.register("build", "The version of this program", Info::new([("version", VERSION)]));
         registry.register("ready", "Readiness: 1 if /readyz answers 200", self.ready.clone());
         registry.register(
@@ -354,8 +366,9 @@ impl Metrics {
             self.self_check_differences.clone(),
         );
         registry.register("events", "Kubernetes events by reason and outcome", self.events.clone());
+        registry.register_collector(Box::new(process::Serving(self.serving.subscribe())));
         registry.register_collector(Box::new(world::World(self.snapshot.subscribe())));
-        registry
+        all
     }
 }
 

@@ -7,6 +7,7 @@ pub mod leader;
 pub mod logs;
 pub mod metrics;
 pub mod readiness;
+pub mod serving;
 pub mod standing;
 
 use tokio::sync::watch;
@@ -15,9 +16,10 @@ use heartbeat::Heartbeat;
 use leader::Leader;
 use metrics::Metrics;
 use readiness::Readiness;
+use serving::NotServing;
 use standing::Standing;
 
-use crate::model::freeze::Freeze;
+use crate::model::freeze::{Freeze, Switch};
 
 /// What the controller feeds, and the HTTP endpoints show.
 #[derive(Debug, Clone)]
@@ -61,7 +63,7 @@ impl Telemetry {
             Readiness::Ready => {
                 self.standing.verdict().map_or_else(Readiness::NotReady, |()| Readiness::Ready)
             }
-            Readiness::NotReady(why) => Readiness::NotReady(why),
+            not_ready @ (Readiness::NotReady(_) | Readiness::Passive(_)) => not_ready,
         }
     }
 
@@ -103,10 +105,22 @@ impl Telemetry {
         self.leader.borrow().clone()
     }
 
+    /// Why this process gives no node a block; `None` if it does.
+    #[must_use]
+    pub fn not_serving(&self) -> Option<NotServing> {
+        match self.readiness() {
+            Readiness::NotReady(_) => Some(NotServing::NotReady),
+            Readiness::Passive(_) => Some(NotServing::Passive),
+            Readiness::Ready if !self.leader().is_this() => Some(NotServing::Standby),
+            Readiness::Ready => self.freeze().is_on(Switch::Writes).then_some(NotServing::Frozen),
+        }
+    }
+
     /// The content of `/metrics`.
     #[must_use]
     pub fn metrics_text(&self) -> String {
         self.metrics.set_readiness(&self.readiness());
+        self.metrics.set_serving(self.not_serving());
         self.metrics.set_leader(self.leader().is_this());
         self.metrics.set_lapses(&self.standing.lapses());
         self.metrics.text()

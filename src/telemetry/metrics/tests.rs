@@ -148,7 +148,8 @@ fn names_units_and_labels_follow_the_conventions() {
     let described = described();
     assert!(described.len() > 15);
     for (name, metric) in described {
-        let rest = name.strip_prefix("cilium_node_ipam_").unwrap_or_default();
+        let rest = ["cilium_node_ipam_", "process_"].iter().find_map(|prefix| name.strip_prefix(prefix));
+        let rest = rest.unwrap_or_default();
         let is_snake = rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         assert!(is_snake && !rest.is_empty(), "{name}");
         assert_eq!(metric.kind == "counter", name.ends_with("_total"), "{name} is a {}", metric.kind);
