@@ -218,10 +218,12 @@ pub struct DrainStatus {
 pub struct NodeCounts {
     /// Nodes that the selector matches.
     pub selected: u64,
-    /// Of these, nodes that have published blocks and do not wait for more.
+    /// Of these, nodes that have published blocks.
     pub served: u64,
-    /// Of these, nodes that ask for a block that none of their pools can give.
+    /// Of these, nodes without published blocks that ask for a block that none of their pools can give.
     pub waiting: u64,
+    /// Of the served nodes, those that ask for another block that none of their pools can give.
+    pub want_growth: u64,
 }
 
 /// Blocks and addresses of one family of a pool. No count is above [`MAX_COUNT`].

@@ -335,7 +335,12 @@ fn exhausted(
     } else {
         (
             ConditionReason::NoFreeBlocks,
-            format!("{}; {} waiting", full.join(", "), counted(nodes.waiting, "node")),
+            format!(
+                "{}; waiting: {} without addresses, {} for growth",
+                full.join(", "),
+                counted(nodes.waiting, "node"),
+                nodes.want_growth
+            ),
         )
     }
 }

@@ -32,7 +32,7 @@ stable_names! {
     pub enum NodeState {
         /// No pool selects it.
         Unselected => "unselected",
-        /// It asks for a block that none of its pools has.
+        /// No block of ours is published, and it asks for one that none of its pools has.
         Waiting => "waiting",
         /// A block of ours is carried by its CiliumNode.
         Served => "served",
@@ -50,15 +50,18 @@ pub fn node_state(world: &World, node: &NodeName) -> NodeState {
         NodeState::NotLinux
     } else if world.pools_of(node).next().is_none() || world.is_unreadable(Kind::Node, node.as_str()) {
         NodeState::Unselected
-    } else if world.serving(node).is_some_and(Serving::waits_for_capacity) && !has_unreadable(world, node) {
+    } else if is_served(world, node) {
+        NodeState::Served
+    } else if lacks_block(world, node) {
         NodeState::Waiting
     } else {
-        unless_waiting(world, node)
+        NodeState::Pending
     }
 }
 
-fn unless_waiting(world: &World, node: &NodeName) -> NodeState {
-    if is_served(world, node) { NodeState::Served } else { NodeState::Pending }
+/// Whether the node asks for a block that none of its pools has.
+fn lacks_block(world: &World, node: &NodeName) -> bool {
+    world.serving(node).is_some_and(Serving::waits_for_capacity) && !has_unreadable(world, node)
 }
 
 stable_names! {
@@ -76,7 +79,7 @@ stable_names! {
 /// Why a node has no address for pods; `None` if it has some, no pool selects it, or it can't be read. A block of another
 /// allocator counts as an address.
 pub(super) fn lack(world: &World, node: &NodeName, state: NodeState) -> Option<Lack> {
-    if state == NodeState::Unselected || is_served(world, node) {
+    if matches!(state, NodeState::Unselected | NodeState::NotLinux | NodeState::Served) {
         return None;
     }
     let Some(carrier) = world.carrier(node) else {
@@ -91,10 +94,14 @@ pub(super) fn lack(world: &World, node: &NodeName, state: NodeState) -> Option<L
 
 /// The state of a node for one pool that selects it: one that waits for blocks under other names waits for none of this pool.
 pub(super) fn state_for(world: &World, node: &NodeName, state: NodeState, pool: &PoolName) -> NodeState {
+    if state == NodeState::Waiting && !asks_for(world, node, pool) { NodeState::Pending } else { state }
+}
+
+/// Whether the node asks for a block of this pool: one that waits for blocks under other names asks for none of it.
+fn asks_for(world: &World, node: &NodeName, pool: &PoolName) -> bool {
     let name = world.pool(pool).and_then(|pool| world.reader_of(node).pod_ip_pool_of(pool));
-    let waits_for = world.serving(node).into_iter().flat_map(Serving::waits_for);
-    let waits_for_it = || waits_for.into_iter().any(|share| share.pod_ip_pool.as_ref() == name);
-    if state == NodeState::Waiting && !waits_for_it() { unless_waiting(world, node) } else { state }
+    let mut waits_for = world.serving(node).into_iter().flat_map(Serving::waits_for);
+    waits_for.any(|share| share.pod_ip_pool.as_ref() == name)
 }
 
 /// Whether a claim of the node can't be read. What it needs then follows from what the claim was before, for whoever knows
@@ -119,7 +126,7 @@ pub(super) fn is_served(world: &World, node: &NodeName) -> bool {
 pub fn of(world: &World, name: &PoolName) -> Tally {
     let mut tally = Tally::start(world, name);
     for node in world.nodes_of_pool(name) {
-        tally.add_node(state_for(world, node, node_state(world, node), name));
+        tally.add_node(world, node, name);
     }
     for known in world.claims_of_pool(name) {
         tally.add_claim(world, &known.claim);
@@ -134,10 +141,9 @@ pub fn of_all(world: &World) -> BTreeMap<PoolName, Tally> {
     let mut tallies: BTreeMap<PoolName, Tally> =
         world.pool_objects().map(|object| (object.name.clone(), Tally::start(world, &object.name))).collect();
     for node in world.nodes() {
-        let state = node_state(world, &node.name);
         for pool in world.pools_of(&node.name) {
             if let Some(tally) = tallies.get_mut(&pool.name) {
-                tally.add_node(state_for(world, &node.name, state, &pool.name));
+                tally.add_node(world, &node.name, &pool.name);
             }
         }
     }
@@ -164,13 +170,17 @@ impl Tally {
         Self { nodes: NodeCounts::default(), families: families.collect() }
     }
 
-    fn add_node(&mut self, state: NodeState) {
-        self.nodes.selected += u64::from(!matches!(state, NodeState::Unselected | NodeState::NotLinux));
-        match state {
-            NodeState::Served => self.nodes.served += 1,
-            NodeState::Waiting => self.nodes.waiting += 1,
-            NodeState::Pending | NodeState::Unselected | NodeState::NotLinux => {}
+    fn add_node(&mut self, world: &World, node: &NodeName, pool: &PoolName) {
+        match node_state(world, node) {
+            NodeState::Unselected | NodeState::NotLinux => return,
+            NodeState::Served => {
+                self.nodes.served += 1;
+                self.nodes.want_growth += u64::from(lacks_block(world, node) && asks_for(world, node, pool));
+            }
+            NodeState::Waiting => self.nodes.waiting += u64::from(asks_for(world, node, pool)),
+            NodeState::Pending => {}
         }
+        self.nodes.selected += 1;
     }
 
     fn add_claim(&mut self, world: &World, claim: &Claim) {

@@ -61,6 +61,18 @@ pub struct Pools;
         description = "Served nodes / selected nodes"
     ),
     printcolumn(
+        name = "Waiting",
+        type_ = "integer",
+        json_path = ".status.nodes.waiting",
+        description = "Nodes without addresses that wait for a block"
+    ),
+    printcolumn(
+        name = "WantGrowth",
+        type_ = "integer",
+        json_path = ".status.nodes.wantGrowth",
+        description = "Served nodes that wait for another block"
+    ),
+    printcolumn(
         name = "Blocks",
         type_ = "string",
         json_path = ".status.summary.blocks",

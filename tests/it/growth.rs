@@ -29,7 +29,10 @@ async fn a_node_under_load_grows_to_four_blocks_and_no_further() -> Result<()> {
         // All are used, and still the fifth is not given: it waits for no capacity, and the log says what it wants.
         let full = |status: &Value| status["ipv4"]["addresses"]["used"] == 4 * 30 + 2;
         let status = wait_status(rig, "p", "all use", full).await?;
-        ensure!(status["nodes"] == json!({"selected": 2, "served": 2, "waiting": 0}), "{status}");
+        ensure!(
+            status["nodes"] == json!({"selected": 2, "served": 2, "waiting": 0, "wantGrowth": 0}),
+            "{status}"
+        );
         let log = std::fs::read_to_string(controller.log())?;
         ensure!(log.lines().any(|line| line.contains("NodeAtLimit") && line.contains("busy")), "{log}");
         ensure!(status["ipv4"]["addresses"]["published"] == 5 * 30, "{status}");

@@ -136,7 +136,8 @@ fn one_block() -> Value {
 
 const STATE: &str = "/spec/ipv4/cidrs/0/state";
 const NOTHING: [&str; 0] = [];
-const EXHAUSTED: [&str; 1] = ["Exhausted: ipv4: 0 of 1 block free; 0 nodes waiting"];
+const EXHAUSTED: [&str; 1] =
+    ["Exhausted: ipv4: 0 of 1 block free; waiting: 0 nodes without addresses, 0 for growth"];
 const RETURNED: [&str; 1] = ["CapacityReturned: every family has a free block again"];
 
 #[test]

@@ -251,7 +251,7 @@ fn a_pool_that_gives_out_nothing_is_not_exhausted() {
         assert!(cluster.condition("p", ConditionType::Ready).starts_with(ready), "{pool}");
     }
     let cluster = Cluster::of(&format!("{held}pool p 10.0.0.0/28 28"));
-    let full = "NoFreeBlocks true: ipv4: 0 of 1 block free; 0 nodes waiting";
+    let full = "NoFreeBlocks true: ipv4: 0 of 1 block free; waiting: 0 nodes without addresses, 0 for growth";
     assert_eq!(cluster.condition("p", ConditionType::Exhausted), full);
 }
 
@@ -390,13 +390,35 @@ fn claims_that_are_none_of_the_pool_are_named() {
 }
 
 #[test]
+fn a_pool_counts_nodes_with_nothing_and_nodes_that_want_more_by_themselves() {
+    // Eight of eleven nodes have published blocks, and each of them is full.
+    let block = |number: u32| format!("10.0.0.{}/28", 16 * number);
+    let served = |number: u32| {
+        let cidr = block(number);
+        format!(
+            "node s{number} 1\nciliumnode s{number} @50 {cidr} used=14\nclaim {cidr} s{number} 1 Held @40\n"
+        )
+    };
+    let bare = |number: u32| format!("node b{number} 1\nciliumnode b{number} @51\n");
+    let nodes: String = (0..8).map(served).chain((0..3).map(bare)).collect();
+    let mut cluster = Cluster::of(&format!("pool p 10.0.0.0/25 28\n{nodes}"));
+    cluster.drain();
+    let counts = cluster.status("p").nodes;
+    assert_eq!((counts.selected, counts.served, counts.waiting, counts.want_growth), (11, 8, 3, 8));
+    let exhausted =
+        "NoFreeBlocks true: ipv4: 0 of 8 blocks free; waiting: 3 nodes without addresses, 8 for growth";
+    assert_eq!(cluster.condition("p", ConditionType::Exhausted), exhausted);
+}
+
+#[test]
 fn a_pool_is_exhausted_when_what_is_free_cannot_be_used() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/27 28\nnode a 1 own=10.0.0.0/28\nciliumnode a @50\nnode b 1\nciliumnode b @51 10.0.0.16/28\n\
          claim 10.0.0.16/28 b 1 Held @40",
     );
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
-    let exhausted = "NoFreeBlocks true: ipv4: 0 of 2 blocks free; 1 node waiting";
+    let exhausted =
+        "NoFreeBlocks true: ipv4: 0 of 2 blocks free; waiting: 1 node without addresses, 0 for growth";
     assert_eq!(cluster.condition("p", ConditionType::Exhausted), exhausted);
 }
 
@@ -460,7 +482,7 @@ fn a_node_waits_for_a_block_whether_or_not_its_other_claims_can_be_moved() {
     let odd = "claim 10.9.0.0/30 a 1 Releasing/Unused @120";
     let mut running = Cluster::of(full);
     running.refuse_all();
-    assert_eq!(running.status("p").nodes.waiting, 1);
+    assert_eq!(running.status("p").nodes.want_growth, 1);
     running.observe(odd);
     let mut restarted = Cluster::of(&format!("{full}{odd}"));
     for _ in 0..3 {
@@ -468,7 +490,7 @@ fn a_node_waits_for_a_block_whether_or_not_its_other_claims_can_be_moved() {
             cluster.refuse_all();
             cluster.pass(60);
         }
-        assert_eq!(running.status("p").nodes.waiting, 1);
+        assert_eq!(running.status("p").nodes.want_growth, 1);
         assert_eq!(running.status("p"), restarted.status("p"));
     }
 }

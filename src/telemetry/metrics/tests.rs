@@ -205,6 +205,7 @@ pool_addresses{pool=\"beijing\",family=\"ipv4\",state=\"unpublished\"} 4
 pool_nodes{pool=\"beijing\",state=\"served\"} 1
 pool_nodes{pool=\"beijing\",state=\"waiting\"} 0
 pool_nodes{pool=\"beijing\",state=\"pending\"} 1
+pool_nodes_wanting_growth{pool=\"beijing\"} 0
 pool_nodes_without_addresses{pool=\"beijing\",reason=\"no_carrier\"} 1
 pool_nodes_without_addresses{pool=\"beijing\",reason=\"waiting\"} 0
 pool_nodes_without_addresses{pool=\"beijing\",reason=\"pending\"} 0

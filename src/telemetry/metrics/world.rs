@@ -104,6 +104,13 @@ fn of_pools(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> Result<
             .map(|(state, value)| ([("pool", pool), ("state", state)], value))
         }),
     )?;
+    let want_growth = pools().map(|(pool, counts)| ([("pool", pool)], counts.tally.nodes.want_growth));
+    gauges(
+        encoder,
+        "pool_nodes_wanting_growth",
+        "Served nodes of a pool that need another block while none is free",
+        want_growth,
+    )?;
     gauges(
         encoder,
         "pool_nodes_without_addresses",

@@ -63,9 +63,13 @@ pub struct NodeCounts {
     /// Selected nodes with published blocks.
     #[schemars(schema_with = "schema::count")]
     pub served: i64,
-    /// Selected nodes that need a block while none is free.
+    /// Selected nodes without published blocks that need a block while none is free.
     #[schemars(schema_with = "schema::count")]
     pub waiting: i64,
+    /// Served nodes that need another block while none is free.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::count")]
+    pub want_growth: i64,
 }
 
 /// Blocks and addresses of one family.
@@ -168,6 +172,7 @@ pub(super) fn read_status(wire: &NodeIPPoolStatus) -> domain::PoolStatus {
             selected: from_wire(nodes.selected),
             served: from_wire(nodes.served),
             waiting: from_wire(nodes.waiting),
+            want_growth: from_wire(nodes.want_growth),
         },
         families,
     }
@@ -220,6 +225,7 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
             selected: to_wire(status.nodes.selected),
             served: to_wire(status.nodes.served),
             waiting: to_wire(status.nodes.waiting),
+            want_growth: to_wire(status.nodes.want_growth),
         }),
         ipv4: status.families.get(&Family::V4).map(counts),
         ipv6: status.families.get(&Family::V6).map(counts),

@@ -154,7 +154,7 @@ fn a_node_waits_for_blocks_of_the_name_that_it_lacks() {
                 node a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=default\nciliumnode a @90 need=8 mars=8 has=10.0.0.0/28";
     let mut cluster = cluster(text);
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block of the Cilium pool mars");
-    let waiting = |pool: &str| tally::of(&cluster.world, &pool.into()).nodes.waiting;
+    let waiting = |pool: &str| tally::of(&cluster.world, &pool.into()).nodes.want_growth;
     assert_eq!((waiting("p"), waiting("q")), (0, 1));
     let share = Share { family: Family::V4, pod_ip_pool: Some("mars".into()) };
     assert_eq!(
