@@ -136,15 +136,21 @@ fn every_metric_has_an_entry_with_its_type_labels_and_values() {
             }
         }
     }
-    for value in &described["cilium_node_ipam_writes_total"].labels["kind"] {
-        assert!(rows["cilium_node_ipam_writes_total"][3].contains(&format!("`{value}`")), "{value}");
+    for (name, label) in [
+        ("cilium_node_ipam_writes_total", "kind"),
+        ("cilium_node_ipam_serving", "reason"),
+        ("cilium_node_ipam_pool_nodes_without_addresses", "reason"),
+    ] {
+        for value in described[name].labels[label].iter().filter(|value| !value.is_empty()) {
+            assert!(rows[name][3].contains(&format!("`{value}`")), "{name}: {value}");
+        }
     }
 }
 
 /// An alert on a name with a typing error never fires.
 #[test]
 fn alerts_use_metrics_labels_and_values_that_exist() {
-    let metric = Regex::new(r"(cilium_node_ipam_[a-z_]+)(?:\{([^}]*)\})?").unwrap();
+    let metric = Regex::new(r"((?:cilium_node_ipam|process)_[a-z_]+)(?:\{([^}]*)\})?").unwrap();
     let matcher = Regex::new(r#"([a-z]+)=(~?)"([^"]*)""#).unwrap();
     let described = described();
     let mut n_metrics = 0;

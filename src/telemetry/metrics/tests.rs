@@ -80,15 +80,30 @@ pub(crate) fn world() -> crate::world::World {
     gathering.complete().unwrap()
 }
 
-fn text() -> String {
+fn metrics() -> Metrics {
     let metrics = Metrics::default();
     metrics.publish(snapshot(&world(), [FindingKind::UnreadableObject].into_iter()));
-    metrics.text()
+    metrics
+}
+
+fn text() -> String {
+    metrics().text()
+}
+
+/// The texts of a process that serves, and of one that does not, for each reason.
+fn text_of_every_reason() -> String {
+    let metrics = metrics();
+    let reasons = std::iter::once(None).chain(NotServing::ALL.map(Some));
+    let texts = reasons.map(|reason| {
+        metrics.set_serving(reason);
+        metrics.text()
+    });
+    texts.collect()
 }
 
 /// Every metric that is served, by name.
 pub(crate) fn described() -> BTreeMap<String, Described> {
-    let text = text();
+    let text = text_of_every_reason();
     let mut described: BTreeMap<String, Described> = BTreeMap::new();
     let mut last = String::new();
     for line in text.lines() {

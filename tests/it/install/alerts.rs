@@ -64,9 +64,10 @@ fn every_alert_says_what_an_alert_has_to_say() {
         // A replica by itself, or an installation: its labels stay apart.
         let expression = text(&rule["expr"]);
         let aggregates = expression.contains(" by (cluster, namespace, job");
-        let is_whole = ["cilium_node_ipam_ready ==", "cilium_node_ipam_watch_lapse_seconds >", "absent("]
-            .iter()
-            .any(|whole| expression.starts_with(whole));
+        let is_whole =
+            ["cilium_node_ipam_ready ==", "cilium_node_ipam_watch_lapse_seconds >", "absent(", "changes("]
+                .iter()
+                .any(|whole| expression.starts_with(whole));
         assert!(aggregates || is_whole, "{name}: {expression}");
     }
 }
