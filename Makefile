@@ -23,6 +23,8 @@ TEST_THREADS ?= 4
 TEST_GOGC ?= 400
 # The releases of Helm that install the chart in tests: its two majors, each of a Go module of its own.
 HELMS := 3 4
+# What `make test-it` runs with beside the tools.
+BESIDE_TOOLS := $(HELMS:%=build/bin/helm-%) build/bin/prometheus
 # The tests of agents in modes other than crd. `make test-agents` runs them too.
 OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
@@ -48,7 +50,7 @@ help: ## List the targets
 check: format clippy doc unit ## What every commit must pass, in minutes: format, clippy, rustdoc, and the tests that need no server
 
 .PHONY: test
-test: check deny tools $(HELMS:%=build/bin/helm-%) test-alerts ## Everything that must hold, on a real API server and with Cilium's own agent
+test: check deny tools $(BESIDE_TOOLS) test-alerts ## Everything that must hold, on a real API server and with Cilium's own agent
 	@# Both suites mostly wait, so they run side by side.
 	$(MAKE) --jobs=2 --output-sync=line SIDE_BY_SIDE=1 test-it test-go static
 
@@ -97,7 +99,7 @@ mutants: ## Switch each rule off in turn, and see random scripts of the simulati
 	$(if $(MUTANT),SIM_MUTANT=$(MUTANT)) cargo test --locked --profile simulation --features mutants --test simulation mutants::
 
 .PHONY: test-it
-test-it: $(TOOLS) $(if $(TOOLS),$(HELMS:%=build/bin/helm-%))
+test-it: $(TOOLS) $(if $(TOOLS),$(BESIDE_TOOLS))
 	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(addprefix --skip ,$(SERVERLESS) $(BETWEEN))
 
 .PHONY: test-go
@@ -186,11 +188,11 @@ $(HELMS:%=build/bin/helm-%): build/bin/helm-%:
 		-X helm.sh/helm/v$*/pkg/lint/rules.k8sVersionMinor=$$(go list -f '{{.Version}}' -m k8s.io/client-go | cut -d. -f2)" \
 		helm.sh/helm/v$*/cmd/helm
 
-.PHONY: build/bin/promtool
-build/bin/promtool:
-	@echo 'building promtool from the Go module of Prometheus; the first time takes some minutes'
-	@# Without the clients of all clouds, which tests of rules do not need.
-	cd tests/prometheus && go build -v -tags remove_all_sd -ldflags '-s -w' -o ../../build/bin/promtool github.com/prometheus/prometheus/cmd/promtool
+.PHONY: build/bin/promtool build/bin/prometheus
+build/bin/promtool build/bin/prometheus: build/bin/%:
+	@echo 'building $* from the Go module of Prometheus; the first time takes some minutes'
+	@# Without the clients of all clouds, which tests do not need.
+	cd tests/prometheus && go build -v -tags remove_all_sd -ldflags '-s -w' -o ../../$@ github.com/prometheus/prometheus/cmd/$*
 
 .PHONY: build/bin/bgp-peer
 build/bin/bgp-peer:

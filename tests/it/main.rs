@@ -2,6 +2,7 @@
 
 mod agent_pods;
 mod agents;
+mod alerting;
 mod answers;
 mod api_claim;
 mod api_table;

@@ -148,6 +148,11 @@ impl Controller {
         }
     }
 
+    /// The address of its HTTP server.
+    pub(crate) fn address(&self) -> Result<String> {
+        Ok(std::fs::read_to_string(&self.address_file).context("its address")?.trim().to_owned())
+    }
+
     pub(crate) fn pid(&self) -> Option<u32> {
         self.child.id()
     }

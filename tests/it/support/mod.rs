@@ -28,6 +28,7 @@ pub(crate) mod kubelet;
 pub(crate) mod objects;
 pub(crate) mod peer;
 pub(crate) mod preparation;
+pub(crate) mod prometheus;
 pub(crate) mod proxy;
 pub(crate) mod rig;
 pub(crate) mod servers;
