@@ -102,7 +102,7 @@ pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> 
 
 fn report(world: World, policy: Policy, now: Now) {
     if let Mode::Passive(why) = world.mode() {
-        println!("passive: no writes: {why}");
+        println!("passive: nodes get no blocks: {why}");
     }
     let freeze = world.freeze().clone();
     for told in Switch::ALL.into_iter().filter_map(|switch| freeze.told(switch)) {

@@ -141,6 +141,11 @@ pub(super) fn events_of_status(world: &World, write: &PoolStatusWrite) -> Vec<Ev
             ConditionType::UnfitPodIPPool,
         ),
         (
+            has(after, ConditionReason::Passive) && !has(before, ConditionReason::Passive),
+            EventReason::Passive,
+            ConditionType::Ready,
+        ),
+        (
             // One switch more or less is news too.
             [ConditionReason::WritesFrozen, ConditionReason::ReclaimFrozen]
                 .into_iter()

@@ -76,6 +76,8 @@ stable_names! {
         Exhausted,
         /// A node that joins now gets no block, because the CiliumPodIPPool does not fit.
         PodIPPoolUnfit,
+        /// It would serve, and the controller is passive.
+        Passive,
         /// It would serve, and writes are frozen.
         Frozen,
         /// The agent versions of all its nodes are unsupported, and nothing is published for them.
@@ -135,6 +137,7 @@ impl ConditionReason {
             | Self::FamilyMissing
             | Self::Exhausted
             | Self::PodIPPoolUnfit
+            | Self::Passive
             | Self::Frozen
             | Self::UnsupportedCilium => ConditionType::Ready,
             Self::NoOverlap | Self::OverlapsOlderPool => ConditionType::Overlapping,
@@ -177,6 +180,7 @@ impl ConditionReason {
             | Self::FamilyMissing
             | Self::Exhausted
             | Self::PodIPPoolUnfit
+            | Self::Passive
             | Self::Frozen
             | Self::UnsupportedCilium
             | Self::NoOverlap

@@ -36,8 +36,9 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
     let Some(object) = world.pool_object(name) else {
         return PoolPlan::Unchanged;
     };
-    let may_write = world.publisher().is_some() && world.leadership() == Leadership::Leads;
-    if !may_write || world.is_in_flight(&Target::Pool(name.clone())) {
+    // A passive controller shows that it is passive, and writes nothing else.
+    let is_passive = world.publisher().is_none();
+    if world.leadership() == Leadership::StandsBy || world.is_in_flight(&Target::Pool(name.clone())) {
         // A change of the mode or of the lead, or the answer, puts the pool on the agenda again.
         return PoolPlan::Unchanged;
     }
@@ -47,7 +48,7 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
         return PoolPlan::Later(until);
     }
     let settles = settles_at(world, object, now);
-    if let Some(finalizers) = finalizers(world, object).filter(|_| settles.is_none()) {
+    if let Some(finalizers) = finalizers(world, object).filter(|_| settles.is_none() && !is_passive) {
         let write = Write::PoolFinalizers(PoolFinalizersWrite {
             pool: name.clone(),
             uid: object.uid.clone(),
@@ -66,6 +67,9 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
     }
     let mut writes: Vec<Write> =
         status_write(world, object, now).into_iter().map(Write::PoolStatus).collect();
+    if is_passive {
+        return if writes.is_empty() { PoolPlan::UpToDate } else { PoolPlan::Write(writes) };
+    }
     writes.extend(claim_statuses(world, name).into_iter().map(Write::ClaimStatus));
     let of_cilium = pod_ip_pools::writes_due(world, object, policy).map(Write::PodIpPool);
     writes.extend(of_cilium.filter(|write| !world.freeze().holds_back(write)));

@@ -65,6 +65,8 @@ stable_names! {
         Overlapping,
         /// The pool can't be read.
         InvalidPool,
+        /// The controller is passive: the pool gives no blocks.
+        Passive,
         /// Writes or reclaim were frozen.
         Frozen,
         /// Nothing is frozen any more.
@@ -117,6 +119,7 @@ impl EventReason {
             | Self::Exhausted
             | Self::Overlapping
             | Self::InvalidPool
+            | Self::Passive
             | Self::Frozen
             | Self::WriteForbidden
             | Self::ReadForbidden => Tone::Warning,
@@ -161,6 +164,7 @@ impl EventReason {
             | Self::CapacityReturned
             | Self::Overlapping
             | Self::InvalidPool
+            | Self::Passive
             | Self::Frozen
             | Self::FreezeEnded => "Report",
             Self::WriteForbidden => "Write",

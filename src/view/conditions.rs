@@ -17,7 +17,7 @@ use crate::model::observation::PoolObject;
 use crate::model::pool::{Expand, PerNode, Pool, RangeState, Reclaim, ReclaimMode};
 use crate::model::status::{Condition, ConditionReason, ConditionType, FamilyCounts, NodeCounts, PoolStatus};
 use crate::net::cidr::{Cidr, Family};
-use crate::publisher::Publisher;
+use crate::publisher::{Mode, Publisher};
 use crate::world::World;
 
 /// The status that the pool should show.
@@ -117,6 +117,9 @@ fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) 
     };
     let (reason, message) = with_releases(world, pool, explained);
     // Whatever else keeps the pool from serving stays to be done after the freeze, so it is told first.
+    if let (ConditionReason::Serving, Mode::Passive(why)) = (reason, world.mode()) {
+        return (ConditionReason::Passive, format!("the controller is passive and gives no blocks: {why}"));
+    }
     if reason == ConditionReason::Serving && world.freeze().is_on(Switch::Writes) {
         let message = "writes are frozen: nodes get no blocks; see the condition Frozen";
         return (ConditionReason::Frozen, message.to_owned());

@@ -547,3 +547,17 @@ fn a_first_block_of_a_pool_that_does_not_select_its_node_is_a_finding() {
     cluster.observe("node a 1 zone=east @101");
     cluster.expect("a", "nothing");
 }
+
+#[test]
+fn a_passive_controller_shows_that_it_is_passive_and_writes_nothing_else() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28");
+    let PoolPlan::Write(writes) = cluster.pool_plan("p") else { panic!("no write") };
+    assert!(matches!(&writes[..], [Write::PoolFinalizers(_)]), "{writes:?}");
+    cluster.world.set_mode(crate::publisher::Mode::Passive("`ipam: eni`".to_owned()));
+    assert_eq!(
+        cluster.condition("p", ConditionType::Ready),
+        "Passive false: the controller is passive and gives no blocks: `ipam: eni`"
+    );
+    let PoolPlan::Write(writes) = cluster.pool_plan("p") else { panic!("no write") };
+    assert!(matches!(&writes[..], [Write::PoolStatus(_)]), "{writes:?}");
+}
