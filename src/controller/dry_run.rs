@@ -2,19 +2,23 @@
 //!
 //! Decides with the same planner as the loop, on a cluster that is listed once.
 
+use std::collections::BTreeSet;
+
 use super::broken_invariant::BrokenInvariant;
 use super::client::Clients;
 use super::clock::Clock;
 use super::gather::{GatherOptions, list_cluster};
 use crate::model::counted::counted;
-use crate::model::finding::FindingKind;
+use crate::model::finding::Finding;
 use crate::model::freeze::{Freeze, Switch};
+use crate::model::names::{NodeName, ten_of};
 use crate::model::plan::{NodePlan, Verdict, Wait};
 use crate::model::request::Request;
 use crate::model::time::Now;
 use crate::plan::{self, Policy};
 use crate::publisher::Mode;
-use crate::view::agents;
+use crate::view::tally::{self, NodeState};
+use crate::view::{agents, free, pod_ip_pools};
 use crate::world::World;
 
 /// What follows from the world as it is.
@@ -24,6 +28,10 @@ pub struct Proposal {
     pub requests: Vec<Request>,
     /// The plans of the nodes that wait for something that an administrator can change, with the reason of each pool.
     pub waiting: Vec<NodePlan>,
+    /// The problems of nodes, claims and pools.
+    pub findings: BTreeSet<Finding>,
+    /// The nodes that no pool selects.
+    pub unselected: Vec<NodeName>,
 }
 
 impl Proposal {
@@ -32,7 +40,10 @@ impl Proposal {
     #[must_use]
     pub fn of(mut world: World, policy: Policy, now: Now) -> Self {
         let mut proposal = Self::default();
+        let is_unselected = |node: &&NodeName| tally::node_state(&world, node) == NodeState::Unselected;
+        proposal.unselected = world.nodes().map(|node| &node.name).filter(is_unselected).cloned().collect();
         for plan in plan_all(&mut world, policy, now) {
+            proposal.findings.extend(plan.findings.iter().cloned());
             match plan.verdict {
                 Verdict::Wait(
                     Wait::Capacity
@@ -63,6 +74,8 @@ impl Proposal {
                 | Verdict::AtRest => {}
             }
         }
+        proposal.findings.extend(free::findings(&world));
+        proposal.findings.extend(pod_ip_pools::findings(&world));
         while let Some(pool) = world.next_pool().cloned() {
             let status = plan::pool(&world, &pool, policy, now);
             world.begin_status(&pool, &status, now);
@@ -91,8 +104,8 @@ pub fn plan_all(world: &mut World, policy: Policy, now: Now) -> Vec<NodePlan> {
     plans
 }
 
-/// Lists the cluster and prints what is frozen, which nodes wait and why, the writes that would follow, one line per write, and how many
-/// there are.
+/// Lists the cluster and prints the freeze, the waiting nodes and their reasons, the nodes without a pool, the findings, the
+/// writes that would follow, one line per write, and their number.
 pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> anyhow::Result<()> {
     let world = list_cluster(clients, options).await?;
     BrokenInvariant::of(world.check())?;
@@ -116,12 +129,19 @@ fn report(world: World, policy: Policy, now: Now) {
         if let Verdict::Wait(wait) = plan.verdict {
             println!("node {} waits: {wait}", plan.node);
         }
-        for finding in plan.findings.iter().filter(|of| of.kind == FindingKind::UnsupportedCilium) {
-            println!("  {}", finding.message);
-        }
         for refusal in &plan.refusals {
             println!("  {refusal}");
         }
+    }
+    if !proposal.unselected.is_empty() {
+        println!(
+            "{} without a pool: {}",
+            counted(proposal.unselected.len(), "node"),
+            ten_of(&proposal.unselected)
+        );
+    }
+    for finding in &proposal.findings {
+        println!("finding {finding}");
     }
     let (mut n_writes, mut n_held_back) = (0u64, 0u64);
     for request in proposal.requests {

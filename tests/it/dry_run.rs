@@ -43,9 +43,12 @@ async fn dry_run_reports_every_write_and_makes_none() -> Result<()> {
             "node waiting waits: no pool that selects it has a free block",
             "  pool p gives nothing: the node does not match `zone=a`",
             "  pool full gives no ipv4 block: all blocks are taken",
+            "1 node without a pool: elsewhere",
         ] {
             ensure!(output.lines().any(|shown| shown == line), "no line {line:?} in:\n{output}");
         }
+        let finding = "finding NoPool Node elsewhere: ";
+        ensure!(output.lines().any(|line| line.starts_with(finding)), "no line {finding:?} in:\n{output}");
         ensure!(dry_run(&rig.control_plane).await? == proposed, "asked twice, it decides differently");
 
         rig.cluster.delete_node("waiting").await?;
