@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::agents;
 use super::drains;
 use super::free;
+use super::holders::{Holders, Remedy};
 use super::pod_ip_pools;
 use super::tally::{self, Tally};
 use crate::ledger::grid::Overlap;
@@ -143,9 +144,11 @@ fn nothing_for_new_nodes(
     let is_full = |(family, counts): &(&Family, &FamilyCounts)| {
         counts.free == 0 && world.gives_out_of(pool, **family) && is_run(**family)
     };
-    if let Some((family, _)) = families.iter().find(is_full) {
+    if let Some((family, counts)) = families.iter().find(is_full) {
+        let remedy = Holders::of(world, pool, *family, *counts).remedy();
         let message = format!(
-            "no free {family} block: a node that joins gets nothing of this pool; add a CIDR to `spec.{family}`"
+            "no free {family} block: a node that joins gets nothing of this pool; {}",
+            remedy.as_str()
         );
         return Some((ConditionReason::Exhausted, message));
     }
@@ -328,24 +331,22 @@ fn exhausted(
     if open.is_empty() {
         return (ConditionReason::Closed, "the pool gives no blocks; see the condition Ready".to_owned());
     }
-    let full: Vec<String> = open
-        .iter()
-        .filter(|(_, counts)| counts.free == 0)
-        .map(|(family, counts)| format!("{family}: 0 of {} free", counted(counts.blocks, "block")))
-        .collect();
+    let full: Vec<_> = open.into_iter().filter(|(_, counts)| counts.free == 0).collect();
     if full.is_empty() {
-        (ConditionReason::FreeBlocks, String::new())
-    } else {
-        (
-            ConditionReason::NoFreeBlocks,
-            format!(
-                "{}; waiting: {} without addresses, {} for growth",
-                full.join(", "),
-                counted(nodes.waiting, "node"),
-                nodes.want_growth
-            ),
-        )
+        return (ConditionReason::FreeBlocks, String::new());
     }
+    let holders: Vec<Holders> =
+        full.iter().map(|(family, counts)| Holders::of(world, pool, **family, **counts)).collect();
+    let told: Vec<String> =
+        full.iter().zip(&holders).map(|((family, _), of)| format!("{family}: {of}")).collect();
+    let message = format!(
+        "{}; waiting: {} without addresses, {} for growth; {}",
+        told.join("; "),
+        counted(nodes.waiting, "node"),
+        nodes.want_growth,
+        holders.iter().map(Holders::remedy).min().unwrap_or(Remedy::AddCidr).as_str()
+    );
+    (ConditionReason::NoFreeBlocks, message)
 }
 
 /// What takes blocks of the pool and is not a claim of it. Costs a pass over all that is taken in its ranges.

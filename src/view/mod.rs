@@ -7,6 +7,7 @@ pub mod block_event;
 pub mod conditions;
 pub mod drains;
 pub mod free;
+mod holders;
 pub mod overview;
 pub mod pod_ip_pools;
 pub mod snapshot;

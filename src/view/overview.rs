@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::conditions;
 use super::free;
+use super::holders::{self, Remedy};
 use super::pod_ip_pools;
 use super::tally::{self, NodeState, Tally};
 use crate::model::counted::counted;
@@ -165,14 +166,18 @@ fn problems(
     let waiting = |nodes: Vec<&NodeName>, what: &str| {
         let by_pools = grouped(nodes, |node| world.pools_of(node).map(|pool| pool.name.clone()).collect());
         let problem = |(pools, nodes): (Vec<PoolName>, Vec<&NodeName>)| {
+            let remedy =
+                pools.first().map_or("add a CIDR".to_owned(), |pool| match holders::remedy(world, pool) {
+                    Remedy::AddCidr => format!("add a CIDR: kubectl edit nip {pool}"),
+                    remedy => format!("{}: kubectl describe nip {pool}", remedy.as_str()),
+                });
             let pools: Vec<String> = pools.iter().map(ToString::to_string).collect();
             Problem {
                 kind: "NoCapacity",
                 message: format!(
-                    "{} {what}: no free block in {}; add a CIDR: kubectl edit nip {}",
+                    "{} {what}: no free block in {}; {remedy}",
                     counted(nodes.len(), "node"),
-                    pools.join(", "),
-                    pools.first().map_or("POOL", String::as_str)
+                    pools.join(", ")
                 ),
                 next: nodes.first().map(|node| format!("why {node}")),
                 subjects: nodes.into_iter().map(ToString::to_string).collect(),

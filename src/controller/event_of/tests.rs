@@ -136,8 +136,9 @@ fn one_block() -> Value {
 
 const STATE: &str = "/spec/ipv4/cidrs/0/state";
 const NOTHING: [&str; 0] = [];
-const EXHAUSTED: [&str; 1] =
-    ["Exhausted: ipv4: 0 of 1 block free; waiting: 0 nodes without addresses, 0 for growth"];
+const EXHAUSTED: [&str; 1] = [
+    "Exhausted: ipv4: 0 of 1 block free (0 held, 1 cooling: the first is free at 2026-01-01T00:05:00Z by reuseAfter); waiting: 0 nodes without addresses, 0 for growth; cooling blocks return without action; add a CIDR to serve nodes earlier",
+];
 const RETURNED: [&str; 1] = ["CapacityReturned: every family has a free block again"];
 
 #[test]

@@ -251,7 +251,7 @@ fn a_pool_that_gives_out_nothing_is_not_exhausted() {
         assert!(cluster.condition("p", ConditionType::Ready).starts_with(ready), "{pool}");
     }
     let cluster = Cluster::of(&format!("{held}pool p 10.0.0.0/28 28"));
-    let full = "NoFreeBlocks true: ipv4: 0 of 1 block free; waiting: 0 nodes without addresses, 0 for growth";
+    let full = "NoFreeBlocks true: ipv4: 0 of 1 block free (1 held); waiting: 0 nodes without addresses, 0 for growth; add a CIDR";
     assert_eq!(cluster.condition("p", ConditionType::Exhausted), full);
 }
 
@@ -405,8 +405,7 @@ fn a_pool_counts_nodes_with_nothing_and_nodes_that_want_more_by_themselves() {
     cluster.drain();
     let counts = cluster.status("p").nodes;
     assert_eq!((counts.selected, counts.served, counts.waiting, counts.want_growth), (11, 8, 3, 8));
-    let exhausted =
-        "NoFreeBlocks true: ipv4: 0 of 8 blocks free; waiting: 3 nodes without addresses, 8 for growth";
+    let exhausted = "NoFreeBlocks true: ipv4: 0 of 8 blocks free (8 held); waiting: 3 nodes without addresses, 8 for growth; add a CIDR";
     assert_eq!(cluster.condition("p", ConditionType::Exhausted), exhausted);
 }
 
@@ -417,8 +416,7 @@ fn a_pool_is_exhausted_when_what_is_free_cannot_be_used() {
          claim 10.0.0.16/28 b 1 Held @40",
     );
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
-    let exhausted =
-        "NoFreeBlocks true: ipv4: 0 of 2 blocks free; waiting: 1 node without addresses, 0 for growth";
+    let exhausted = "NoFreeBlocks true: ipv4: 0 of 2 blocks free (1 held, 1 unavailable); waiting: 1 node without addresses, 0 for growth; add a CIDR";
     assert_eq!(cluster.condition("p", ConditionType::Exhausted), exhausted);
 }
 
@@ -560,4 +558,15 @@ fn a_passive_controller_shows_that_it_is_passive_and_writes_nothing_else() {
     );
     let PoolPlan::Write(writes) = cluster.pool_plan("p") else { panic!("no write") };
     assert!(matches!(&writes[..], [Write::PoolStatus(_)]), "{writes:?}");
+}
+
+#[test]
+fn a_full_pool_says_who_holds_it_and_the_remedy_that_fits() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @90");
+    cluster.observe("claim 10.0.0.16/28 gone 2 Held @91");
+    cluster.observe("claim 10.0.0.32/28 lost 3 Cooling/NodeGone @92");
+    cluster.observe("claim 10.0.0.48/28 a 1 Held @93");
+    let said = cluster.condition("p", ConditionType::Exhausted);
+    assert!(said.contains("0 of 4 blocks free (3 held, 1 of them by deleted nodes, 1 cooling"), "{said}");
+    assert!(said.contains("reuseAfterNodeLoss") && said.ends_with("once their machines are off"), "{said}");
 }

@@ -1,0 +1,121 @@
+//! The holders of a full pool's blocks, and the remedy that fits.
+
+use std::fmt;
+
+use super::tally;
+use crate::model::claim::{ClaimState, Reason};
+use crate::model::counted::{counted, shown};
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, PoolName};
+use crate::model::pool::Pool;
+use crate::model::status::FamilyCounts;
+use crate::model::time::Timestamp;
+use crate::net::cidr::Family;
+use crate::world::World;
+
+/// The holders of the blocks of a full family of a pool.
+#[derive(Debug)]
+pub(super) struct Holders {
+    counts: FamilyCounts,
+    /// Held blocks of nodes that do not exist any more. Their CiliumNodes keep the blocks.
+    of_deleted_nodes: usize,
+    /// The time at which the next block has cooled, and the setting of that time.
+    next_free: Option<(Timestamp, &'static str)>,
+}
+
+/// The remedies for a full pool, the most specific first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Remedy {
+    /// Nodes were deleted, and their CiliumNodes were not.
+    DeleteCarriers,
+    /// Blocks cool.
+    Wait,
+    /// Foreign or reserved addresses take most blocks.
+    Obstructed,
+    /// Nodes have them.
+    AddCidr,
+}
+
+impl Remedy {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::DeleteCarriers => "delete the CiliumNodes of deleted nodes once their machines are off",
+            Self::Wait => "cooling blocks return without action; add a CIDR to serve nodes earlier",
+            Self::Obstructed => "see the condition Obstructed, or add a CIDR",
+            Self::AddCidr => "add a CIDR",
+        }
+    }
+}
+
+/// The most specific remedy for a full pool. Costs a pass over its nodes and claims.
+pub(super) fn remedy(world: &World, name: &PoolName) -> Remedy {
+    let Some(pool) = world.pool(name) else { return Remedy::AddCidr };
+    let families = tally::of(world, name).families.into_iter();
+    let full = families.filter(|(family, counts)| counts.free == 0 && world.gives_out_of(pool, *family));
+    let remedies = full.map(|(family, counts)| Holders::of(world, pool, family, counts).remedy());
+    remedies.min().unwrap_or(Remedy::AddCidr)
+}
+
+impl Holders {
+    /// Costs a pass over the claims of the pool.
+    pub(super) fn of(world: &World, pool: &Pool, family: Family, counts: FamilyCounts) -> Self {
+        let claims = world.claims_of_pool(&pool.name).map(|known| &known.claim);
+        let is_deleted =
+            |node: &NodeName| world.node(node).is_none() && !world.is_unreadable(Kind::Node, node.as_str());
+        let (mut of_deleted_nodes, mut next_free) = (0, None);
+        for claim in claims.filter(|claim| claim.cidr.family() == family) {
+            match claim.state {
+                ClaimState::Cooling(reason) => {
+                    let wait = world.cooling_time(claim, reason);
+                    let until = wait.and_then(|wait| claim.since.checked_add(wait).ok());
+                    let setting =
+                        if reason == Reason::NodeGone { "reuseAfterNodeLoss" } else { "reuseAfter" };
+                    let found = until.map(|until| (until, setting));
+                    next_free = next_free.into_iter().chain(found).min();
+                }
+                ClaimState::Held if is_deleted(&claim.node) => of_deleted_nodes += 1,
+                ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(_) => {}
+            }
+        }
+        Self { counts, of_deleted_nodes, next_free }
+    }
+
+    /// The most specific remedy.
+    pub(super) fn remedy(&self) -> Remedy {
+        if self.of_deleted_nodes > 0 {
+            Remedy::DeleteCarriers
+        } else if self.counts.cooling > 0 {
+            Remedy::Wait
+        } else if self.counts.unavailable > self.counts.held {
+            Remedy::Obstructed
+        } else {
+            Remedy::AddCidr
+        }
+    }
+}
+
+impl fmt::Display for Holders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FamilyCounts { blocks, held, draining, cooling, unavailable, .. } = self.counts;
+        write!(f, "0 of {} free ({} held", counted(blocks, "block"), shown(held))?;
+        if self.of_deleted_nodes > 0 {
+            write!(f, ", {} of them by deleted nodes", self.of_deleted_nodes)?;
+        }
+        if draining > 0 {
+            write!(f, ", {} draining", shown(draining))?;
+        }
+        match self.next_free {
+            Some((until, setting)) => {
+                write!(f, ", {} cooling: the first is free at {until:.0} by {setting}", shown(cooling))?;
+            }
+            None if cooling > 0 => {
+                write!(f, ", {} cooling", shown(cooling))?;
+            }
+            None => {}
+        }
+        if unavailable > 0 {
+            write!(f, ", {} unavailable", shown(unavailable))?;
+        }
+        f.write_str(")")
+    }
+}
