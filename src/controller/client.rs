@@ -51,8 +51,8 @@ pub struct Clients {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The server refused, or could not be reached.
-    #[error(transparent)]
-    Kube(#[from] kube::Error),
+    #[error("{}", words_of(.0))]
+    Kube(kube::Error),
     /// No answer came in time.
     #[error("no answer within {}", humantime::format_duration(*.0))]
     TimedOut(Duration),
@@ -62,6 +62,25 @@ pub enum ReadError {
     /// The store was restored from a backup.
     #[error(transparent)]
     StoreRewound(#[from] StoreRewound),
+}
+
+impl From<kube::Error> for ReadError {
+    fn from(error: kube::Error) -> Self {
+        Self::Kube(error)
+    }
+}
+
+/// An error for people. kube shows an answer as a Rust structure.
+pub(super) fn words_of(error: &kube::Error) -> String {
+    match error {
+        // The body of a path that the server does not know.
+        kube::Error::Api(status) if status.code == 404 && status.message.contains("page not found") => {
+            "the API server does not serve this kind (404): install its CustomResourceDefinition".to_owned()
+        }
+        kube::Error::Api(status) => format!("{} ({})", status.message.trim_end(), status.code),
+        kube::Error::Service(error) => error.to_string(),
+        other => other.to_string(),
+    }
 }
 
 impl ReadError {
@@ -107,7 +126,7 @@ impl Clients {
         reads.read_timeout = Some(Duration::from_secs(WATCH_SECONDS.into()) + SILENCE_MARGIN);
         let readable = MapResponseLayer::new(retry_after::with_status);
         let limit = TimeoutLayer::new(timeout);
-        let seen = Observe(contact.clone());
+        let seen = Observe::new(contact.clone(), &reads.cluster_url);
         let reads = ClientBuilder::try_from(reads)?.with_layer(&readable).with_layer(&limit);
         let reads = reads.with_layer(&seen).build();
         let writes = ClientBuilder::try_from(writes)?.with_layer(&readable).with_layer(&seen);
@@ -234,7 +253,10 @@ pub(super) mod tests {
             }
         });
         let contact = Contact::default();
-        let client = Client::new(Observe(contact.clone()).layer(service), "default");
+        let client = Client::new(
+            Observe::new(contact.clone(), &"https://server".parse().unwrap()).layer(service),
+            "default",
+        );
         let timeout = Duration::from_secs(10);
         let lead = Lead::unelected();
         (Clients { reads: client.clone(), writes: client, timeout, contact, lead }, asked)
@@ -298,5 +320,19 @@ pub(super) mod tests {
         timeline.saw(Revision::of(9));
         let error = clients.list_kind::<Claims>(&timeline, |_| {}).await.unwrap_err();
         assert!(matches!(error, ReadError::StoreRewound(_)) && error.is_final(), "{error}");
+    }
+
+    #[test]
+    fn an_answer_is_shown_in_words() {
+        let check = |code: u16, message: &str, expected: &str| {
+            let status = Status::failure(message, "Reason").with_code(code).boxed();
+            assert_eq!(ReadError::from(kube::Error::Api(status)).to_string(), expected);
+        };
+        check(403, "nodes is forbidden", "nodes is forbidden (403)");
+        check(
+            404,
+            "404 page not found\n",
+            "the API server does not serve this kind (404): install its CustomResourceDefinition",
+        );
     }
 }

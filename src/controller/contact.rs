@@ -14,7 +14,7 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use kube::client::Body;
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tower::{Layer, Service};
+use tower::{BoxError, Layer, Service};
 use tracing::info;
 
 use crate::telemetry::standing::{
@@ -203,15 +203,52 @@ fn right_for(method: &Method, uri: &Uri) -> Right {
     Right { verb, group: group.to_owned(), resource, namespace, name: object }
 }
 
+/// Why a request got no answer.
+#[derive(Debug, thiserror::Error)]
+#[error("can't reach the API server at {server}: {cause}{hint}")]
+pub(super) struct Unreachable {
+    server: Uri,
+    /// The first cause, such as `Connection refused (os error 111)`.
+    cause: String,
+    hint: &'static str,
+}
+
+/// The remedy where the address is that of the Service `kubernetes`, which kube-proxy or its replacement serves.
+const NO_SERVICE: &str = "; if Cilium replaces kube-proxy, set k8sServiceHost and k8sServicePort of the chart to an \
+                          address that needs no Service";
+
+impl Unreachable {
+    fn new(server: &Uri, error: &(dyn std::error::Error + 'static)) -> Self {
+        let mut cause = error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        let service = std::env::var("KUBERNETES_SERVICE_HOST").unwrap_or_default();
+        let is_service = !service.is_empty() && server.host() == Some(service.as_str());
+        let hint = if is_service { NO_SERVICE } else { "" };
+        Self { server: server.clone(), cause: cause.to_string(), hint }
+    }
+}
+
 /// Lets a contact see every request of a client and how it ended.
 #[derive(Debug, Clone)]
-pub(super) struct Observe(pub(super) Contact);
+pub(super) struct Observe {
+    contact: Contact,
+    server: Uri,
+}
+
+impl Observe {
+    /// A layer for the client of this server.
+    pub(super) fn new(contact: Contact, server: &Uri) -> Self {
+        Self { contact, server: server.clone() }
+    }
+}
 
 impl<S> Layer<S> for Observe {
     type Service = Observed<S>;
 
     fn layer(&self, inner: S) -> Observed<S> {
-        Observed { inner, contact: self.0.clone() }
+        Observed { inner, contact: self.contact.clone(), server: self.server.clone() }
     }
 }
 
@@ -220,29 +257,31 @@ impl<S> Layer<S> for Observe {
 pub(super) struct Observed<S> {
     inner: S,
     contact: Contact,
+    server: Uri,
 }
 
 impl<S, B> Service<Request<Body>> for Observed<S>
 where
     S: Service<Request<Body>, Response = Response<B>>,
+    S::Error: Into<BoxError>,
     S::Future: Send + 'static,
 {
     type Response = S::Response;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, BoxError>> + Send>>;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let asked = right_for(request.method(), request.uri());
-        let contact = self.contact.clone();
+        let (contact, server) = (self.contact.clone(), self.server.clone());
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
             contact.note(&asked, answer.as_ref().ok().map(Response::status));
-            answer
+            answer.map_err(|error| Unreachable::new(&server, error.into().as_ref()).into())
         })
     }
 }
@@ -350,5 +389,14 @@ mod tests {
         assert_eq!(contact.standing.forbidden(Duration::ZERO), [list()]);
         contact.note(&list(), Some(StatusCode::OK));
         assert_eq!(contact.standing.forbidden(Duration::ZERO), []);
+    }
+
+    #[test]
+    fn an_error_names_the_server_and_the_first_cause() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let outer = anyhow::Error::from(refused).context("client error (Connect)");
+        let server = "https://10.96.0.1:443/".parse().unwrap();
+        let told = Unreachable::new(&server, outer.as_ref()).to_string();
+        assert_eq!(told, "can't reach the API server at https://10.96.0.1:443/: connection refused");
     }
 }

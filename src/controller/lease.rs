@@ -81,8 +81,11 @@ impl Election {
     ) -> Result<Self, kube::Error> {
         let mut config = config.clone();
         config.default_retry = false;
+        let server = config.cluster_url.clone();
         let readable = MapResponseLayer::new(retry_after::with_status);
-        let client = ClientBuilder::try_from(config)?.with_layer(&readable).with_layer(&Observe(contact));
+        let client = ClientBuilder::try_from(config)?
+            .with_layer(&readable)
+            .with_layer(&Observe::new(contact, &server));
         Ok(Self { client: client.build(), namespace, identity, timing })
     }
 
