@@ -313,7 +313,7 @@ impl Part {
         let (timing, now) = (self.election.timing, self.now());
         self.sight = std::mem::take(&mut self.sight).after(found, &self.own.name, timing, now);
         self.latest = versioned;
-        if self.sight.holder().is_some_and(|holder| holder != self.own.name) {
+        if self.sight.is_led_by_another(&self.own.name, timing, now) {
             // This process writes no Lease while another replica leads, so it would never learn that the right is back.
             self.telemetry.standing.forget(LEASES);
         }

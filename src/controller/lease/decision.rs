@@ -138,6 +138,18 @@ impl Sight {
         }
     }
 
+    /// Whether another than `own` holds the Lease, and its time is not over.
+    pub(super) fn is_led_by_another(&self, own: &str, timing: Timing, now: Duration) -> bool {
+        match self {
+            Self::Present { record, changed_at } => {
+                let is_of_another =
+                    record.holder.as_deref().is_some_and(|holder| !holder.is_empty() && holder != own);
+                is_of_another && now < *changed_at + timing.honoured(record.duration)
+            }
+            Self::Unknown | Self::Absent { .. } => false,
+        }
+    }
+
     /// Whether a lead of `own` may go on. A Lease that was deleted names nobody else: it is created anew.
     pub(super) fn allows_lead_of(&self, own: &str) -> bool {
         match self {

@@ -226,18 +226,33 @@ async fn a_loop_that_hangs_loses_its_lead() {
 async fn a_refused_write_is_forgotten_when_another_replica_leads() {
     let candidate = Candidate::start(Server::default());
     candidate.pass(SECOND).await;
-    let right = Right {
-        verb: "update",
-        group: "coordination.k8s.io".to_owned(),
-        resource: LEASES.to_owned(),
-        namespace: Some("kube-system".to_owned()),
-        name: Some(NAME.to_owned()),
-    };
-    candidate.telemetry.standing.forbid(right);
+    candidate.telemetry.standing.forbid(right());
     candidate.pass(4 * SECOND).await;
     assert_eq!(candidate.telemetry.standing.forbidden(Duration::ZERO).len(), 1);
     candidate.server().hold("other_1");
     candidate.pass(4 * SECOND).await;
     assert!(!candidate.lead.holds());
     assert_eq!(candidate.telemetry.standing.forbidden(Duration::ZERO), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_write_is_reported_while_a_dead_leader_is_in_the_lease() {
+    let candidate = Candidate::start(Server { refuses: true, ..Server::default() });
+    candidate.server().hold("dead_1");
+    candidate.pass(20 * SECOND).await;
+    candidate.telemetry.standing.forbid(right());
+    candidate.pass(6 * SECOND).await;
+    assert!(candidate.server().n_writes > 0);
+    assert_eq!(candidate.telemetry.standing.forbidden(Duration::ZERO).len(), 1);
+}
+
+/// The right to renew the Lease.
+fn right() -> Right {
+    Right {
+        verb: "update",
+        group: "coordination.k8s.io".to_owned(),
+        resource: LEASES.to_owned(),
+        namespace: Some("kube-system".to_owned()),
+        name: Some(NAME.to_owned()),
+    }
 }
