@@ -200,7 +200,7 @@ impl Reporter {
                 Readiness::Ready
             }
             Mode::Passive(why) => {
-                warn!(why, "passive: no writes");
+                warn!(why, "passive: nodes get no blocks");
                 Readiness::Passive(why.clone())
             }
         });

@@ -24,6 +24,9 @@ use crate::world::World;
 /// The status that the pool should show.
 #[must_use]
 pub fn status(world: &World, object: &PoolObject) -> PoolStatus {
+    if let (Mode::Passive(why), Ok(_)) = (world.mode(), &object.pool) {
+        return passive(object, why);
+    }
     let tally = tally::of(world, &object.name);
     PoolStatus {
         observed_generation: object.generation,
@@ -31,6 +34,18 @@ pub fn status(world: &World, object: &PoolObject) -> PoolStatus {
         nodes: tally.nodes,
         families: tally.families,
     }
+}
+
+/// The status while the controller is passive. Counts and other conditions stay as they are: the mode of Cilium in which
+/// they could be read may be unknown.
+fn passive(object: &PoolObject, why: &str) -> PoolStatus {
+    let reason = ConditionReason::Passive;
+    let message = format!("the controller is passive and gives no blocks: {why}");
+    let ready = Condition { holds: reason.holds(), reason: reason.as_str().into(), message };
+    let mut status = object.status.clone();
+    status.observed_generation = object.generation;
+    status.conditions.insert(reason.condition(), ready);
+    status
 }
 
 /// The conditions that the pool should show, given its counts.
@@ -92,6 +107,9 @@ fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) 
         let ranges = pool.families.values().flat_map(|ranges| ranges.cidrs.keys());
         return (ConditionReason::Deleting, deleting(world, &pool.name, ranges));
     }
+    if let Mode::Passive(why) = world.mode() {
+        return (ConditionReason::Passive, why.clone());
+    }
     if !world.ledger().gives_out(&pool.name) {
         return if is_cordoned(pool) {
             let message = "all CIDRs are Cordoned or Draining: nodes keep their blocks and get no more";
@@ -118,9 +136,6 @@ fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) 
     };
     let (reason, message) = with_releases(world, pool, explained);
     // Whatever else keeps the pool from serving stays to be done after the freeze, so it is told first.
-    if let (ConditionReason::Serving, Mode::Passive(why)) = (reason, world.mode()) {
-        return (ConditionReason::Passive, format!("the controller is passive and gives no blocks: {why}"));
-    }
     if reason == ConditionReason::Serving && world.freeze().is_on(Switch::Writes) {
         let message = "writes are frozen: nodes get no blocks; see the condition Frozen";
         return (ConditionReason::Frozen, message.to_owned());
