@@ -311,6 +311,12 @@ impl NodePlan {
         }
     }
 
+    /// Whether this process may send no request now: under a freeze, on a standby, or in a mode that is not served.
+    #[must_use]
+    pub fn is_withheld(&self) -> bool {
+        matches!(self.verdict, Verdict::Wait(Wait::Mode | Wait::Thaw | Wait::Lead))
+    }
+
     /// The requests to send, by value.
     #[must_use]
     pub fn into_requests(self) -> Vec<Request> {

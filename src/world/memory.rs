@@ -75,12 +75,12 @@ impl Serving {
     }
 
     /// Takes in the unmet requests of a plan. A wait ends when the node needs nothing more: another replica may take the
-    /// block that a plan claims.
+    /// block that a plan claims, and a standby or frozen process claims none.
     pub(super) fn note_unmet(&mut self, plan: &NodePlan, now: Duration) {
         self.unmet.clone_from(&plan.unmet);
         if !plan.unmet.is_empty() {
             self.waits_since.get_or_insert(now);
-        } else if plan.scope == Scope::Whole && plan.requests().is_empty() {
+        } else if plan.scope == Scope::Whole && plan.requests().is_empty() && !plan.is_withheld() {
             self.waits_since = None;
         }
     }

@@ -1,6 +1,7 @@
 //! Tests of growth: what a node asks for, and what it gets from which pool.
 
 use super::*;
+use crate::model::leadership::Leadership;
 use crate::model::request::Read;
 use crate::view::overview::overview;
 use crate::view::{agents, snapshot, tally};
@@ -243,9 +244,14 @@ fn nodes_are_served_in_the_order_in_which_they_began_to_wait() {
     let full = "node a 1\nciliumnode a @50 10.0.0.32/28 used=13\nclaim 10.0.0.32/28 a 1 Held @40\n\
                 claim 10.0.0.48/28 gone 1 Cooling/NodeGone @44";
     let free = |cluster: &mut Cluster| {
+        // A standby sees the blocks, and claims none.
+        cluster.world.set_leadership(Leadership::StandsBy);
         for (place, revision) in [(0, 120), (16, 121), (48, 122)] {
             cluster.delete(Kind::Claim, &format!("10.0.0.{place}-28"), revision);
         }
+        cluster.drain();
+        assert!(cluster.in_flight.is_empty());
+        cluster.world.set_leadership(Leadership::Leads);
         cluster.drain();
         let claims: Vec<String> = cluster.in_flight.iter().map(ToString::to_string).collect();
         claims.join("; ").replace(" of pool p for node", "")
