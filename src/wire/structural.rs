@@ -112,11 +112,13 @@ pub(super) fn mend(schema: &Value, value: &mut Value) {
 
 /// A value of the type that the schema wants. The largest integer breaks the fewest rules that compare two fields.
 fn stand_in(schema: &Value) -> Value {
+    if schema["type"] == "integer" {
+        return schema["maximum"].clone();
+    }
     if let Some(default) = schema.get("default").or_else(|| schema["enum"].get(0)) {
         return default.clone();
     }
     match schema["type"].as_str() {
-        Some("integer") => schema["maximum"].clone(),
         Some("string") => Value::String(String::new()),
         Some("array") => Value::Array(Vec::new()),
         Some("boolean") => Value::Bool(false),

@@ -170,9 +170,10 @@ forms.yaml:13: NodeIPPool/forms: spec.ipv4.cidrs[4]: \"10.0.8.0/24\": must be an
 forms.yaml:14: NodeIPPool/forms: spec.ipv4.cidrs[5].cidr: \"127.0.0.0/16\": must not overlap unspecified, loopback, \
 link-local or multicast addresses: pods can't use them; it overlaps 127.0.0.0/8
 forms.yaml:15: NodeIPPool/forms: spec.ipv4.exclude: \"10.0.0.7/32\": must be an array; write exclude: [10.0.0.7/32]
-forms.yaml:16: NodeIPPool/forms: spec.reuseAfter: \"1d\": must be a duration of at most 8760h (one year): whole \
+forms.yaml:16: NodeIPPool/forms: spec.perNode.maxBlocks: \"64\": must be an integer
+forms.yaml:17: NodeIPPool/forms: spec.reuseAfter: \"1d\": must be a duration of at most 8760h (one year): whole \
 numbers with h, m or s, such as 30s, 5m or 1h30m; without days, fractions, signs or spaces
-1 object checked, 9 problems found, 0 warnings
+1 object checked, 10 problems found, 0 warnings
 ",
     );
 }
