@@ -15,14 +15,22 @@ const MAX_LINES: usize = 3;
 /// How many findings were logged since the last summary, by reason.
 #[derive(Debug, Default)]
 pub(super) struct FindingLog {
-    counts: BTreeMap<&'static str, usize>,
+    counts: BTreeMap<&'static str, Count>,
+}
+
+/// The changes of one reason.
+#[derive(Debug, Default)]
+struct Count {
+    n_changes: usize,
+    /// Whether one of them is a new problem.
+    has_problem: bool,
 }
 
 impl FindingLog {
     /// Logs a new finding.
     pub(super) fn found(&mut self, finding: &Finding) {
         let (kind, subject) = (finding.kind.as_str(), finding.subject.as_str());
-        match (self.is_one_of_many(kind), finding.kind.is_wrong()) {
+        match (self.is_one_of_many(kind, finding.kind.is_wrong()), finding.kind.is_wrong()) {
             (true, _) => debug!(finding = kind, kind = subject, name = finding.name, "{}", finding.message),
             (false, true) => {
                 warn!(finding = kind, kind = subject, name = finding.name, "{}", finding.message);
@@ -35,7 +43,7 @@ impl FindingLog {
 
     /// Logs that a node waits for a block.
     pub(super) fn waits(&mut self, node: &NodeName, message: &str) {
-        if self.is_one_of_many("NoCapacity") {
+        if self.is_one_of_many("NoCapacity", true) {
             debug!(%node, "{message}");
         } else {
             warn!(%node, "{message}");
@@ -45,7 +53,7 @@ impl FindingLog {
     /// Logs that a finding is resolved.
     pub(super) fn resolved(&mut self, finding: &Finding) {
         let (kind, subject) = (finding.kind.as_str(), finding.subject.as_str());
-        if self.is_one_of_many(kind) {
+        if self.is_one_of_many(kind, false) {
             debug!(finding = kind, kind = subject, name = finding.name, "resolved: {}", finding.message);
         } else {
             info!(finding = kind, kind = subject, name = finding.name, "resolved: {}", finding.message);
@@ -55,19 +63,20 @@ impl FindingLog {
     /// Logs the numbers of lines that were left out since the last call.
     pub(super) fn summarize(&mut self) {
         for (reason, count) in std::mem::take(&mut self.counts) {
-            let n_more = count.saturating_sub(MAX_LINES);
-            if n_more > 0 {
-                warn!(
-                    finding = reason,
-                    "{n_more} more changes of {reason}; details: `cilium-node-ipam status`, or RUST_LOG=debug"
-                );
+            let n_more = count.n_changes.saturating_sub(MAX_LINES);
+            let details = "details: `cilium-node-ipam status`, or RUST_LOG=debug";
+            match (n_more > 0, count.has_problem) {
+                (true, true) => warn!(finding = reason, "{n_more} more changes of {reason}; {details}"),
+                (true, false) => info!(finding = reason, "{n_more} more changes of {reason}; {details}"),
+                (false, _) => {}
             }
         }
     }
 
-    fn is_one_of_many(&mut self, reason: &'static str) -> bool {
+    fn is_one_of_many(&mut self, reason: &'static str, is_problem: bool) -> bool {
         let count = self.counts.entry(reason).or_default();
-        *count += 1;
-        *count > MAX_LINES
+        count.n_changes += 1;
+        count.has_problem |= is_problem;
+        count.n_changes > MAX_LINES
     }
 }
