@@ -273,8 +273,9 @@ impl<'a> Subject<'a> {
             return;
         }
         let message = format!(
-            "its agent has requested no addresses for {} s, and gets none; set \
-             `ipam-multi-pool-pre-allocation` in cilium-config, such as `default=8`, and restart the agent",
+            "its agent has requested no addresses for {} s, and gets none; if the agent runs, set \
+             `ipam-multi-pool-pre-allocation` in cilium-config, such as `default=8`, and restart the agent; else \
+             read its log",
             REQUESTS_WITHIN.as_secs()
         );
         draft.findings.push(Finding::new(FindingKind::NothingRequested, Kind::Node, name.as_str(), message));

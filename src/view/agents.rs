@@ -45,7 +45,8 @@ pub fn missing(world: &World, now: Now) -> Option<Finding> {
         let since = world.serving(node).and_then(|serving| serving.since(Lasting::AgentAbsent));
         since.is_some_and(|since| since + MAY_LACK_AGENT_FOR <= now.uptime)
     };
-    let nodes: Vec<&NodeName> = world.nodes().map(|node| &node.name).filter(lack_one).collect();
+    let with_linux = world.nodes().filter(|node| node.runs_linux()).map(|node| &node.name);
+    let nodes: Vec<&NodeName> = with_linux.filter(lack_one).collect();
     let message = format!(
         "{} with blocks had no Pod of Cilium's agent for an hour: {}; if the machine is gone, delete the Node \
          and its CiliumNode; else find out why the agent does not run there: kubectl get pods -A -o wide -l \

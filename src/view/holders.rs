@@ -82,7 +82,7 @@ impl Holders {
 
     /// The most specific remedy.
     pub(super) fn remedy(&self) -> Remedy {
-        if self.of_deleted_nodes > 0 {
+        if self.of_deleted_nodes > 0 && self.of_deleted_nodes as u64 >= self.counts.cooling {
             Remedy::DeleteCarriers
         } else if self.counts.cooling > 0 {
             Remedy::Wait
