@@ -331,9 +331,16 @@ async fn knows_every_field(plane: &ControlPlane) -> Result<()> {
     for namespace in ["addresses", "cilium"] {
         kubectl(plane, &["create", "namespace", namespace]).await?;
     }
-    let everything = "tests/it/install/rendered/everything.yaml";
-    let apply = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", everything];
-    kubectl(plane, &apply).await.map(drop)
+    // promtool checks the PrometheusRule, whose definition comes with another operator.
+    let everything = std::fs::read_to_string("tests/it/install/rendered/everything.yaml")?;
+    let documents =
+        everything.split("\n---\n").filter(|document| !document.contains("\nkind: PrometheusRule\n"));
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), documents.collect::<Vec<_>>().join("\n---\n"))?;
+    let path = file.path().to_str().context("a path of text")?;
+    kubectl(plane, &["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", path])
+        .await
+        .map(drop)
 }
 
 fn pod(template: PodTemplateSpec) -> Pod {

@@ -134,9 +134,11 @@ async fn without_the_right_nodes_are_served_and_it_is_told() -> Result<()> {
         kubectl(&rig.control_plane, &patch).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let agent = join(rig, NodeSpec::new("n"), "n", "default").await?;
-        let part = "list ciliumnodeconfigs of cilium.io in namespace kube-system (403)";
-        let says_so =
-            |answer: &Result<(u16, String)>| Ok(answer.as_ref().is_ok_and(|(_, text)| text.contains(part)));
+        let (part, right) =
+            ("forbidden (403)", "list ciliumnodeconfigs of cilium.io in namespace kube-system");
+        let says_so = |answer: &Result<(u16, String)>| {
+            Ok(answer.as_ref().is_ok_and(|(_, text)| text.contains(part) && text.contains(right)))
+        };
         let told = controller.wait_answer("/readyz", "it to name the right", SOON, says_so);
         rig.control_plane.alarm.over(told).await?;
         Ok((controller, agent))

@@ -50,7 +50,7 @@ fn blocks(rig: &Rig, node: &str) -> Vec<String> {
 async fn assert_nothing_moves(rig: &Rig) -> Result<()> {
     let mut proposed = dry_run(&rig.control_plane).await?;
     let is_told = |line: &String| {
-        ["would write the status of ", "would note on the claim of "]
+        ["would write the status of ", "would report on the claim of "]
             .iter()
             .any(|told| line.starts_with(told))
     };
