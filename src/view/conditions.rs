@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::agents;
 use super::drains;
 use super::free;
-use super::holders::{Holders, Remedy};
+use super::holders::{self, Holders, Remedy};
 use super::pod_ip_pools;
 use super::tally::{self, Tally};
 use crate::ledger::grid::Overlap;
@@ -39,13 +39,14 @@ pub fn status(world: &World, object: &PoolObject) -> PoolStatus {
 /// The status while the controller is passive. Counts and other conditions stay as they are: the mode of Cilium in which
 /// they could be read may be unknown.
 fn passive(object: &PoolObject, why: &str) -> PoolStatus {
-    let reason = ConditionReason::Passive;
-    let message = format!("the controller is passive and gives no blocks: {why}");
-    let ready = Condition { holds: reason.holds(), reason: reason.as_str().into(), message };
     let mut status = object.status.clone();
     status.observed_generation = object.generation;
-    status.conditions.insert(reason.condition(), ready);
+    status.conditions.extend([condition(not_serving(why))]);
     status
+}
+
+fn not_serving(why: &str) -> Explained {
+    (ConditionReason::Passive, format!("the controller is passive and gives no blocks: {why}"))
 }
 
 /// The conditions that the pool should show, given its counts.
@@ -69,10 +70,11 @@ pub(super) fn conditions(
             }
         }
         Ok(pool) => {
+            let full = holders::of_full_families(world, pool, &tally.families);
             let always = [
-                ready(world, pool, &tally.families),
+                ready(world, pool, &full),
                 overlapping(world, world.ledger().overlaps(&pool.name)),
-                exhausted(world, pool, &tally.families, tally.nodes),
+                exhausted(world, pool, &full, tally.nodes),
                 obstructed(world, pool, &tally.families),
                 drains::draining(world, &pool.name),
             ];
@@ -84,15 +86,12 @@ pub(super) fn conditions(
             always.into_iter().chain(of_mode.into_iter().flatten()).collect()
         }
     };
-    explained
-        .into_iter()
-        .chain(frozen(world.freeze()))
-        .map(|(reason, message)| {
-            let message = message.chars().take(MAX_MESSAGE).collect();
-            let condition = Condition { holds: reason.holds(), reason: reason.as_str().into(), message };
-            (reason.condition(), condition)
-        })
-        .collect()
+    explained.into_iter().chain(frozen(world.freeze())).map(condition).collect()
+}
+
+fn condition((reason, message): Explained) -> (ConditionType, Condition) {
+    let message = message.chars().take(MAX_MESSAGE).collect();
+    (reason.condition(), Condition { holds: reason.holds(), reason: reason.as_str().into(), message })
 }
 
 /// The maximum number of characters in the message of a condition that the API allows (metav1.Condition). The findings
@@ -102,13 +101,13 @@ const MAX_MESSAGE: usize = 32_768;
 /// The reason of a condition, and a sentence for a person.
 type Explained = (ConditionReason, String);
 
-fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Explained {
+fn ready(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>) -> Explained {
     if pool.deleting {
         let ranges = pool.families.values().flat_map(|ranges| ranges.cidrs.keys());
         return (ConditionReason::Deleting, deleting(world, &pool.name, ranges));
     }
     if let Mode::Passive(why) = world.mode() {
-        return (ConditionReason::Passive, why.clone());
+        return not_serving(why);
     }
     if !world.ledger().gives_out(&pool.name) {
         return if is_cordoned(pool) {
@@ -130,7 +129,7 @@ fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) 
         Some(missing) => family_missing(world, pool, *missing),
     };
     let explained = if explained.0 == ConditionReason::Serving {
-        nothing_for_new_nodes(world, pool, families).unwrap_or(explained)
+        nothing_for_new_nodes(world, pool, full).unwrap_or(explained)
     } else {
         explained
     };
@@ -146,24 +145,16 @@ fn ready(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) 
 /// Why a node that joins now gets nothing of a pool that gives out blocks: the pool has no free block of a family that the
 /// node's agent runs, or the CiliumPodIPPool does not fit. Says nothing about other pools that may help out: their free
 /// blocks change all the time. Costs a pass over the pool's nodes.
-fn nothing_for_new_nodes(
-    world: &World,
-    pool: &Pool,
-    families: &BTreeMap<Family, FamilyCounts>,
-) -> Option<Explained> {
+fn nothing_for_new_nodes(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>) -> Option<Explained> {
     let nodes: Vec<&NodeName> = world.nodes_of_pool(&pool.name).collect();
     let is_run = |family: Family| {
         let readers = nodes.iter().map(|node| world.reader_of(node));
         std::iter::once(world.reader()).chain(readers).any(|reader| reader.families().contains(&family))
     };
-    let is_full = |(family, counts): &(&Family, &FamilyCounts)| {
-        counts.free == 0 && world.gives_out_of(pool, **family) && is_run(**family)
-    };
-    if let Some((family, counts)) = families.iter().find(is_full) {
-        let remedy = Holders::of(world, pool, *family, *counts).remedy();
+    if let Some((family, holders)) = full.iter().find(|(family, _)| is_run(**family)) {
         let message = format!(
             "no free {family} block: a node that joins gets nothing of this pool; {}",
-            remedy.as_str()
+            holders.remedy().as_str()
         );
         return Some((ConditionReason::Exhausted, message));
     }
@@ -335,31 +326,21 @@ fn overlapping(world: &World, overlaps: &[Overlap]) -> Explained {
     )
 }
 
-fn exhausted(
-    world: &World,
-    pool: &Pool,
-    families: &BTreeMap<Family, FamilyCounts>,
-    nodes: NodeCounts,
-) -> Explained {
+fn exhausted(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>, nodes: NodeCounts) -> Explained {
     // A family that gives out no blocks, free or not, is closed on purpose, or `Ready` says what is wrong.
-    let open: Vec<_> = families.iter().filter(|(family, _)| world.gives_out_of(pool, **family)).collect();
-    if open.is_empty() {
+    if !pool.families.keys().any(|family| world.gives_out_of(pool, *family)) {
         return (ConditionReason::Closed, "the pool gives no blocks; see the condition Ready".to_owned());
     }
-    let full: Vec<_> = open.into_iter().filter(|(_, counts)| counts.free == 0).collect();
     if full.is_empty() {
         return (ConditionReason::FreeBlocks, String::new());
     }
-    let holders: Vec<Holders> =
-        full.iter().map(|(family, counts)| Holders::of(world, pool, **family, **counts)).collect();
-    let told: Vec<String> =
-        full.iter().zip(&holders).map(|((family, _), of)| format!("{family}: {of}")).collect();
+    let told: Vec<String> = full.iter().map(|(family, holders)| format!("{family}: {holders}")).collect();
     let message = format!(
         "{}; waiting: {} without addresses, {} for growth; {}",
         told.join("; "),
         counted(nodes.waiting, "node"),
         nodes.want_growth,
-        holders.iter().map(Holders::remedy).min().unwrap_or(Remedy::AddCidr).as_str()
+        full.values().map(Holders::remedy).min().unwrap_or(Remedy::AddCidr).as_str()
     );
     (ConditionReason::NoFreeBlocks, message)
 }
@@ -492,7 +473,7 @@ fn mixed_block_sizes(world: &World, pool: &Pool) -> Option<Explained> {
     Some((ConditionReason::OtherBlockSize, message))
 }
 
-/// What is frozen, and what says so; `None` without a freeze.
+/// The frozen switches and the ConfigMap that froze them; `None` without a freeze.
 fn frozen(freeze: &Freeze) -> Option<Explained> {
     let told = |switch| freeze.told(switch);
     match (told(Switch::Writes), told(Switch::Reclaim)) {

@@ -1,5 +1,6 @@
 //! The holders of a full pool's blocks, and the remedy that fits.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use super::tally;
@@ -50,15 +51,26 @@ impl Remedy {
 /// The most specific remedy for a full pool. Costs a pass over its nodes and claims.
 pub(super) fn remedy(world: &World, name: &PoolName) -> Remedy {
     let Some(pool) = world.pool(name) else { return Remedy::AddCidr };
-    let families = tally::of(world, name).families.into_iter();
-    let full = families.filter(|(family, counts)| counts.free == 0 && world.gives_out_of(pool, *family));
-    let remedies = full.map(|(family, counts)| Holders::of(world, pool, family, counts).remedy());
-    remedies.min().unwrap_or(Remedy::AddCidr)
+    let full = of_full_families(world, pool, &tally::of(world, name).families);
+    full.values().map(Holders::remedy).min().unwrap_or(Remedy::AddCidr)
+}
+
+/// The holders of each family of the pool that gives out blocks and has no free one. Costs a pass over the claims of the
+/// pool for each.
+pub(super) fn of_full_families(
+    world: &World,
+    pool: &Pool,
+    families: &BTreeMap<Family, FamilyCounts>,
+) -> BTreeMap<Family, Holders> {
+    let is_full =
+        |(family, counts): &(&Family, &FamilyCounts)| counts.free == 0 && world.gives_out_of(pool, **family);
+    let full = families.iter().filter(is_full);
+    full.map(|(family, counts)| (*family, Holders::of(world, pool, *family, *counts))).collect()
 }
 
 impl Holders {
     /// Costs a pass over the claims of the pool.
-    pub(super) fn of(world: &World, pool: &Pool, family: Family, counts: FamilyCounts) -> Self {
+    fn of(world: &World, pool: &Pool, family: Family, counts: FamilyCounts) -> Self {
         let claims = world.claims_of_pool(&pool.name).map(|known| &known.claim);
         let is_deleted =
             |node: &NodeName| world.node(node).is_none() && !world.is_unreadable(Kind::Node, node.as_str());

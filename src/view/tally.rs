@@ -171,13 +171,13 @@ impl Tally {
     }
 
     fn add_node(&mut self, world: &World, node: &NodeName, pool: &PoolName) {
-        match node_state(world, node) {
+        match state_for(world, node, node_state(world, node), pool) {
             NodeState::Unselected | NodeState::NotLinux => return,
             NodeState::Served => {
                 self.nodes.served += 1;
                 self.nodes.want_growth += u64::from(lacks_block(world, node) && asks_for(world, node, pool));
             }
-            NodeState::Waiting => self.nodes.waiting += u64::from(asks_for(world, node, pool)),
+            NodeState::Waiting => self.nodes.waiting += 1,
             NodeState::Pending => {}
         }
         self.nodes.selected += 1;
