@@ -15,11 +15,11 @@ const MOST_FOR_HOST_BITS: usize = 4;
 /// The right form of `text`, as the last part of a sentence about it; `None` if its meaning is not certain.
 pub(super) fn of_range(text: &str, family: Family) -> Option<String> {
     if let Some((first, prefix)) = address_and_prefix(text) {
-        return (prefix.family() == family && text.contains(':') == (family == Family::V6))
-            .then(|| of_prefix(first, prefix))
-            .or_else(|| {
-                Some(of_other_family(prefix.family(), family)).filter(|_| prefix.family() != family)
-            });
+        if prefix.family() != family {
+            return Some(of_other_family(prefix.family(), family));
+        }
+        // An IPv4-mapped IPv6 prefix is IPv4 on the number line, and IPv6 as text.
+        return (text.contains(':') == (family == Family::V6)).then(|| of_prefix(first, prefix));
     }
     if let Ok(single) = text.trim().parse().map(Cidr::single) {
         return Some(if single.family() == family {
@@ -117,14 +117,19 @@ fn entry(value: &Value) -> Option<Value> {
 /// An entry of `exclude`.
 fn text_of(value: &Value) -> Option<String> {
     let text = value.as_str().or_else(|| value["cidr"].as_str())?;
-    Some(if text.contains(':') { format!("\"{text}\"") } else { text.to_owned() })
+    Some(quoted(text))
 }
 
 fn flow(entries: &[Value]) -> String {
     format!("[{}]", entries.iter().map(flow_entry).collect::<Vec<_>>().join(", "))
 }
 
-/// An entry of `cidrs` as YAML; a colon in a text needs quotes.
+/// A text as YAML: a colon in it needs quotes.
+fn quoted(text: &str) -> String {
+    if text.contains(':') { format!("\"{text}\"") } else { text.to_owned() }
+}
+
+/// An entry of `cidrs` as YAML.
 fn flow_entry(entry: &Value) -> String {
     let field = |(name, value): (&String, &Value)| {
         let text = value
