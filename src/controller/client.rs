@@ -70,6 +70,11 @@ impl From<kube::Error> for ReadError {
     }
 }
 
+/// An answer for people: its message and code.
+pub(super) fn words_of_answer(status: &Status) -> String {
+    format!("{} ({})", status.message, status.code)
+}
+
 /// An error for people. kube shows an answer as a Rust structure.
 pub(super) fn words_of(error: &kube::Error) -> String {
     match error {
@@ -77,7 +82,7 @@ pub(super) fn words_of(error: &kube::Error) -> String {
         kube::Error::Api(status) if status.code == 404 && status.message.contains("page not found") => {
             "the API server does not serve this kind (404): install its CustomResourceDefinition".to_owned()
         }
-        kube::Error::Api(status) => format!("{} ({})", status.message.trim_end(), status.code),
+        kube::Error::Api(status) => words_of_answer(status),
         kube::Error::Service(error) => error.to_string(),
         other => other.to_string(),
     }

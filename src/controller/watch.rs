@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::backoff::{Rest, Retries};
-use super::client::{Clients, PAGE_SIZE, ReadError, WATCH_SECONDS};
+use super::client::{Clients, PAGE_SIZE, ReadError, WATCH_SECONDS, words_of_answer};
 use super::contact::Contact;
 use super::events::Events;
 use super::forbidden;
@@ -170,8 +170,7 @@ impl Watches {
         }
         let rest = retries.failed(answer.and_then(retry_after::asked_for), contact);
         // kube's errors show a whole `Status`.
-        let error = answer
-            .map_or_else(|| error.to_string(), |status| format!("{} ({})", status.message, status.code));
+        let error = answer.map_or_else(|| error.to_string(), words_of_answer);
         let not_followed_for = standing.lapsed(kind, error.clone());
         warn!(kind, error, retry_in = ?rest.wait, ?not_followed_for, "{what}");
         if let Some(event) = forbidden::event_of_reads(standing) {

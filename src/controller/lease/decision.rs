@@ -100,6 +100,13 @@ pub(super) struct Record {
     pub(super) text: String,
 }
 
+impl Record {
+    /// When the time of its holder is over, if it was last seen to change at `changed_at`.
+    fn honoured_until(&self, changed_at: Duration, timing: Timing) -> Duration {
+        changed_at + timing.honoured(self.duration)
+    }
+}
+
 /// What this process last saw of the Lease.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Sight {
@@ -122,7 +129,7 @@ impl Sight {
             (_, Some(record)) => Self::Present { record, changed_at: now },
             (Self::Present { record, changed_at }, None) => {
                 let is_of_another = record.holder.as_deref().is_some_and(|holder| holder != own);
-                let honoured = changed_at + timing.honoured(record.duration);
+                let honoured = record.honoured_until(changed_at, timing);
                 Self::Absent { free_at: if is_of_another { honoured } else { now } }
             }
             (Self::Absent { free_at }, None) => Self::Absent { free_at },
@@ -142,9 +149,8 @@ impl Sight {
     pub(super) fn is_led_by_another(&self, own: &str, timing: Timing, now: Duration) -> bool {
         match self {
             Self::Present { record, changed_at } => {
-                let is_of_another =
-                    record.holder.as_deref().is_some_and(|holder| !holder.is_empty() && holder != own);
-                is_of_another && now < *changed_at + timing.honoured(record.duration)
+                record.holder.as_deref().is_some_and(|holder| holder != own)
+                    && now < record.honoured_until(*changed_at, timing)
             }
             Self::Unknown | Self::Absent { .. } => false,
         }
@@ -203,7 +209,7 @@ pub(super) fn decide(sight: &Sight, own: &Own, timing: Timing, now: Duration) ->
                 if next <= now { Step::Renew } else { Step::Wait(next) }
             }
             (Some(_), _) => {
-                let free_at = *changed_at + timing.honoured(record.duration);
+                let free_at = record.honoured_until(*changed_at, timing);
                 if free_at <= now { Step::Take } else { Step::Wait(free_at) }
             }
         },
