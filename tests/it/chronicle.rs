@@ -136,6 +136,7 @@ pub(crate) async fn in_another_second(object: &DynamicObject) -> Result<()> {
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(|since| since.as_secs());
     let created = u64::try_from(created.as_second())?;
     ensure!(now()? < created + 60, "the clock of the server is not ours");
+    // The state to wait for is the time of the clock.
     while now()? <= created {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -222,6 +222,7 @@ impl<'a> Replicas<'a> {
                     return Ok(number);
                 }
             }
+            // A replica shows by `/readyz` that it leads, and announces that to no test.
             tokio::time::sleep(Duration::from_millis(25)).await;
         }
         bail!("no replica leads")
