@@ -30,7 +30,7 @@ OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
 SERVERLESS := cli_validate:: docs:: events:: install::alerts:: install::chart:: install::image:: layout:: simulation:: words::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
-BETWEEN := of_1_17
+BETWEEN := of_1_14 of_1_17
 export CARGO_TERM_COLOR ?= auto
 
 # For the targets that talk to a cluster: the one that kubectl's context names.

@@ -144,11 +144,12 @@ impl<'a> Subject<'a> {
         draft: &mut Draft,
         share: &Share,
         leaving: &BTreeSet<Cidr>,
+        phase: Phase,
         now: Now,
     ) -> bool {
         let Some(first) = self.first_pool(share) else { return false };
         let demand = self.demand_without(share, leaving);
-        let growth = self.grow_share(draft, share.clone(), first, Phase::Served, demand, leaving);
+        let growth = self.grow_share(draft, share.clone(), first, phase, demand, leaving);
         if growth.unmet.is_some() {
             draft.wake_at(now.uptime + ROOM_AGAIN);
             return false;

@@ -15,11 +15,10 @@ use crate::net::cidr::Cidr;
 use crate::publisher::answer::Stays;
 
 impl Subject<'_> {
-    /// Whether the first block of the node waits, because a cloud controller may still change which pools select it. It
-    /// would keep a block of another pool for its life.
+    /// Whether a first block of the node waits, because a cloud controller may still change which pools select it. The
+    /// node would keep a block of another pool for its life.
     pub(super) fn awaits_initialization(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
-        let holds_nothing = self.world.claims_of(&self.node.name).next().is_none();
-        if !self.node.uninitialized || !holds_nothing {
+        if !self.node.uninitialized {
             return false;
         }
         draft.finds(Lasting::Uninitialized);
@@ -33,6 +32,10 @@ impl Subject<'_> {
         true
     }
 
+    pub(super) fn holds_nothing(&self) -> bool {
+        self.world.claims_of(&self.node.name).next().is_none()
+    }
+
     /// The finding about blocks that stay as long as the node lives, and whose pool does not select the node.
     pub(super) fn stray_blocks(&self) -> Option<Finding> {
         let strays: Vec<(Cidr, &Pool)> = self
@@ -40,7 +43,7 @@ impl Subject<'_> {
             .filter(|claim| {
                 let stays = self.publisher.may_leave(self.carrier, claim);
                 self.publisher.carries(self.carrier, claim.cidr)
-                    && matches!(stays, Err(Stays::Primary | Stays::AgentsOwn(..)))
+                    && matches!(stays, Err(Stays::Primary | Stays::ForLife | Stays::AgentsOwn(..)))
             })
             .filter_map(|claim| Some((claim.cidr, self.world.pool(&claim.pool)?)))
             .filter(|(_, pool)| !pool.deleting && self.selecting().all(|other| other.name != pool.name))

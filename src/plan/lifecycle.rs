@@ -245,7 +245,8 @@ fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> boo
                 &block_name(claim.cidr),
                 format!(
                     "it is published on node {} and overlaps a block of node {}, {}: the controller changes \
-                     neither; drain one of the nodes and delete it",
+                     neither; drain one of the nodes, and delete it for at least reuseAfterNodeLoss \
+                     of its pool",
                     claim.node, other.node, other.cidr
                 ),
             ));

@@ -30,6 +30,7 @@ mod reasons;
 mod reclaim;
 mod recreation;
 mod release;
+mod returning;
 mod subject;
 #[cfg(test)]
 mod tests;

@@ -293,10 +293,10 @@ impl Subject<'_> {
             }
         }
         if !self.is_served() && self.can_start_with(&publishable) {
-            self.publish(draft, &publishable, policy, now);
+            self.publish_first(draft, &publishable, policy, now);
             return;
         }
-        if self.awaits_initialization(draft, policy, now) {
+        if self.holds_nothing() && self.awaits_initialization(draft, policy, now) {
             return;
         }
         self.grow(draft, now);

@@ -62,8 +62,9 @@ impl<'a> Subject<'a> {
                     Kind::Claim,
                     &block_name(known.claim.cidr),
                     format!(
-                        "in Cilium's mode {} the widest block is /{widest}: it is not published, and stays \
-                         claimed until its node is deleted",
+                        "it is not published, because the widest block in Cilium's mode {} is /{widest}; drain \
+                         the node, delete its Node and CiliumNode, and let it join again after \
+                         reuseAfterNodeLoss of the pool",
                         self.publisher.ipam_mode().as_str()
                     ),
                 )),
@@ -85,7 +86,9 @@ impl<'a> Subject<'a> {
     pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&KnownClaim], policy: Policy, now: Now) {
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
         let former = self.world.former_carrier(&self.node.name);
-        let Some(publication) = self.publisher.publication(self.carrier, &claims, former) else {
+        let is_draining = |claim: &Claim| self.world.is_to_leave(claim);
+        let Some(publication) = self.publisher.publication(self.carrier, &claims, &is_draining, former)
+        else {
             return;
         };
         if self.is_too_soon(draft, policy, now) {

@@ -19,6 +19,7 @@ mod publication;
 mod reasons;
 mod reclaim;
 mod releases;
+mod returning;
 mod usage;
 mod wakeups;
 mod whole;

@@ -60,8 +60,16 @@ pub enum Absence {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Stays {
     /// It is the first of its family, which the datapath of the node takes as its own.
-    #[error("the node keeps its first block of each family until the node is drained or recreated")]
+    #[error(
+        "the first block of a node stays; drain the node, delete its Node and CiliumNode, and let it join again"
+    )]
     Primary,
+    /// In the mode a node has one block of each family for its life, and a node that returns gets it again.
+    #[error(
+        "the only block of a node stays; drain the node, delete its Node and CiliumNode, and let it join again \
+         after reuseAfterNodeLoss of the pool"
+    )]
+    ForLife,
     /// The carrier does not show exactly what the claim offers.
     #[error("the CiliumNode does not match its claim")]
     Incomplete,
@@ -69,7 +77,7 @@ pub enum Stays {
     #[error("{0} is reserved for {1}")]
     Owned(IpAddr, String),
     /// The agent has an address of it for itself, and takes it again when it starts.
-    #[error("the agent uses {0} for its {1} until the node is drained or recreated")]
+    #[error("the agent uses {0} for its {1}; drain the node, reboot it, and delete its Node and CiliumNode")]
     AgentsOwn(IpAddr, &'static str),
     /// An address is on its way off by another hand, or by an earlier try.
     #[error("{0} has a release mark of another drain")]

@@ -39,6 +39,11 @@ pub trait CiliumMode: fmt::Display {
         false
     }
 
+    /// Whether the first block of each family on a carrier is the primary one, which stays, while others may leave.
+    fn has_primary_blocks(&self) -> bool {
+        false
+    }
+
     /// The prefix length of the largest block that a carrier can have.
     fn widest_block(&self, family: Family) -> u8 {
         widest_block(family)
@@ -220,11 +225,13 @@ pub trait CiliumMode: fmt::Display {
     fn is_short(&self, demand: Demand, expand: Expand) -> bool;
 
     /// What has to be added to the carrier so that it shows all of `claims`; `None` if it already does, or if nothing
-    /// may be added. `former` is what the carrier before this one showed, if this process saw it.
+    /// may be added. `former` is what the carrier before this one showed, if this process saw it. Claims that `is_draining`
+    /// names must leave the node, and come last.
     fn publication(
         &self,
         carrier: Carrier<'_>,
         claims: &[&Claim],
+        is_draining: &dyn Fn(&Claim) -> bool,
         former: Option<&FormerCarrier>,
     ) -> Option<Publication>;
 

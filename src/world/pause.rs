@@ -30,6 +30,12 @@ impl Pause {
         self.until.filter(|until| *until > now.uptime)
     }
 
+    /// Whether the latest write failed.
+    #[must_use]
+    pub const fn has_failed(self) -> bool {
+        self.failures > 0
+    }
+
     /// A write was applied, and had an effect, or nothing is left to be written.
     pub(super) fn end(&mut self) {
         *self = Self::default();

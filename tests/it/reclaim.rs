@@ -30,6 +30,7 @@ mod dual_stack;
 mod marks;
 mod node;
 mod own;
+mod returned;
 mod steps;
 
 /// How long a node has to need less there: longer than a period, as with Cilium's and our defaults.

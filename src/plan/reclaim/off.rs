@@ -22,6 +22,7 @@ use crate::plan::draft::Draft;
 use crate::plan::policy::Policy;
 use crate::plan::subject::Subject;
 use crate::publisher::Publisher;
+use crate::publisher::answer::Phase;
 use crate::world::World;
 
 /// For how long a read of a node's Pods counts that found nobody with an address of a block: the next pod may get one.
@@ -221,7 +222,7 @@ impl<'a> Subject<'a> {
             };
             let needed = blocks.iter().filter(|claim| !gone.contains(&claim.cidr));
             let mut sets = std::iter::once(with(blocks)).chain(needed.map(|claim| with(&[claim])));
-            let _ = sets.any(|leaving| self.claim_whole_room(draft, share, &leaving, now));
+            let _ = sets.any(|leaving| self.claim_whole_room(draft, share, &leaving, Phase::Served, now));
         }
         can_go
     }

@@ -337,7 +337,7 @@ fn a_pool_that_drains_waits_for_its_nodes() {
         "pool p 10.0.0.0/24 28 draining\nnode a 1\nciliumnode a @99 bare 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @98",
     );
     cluster.expect("a", "finding: DrainWaits");
-    assert!(message(&cluster.plan("a")).contains("keeps its first block of each family until"));
+    assert!(message(&cluster.plan("a")).contains("after reuseAfterNodeLoss of the pool"));
     // One that began to leave in another mode stays.
     let mut cluster = self::cluster(
         "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @99 bare 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Draining @98",

@@ -309,9 +309,9 @@ fn a_pool_says_how_far_its_blocks_are_that_are_to_leave() {
         (
             true,
             "2 blocks open to new pods, 1 block closed to new pods and in use, 1 block unused and waiting for \
-             the agent's release, 1 block being removed; waiting: 10.0.0.0/28 of a (the node keeps its \
-             first block of each family until the node is drained or recreated), 10.0.0.16/28 of a (2 \
-             addresses in use)"
+             the agent's release, 1 block being removed; waiting: 10.0.0.0/28 of a (the first block of \
+             a node stays; drain the node, delete its Node and CiliumNode, and let it join again), 10.0.0.16/28 \
+             of a (2 addresses in use)"
                 .to_owned()
         )
     );

@@ -71,6 +71,10 @@ impl CiliumMode for Crd {
         &self.families
     }
 
+    fn has_primary_blocks(&self) -> bool {
+        true
+    }
+
     fn shows_use(&self) -> bool {
         true
     }
@@ -183,10 +187,11 @@ impl CiliumMode for Crd {
         &self,
         carrier: Carrier<'_>,
         claims: &[&Claim],
+        is_draining: &dyn Fn(&Claim) -> bool,
         former: Option<&FormerCarrier>,
     ) -> Option<Publication> {
         let former = former.map(|FormerCarrier::Crd(former)| former);
-        projection::difference(cilium_node(carrier)?, claims, &self.infrastructure, former)
+        projection::difference(cilium_node(carrier)?, claims, is_draining, &self.infrastructure, former)
     }
 
     fn absence(&self, removal: Removal<'_>) -> Absence {

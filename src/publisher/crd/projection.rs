@@ -24,17 +24,19 @@ use crate::net::cidr::{Cidr, Family};
 ///
 /// `podCIDRs` keeps its order and grows at the end, because the datapath takes the first CIDR of each family as the
 /// primary one. A family without a CIDR gets its primary block now. The lowest addresses of that block are kept for the
-/// agent itself, so that they are never in a block that leaves the node later (`docs/cilium.md`, Owners).
+/// agent itself, so that they are never in a block that leaves the node later (`docs/cilium.md`, Owners). So claims that
+/// `is_draining` names come last.
 #[must_use]
 pub(super) fn difference(
     cilium_node: &CiliumNode,
     claims: &[&Claim],
+    is_draining: &dyn Fn(&Claim) -> bool,
     infrastructure: &[&'static str],
     former: Option<&FormerCrd>,
 ) -> Option<Publication> {
     let fields = &cilium_node.crd;
     let mut ordered = claims.to_vec();
-    ordered.sort_by_key(|claim| publishing_order(claim, former));
+    ordered.sort_by_key(|claim| (is_draining(claim), publishing_order(claim, former)));
 
     let added: Vec<Cidr> =
         ordered.iter().map(|claim| claim.cidr).filter(|cidr| !fields.pod_cidrs.contains(cidr)).collect();
@@ -58,14 +60,11 @@ pub(super) fn difference(
         // addresses may be in use.
         if let (false, Some(primary)) = (has_primary, primary)
             && primary.created_for.as_ref() == Some(&cilium_node.uid)
-            && former.is_none()
+            && former.is_none_or(|former| former.pod_cidrs.iter().all(|cidr| !cidr.overlaps(primary.cidr)))
         {
             keep_for_infrastructure(primary.cidr, infrastructure, &mut entries);
-        }
-    }
-    for (address, owner) in former.iter().flat_map(|former| &former.owners) {
-        if let Some(entry) = entries.get_mut(address) {
-            *entry = infrastructure.iter().copied().find(|kept_for| kept_for == owner);
+        } else {
+            keep_as_before(family, former, infrastructure, &mut entries);
         }
     }
     let mut pod_cidrs = fields.pod_cidrs.clone();
@@ -114,6 +113,21 @@ fn keep_for_infrastructure(
     let lowest: Vec<IpAddr> = within.take(infrastructure.len()).collect();
     for (address, kept_for) in lowest.into_iter().zip(infrastructure) {
         entries.insert(address, Some(kept_for));
+    }
+}
+
+/// Gives new entries of a family the owners that they had on the former CiliumNode.
+fn keep_as_before(
+    family: Family,
+    former: Option<&FormerCrd>,
+    infrastructure: &[&'static str],
+    entries: &mut BTreeMap<IpAddr, Option<&'static str>>,
+) {
+    let owners = former.into_iter().flat_map(|former| &former.owners);
+    for (address, owner) in owners.filter(|(address, _)| Family::of(**address) == family) {
+        if let Some(entry) = entries.get_mut(address) {
+            *entry = infrastructure.iter().copied().find(|kept_for| kept_for == owner);
+        }
     }
 }
 
@@ -169,7 +183,9 @@ mod tests {
 
     fn check_after(former: Option<&FormerCrd>, cilium_node: &CiliumNode, claims: &[Claim], expected: &str) {
         let claims: Vec<&Claim> = claims.iter().collect();
-        let shown = difference(cilium_node, &claims, &["router", "health"], former).map_or(
+        // The pool of draining blocks in these tests.
+        let is_draining = |claim: &Claim| claim.pool.as_str() == "draining";
+        let shown = difference(cilium_node, &claims, &is_draining, &["router", "health"], former).map_or(
             "nothing".to_owned(),
             |publication| {
                 let CarrierChange::Crd(CrdChange::Blocks { pod_cidrs, entries, unfenced }) =
@@ -248,6 +264,25 @@ mod tests {
             &[claim("10.0.0.0/30", 0), claim("10.0.0.4/30", 0)],
             "10.0.0.4/30 10.0.0.0/30 | 10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.5 10.0.0.6=router 10.0.0.7",
         );
+    }
+
+    /// A machine that booted anew takes its addresses by their owners, so the draining block has none.
+    #[test]
+    fn a_new_primary_block_comes_before_a_draining_one_that_the_former_ciliumnode_had() {
+        let former = FormerCrd {
+            pod_cidrs: vec!["10.0.0.4/30".parse().unwrap()],
+            owners: [("10.0.0.6".parse().unwrap(), "router".to_owned())].into(),
+        };
+        let draining = Claim { pool: "draining".into(), ..claim("10.0.0.4/30", 0) };
+        for former in [None, Some(&former)] {
+            check_after(
+                former,
+                &cilium_node(&[], &[]),
+                &[draining.clone(), claim("10.0.0.0/30", 9)],
+                "10.0.0.0/30 10.0.0.4/30 | \
+                 10.0.0.1=router 10.0.0.2=health 10.0.0.3 10.0.0.5 10.0.0.6 10.0.0.7",
+            );
+        }
     }
 
     /// The order of the claims by age is another one.

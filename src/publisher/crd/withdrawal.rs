@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(shown("owner=router"), "10.0.0.8 is reserved for router");
         assert_eq!(
             shown("used=3 own=1"),
-            "the agent uses 10.0.0.8 for its router until the node is drained or recreated"
+            "the agent uses 10.0.0.8 for its router; drain the node, reboot it, and delete its Node and CiliumNode"
         );
         let primary = CrdFields { pod_cidrs: vec![claim().cidr], ..fields("") };
         assert_eq!(may_leave(&primary, &claim()), Err(Stays::Primary));

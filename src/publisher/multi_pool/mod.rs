@@ -205,6 +205,7 @@ impl CiliumMode for MultiPool {
         &self,
         carrier: Carrier<'_>,
         claims: &[&Claim],
+        _: &dyn Fn(&Claim) -> bool,
         _: Option<&FormerCarrier>,
     ) -> Option<Publication> {
         let fields = fields(carrier)?;

@@ -195,6 +195,7 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         &self,
         carrier: Carrier<'_>,
         claims: &[&Claim],
+        _: &dyn Fn(&Claim) -> bool,
         former: Option<&FormerCarrier>,
     ) -> Option<Publication> {
         let of_each = self.of_each_family(claims, former);
@@ -243,11 +244,11 @@ impl<M: StaticMode> CiliumMode for Static<M> {
     }
 
     fn may_leave(&self, _: Carrier<'_>, _: &Claim) -> Result<(), Stays> {
-        Err(Stays::Primary)
+        Err(Stays::ForLife)
     }
 
     fn drain(&self, _: Carrier<'_>, _: &Claim) -> Drain {
-        Drain::Stays(Stays::Primary)
+        Drain::Stays(Stays::ForLife)
     }
 
     fn leaving(&self, carrier: Carrier<'_>, claim: &Claim) -> Leaving {

@@ -77,8 +77,8 @@ fn a_status_of_a_claim_that_is_not_kept() {
     let cluster = Cluster::of(
         "pool p 10.0.0.0/26 28 draining\nnode a 1\nciliumnode a @50 10.0.0.0/28\nclaim 10.0.0.0/28 a 1 Held @40",
     );
-    let expected = "report on the claim of 10.0.0.0/28: the node keeps its first block of each family until \
-         the node is drained or recreated";
+    let expected = "report on the claim of 10.0.0.0/28: the first block of a node stays; drain the node, \
+         delete its Node and CiliumNode, and let it join again";
     check(&cluster, expected, |world, write, later| {
         let Write::ClaimStatus(write) = write else { return None };
         let mut seen = world.claim(write.cidr)?.claim.clone();

@@ -250,8 +250,8 @@ fn a_primary_block_and_one_with_an_owner_are_told_of() {
     assert_eq!(
         messages,
         [
-            "can't be drained from node a yet: the node keeps its first block of each family until the node is \
-             drained or recreated",
+            "can't be drained from node a yet: the first block of a node stays; drain the node, delete its \
+             Node and CiliumNode, and let it join again",
             "can't be drained from node a yet: 10.0.0.20 is reserved for ns/pod",
         ]
     );

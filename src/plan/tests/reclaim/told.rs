@@ -111,8 +111,8 @@ fn a_block_that_may_not_leave_tells_why_and_one_that_stays_tells_nothing() {
     assert_eq!(
         cluster.tell(110),
         [
-            "10.0.0.0/28: the node keeps its first block of each family until the node is drained or recreated \
-             (0)",
+            "10.0.0.0/28: the first block of a node stays; drain the node, delete its Node and CiliumNode, and let \
+             it join again (0)",
             "10.0.0.16/28: its node needs it, or it is not its turn yet (0)",
         ]
     );

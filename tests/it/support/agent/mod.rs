@@ -61,6 +61,8 @@ pub(crate) struct Settings {
 pub(crate) enum Release {
     /// It ignores fences, and writes what it uses each 15 s.
     Oldest,
+    /// The first whose agents are fully supported.
+    V1_14,
     /// The first whose agents are served in mode multi-pool, and without CiliumPodIPPools.
     V1_17,
     Newest,
@@ -71,6 +73,7 @@ impl Release {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Oldest => "1.12.19",
+            Self::V1_14 => "1.14.19",
             Self::V1_17 => "1.17.8",
             Self::Newest => "1.20.2",
         }

@@ -1,0 +1,72 @@
+//! The first blocks of a node that returns with a new carrier while its blocks are draining.
+//!
+//! The first block of a family stays on its carrier as the primary one. So in a mode with primary blocks such a node gets
+//! another block, which is published in front of the draining ones. Those then leave with the consent of the agent, as
+//! from any node: pods of the node may still run in them, so no address is free any sooner.
+
+use std::collections::BTreeSet;
+
+use super::draft::Draft;
+use super::policy::Policy;
+use super::subject::Subject;
+use crate::model::claim::ClaimState;
+use crate::model::plan::Wait;
+use crate::model::share::Share;
+use crate::model::time::Now;
+use crate::net::cidr::{Cidr, Family};
+use crate::publisher::answer::Phase;
+use crate::world::KnownClaim;
+
+impl Subject<'_> {
+    /// Publishes the first blocks of the node, unless a new primary one has to be claimed before.
+    pub(super) fn publish_first(
+        &self,
+        draft: &mut Draft,
+        publishable: &[&KnownClaim],
+        policy: Policy,
+        now: Now,
+    ) {
+        if !self.awaits_new_primaries(draft, policy, now) {
+            self.publish(draft, publishable, policy, now);
+        }
+    }
+
+    /// Claims a new primary block in each family in which the node holds draining blocks only. Returns whether the first
+    /// publication waits for such a claim.
+    ///
+    /// Where its pools have no room, or a write about the node has just failed, it gets what it holds.
+    fn awaits_new_primaries(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
+        if !self.publisher.has_primary_blocks() {
+            return false;
+        }
+        let listed = self.publisher.blocks(self.carrier);
+        let is_listed = |family: Family| listed.iter().any(|cidr| cidr.family() == family);
+        let mut waits = false;
+        for share in self.shares().into_iter().filter(|share| !is_listed(share.family)) {
+            let draining: BTreeSet<Cidr> = self.to_leave(&share).map(|claim| claim.cidr).collect();
+            if draining.is_empty() {
+                continue;
+            }
+            match self.new_primary(&share, &draining) {
+                Some(known) if known.shown => {}
+                Some(_) => {
+                    draft.wait_for(Wait::Answer);
+                    waits = true;
+                }
+                None if self.serving().is_some_and(|serving| serving.pause.has_failed()) => {}
+                None if self.awaits_initialization(draft, policy, now) => waits = true,
+                None => waits |= self.claim_whole_room(draft, &share, &draining, Phase::FirstGrant, now),
+            }
+        }
+        waits
+    }
+
+    /// A held claim of the share beside the draining ones.
+    fn new_primary(&self, share: &Share, draining: &BTreeSet<Cidr>) -> Option<&KnownClaim> {
+        let mut claims = self.world.claims_of(&self.node.name);
+        claims.find(|known| {
+            let claim = &known.claim;
+            claim.state == ClaimState::Held && self.is_of(claim, share) && !draining.contains(&claim.cidr)
+        })
+    }
+}
