@@ -72,7 +72,18 @@ impl From<kube::Error> for ReadError {
 
 /// An answer for people: its message and code.
 pub(super) fn words_of_answer(status: &Status) -> String {
-    format!("{} ({})", status.message, status.code)
+    explained(status, format!("{} ({})", status.message, status.code))
+}
+
+/// An answer behind its cause, where its message does not name a remedy.
+pub(super) fn explained(status: &Status, answer: String) -> String {
+    // Only the message shows that a definition is being deleted.
+    if status.message.contains("custom resource definition is terminating") {
+        return format!(
+            "the CustomResourceDefinition of this kind is being deleted; install it again when it is gone: {answer}"
+        );
+    }
+    answer
 }
 
 /// An error for people. kube shows an answer as a Rust structure.

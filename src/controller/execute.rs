@@ -12,7 +12,7 @@ use kube::core::Status;
 use serde_json::Value;
 use tracing::{info, warn};
 
-use super::client::{Clients, FIELD_MANAGER};
+use super::client::{Clients, FIELD_MANAGER, explained};
 use super::events::Events;
 use super::lead::Fenced;
 use super::places::Place;
@@ -273,7 +273,7 @@ const UNPARSED: &str = "Failed to parse error data";
 
 /// What a parsed answer means. Only a refusal of the request itself says for sure that nothing was applied.
 fn classify<T>(status: &Status) -> Attempt<T> {
-    let why = format!("{} ({} {})", status.message, status.code, status.reason);
+    let why = explained(status, format!("{} ({} {})", status.message, status.code, status.reason));
     let wait = retry_after::asked_for(status);
     let names_uid = status
         .details

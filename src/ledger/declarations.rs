@@ -95,6 +95,10 @@ impl Ledger {
             offer.free_blocks.insert(*family, free_blocks);
             offer.overlaps.extend(lost);
         }
+        // Of several older pools, the oldest keeps their common addresses, so it is named first.
+        offer
+            .overlaps
+            .sort_by_key(|lost| self.declarers.get(&lost.older).map(|declarer| declarer.age.clone()));
         is_other |= !before.free_blocks.is_empty() || before.overlaps != offer.overlaps;
         self.pools.insert(name.clone(), offer);
         is_other

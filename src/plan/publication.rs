@@ -51,11 +51,11 @@ impl<'a> Subject<'a> {
             match may_publish(self.world, self.node, known) {
                 Ok(()) => publishable.push(known),
                 Err(NotPublishable::State | NotPublishable::OtherNodeObject) => {}
-                Err(NotPublishable::Overlaps(other, occupant)) => findings.push(Finding::new(
+                Err(NotPublishable::Overlaps(others)) => findings.push(Finding::new(
                     FindingKind::Overlap,
                     Kind::Claim,
                     &block_name(known.claim.cidr),
-                    format!("{other} overlaps it ({occupant}): no more addresses of it are published"),
+                    format!("no more addresses of it are published, because it overlaps {others}"),
                 )),
                 Err(NotPublishable::TooWide(widest)) => findings.push(Finding::new(
                     FindingKind::BlockTooWide,

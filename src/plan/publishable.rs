@@ -1,9 +1,11 @@
 //! Which claims may be published on the carrier of their node.
 
+use std::collections::BTreeSet;
+
 use crate::ledger::Occupant;
 use crate::model::claim::ClaimState;
 use crate::model::guard::Guard;
-use crate::model::names::PodIpPoolName;
+use crate::model::names::{PodIpPoolName, ten_of};
 use crate::model::node::Node;
 use crate::model::pod_ip_pool::Misfit;
 use crate::model::share::Share;
@@ -17,8 +19,8 @@ pub enum NotPublishable {
     State,
     /// It is held for an earlier Node object of the same name.
     OtherNodeObject,
-    /// This range overlaps it, with this occupant.
-    Overlaps(Cidr, String),
+    /// These ranges overlap it, each with its occupant, as text.
+    Overlaps(String),
     /// In the mode of Cilium a block has at least this prefix length.
     TooWide(u8),
     /// The CiliumPodIPPool of this name does not fit it, and its agent would come to harm.
@@ -72,17 +74,37 @@ fn may_publish_beside(
     if claim.cidr.prefix_len() < widest {
         return Err(NotPublishable::TooWide(widest));
     }
-    let mut overlapping =
+    let overlapping =
         world.ledger().overlapping(claim.cidr).filter(|(cidr, occupant)| !is_passed_over(*cidr, occupant));
-    let foreign = overlapping.find(|(cidr, occupant)| match occupant {
-        Occupant::Claim | Occupant::Pending => *cidr != claim.cidr,
-        Occupant::Carried(holder) => *holder != node.name,
-        Occupant::LostClaim(_) | Occupant::Unreadable(..) => true,
-    });
-    match foreign.filter(|_| !guards.is_off(Guard::Overlap)) {
-        None => withheld(world, node, known).map_or(Ok(()), Err),
-        Some((cidr, occupant)) => Err(NotPublishable::Overlaps(cidr, occupant.to_string())),
+    let mut foreign = overlapping
+        .filter(|(cidr, occupant)| match occupant {
+            Occupant::Claim | Occupant::Pending => *cidr != claim.cidr,
+            Occupant::Carried(holder) => *holder != node.name,
+            Occupant::LostClaim(_) | Occupant::Unreadable(..) => true,
+        })
+        .peekable();
+    if foreign.peek().is_some() && !guards.is_off(Guard::Overlap) {
+        let ranges: BTreeSet<String> =
+            foreign.flat_map(|(cidr, occupant)| ranges_of(world, claim.cidr, cidr, occupant)).collect();
+        return Err(NotPublishable::Overlaps(ten_of(ranges)));
     }
+    withheld(world, node, known).map_or(Ok(()), Err)
+}
+
+/// The ranges of an occupant that overlap a block, as its object has them. The ledger has addresses of a carrier, in
+/// other ranges than the carrier lists.
+fn ranges_of(world: &World, block: Cidr, range: Cidr, occupant: &Occupant) -> Vec<String> {
+    let listed = match occupant {
+        Occupant::Carried(holder) => world.carrier(holder),
+        Occupant::Claim | Occupant::Pending | Occupant::LostClaim(_) | Occupant::Unreadable(..) => None,
+    };
+    let blocks = listed.map(|carrier| (carrier, world.reader_of(carrier.name()).blocks(carrier)));
+    let told = blocks.into_iter().flat_map(|(carrier, blocks)| {
+        let overlapping = blocks.into_iter().filter(|listed| listed.overlaps(block));
+        overlapping.map(move |cidr| format!("{cidr} ({} {})", carrier.kind().as_str(), carrier.name()))
+    });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { vec![format!("{range} ({occupant})")] } else { told }
 }
 
 /// Why a claim that is not on the carrier of its node yet does not come there for the sake of its agent.

@@ -60,9 +60,14 @@ pub fn why_no_block(world: &World, node: &NodeName, share: &Share) -> String {
         );
     }
     let pools = world.pools_for(node, share).map(|pool| NoBlock { world, pool, family });
+    let is_closed = |pool: &Pool| of_no_free_block(world, pool, family) == WhyNot::Cordoned;
+    let remedy = if world.pools_for(node, share).all(is_closed) {
+        "set `state: Active` on a CIDR of one of its pools"
+    } else {
+        "add a CIDR to one of its pools"
+    };
     format!(
-        "no pool of the node has a free {}; add a CIDR to one of its pools, or create a pool that selects the \
-         node: {}",
+        "no pool of the node has a free {}; {remedy}, or create a pool that selects the node: {}",
         share.named("block"),
         ten_of(pools)
     )

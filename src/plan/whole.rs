@@ -59,9 +59,7 @@ impl Subject<'_> {
             Ok(()) => return None,
             Err(NotPublishable::State) => format!("is {}", claim.state),
             Err(NotPublishable::OtherNodeObject) => "is held for an earlier Node of this name".to_owned(),
-            Err(NotPublishable::Overlaps(other, occupant)) => {
-                format!("is overlapped by {other} ({occupant})")
-            }
+            Err(NotPublishable::Overlaps(others)) => format!("overlaps {others}"),
             Err(NotPublishable::TooWide(widest)) => {
                 format!("is wider than /{widest}, the limit in this mode of Cilium")
             }

@@ -54,8 +54,8 @@ pub const NODE_CONFIGS: &str = "CiliumNodeConfig";
 /// What is followed beside the kinds of the world, and without which the controller serves.
 pub const BESIDE: [&str; 3] = [AGENT_PODS, POD_IP_POOLS, NODE_CONFIGS];
 
-/// The other cause of a 403.
-pub const OR_ADMISSION: &str = "or an admission plugin refuses the request: see the log";
+/// The other causes of a 403.
+pub const OR_ADMISSION: &str = "or an admission plugin refuses the request, or the CustomResourceDefinition is being deleted: see the log";
 
 /// Something that the process may ask of the API server, as RBAC names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

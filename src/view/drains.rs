@@ -84,7 +84,7 @@ fn hindrance(world: &World, claim: &Claim, stage: Stage) -> Option<String> {
         return None;
     }
     match stage {
-        Stage::Held => world.reader().may_leave(carrier, claim).err().map(|stays| stays.to_string()),
+        Stage::Held => world.why_kept(carrier, claim),
         Stage::InUse => {
             Some(format!("{} in use", counted(world.reader().n_used_in(carrier, claim.cidr), "address")))
         }
@@ -97,7 +97,7 @@ const NOT_YET: &str = "its node needs it, or it is not its turn yet";
 /// The same where the agent does not say which addresses are in use.
 const NOT_YET_OR_USED: &str = "pods have addresses of it, its node needs it, or it is not its turn yet";
 const REFUSED: &str = "its agent still uses it and kept it; it takes no new pods";
-const PODS: &str = "pods have addresses of it";
+const PODS: &str = "its agent uses addresses of it (status.ipam.used of the CiliumNode)";
 const UNLISTED: &str = "pods have addresses of it that the agent does not list";
 
 /// What the status of a claim has to say of its drain where it says something else now; `None` where it may stay.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::World;
+use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
 use crate::model::names::NodeName;
 use crate::model::pool::RangeState;
@@ -22,6 +23,15 @@ impl World {
             ranges.iter().find(|(range, _)| range.covers(claim.cidr)).map(|(_, state)| *state)
         };
         object.deleting || drains() == Some(RangeState::Draining)
+    }
+
+    /// The cause that keeps a draining block on its carrier, as far as objects say: something on the carrier, or an agent
+    /// that does not run and so can't consent.
+    #[must_use]
+    pub fn why_kept(&self, carrier: Carrier<'_>, claim: &Claim) -> Option<String> {
+        let stays =
+            self.reader_of(&claim.node).may_leave(carrier, claim).err().map(|stays| stays.to_string());
+        stays.or_else(|| self.agent_on(&claim.node).err().map(|why| why.to_string()))
     }
 
     /// On how many nodes agents are being asked to let addresses go.

@@ -401,7 +401,13 @@ async fn a_pod_that_comes_before_the_fence_keeps_its_address() -> Result<()> {
         // It drains again, behind the fence this time, and one pod is left in it.
         let fenced = |seen: &Published| of_block(&seen.pool, cidr).all(|owner| owner == FENCE);
         rig.cluster.wait_published("n", "the fence", LATE, fenced).await?;
-        scene.wait_told(rig, &block, "pods have addresses of it (1: )").await?;
+        scene
+            .wait_told(
+                rig,
+                &block,
+                "its agent uses addresses of it (status.ipam.used of the CiliumNode) (1: )",
+            )
+            .await?;
         scene.restart(rig).await?;
         scene.agent.release(late[0]).await?;
         scene.wait_told(rig, &block, "nothing").await?;

@@ -12,6 +12,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::runtime::wait::{await_condition, conditions};
 use serde_json::json;
 
+use crate::chronicle::delete_node;
 use crate::scene::{PROMPT, SOON, fill, join, nodes, wait_claims_carried, wait_ready};
 use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
@@ -74,6 +75,39 @@ async fn uninstalling_takes_no_address_from_a_pod_and_the_way_back_changes_none(
     .await
 }
 
+/// The claims have finalizers, so the definition waits for them, and the server refuses new ones meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_is_being_deleted_is_named_as_the_cause() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        let first = join(rig, &nodes("n", 1)).await?;
+        wait_ready(rig, &first).await?;
+        let definitions: Api<CustomResourceDefinition> = Api::all(rig.cluster.client.clone());
+        let definition = definitions.get(DEFINITIONS[0]).await?;
+        definitions.delete(DEFINITIONS[0], &DeleteParams::default()).await?;
+        let second = join(rig, &nodes("late-", 1)).await?;
+        controller.wait_logged("the CustomResourceDefinition of this kind is being deleted", SOON).await?;
+        rig.control_plane.allow("claim-deleted-while-carried", None, None).await?;
+        let status = controller.sigterm_and_wait().await?;
+        ensure!(status.success(), "{status}");
+        for object in Kind::Block.api(&rig.cluster.client).list(&ListParams::default()).await? {
+            let name = object.metadata.name.unwrap_or_default();
+            rig.cluster.patch(Kind::Block, &name, json!({"metadata": {"finalizers": null}})).await?;
+        }
+        wait_deleted(&definitions, &definition).await?;
+        restore(rig, vec![definition]).await?;
+        for (number, agent) in second.into_iter().enumerate() {
+            Agent::Fake(agent).power_off().await?;
+            delete_node(rig, &format!("late-{number}")).await?;
+        }
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        wait_claims_carried(rig).await?;
+        Ok((controller, first))
+    })
+    .await
+}
+
 /// What agents work from, as the server has it now: text, so that a byte counts.
 async fn allocatable(rig: &Rig) -> Result<BTreeMap<String, (String, String)>> {
     let listed = Kind::CiliumNode.api(&rig.cluster.client).list(&ListParams::default()).await?;
@@ -116,19 +150,29 @@ async fn delete_definitions(rig: &Rig) -> Result<Vec<CustomResourceDefinition>> 
     for name in DEFINITIONS {
         let definition = api.get(name).await?;
         api.delete(name, &DeleteParams::default()).await?;
-        let uid = definition.metadata.uid.as_deref().unwrap_or_default();
-        let gone = await_condition(api.clone(), name, conditions::is_deleted(uid));
-        tokio::time::timeout(SOON, gone).await.with_context(|| format!("{name} does not go"))??;
+        wait_deleted(&api, &definition).await?;
         definitions.push(definition);
     }
     Ok(definitions)
 }
 
+async fn wait_deleted(
+    api: &Api<CustomResourceDefinition>,
+    definition: &CustomResourceDefinition,
+) -> Result<()> {
+    let name = definition.metadata.name.as_deref().unwrap_or_default();
+    let uid = definition.metadata.uid.as_deref().unwrap_or_default();
+    let gone = await_condition(api.clone(), name, conditions::is_deleted(uid));
+    tokio::time::timeout(SOON, gone).await.with_context(|| format!("{name} is not deleted"))??;
+    Ok(())
+}
+
 /// Installs the definitions again, and returns when their objects can be had.
 async fn restore(rig: &Rig, definitions: Vec<CustomResourceDefinition>) -> Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(rig.cluster.client.clone());
-    for (name, definition) in DEFINITIONS.into_iter().zip(definitions) {
-        let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    for definition in definitions {
+        let name = &definition.metadata.name.context("its name")?;
+        let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
         let fresh = CustomResourceDefinition { metadata, spec: definition.spec, status: None };
         api.create(&PostParams::default(), &fresh).await?;
         let established = await_condition(api.clone(), name, conditions::is_crd_established());

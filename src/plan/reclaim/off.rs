@@ -309,9 +309,6 @@ impl<'a> Subject<'a> {
         if !self.publisher.takes_off_with_question() {
             return None;
         }
-        if let Err(why) = self.world.agent_on(&self.node.name) {
-            return Some(why.to_string());
-        }
         let pods = self.world.look(&self.node.name)?.found.as_ref().ok()?;
         let holders: BTreeSet<&String> = claim.cidr.entries_in(&pods.holders).map(|(_, pod)| pod).collect();
         (!holders.is_empty()).then(|| format!("these pods have addresses of it: {}", ten_of(holders)))

@@ -17,17 +17,13 @@ impl Subject<'_> {
     pub(super) fn tell_of_drains(&self, draft: &mut Draft) {
         for share in self.shares() {
             for claim in self.to_leave(&share) {
-                let why = match self.publisher.may_leave(self.carrier, claim) {
-                    Err(stays) => stays.to_string(),
-                    Ok(()) if self.why_not_taken_off(claim).is_some() => {
-                        self.why_not_taken_off(claim).unwrap_or_default()
-                    }
-                    Ok(()) if !self.can_do_without(&share, &BTreeSet::from([claim.cidr])) => {
-                        "the node needs it, and its other pools have no room".to_owned()
-                    }
-                    Ok(()) => continue,
+                let has_no_room = || {
+                    let needed = !self.can_do_without(&share, &BTreeSet::from([claim.cidr]));
+                    needed.then(|| "the node needs it, and its other pools have no room".to_owned())
                 };
-                draft.findings.push(waits(claim, &why));
+                let why = self.world.why_kept(self.carrier, claim);
+                let why = why.or_else(|| self.why_not_taken_off(claim)).or_else(has_no_room);
+                draft.findings.extend(why.map(|why| waits(claim, &why)));
             }
         }
         for (claim, drain) in self.draining() {

@@ -307,3 +307,19 @@ fn a_block_that_somebody_took_off_under_a_wider_claim_may_be_in_use() {
         assert_eq!(n_of_block, 0, "recreated: {is_recreated}, the wider one ends: {does_wider_end}: {plan}");
     }
 }
+
+/// The ledger has the addresses of a carrier, in other ranges than those that it lists.
+#[test]
+fn every_range_that_overlaps_a_claim_is_named_as_its_object_has_it() {
+    let cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/27 a 1 Held @40\n\
+         ciliumnode b @51 10.0.0.0/29 off=10.0.0.0/32,10.0.0.7/32\nciliumnode c @52 10.0.0.16/29",
+    );
+    let plan = cluster.plan("a");
+    let messages: Vec<&str> = plan.findings.iter().map(|finding| finding.message.as_str()).collect();
+    assert_eq!(
+        messages[0],
+        "no more addresses of it are published, because it overlaps 10.0.0.0/29 (CiliumNode b), 10.0.0.16/29 \
+         (CiliumNode c)"
+    );
+}

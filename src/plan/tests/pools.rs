@@ -290,6 +290,20 @@ fn a_pool_says_which_family_its_nodes_lack() {
 }
 
 /// How far the blocks of a pool are that are to leave, and what keeps the others.
+/// The younger of the two others declares the range as well, and has nothing of it to give either.
+#[test]
+fn of_several_older_pools_the_oldest_is_named() {
+    let mut cluster = Cluster::of("pool oldest 10.0.0.0/24 28\npool p 10.0.0.0/26 28 younger");
+    let Object::Pool(mut between) = object("pool between 10.0.0.0/25 28 @110") else { unreachable!() };
+    let pool = between.pool.as_mut().expect("it is readable");
+    pool.created = Timestamp::from_second(1).unwrap();
+    cluster.world.observe(Observation::Applied(Box::new(Object::Pool(between))));
+    let object = cluster.world.pool_object(&"p".into()).expect("it is there");
+    let condition =
+        conditions::status(&cluster.world, object).conditions[&ConditionType::Overlapping].clone();
+    assert!(condition.message.contains("of the older pool oldest, which keeps"), "{}", condition.message);
+}
+
 #[test]
 fn a_pool_says_how_far_its_blocks_are_that_are_to_leave() {
     let text = "node a 1\nnode b 1\nnode c 1\n\
@@ -311,7 +325,7 @@ fn a_pool_says_how_far_its_blocks_are_that_are_to_leave() {
             "2 blocks open to new pods, 1 block closed to new pods and in use, 1 block unused and waiting for \
              the agent's release, 1 block being removed; waiting: 10.0.0.0/28 of a (the first block of \
              a node stays; drain the node, delete its Node and CiliumNode, and let it join again), 10.0.0.16/28 \
-             of a (2 addresses in use)"
+             of a (2 addresses in use), 10.0.0.64/28 of a (the node has no Pod of Cilium's agent)"
                 .to_owned()
         )
     );

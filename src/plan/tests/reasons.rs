@@ -114,6 +114,12 @@ fn a_node_that_waits_says_why_each_of_its_pools_has_no_block() {
         "no pool of the node has a free ipv4 block; add a CIDR to one of its pools, or create a pool that \
          selects the node: pool closed (all ranges are cordoned or draining), pool full (all blocks are taken)",
     );
+    let cordoned = Cluster::of("node a 1\nciliumnode a @50\npool closed 10.1.0.0/24 28 cordoned");
+    assert_eq!(
+        why_no_block(&cordoned.world, &"a".into(), &Share { family: Family::V4, pod_ip_pool: None }),
+        "no pool of the node has a free ipv4 block; set `state: Active` on a CIDR of one of its pools, or create \
+         a pool that selects the node: pool closed (all ranges are cordoned or draining)",
+    );
     assert_eq!(
         why_no_block(&cluster.world, &"a".into(), &Share { family: Family::V6, pod_ip_pool: None }),
         "the agent runs ipv6 and needs ipv6 addresses, and no pool of the node has ipv6 ranges; add `spec.ipv6` \

@@ -47,7 +47,7 @@ fn a_block_tells_which_pods_it_waits_for_until_they_have_ended() {
     assert_eq!(cluster.tell(112), [""; 0], "nothing is in use");
     cluster.observe(&format!("ciliumnode a @122 {FENCED} used=10.0.0.0/32,10.0.0.18/31"));
     cluster.observe("claim 10.0.0.0/28 a 1 Held @122");
-    let waits = "10.0.0.16/28: pods have addresses of it";
+    let waits = "10.0.0.16/28: its agent uses addresses of it (status.ipam.used of the CiliumNode)";
     assert_eq!(cluster.tell(123), [format!("{waits} (2)")]);
     cluster.looked(&[("10.0.0.18", "apps/web-0"), ("10.0.0.3", "apps/elsewhere")]);
     assert_eq!(cluster.tell(130), [format!("{waits} (2, 10.0.0.18 apps/web-0)")]);
@@ -118,6 +118,18 @@ fn a_block_that_may_not_leave_tells_why_and_one_that_stays_tells_nothing() {
     );
     cluster.observe("pool p 10.0.0.0/24 28 @130");
     assert_eq!(cluster.tell(131), ["10.0.0.0/28: nothing", "10.0.0.16/28: nothing"]);
+}
+
+#[test]
+fn a_block_whose_agent_is_not_ready_tells_so() {
+    let mut cluster = Cluster::of(&format!(
+        "pool p 10.0.0.0/24 28 deleting\n{}\nciliumnode a @50 {BOTH} used=10.0.0.0/31",
+        NODE.replace("agent a 1.20.2", "agent a 1.20.2 unready")
+    ));
+    let not_ready = "the Pod cilium-a of Cilium's agent is not Ready";
+    assert_eq!(cluster.tell(110)[1], format!("10.0.0.16/28: {not_ready} (0)"));
+    let messages: Vec<String> = cluster.plan("a").findings.into_iter().map(|found| found.message).collect();
+    assert_eq!(messages[1], format!("can't be drained from node a yet: {not_ready}"));
 }
 
 #[test]
