@@ -1,6 +1,6 @@
 //! The Pods of Cilium's agents, which are followed beside the world, or read once. Knows no policy.
 
-use super::beside::{self, Beside, News, Undefined};
+use super::beside::{self, Beside, News, Source};
 use super::client::{Clients, ReadError};
 use super::input::Input;
 use super::watch::Watches;
@@ -14,14 +14,12 @@ const WITHOUT: &str = "the agent versions and agent restarts are unknown; nodes 
 /// The Pods of agents in `namespace`.
 fn pods(clients: &Clients, namespace: &str) -> Beside<WatchedPod, AgentPod> {
     Beside {
-        api: kube::Api::namespaced(clients.reads.clone(), namespace),
-        earlier: None,
+        source: Source::Fixed(Box::new(kube::Api::namespaced(clients.reads.clone(), namespace))),
         selector: Some(SELECTOR),
         kind: standing::AGENT_PODS,
         what: format!("Pods with {SELECTOR} in namespace {namespace}"),
         without: WITHOUT,
         value: WatchedPod::into_agent,
-        undefined: Undefined::Unlisted,
     }
 }
 

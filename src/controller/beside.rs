@@ -1,9 +1,11 @@
 //! Follows a kind that stands beside the world, or reads it once.
 //!
 //! The controller serves without such a kind. So the start waits for its first list only as long as that may come, and
-//! whoever lacks the right to list it learns what is not done without it. Knows no policy.
+//! an administrator who has not granted the right to list it reads the consequence in the log. A kind of Cilium's is
+//! followed in the newest version that the server serves, which is looked up again when it is no longer served. Knows no
+//! policy.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
@@ -18,19 +20,22 @@ use tracing::{info, warn};
 
 use super::backoff::Retries;
 use super::client::{Clients, PAGE_SIZE, ReadError, WATCH_SECONDS};
+use super::discovery::{Served, served};
 use super::input::Input;
 use super::watch::{Watches, answer, has_expired};
+use crate::wire::cilium_group::CiliumVersion;
 
 /// How long the start waits for a list that fails. The lists of the world fail no less then, and a server that starts
 /// answers within it.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How often in a row the server must say that it does not know a kind whose objects are known. One version of it may take
+/// the place of another, and discovery is a step behind.
+const UNKNOWN_TIMES: u32 = 2;
 
 /// Objects of a kind beside the world: `K` as the server has them, `V` as the core knows them.
 pub(super) struct Beside<K, V> {
     /// Where they are.
-    pub(super) api: Api<K>,
-    /// The same in an earlier version of their API, for a server that does not know the other.
-    pub(super) earlier: Option<Api<K>>,
+    pub(super) source: Source<K>,
     /// The labels that they have, if not all objects of the kind are meant.
     pub(super) selector: Option<&'static str>,
     /// The kind, as the log and metrics name it.
@@ -41,17 +46,52 @@ pub(super) struct Beside<K, V> {
     pub(super) without: &'static str,
     /// The value of an object; `None` where nothing can be known of it.
     pub(super) value: fn(K) -> Option<V>,
-    /// What it means that the server does not know the kind.
-    pub(super) undefined: Undefined,
 }
 
-/// What it means that the server does not know a kind.
+/// Where the objects of a kind are.
+pub(super) enum Source<K> {
+    /// Every server has them here. Nothing is known of them where one does not.
+    Fixed(Box<Api<K>>),
+    /// The kind is Cilium's: here they are in the version that the server serves. Where it serves none, there are none.
+    Cilium {
+        /// The name of the kind in paths.
+        plural: &'static str,
+        /// Where they are in a version.
+        api: Box<dyn Fn(CiliumVersion) -> Api<K> + Send + Sync>,
+    },
+}
+
+/// Where to look for objects.
+struct Places<K> {
+    /// In this order.
+    apis: Vec<Api<K>>,
+    /// The meaning of a server that knows the kind at none of them.
+    unknown: Unknown,
+}
+
+/// The meaning of a server that does not know a kind where it was looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Undefined {
-    /// Nothing is known of its objects.
-    Unlisted,
-    /// There are none.
-    Empty,
+enum Unknown {
+    /// The request has failed.
+    Failure,
+    /// There are no objects.
+    NoObjects,
+}
+
+impl<K: Clone> Source<K> {
+    async fn places(&self, clients: &Clients) -> Result<Places<K>, ReadError> {
+        match self {
+            Self::Fixed(api) => Ok(Places { apis: vec![Api::clone(api)], unknown: Unknown::Failure }),
+            Self::Cilium { plural, api } => {
+                let served = served(clients, plural).await?;
+                let unknown = match served {
+                    Served::In(_) => Unknown::Failure,
+                    Served::Nowhere | Served::Untold => Unknown::NoObjects,
+                };
+                Ok(Places { apis: served.versions().into_iter().map(api).collect(), unknown })
+            }
+        }
+    }
 }
 
 /// What is told of such objects.
@@ -67,24 +107,51 @@ pub(super) enum News<V> {
     Deleted(V),
 }
 
+/// Why a kind is not followed any more at one place.
+enum End {
+    /// The loop takes no news any more.
+    Unheard,
+    /// The watch has expired, and needs a new start.
+    Expired,
+    /// The server does not know the kind there.
+    Unknown(watcher::Error),
+}
+
+/// One kind while it is followed: its failures so far, and the news that the loop has.
+struct Following<'a, V> {
+    watches: &'a Watches,
+    input: fn(News<V>) -> Input,
+    retries: Retries,
+    told: Told,
+    /// How often in a row the server has said that it does not know the kind.
+    n_unknown: u32,
+}
+
+impl<V> Following<'_, V> {
+    /// Sends news to the loop; returns whether it still takes them.
+    async fn tell(&self, news: News<V>) -> bool {
+        self.watches.inputs.send((self.input)(news)).await.is_ok()
+    }
+}
+
 impl<K, V> Beside<K, V>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
     /// All of them, page by page.
     pub(super) async fn read(&self, clients: &Clients) -> Result<Vec<V>, ReadError> {
-        for api in self.apis() {
-            match self.read_from(api, clients).await {
-                Err(error) if self.are_none(error.answer()) => {}
+        let places = self.source.places(clients).await?;
+        let mut unknown = None;
+        for api in places.apis {
+            match self.read_from(&api, clients).await {
+                Err(error) if is_unknown(error.answer()) => unknown = Some(error),
                 read => return read,
             }
         }
-        Ok(Vec::new())
-    }
-
-    /// In each version of their API.
-    fn apis(&self) -> impl Iterator<Item = &Api<K>> + Clone {
-        [&self.api].into_iter().chain(&self.earlier)
+        match (places.unknown, unknown) {
+            (Unknown::Failure, Some(error)) => Err(error),
+            (Unknown::Failure | Unknown::NoObjects, _) => Ok(Vec::new()),
+        }
     }
 
     async fn read_from(&self, api: &Api<K>, clients: &Clients) -> Result<Vec<V>, ReadError> {
@@ -103,23 +170,58 @@ where
 
     /// Follows them without end, and tells the loop what `input` makes of the news.
     pub(super) async fn follow(&self, watches: &Watches, input: fn(News<V>) -> Input) -> anyhow::Result<()> {
-        let mut config = watcher::Config::default().page_size(PAGE_SIZE).timeout(WATCH_SECONDS);
-        config.label_selector = self.selector.map(str::to_owned);
         let contact = &watches.clients.contact;
         contact.standing.begins_to_follow(self.kind);
-        let begin = |api: &Api<K>| watcher(api.clone(), config.clone()).boxed();
-        let mut versions = self.apis().cycle();
-        let mut api = &self.api;
-        versions.next();
-        let mut n_unknown = 0;
-        let mut events = begin(api);
-        let mut retries = Retries::default();
-        let mut listed = Vec::new();
-        let mut told = Told::NothingUntil(Instant::now() + PATIENCE);
+        let told = Told::NothingUntil(Instant::now() + PATIENCE);
+        let mut following = Following { watches, input, retries: Retries::default(), told, n_unknown: 0 };
         loop {
-            retries.begins(contact);
+            following.retries.begins(contact);
+            let places = match self.source.places(&watches.clients).await {
+                Ok(places) => places,
+                Err(error) => {
+                    if !self.failed("discovery failed", &error, error.answer(), &mut following).await {
+                        return Ok(());
+                    }
+                    continue;
+                }
+            };
+            let mut unknown = None;
+            let mut has_expired = false;
+            for api in &places.apis {
+                match self.follow_at(api, &mut following).await {
+                    End::Unheard => return Ok(()),
+                    End::Expired => {
+                        has_expired = true;
+                        break;
+                    }
+                    End::Unknown(error) => unknown = Some(error),
+                }
+            }
+            let still_hears = match (places.unknown, unknown) {
+                _ if has_expired => true,
+                (Unknown::Failure, Some(error)) => {
+                    self.failed("watch failed", &error, answer(&error), &mut following).await
+                }
+                (Unknown::Failure | Unknown::NoObjects, _) => self.are_none(&mut following).await,
+            };
+            if !still_hears {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Follows them at one place, until that needs a new start.
+    async fn follow_at(&self, api: &Api<K>, following: &mut Following<'_, V>) -> End {
+        let watches = following.watches;
+        let contact = &watches.clients.contact;
+        let mut config = watcher::Config::default().page_size(PAGE_SIZE).timeout(WATCH_SECONDS);
+        config.label_selector = self.selector.map(str::to_owned);
+        let mut events = watcher(api.clone(), config).boxed();
+        let mut listed = Vec::new();
+        loop {
+            following.retries.begins(contact);
             let news = match events.try_next().await {
-                Ok(None) => return Ok(()),
+                Ok(None) => return End::Unheard,
                 // Every list begins with `Init`, even one that fails.
                 Ok(Some(Event::Init)) => {
                     listed.clear();
@@ -130,81 +232,93 @@ where
                     continue;
                 }
                 Ok(Some(Event::InitDone)) => {
-                    info!(
-                        kind = self.kind,
-                        objects = listed.len(),
-                        namespace = self.api.namespace(),
-                        "listed"
-                    );
+                    info!(kind = self.kind, objects = listed.len(), at = api.resource_url(), "listed");
                     Some(News::Listed(std::mem::take(&mut listed)))
                 }
                 Ok(Some(Event::Apply(object))) => (self.value)(object).map(News::Applied),
                 Ok(Some(Event::Delete(object))) => (self.value)(object).map(News::Deleted),
+                Err(error) if is_unknown(answer(&error)) => return End::Unknown(error),
+                Err(error) if has_expired(&error) => {
+                    let rest = watches.expired(self.kind, &error, &mut following.retries);
+                    following.retries.rest(rest, contact).await;
+                    return End::Expired;
+                }
                 Err(error) => {
-                    let answer = answer(&error);
-                    if self.are_none(answer) {
-                        n_unknown += 1;
-                        if let Some(other) = versions.next() {
-                            api = other;
-                            events = begin(api);
-                        }
-                        if n_unknown < self.apis().count() {
-                            continue;
-                        }
+                    if self.failed("watch failed", &error, answer(&error), following).await {
+                        continue;
                     }
-                    let rest = if self.are_none(answer) {
-                        watches.undefined(self.kind, &mut retries)
-                    } else if has_expired(&error) {
-                        events = begin(api);
-                        watches.expired(self.kind, &error, &mut retries)
-                    } else {
-                        watches.failed(self.kind, "watch failed", &error, answer, &mut retries)
-                    };
-                    if let Some(news) = self.news_of(&error, &mut told)
-                        && watches.inputs.send(input(news)).await.is_err()
-                    {
-                        return Ok(());
-                    }
-                    retries.rest(rest, contact).await;
-                    continue;
+                    return End::Unheard;
                 }
             };
-            retries.reset();
-            n_unknown = 0;
+            following.retries.reset();
+            following.n_unknown = 0;
             let Some(news) = news else { continue };
-            told = Told::Some;
-            if watches.inputs.send(input(news)).await.is_err() {
-                return Ok(());
+            following.told = Told::Some;
+            if !following.tell(news).await {
+                return End::Unheard;
             }
         }
     }
 
-    /// What a failure tells, if it is new.
-    fn news_of(&self, error: &watcher::Error, told: &mut Told) -> Option<News<V>> {
-        let answer = answer(error);
-        if self.are_none(answer) {
-            let is_new = *told != Told::None;
-            *told = Told::None;
-            return is_new.then(|| News::Listed(Vec::new()));
+    /// A request has failed: reports that they can't be had, if that is new and will last, and waits. Returns whether the
+    /// loop still takes news.
+    async fn failed(
+        &self,
+        what: &str,
+        error: &(dyn Display + Sync),
+        answer: Option<&Status>,
+        following: &mut Following<'_, V>,
+    ) -> bool {
+        let watches = following.watches;
+        let rest = watches.failed(self.kind, what, error, answer, &mut following.retries);
+        if let Told::NothingUntil(end) = following.told
+            && (self.is_lasting(answer) || Instant::now() >= end)
+        {
+            following.told = Told::Some;
+            let why = answer.map_or_else(|| error.to_string(), |status| status.message.clone());
+            let why = format!("can't list {}: {why}", self.what);
+            warn!(why, "{}", self.without);
+            if !following.tell(News::Unlisted(why)).await {
+                return false;
+            }
         }
-        let Told::NothingUntil(end) = *told else { return None };
-        // What nobody but an administrator can change, or one more after a long time of failures.
-        let is_lasting = answer.is_some_and(|status| matches!(status.code, 401 | 403 | 404));
-        if !is_lasting && Instant::now() < end {
-            return None;
-        }
-        *told = Told::Some;
-        let why = answer.map_or_else(|| error.to_string(), |status| status.message.clone());
-        let why = format!("can't list {}: {why}", self.what);
-        warn!(why, "{}", self.without);
-        Some(News::Unlisted(why))
+        following.retries.rest(rest, &watches.clients.contact).await;
+        true
     }
 
-    /// Whether a list was answered with the word that there is no such kind, and so no object of it.
-    fn are_none(&self, answer: Option<&Status>) -> bool {
-        self.undefined == Undefined::Empty
-            && answer.is_some_and(|status| status.code == StatusCode::NOT_FOUND.as_u16())
+    /// Whether only an administrator can change this answer. Discovery may be a moment behind.
+    fn is_lasting(&self, answer: Option<&Status>) -> bool {
+        answer.is_some_and(|status| match self.source {
+            Source::Fixed(_) => matches!(status.code, 401 | 403 | 404),
+            Source::Cilium { .. } => matches!(status.code, 401 | 403),
+        })
     }
+
+    /// The server does not know the kind: reports that there are none, if that is new, and waits. Returns whether the loop
+    /// still takes news.
+    async fn are_none(&self, following: &mut Following<'_, V>) -> bool {
+        let watches = following.watches;
+        following.n_unknown = following.n_unknown.saturating_add(1);
+        let rest = watches.undefined(self.kind, &mut following.retries);
+        let is_news = match following.told {
+            Told::NothingUntil(_) => true,
+            Told::Some => following.n_unknown >= UNKNOWN_TIMES,
+            Told::None => false,
+        };
+        if is_news {
+            following.told = Told::None;
+            if !following.tell(News::Listed(Vec::new())).await {
+                return false;
+            }
+        }
+        following.retries.rest(rest, &watches.clients.contact).await;
+        true
+    }
+}
+
+/// Whether the server answers that it does not know the object of the request.
+fn is_unknown(answer: Option<&Status>) -> bool {
+    answer.is_some_and(|status| status.code == StatusCode::NOT_FOUND.as_u16())
 }
 
 /// What the loop has been told, which waits for the first word.
@@ -257,17 +371,30 @@ pub(super) mod tests {
         answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
         follow: impl FnOnce(Watches) -> F,
     ) -> (Option<Input>, Duration) {
+        let began = Instant::now();
+        let mut inputs = inputs(1, answer, follow).await;
+        (inputs.pop(), began.elapsed())
+    }
+
+    /// Follows objects of a server that answers so, and returns the first inputs of the loop, this many.
+    pub(in super::super) async fn inputs<F: Future<Output = anyhow::Result<()>>>(
+        count: usize,
+        answer: impl Fn(&str) -> (u16, Value) + Send + Sync + 'static,
+        follow: impl FnOnce(Watches) -> F,
+    ) -> Vec<Input> {
         let (clients, _) = answered_by(answer);
         let (watches, mut told) = watches_of(clients);
         let stop = watches.stop.clone();
-        let began = Instant::now();
         let first = async {
-            let input = told.recv().await;
+            let mut inputs = Vec::new();
+            while inputs.len() < count {
+                inputs.extend(told.recv().await);
+            }
             stop.cancel();
-            (input, began.elapsed())
+            inputs
         };
-        let (end, first) = tokio::join!(follow(watches), first);
+        let (end, inputs) = tokio::join!(follow(watches), first);
         end.unwrap();
-        first
+        inputs
     }
 }

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 use tracing::info;
 
+use super::warnings::Warnings;
 use crate::telemetry::standing::{
     AGENT_PODS, CONFIG_MAPS, LEASE, LEASES, NODE_CONFIGS, POD_IP_POOLS, Right, Standing,
 };
@@ -29,6 +30,7 @@ pub struct Contact {
     /// What `/readyz` tells of it.
     pub standing: Standing,
     link: watch::Sender<Link>,
+    warnings: Warnings,
 }
 
 /// How long a server that answers again counts as one that has come back. It serves its kinds one after another: at
@@ -66,7 +68,7 @@ impl Contact {
     /// The contact of a process that tells of it by `standing`.
     #[must_use]
     pub fn new(standing: Standing) -> Self {
-        Self { standing, link: watch::Sender::default() }
+        Self { standing, ..Self::default() }
     }
 
     /// A request got no answer.
@@ -121,14 +123,16 @@ impl Contact {
         let _ = self.link.subscribe().wait_for(|link| link.is_lost()).await;
     }
 
-    /// Takes in how a request ended: the code of the answer, if there was one.
-    fn note(&self, asked: &Right, answer: Option<StatusCode>) {
+    /// Takes in how a request ended: the code of the answer, if there was one. `asked` is the right for it, if it is about
+    /// objects.
+    fn note(&self, asked: Option<&Right>, answer: Option<StatusCode>) {
         if answer.is_some() {
             self.standing.hears();
         }
         match answer {
             Some(code) if code.is_success() => {
                 self.answered();
+                let Some(asked) = asked else { return };
                 self.standing.allow(asked);
                 if asked.verb == WATCH
                     && let Some(kind) = kind_of(asked)
@@ -140,7 +144,7 @@ impl Contact {
             Some(code) if code.is_server_error() => self.is_troubled(),
             Some(code) => {
                 self.refused();
-                if code == StatusCode::FORBIDDEN {
+                if let Some(asked) = asked.filter(|_| code == StatusCode::FORBIDDEN) {
                     self.standing.forbid(asked.clone());
                 }
             }
@@ -173,7 +177,10 @@ fn kind_of(asked: &Right) -> Option<&'static str> {
 /// The right that a request needs, by its path: `/api/VERSION/…` or `/apis/GROUP/VERSION/…`, then perhaps
 /// `namespaces/NAME`, then the resource, and perhaps the name of an object and a subresource. In a namespace it is the
 /// right to the one object that the query selects by its name, where it does: a Role can give it for that alone.
-fn right_for(method: &Method, uri: &Uri) -> Right {
+///
+/// `None` for a path without a resource, by which a client discovers kinds: no rule of this controller grants it, and
+/// the controller does without.
+fn right_for(method: &Method, uri: &Uri) -> Option<Right> {
     let mut segments = uri.path().split('/').filter(|segment| !segment.is_empty());
     let group = match segments.next() {
         Some("apis") => segments.next().unwrap_or_default(),
@@ -181,7 +188,7 @@ fn right_for(method: &Method, uri: &Uri) -> Right {
     };
     let mut segments = segments.skip(1).peekable();
     let namespace = segments.next_if_eq(&"namespaces").and_then(|_| segments.next()).map(str::to_owned);
-    let resource = segments.next().unwrap_or_default();
+    let resource = segments.next()?;
     let name = segments.next();
     let resource = match segments.next() {
         Some(subresource) => format!("{resource}/{subresource}"),
@@ -200,7 +207,7 @@ fn right_for(method: &Method, uri: &Uri) -> Right {
         _ if name.is_some() => "get",
         _ => "list",
     };
-    Right { verb, group: group.to_owned(), resource, namespace, name: object }
+    Some(Right { verb, group: group.to_owned(), resource, namespace, name: object })
 }
 
 /// Why a request got no answer.
@@ -280,7 +287,10 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
-            contact.note(&asked, answer.as_ref().ok().map(Response::status));
+            contact.note(asked.as_ref(), answer.as_ref().ok().map(Response::status));
+            if let Ok(answer) = &answer {
+                contact.warnings.note(answer.headers());
+            }
             answer.map_err(|error| Unreachable::new(&server, error.into().as_ref()).into())
         })
     }
@@ -298,7 +308,7 @@ mod tests {
     fn a_path_tells_the_right_that_it_needs() {
         let check = |method: Method, path: &str, expected: &str| {
             let right = right_for(&method, &path.parse().unwrap());
-            assert_eq!(right.to_string(), expected, "{path}");
+            assert_eq!(right.map(|right| right.to_string()).unwrap_or_default(), expected, "{path}");
         };
         check(Method::GET, "http://server:6443/api/v1/nodes?limit=1", "list nodes");
         check(Method::GET, "/api/v1/nodes?watch=true&resourceVersion=5", "watch nodes");
@@ -312,10 +322,11 @@ mod tests {
         let event = "/apis/events.k8s.io/v1/namespaces/default/events";
         check(Method::POST, event, "create events of events.k8s.io in namespace default");
         check(Method::GET, "/api/v1/nodes/a", "get nodes");
+        check(Method::GET, "/apis/cilium.io/v2", "");
     }
 
     fn list() -> Right {
-        right_for(&Method::GET, &"/api/v1/nodes".parse().unwrap())
+        right_for(&Method::GET, &"/api/v1/nodes".parse().unwrap()).unwrap()
     }
 
     /// Whether somebody who waits for the return is woken by answers with these codes; 0 is none.
@@ -323,7 +334,7 @@ mod tests {
         let contact = Contact::default();
         let note = |codes: &[u16]| {
             for code in codes {
-                contact.note(&list(), StatusCode::from_u16(*code).ok());
+                contact.note(Some(&list()), StatusCode::from_u16(*code).ok());
             }
         };
         note(before);
@@ -355,8 +366,9 @@ mod tests {
     #[test]
     fn an_accepted_watch_is_followed_and_a_list_is_not() {
         let contact = Contact::default();
-        let ask =
-            |path: &str| contact.note(&right_for(&Method::GET, &path.parse().unwrap()), Some(StatusCode::OK));
+        let ask = |path: &str| {
+            contact.note(right_for(&Method::GET, &path.parse().unwrap()).as_ref(), Some(StatusCode::OK));
+        };
         let lapses = || contact.standing.lapses().into_iter().map(|(kind, _)| kind).collect::<Vec<_>>();
         assert_eq!(lapses(), ["CiliumNode", "Node", "NodeIPBlock", "NodeIPPool"]);
         ask("/api/v1/nodes");
@@ -373,7 +385,7 @@ mod tests {
         let watch = |name: &str| {
             let path = "/api/v1/namespaces/kube-system/configmaps?&fieldSelector=metadata.name%3D";
             let uri = format!("{path}{name}&watch=true").parse().unwrap();
-            contact.note(&right_for(&Method::GET, &uri), Some(StatusCode::OK));
+            contact.note(right_for(&Method::GET, &uri).as_ref(), Some(StatusCode::OK));
             contact.standing.lapses().iter().all(|(lapsed, _)| *lapsed != kind)
         };
         assert!(!watch("another"));
@@ -383,11 +395,12 @@ mod tests {
     #[test]
     fn a_refusal_is_forgotten_when_a_request_of_its_kind_succeeds() {
         let contact = Contact::default();
-        contact.note(&list(), Some(StatusCode::FORBIDDEN));
+        contact.note(Some(&list()), Some(StatusCode::FORBIDDEN));
+        contact.note(None, Some(StatusCode::FORBIDDEN));
         let watch = Right { verb: WATCH, ..list() };
-        contact.note(&watch, Some(StatusCode::OK));
+        contact.note(Some(&watch), Some(StatusCode::OK));
         assert_eq!(contact.standing.forbidden(Duration::ZERO), [list()]);
-        contact.note(&list(), Some(StatusCode::OK));
+        contact.note(Some(&list()), Some(StatusCode::OK));
         assert_eq!(contact.standing.forbidden(Duration::ZERO), []);
     }
 

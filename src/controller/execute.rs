@@ -7,10 +7,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, Patch, PatchParams};
 use kube::core::Status;
 use serde_json::Value;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::client::{Clients, FIELD_MANAGER, explained};
 use super::events::Events;
@@ -21,14 +21,14 @@ use super::timeline::Timeline;
 use crate::model::names::PoolName;
 use crate::model::observation::{Object, PoolObject};
 use crate::model::outcome::{Answer, Outcome, Seen};
-use crate::model::request::{PodIpPoolWrite, PoolFinalizersWrite, Request, Write};
+use crate::model::request::{PoolFinalizersWrite, Request, Write};
 use crate::wire::carrier_patch::ManagedFields;
-use crate::wire::pod_ip_pool::{self, WatchedPodIpPool};
 use crate::wire::watched::{Watched, Wire};
 use crate::wire::{Claims, Pools, pool};
 
 mod carriers;
 mod claims;
+mod pod_ip_pools;
 mod reads;
 
 /// Carries out writes.
@@ -145,50 +145,6 @@ impl Executor {
             }
         }
         self.patch_pool(&write.pool, Part::Object, pool::finalizers_patch(write), settling).await
-    }
-
-    /// Creates a CiliumPodIPPool, or adds to it. Writing it twice does no harm, so nobody reads what became of it without an
-    /// answer: the watch shows that.
-    async fn write_pod_ip_pool(&self, write: &PodIpPoolWrite) -> anyhow::Result<(Answer, Seen)> {
-        let resource = kube::api::ApiResource::erase::<WatchedPodIpPool>(&());
-        let api: Api<DynamicObject> = Api::all_with(self.clients.writes.clone(), &resource);
-        let name = write.name.as_str();
-        let mut forbidden = false;
-        let request = async {
-            let written = match (pod_ip_pool::new_pod_ip_pool(write), pod_ip_pool::patch(write)) {
-                (Some(new), _) => {
-                    let new: DynamicObject = serde_json::from_value(new).map_err(kube::Error::SerdeError)?;
-                    let manager = Some(FIELD_MANAGER.to_owned());
-                    api.create(&PostParams { field_manager: manager, ..PostParams::default() }, &new).await
-                }
-                (None, patch) => {
-                    api.patch(name, &patch_params(), &Patch::Merge(patch.unwrap_or_default())).await
-                }
-            };
-            forbidden = matches!(&written, Err(kube::Error::Api(status)) if status.is_forbidden());
-            written
-        };
-        Ok(match self.attempt(request).await {
-            Attempt::Applied(written) => {
-                info!(name, created = write.on.is_none(), "wrote the CiliumPodIPPool");
-                let written = serde_json::from_value::<WatchedPodIpPool>(serde_json::to_value(written)?)?;
-                let seen = written.into_pool().map_or(Seen::Nothing, |pool| Seen::PodIpPool(Box::new(pool)));
-                (Answer::Done, seen)
-            }
-            // Somebody else may have created it; the watch shows that.
-            Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
-            Attempt::Unknown(why) => (Answer::Unknown(why), Seen::Nothing),
-            Attempt::Refused(why, wait) => {
-                let needs = if forbidden {
-                    "; --create-podippools needs the right to create and patch ciliumpodippools, which \
-                     the chart grants with `createPodIPPools`"
-                } else {
-                    ""
-                };
-                warn!(name, why, "CiliumPodIPPool refused{needs}");
-                (Answer::Refused(why, wait), Seen::Nothing)
-            }
-        })
     }
 
     async fn patch_pool(

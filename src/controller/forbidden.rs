@@ -10,7 +10,7 @@ use crate::model::request::{Target, UsageProbe, Withdrawal, Write};
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::standing::{OR_ADMISSION, Right, Standing};
 use crate::wire::watched::Wire;
-use crate::wire::{CiliumNodes, Claims, Nodes, Pools, pod_ip_pool};
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools, cilium_group, pod_ip_pool};
 
 /// For how long something must have been forbidden before an event says so.
 const TOLD_FROM: Duration = Duration::from_secs(10);
@@ -79,7 +79,7 @@ fn rights_for(write: &Write) -> Vec<Right> {
         Write::ClaimStatus(_) => vec![status(Claims::GROUP, Claims::PLURAL)],
         Write::PodIpPool(write) => {
             let verb = if write.on.is_some() { "patch" } else { "create" };
-            vec![right(verb, pod_ip_pool::GROUP, pod_ip_pool::PLURAL)]
+            vec![right(verb, cilium_group::GROUP, pod_ip_pool::PLURAL)]
         }
     }
 }

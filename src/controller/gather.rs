@@ -294,8 +294,9 @@ mod tests {
         assert!(last_claims < first_nodes, "{asked:#?}");
         assert_eq!(
             asked.len(),
-            4 + 4 * 3,
-            "two ConfigMaps, CiliumNodeConfigs, the agents, and each list between two probes: {asked:#?}"
+            3 + 2 + 4 * 3,
+            "two ConfigMaps, the agents, two versions of CiliumNodeConfigs, and each list between two probes: \
+             {asked:#?}"
         );
     }
 

@@ -3,29 +3,30 @@
 //! They lie beside `cilium-config`, where the agents' Pods look for them. Where their definition is not installed, there are
 //! none.
 
-use super::beside::{self, Beside, News, Undefined};
+use super::beside::{self, Beside, News, Source};
 use super::client::{Clients, ReadError};
 use super::input::Input;
 use super::watch::Watches;
 use crate::model::node_config::{NodeConfig, NodeConfigNews};
 use crate::telemetry::standing::NODE_CONFIGS;
-use crate::wire::node_config::{Version, WatchedNodeConfig};
+use crate::wire::node_config::{self, WatchedNodeConfig};
 
 /// What is not done without them, for the log.
 const WITHOUT: &str = "the CiliumNodeConfigs are unknown; all nodes are served according to cilium-config";
 
 /// Those in this namespace.
 fn node_configs(clients: &Clients, namespace: &str) -> Beside<WatchedNodeConfig, NodeConfig> {
-    let api = |version| kube::Api::namespaced_with(clients.reads.clone(), namespace, &version);
+    let (client, own) = (clients.reads.clone(), namespace.to_owned());
     Beside {
-        api: api(Version::V2),
-        earlier: Some(api(Version::V2Alpha1)),
+        source: Source::Cilium {
+            plural: node_config::PLURAL,
+            api: Box::new(move |version| kube::Api::namespaced_with(client.clone(), &own, &version)),
+        },
         selector: None,
         kind: NODE_CONFIGS,
         what: format!("CiliumNodeConfigs in namespace {namespace}"),
         without: WITHOUT,
         value: |watched| Some(watched.into_config()),
-        undefined: Undefined::Empty,
     }
 }
 
@@ -61,7 +62,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::beside::PATIENCE;
-    use super::super::beside::tests::first_input;
+    use super::super::beside::tests::{first_input, inputs};
     use super::super::client::tests::{NO_ANSWER, answered_by, refusal};
     use super::*;
 
@@ -80,28 +81,121 @@ mod tests {
         (200, json!({"metadata": {"resourceVersion": "7"}, "items": [item]}))
     }
 
-    /// The one that a server of this version has.
-    fn of_version(version: &'static str) -> impl Fn(&str) -> (u16, Value) + Send + Sync + 'static {
-        move |target| match target {
-            _ if !target.contains(&format!("/{version}/namespaces/kube-system/ciliumnodeconfigs")) => {
-                refusal(404)
+    /// The one that a server has which serves these versions.
+    fn of_versions(
+        versions: &'static [&'static str],
+    ) -> impl Fn(&str) -> (u16, Value) + Send + Sync + 'static {
+        move |target| {
+            let version = |version: &&&str| target.contains(&format!("/apis/cilium.io/{version}"));
+            // `v2alpha1` has the prefix `v2`.
+            let Some(version) = versions.iter().filter(version).max_by_key(|version| version.len()) else {
+                return refusal(404);
+            };
+            match target {
+                _ if target.ends_with(version) => discovered(),
+                _ if !target.contains(&format!("/{version}/namespaces/kube-system/ciliumnodeconfigs")) => {
+                    refusal(404)
+                }
+                _ if target.contains("watch=true") => (NO_ANSWER, Value::Null),
+                _ => list(version),
             }
-            _ if target.contains("watch=true") => (NO_ANSWER, Value::Null),
-            _ => list("one"),
+        }
+    }
+
+    /// The answer of discovery about one version.
+    fn discovered() -> (u16, Value) {
+        (200, json!({"resources": [{"name": "ciliumnodes"}, {"name": "ciliumnodeconfigs"}]}))
+    }
+
+    fn names(news: &NodeConfigNews) -> Vec<&str> {
+        let NodeConfigNews::Listed(configs) = news else { panic!("{news:?}") };
+        configs.iter().map(|config| config.name.as_str()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn they_are_found_in_the_newest_version_that_the_server_serves() {
+        for (versions, expected) in
+            [(&["v2"][..], "v2"), (&["v2alpha1"], "v2alpha1"), (&["v2alpha1", "v2"], "v2")]
+        {
+            let (news, waited) = first_news(of_versions(versions)).await;
+            assert_eq!((names(&news), waited), (vec![expected], Duration::ZERO), "{versions:?}");
+            let (clients, _) = answered_by(of_versions(versions));
+            let read = NodeConfigNews::Listed(read(&clients, "kube-system").await.unwrap());
+            assert_eq!(read, news, "{versions:?}");
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn they_are_found_in_the_version_that_the_server_has() {
-        for version in ["v2", "v2alpha1"] {
-            let (news, waited) = first_news(of_version(version)).await;
-            let NodeConfigNews::Listed(configs) = news else { panic!("{news:?}") };
-            assert_eq!(configs.len(), 1, "{version}");
-            assert!(configs[0].selects(&std::collections::BTreeMap::new()));
-            assert_eq!(waited, Duration::ZERO, "{version}");
-            let (clients, _) = answered_by(of_version(version));
-            assert_eq!(read(&clients, "kube-system").await.unwrap(), configs, "{version}");
+    async fn a_server_that_does_not_tell_its_versions_is_asked_for_each() {
+        for version in [&["v2"][..], &["v2alpha1"]] {
+            let of_version = of_versions(version);
+            let answer = move |target: &str| {
+                if target.ends_with("/v2") || target.ends_with("/v2alpha1") {
+                    refusal(403)
+                } else {
+                    of_version(target)
+                }
+            };
+            let (news, waited) = first_news(answer).await;
+            assert_eq!((names(&news), waited), (version.to_vec(), Duration::ZERO));
         }
+    }
+
+    /// Discovery names a version at first that is gone.
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_is_gone_is_looked_up_again() {
+        let n_asked = std::sync::atomic::AtomicUsize::new(0);
+        let served = of_versions(&["v2"]);
+        let answer = move |target: &str| match n_asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) {
+            1 => discovered(),
+            0 | 2 => refusal(404),
+            _ => served(target),
+        };
+        let (news, waited) = first_news(answer).await;
+        assert_eq!(names(&news), ["v2"]);
+        assert!(waited < Duration::from_secs(1), "{waited:?}");
+    }
+
+    /// As when a definition changes its versions, is deleted, and comes back. While one version takes the place of another
+    /// a server may serve neither for a moment.
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_is_followed_through_its_versions_and_its_end() {
+        let served: std::sync::Mutex<(usize, usize)> = std::sync::Mutex::default();
+        let answer = move |target: &str| {
+            let mut state = served.lock().unwrap();
+            // Each step has the served versions, and how many requests in vain it lasts where there is none.
+            let steps: [(&[&str], usize); 6] =
+                [(&["v2alpha1"], 0), (&[], 2), (&["v2"], 0), (&[], 4), (&["v2"], 0), (&["v2"], 0)];
+            let (step, n_in_vain) = *state;
+            let (versions, in_vain) = steps[step];
+            let is_last = step + 1 == steps.len();
+            if versions.is_empty() {
+                *state = if n_in_vain + 1 == in_vain { (step + 1, 0) } else { (step, n_in_vain + 1) };
+                return refusal(404);
+            }
+            let version = versions[0];
+            match target {
+                _ if target.ends_with(&format!("/{version}")) => discovered(),
+                _ if !target.contains(&format!("/{version}/namespaces")) => refusal(404),
+                _ if target.contains("watch=true") && is_last => (NO_ANSWER, Value::Null),
+                _ if target.contains("watch=true") => {
+                    *state = (step + 1, 0);
+                    refusal(404)
+                }
+                _ => list(version),
+            }
+        };
+        let follow = |watches| follow(watches, "kube-system".to_owned());
+        let told = inputs(5, answer, follow).await;
+        let told: Vec<Vec<&str>> = told
+            .iter()
+            .map(|input| match input {
+                Input::NodeConfigs(news) => names(news),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected: [&[&str]; 5] = [&["v2alpha1"], &["v2"], &[], &["v2"], &["v2"]];
+        assert_eq!(told, expected);
     }
 
     /// As beside Cilium 1.12, or before Cilium itself is installed.

@@ -4,14 +4,14 @@
 
 use tokio::sync::watch;
 
-use super::beside::{self, Beside, News, Undefined};
+use super::beside::{self, Beside, News, Source};
 use super::client::{Clients, ReadError};
 use super::input::Input;
 use super::watch::Watches;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpPoolNews};
 use crate::publisher::Mode;
 use crate::telemetry::standing::POD_IP_POOLS;
-use crate::wire::pod_ip_pool::WatchedPodIpPool;
+use crate::wire::pod_ip_pool::{self, WatchedPodIpPool};
 
 /// What is not done without them, for the log.
 const WITHOUT: &str = "the CiliumPodIPPools are unknown; nodes are served anyway";
@@ -26,15 +26,17 @@ pub(super) fn are_of_use(mode: &Mode) -> bool {
 
 /// Those of the cluster.
 fn pod_ip_pools(clients: &Clients) -> Beside<WatchedPodIpPool, PodIpPool> {
+    let client = clients.reads.clone();
     Beside {
-        api: kube::Api::all(clients.reads.clone()),
-        earlier: None,
+        source: Source::Cilium {
+            plural: pod_ip_pool::PLURAL,
+            api: Box::new(move |version| kube::Api::all_with(client.clone(), &version)),
+        },
         selector: None,
         kind: POD_IP_POOLS,
         what: "CiliumPodIPPools".to_owned(),
         without: WITHOUT,
         value: WatchedPodIpPool::into_pool,
-        undefined: Undefined::Empty,
     }
 }
 
@@ -94,7 +96,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_of_the_cluster_are_listed() {
         let (news, _) = first_news(|target| {
-            assert!(target.contains("ciliumpodippools"), "{target}");
+            if target.ends_with("/apis/cilium.io/v2alpha1") {
+                return (200, json!({"resources": [{"name": "ciliumpodippools"}]}));
+            }
+            if target.ends_with("/apis/cilium.io/v2") {
+                return (200, json!({"resources": [{"name": "ciliumnodes"}]}));
+            }
+            assert!(target.contains("/v2alpha1/ciliumpodippools"), "{target}");
             let pool = json!({"metadata": {"name": "web", "uid": "u", "resourceVersion": "5"},
                               "spec": {"ipv4": {"cidrs": ["10.1.0.0/16"], "maskSize": 26}}});
             match target {

@@ -29,8 +29,23 @@ pub struct PodIpPool {
 pub struct PodIpRanges {
     /// `maskSize`: the prefix length of the CIDRs that are announced.
     pub mask_size: u8,
-    /// `cidrs`, as they were read.
-    pub cidrs: Vec<String>,
+    /// `cidrs`.
+    pub cidrs: Vec<PodIpRange>,
+}
+
+/// An entry of `cidrs`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodIpRange {
+    /// Its CIDR as it was read; empty where it names none.
+    pub cidr: String,
+    /// The whole entry as JSON, where it is more than a CIDR: a patch replaces the list, so it is written as it was read.
+    pub entry: Option<String>,
+}
+
+impl From<String> for PodIpRange {
+    fn from(cidr: String) -> Self {
+        Self { cidr, entry: None }
+    }
 }
 
 /// What is told of CiliumPodIPPools.

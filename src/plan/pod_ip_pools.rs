@@ -6,7 +6,7 @@
 use super::policy::{PodIpPoolOrigin, Policy};
 use crate::model::names::PodIpPoolName;
 use crate::model::observation::PoolObject;
-use crate::model::pod_ip_pool::{PodIpPool, PodIpRanges};
+use crate::model::pod_ip_pool::{PodIpPool, PodIpRange, PodIpRanges};
 use crate::model::request::{PodIpPoolWrite, Target};
 use crate::view::pod_ip_pools::{in_order, to_be};
 use crate::world::World;
@@ -38,8 +38,10 @@ fn write_due(world: &World, object: &PoolObject, name: &PodIpPoolName) -> Option
     }
     let families = to_be(world, name).into_iter().filter_map(|(family, (mask_size, cidrs))| {
         let before = found.and_then(|found| found.families.get(&family));
-        let has = |cidr: &String| before.is_some_and(|before| before.cidrs.contains(cidr));
-        let lacking: Vec<String> = cidrs.iter().map(ToString::to_string).filter(|cidr| !has(cidr)).collect();
+        let has =
+            |cidr: &String| before.is_some_and(|before| before.cidrs.iter().any(|range| range.cidr == *cidr));
+        let lacking = cidrs.iter().map(ToString::to_string).filter(|cidr| !has(cidr));
+        let lacking: Vec<PodIpRange> = lacking.map(PodIpRange::from).collect();
         let ranges = match before {
             None => PodIpRanges { mask_size, cidrs: lacking },
             Some(before) if !lacking.is_empty() => {

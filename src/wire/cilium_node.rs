@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
+use super::cilium_group::{self, CiliumVersion};
 use super::multi_pool::{self, WirePools};
 use super::watched::{Meta, Wire, can_be_real};
 use crate::model::crd::{CrdFields, ReleaseMark};
@@ -28,8 +29,8 @@ pub struct CiliumNodes;
 
 impl Wire for CiliumNodes {
     const KIND: Kind = Kind::CiliumNode;
-    const GROUP: &'static str = "cilium.io";
-    const VERSION: &'static str = "v2";
+    const GROUP: &'static str = cilium_group::GROUP;
+    const VERSION: &'static str = CiliumVersion::V2.as_str();
     const PLURAL: &'static str = "ciliumnodes";
     type Store = Custom;
 

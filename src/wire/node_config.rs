@@ -11,25 +11,14 @@ use kube_core::Selector;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::cilium_group::{CiliumVersion, GROUP};
 use super::watched::Meta;
 use crate::model::node_config::NodeConfig;
 
-/// The API group.
-pub const GROUP: &str = "cilium.io";
 /// The kind.
 pub const KIND: &str = "CiliumNodeConfig";
 /// The name in paths.
 pub const PLURAL: &str = "ciliumnodeconfigs";
-
-/// A version of the group that has the kind. Where a server has both, the objects are the same in each.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Version {
-    /// From Cilium 1.16 on.
-    #[default]
-    V2,
-    /// From Cilium 1.13 on, and the only one up to 1.15.
-    V2Alpha1,
-}
 
 /// A CiliumNodeConfig as a watch shows it.
 #[derive(Debug, Clone)]
@@ -69,25 +58,22 @@ fn selector(wire: &Value) -> Option<Selector> {
 }
 
 impl Resource for WatchedNodeConfig {
-    type DynamicType = Version;
+    type DynamicType = CiliumVersion;
     type Scope = kube::core::DynamicResourceScope;
 
-    fn kind(_: &Version) -> Cow<'_, str> {
+    fn kind(_: &CiliumVersion) -> Cow<'_, str> {
         KIND.into()
     }
 
-    fn group(_: &Version) -> Cow<'_, str> {
+    fn group(_: &CiliumVersion) -> Cow<'_, str> {
         GROUP.into()
     }
 
-    fn version(version: &Version) -> Cow<'_, str> {
-        match version {
-            Version::V2 => "v2".into(),
-            Version::V2Alpha1 => "v2alpha1".into(),
-        }
+    fn version(version: &CiliumVersion) -> Cow<'_, str> {
+        version.as_str().into()
     }
 
-    fn plural(_: &Version) -> Cow<'_, str> {
+    fn plural(_: &CiliumVersion) -> Cow<'_, str> {
         PLURAL.into()
     }
 

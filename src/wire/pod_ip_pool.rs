@@ -1,6 +1,7 @@
-//! CiliumPodIPPools on the wire: which families one has and with which `maskSize`. Nothing else of them is kept.
+//! CiliumPodIPPools on the wire: which families one has, with which `maskSize` and which ranges. Nothing else is kept.
 //!
-//! Reading one never fails: a family that can't be read counts as none, as it would for agents.
+//! Reading one never fails: a family that can't be read counts as none, as it would for agents. A patch changes two fields
+//! of a family, and an entry that is more than a CIDR is written as it was read: fields of a newer Cilium stay.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,16 +11,13 @@ use kube::Resource;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
+use super::cilium_group::{CiliumVersion, GROUP};
 use super::precondition::bound_to;
 use super::watched::Meta;
-use crate::model::pod_ip_pool::{PodIpPool, PodIpRanges};
+use crate::model::pod_ip_pool::{PodIpPool, PodIpRange, PodIpRanges};
 use crate::model::request::PodIpPoolWrite;
 use crate::net::cidr::Family;
 
-/// The API group.
-pub const GROUP: &str = "cilium.io";
-/// The version of the group in every release that has the mode multi-pool.
-pub const VERSION: &str = "v2alpha1";
 /// The kind.
 pub const KIND: &str = "CiliumPodIPPool";
 /// The name in paths.
@@ -59,12 +57,12 @@ impl<'de> Deserialize<'de> for WatchedPodIpPool {
     }
 }
 
-/// The object that a write creates; `None` where it adds to one.
+/// The object that a write creates in this version; `None` where it adds to one.
 #[must_use]
-pub fn new_pod_ip_pool(write: &PodIpPoolWrite) -> Option<Value> {
+pub fn new_pod_ip_pool(write: &PodIpPoolWrite, version: CiliumVersion) -> Option<Value> {
     write.on.is_none().then(|| {
         json!({
-            "apiVersion": format!("{GROUP}/{VERSION}"),
+            "apiVersion": version.api_version(),
             "kind": KIND,
             "metadata": {"name": write.name.as_str(), "labels": {(OURS.0): OURS.1}},
             "spec": spec_of(write),
@@ -82,10 +80,28 @@ pub fn patch(write: &PodIpPoolWrite) -> Option<Value> {
 /// First and last address of a CIDR are not allowed, which is the default: blocks are counted without them.
 fn spec_of(write: &PodIpPoolWrite) -> Value {
     let families = write.families.iter().map(|(family, ranges)| {
-        let ranges = json!({"cidrs": ranges.cidrs, "maskSize": ranges.mask_size});
+        let cidrs: Vec<Value> = ranges.cidrs.iter().map(entry_of).collect();
+        let ranges = json!({"cidrs": cidrs, "maskSize": ranges.mask_size});
         (family.as_str().to_owned(), ranges)
     });
     Value::Object(families.collect())
+}
+
+/// An entry of `cidrs`.
+fn entry_of(range: &PodIpRange) -> Value {
+    // It was written by `range_of`, from JSON.
+    let entry = range.entry.as_ref().and_then(|json| serde_json::from_str(json).ok());
+    entry.unwrap_or_else(|| json!(range.cidr))
+}
+
+fn range_of(entry: &Value) -> PodIpRange {
+    match entry.as_str() {
+        Some(cidr) => cidr.to_owned().into(),
+        None => PodIpRange {
+            cidr: entry["cidr"].as_str().unwrap_or_default().to_owned(),
+            entry: Some(entry.to_string()),
+        },
+    }
 }
 
 fn families(spec: &Value) -> BTreeMap<Family, PodIpRanges> {
@@ -93,29 +109,28 @@ fn families(spec: &Value) -> BTreeMap<Family, PodIpRanges> {
         let ranges = &spec[family.as_str()];
         let mask_size = u8::try_from(ranges["maskSize"].as_u64()?).ok()?;
         let cidrs = ranges["cidrs"].as_array().into_iter().flatten();
-        let cidrs = cidrs.filter_map(Value::as_str).map(str::to_owned).collect();
-        Some((family, PodIpRanges { mask_size, cidrs }))
+        Some((family, PodIpRanges { mask_size, cidrs: cidrs.map(range_of).collect() }))
     };
     Family::ALL.into_iter().filter_map(ranges).collect()
 }
 
 impl Resource for WatchedPodIpPool {
-    type DynamicType = ();
+    type DynamicType = CiliumVersion;
     type Scope = kube::core::ClusterResourceScope;
 
-    fn kind((): &()) -> Cow<'_, str> {
+    fn kind(_: &CiliumVersion) -> Cow<'_, str> {
         KIND.into()
     }
 
-    fn group((): &()) -> Cow<'_, str> {
+    fn group(_: &CiliumVersion) -> Cow<'_, str> {
         GROUP.into()
     }
 
-    fn version((): &()) -> Cow<'_, str> {
-        VERSION.into()
+    fn version(version: &CiliumVersion) -> Cow<'_, str> {
+        version.as_str().into()
     }
 
-    fn plural((): &()) -> Cow<'_, str> {
+    fn plural(_: &CiliumVersion) -> Cow<'_, str> {
         PLURAL.into()
     }
 
@@ -169,19 +184,38 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_as_ours() {
-        let ranges = |mask_size, cidr: &str| PodIpRanges { mask_size, cidrs: vec![cidr.to_owned()] };
+        let ranges = |mask_size, cidr: &str| PodIpRanges { mask_size, cidrs: vec![cidr.to_owned().into()] };
         let families = [(Family::V4, ranges(26, "10.1.0.0/16")), (Family::V6, ranges(122, "fd00::/64"))];
         let write =
             PodIpPoolWrite { pool: "p".into(), name: "web".into(), on: None, families: families.into() };
-        let mut created = new_pod_ip_pool(&write).unwrap();
+        let mut created = new_pod_ip_pool(&write, CiliumVersion::V2).unwrap();
+        assert_eq!(created["apiVersion"], "cilium.io/v2");
         assert_eq!(patch(&write), None);
         created["metadata"]["resourceVersion"] = json!("7");
         let found = read(created).unwrap();
         assert!(found.is_ours && write.is_shown_by(&found), "{found:?}");
         let later = PodIpPoolWrite { on: Some(("u".into(), Revision::of(7))), ..write };
-        assert_eq!(new_pod_ip_pool(&later), None);
+        assert_eq!(new_pod_ip_pool(&later, CiliumVersion::V2), None);
         let patch = patch(&later).unwrap();
         assert_eq!(patch["metadata"], json!({"uid": "u", "resourceVersion": "7"}), "and no labels");
         assert_eq!(patch["spec"]["ipv6"], json!({"cidrs": ["fd00::/64"], "maskSize": 122}));
+    }
+
+    /// A merge patch replaces the whole list.
+    #[test]
+    fn an_entry_that_only_a_newer_cilium_knows_is_written_as_it_was_read() {
+        let known =
+            json!({"cidr": "10.1.0.0/16", "reservedRanges": [{"start": "10.1.0.5", "end": "10.1.0.9"}]});
+        let spec = json!({"ipv4": {"cidrs": ["10.0.0.0/16", known, 5], "maskSize": 26}});
+        let metadata = json!({"name": "web", "uid": "u", "resourceVersion": "7"});
+        let mut ranges = read(json!({"metadata": metadata, "spec": spec})).unwrap().families;
+        let of_family = ranges.get_mut(&Family::V4).unwrap();
+        let cidrs: Vec<&str> = of_family.cidrs.iter().map(|range| range.cidr.as_str()).collect();
+        assert_eq!(cidrs, ["10.0.0.0/16", "10.1.0.0/16", ""]);
+        of_family.cidrs.push("10.2.0.0/16".to_owned().into());
+        let on = Some(("u".into(), Revision::of(7)));
+        let write = PodIpPoolWrite { pool: "p".into(), name: "web".into(), on, families: ranges };
+        let written = &patch(&write).unwrap()["spec"]["ipv4"]["cidrs"];
+        assert_eq!(written, &json!(["10.0.0.0/16", known, 5, "10.2.0.0/16"]));
     }
 }

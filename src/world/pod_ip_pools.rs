@@ -126,7 +126,7 @@ mod tests {
     use crate::net::cidr::Family;
 
     fn object(name: &str, mask_size: u8, revision: u64) -> PodIpPool {
-        let ranges = PodIpRanges { mask_size, cidrs: vec!["10.0.0.0/8".to_owned()] };
+        let ranges = PodIpRanges { mask_size, cidrs: vec!["10.0.0.0/8".to_owned().into()] };
         PodIpPool {
             name: name.into(),
             uid: "u".into(),

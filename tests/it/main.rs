@@ -48,6 +48,7 @@ mod restored;
 mod returning;
 mod scene;
 mod second_allocator;
+mod served_versions;
 mod server_restarts;
 mod simulation;
 mod static_modes;

@@ -15,7 +15,7 @@ use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
-const RACK: (&str, &str) = ("rack", "1");
+pub(crate) const RACK: (&str, &str) = ("rack", "1");
 
 fn api(rig: &Rig) -> (Api<DynamicObject>, ApiResource) {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("cilium.io", "v2", "CiliumNodeConfig"));
@@ -49,7 +49,7 @@ async fn wait_names(rig: &Rig, node: &str, expected: &[&str]) -> Result<()> {
     waited.with_context(|| format!("it has them under {:?}", names()))
 }
 
-async fn wait_findings(rig: &Rig, controller: &Controller, count: usize) -> Result<()> {
+pub(crate) async fn wait_findings(rig: &Rig, controller: &Controller, count: usize) -> Result<()> {
     let line = format!("cilium_node_ipam_findings{{kind=\"OtherSettings\"}} {count}\n");
     let says_so =
         |answer: &Result<(u16, String)>| Ok(answer.as_ref().is_ok_and(|(_, text)| text.contains(&line)));

@@ -21,7 +21,7 @@ use crate::support::objects::{NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
 /// What the chart renders with the right to create and patch them.
-const CREATING: &str = "tests/it/install/rendered/create-podippools.yaml";
+pub(crate) const CREATING: &str = "tests/it/install/rendered/create-podippools.yaml";
 
 fn multi_pool() -> Options {
     Options { ipam: "multi-pool", ..Options::default() }
@@ -53,7 +53,7 @@ async fn turn_bgp_on(rig: &Rig) -> Result<()> {
 }
 
 /// Returns when the condition of a pool has this reason.
-async fn wait_told(rig: &Rig, pool: &str, reason: &str) -> Result<()> {
+pub(crate) async fn wait_told(rig: &Rig, pool: &str, reason: &str) -> Result<()> {
     let is_told = |status: &Value| {
         let conditions = status["conditions"].as_array().into_iter().flatten();
         let mut of_type = conditions.filter(|condition| condition["type"] == "UnfitPodIPPool");
@@ -63,7 +63,7 @@ async fn wait_told(rig: &Rig, pool: &str, reason: &str) -> Result<()> {
 }
 
 /// Returns when a pool no longer has the condition.
-async fn wait_fits(rig: &Rig, pool: &str) -> Result<()> {
+pub(crate) async fn wait_fits(rig: &Rig, pool: &str) -> Result<()> {
     let fits = |status: &Value| {
         let conditions = status["conditions"].as_array();
         conditions.is_some_and(|all| all.iter().all(|condition| condition["type"] != "UnfitPodIPPool"))

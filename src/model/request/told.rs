@@ -98,7 +98,8 @@ impl fmt::Display for Write {
             },
             Self::PodIpPool(write) => {
                 let families = write.families.iter().map(|(family, ranges)| {
-                    format!("{family} [{}] /{}", ranges.cidrs.join(" "), ranges.mask_size)
+                    let cidrs: Vec<&str> = ranges.cidrs.iter().map(|range| range.cidr.as_str()).collect();
+                    format!("{family} [{}] /{}", cidrs.join(" "), ranges.mask_size)
                 });
                 let step = if write.on.is_some() { "complete" } else { "create" };
                 let families: Vec<String> = families.collect();

@@ -28,7 +28,8 @@ pub(super) fn pod_ip_pool(line: &str) -> PodIpPool {
     let cidrs = value(&words, "cidrs=").unwrap_or("10.0.0.0/16");
     let family = |family, key, cidrs: &str| {
         let mask_size = value(&words, key)?.parse().unwrap();
-        Some((family, PodIpRanges { mask_size, cidrs: cidrs.split(',').map(str::to_owned).collect() }))
+        let cidrs = cidrs.split(',').map(|cidr| cidr.to_owned().into()).collect();
+        Some((family, PodIpRanges { mask_size, cidrs }))
     };
     let families = [family(Family::V4, "v4=", cidrs), family(Family::V6, "v6=", "fd00::/64")];
     PodIpPool {
