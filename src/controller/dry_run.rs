@@ -18,7 +18,7 @@ use crate::model::time::Now;
 use crate::plan::{self, Policy};
 use crate::publisher::Mode;
 use crate::view::tally::{self, NodeState};
-use crate::view::{agents, free, pod_ip_pools};
+use crate::view::{agents, findings};
 use crate::world::World;
 
 /// What follows from the world as it is.
@@ -74,8 +74,7 @@ impl Proposal {
                 | Verdict::AtRest => {}
             }
         }
-        proposal.findings.extend(free::findings(&world));
-        proposal.findings.extend(pod_ip_pools::findings(&world));
+        proposal.findings.extend(findings::of_world(&world));
         while let Some(pool) = world.next_pool().cloned() {
             let status = plan::pool(&world, &pool, policy, now);
             world.begin_status(&pool, &status, now);

@@ -3,8 +3,10 @@
 use super::events::{Event, Subject};
 use crate::model::counted::counted;
 use crate::model::finding::FindingKind;
+use crate::model::names::NodeName;
 use crate::model::request::PoolStatusWrite;
 use crate::model::status::{ConditionReason, ConditionType, PoolStatus};
+use crate::net::cidr::Cidr;
 use crate::telemetry::event_reason::EventReason;
 use crate::view::block_event::{BlockEvent, Cause, Step, listed};
 use crate::world::World;
@@ -38,6 +40,10 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         | FindingKind::StrayBlock
         | FindingKind::AgentMissing
         | FindingKind::ForeignAddresses
+        | FindingKind::PodCIDRConflict
+        | FindingKind::PodCIDROutsidePools
+        | FindingKind::NodeNetworkInPool
+        | FindingKind::SharedInternalIP
         | FindingKind::BrokenInvariant => None,
     }
 }
@@ -51,9 +57,10 @@ pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<
         (Step::Published, _) => (
             EventReason::BlocksPublished,
             format!(
-                "published {blocks} of pool {pools}: {} more ({})",
+                "published {blocks} of pool {pools}: {} more ({}){}",
                 counted(block_event.n_addresses, "address"),
-                block_event.cause.as_str()
+                block_event.cause.as_str(),
+                routed_to_another(world, block_event)
             ),
         ),
         (Step::Held, Cause::NodeReturned) => {
@@ -103,6 +110,19 @@ pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<
     };
     let uid = world.node_uid(&block_event.node)?.clone();
     Some(Event { subject: Subject::Node(block_event.node.clone(), uid), reason, note, about: blocks })
+}
+
+/// That routes to a block may lead to another node, because that Node has it in its podCIDRs.
+fn routed_to_another(world: &World, block_event: &BlockEvent) -> String {
+    let node = &block_event.node;
+    let routed = block_event.blocks.iter().find_map(|block| world.routed_to_others(*block, node).next());
+    let told = |(cidr, other): (Cidr, &NodeName)| {
+        format!(
+            "; Node {other} has {cidr} in spec.podCIDRs, so routes may lead there: see the finding {}",
+            FindingKind::PodCIDRConflict.as_str()
+        )
+    };
+    routed.map(told).unwrap_or_default()
 }
 
 /// The events about what changes in a pool between the status that it shows and the status that is written.

@@ -36,8 +36,7 @@ use crate::telemetry::metrics::{InputKind, Metrics};
 use crate::telemetry::readiness::Readiness;
 use crate::view::agents;
 use crate::view::block_event::{self, BlockEvent, listed};
-use crate::view::free;
-use crate::view::pod_ip_pools;
+use crate::view::findings;
 use crate::view::snapshot::snapshot;
 use crate::world::World;
 use crate::world::check::Inconsistency;
@@ -338,8 +337,7 @@ impl Reporter {
         });
         let found: BTreeSet<Finding> = unreadable
             .chain(invalid)
-            .chain(free::findings(world))
-            .chain(pod_ip_pools::findings(world))
+            .chain(findings::of_world(world))
             .chain(agents::missing(world, now))
             .collect();
         for finding in found.difference(&self.unreadable) {

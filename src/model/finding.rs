@@ -74,6 +74,14 @@ stable_names! {
         ReclaimStopped,
         /// Foreign addresses in the ranges of a pool make blocks unavailable.
         ForeignAddresses,
+        /// Nodes have podCIDRs that agents do not read, and that other nodes hold.
+        PodCIDRConflict,
+        /// Served CiliumNodes list CIDRs that are in no pool.
+        PodCIDROutsidePools,
+        /// The addresses of nodes themselves are in the ranges of a pool.
+        NodeNetworkInPool,
+        /// Several Nodes have the same `InternalIP`.
+        SharedInternalIP,
         /// The controller's own bookkeeping disagrees with the objects that it knows.
         BrokenInvariant,
     }

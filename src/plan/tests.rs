@@ -5,6 +5,7 @@ mod cluster_pool;
 mod covered;
 mod freeze;
 mod growth;
+mod in_the_way;
 mod kubernetes;
 mod leaving;
 mod lines;

@@ -13,10 +13,11 @@ use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::guard::Guards;
 use crate::model::kind::Kind;
 use crate::model::names::NodeName;
-use crate::model::node::CiliumNode;
+use crate::model::node::{CiliumNode, Node};
 use crate::model::request::{Read, Request};
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
 
 pub mod answer;
 mod cilium_mode;
@@ -162,6 +163,18 @@ pub fn carried_by_cilium_node(cilium_node: &CiliumNode) -> AddressSet {
     let mut carried = crd::carried(&cilium_node.crd);
     carried.extend_with(&multi_pool::listed(&cilium_node.pools).collect());
     carried
+}
+
+/// `spec.podCIDRs` of a Node, in any mode.
+#[must_use]
+pub fn pod_cidrs_of(node: &Node) -> &[Cidr] {
+    &node.pod_cidrs
+}
+
+/// `spec.ipam.podCIDRs` of a CiliumNode, in any mode.
+#[must_use]
+pub fn pod_cidrs_on(cilium_node: &CiliumNode) -> &[Cidr] {
+    &cilium_node.crd.pod_cidrs
 }
 
 /// What is remembered of a CiliumNode that was deleted: if the Node still exists, its agent goes on with those blocks.

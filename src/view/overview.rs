@@ -6,9 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::conditions;
-use super::free;
+use super::findings;
 use super::holders::{self, Remedy};
-use super::pod_ip_pools;
 use super::tally::{self, NodeState, Tally};
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
@@ -200,8 +199,7 @@ fn problems(
         next: nodes.first().map(|node| format!("why {node}")),
         subjects: nodes.into_iter().map(ToString::to_string).collect(),
     }));
-    let of_world: Vec<Finding> =
-        free::findings(world).into_iter().chain(pod_ip_pools::findings(world)).collect();
+    let of_world: Vec<Finding> = findings::of_world(world).collect();
     let of_plans = plans.values().flat_map(|plan| &plan.findings);
     let mut by_kind: BTreeMap<FindingKind, Vec<&Finding>> = BTreeMap::new();
     for finding in of_plans.chain(&of_world).filter(|finding| finding.kind.is_wrong()) {

@@ -81,7 +81,8 @@ impl World {
             return;
         }
         self.mark_pools_of(name);
-        if self.nodes.remove(name).is_some() {
+        if let Some(before) = self.nodes.remove(name) {
+            self.set_routed(name, Some(&before));
             self.cool_anew(name);
             if self.derive_publisher_of(name) {
                 self.mark_all_pools();

@@ -142,6 +142,7 @@ impl World {
             .map(|before| self.reader_of(&name).carried_by_node(before))
             .unwrap_or_default();
         let before = self.nodes.insert(name.clone(), node);
+        self.set_routed(&name, before.as_ref());
         if is_labelled_anew && self.derive_publisher_of(&name) {
             // Pools tell under which names they give blocks.
             self.mark_all_pools();

@@ -14,6 +14,8 @@ use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::node::Node;
 use crate::net::cidr::Cidr;
+use crate::net::prefixes::PrefixIndex;
+use crate::publisher;
 
 /// Something that the world derives and that differs from its objects.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +34,8 @@ pub enum Inconsistency {
     OwnAddresses(NodeName),
     /// The count of objects that have this address as their own.
     NodeAddresses(IpAddr),
+    /// The index of the podCIDRs of Nodes.
+    Routed,
     /// The pools that select this node.
     Selection(NodeName),
     /// The nodes that this pool selects.
@@ -113,6 +117,7 @@ impl fmt::Display for Inconsistency {
                 write!(f, "{memory} is still stored for pool {pool}, which is deleted")
             }
             Self::Cooling(cidr) => write!(f, "{cidr} counts as cooling, but its claim is not"),
+            Self::Routed => f.write_str("the index of podCIDRs does not match the Nodes"),
             Self::Waiting => f.write_str("the indexes of waiting nodes differ"),
             Self::LostClaims => f.write_str("the indexes of lost claims differ"),
             Self::Unreadable => f.write_str("the indexes of unreadable objects differ"),
@@ -218,6 +223,13 @@ impl World {
             }
         }
         found.extend(differing(&holders, &self.node_addresses).copied().map(Inconsistency::NodeAddresses));
+        let mut routed = PrefixIndex::default();
+        for node in self.nodes.values() {
+            for cidr in publisher::pod_cidrs_of(node) {
+                routed.insert(*cidr, node.name.clone());
+            }
+        }
+        found.extend((routed != self.routed).then_some(Inconsistency::Routed));
     }
 
     fn check_selection(&self, found: &mut Vec<Inconsistency>) {

@@ -24,6 +24,7 @@ use crate::model::node_config::NodeConfigNews;
 use crate::model::observation::{Listing, Observation};
 use crate::model::pod_ip_pool::PodIpPoolNews;
 use crate::model::revision::Revision;
+use crate::net::prefixes::PrefixIndex;
 use crate::publisher::{Mode, Publisher};
 
 /// What has been listed so far.
@@ -161,6 +162,7 @@ impl Gathering {
             ledger: Ledger::default(),
             own_addresses: BTreeMap::new(),
             node_addresses: BTreeMap::new(),
+            routed: PrefixIndex::default(),
             selection: BTreeMap::new(),
             selected: BTreeMap::new(),
             claims_in: BTreeMap::new(),

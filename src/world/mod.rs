@@ -30,6 +30,7 @@ mod pod_ip_pools;
 mod progress;
 mod publishers;
 mod reclaim;
+mod routed;
 mod selection;
 mod unreadable;
 mod usage;
@@ -52,6 +53,7 @@ use crate::model::pool::{Pool, Reservation};
 use crate::model::request::Target;
 use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
+use crate::net::prefixes::PrefixIndex;
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::{Mode, Publisher};
 use agenda::{Agenda, Place, Turn};
@@ -97,6 +99,8 @@ pub struct World {
     own_addresses: BTreeMap<(Kind, NodeName), Vec<IpAddr>>,
     /// The same by address.
     node_addresses: BTreeMap<IpAddr, BTreeSet<(Kind, NodeName)>>,
+    /// The podCIDRs of Nodes.
+    routed: PrefixIndex<NodeName>,
     /// The pools that select each node, in the order in which it asks them.
     selection: BTreeMap<NodeName, Vec<PoolName>>,
     /// The nodes that each pool selects.

@@ -17,6 +17,17 @@ use crate::wire::pool::status_patch;
 /// Checks the event about what is written for node `a`, which holds these blocks of which its CiliumNode carries some.
 #[track_caller]
 fn check_publication(held: &[&str], carried: &[&str], about: &str, note: &str) {
+    let expected = Event {
+        subject: Subject::Node("a".into(), "uid-a".into()),
+        reason: EventReason::BlocksPublished,
+        note: note.to_owned(),
+        about: about.to_owned(),
+    };
+    assert_eq!(publication(held, carried, &[]), Some(expected));
+}
+
+/// That event, where the cluster also has these objects.
+fn publication(held: &[&str], carried: &[&str], others: &[Value]) -> Option<Event> {
     let claims: Vec<Value> = held.iter().map(|cidr| claim(cidr, "a")).collect();
     let pool = pool(&ranges("10.0.0.0/24"));
     let entries: Value = carried
@@ -26,18 +37,23 @@ fn check_publication(held: &[&str], carried: &[&str], about: &str, note: &str) {
         .collect();
     let cilium_node = cilium_node("a", &json!({ "podCIDRs": carried, "pool": entries }));
     let holder = node("a");
-    let objects: Vec<&Value> = claims.iter().chain([&pool, &holder, &cilium_node]).collect();
+    let objects: Vec<&Value> = claims.iter().chain([&pool, &holder, &cilium_node]).chain(others).collect();
     let cluster = Cluster::of(&objects);
     let plan = cluster.plan("a");
     let [Request::Write(write @ Write::Publish(_))] = plan.requests() else { panic!("{plan:?}") };
     let block_event = block_event::of(&cluster.world, write).expect("it is told of");
-    let expected = Event {
-        subject: Subject::Node("a".into(), "uid-a".into()),
-        reason: EventReason::BlocksPublished,
-        note: note.to_owned(),
-        about: about.to_owned(),
-    };
-    assert_eq!(event_of_block(&cluster.world, &block_event), Some(expected));
+    event_of_block(&cluster.world, &block_event)
+}
+
+/// Routers follow the podCIDRs of Nodes, which another allocator has written.
+#[test]
+fn the_publication_of_a_block_that_another_node_has_as_pod_cidr_says_so() {
+    let mut other = node("b");
+    other["spec"] = json!({ "podCIDRs": ["10.0.0.0/24"] });
+    let note = publication(&["10.0.0.0/28"], &[], &[other]).unwrap().note;
+    let expected = "(FirstGrant); Node b has 10.0.0.0/24 in spec.podCIDRs, so routes may lead there: see the finding \
+                    PodCIDRConflict";
+    assert!(note.ends_with(expected), "{note}");
 }
 
 /// What an event is about keeps it apart from others of its reason (`events.rs`).

@@ -226,6 +226,10 @@ fn every_index_by_node_is_compared_with_the_objects() {
     );
     check(World::break_an_index, "the count of nodes with address 127.0.0.1 does not match the objects");
     check(
+        |world| assert!(world.routed.insert(cidr("10.9.0.0/24"), "n".into())),
+        "the index of podCIDRs does not match the Nodes",
+    );
+    check(
         |world| drop(world.selection.insert("n".into(), Vec::new())),
         "the index of pools of node n does not match the selectors",
     );

@@ -1,0 +1,64 @@
+//! The podCIDRs of Nodes by range, and the addresses of Nodes as a person is interested in them.
+//!
+//! Routers, cloud route controllers and BGP speakers follow the podCIDRs of a Node, also where its agent does not read
+//! them. They are in no ledger there: no address is taken because of them.
+
+use std::net::IpAddr;
+
+use super::World;
+use crate::model::kind::Kind;
+use crate::model::names::NodeName;
+use crate::model::node::Node;
+use crate::net::cidr::Cidr;
+use crate::publisher;
+
+impl World {
+    /// Whether agents use the podCIDRs of their Nodes.
+    #[must_use]
+    pub fn agents_read_nodes(&self) -> bool {
+        self.reader.carrier_kind() == Kind::Node
+    }
+
+    /// The Nodes other than this one that have a podCIDR over an address of `cidr`, where agents do not read it.
+    pub fn routed_to_others<'a>(
+        &'a self,
+        cidr: Cidr,
+        node: &'a NodeName,
+    ) -> impl Iterator<Item = (Cidr, &'a NodeName)> {
+        let routed = (!self.agents_read_nodes()).then(|| self.routed.overlapping(cidr));
+        routed.into_iter().flatten().filter(move |(_, other)| *other != node)
+    }
+
+    /// The addresses of Nodes in a range.
+    pub fn addresses_of_nodes_in(&self, range: Cidr) -> impl Iterator<Item = (IpAddr, &NodeName)> {
+        range.entries_in(&self.node_addresses).flat_map(|(address, holders)| {
+            let nodes = holders.iter().filter(|(kind, _)| *kind == Kind::Node);
+            nodes.map(|(_, node)| (*address, node))
+        })
+    }
+
+    /// The addresses that several objects have as their own, with the Nodes among them. Costs a pass over all addresses of
+    /// nodes.
+    pub fn shared_node_addresses(&self) -> impl Iterator<Item = (IpAddr, impl Iterator<Item = &NodeName>)> {
+        let shared = self.node_addresses.iter().filter(|(_, holders)| holders.len() > 1);
+        shared.map(|(address, holders)| {
+            let nodes = holders.iter().filter(|(kind, _)| *kind == Kind::Node);
+            (*address, nodes.map(|(_, node)| node))
+        })
+    }
+
+    /// The podCIDRs of a Node are these from now on, and were those of `before`.
+    pub(super) fn set_routed(&mut self, name: &NodeName, before: Option<&Node>) {
+        let before = before.map(publisher::pod_cidrs_of).unwrap_or_default();
+        let after = self.nodes.get(name).map(publisher::pod_cidrs_of).unwrap_or_default();
+        if before == after {
+            return;
+        }
+        for cidr in before {
+            self.routed.remove(*cidr, name);
+        }
+        for cidr in after {
+            self.routed.insert(*cidr, name.clone());
+        }
+    }
+}
