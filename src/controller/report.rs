@@ -37,6 +37,7 @@ use crate::telemetry::readiness::Readiness;
 use crate::view::agents;
 use crate::view::block_event::{self, BlockEvent, listed};
 use crate::view::findings;
+use crate::view::orphans;
 use crate::view::snapshot::snapshot;
 use crate::world::World;
 use crate::world::check::Inconsistency;
@@ -339,6 +340,7 @@ impl Reporter {
             .chain(invalid)
             .chain(findings::of_world(world))
             .chain(agents::missing(world, now))
+            .chain(orphans::finding(world, now))
             .collect();
         for finding in found.difference(&self.unreadable) {
             self.log.found(finding);

@@ -20,7 +20,7 @@ use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
-use crate::model::names::{NodeName, ten_of};
+use crate::model::names::NodeName;
 use crate::model::outcome::Presence;
 use crate::model::plan::Lasting;
 use crate::model::request::{ClaimChange, ClaimUpdate, Read, Request, Write};
@@ -28,6 +28,7 @@ use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::publisher::Publisher;
 use crate::publisher::answer::{Absence, Leaving, Removal};
+use crate::view::orphans;
 use crate::world::{KnownClaim, World};
 
 /// How long the first set of blocks of a node may be incomplete. Then the node gives back what it has, so that two
@@ -39,10 +40,6 @@ const SEEN_COOLING: Duration = Duration::from_secs(30);
 
 /// How long the read of a Node counts before its block is free. A deletion that is refused for long asks again.
 const READ_COUNTS_FOR: Duration = Duration::from_secs(60);
-
-/// How long a CiliumNode may outlive its Node before that is reported. It is deleted by the garbage collection of the
-/// cluster, or by that of cilium-operator, which comes every 5 m by default (`--nodes-gc-interval`).
-const MAY_OUTLIVE_FOR: Duration = Duration::from_secs(10 * 60);
 
 /// Adds the moves of the claims of `draft.node` that are due.
 pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, now: Now) {
@@ -83,30 +80,20 @@ fn is_deletion_of(request: &Request, cidr: Cidr) -> bool {
     matches!(request, Request::Write(Write::UpdateClaim(update)) if update.cidr == cidr && update.change == ClaimChange::Delete)
 }
 
-/// A CiliumNode whose Node is gone keeps its blocks, because its agent may still use them. If it stays, that is reported.
+/// A CiliumNode whose Node is gone keeps its blocks, because its agent may still use them. If it stays, that is reported
+/// with all others ([`orphans::finding`]).
 pub(super) fn look_for_orphan(world: &World, draft: &mut Draft, now: Now) {
     let name = draft.node.clone();
-    let mut blocks = world.claims_of(&name).map(|known| known.claim.cidr).peekable();
-    if world.cilium_node(&name).is_none() || blocks.peek().is_none() {
+    if world.cilium_node(&name).is_none() || world.claims_of(&name).next().is_none() {
         return;
     }
     draft.finds(Lasting::Orphaned);
     let since =
         world.serving(&name).and_then(|serving| serving.since(Lasting::Orphaned)).unwrap_or(now.uptime);
-    if since + MAY_OUTLIVE_FOR > now.uptime {
-        draft.wake_at(since + MAY_OUTLIVE_FOR);
-        return;
+    if let Some(due) = orphans::DUE_AFTER.map(|after| since + after).into_iter().find(|due| *due > now.uptime)
+    {
+        draft.wake_at(due);
     }
-    draft.findings.push(Finding::new(
-        FindingKind::NodeMissing,
-        Kind::CiliumNode,
-        name.as_str(),
-        format!(
-            "its Node is deleted, and it keeps these blocks from other nodes: {}; delete the CiliumNode once \
-             its machine is off",
-            ten_of(blocks)
-        ),
-    ));
 }
 
 fn being_deleted(claim: &Claim) -> Finding {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::agents;
 use super::drains;
-use super::free;
 use super::holders::{self, Holders, Remedy};
 use super::pod_ip_pools;
+use super::takers::Takers;
 use super::tally::{self, Tally};
 use crate::ledger::grid::Overlap;
 use crate::model::claim::ClaimState;
@@ -352,44 +352,7 @@ fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCoun
     }
     let counts: Vec<String> =
         families.iter().map(|(family, counts)| format!("{family}: {}", shown(counts.unavailable))).collect();
-    let mut culprits: Vec<String> = Vec::new();
-    let mut strangers = free::strangers(world, pool);
-    for cidrs in strangers.values_mut() {
-        cidrs.retain(|cidr| free::takes_blocks_of(world, pool, *cidr));
-    }
-    strangers.retain(|_, cidrs| !cidrs.is_empty());
-    if !strangers.is_empty() {
-        let named = strangers.iter().map(|(occupant, cidrs)| match cidrs.as_slice() {
-            [cidr] => format!("{occupant} ({cidr})"),
-            [cidr, more @ ..] => format!("{occupant} ({cidr} and {} more)", more.len()),
-            [] => occupant.to_string(),
-        });
-        culprits.push(format!("addresses without a claim on {}", ten_of(named)));
-    }
-    let useless = families.keys().flat_map(|family| {
-        let free_blocks = free::free_blocks(world, pool, *family);
-        free_blocks.map(|free| free::useless_blocks(world, pool, *family, &free)).unwrap_or_default()
-    });
-    let useless: Vec<Cidr> = useless.collect();
-    if !useless.is_empty() {
-        let which = if world.reader().gives_whole_blocks() {
-            "excluded or reserved addresses"
-        } else {
-            "only reserved addresses"
-        };
-        let nodes: BTreeSet<&NodeName> = useless.iter().flat_map(|block| world.nodes_in(*block)).collect();
-        let of = match nodes.len() {
-            0 => String::new(),
-            1 => format!(" (node {})", ten_of(nodes)),
-            _ => format!(" (nodes {})", ten_of(nodes)),
-        };
-        culprits.push(format!("{which} in {}{of}", ten_of(useless)));
-    }
-    let strange = free::strange_claims(world, pool);
-    if !strange.is_empty() {
-        let named = strange.values().map(|claim| format!("{} of pool {}", claim.cidr, claim.pool));
-        culprits.push(format!("claims of another pool or block size: {}", ten_of(named)));
-    }
+    let culprits = Takers::of(world, pool).lines(world);
     let message = format!("unavailable blocks ({}): {}", counts.join(", "), culprits.join("; "));
     (ConditionReason::BlocksUnavailable, message)
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use super::takers::Takers;
 use super::tally;
 use crate::model::claim::{ClaimState, Reason};
 use crate::model::counted::{counted, shown};
@@ -22,6 +23,10 @@ pub(super) struct Holders {
     of_deleted_nodes: usize,
     /// The time at which the next block has cooled, and the setting of that time.
     next_free: Option<(Timestamp, &'static str)>,
+    /// What takes the unavailable blocks.
+    takers: Vec<String>,
+    /// The remedy for that.
+    remedy_for_takers: Remedy,
 }
 
 /// The remedies for a full pool, the most specific first.
@@ -31,8 +36,12 @@ pub(super) enum Remedy {
     DeleteCarriers,
     /// Blocks cool.
     Wait,
-    /// Foreign or reserved addresses take most blocks.
-    Obstructed,
+    /// CiliumNodes have addresses without a claim in most blocks.
+    RemoveForeign,
+    /// Objects that can't be read take most blocks.
+    CorrectUnreadable,
+    /// Addresses of nodes themselves, or excluded ones, take most blocks.
+    LeaveNodeNetwork,
     /// Nodes have them.
     AddCidr,
 }
@@ -42,7 +51,11 @@ impl Remedy {
         match self {
             Self::DeleteCarriers => "delete the CiliumNodes of deleted nodes once their machines are off",
             Self::Wait => "cooling blocks return without action; add a CIDR to serve nodes earlier",
-            Self::Obstructed => "see the condition Obstructed, or add a CIDR",
+            Self::RemoveForeign => {
+                "remove CIDRs without a claim from the CiliumNodes once no pod uses them, or add a CIDR"
+            }
+            Self::CorrectUnreadable => "correct the unreadable objects, or add a CIDR",
+            Self::LeaveNodeNetwork => "add a CIDR outside of the network of the nodes",
             Self::AddCidr => "add a CIDR",
         }
     }
@@ -69,7 +82,7 @@ pub(super) fn of_full_families(
 }
 
 impl Holders {
-    /// Costs a pass over the claims of the pool.
+    /// Costs a pass over the claims of the pool, and where blocks are unavailable over all that is taken in its ranges.
     fn of(world: &World, pool: &Pool, family: Family, counts: FamilyCounts) -> Self {
         let claims = world.claims_of_pool(&pool.name).map(|known| &known.claim);
         let is_deleted =
@@ -89,7 +102,14 @@ impl Holders {
                 ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(_) => {}
             }
         }
-        Self { counts, of_deleted_nodes, next_free }
+        let takers = (counts.unavailable > 0).then(|| Takers::of_family(world, pool, family));
+        Self {
+            counts,
+            of_deleted_nodes,
+            next_free,
+            takers: takers.as_ref().map(|takers| takers.lines(world)).unwrap_or_default(),
+            remedy_for_takers: takers.map_or(Remedy::AddCidr, |takers| takers.remedy()),
+        }
     }
 
     /// The most specific remedy.
@@ -99,7 +119,7 @@ impl Holders {
         } else if self.counts.cooling > 0 {
             Remedy::Wait
         } else if self.counts.unavailable > self.counts.held {
-            Remedy::Obstructed
+            self.remedy_for_takers
         } else {
             Remedy::AddCidr
         }
@@ -126,7 +146,7 @@ impl fmt::Display for Holders {
             None => {}
         }
         if unavailable > 0 {
-            write!(f, ", {} unavailable", shown(unavailable))?;
+            write!(f, ", {} unavailable: {}", shown(unavailable), self.takers.join("; "))?;
         }
         f.write_str(")")
     }

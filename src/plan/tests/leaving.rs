@@ -1,6 +1,7 @@
 //! Tests of nodes that leave and return, and of blocks that cool.
 
 use super::*;
+use crate::view::orphans;
 
 #[test]
 fn a_node_that_is_only_being_deleted_keeps_everything() {
@@ -315,16 +316,57 @@ fn a_replica_that_knows_an_earlier_node_of_the_name_does_not_take_its_claims_bac
 }
 
 #[test]
-fn a_ciliumnode_that_outlives_its_node_is_reported() {
-    let mut cluster = Cluster::of("ciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40");
-    cluster.expect("a", "waits: it has no Node");
+fn ciliumnodes_that_outlive_their_nodes_are_one_finding_with_the_command() {
+    let orphan = |number: u32| {
+        let block = format!("10.0.0.{}/28", 16 * number);
+        format!("ciliumnode n{number} @50 {block} used=3\nclaim {block} n{number} 1 Held @40\n")
+    };
+    let orphans: String = (0..12).map(orphan).collect();
+    let mut cluster = Cluster::of(&format!("pool p 10.0.0.0/24 28\n{orphans}ciliumnode other @50"));
+    let message = |cluster: &Cluster| {
+        orphans::finding(&cluster.world, cluster.now).map(|finding| finding.to_string()).unwrap_or_default()
+    };
+    cluster.expect("n0", "waits: it has no Node");
+    cluster.drain();
     cluster.pass(599);
-    cluster.expect("a", "waits: it has no Node");
+    cluster.drain();
+    assert_eq!(message(&cluster), "");
     cluster.pass(1);
-    assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")), "it is looked at again by itself");
-    cluster.expect("a", "finding: NodeMissing; waits: it has no Node");
-    assert_eq!(cluster.world.next_wake(), None, "nothing is left to be waited for");
-    cluster.observe("node a 1 @110");
-    cluster.expect("a", "nothing");
-    Cluster::of("ciliumnode a @50").expect("a", "waits: it has no Node");
+    assert_eq!(cluster.world.next_node(), Some(&NodeName::from("n0")), "it is looked at again by itself");
+    cluster.drain();
+    assert_eq!(cluster.world.next_wake(), None, "there is nothing to wait for");
+    let names = "n0, n1, n10, n11, n2, n3, n4, n5, n6, n7 and 2 more";
+    let command = "kubectl delete ciliumnode n0 n1 n10 n11 n2 n3 n4 n5 n6 n7";
+    assert_eq!(
+        message(&cluster),
+        format!(
+            "NodeMissing CiliumNode n0: 12 CiliumNodes of deleted Nodes keep 12 blocks from other nodes: {names}; \
+             once their machines are off: {command}"
+        )
+    );
+    cluster.observe("node n0 1 @110");
+    assert!(
+        message(&cluster).starts_with("NodeMissing CiliumNode n1: 11 CiliumNodes"),
+        "{}",
+        message(&cluster)
+    );
+    for number in 1..12_u32 {
+        cluster.delete(Kind::CiliumNode, &format!("n{number}"), 120 + u64::from(number));
+    }
+    assert_eq!(message(&cluster), "");
+}
+
+#[test]
+fn a_ciliumnode_that_keeps_a_pool_full_is_reported_sooner() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nciliumnode a @50 10.0.0.0/28 used=3\nclaim 10.0.0.0/28 a 1 Held @40",
+    );
+    cluster.drain();
+    cluster.pass(59);
+    cluster.drain();
+    assert_eq!(orphans::finding(&cluster.world, cluster.now), None);
+    cluster.pass(1);
+    assert_eq!(cluster.world.next_node(), Some(&NodeName::from("a")));
+    cluster.drain();
+    assert!(orphans::finding(&cluster.world, cluster.now).is_some());
 }

@@ -430,8 +430,37 @@ fn a_pool_is_exhausted_when_what_is_free_cannot_be_used() {
          claim 10.0.0.16/28 b 1 Held @40",
     );
     cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
-    let exhausted = "NoFreeBlocks true: ipv4: 0 of 2 blocks free (1 held, 1 unavailable); waiting: 1 node without addresses, 0 for growth; add a CIDR";
+    let exhausted = "NoFreeBlocks true: ipv4: 0 of 2 blocks free (1 held, 1 unavailable: only reserved addresses in 10.0.0.0/28 (node a)); waiting: 1 node without addresses, 0 for growth; add a CIDR";
     assert_eq!(cluster.condition("p", ConditionType::Exhausted), exhausted);
+}
+
+/// The cause and its remedy, and not only that blocks are missing.
+#[test]
+fn a_full_pool_names_who_takes_its_blocks_without_a_claim() {
+    let check = |text: &str, who: &str, remedy: &str| {
+        let cluster = Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{text}"));
+        let exhausted = cluster.condition("p", ConditionType::Exhausted);
+        let expected =
+            format!("NoFreeBlocks true: ipv4: 0 of 4 blocks free (0 held, 4 unavailable: {who}); ");
+        assert!(exhausted.starts_with(&expected) && exhausted.ends_with(remedy), "{exhausted}");
+        let ready = cluster.condition("p", ConditionType::Ready);
+        assert!(ready.ends_with(remedy), "{ready}");
+    };
+    check(
+        "node b 1\nciliumnode b @51 10.0.0.0/26",
+        "addresses without a claim on CiliumNode b (10.0.0.0/26)",
+        "; remove CIDRs without a claim from the CiliumNodes once no pod uses them, or add a CIDR",
+    );
+    check(
+        "node b 1 own=10.0.0.0/26",
+        "only reserved addresses in 10.0.0.0/28, 10.0.0.16/28, 10.0.0.32/28, 10.0.0.48/28 (node b)",
+        "; add a CIDR outside of the network of the nodes",
+    );
+    check(
+        "unreadable NodeIPBlock odd 10.0.0.0/26 @41",
+        "addresses without a claim on the unreadable NodeIPBlock odd (10.0.0.0/26)",
+        "; correct the unreadable objects, or add a CIDR",
+    );
 }
 
 /// Each of these keeps a block taken in the process that has seen it, and another one that starts now knows nothing.

@@ -1,0 +1,99 @@
+//! What takes blocks of a pool and is no claim of it, in words for a person, with the remedy that fits.
+//!
+//! It follows from objects alone, as [`free`] says. Knows neither who holds the other blocks nor how many are free.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::free;
+use super::holders::Remedy;
+use crate::ledger::Occupant;
+use crate::model::claim::Claim;
+use crate::model::names::{NodeName, ten_of};
+use crate::model::pool::Pool;
+use crate::net::cidr::{Cidr, Family};
+use crate::world::World;
+
+/// What takes blocks of a pool and is no claim of it.
+#[derive(Debug)]
+pub(super) struct Takers<'a> {
+    /// Addresses without a claim, by the object that has them.
+    strangers: BTreeMap<&'a Occupant, Vec<Cidr>>,
+    /// Free blocks that no node gets, because of excluded or reserved addresses.
+    useless: Vec<Cidr>,
+    /// Claims of another pool or block size.
+    claims: BTreeMap<Cidr, &'a Claim>,
+}
+
+impl<'a> Takers<'a> {
+    /// Costs a pass over all that is taken in the ranges of the pool.
+    pub(super) fn of(world: &'a World, pool: &Pool) -> Self {
+        let mut strangers = free::strangers(world, pool);
+        for cidrs in strangers.values_mut() {
+            cidrs.retain(|cidr| free::takes_blocks_of(world, pool, *cidr));
+        }
+        strangers.retain(|_, cidrs| !cidrs.is_empty());
+        let useless = pool.families.keys().flat_map(|family| {
+            let free_blocks = free::free_blocks(world, pool, *family);
+            free_blocks.map(|free| free::useless_blocks(world, pool, *family, &free)).unwrap_or_default()
+        });
+        Self { strangers, useless: useless.collect(), claims: free::strange_claims(world, pool) }
+    }
+
+    /// The same of one family.
+    pub(super) fn of_family(world: &'a World, pool: &Pool, family: Family) -> Self {
+        let is_of = |cidr: &Cidr| cidr.family() == family;
+        let mut takers = Self::of(world, pool);
+        takers.strangers.values_mut().for_each(|cidrs| cidrs.retain(is_of));
+        takers.strangers.retain(|_, cidrs| !cidrs.is_empty());
+        takers.useless.retain(is_of);
+        takers.claims.retain(|cidr, _| is_of(cidr));
+        takers
+    }
+
+    /// The remedy for the most specific of them.
+    pub(super) fn remedy(&self) -> Remedy {
+        let is_carried = |occupant: &&&Occupant| matches!(occupant, Occupant::Carried(_));
+        if self.strangers.keys().any(|occupant| is_carried(&occupant)) {
+            Remedy::RemoveForeign
+        } else if !self.strangers.is_empty() {
+            Remedy::CorrectUnreadable
+        } else if !self.useless.is_empty() {
+            Remedy::LeaveNodeNetwork
+        } else {
+            Remedy::AddCidr
+        }
+    }
+
+    /// One text for each sort of them.
+    pub(super) fn lines(&self, world: &World) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.strangers.is_empty() {
+            let named = self.strangers.iter().map(|(occupant, cidrs)| match cidrs.as_slice() {
+                [cidr] => format!("{occupant} ({cidr})"),
+                [cidr, more @ ..] => format!("{occupant} ({cidr} and {} more)", more.len()),
+                [] => occupant.to_string(),
+            });
+            lines.push(format!("addresses without a claim on {}", ten_of(named)));
+        }
+        if !self.useless.is_empty() {
+            let which = if world.reader().gives_whole_blocks() {
+                "excluded or reserved addresses"
+            } else {
+                "only reserved addresses"
+            };
+            let nodes: BTreeSet<&NodeName> =
+                self.useless.iter().flat_map(|block| world.nodes_in(*block)).collect();
+            let of = match nodes.len() {
+                0 => String::new(),
+                1 => format!(" (node {})", ten_of(nodes)),
+                _ => format!(" (nodes {})", ten_of(nodes)),
+            };
+            lines.push(format!("{which} in {}{of}", ten_of(&self.useless)));
+        }
+        if !self.claims.is_empty() {
+            let named = self.claims.values().map(|claim| format!("{} of pool {}", claim.cidr, claim.pool));
+            lines.push(format!("claims of another pool or block size: {}", ten_of(named)));
+        }
+        lines
+    }
+}
