@@ -26,7 +26,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::mode::Mode;
 use crate::scene::Scene;
@@ -34,6 +33,7 @@ use crate::screen::{Pace, Screen};
 use crate::script::{Item, Script};
 use crate::stage::Stage;
 use crate::state::State;
+use crate::support::signals::Interrupts;
 
 /// What a shell reports of a program that Ctrl-C has ended.
 const INTERRUPTED: u8 = 130;
@@ -157,26 +157,4 @@ async fn judge(script: &Script, stage: &Stage, screen: &mut Screen) -> Result<En
         bail!("{failed} of {} checks failed", checks.len());
     }
     Ok(End::Played)
-}
-
-/// The ways in which a person or a system asks the demo to end.
-struct Interrupts([Signal; 3]);
-
-impl Interrupts {
-    fn new() -> Result<Self> {
-        Ok(Self([
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ]))
-    }
-
-    async fn next(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    }
 }
