@@ -61,10 +61,18 @@ else
 TOOLS := tools
 endif
 
+# What the demo and the playground run, and no more: kubectl only where a mode of Cilium, or a person, needs it.
+SHOWN := controlplane agent-$(lastword $(AGENTS))
+
 .PHONY: demo
-demo: tools ## Show the product at work on a real API server. ONCE=1 checks it and ends; NODES=300 sets the size, MODE=multi-pool Cilium's mode
-	cargo build --locked --release --bins --example demo
-	cargo run --locked --release --example demo -- $(if $(ONCE),--once) $(if $(NODES),--nodes $(NODES)) $(if $(MODE),--mode $(MODE))
+demo: ## Show the product at work on a real API server. ONCE=1 checks it and ends; NODES=300 sets the size, MODE=multi-pool Cilium's mode
+	scripts/build-side-by-side demo $(SHOWN) $(if $(MODE),kubectl)
+	cargo run --locked --quiet --profile demo --example demo -- $(if $(ONCE),--once) $(if $(NODES),--nodes $(NODES)) $(if $(MODE),--mode $(MODE))
+
+.PHONY: playground
+playground: ## Run a real API server with the controller, for a person with kubectl: docs/tutorial.md
+	scripts/build-side-by-side playground $(SHOWN) kubectl
+	cargo run --locked --quiet --profile demo --example playground
 
 .PHONY: format
 format:
@@ -154,7 +162,8 @@ tools: build/bin/controlplane build/bin/kubectl build/bin/agent-$(firstword $(AG
 .PHONY: build/bin/controlplane
 build/bin/controlplane:
 	@echo 'building kube-apiserver and etcd $(KUBERNETES_VERSION) from their Go modules; the first time takes some minutes'
-	cd tests/controlplane && go build -v -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' -o ../../build/bin/controlplane .
+	@# The servers of KUBEBUILDER_ASSETS are used where it is set, so none are built.
+	cd tests/controlplane && go build -v $(if $(KUBEBUILDER_ASSETS),-tags external_servers) -ldflags '-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)' -o ../../build/bin/controlplane .
 
 .PHONY: build/bin/kubectl
 build/bin/kubectl:

@@ -54,5 +54,6 @@ mod simulation;
 mod static_modes;
 mod storm;
 mod support;
+mod tutorial;
 mod uninstall;
 mod words;

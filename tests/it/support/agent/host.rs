@@ -22,7 +22,8 @@ use crate::support::objects::Kind;
 /// and latency only grows beyond this.
 const PARALLEL: usize = 32;
 
-/// Makes agents.
+/// Makes agents. Clones make agents of one test.
+#[derive(Clone)]
 pub(crate) struct AgentHost {
     host: Arc<Host>,
     settings: Settings,

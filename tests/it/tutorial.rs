@@ -1,0 +1,236 @@
+//! `docs/tutorial.md` as its reader works through it: each command runs on the playground and prints the output that the page shows.
+//!
+//! A block `console` has commands with their output, a block `yaml` the content of the file that the text before it names
+//! last, and a block `sh` the commands that lead into the playground. Values that differ between readers are listed in
+//! [`VARYING`]; runs of spaces count as one. A command that reads is repeated until its output is the one shown, because
+//! controller and agents need a moment; the tutorial says so.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use regex::Regex;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::support::control_plane::Options;
+use crate::support::machines::Machines;
+use crate::support::playground::{environment, start_controller};
+use crate::support::rig::{Rig, under_oracle};
+
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/tutorial.md");
+const TUTORIAL: &str = include_str!("../../docs/tutorial.md");
+
+/// How a reader comes into the playground. The test is there already.
+const SETUP: [&str; 2] = ["make playground", ". build/playground/environment\ncd build/playground"];
+
+/// The fewest commands of the tutorial; fewer would mean that the reading of it is broken.
+const FEWEST: usize = 15;
+
+/// The first words of commands that may be repeated.
+const READING: [&str; 4] =
+    ["kubectl get ", "cilium-node-ipam status", "cilium-node-ipam why", "cilium-node-ipam who"];
+
+/// For each output. A node gets a block in a second, and loses one in ten.
+const SOON: Duration = Duration::from_secs(60);
+
+/// The same with `UPDATE_DOCS=1`, which writes the last output into the page.
+const SETTLED: Duration = Duration::from_secs(15);
+
+/// The pause before a reading command is repeated. It is a process, so nothing says when another output is due.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Values that differ: a pattern, and a word in place of every match.
+const VARYING: [(&str, &str); 5] = [
+    // Ages of objects: 5s, 3m20s.
+    (r"(?m)(^|\s)(\d+[dhms])+(\s|$)", "${1}AGE${3}"),
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
+    // Agents draw the addresses of pods.
+    (r"\b10\.64\.(\d+)\.\d+(\s|$)", "10.64.${1}.POD${2}"),
+    // So how many pods have addresses of one block is chance too.
+    (r"\b\d+ (of \d+ addresses|addresses of it are in use)", "SOME ${1}"),
+    // The leader is named after its machine.
+    (r"(?m)^controller +\S+ leads, renewed \d+ s ago", "controller LEADER leads, renewed AGE ago"),
+];
+
+/// A part of the tutorial.
+#[derive(Debug, PartialEq, Eq)]
+enum Part<'a> {
+    /// A file that the reader writes: name and content.
+    File(&'a str, &'a str),
+    /// A command, and the output that is shown.
+    Command(&'a str, &'a str),
+    Setup(&'a str),
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tutorial_shows_what_each_command_prints() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let controller = start_controller(&rig.control_plane).await?;
+        let machines = Machines::start(rig);
+        work_through(rig).await?;
+        Ok((controller, machines))
+    })
+    .await
+}
+
+async fn work_through(rig: &Rig) -> Result<()> {
+    let parts = parts(TUTORIAL)?;
+    let setup: Vec<_> = parts
+        .iter()
+        .filter_map(|part| match part {
+            Part::Setup(text) => Some(text.trim_end()),
+            Part::File(..) | Part::Command(..) => None,
+        })
+        .collect();
+    ensure!(setup == SETUP, "other commands lead into the playground: {setup:?}");
+    let n_commands = parts.iter().filter(|part| matches!(part, Part::Command(..))).count();
+    ensure!(n_commands >= FEWEST, "only {n_commands} commands");
+    let rewrites = std::env::var_os("UPDATE_DOCS").is_some();
+    let shell = Shell::new(rig, if rewrites { SETTLED } else { SOON })?;
+    let (mut updated, mut rest) = (String::new(), TUTORIAL);
+    for part in &parts {
+        match part {
+            Part::Setup(_) => {}
+            Part::File(name, content) => std::fs::write(shell.folder.path().join(name), content)?,
+            Part::Command(command, shown) => {
+                let output = shell.run_until(command, shown).await?;
+                let is_shown = plain(&output) == plain(shown);
+                ensure!(
+                    is_shown || rewrites,
+                    "docs/tutorial.md shows another output of `{command}`:\n{output}"
+                );
+                let (before, after) =
+                    rest.split_once(&format!("$ {command}\n{shown}")).context("read before")?;
+                let output = if is_shown { shown } else { output.trim_end() };
+                let end = if shown.is_empty() && !output.is_empty() { "\n" } else { "" };
+                updated = format!("{updated}{before}$ {command}\n{output}{end}");
+                rest = after;
+            }
+        }
+    }
+    if rewrites {
+        std::fs::write(PATH, updated + rest)?;
+    }
+    Ok(())
+}
+
+/// The reader's shell.
+struct Shell<'a> {
+    rig: &'a Rig,
+    folder: TempDir,
+    environment: String,
+    limit: Duration,
+}
+
+impl<'a> Shell<'a> {
+    fn new(rig: &'a Rig, limit: Duration) -> Result<Self> {
+        let program = Path::new(env!("CARGO_BIN_EXE_cilium-node-ipam"));
+        let programs = program.parent().context("the program is in a folder")?;
+        Ok(Self {
+            rig,
+            folder: tempfile::tempdir()?,
+            environment: environment(&rig.control_plane, programs),
+            limit,
+        })
+    }
+
+    /// Runs a command, again if it only reads and its output is not yet the one shown.
+    async fn run_until(&self, command: &str, shown: &str) -> Result<String> {
+        let may_repeat = READING.iter().any(|start| command.starts_with(start));
+        let limit = tokio::time::Instant::now() + self.limit;
+        loop {
+            let output = self.run(command).await?;
+            if !may_repeat || plain(&output) == plain(shown) || tokio::time::Instant::now() > limit {
+                return Ok(output);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn run(&self, command: &str) -> Result<String> {
+        let mut bash = Command::new("bash");
+        // A terminal shows both outputs.
+        bash.arg("-c").arg(format!("exec 2>&1\n{}{command}", self.environment));
+        bash.current_dir(self.folder.path()).stdin(Stdio::null()).kill_on_drop(true);
+        let output = self.rig.cluster.alarm.over(async { Ok(bash.output().await?) }).await?;
+        Ok(String::from_utf8(output.stdout)?)
+    }
+}
+
+/// The output without the values that differ between readers.
+fn plain(output: &str) -> String {
+    let varying = VARYING.iter().map(|(pattern, word)| (Regex::new(pattern).expect("it is tested"), word));
+    let text = varying.fold(output.to_owned(), |text, (pattern, word)| {
+        // Twice, because two matches may share a space.
+        let once = pattern.replace_all(&text, *word);
+        pattern.replace_all(&once, *word).into_owned()
+    });
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn parts(tutorial: &str) -> Result<Vec<Part<'_>>> {
+    let mut parts = Vec::new();
+    let mut pieces = tutorial.split("```");
+    let mut before = pieces.next().unwrap_or_default();
+    while let (Some(block), Some(after)) = (pieces.next(), pieces.next()) {
+        let (language, content) = block.split_once('\n').context("a block without a line")?;
+        match language {
+            "yaml" => parts.push(Part::File(last_file(before)?, content)),
+            "sh" => parts.push(Part::Setup(content)),
+            "console" => {
+                let content =
+                    content.trim_end().strip_prefix("$ ").context("a block begins with a command")?;
+                parts.extend(content.split("\n$ ").map(|piece| {
+                    let (command, output) = piece.split_once('\n').unwrap_or((piece, ""));
+                    Part::Command(command, output)
+                }));
+            }
+            other => anyhow::bail!("a block of {other:?}: neither console, yaml nor sh"),
+        }
+        before = after;
+    }
+    Ok(parts)
+}
+
+/// The last file that a text names.
+fn last_file(text: &str) -> Result<&str> {
+    let code = text.split('`').skip(1).step_by(2);
+    code.filter(|code| Path::new(code).extension().is_some_and(|extension| extension == "yaml"))
+        .last()
+        .context("no file is named before a yaml block")
+}
+
+#[test]
+fn tutorial_is_read_as_files_and_commands() -> Result<()> {
+    let text = "Go:\n```sh\nmake x\n```\nWrite `a.yaml`, or `b.yaml`:\n```yaml\nk: v\n```\n\
+                ```console\n$ one\nout\nput\n$ two\n$ three\nend\n```\n";
+    let expected = [
+        Part::Setup("make x\n"),
+        Part::File("b.yaml", "k: v\n"),
+        Part::Command("one", "out\nput"),
+        Part::Command("two", ""),
+        Part::Command("three", "end"),
+    ];
+    ensure!(parts(text)? == expected, "{:?}", parts(text)?);
+    Ok(())
+}
+
+#[test]
+fn only_what_varies_is_left_out_of_a_comparison() {
+    let shown = "NAME   AGE\nweb-1  3m20s\nweb-2  5s   10.64.0.7\ncontroller  host leads, renewed 0 s ago, mode crd\n";
+    let seen =
+        "NAME AGE\nweb-1 4s\nweb-2  1m  10.64.0.12\ncontroller  other leads, renewed 12 s ago, mode crd\n";
+    assert_eq!(plain(shown), plain(seen));
+    for (one, other) in [
+        ("10.64.0.0/28", "10.64.0.16/28"),
+        ("10.64.0.7", "10.64.1.7"),
+        ("web-1 Running 3s", "web-1 Pending 3s"),
+        ("uses 5 of 14 addresses", "uses 5 of 28 addresses"),
+        ("5 nodes", "6 nodes"),
+    ] {
+        assert_ne!(plain(one), plain(other));
+    }
+}
