@@ -46,6 +46,26 @@ fn what_the_documents_name_is_there() -> Result<()> {
     Ok(())
 }
 
+/// The columns of pools and claims that the README shows are those that kubectl prints.
+#[test]
+fn columns_in_the_readme_are_those_of_the_definitions() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("README.md"))?;
+    for plural in ["nodeippools", "nodeipblocks"] {
+        let definition = fs::read_to_string(root.join(format!("crds/{plural}.nodeipam.io.yaml")))?;
+        let definition: serde_json::Value = serde_saphyr::from_str(&definition)?;
+        let columns = definition["spec"]["versions"][0]["additionalPrinterColumns"].as_array();
+        let columns =
+            columns.into_iter().flatten().filter(|column| column["priority"].as_i64().unwrap_or(0) == 0);
+        let names = columns.filter_map(|column| column["name"].as_str()).map(str::to_uppercase);
+        let header: Vec<String> = ["NAME".to_owned()].into_iter().chain(names).collect();
+        let is_shown =
+            readme.lines().any(|line| line.split_whitespace().eq(header.iter().map(String::as_str)));
+        ensure!(is_shown, "README.md has no table of {plural} with the columns {header:?}");
+    }
+    Ok(())
+}
+
 /// Each rule that the page of invariants states has a section in its appendix, under the same name, that says what keeps
 /// it and what tests it.
 #[test]
