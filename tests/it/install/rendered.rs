@@ -53,6 +53,32 @@ fn files_are_what_the_chart_renders() {
     }
 }
 
+/// The notes that Helm prints, as they are committed: a first pool that is valid, and which numbers of replicas need a
+/// word more.
+#[test]
+fn notes_have_a_valid_first_pool_and_say_what_replicas_need() {
+    let notes = |n: usize| {
+        let name = format!("tests/it/install/rendered/notes-of-{n}.txt");
+        std::fs::read_to_string(root().join(name)).unwrap()
+    };
+    let (one, two) = (notes(1), notes(2));
+    let more = two.strip_prefix(&one).unwrap();
+    assert!(more.contains("A cluster with one schedulable node needs replicaCount=1."), "{more}");
+    for command in ["rollout status deployment/cilium-node-ipam", "get nodeippools,nodeipblocks"] {
+        assert!(one.contains(command), "{command}");
+    }
+    let pool = one.split_once("<<EOF\n").unwrap().1.split_once("     EOF\n").unwrap().0;
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    std::fs::write(file.path(), pool).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"))
+        .args(["validate", "-f"])
+        .arg(file.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.starts_with("1 object checked, 0 problems found"), "{said}");
+}
+
 /// The chart's definitions are those in crds/, with labels, and kept if that is asked for.
 #[test]
 fn definitions_are_those_of_the_types() {
