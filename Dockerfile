@@ -1,4 +1,4 @@
-# The image: one static binary and nothing else. `make image` builds it.
+# The image: one static binary and nothing else. `make image` builds it, and its SBOM from the stage of that name.
 
 FROM rust:1.95-slim-bookworm AS build
 # The C compiler is for the TLS library's assembly.
@@ -7,11 +7,19 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/* \
     && rustup target add "$(uname -m)-unknown-linux-musl"
 WORKDIR /src
+# Apart from the sources, so that a change of those does not install them again.
+COPY scripts/install-auditors scripts/
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    scripts/install-auditors /usr/local
 COPY . .
 # The same steps as `make static`, which checks them without a daemon.
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    scripts/build-static --target "$(uname -m)-unknown-linux-musl" --out /out/cilium-node-ipam
+    scripts/build-static --target "$(uname -m)-unknown-linux-musl" --out /out/cilium-node-ipam \
+    && scripts/sbom /out/cilium-node-ipam.cdx.json
+
+FROM scratch AS sbom
+COPY --from=build /out/cilium-node-ipam.cdx.json /
 
 FROM scratch
 ARG VERSION=

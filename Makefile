@@ -296,8 +296,21 @@ has-image:
 		exit 1; }
 
 .PHONY: image
-image: ## Build the container image. IMAGE= is its name, CONTAINER=podman builds with podman
+image: ## Build the container image, and its SBOM in build/sbom. IMAGE= is its name, CONTAINER=podman builds with podman
+	$(CONTAINER) build --target sbom --output build/sbom .
 	$(CONTAINER) build --build-arg VERSION=$(VERSION) --tag $(or $(IMAGE),$(NAME):$(VERSION)) .
+
+.PHONY: sbom
+sbom: build/tools/bin/cargo-cyclonedx ## Write the SBOM of the image to build/sbom, without a daemon
+	PATH="$(CURDIR)/build/tools/bin:$$PATH" scripts/sbom build/sbom/$(NAME).cdx.json
+
+build/tools/bin/cargo-cyclonedx: scripts/install-auditors
+	scripts/install-auditors build/tools
+	touch $@
+
+.PHONY: package
+package: build/bin/helm-3 ## Package the chart of a release into build/chart
+	build/bin/helm-3 package $(CHART) --destination build/chart
 
 .PHONY: static
 static: ## Run the build steps of the image without a daemon, unoptimised, and check that the binary is static
@@ -306,7 +319,7 @@ static: ## Run the build steps of the image without a daemon, unoptimised, and c
 	mkdir -p build/context
 	sed -n 's/^!//p' .dockerignore | xargs cp --archive --target-directory=build/context
 	@# It may run beside tests, which have to answer in time.
-	CARGO_TARGET_DIR='$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)' nice build/context/scripts/build-static --profile dev
+	PATH="$(CURDIR)/build/tools/bin:$$PATH" CARGO_TARGET_DIR='$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)' nice build/context/scripts/build-static --profile dev
 
 .PHONY: bench
 bench: ## Measure the core; docs/performance.md says what the numbers mean

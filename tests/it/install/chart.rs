@@ -26,6 +26,10 @@ fn chart_has_the_version_of_the_crate() {
     for key in ["version", "appVersion"] {
         assert_eq!(chart[key], env!("CARGO_PKG_VERSION"), "{key}");
     }
+    let image = concat!("registry.example.com/cilium-node-ipam:", env!("CARGO_PKG_VERSION"));
+    for command in ["make image IMAGE=", "docker push "] {
+        assert!(source("README.md").contains(&format!("\n{command}{image}\n")), "{command}");
+    }
 }
 
 #[test]

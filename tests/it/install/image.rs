@@ -31,6 +31,21 @@ fn image_holds_what_the_deployment_runs() {
     assert_eq!(stage["USER"], user);
 }
 
+/// Both come out of one stage, so the SBOM is that of the binary.
+#[test]
+fn sbom_is_written_where_the_binary_is_built() {
+    let text = source("Dockerfile").replace("\\\n", " ");
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (build, rest) = words.split_once(" FROM scratch AS sbom COPY --from=build ").unwrap();
+    let sbom = rest.split_whitespace().next().unwrap();
+    assert!(build.contains(&format!("scripts/sbom {sbom}")), "{build}");
+    assert!(
+        build.find("scripts/install-auditors /usr/local").unwrap()
+            < build.find("scripts/build-static").unwrap()
+    );
+    assert!(source("Makefile").contains("build --target sbom --output build/sbom ."));
+}
+
 #[test]
 fn image_is_built_by_a_compiler_that_is_new_enough() {
     let field = |text: &str, start: &str, end: &str| {
@@ -53,7 +68,7 @@ fn image_is_built_from_all_that_it_needs() {
         let copied = Command::new("cp").arg("-r").arg(root.join(name)).arg(context.path()).status().unwrap();
         assert!(copied.success(), "{name}");
     }
-    for name in ["LICENSE", "scripts/build-static"] {
+    for name in ["LICENSE", "scripts/build-static", "scripts/install-auditors", "scripts/sbom"] {
         assert!(context.path().join(name).is_file(), "{name}");
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
