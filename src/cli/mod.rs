@@ -6,6 +6,7 @@ use program::program;
 
 pub mod answers;
 pub mod crd;
+mod documents;
 pub mod program;
 pub mod run;
 pub mod validate;

@@ -1,6 +1,6 @@
 //! `cilium-node-ipam validate`: checks files of pools without a cluster.
 //!
-//! Asks [`crate::wire::check`] about the [`documents`] in them, and prints. Knows no rule of one object itself, only where
+//! Asks [`crate::wire::check`] about the [`documents`](super::documents) in them, and prints. Knows no rule of one object itself, only where
 //! several contradict each other.
 
 use std::collections::BTreeMap;
@@ -10,13 +10,11 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use super::documents::{Depth, Document, Input};
 use crate::model::counted::counted;
 use crate::model::pool::Pool;
 use crate::net::cidr::Cidr;
 use crate::wire::{FieldError, check};
-use documents::{Depth, Document, Input};
-
-mod documents;
 
 /// The exit code when something was found.
 const FINDINGS: u8 = 1;
@@ -58,7 +56,7 @@ Example:
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Args { filename, recursive } = args;
-    let mut input = Input::new(if recursive { Depth::All } else { Depth::One });
+    let mut input = Input::new(if recursive { Depth::All } else { Depth::One }, check::is_ours);
     for path in &filename {
         input.read(path);
     }

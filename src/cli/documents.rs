@@ -1,6 +1,6 @@
 //! The documents in files of YAML or JSON, each with the line of every field in it.
 //!
-//! Knows no rule of the objects, only which documents are meant for us. One file that can't be read does not hide what
+//! Knows no rule of the objects: the caller says which documents are wanted. One file that can't be read does not hide what
 //! is in the others.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_saphyr::Spanned;
 
-use crate::wire::{FieldError, check};
+use crate::wire::FieldError;
 
 /// One object and where it was found.
 pub(super) struct Document {
@@ -43,24 +43,24 @@ impl Document {
 }
 
 /// How deep below a directory files are looked for.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(super) enum Depth {
-    #[default]
     One,
     All,
 }
 
 /// What was read, and what could not be.
-#[derive(Default)]
 pub(super) struct Input {
     depth: Depth,
+    is_wanted: fn(&Value) -> bool,
     pub(super) documents: Vec<Document>,
     pub(super) unreadable: Vec<anyhow::Error>,
 }
 
 impl Input {
-    pub(super) fn new(depth: Depth) -> Self {
-        Self { depth, ..Self::default() }
+    /// Nothing yet. Only the objects that `is_wanted` accepts will be kept.
+    pub(super) fn new(depth: Depth, is_wanted: fn(&Value) -> bool) -> Self {
+        Self { depth, is_wanted, documents: Vec::new(), unreadable: Vec::new() }
     }
 
     /// Reads a file, a directory, or standard input for `-`.
@@ -113,7 +113,7 @@ impl Input {
                 let mut lines = Lines::default();
                 let line = line_of(&item);
                 let value = lines.lay(item.value, String::new(), line);
-                if check::is_ours(&value) {
+                if (self.is_wanted)(&value) {
                     self.documents.push(Document { file: file.to_owned(), value, lines });
                 }
             }
