@@ -14,6 +14,7 @@ use crate::model::status::ConditionReason;
 use crate::model::transitions::{Move, State};
 use crate::telemetry::event_reason::EventReason;
 use crate::telemetry::metrics::tests::{Described, described};
+use crate::view::audit::catalog::Check;
 use crate::view::block_event::{Cause, Step};
 
 /// The alerts, as the chart renders them.
@@ -179,6 +180,23 @@ fn every_problem_that_is_a_finding_has_one_alert() {
     alerted.sort_unstable();
     expected.sort_unstable();
     assert_eq!(alerted, expected, "left: the alerts, right: the findings");
+}
+
+/// Each id has a section, so that the link in the output leads to it.
+#[test]
+fn every_check_has_a_section_with_its_severity_title_and_remedy() {
+    let text = include_str!("../docs/check.md");
+    let sections: BTreeMap<&str, &str> =
+        text.split("\n### ").skip(1).filter_map(|section| section.split_once("\n\n")).collect();
+    let ids: BTreeSet<&str> = Check::ALL.iter().map(|check| check.id()).collect();
+    assert_eq!(sections.keys().copied().collect::<BTreeSet<&str>>(), ids, "left: docs/check.md");
+    for check in Check::ALL {
+        let section = sections[check.id()];
+        let first = format!("`{}`: {}\n", check.severity().as_str(), check.title());
+        assert!(section.starts_with(&first), "{}: {first}", check.id());
+        let remedy = format!("\nRemedy: {}\n", check.remedy());
+        assert!(section.contains(&remedy), "{}: {remedy}", check.id());
+    }
 }
 
 /// The reasons of all moves from one state to another: those of the state before, and those that the move adds.

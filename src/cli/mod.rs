@@ -21,6 +21,7 @@ pub mod validate;
 pub enum Command {
     Run(Box<run::Args>),
     Status(answers::status::Args),
+    Check(answers::check::Args),
     Why(answers::why::Args),
     Who(answers::who::Args),
     Validate(validate::Args),

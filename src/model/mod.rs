@@ -29,6 +29,7 @@ pub mod revision;
 pub mod share;
 mod stable;
 pub mod status;
+pub mod surroundings;
 pub mod time;
 pub mod transitions;
 

@@ -165,7 +165,7 @@ pub fn carried_by_cilium_node(cilium_node: &CiliumNode) -> AddressSet {
     carried
 }
 
-/// `spec.podCIDRs` of a Node, in any mode.
+/// `spec.podCIDRs` of a Node, in any mode. In most modes no agent uses them, but cloud routes may.
 #[must_use]
 pub fn pod_cidrs_of(node: &Node) -> &[Cidr] {
     &node.pod_cidrs

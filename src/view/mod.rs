@@ -3,6 +3,7 @@
 //! All of it is derived from the world, and no decision about a node depends on it.
 
 pub mod agents;
+pub mod audit;
 pub mod block_event;
 pub mod conditions;
 pub mod drains;

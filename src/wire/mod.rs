@@ -25,6 +25,7 @@ mod precondition;
 pub mod rules;
 mod schema;
 mod structural;
+pub mod surroundings;
 pub mod watched;
 
 pub use block::{Claims, NodeIPBlock};

@@ -1,16 +1,19 @@
-//! `status`, `why` and `who` on a real API server: a cluster with a full pool, an unselected node, a draining range, a
-//! foreign CIDR, and no controller. Nothing is written.
+//! `status`, `why`, `who` and `check` on a real API server: 60 nodes and 4 pools, with a full pool, unselected nodes, a
+//! draining range, a foreign CIDR, a podCIDR of another node, Pods of another CNI, and no controller. Nothing is written.
 
 use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::scene::{cilium_node, versions};
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim};
 use crate::support::rig::{Rig, without_product};
 
@@ -60,12 +63,15 @@ fn documented(command: &str, said: &Said) -> Result<()> {
     Ok(())
 }
 
-/// A Node of a zone, with its CiliumNode and what that carries.
+/// A Node of a zone, with its claims and its CiliumNode.
 async fn node(rig: &Rig, name: &str, zone: &str, blocks: &[(&str, &str)], used: &[&str]) -> Result<()> {
     rig.cluster.create_node(&NodeSpec::new(name).label("zone", zone)).await?;
     let uid = rig.cluster.read(Kind::Node, name).await?.metadata.uid.unwrap_or_default();
     for (cidr, pool) in blocks {
-        rig.cluster.create(&claim(cidr, pool, name, &uid, "Held"), Kind::Block).await?;
+        let as_controller =
+            PostParams { field_manager: Some("cilium-node-ipam".to_owned()), ..PostParams::default() };
+        let claims = Kind::Block.api(&rig.control_plane.admin);
+        claims.create(&as_controller, &claim(cidr, pool, name, &uid, "Held")).await?;
     }
     let cidrs: Vec<&str> = blocks.iter().map(|(cidr, _)| *cidr).collect();
     let addresses = |cidr: &str| {
@@ -85,30 +91,105 @@ async fn node(rig: &Rig, name: &str, zone: &str, blocks: &[(&str, &str)], used: 
     Ok(())
 }
 
+/// The nodes of a zone: the first of them hold the blocks of /28 from this address on, one each.
+async fn zone(rig: &Rig, zone: &str, n_nodes: u8, pool: &str, base: [u8; 3], n_blocks: u8) -> Result<()> {
+    let [a, b, c] = base;
+    for index in 0..n_nodes {
+        let name = format!("{zone}{:02}", index + 1);
+        let block = format!("{a}.{b}.{c}.{}/28", u16::from(index) * 16);
+        let used = format!("{a}.{b}.{c}.{}", u16::from(index) * 16 + 5);
+        if index < n_blocks {
+            node(rig, &name, zone, &[(&block, pool)], &[&used]).await?;
+        } else {
+            node(rig, &name, zone, &[], &[]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The scene of the documents.
+async fn sixty_nodes(rig: &Rig) -> Result<()> {
+    let cluster = &rig.cluster;
+    let pool =
+        |name: &str, zone: &str, cidr: &str| PoolSpec::new(name).select("zone", zone).ipv4(28, &[cidr]);
+    cluster.create_pool(&pool("full", "f", "10.1.0.0/25")).await?;
+    cluster.create_pool(&pool("edge", "e", "10.2.0.0/24").with("reuseAfterNodeLoss", "30m")).await?;
+    cluster.create_pool(&pool("rack", "r", "10.4.0.0/22")).await?;
+    let mut draining = pool("draining", "d", "10.3.0.0/24");
+    draining.spec["ipv4"]["cidrs"][0]["state"] = "Draining".into();
+    cluster.create_pool(&draining).await?;
+    zone(rig, "f", 14, "full", [10, 1, 0], 8).await?;
+    zone(rig, "e", 14, "edge", [10, 2, 0], 14).await?;
+    zone(rig, "r", 10, "rack", [10, 4, 0], 10).await?;
+    zone(rig, "d", 16, "draining", [10, 3, 0], 16).await?;
+    zone(rig, "lost", 4, "none", [0, 0, 0], 0).await?;
+    cluster.create_node(&NodeSpec::new("win").label("kubernetes.io/os", "windows")).await?;
+    // Another writer has put a range of the pool onto a CiliumNode.
+    cluster.create_node(&NodeSpec::new("odd").label("zone", "other")).await?;
+    let foreign = json!({"podCIDRs": ["10.2.0.240/28"], "pool": {}});
+    cluster.create(&cilium_node("odd", &foreign), Kind::CiliumNode).await?;
+    // kube-controller-manager has given a Node the block of another one.
+    let pod_cidrs = json!({"spec": {"podCIDR": "10.4.0.16/28", "podCIDRs": ["10.4.0.16/28"]}});
+    cluster.patch(Kind::Node, "r01", pod_cidrs).await?;
+    // Another CNI gives addresses of a pool.
+    for index in 1..=3 {
+        let pods: Api<Pod> = Api::default_namespaced(rig.control_plane.admin.clone());
+        let name = format!("web-{index}");
+        let pod = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {"nodeName": "r01", "containers": [{"name": "app", "image": "app"}]},
+        }))?;
+        pods.create(&PostParams::default(), &pod).await?;
+        let address = format!("10.4.3.{index}");
+        let status = json!({"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}});
+        pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;
+    }
+    Ok(())
+}
+
+/// Do the objects fit together? The answer is the same from files of them.
+async fn fits_together(plane: &ControlPlane) -> Result<()> {
+    let check = ask(plane, &["check"]).await?;
+    documented("check", &check)?;
+    ensure!(check.code == Some(1), "{:?} {}", check.code, check.errors);
+    check.assert_lines(&[
+        "error NIP0302 3 Pods",
+        "warning NIP0202 CiliumNode odd",
+        "warning NIP0401 Node r01",
+        "cause its podCIDR has addresses of node r02",
+    ])?;
+    let is_narrow = |line: &str| line.chars().count() <= 100;
+    ensure!(check.text.lines().all(is_narrow), "{}", check.text);
+    let all = ["check", "-o", "json"];
+    let object = ask(plane, &all).await?.json()?;
+    let ids = |object: &Value| -> Vec<String> {
+        let items = object["items"].as_array().into_iter().flatten();
+        items.filter_map(|item| Some(item["id"].as_str()?.to_owned())).collect()
+    };
+    let every = ids(&object);
+    ensure!(every.contains(&"NIP0302".to_owned()), "{object}");
+    let others = ask(plane, &[&all[..], &["--suppress", "NIP0302"]].concat()).await?.json()?;
+    ensure!(!ids(&others).contains(&"NIP0302".to_owned()) && ids(&others).len() < every.len(), "{others}");
+    // The same objects in files.
+    let folder = tempfile::tempdir()?;
+    let kinds = Kind::ALL.map(|kind| kind.resource().plural).join(",");
+    for (file, what) in [("world.json", kinds.as_str()), ("around.yaml", "pods,configmaps,servicecidrs")] {
+        let format = file.rsplit('.').next().unwrap_or("json");
+        let objects = kubectl(plane, &["get", what, "-A", "-o", format, "--show-managed-fields"]).await?;
+        std::fs::write(folder.path().join(file), objects)?;
+    }
+    let path = folder.path().to_string_lossy();
+    let from_files = ask(plane, &["check", "--from", &path, "-o", "json"]).await?;
+    ensure!(from_files.json()?["items"] == object["items"], "{}{}", from_files.text, from_files.errors);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_answers_each_question() -> Result<()> {
     without_product(Options::default(), async |rig| {
-        let (plane, cluster) = (&rig.control_plane, &rig.cluster);
+        let plane = &rig.control_plane;
         plane.allow("cidr-without-claim", None, None).await?;
-        let pool =
-            |name: &str, zone: &str, cidr: &str| PoolSpec::new(name).select("zone", zone).ipv4(28, &[cidr]);
-        cluster.create_pool(&pool("full", "f", "10.1.0.0/27")).await?;
-        cluster.create_pool(&pool("edge", "e", "10.2.0.0/24").with("reuseAfterNodeLoss", "30m")).await?;
-        let mut draining = pool("draining", "d", "10.3.0.0/24");
-        draining.spec["ipv4"]["cidrs"][0]["state"] = "Draining".into();
-        cluster.create_pool(&draining).await?;
-        node(rig, "f1", "f", &[("10.1.0.0/28", "full")], &["10.1.0.5"]).await?;
-        node(rig, "f2", "f", &[("10.1.0.16/28", "full")], &[]).await?;
-        for name in ["f3", "f4", "f5"] {
-            node(rig, name, "f", &[], &[]).await?;
-        }
-        node(rig, "d1", "d", &[("10.3.0.0/28", "draining")], &[]).await?;
-        node(rig, "e1", "e", &[("10.2.0.0/28", "edge")], &[]).await?;
-        node(rig, "lost", "nowhere", &[], &[]).await?;
-        // Another writer has put a range of the pool onto a CiliumNode.
-        cluster.create_node(&NodeSpec::new("odd").label("zone", "other")).await?;
-        let foreign = json!({"podCIDRs": ["10.2.0.64/28"], "pool": {}});
-        cluster.create(&cilium_node("odd", &foreign), Kind::CiliumNode).await?;
+        sixty_nodes(rig).await?;
         let before = versions(rig, &Kind::ALL).await?;
 
         // Is anything wrong, which pool is full, and who has nothing?
@@ -117,60 +198,64 @@ async fn one_command_answers_each_question() -> Result<()> {
         ensure!(status.code == Some(1), "{:?} {}", status.code, status.errors);
         status.assert_lines(&[
             "controller no leader: Lease kube-system/cilium-node-ipam does not exist, mode crd, not frozen",
-            "nodes 9: 4 served, 3 WITHOUT ADDRESSES, 0 want growth, 2 without a pool, 0 not Linux",
-            "full Exhausted 5 2/2 0 3/0",
+            "nodes 60: 48 served, 6 WITHOUT ADDRESSES, 0 want growth, 5 without a pool, 1 not Linux",
+            "full Exhausted 14 8/8 0 6/0",
         ])?;
         ensure!(
             status.text.contains(
-                "3 nodes can't start pods: no free block in full; add a CIDR: kubectl edit nip full"
+                "6 nodes can't start pods: no free block in full; add a CIDR: kubectl edit nip full"
             ),
             "{}",
             status.text
         );
-        ensure!(status.text.contains("next: cilium-node-ipam why f3"), "{}", status.text);
+        ensure!(status.text.contains("next: cilium-node-ipam why f09"), "{}", status.text);
         ensure!(status.text.lines().all(|line| !line.contains('\u{1b}')), "colour without a terminal");
         let object = ask(plane, &["status", "-o", "json"]).await?.json()?;
         ensure!(object["apiVersion"] == "cli.nodeipam.io/v1" && object["kind"] == "Status", "{object}");
-        ensure!(object["nodes"]["withoutAddresses"] == 3 && object["nodes"]["noPool"] == 2, "{object}");
+        ensure!(object["nodes"]["withoutAddresses"] == 6 && object["nodes"]["noPool"] == 5, "{object}");
 
         // Why has this node nothing?
-        let why = ask(plane, &["why", "f3"]).await?;
-        documented("why f3", &why)?;
+        let why = ask(plane, &["why", "f09"]).await?;
+        documented("why f09", &why)?;
         ensure!(why.code == Some(1), "{:?} {}", why.code, why.errors);
-        why.assert_lines(&["node f3", "labels zone=f", "pools full (priority 0)", "The node has no blocks."])?;
+        why.assert_lines(&[
+            "node f09",
+            "labels zone=f",
+            "pools full (priority 0)",
+            "The node has no blocks.",
+        ])?;
         ensure!(why.text.contains("pool full gives no ipv4 block: all blocks are taken"), "{}", why.text);
-        let why = ask(plane, &["why", "lost"]).await?;
-        ensure!(why.code == Some(1) && why.text.contains("zone=nowhere"), "{}", why.text);
+        let why = ask(plane, &["why", "lost01"]).await?;
+        ensure!(why.code == Some(1) && why.text.contains("zone=lost"), "{}", why.text);
         let nobody = ask(plane, &["why", "nobody"]).await?;
-        ensure!(
-            nobody.code == Some(2) && nobody.errors.contains("neither Node nobody"),
-            "{}",
-            nobody.errors
-        );
+        ensure!(nobody.code == Some(2) && nobody.errors.contains("neither Node nobody"), "{}", nobody.errors);
 
         // Who has this address?
-        let asked = ["10.1.0.5", "10.1.0.6", "10.2.0.64", "10.2.0.200", "10.3.0.100", "192.168.0.1"];
+        let asked = ["10.1.0.5", "10.1.0.6", "10.2.0.241", "10.2.0.230", "10.4.2.7", "192.168.0.1"];
         let who = ask(plane, &[&["who"][..], &asked].concat()).await?;
         documented(&format!("who {}", asked.join(" ")), &who)?;
         ensure!(who.code == Some(1), "{:?} {}", who.code, who.errors);
         who.assert_lines(&[
-            "10.1.0.5 used f1 full the agent of node f1 reports it as used in 10.1.0.0/28",
-            "10.1.0.6 free f1 full the agent of node f1 may give it to the next pod in 10.1.0.0/28",
-            "10.2.0.64 foreign odd edge node odd has 10.2.0.64/28 without a claim",
-            "10.2.0.200 available - edge pool edge gives it in blocks of /28 from 10.2.0.0/24",
-            "10.3.0.100 closed - draining pool draining has 10.3.0.0/24 Draining: nodes get no more blocks of it",
+            "10.1.0.5 used f01 full the agent of node f01 reports it as used in 10.1.0.0/28",
+            "10.1.0.6 free f01 full the agent of node f01 may give it to the next pod in 10.1.0.0/28",
+            "10.2.0.241 foreign odd edge node odd has 10.2.0.240/28 without a claim",
+            "10.2.0.230 available - edge pool edge gives it in blocks of /28 from 10.2.0.0/24",
+            "10.4.2.7 available - rack pool rack gives it in blocks of /28 from 10.4.0.0/22",
             "192.168.0.1 outside - - no pool declares it",
         ])?;
         let range = ask(plane, &["who", "10.2.0.0/24", "-o", "json"]).await?.json()?;
         let words: Vec<&str> =
             range["items"].as_array().into_iter().flatten().filter_map(|item| item["is"].as_str()).collect();
-        ensure!(words == ["held", "foreign", "available"], "{range}");
+        let n_held = words.iter().filter(|word| **word == "held").count();
+        ensure!((n_held, &words[n_held..]) == (14, &["foreign", "available"][..]), "{range}");
         let wrong = ask(plane, &["who", "10.2.0"]).await?;
         ensure!(
             wrong.code == Some(2) && wrong.errors.contains("neither an address nor a CIDR"),
             "{}",
             wrong.errors
         );
+
+        fits_together(plane).await?;
 
         // The same binary as a plugin of kubectl.
         let folder = tempfile::tempdir()?;

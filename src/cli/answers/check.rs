@@ -1,0 +1,193 @@
+//! `cilium-node-ipam check`: an audit of the cluster, or of files of objects.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use anyhow::bail;
+use serde_json::{Value, json};
+
+use super::{Cluster, Verdict, block_on, fields};
+use crate::controller::dry_run::plan_all;
+use crate::model::counted::counted;
+use crate::plan::Policy;
+use crate::view::audit::catalog::{Check, Severity};
+use crate::view::audit::{Line, audit};
+
+mod around;
+mod files;
+
+/// The page with a section per id.
+const PAGE: &str = "docs/check.md";
+/// How many objects of one line are named for people.
+const NAMED: usize = 3;
+/// The width of the lines for people.
+const WIDTH: usize = 100;
+
+/// Audit the cluster, or files of objects: claims, carriers, Pods, podCIDRs and ranges compared with each other.
+///
+/// It reads objects once, takes no locks and writes nothing. Each kind of problem has a stable id, such as NIP0302, with a
+/// section in docs/check.md. Equal problems of many objects are one entry, and the worst comes first.
+///
+/// Objects that you may not list are skipped, and the output names them.
+///
+/// Exit codes: 0 no errors and no warnings, 1 there are some, 2 the objects could not be read.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  cilium-node-ipam check\n  cilium-node-ipam check --suppress NIP0403 -o json\n  kubectl get \
+                        nodes,ciliumnodes,nip,nib,pods -A -o json | cilium-node-ipam check -f -"
+)]
+pub struct Args {
+    /// Leave out the check with this id. May be repeated.
+    #[arg(long, value_name = "ID")]
+    suppress: Vec<String>,
+
+    /// Audit the objects in a file instead of a cluster, or in `-` for standard input. May be repeated.
+    #[arg(short, long = "filename", value_name = "FILE|-")]
+    filename: Vec<PathBuf>,
+
+    /// Audit the objects in all *.yaml, *.yml and *.json files below a directory instead of a cluster.
+    #[arg(long, value_name = "DIR")]
+    from: Option<PathBuf>,
+
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> anyhow::Result<Verdict> {
+    let suppressed = suppressed(&args.suppress)?;
+    block_on(async move {
+        let (world, plans, objects) = if args.filename.is_empty() && args.from.is_none() {
+            let listed = args.cluster.list().await?;
+            let around = around::list(&listed.clients).await?;
+            (listed.world, listed.plans, around)
+        } else {
+            let paths: Vec<PathBuf> = args.filename.iter().chain(&args.from).cloned().collect();
+            let (mut world, objects) = files::read(&paths, &args.cluster)?;
+            let plans = plan_all(&mut world, Policy::DEFAULT, files::now());
+            (world, plans, objects)
+        };
+        let mut lines = audit(&world, &plans, &objects.around);
+        lines.retain(|line| !suppressed.contains(&line.check));
+        let is_wrong = lines.iter().any(|line| line.check.severity() < Severity::Info);
+        let object = json!({
+            "items": lines.iter().map(object).collect::<Vec<_>>(),
+            "suppressed": suppressed.iter().map(|check| check.id()).collect::<Vec<_>>(),
+            "skipped": objects.skipped,
+        });
+        args.cluster.print("Check", fields(object), || text(&lines, &objects.skipped))?;
+        Ok(if is_wrong { Verdict::Found } else { Verdict::Fine })
+    })
+}
+
+fn suppressed(ids: &[String]) -> anyhow::Result<BTreeSet<Check>> {
+    let mut checks = BTreeSet::new();
+    for id in ids {
+        let Some(check) = Check::ALL.into_iter().find(|check| check.id() == id) else {
+            bail!("no check has the id {id}: {PAGE} lists all ids");
+        };
+        checks.insert(check);
+    }
+    Ok(checks)
+}
+
+fn text(lines: &[Line], skipped: &[String]) -> Vec<String> {
+    let mut out = Vec::new();
+    for line in lines {
+        let check = line.check;
+        let objects = match line.objects.len() {
+            1 => line.kind.to_owned() + " " + line.objects.keys().next().map_or("", String::as_str),
+            n => counted(n, line.kind),
+        };
+        out.push(format!("{:<7}  {}  {objects}", check.severity().as_str(), check.id()));
+        out.extend(wrapped("cause   ", &line.cause));
+        out.extend(wrapped("objects ", &named(line)).into_iter().filter(|_| has_objects(line)));
+        out.extend(wrapped("remedy  ", check.remedy()));
+        out.push(format!("         page     {PAGE}#{}", check.id().to_lowercase()));
+        out.push(String::new());
+    }
+    let count = |severity: Severity| lines.iter().filter(|line| line.check.severity() == severity).count();
+    out.push(format!(
+        "{}, {}, {} for information.",
+        counted(count(Severity::Error), "error"),
+        counted(count(Severity::Warning), "warning"),
+        count(Severity::Info)
+    ));
+    out.extend(skipped.iter().map(|skipped| format!("Not checked: {skipped}.")));
+    out
+}
+
+/// Whether the names or details of the objects say more than the first line.
+fn has_objects(line: &Line) -> bool {
+    line.objects.len() > 1 || line.objects.values().any(|detail| !detail.is_empty())
+}
+
+/// The first objects with their details.
+fn named(line: &Line) -> String {
+    let one = |(name, detail): (&String, &String)| match (line.objects.len(), detail.is_empty()) {
+        (1, _) => detail.clone(),
+        (_, true) => name.clone(),
+        (_, false) => format!("{name} ({detail})"),
+    };
+    let names: Vec<String> = line.objects.iter().take(NAMED).map(one).collect();
+    match line.objects.len().saturating_sub(NAMED) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// A text in lines of [`WIDTH`], behind a label.
+fn wrapped(label: &str, text: &str) -> Vec<String> {
+    let (first, next) = (format!("         {label} "), " ".repeat(10 + label.len()));
+    let mut lines = Vec::new();
+    let mut line = first;
+    let mut is_empty = true;
+    for word in text.split_whitespace() {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(std::mem::replace(&mut line, next.clone()));
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    lines.push(line);
+    lines
+}
+
+fn object(line: &Line) -> Value {
+    let objects = line.objects.iter().map(|(name, detail)| {
+        let detail = (!detail.is_empty()).then_some(detail);
+        json!({"name": name, "detail": detail})
+    });
+    json!({
+        "id": line.check.id(),
+        "severity": line.check.severity().as_str(),
+        "title": line.check.title(),
+        "kind": line.kind,
+        "objects": objects.collect::<Vec<_>>(),
+        "cause": line.cause,
+        "remedy": line.check.remedy(),
+        "page": format!("{PAGE}#{}", line.check.id().to_lowercase()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_wrapped_below_their_label() {
+        let lines = wrapped("cause   ", &"word ".repeat(40));
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= WIDTH), "{lines:#?}");
+        assert!(lines[0].starts_with("         cause    word") && lines[1].starts_with(&" ".repeat(18)));
+    }
+
+    #[test]
+    fn an_unknown_id_is_an_error() {
+        assert!(suppressed(&["NIP9999".to_owned()]).is_err());
+        assert_eq!(suppressed(&["NIP0302".to_owned()]).unwrap(), BTreeSet::from([Check::PodOutsideClaims]));
+    }
+}

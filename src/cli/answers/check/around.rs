@@ -1,0 +1,115 @@
+//! The objects around the world, listed from a cluster page by page.
+//!
+//! A kind that the server does not serve, or that may not be listed, is skipped and named.
+
+use anyhow::{Context as _, anyhow};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use crate::controller::client::{Clients, FIELD_MANAGER};
+use crate::model::surroundings::Surroundings;
+use crate::wire::{self, crds};
+
+/// Objects per page.
+const PAGE_SIZE: u32 = 500;
+
+/// The objects around the world, and the kinds that are missing.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    pub(super) around: Surroundings,
+    /// The kinds that were not looked at, each with the reason.
+    pub(super) skipped: Vec<String>,
+}
+
+/// The kinds: group, version, kind, and the name in paths.
+const KINDS: [(&str, &str, &str, &str); 6] = [
+    ("", "v1", "Pod", "pods"),
+    ("", "v1", "Service", "services"),
+    ("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs"),
+    ("cilium.io", "v2alpha1", "CiliumLoadBalancerIPPool", "ciliumloadbalancerippools"),
+    (wire::GROUP, wire::VERSION, "NodeIPPool", "nodeippools"),
+    (wire::GROUP, wire::VERSION, "NodeIPBlock", "nodeipblocks"),
+];
+
+/// Lists all of them.
+pub(super) async fn list(clients: &Clients) -> anyhow::Result<Objects> {
+    let mut objects = Objects::default();
+    for (group, version, kind, plural) in KINDS {
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") },
+            kind: kind.to_owned(),
+            plural: plural.to_owned(),
+        };
+        let api: Api<DynamicObject> = Api::all_with(clients.reads.clone(), &resource);
+        list_kind(clients, &api, kind, &mut objects).await?;
+    }
+    definitions(&clients.reads, &mut objects).await?;
+    Ok(objects)
+}
+
+async fn list_kind(
+    clients: &Clients,
+    api: &Api<DynamicObject>,
+    kind: &str,
+    objects: &mut Objects,
+) -> anyhow::Result<()> {
+    let mut params = ListParams::default().limit(PAGE_SIZE);
+    loop {
+        let answer = tokio::time::timeout(clients.timeout, api.list(&params)).await;
+        let page = match answer.map_err(|_| anyhow!("can't list {kind}s: no answer within 10 s"))? {
+            Ok(page) => page,
+            Err(error) => return refused(&format!("{kind}s"), error, &mut objects.skipped),
+        };
+        for object in page.items {
+            add(&mut objects.around, object, kind)?;
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn definitions(client: &Client, objects: &mut Objects) -> anyhow::Result<()> {
+    let kind = "CustomResourceDefinition";
+    let resource = ApiResource {
+        group: "apiextensions.k8s.io".to_owned(),
+        version: "v1".to_owned(),
+        api_version: "apiextensions.k8s.io/v1".to_owned(),
+        kind: kind.to_owned(),
+        plural: "customresourcedefinitions".to_owned(),
+    };
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    for definition in crds::all() {
+        let name = definition.json["metadata"]["name"].as_str().unwrap_or_default();
+        match api.get(name).await {
+            Ok(found) => add(&mut objects.around, found, kind)?,
+            Err(error) => return refused(&format!("{kind}s"), error, &mut objects.skipped),
+        }
+    }
+    Ok(())
+}
+
+/// Items of a list have no kind of their own.
+fn add(around: &mut Surroundings, object: DynamicObject, kind: &str) -> anyhow::Result<()> {
+    let mut object = serde_json::to_value(object).context("an object is plain data")?;
+    object["kind"] = Value::from(kind);
+    wire::surroundings::add(around, &object, FIELD_MANAGER);
+    Ok(())
+}
+
+/// A kind without a right to it, or that the server does not serve, is skipped.
+fn refused(what: &str, error: kube::Error, skipped: &mut Vec<String>) -> anyhow::Result<()> {
+    match &error {
+        // A cluster without Cilium's load balancer, or an API server before 1.33, has no such kind.
+        kube::Error::Api(status) if status.code == 404 => Ok(()),
+        kube::Error::Api(status) if status.is_forbidden() => {
+            skipped.push(format!("{what}, because you are not allowed to list them"));
+            Ok(())
+        }
+        _other => Err(error).with_context(|| format!("can't list {what}")),
+    }
+}

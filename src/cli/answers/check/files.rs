@@ -1,0 +1,149 @@
+//! A world from files of objects, as `kubectl get -o yaml` or `-o json` prints them.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+
+use anyhow::{anyhow, bail};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::around::Objects;
+use crate::cli::answers::Cluster;
+use crate::cli::documents::{Depth, Input};
+use crate::controller::client::FIELD_MANAGER;
+use crate::controller::clock::Clock;
+use crate::model::agent::AgentNews;
+use crate::model::kind::Kind;
+use crate::model::node_config::NodeConfigNews;
+use crate::model::observation::{Listing, Object, Observation};
+use crate::model::pod_ip_pool::PodIpPoolNews;
+use crate::model::revision::AnyRevision;
+use crate::model::time::Now;
+use crate::publisher::ipam_mode::IpamMode;
+use crate::publisher::settings::{OwnAddresses, Settings, from_config};
+use crate::publisher::static_mode::NodeField;
+use crate::publisher::{Mode, Publisher};
+use crate::wire::agent_pod::WatchedPod;
+use crate::wire::freeze::{self, freeze_of};
+use crate::wire::node_config::WatchedNodeConfig;
+use crate::wire::pod_ip_pool::WatchedPodIpPool;
+use crate::wire::watched::{Watched, Wire};
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools, surroundings};
+use crate::world::World;
+use crate::world::gather::Gathering;
+
+/// The time at which files are audited.
+pub(super) fn now() -> Now {
+    Clock::start().now()
+}
+
+/// The world of the objects in these files, and the objects around it.
+pub(super) fn read(paths: &[PathBuf], cluster: &Cluster) -> anyhow::Result<(World, Objects)> {
+    let mut input = Input::new(Depth::All, |value| value["kind"].is_string());
+    for path in paths {
+        input.read(path);
+    }
+    if let Some(error) = input.unreadable.into_iter().next() {
+        return Err(error);
+    }
+    let mut by_kind: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    let mut objects = Objects::default();
+    for document in input.documents {
+        let mut value = document.value;
+        surroundings::add(&mut objects.around, &value, FIELD_MANAGER);
+        complete(&mut value);
+        let kind = value["kind"].as_str().unwrap_or_default().to_owned();
+        by_kind.entry(kind).or_default().push(value);
+    }
+    let has = |kind: Kind| by_kind.contains_key(kind.as_str());
+    if !has(Kind::Pool) && !has(Kind::Claim) {
+        bail!(
+            "the files have neither a NodeIPPool nor a NodeIPBlock: kubectl get nip,nib,nodes,ciliumnodes,pods -A -o \
+             yaml > objects.yaml"
+        );
+    }
+    let missing = ["Node", "CiliumNode", "Pod"].into_iter().filter(|kind| !by_kind.contains_key(*kind));
+    objects.skipped = missing.map(|kind| format!("{kind}s, because the files have none")).collect();
+    let world = gathered(&by_kind, cluster, &mut objects)?;
+    Ok((world, objects))
+}
+
+/// A manifest that was never in a cluster has no uid and no version.
+fn complete(value: &mut Value) {
+    let uid = value["metadata"]["name"].clone();
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        metadata.entry("resourceVersion").or_insert_with(|| "1".into());
+        metadata.entry("uid").or_insert(uid);
+    }
+}
+
+fn gathered(
+    by_kind: &BTreeMap<String, Vec<Value>>,
+    cluster: &Cluster,
+    objects: &mut Objects,
+) -> anyhow::Result<World> {
+    let of_kind = |kind: &str| by_kind.get(kind).map(Vec::as_slice).unwrap_or_default();
+    let config_map = |namespace: &str, name: &str| {
+        let found = of_kind("ConfigMap")
+            .iter()
+            .find(|found| found["metadata"]["name"] == name && found["metadata"]["namespace"] == namespace);
+        found.and_then(|found| ConfigMap::deserialize(found).ok())
+    };
+    let mut gathering = Gathering::default();
+    let config = config_map(&cluster.cilium_namespace, "cilium-config");
+    gathering.set_mode(if let Some(config) = config {
+        let settings =
+            Settings { modes: IpamMode::ALL.into(), own: OwnAddresses::Kept, node_field: NodeField::Spec };
+        from_config(&config.data.unwrap_or_default(), &settings)
+    } else {
+        let missing = "the settings of Cilium, because ConfigMap cilium-config is not in the files; the mode crd \
+                       is assumed";
+        objects.skipped.push(missing.to_owned());
+        Mode::Active(Publisher::default())
+    });
+    let own = config_map(&cluster.namespace, freeze::CONFIG_MAP);
+    gathering.set_freeze(freeze_of(own.as_ref(), &cluster.namespace));
+    let agents = of_kind("Pod").iter().filter(|pod| {
+        pod["metadata"]["labels"]["k8s-app"] == "cilium"
+            && pod["metadata"]["namespace"] == cluster.cilium_namespace.as_str()
+    });
+    let agents: Vec<_> = agents.filter_map(|pod| WatchedPod::deserialize(pod).ok()?.into_agent()).collect();
+    gathering.observe_agents(if agents.is_empty() {
+        AgentNews::Unlisted("the files have no Pod of Cilium's agent".to_owned())
+    } else {
+        AgentNews::Listed(agents)
+    });
+    let configs = of_kind("CiliumNodeConfig").iter();
+    let configs = configs.filter_map(|found| Some(WatchedNodeConfig::deserialize(found).ok()?.into_config()));
+    gathering.observe_node_configs(NodeConfigNews::Listed(configs.collect()));
+    let pools = of_kind("CiliumPodIPPool").iter();
+    let pools = pools.filter_map(|found| WatchedPodIpPool::deserialize(found).ok()?.into_pool());
+    gathering.observe_pod_ip_pools(PodIpPoolNews::Listed(pools.collect()));
+    for listing in [
+        listing::<Pools>(of_kind("NodeIPPool"))?,
+        listing::<Claims>(of_kind("NodeIPBlock"))?,
+        listing::<Nodes>(of_kind("Node"))?,
+        listing::<CiliumNodes>(of_kind("CiliumNode"))?,
+    ] {
+        gathering.observe(Observation::Listed(listing));
+    }
+    gathering.complete().map_err(|gathering| anyhow!("there is no list of {:?}", gathering.missing()))
+}
+
+/// The objects of a kind, as if one list had shown them.
+fn listing<W: Wire>(values: &[Value]) -> anyhow::Result<Listing> {
+    let mut objects: Vec<Object> = Vec::new();
+    for value in values {
+        objects.push(serde_json::from_str::<Watched<W>>(&value.to_string())?.into_object());
+    }
+    let number = |object: &Object| match object.revision() {
+        Some(AnyRevision::Custom(revision)) => revision.number(),
+        Some(AnyRevision::Core(revision)) => revision.number(),
+        None => 1,
+    };
+    let newest = objects.iter().map(number).max().and_then(NonZeroU64::new).unwrap_or(NonZeroU64::MIN);
+    let at = AnyRevision::new(W::KIND, newest);
+    Ok(Listing { kind: W::KIND, at_least: at, at_most: at, objects })
+}

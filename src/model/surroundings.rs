@@ -1,0 +1,76 @@
+//! Objects around the world that only an audit looks at: Pods, ranges of other systems, writers, and definitions.
+//!
+//! Made by `crate::wire::surroundings`. Nothing that is decided about a node depends on them.
+
+use std::net::IpAddr;
+
+use super::names::NodeName;
+use crate::net::cidr::Cidr;
+
+/// The objects around the world, as they were listed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Surroundings {
+    /// The Pods with addresses of their own, without those on the network of their host.
+    pub pods: Vec<PodAddresses>,
+    /// The ranges that belong to other systems.
+    pub ranges: Vec<OtherRange>,
+    /// The fields of the controller that another writer has set.
+    pub writers: Vec<OtherWriter>,
+    /// The definitions in the cluster that lack something of this program's definitions.
+    pub old_definitions: Vec<OldDefinition>,
+}
+
+/// A Pod and its addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodAddresses {
+    /// Its namespace and name, as `namespace/name`.
+    pub name: String,
+    /// The node that it is bound to.
+    pub node: Option<NodeName>,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The system that a range belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RangeOwner {
+    /// The addresses of Services.
+    Services,
+    /// The addresses that Cilium gives to Services of type `LoadBalancer`.
+    LoadBalancers,
+}
+
+/// Ranges of another system, and the object that has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherRange {
+    /// The system.
+    pub owner: RangeOwner,
+    /// The kind of the object.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Its ranges.
+    pub cidrs: Vec<Cidr>,
+}
+
+/// A writer that set fields which only the controller should set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OtherWriter {
+    /// The kind of the object.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// The field manager.
+    pub manager: String,
+    /// The field, such as `spec`.
+    pub field: &'static str,
+}
+
+/// A CustomResourceDefinition in the cluster that lacks something of this program's definition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OldDefinition {
+    /// Its name.
+    pub name: String,
+    /// The fields, columns and rules that it lacks.
+    pub missing: Vec<String>,
+}

@@ -1,0 +1,77 @@
+//! Addresses in use, by agents and by Pods, against claims.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::catalog::Check;
+use super::found::Found;
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, ten_of};
+use crate::model::surroundings::PodAddresses;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
+use crate::world::World;
+
+const POD: &str = "Pod";
+
+pub(super) fn look(world: &World, pods: &[PodAddresses], found: &mut Found) {
+    for node in world.nodes() {
+        used_outside_claims(world, &node.name, found);
+    }
+    let mut holders: BTreeMap<IpAddr, Vec<&PodAddresses>> = BTreeMap::new();
+    for pod in pods {
+        for address in &pod.addresses {
+            of_pod(world, pod, *address, found);
+            holders.entry(*address).or_default().push(pod);
+        }
+    }
+    for (address, pods) in holders.into_iter().filter(|(_, pods)| pods.len() > 1) {
+        let cause = format!("it shares {address} with {}", ten_of(pods[1..].iter().map(|pod| &pod.name)));
+        found.add(Check::PodAddressTwice, POD, pods[0].name.clone(), cause, String::new());
+    }
+}
+
+/// The addresses of pools that the agent of a node uses without a claim of this node.
+fn used_outside_claims(world: &World, node: &NodeName, found: &mut Found) {
+    let Some(carrier) = world.carrier(node) else {
+        return;
+    };
+    let reader = world.reader_of(node);
+    let mut used = AddressSet::new();
+    for pool in world.readable_pools() {
+        for range in pool.families.values().flat_map(|ranges| ranges.cidrs.keys()) {
+            used.extend_with(&reader.used_in(carrier, *range));
+        }
+    }
+    for known in world.claims_of(node) {
+        used.remove_cidr(known.claim.cidr);
+    }
+    if !used.is_empty() {
+        let cause = "its agent reports addresses in use that no claim of the node has".to_owned();
+        found.add(
+            Check::UsedOutsideClaims,
+            Kind::CiliumNode.as_str(),
+            node.as_str(),
+            cause,
+            ten_of(used.iter()),
+        );
+    }
+}
+
+fn of_pod(world: &World, pod: &PodAddresses, address: IpAddr, found: &mut Found) {
+    let single = Cidr::single(address);
+    let mut claims =
+        world.ledger().overlapping_claims(single).filter_map(|block| world.claim(block)).peekable();
+    if claims.peek().is_none() {
+        if let Some(pool) = world.ledger().pools_over(single).next() {
+            let cause = format!("its address is in pool {pool}, and no claim has it");
+            found.add(Check::PodOutsideClaims, POD, pod.name.clone(), cause, address.to_string());
+        }
+        return;
+    }
+    let holders: Vec<&NodeName> = claims.map(|known| &known.claim.node).collect();
+    if let Some(node) = pod.node.as_ref().filter(|node| !holders.contains(node)) {
+        let cause = format!("it runs on node {node}, and node {} holds its address", ten_of(holders));
+        found.add(Check::PodInForeignClaim, POD, pod.name.clone(), cause, address.to_string());
+    }
+}

@@ -1,0 +1,219 @@
+//! The objects that only an audit reads: Pods, ranges of Services and load balancers, definitions, and the field managers
+//! of our own objects.
+//!
+//! Knows no rule about them. A field that can't be read counts as absent: none of these objects is ours.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+use super::crds;
+use crate::model::surroundings::{
+    OldDefinition, OtherRange, OtherWriter, PodAddresses, RangeOwner, Surroundings,
+};
+use crate::net::cidr::Cidr;
+use crate::net::notation::Span;
+
+/// Adds an object of any kind. Objects of other kinds, and fields without interest for an audit, are ignored.
+pub fn add(around: &mut Surroundings, object: &Value, own_writer: &str) {
+    match text(&object["kind"]) {
+        "Pod" => around.pods.extend(pod(object)),
+        "Service" => {
+            let addresses = texts(&object["spec"]["clusterIPs"]).chain(object["spec"]["clusterIP"].as_str());
+            let cidrs: BTreeSet<Cidr> = addresses.filter_map(single).collect();
+            around.ranges.extend(range(RangeOwner::Services, "Service", &namespaced(object), cidrs));
+        }
+        "ServiceCIDR" => {
+            let cidrs = texts(&object["spec"]["cidrs"]).filter_map(Cidr::parse_lenient);
+            around.ranges.extend(range(RangeOwner::Services, "ServiceCIDR", name(object), cidrs));
+        }
+        "CiliumLoadBalancerIPPool" => {
+            let blocks = object["spec"]["blocks"].as_array().into_iter().flatten().flat_map(block);
+            let kind = "CiliumLoadBalancerIPPool";
+            around.ranges.extend(range(RangeOwner::LoadBalancers, kind, name(object), blocks));
+        }
+        "NodeIPPool" => writers(around, object, "NodeIPPool", &["status"], own_writer),
+        "NodeIPBlock" => writers(around, object, "NodeIPBlock", &["spec", "status"], own_writer),
+        "CustomResourceDefinition" => around.old_definitions.extend(definition(object)),
+        _ => {}
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn texts(value: &Value) -> impl Iterator<Item = &str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+fn name(object: &Value) -> &str {
+    text(&object["metadata"]["name"])
+}
+
+fn namespaced(object: &Value) -> String {
+    format!("{}/{}", text(&object["metadata"]["namespace"]), name(object))
+}
+
+fn single(address: &str) -> Option<Cidr> {
+    address.parse::<IpAddr>().ok().map(|address| Cidr::single(address.to_canonical()))
+}
+
+/// A Pod that has addresses of its own: not on the network of its host, and not finished.
+fn pod(object: &Value) -> Option<PodAddresses> {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    if spec["hostNetwork"] == true || matches!(text(&status["phase"]), "Succeeded" | "Failed") {
+        return None;
+    }
+    let listed = status["podIPs"].as_array().into_iter().flatten().filter_map(|found| found["ip"].as_str());
+    let found: BTreeSet<IpAddr> = listed
+        .chain(status["podIP"].as_str())
+        .filter_map(|address| Some(address.parse::<IpAddr>().ok()?.to_canonical()))
+        .collect();
+    (!found.is_empty()).then(|| PodAddresses {
+        name: namespaced(object),
+        node: spec["nodeName"].as_str().map(Into::into),
+        addresses: found.into_iter().collect(),
+    })
+}
+
+fn range(
+    owner: RangeOwner,
+    kind: &'static str,
+    name: &str,
+    cidrs: impl IntoIterator<Item = Cidr>,
+) -> Option<OtherRange> {
+    let cidrs: Vec<Cidr> = cidrs.into_iter().collect();
+    (!cidrs.is_empty()).then(|| OtherRange { owner, kind, name: name.to_owned(), cidrs })
+}
+
+/// The ranges of one block of a `CiliumLoadBalancerIPPool`: a CIDR, or a first and a last address.
+fn block(block: &Value) -> Vec<Cidr> {
+    if let Some(cidr) = block["cidr"].as_str() {
+        return Cidr::parse_lenient(cidr).into_iter().collect();
+    }
+    let start: Option<IpAddr> = block["start"].as_str().and_then(|text| text.parse().ok());
+    let stop: Option<IpAddr> = block["stop"].as_str().and_then(|text| text.parse().ok());
+    let span = start.and_then(|start| Span::between(start, stop.unwrap_or(start)));
+    span.map(Span::cidrs).unwrap_or_default()
+}
+
+/// The managers of fields that only the controller sets. Everything in `metadata` may have any writer.
+fn writers(
+    around: &mut Surroundings,
+    object: &Value,
+    kind: &'static str,
+    fields: &[&'static str],
+    own_writer: &str,
+) {
+    for entry in object["metadata"]["managedFields"].as_array().into_iter().flatten() {
+        let manager = text(&entry["manager"]);
+        let sets = |field: &&&str| entry["fieldsV1"].get(format!("f:{field}")).is_some();
+        for field in fields.iter().filter(sets).filter(|_| manager != own_writer) {
+            let (name, manager) = (name(object).to_owned(), manager.to_owned());
+            around.writers.push(OtherWriter { kind, name, manager, field });
+        }
+    }
+}
+
+/// The features that a definition in the cluster lacks; `None` if it lacks none, or is no definition of ours.
+fn definition(installed: &Value) -> Option<OldDefinition> {
+    let ours =
+        crds::all().iter().find(|ours| ours.json["metadata"]["name"] == installed["metadata"]["name"])?;
+    let version = |crd: &Value| {
+        let versions = crd["spec"]["versions"].as_array().into_iter().flatten();
+        versions.into_iter().find(|version| version["name"] == super::VERSION).cloned().unwrap_or_default()
+    };
+    let (mut expected, mut found) = (BTreeSet::new(), BTreeSet::new());
+    features(&version(&ours.json), "", &mut expected);
+    features(&version(installed), "", &mut found);
+    let missing: Vec<String> = expected.difference(&found).cloned().collect();
+    (!missing.is_empty()).then(|| OldDefinition { name: name(installed).to_owned(), missing })
+}
+
+/// The fields, rules and columns of a version of a definition.
+fn features(version: &Value, path: &str, found: &mut BTreeSet<String>) {
+    let columns = version["additionalPrinterColumns"].as_array().into_iter().flatten();
+    found.extend(columns.map(|column| format!("column {}", text(&column["name"]))));
+    let root = version.get("schema").map_or(version, |schema| &schema["openAPIV3Schema"]);
+    let rules = root["x-kubernetes-validations"].as_array().into_iter().flatten();
+    found.extend(rules.map(|rule| format!("rule `{}`", text(&rule["message"]))));
+    for (name, field) in root["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        features(field, &path, found);
+        found.insert(path);
+    }
+    if let Some(items) = root.get("items") {
+        features(items, path, found);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn around(objects: &[Value]) -> Surroundings {
+        let mut around = Surroundings::default();
+        for object in objects {
+            add(&mut around, object, "cilium-node-ipam");
+        }
+        around
+    }
+
+    #[test]
+    fn pods_on_the_host_and_finished_pods_have_no_address_of_their_own() {
+        let pod = |name: &str, spec: &Value, phase: &str| {
+            json!({"kind": "Pod", "metadata": {"namespace": "a", "name": name}, "spec": spec,
+                   "status": {"phase": phase, "podIP": "10.0.0.5", "podIPs": [{"ip": "10.0.0.5"}, {"ip": "fd00::5"}]}})
+        };
+        let found = around(&[
+            pod("web", &json!({"nodeName": "n"}), "Running"),
+            pod("agent", &json!({"nodeName": "n", "hostNetwork": true}), "Running"),
+            pod("job", &json!({"nodeName": "n"}), "Succeeded"),
+        ]);
+        let [web] = &found.pods[..] else { panic!("{found:?}") };
+        assert_eq!((web.name.as_str(), web.addresses.len()), ("a/web", 2));
+    }
+
+    #[test]
+    fn ranges_of_services_and_load_balancers_are_read_in_every_form() {
+        let found = around(&[
+            json!({"kind": "ServiceCIDR", "metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/12"]}}),
+            json!({"kind": "Service", "metadata": {"namespace": "a", "name": "headless"},
+                   "spec": {"clusterIP": "None", "clusterIPs": ["None"]}}),
+            json!({"kind": "CiliumLoadBalancerIPPool", "metadata": {"name": "lb"},
+                   "spec": {"blocks": [{"cidr": "10.1.0.0/24"}, {"start": "10.2.0.0", "stop": "10.2.0.3"}]}}),
+        ]);
+        let cidrs: Vec<String> =
+            found.ranges.iter().flat_map(|range| &range.cidrs).map(ToString::to_string).collect();
+        assert_eq!(cidrs, ["10.96.0.0/12", "10.1.0.0/24", "10.2.0.0/30"]);
+    }
+
+    #[test]
+    fn another_writer_of_a_claim_is_found_and_the_controller_is_none() {
+        let claim = |manager: &str, field: &str| {
+            json!({"kind": "NodeIPBlock", "metadata": {"name": "b", "managedFields": [
+                {"manager": manager, "fieldsV1": {field: {}}}]}})
+        };
+        assert_eq!(
+            around(&[claim("cilium-node-ipam", "f:spec"), claim("kubectl", "f:metadata")]).writers,
+            []
+        );
+        assert_eq!(around(&[claim("kubectl-edit", "f:spec")]).writers.len(), 1);
+    }
+
+    #[test]
+    fn a_definition_that_lacks_a_field_is_old_and_ours_is_not() {
+        for ours in crds::all() {
+            let mut crd = ours.json.clone();
+            assert_eq!(around(&[crd.clone()]).old_definitions, []);
+            let schema = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+            schema["properties"]["spec"]["properties"] = json!({});
+            let [old] = &around(&[crd]).old_definitions[..] else { panic!("{}", ours.kind) };
+            assert!(old.missing.iter().any(|field| field.starts_with("spec.")), "{old:?}");
+        }
+    }
+}
