@@ -80,6 +80,7 @@ fn pool(number: u32, revision: u64, priority: i32) -> PoolObject {
         generation: 1,
         status: PoolStatus::default(),
         transitions: BTreeMap::new(),
+        waits_since: BTreeMap::new(),
     }
 }
 

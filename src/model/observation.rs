@@ -14,7 +14,7 @@ use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 
 use crate::model::node::{CiliumNode, Node};
-use crate::model::status::PoolStatus;
+use crate::model::status::{Need, PoolStatus};
 
 /// An object that exists and could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub struct PoolObject {
     pub status: PoolStatus,
     /// When each of its conditions last changed.
     pub transitions: BTreeMap<String, Timestamp>,
+    /// Since when the nodes wait that its status names.
+    pub waits_since: BTreeMap<Need, Timestamp>,
 }
 
 impl PoolObject {

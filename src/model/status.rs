@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use crate::model::names::NodeName;
 use crate::model::stable_names;
 use crate::net::cidr::Family;
 
@@ -29,6 +30,38 @@ pub struct PoolStatus {
     pub nodes: NodeCounts,
     /// The blocks and addresses of the pool, by family.
     pub families: BTreeMap<Family, FamilyCounts>,
+    /// The node that waits longest for a block, by its need.
+    pub longest_wait: BTreeMap<Need, NodeName>,
+}
+
+impl PoolStatus {
+    /// The state of the pool in one word: `Ready`, `Exhausted`, `Draining`, or the reason why it is not ready.
+    #[must_use]
+    pub fn word(&self) -> &str {
+        word(&self.conditions)
+    }
+}
+
+/// The state of a pool with these conditions in one word.
+#[must_use]
+pub fn word(conditions: &BTreeMap<ConditionType, Condition>) -> &str {
+    let holds = |kind: ConditionType| conditions.get(&kind).is_some_and(|condition| condition.holds);
+    match conditions.get(&ConditionType::Ready) {
+        Some(ready) if !ready.holds => &ready.reason,
+        _ if holds(ConditionType::Exhausted) => "Exhausted",
+        _ if holds(ConditionType::Draining) => "Draining",
+        _ => "Ready",
+    }
+}
+
+stable_names! {
+    /// The need of a node that waits for a block.
+    pub enum Need {
+        /// It has no addresses, and can't start pods.
+        First => "first",
+        /// It is served, and needs another block.
+        Growth => "growth",
+    }
 }
 
 stable_names! {

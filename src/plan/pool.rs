@@ -15,6 +15,7 @@ use crate::model::request::{ClaimStatusWrite, PoolFinalizersWrite, PoolStatusWri
 use crate::model::time::Now;
 use crate::view::conditions::{status, younger_than};
 use crate::view::drains;
+use crate::view::waits;
 use crate::world::World;
 
 /// The minimum time between two computations of one pool's status, and so between two writes of it: it changes with
@@ -95,12 +96,18 @@ fn status_write(world: &World, object: &PoolObject, now: Now) -> Option<PoolStat
             (*kind, since.unwrap_or(now.wall))
         })
         .collect();
+    let waits_since = status
+        .longest_wait
+        .iter()
+        .map(|(need, node)| (*need, waits::since(object, world, *need, node, now)))
+        .collect();
     Some(PoolStatusWrite {
         pool: object.name.clone(),
         uid: object.uid.clone(),
         revision: object.revision,
         status,
         transitions,
+        waits_since: Box::new(waits_since),
     })
 }
 

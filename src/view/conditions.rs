@@ -8,6 +8,7 @@ use super::holders::{self, Holders, Remedy};
 use super::pod_ip_pools;
 use super::takers::Takers;
 use super::tally::{self, Tally};
+use super::waits;
 use crate::ledger::grid::Overlap;
 use crate::model::claim::ClaimState;
 use crate::model::counted::{counted, shown};
@@ -33,6 +34,7 @@ pub fn status(world: &World, object: &PoolObject) -> PoolStatus {
         conditions: conditions(world, object, &tally),
         nodes: tally.nodes,
         families: tally.families,
+        longest_wait: waits::longest(world, object),
     }
 }
 

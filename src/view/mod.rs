@@ -17,4 +17,5 @@ pub mod pod_ip_pools;
 pub mod snapshot;
 mod takers;
 pub mod tally;
+pub mod waits;
 pub mod who;

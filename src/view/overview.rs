@@ -9,11 +9,13 @@ use super::conditions;
 use super::findings;
 use super::holders::{self, Remedy};
 use super::tally::{self, NodeState, Tally};
+use super::waits;
 use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::{NodePlan, Unmet, Verdict, Wait};
-use crate::model::status::ConditionType;
+use crate::model::status::{Need, word};
+use crate::model::time::Timestamp;
 use crate::world::World;
 
 /// The state of the cluster on one screen.
@@ -63,6 +65,8 @@ pub struct PoolRow {
     pub wait_first: usize,
     /// How many served nodes wait for a further block of it.
     pub wait_growth: usize,
+    /// Since when the longest wait for a block of it lasts, by need, as its status says.
+    pub oldest: BTreeMap<Need, Timestamp>,
 }
 
 /// Something that is wrong, with all the nodes or objects that it is about.
@@ -138,6 +142,7 @@ fn row(
         free: sum(|counts| counts.free),
         wait_first: of_pool(first),
         wait_growth: of_pool(growth),
+        oldest: waits::of_pool(world, name).map(|(need, _, since)| (need, since)).collect(),
     }
 }
 
@@ -146,14 +151,7 @@ fn state(world: &World, name: &PoolName, tally: &Tally) -> String {
     let Some(object) = world.pool_object(name) else {
         return "Unknown".to_owned();
     };
-    let conditions = conditions::conditions(world, object, tally);
-    let holds = |kind: ConditionType| conditions.get(&kind).is_some_and(|condition| condition.holds);
-    match conditions.get(&ConditionType::Ready) {
-        Some(ready) if !ready.holds => ready.reason.to_string(),
-        _ if holds(ConditionType::Exhausted) => "Exhausted".to_owned(),
-        _ if holds(ConditionType::Draining) => "Draining".to_owned(),
-        _ => "Ready".to_owned(),
-    }
+    word(&conditions::conditions(world, object, tally)).to_owned()
 }
 
 fn problems(

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::agents::{self, Census};
 use super::conditions;
+use super::waits;
 use crate::model::agent::UseUnknown;
 use crate::model::finding::FindingKind;
 use crate::model::freeze::Switch;
@@ -13,7 +14,8 @@ use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::release::Minor;
 use crate::model::stable_names;
-use crate::model::status::{ConditionType, MAX_COUNT};
+use crate::model::status::{ConditionType, MAX_COUNT, Need};
+use crate::model::time::Timestamp;
 use crate::publisher::support::Support;
 use crate::view::tally::{self, Lack, NodeState, Tally};
 use crate::world::World;
@@ -48,6 +50,8 @@ pub struct PoolSnapshot {
     pub conditions: BTreeMap<ConditionType, bool>,
     /// The nodes that it selects and that have no address, by reason.
     pub without_addresses: BTreeMap<Lack, u64>,
+    /// Since when the longest wait for a block of it lasts, by need.
+    pub waits_since: BTreeMap<Need, Timestamp>,
 }
 
 /// Counts everything once. `findings` are the kinds of the current findings.
@@ -63,7 +67,9 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
             .map(|(kind, condition)| (kind, condition.holds))
             .collect();
         let without_addresses = Lack::ALL.into_iter().map(|lack| (lack, 0)).collect();
-        snapshot.pools.insert(name, PoolSnapshot { tally, conditions, without_addresses });
+        let waits_since = waits::of_pool(world, &name).map(|(need, _, since)| (need, since)).collect();
+        let pool = PoolSnapshot { tally, conditions, without_addresses, waits_since };
+        snapshot.pools.insert(name, pool);
     }
     snapshot.frozen = Switch::ALL.into_iter().map(|switch| (switch, world.freeze().is_on(switch))).collect();
     snapshot.nodes = NodeState::ALL.into_iter().map(|state| (state, 0)).collect();

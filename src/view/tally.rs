@@ -13,7 +13,7 @@ use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::pool::Pool;
 use crate::model::stable_names;
-use crate::model::status::{FamilyCounts, NodeCounts, capped_count};
+use crate::model::status::{FamilyCounts, Need, NodeCounts, capped_count};
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Family;
 use crate::world::{Serving, World};
@@ -97,6 +97,15 @@ pub(super) fn state_for(world: &World, node: &NodeName, state: NodeState, pool: 
     if state == NodeState::Waiting && !asks_for(world, node, pool) { NodeState::Pending } else { state }
 }
 
+/// The need of a node that waits for a block of this pool; `None` if it waits for none of it.
+pub(super) fn need(world: &World, node: &NodeName, pool: &PoolName) -> Option<Need> {
+    match state_for(world, node, node_state(world, node), pool) {
+        NodeState::Waiting => Some(Need::First),
+        NodeState::Served if lacks_block(world, node) && asks_for(world, node, pool) => Some(Need::Growth),
+        NodeState::Served | NodeState::Unselected | NodeState::Pending | NodeState::NotLinux => None,
+    }
+}
+
 /// Whether the node asks for a block of this pool: one that waits for blocks under other names asks for none of it.
 fn asks_for(world: &World, node: &NodeName, pool: &PoolName) -> bool {
     let name = world.pool(pool).and_then(|pool| world.reader_of(node).pod_ip_pool_of(pool));
@@ -175,7 +184,7 @@ impl Tally {
             NodeState::Unselected | NodeState::NotLinux => return,
             NodeState::Served => {
                 self.nodes.served += 1;
-                self.nodes.want_growth += u64::from(lacks_block(world, node) && asks_for(world, node, pool));
+                self.nodes.want_growth += u64::from(need(world, node, pool) == Some(Need::Growth));
             }
             NodeState::Waiting => self.nodes.waiting += 1,
             NodeState::Pending => {}

@@ -55,22 +55,28 @@ pub struct Pools;
         json_path = ".status.conditions[?(@.type==\"Ready\")].status"
     ),
     printcolumn(
-        name = "Nodes",
+        name = "Reason",
         type_ = "string",
-        json_path = ".status.summary.nodes",
-        description = "Served nodes / selected nodes"
+        json_path = ".status.summary.state",
+        description = "Ready, Exhausted, Draining, or the reason why the pool is not ready"
     ),
     printcolumn(
-        name = "Waiting",
+        name = "Selects",
         type_ = "integer",
-        json_path = ".status.nodes.waiting",
-        description = "Nodes without addresses that wait for a block"
+        json_path = ".status.nodes.selected",
+        description = "Selected nodes"
     ),
     printcolumn(
-        name = "WantGrowth",
+        name = "Without",
         type_ = "integer",
-        json_path = ".status.nodes.wantGrowth",
-        description = "Served nodes that wait for another block"
+        json_path = ".status.nodes.without",
+        description = "Selected nodes without a block"
+    ),
+    printcolumn(
+        name = "Wait",
+        type_ = "string",
+        json_path = ".status.summary.wait",
+        description = "Nodes that wait: for the first block / for another block"
     ),
     printcolumn(
         name = "Blocks",
@@ -79,16 +85,30 @@ pub struct Pools;
         description = "Held blocks / all blocks, per family"
     ),
     printcolumn(
-        name = "Used",
-        type_ = "string",
-        json_path = ".status.summary.used",
-        description = "Used addresses, per family"
-    ),
-    printcolumn(
         name = "Free",
         type_ = "string",
         json_path = ".status.summary.free",
-        description = "Free addresses in free blocks and on nodes, per family"
+        description = "Free blocks, per family"
+    ),
+    printcolumn(
+        name = "Used",
+        type_ = "string",
+        json_path = ".status.summary.used",
+        description = "Used addresses in percent of published and free addresses, per family"
+    ),
+    printcolumn(
+        name = "Priority",
+        type_ = "integer",
+        json_path = ".spec.priority",
+        description = "Pools with a higher priority are asked first",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Selector",
+        type_ = "string",
+        json_path = ".spec.nodeSelector",
+        description = "The labels of the nodes that the pool selects",
+        priority = 1
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]

@@ -113,6 +113,11 @@ impl Agenda {
         self.nodes.insert(place);
     }
 
+    /// Whether a decision for a node is due.
+    pub(super) fn is_marked(&self, node: &NodeName) -> bool {
+        self.place_of.contains_key(node)
+    }
+
     pub(super) fn unmark_node(&mut self, node: &NodeName) {
         if let Some(place) = self.place_of.remove(node) {
             self.nodes.remove(&place);

@@ -199,7 +199,7 @@ async fn one_command_answers_each_question() -> Result<()> {
         status.assert_lines(&[
             "controller no leader: Lease kube-system/cilium-node-ipam does not exist, mode crd, not frozen",
             "nodes 60: 48 served, 6 WITHOUT ADDRESSES, 0 want growth, 5 without a pool, 1 not Linux",
-            "full Exhausted 14 8/8 0 6/0",
+            "full Exhausted 14 8/8 0 6/0 -",
         ])?;
         ensure!(
             status.text.contains(

@@ -95,7 +95,8 @@ async fn two_half_grants_do_not_wait_for_each_other() -> Result<()> {
         }
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         let status = wait_status(rig, "p", "one node served, and one that waits", |status| {
-            status["nodes"] == json!({"selected": 2, "served": 1, "waiting": 1, "wantGrowth": 0})
+            status["nodes"]
+                == json!({"selected": 2, "served": 1, "waiting": 1, "wantGrowth": 0, "without": 1})
         })
         .await?;
         ensure!(status["ipv4"]["blocks"]["held"] == 1 && status["ipv6"]["blocks"]["held"] == 1, "{status}");

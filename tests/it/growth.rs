@@ -30,7 +30,8 @@ async fn a_node_under_load_grows_to_four_blocks_and_no_further() -> Result<()> {
         let full = |status: &Value| status["ipv4"]["addresses"]["used"] == 4 * 30 + 2;
         let status = wait_status(rig, "p", "all use", full).await?;
         ensure!(
-            status["nodes"] == json!({"selected": 2, "served": 2, "waiting": 0, "wantGrowth": 0}),
+            status["nodes"]
+                == json!({"selected": 2, "served": 2, "waiting": 0, "wantGrowth": 0, "without": 0}),
             "{status}"
         );
         let log = std::fs::read_to_string(controller.log())?;

@@ -29,7 +29,8 @@ async fn a_pool_that_fills_and_grows_is_told_in_every_way() -> Result<()> {
         let agents = join(rig, &nodes("n", 3)).await?;
 
         let status = wait_status(rig, "p", "a node that waits", |status| {
-            status["nodes"] == json!({"selected": 3, "served": 2, "waiting": 1, "wantGrowth": 0})
+            status["nodes"]
+                == json!({"selected": 3, "served": 2, "waiting": 1, "wantGrowth": 0, "without": 1})
         })
         .await?;
         let exhausted = status["conditions"]

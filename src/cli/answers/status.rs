@@ -55,6 +55,8 @@ struct Controller {
     /// What is frozen, a sentence each.
     frozen: Vec<String>,
     problems: Vec<Problem>,
+    /// The time of the list.
+    now: Timestamp,
 }
 
 impl Controller {
@@ -95,7 +97,7 @@ impl Controller {
             problems.push(problem("Passive", format!("the controller is passive: {why}"), None));
         }
         problems.extend(frozen.iter().map(|what| problem("Frozen", format!("frozen: {what}"), None)));
-        Self { leader, lease, mode, frozen, problems }
+        Self { leader, lease, mode, frozen, problems, now: listed.now.wall }
     }
 }
 
@@ -143,8 +145,8 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
     if overview.pools.is_empty() {
         lines.push("The cluster has no pools: kubectl apply -f POOL.yaml".to_owned());
     } else {
-        let headers = ["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT(FIRST/GROW)"];
-        lines.extend(cluster.table(&headers, overview.pools.iter().map(row)));
+        let headers = ["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT(FIRST/GROW)", "OLDEST"];
+        lines.extend(cluster.table(&headers, overview.pools.iter().map(|pool| row(pool, controller.now))));
     }
     lines.push(String::new());
     if overview.problems.is_empty() {
@@ -157,7 +159,9 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
     lines
 }
 
-fn row(pool: &PoolRow) -> Vec<String> {
+fn row(pool: &PoolRow, now: Timestamp) -> Vec<String> {
+    let oldest = pool.oldest.values().min().map(|since| age(now.duration_since(*since).as_secs()));
+
     vec![
         pool.name.to_string(),
         pool.state.clone(),
@@ -165,7 +169,18 @@ fn row(pool: &PoolRow) -> Vec<String> {
         format!("{}/{}", shown(pool.held), shown(pool.blocks)),
         shown(pool.free),
         format!("{}/{}", pool.wait_first, pool.wait_growth),
+        oldest.unwrap_or_else(|| "-".to_owned()),
     ]
+}
+
+/// A time span as kubectl prints ages.
+fn age(seconds: i64) -> String {
+    match seconds.max(0) {
+        seconds @ 0..120 => format!("{seconds}s"),
+        seconds @ 120..7_200 => format!("{}m", seconds / 60),
+        seconds @ 7_200..172_800 => format!("{}h", seconds / 3_600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
 }
 
 fn object(controller: &Controller, overview: &Overview) -> Value {
@@ -175,6 +190,8 @@ fn object(controller: &Controller, overview: &Overview) -> Value {
             "name": pool.name.as_str(), "state": pool.state, "selects": pool.selects, "held": pool.held,
             "blocks": pool.blocks, "free": pool.free,
             "waiting": {"first": pool.wait_first, "growth": pool.wait_growth},
+            "waitingSince": pool.oldest.iter().map(|(need, since)| (need.as_str().to_owned(), since.to_string().into()))
+                .collect::<serde_json::Map<_, _>>(),
         })
     });
     let problems = overview.problems.iter().map(|problem| {

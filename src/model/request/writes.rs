@@ -9,7 +9,7 @@ use crate::model::node::NodeAddress;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpRanges};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::stable_names;
-use crate::model::status::{ConditionType, DrainStatus, PoolStatus};
+use crate::model::status::{ConditionType, DrainStatus, Need, PoolStatus};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -255,6 +255,8 @@ pub struct PoolStatusWrite {
     pub status: PoolStatus,
     /// When each of its conditions last changed.
     pub transitions: BTreeMap<ConditionType, Timestamp>,
+    /// Since when the node of each need waits that the status names. In a box, because requests are small.
+    pub waits_since: Box<BTreeMap<Need, Timestamp>>,
 }
 
 /// A new status of a claim. It is one of the writes about its pool: no node waits for it.

@@ -202,6 +202,7 @@ fn pool(words: &[&str]) -> Object {
         generation: 1,
         status: PoolStatus::default(),
         transitions: BTreeMap::new(),
+        waits_since: BTreeMap::new(),
     })
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::model::names::PoolName;
 use crate::model::plan::PoolPlan;
 use crate::model::request::PoolStatusWrite;
-use crate::model::status::capped_count;
+use crate::model::status::{Need, capped_count};
 use crate::plan::pool::pool as plan_pool;
 use crate::view::{free, tally};
 
@@ -61,8 +61,9 @@ impl Cluster {
         let PoolPlan::Write(writes) = plan else { return format!("{plan:?}") };
         let write = writes.into_iter().next().expect("it writes");
         let told = write.to_string();
-        if let Write::PoolStatus(PoolStatusWrite { pool, status, .. }) = &write {
+        if let Write::PoolStatus(PoolStatusWrite { pool, status, waits_since, .. }) = &write {
             let mut object = self.world.pool_object(pool).expect("it is a pool").clone();
+            object.waits_since = (**waits_since).clone();
             (object.status, object.revision) = (status.clone(), Revision::of(revision));
             let outcome = Outcome { request: write.into(), answer: Answer::Done, seen: Seen::Nothing };
             self.world.finish(outcome, self.now);
@@ -612,4 +613,39 @@ fn a_full_pool_says_who_holds_it_and_the_remedy_that_fits() {
     let said = cluster.condition("p", ConditionType::Exhausted);
     assert!(said.contains("0 of 4 blocks free (3 held, 1 of them by deleted nodes, 1 cooling"), "{said}");
     assert!(said.contains("reuseAfterNodeLoss") && said.ends_with("once their machines are off"), "{said}");
+}
+
+/// Times are those of the object, and not of the process.
+#[test]
+fn a_full_pool_names_the_node_that_waits_longest_and_a_restart_keeps_its_time() {
+    let text = "pool p 10.0.0.0/28 28\nnode a 1\nnode b 2\nnode c 3\nciliumnode a @50 10.0.0.0/28 used=3\n\
+                claim 10.0.0.0/28 a 1 Held @40\nciliumnode b @51\nciliumnode c @52";
+    let object = |cluster: &Cluster| cluster.world.pool_object(&"p".into()).expect("it is a pool").clone();
+    let mut cluster = Cluster::of(text);
+    cluster.observe_kept("pool p 10.0.0.0/28 28 @60");
+    cluster.drain();
+    let began = cluster.now.wall;
+    cluster.pass(60);
+    cluster.settle_pool("p", 120);
+    let shown = object(&cluster);
+    assert_eq!(shown.status.longest_wait, BTreeMap::from([(Need::First, "b".into())]));
+    assert_eq!(shown.waits_since, BTreeMap::from([(Need::First, began)]));
+    cluster.pass(600);
+    assert_eq!(cluster.status("p"), shown.status, "an unchanged world writes nothing");
+
+    let mut restarted = Cluster::of(text);
+    restarted.pass(3600);
+    restarted.world.observe(Observation::Applied(Box::new(Object::Pool(shown.clone()))));
+    assert_eq!(restarted.status("p").longest_wait, shown.status.longest_wait, "before any decision");
+    restarted.drain();
+    restarted.settle_pool("p", 130);
+    assert_eq!(object(&restarted).waits_since, shown.waits_since);
+
+    // It waits no more: the next one is named, with the time at which this process has seen it wait.
+    restarted.delete(Kind::CiliumNode, "b", 140);
+    restarted.delete(Kind::Node, "b", 140);
+    restarted.drain();
+    restarted.pass(60);
+    restarted.settle_pool("p", 150);
+    assert_eq!(object(&restarted).status.longest_wait, BTreeMap::from([(Need::First, "c".into())]));
 }

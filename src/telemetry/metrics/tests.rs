@@ -146,8 +146,9 @@ pub(crate) fn described() -> BTreeMap<String, Described> {
 
 #[test]
 fn names_units_and_labels_follow_the_conventions() {
-    const LABELS: [&str; 12] = [
+    const LABELS: [&str; 13] = [
         "switch",
+        "need",
         "pool",
         "family",
         "state",

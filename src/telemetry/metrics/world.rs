@@ -6,8 +6,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
 use tokio::sync::watch;
 
+use crate::model::status::Need;
+use crate::model::time::Timestamp;
 use crate::view::snapshot::Snapshot;
 
 /// The last snapshot. It is encoded when `/metrics` is read, so the series of a pool are gone when the pool is.
@@ -111,6 +114,20 @@ fn of_pools(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> Result<
         "Served nodes of a pool that need another block while none is free",
         want_growth,
     )?;
+    let now = Timestamp::now();
+    gauges_in(
+        encoder,
+        "pool_oldest_wait",
+        Some(&Unit::Seconds),
+        "How long the node waits that waits longest for a block of a pool, by need; 0 if none waits",
+        pools().flat_map(|(pool, counts)| {
+            Need::ALL.map(|need| {
+                let since = counts.waits_since.get(&need).copied().unwrap_or(now);
+                let seconds = now.duration_since(since).as_secs();
+                ([("pool", pool), ("need", need.as_str())], u64::try_from(seconds).unwrap_or_default())
+            })
+        }),
+    )?;
     gauges(
         encoder,
         "pool_nodes_without_addresses",
@@ -134,10 +151,24 @@ fn of_pools(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> Result<
     )
 }
 
-/// Encodes one gauge with all its series; nothing if it has none.
+/// Encodes one gauge without a unit, with all its series; nothing if it has none.
 pub(super) fn gauges<'a, const N: usize>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
+    help: &str,
+    series: impl Iterator<Item = ([(&'a str, &'a str); N], u64)>,
+) -> Result<(), std::fmt::Error>
+where
+    [(&'a str, &'a str); N]: EncodeLabelSet,
+{
+    gauges_in(encoder, name, None, help, series)
+}
+
+/// Encodes one gauge in a unit, which becomes the end of its name.
+fn gauges_in<'a, const N: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    unit: Option<&Unit>,
     help: &str,
     series: impl Iterator<Item = ([(&'a str, &'a str); N], u64)>,
 ) -> Result<(), std::fmt::Error>
@@ -149,7 +180,7 @@ where
         return Ok(());
     }
     // The registry adds the prefix to the name, but no period to the help text as it does for its own metrics.
-    let mut metric = encoder.encode_descriptor(name, &format!("{help}."), None, MetricType::Gauge)?;
+    let mut metric = encoder.encode_descriptor(name, &format!("{help}."), unit, MetricType::Gauge)?;
     for (labels, value) in series {
         ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
     }

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 
 use crate::model::counted::shown;
 use crate::model::request::PoolStatusWrite;
-use crate::model::status::{self as domain, ConditionType};
+use crate::model::status::{self as domain, ConditionType, Need};
+use crate::model::time::Timestamp;
 use crate::net::cidr::Family;
 use crate::wire::precondition::bound_to;
 use crate::wire::{MAX_COUNT, schema};
@@ -48,6 +49,10 @@ pub struct NodeIPPoolStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<FamilyCounts>,
 
+    /// The nodes that wait longest for a block of the pool. The times survive a restart of the controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_wait: Option<LongestWait>,
+
     /// The counts as short text for `kubectl get`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
@@ -70,6 +75,34 @@ pub struct NodeCounts {
     #[serde(default)]
     #[schemars(schema_with = "schema::count")]
     pub want_growth: i64,
+    /// Selected nodes without published blocks, whether they wait for a block or not.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::count")]
+    pub without: i64,
+}
+
+/// The nodes that wait longest for a block of the pool.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LongestWait {
+    /// The node that waits longest for its first block: it can't start pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<Waiter>,
+    /// The served node that waits longest for another block.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub growth: Option<Waiter>,
+}
+
+/// A node that waits for a block.
+#[derive(KubeSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Waiter {
+    /// The name of the Node.
+    #[schemars(schema_with = "schema::object_name")]
+    pub node: String,
+    /// Since when it waits.
+    #[schemars(schema_with = "schema::timestamp")]
+    pub since: Timestamp,
 }
 
 /// Blocks and addresses of one family.
@@ -135,14 +168,22 @@ pub struct Summary {
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub blocks: String,
-    /// Used addresses per family.
+    /// The share of the published and free addresses that is used, per family, such as `43%`.
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub used: String,
-    /// Free addresses per family, in free blocks and on nodes.
+    /// Free blocks per family.
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub free: String,
+    /// The state of the pool in one word: `Ready`, `Exhausted`, `Draining`, or the reason why it is not ready.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub state: String,
+    /// Nodes that wait: without addresses / for another block, such as `6/8`.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub wait: String,
 }
 
 /// The status that a pool shows, as the world has it.
@@ -165,8 +206,10 @@ pub(super) fn read_status(wire: &NodeIPPoolStatus) -> domain::PoolStatus {
         .into_iter()
         .filter_map(|(family, counts)| Some((family, read_counts(counts.as_ref()?))))
         .collect();
+    // An earlier version wrote no state. Generation zero is never the one of an object, so all columns are written once.
+    let is_complete = wire.summary.as_ref().is_none_or(|summary| !summary.state.is_empty());
     domain::PoolStatus {
-        observed_generation: wire.observed_generation.unwrap_or_default(),
+        observed_generation: wire.observed_generation.filter(|_| is_complete).unwrap_or_default(),
         conditions,
         nodes: domain::NodeCounts {
             selected: from_wire(nodes.selected),
@@ -175,7 +218,22 @@ pub(super) fn read_status(wire: &NodeIPPoolStatus) -> domain::PoolStatus {
             want_growth: from_wire(nodes.want_growth),
         },
         families,
+        longest_wait: waiters(wire).map(|(need, waiter)| (need, waiter.node.as_str().into())).collect(),
     }
+}
+
+/// Since when the nodes wait that the status names.
+pub(super) fn read_waits(wire: &NodeIPPoolStatus) -> BTreeMap<Need, Timestamp> {
+    waiters(wire).map(|(need, waiter)| (need, waiter.since)).collect()
+}
+
+fn waiters(wire: &NodeIPPoolStatus) -> impl Iterator<Item = (Need, &Waiter)> {
+    let longest = wire.longest_wait.as_ref();
+    let of = move |need: Need| match need {
+        Need::First => longest?.first.as_ref(),
+        Need::Growth => longest?.growth.as_ref(),
+    };
+    Need::ALL.into_iter().filter_map(move |need| Some((need, of(need)?)))
 }
 
 fn read_counts(wire: &FamilyCounts) -> domain::FamilyCounts {
@@ -226,6 +284,7 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
             served: to_wire(status.nodes.served),
             waiting: to_wire(status.nodes.waiting),
             want_growth: to_wire(status.nodes.want_growth),
+            without: to_wire(status.nodes.selected.saturating_sub(status.nodes.served)),
         }),
         ipv4: status.families.get(&Family::V4).map(counts),
         ipv6: status.families.get(&Family::V6).map(counts),
@@ -234,8 +293,14 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
             blocks: by_family(&status.families, |counts| {
                 format!("{}/{}", shown(counts.held), shown(counts.blocks))
             }),
-            used: by_family(&status.families, |counts| counts.used.map_or_else(|| "?".to_owned(), shown)),
-            free: by_family(&status.families, |counts| shown(counts.addresses_free)),
+            used: by_family(&status.families, used_share),
+            free: by_family(&status.families, |counts| shown(counts.free)),
+            state: status.word().to_owned(),
+            wait: format!("{}/{}", status.nodes.waiting, status.nodes.want_growth),
+        }),
+        longest_wait: Some(LongestWait {
+            first: waiter(write, Need::First),
+            growth: waiter(write, Need::Growth),
         }),
     };
     let mut patch = bound_to(&write.uid, write.revision, json!({ "status": wire }));
@@ -247,7 +312,22 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
     for (family, _) in status.families.iter().filter(|(_, counts)| counts.used.is_none()) {
         patch["status"][family.as_str()]["addresses"]["used"] = Value::Null;
     }
+    for need in Need::ALL.iter().filter(|need| !status.longest_wait.contains_key(need)) {
+        patch["status"]["longestWait"][need.as_str()] = Value::Null;
+    }
     patch
+}
+
+fn waiter(write: &PoolStatusWrite, need: Need) -> Option<Waiter> {
+    let node = write.status.longest_wait.get(&need)?.to_string();
+    Some(Waiter { node, since: write.waits_since.get(&need).copied()? })
+}
+
+/// The used addresses in percent of all that pods can have.
+fn used_share(counts: &domain::FamilyCounts) -> String {
+    let Some(used) = counts.used else { return "?".to_owned() };
+    let all = u128::from(used) + u128::from(counts.addresses_free);
+    (u128::from(used) * 100).checked_div(all).map_or_else(|| "-".to_owned(), |share| format!("{share}%"))
 }
 
 fn counts(counts: &domain::FamilyCounts) -> FamilyCounts {
@@ -309,6 +389,7 @@ mod tests {
             revision: Revision::of(7),
             status: status(&[(Family::V4, 256), (Family::V6, capped_count(1 << 64))]),
             transitions: BTreeMap::new(),
+            waits_since: Box::default(),
         };
         let status = &status_patch(&write)["status"];
         assert_eq!(status["summary"]["blocks"], "0/256,0/>2^53");
@@ -323,14 +404,43 @@ mod tests {
             conditions: BTreeMap::new(),
             nodes: domain::NodeCounts::default(),
             families: families.iter().map(|(family, blocks)| (*family, counts(*blocks))).collect(),
+            longest_wait: BTreeMap::new(),
         }
+    }
+
+    fn waits_of(status: &domain::PoolStatus) -> BTreeMap<Need, Timestamp> {
+        status.longest_wait.keys().map(|need| (*need, Timestamp::UNIX_EPOCH)).collect()
+    }
+
+    /// The columns of an earlier version had other texts.
+    #[test]
+    fn a_status_of_an_earlier_version_is_written_once_more() {
+        let read = |state: &str| {
+            let summary = Some(Summary { state: state.to_owned(), ..Summary::default() });
+            let wire =
+                NodeIPPoolStatus { observed_generation: Some(1), summary, ..NodeIPPoolStatus::default() };
+            read_status(&wire).observed_generation
+        };
+        assert_eq!((read(""), read("Ready")), (0, 1));
+    }
+
+    #[test]
+    fn the_used_share_is_of_all_addresses_that_pods_can_have() {
+        let share = |used, addresses_free| {
+            used_share(&domain::FamilyCounts { used, addresses_free, ..domain::FamilyCounts::default() })
+        };
+        assert_eq!([share(Some(3), 4), share(Some(0), 0), share(None, 7)], ["42%", "-", "?"]);
     }
 
     /// A pool that can no longer be read has no families, and may lose a family in that time.
     #[test]
     fn a_status_that_was_written_is_read_back_whatever_was_there_before() {
         let (one, both) = ([(Family::V6, 3)], [(Family::V4, 1), (Family::V6, 2)]);
-        let statuses = [status(&[]), status(&one), status(&both)];
+        let waits = |need: Need| {
+            let longest_wait = BTreeMap::from([(need, "n".into())]);
+            domain::PoolStatus { longest_wait, ..status(&both) }
+        };
+        let statuses = [status(&[]), status(&one), status(&both), waits(Need::First), waits(Need::Growth)];
         for (before, after) in statuses.iter().flat_map(|a| statuses.iter().map(move |b| (a, b))) {
             let mut object = json!({});
             for status in [before, after] {
@@ -340,6 +450,7 @@ mod tests {
                     revision: Revision::of(7),
                     status: status.clone(),
                     transitions: BTreeMap::new(),
+                    waits_since: Box::new(waits_of(status)),
                 };
                 merge(&mut object, &status_patch(&write));
             }

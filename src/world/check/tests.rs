@@ -62,6 +62,7 @@ fn pool() -> PoolObject {
         generation: 1,
         status: PoolStatus::default(),
         transitions: BTreeMap::new(),
+        waits_since: BTreeMap::new(),
     }
 }
 
