@@ -11,6 +11,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Check(args) => Ok(cli::answers::end(cli::answers::check::run(args))),
         Command::Why(args) => Ok(cli::answers::end(cli::answers::why::run(args))),
         Command::Who(args) => Ok(cli::answers::end(cli::answers::who::run(args))),
+        Command::Routes(args) => Ok(cli::answers::end(cli::answers::routes::run(args))),
         Command::Crd(args) => cli::crd::run(args),
         Command::Validate(args) => cli::validate::run(args),
     }

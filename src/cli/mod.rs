@@ -24,6 +24,7 @@ pub enum Command {
     Check(answers::check::Args),
     Why(answers::why::Args),
     Who(answers::who::Args),
+    Routes(answers::routes::Args),
     Validate(validate::Args),
     Crd(crd::Args),
 }

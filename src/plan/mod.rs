@@ -9,6 +9,7 @@
 //! - [`publication`]: when blocks are published, safety rules 3 to 5; `publishable`: which may be.
 //! - [`growth`]: which blocks to claim.
 //! - `reclaim`: which blocks are taken back from nodes that live, and how.
+//! - [`mod@routes`]: which prefixes each node announces.
 //! - `withhold`: requests that a freeze stops, or that a standby does not send.
 //! - [`mod@pool`]: status and finalizers of a pool, and `pod_ip_pools`: Cilium's own object of its name.
 
@@ -31,6 +32,7 @@ mod reclaim;
 mod recreation;
 mod release;
 mod returning;
+pub mod routes;
 mod subject;
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ mod reasons;
 mod reclaim;
 mod releases;
 mod returning;
+mod routes;
 mod usage;
 mod wakeups;
 mod whole;

@@ -4,6 +4,7 @@
 //! Each ends with 0 where nothing is wrong, 1 where something was found, and 2 where it could not look.
 
 pub mod check;
+pub mod routes;
 pub mod status;
 pub mod who;
 pub mod why;

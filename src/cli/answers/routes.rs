@@ -1,0 +1,180 @@
+//! `cilium-node-ipam routes`: the prefixes that nodes should announce.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use anyhow::bail;
+use serde_json::{Value, json};
+
+use super::{Cluster, Verdict, block_on, fields};
+use crate::model::names::{NodeName, ten_of};
+use crate::net::cidr::{Cidr, Family};
+use crate::plan::routes::{NodeRoutes, NotAnnounced, announced, next_hops};
+use crate::world::World;
+
+/// List the prefixes that each node should announce: its published blocks, adjacent blocks as one prefix.
+///
+/// Exit codes: 0 all published blocks can be announced, 1 some can't, 2 the cluster could not be read.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  cilium-node-ipam routes\n  cilium-node-ipam routes --format linux | sh -x\n  \
+                  cilium-node-ipam routes --format frr --asn 64512 --node node-a"
+)]
+pub struct Args {
+    /// Only this node. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    node: Vec<String>,
+
+    /// Print configuration instead of a table.
+    #[arg(long, value_name = "FORMAT", value_enum, conflicts_with = "output")]
+    format: Option<Syntax>,
+
+    /// The AS number of the nodes, with --format frr.
+    #[arg(long, value_name = "NUMBER", required_if_eq("format", "frr"))]
+    asn: Option<u32>,
+
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// The syntax of a configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Syntax {
+    /// Commands for a Linux router: each prefix via the InternalIP of its node.
+    Linux,
+    /// Static protocols for a BIRD 2 router, in the same way.
+    Bird,
+    /// `network` lines for FRR on each node, with `no bgp network import-check`.
+    Frr,
+}
+
+/// A node, its routes and its next hops.
+struct Announcing<'a> {
+    node: &'a NodeName,
+    routes: &'a NodeRoutes,
+    hops: BTreeMap<Family, IpAddr>,
+}
+
+impl Announcing<'_> {
+    /// Its prefixes of a family, each with the next hop, and those without one.
+    fn hop(&self, prefix: Cidr) -> Option<IpAddr> {
+        self.hops.get(&prefix.family()).copied()
+    }
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> anyhow::Result<Verdict> {
+    block_on(async move {
+        let world = args.cluster.list().await?.world;
+        let routes = announced(&world);
+        let unknown: Vec<&String> =
+            args.node.iter().filter(|name| world.node(&name.as_str().into()).is_none()).collect();
+        if !unknown.is_empty() {
+            bail!("no such Node: {}", ten_of(unknown));
+        }
+        let is_wanted =
+            |name: &NodeName| args.node.is_empty() || args.node.iter().any(|wanted| wanted == name.as_str());
+        let nodes: Vec<Announcing<'_>> = routes
+            .iter()
+            .filter(|(name, _)| is_wanted(name))
+            .map(|(node, routes)| Announcing { node, routes, hops: hops(&world, node) })
+            .collect();
+        let reasons = nodes.iter().flat_map(|node| node.routes.not_announced.values());
+        let verdict =
+            if reasons.clone().any(NotAnnounced::is_wrong) { Verdict::Found } else { Verdict::Fine };
+        let items: Vec<Value> = nodes.iter().map(object).collect();
+        args.cluster.print("Routes", fields(json!({"items": items})), || match args.format {
+            None => args.cluster.table(&["NODE", "VIA", "PREFIXES", "NOT ANNOUNCED"], nodes.iter().map(row)),
+            Some(Syntax::Linux) => nodes.iter().flat_map(linux).collect(),
+            Some(Syntax::Bird) => bird(&nodes),
+            Some(Syntax::Frr) => {
+                // The command line has required it.
+                nodes.iter().flat_map(|node| frr(node, args.asn.unwrap_or_default())).collect()
+            }
+        })?;
+        Ok(verdict)
+    })
+}
+
+fn hops(world: &World, node: &NodeName) -> BTreeMap<Family, IpAddr> {
+    world.node(node).map(next_hops).unwrap_or_default()
+}
+
+fn row(node: &Announcing<'_>) -> Vec<String> {
+    let or_none = |texts: Vec<String>| if texts.is_empty() { "-".to_owned() } else { texts.join(",") };
+    let not_announced = node
+        .routes
+        .not_announced
+        .iter()
+        .map(|(block, reason)| format!("{block}: {reason}"))
+        .collect::<Vec<_>>();
+    vec![
+        node.node.to_string(),
+        or_none(node.hops.values().map(ToString::to_string).collect()),
+        or_none(node.routes.prefixes.iter().map(ToString::to_string).collect()),
+        if not_announced.is_empty() { "-".to_owned() } else { not_announced.join("; ") },
+    ]
+}
+
+fn object(node: &Announcing<'_>) -> Value {
+    let not_announced = node
+        .routes
+        .not_announced
+        .iter()
+        .map(|(block, reason)| json!({"block": block.to_string(), "why": reason.to_string()}));
+    json!({
+        "node": node.node.as_str(),
+        "via": node.hops.values().map(ToString::to_string).collect::<Vec<_>>(),
+        "prefixes": node.routes.prefixes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "notAnnounced": not_announced.collect::<Vec<_>>(),
+    })
+}
+
+fn linux(node: &Announcing<'_>) -> Vec<String> {
+    let line = |prefix: &Cidr| match node.hop(*prefix) {
+        Some(hop) => format!("ip route replace {prefix} via {hop} # {}", node.node),
+        None => without_hop("#", node, *prefix),
+    };
+    node.routes.prefixes.iter().map(line).collect()
+}
+
+fn bird(nodes: &[Announcing<'_>]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for family in Family::ALL {
+        let of_family = nodes.iter().flat_map(|node| {
+            let prefixes = node.routes.prefixes.iter().filter(move |prefix| prefix.family() == family);
+            prefixes.map(move |prefix| match node.hop(*prefix) {
+                Some(hop) => format!("  route {prefix} via {hop}; # {}", node.node),
+                None => format!("  {}", without_hop("#", node, *prefix)),
+            })
+        });
+        lines.push(format!("protocol static nodeipam_{family} {{"));
+        lines.push(format!("  {family};"));
+        lines.extend(of_family);
+        lines.push("}".to_owned());
+    }
+    lines
+}
+
+fn frr(node: &Announcing<'_>, asn: u32) -> Vec<String> {
+    let mut lines = vec![
+        format!("! node {}", node.node),
+        format!("router bgp {asn}"),
+        " no bgp network import-check".to_owned(),
+    ];
+    for family in Family::ALL {
+        let of_family = node.routes.prefixes.iter().filter(|prefix| prefix.family() == family);
+        let networks: Vec<String> = of_family.map(|prefix| format!("  network {prefix}")).collect();
+        if !networks.is_empty() {
+            lines.push(format!(" address-family {family} unicast"));
+            lines.extend(networks);
+            lines.push(" exit-address-family".to_owned());
+        }
+    }
+    lines.push("exit".to_owned());
+    lines
+}
+
+fn without_hop(comment: &str, node: &Announcing<'_>, prefix: Cidr) -> String {
+    format!("{comment} {prefix} of node {}: its Node has no InternalIP of {}", node.node, prefix.family())
+}

@@ -1,0 +1,208 @@
+//! The routes of nodes: per node and family the prefixes of its published blocks, adjacent blocks as one prefix.
+//!
+//! Does not know how they are announced. Keeps two invariants: the prefixes of a node
+//! have exactly the addresses of its announced blocks, and no address is announced for two nodes. Where the claims of two
+//! nodes overlap and both are published, neither is announced: a router would send traffic to the wrong machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::model::claim::{Claim, ClaimState};
+use crate::model::names::NodeName;
+use crate::model::node::Node;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::{Cidr, Family};
+use crate::plan::evidence::is_carried;
+use crate::world::World;
+
+/// The routes of one node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NodeRoutes {
+    /// The prefixes, in numeric order.
+    pub prefixes: BTreeSet<Cidr>,
+    /// Its blocks that are not announced, each with the reason. Cooling blocks are no longer blocks of the node.
+    pub not_announced: BTreeMap<Cidr, NotAnnounced>,
+}
+
+/// Why a block is not announced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotAnnounced {
+    /// Its carrier does not have it.
+    Unpublished,
+    /// Its Node does not exist.
+    NodeMissing,
+    /// Another node announces this block, which overlaps it.
+    Overlap(NodeName, Cidr),
+}
+
+impl NotAnnounced {
+    /// Whether a person has to act.
+    #[must_use]
+    pub const fn is_wrong(&self) -> bool {
+        match self {
+            Self::Unpublished => false,
+            Self::NodeMissing | Self::Overlap(..) => true,
+        }
+    }
+}
+
+impl fmt::Display for NotAnnounced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unpublished => f.write_str("it is not published"),
+            Self::NodeMissing => f.write_str("its Node does not exist"),
+            Self::Overlap(node, other) => write!(f, "it overlaps {other} of node {node}"),
+        }
+    }
+}
+
+/// The routes of every node with a claim.
+#[must_use]
+pub fn announced(world: &World) -> BTreeMap<NodeName, NodeRoutes> {
+    let is_candidate = |claim: &Claim| world.node(&claim.node).is_some() && may_be_announced(world, claim);
+    let candidates: BTreeSet<Cidr> = world
+        .claims()
+        .map(|known| &known.claim)
+        .filter(|claim| is_candidate(claim))
+        .map(|c| c.cidr)
+        .collect();
+    let mut blocks: BTreeMap<&NodeName, Blocks> = BTreeMap::new();
+    let mut routes: BTreeMap<NodeName, NodeRoutes> = BTreeMap::new();
+    for claim in world.claims().map(|known| &known.claim) {
+        if matches!(claim.state, ClaimState::Cooling(_)) {
+            continue;
+        }
+        let of_node = routes.entry(claim.node.clone()).or_default();
+        let mut others = world.overlapping(claim).map(|known| &known.claim);
+        let rival = others.find(|other| other.node != claim.node && candidates.contains(&other.cidr));
+        let reason = match rival {
+            _ if world.node(&claim.node).is_none() => NotAnnounced::NodeMissing,
+            _ if !candidates.contains(&claim.cidr) => NotAnnounced::Unpublished,
+            Some(rival) => NotAnnounced::Overlap(rival.node.clone(), rival.cidr),
+            None => {
+                blocks.entry(&claim.node).or_default().add(claim);
+                continue;
+            }
+        };
+        of_node.not_announced.insert(claim.cidr, reason);
+    }
+    for (node, blocks) in blocks {
+        routes.entry(node.clone()).or_default().prefixes = blocks.prefixes();
+    }
+    routes
+}
+
+/// Whether the state of a claim and its carrier let its node announce it. A released block is announced as long as its
+/// carrier has it, because its agent may still use it.
+fn may_be_announced(world: &World, claim: &Claim) -> bool {
+    match claim.state {
+        ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(_) => is_carried(world, claim),
+        ClaimState::Cooling(_) => false,
+    }
+}
+
+/// The addresses of a node itself to which a router sends the traffic of its prefixes, one per family.
+#[must_use]
+pub fn next_hops(node: &Node) -> BTreeMap<Family, IpAddr> {
+    let internal = node.addresses.iter().filter(|address| address.kind == "InternalIP");
+    let mut hops = BTreeMap::new();
+    for address in internal {
+        hops.entry(Family::of(address.address)).or_insert(address.address);
+    }
+    hops
+}
+
+/// The announced blocks of one node.
+#[derive(Debug, Clone, Default)]
+struct Blocks {
+    /// The addresses of those that stay, by family: prefixes of two families never become one.
+    staying: BTreeMap<Family, AddressSet>,
+    /// Those that are leaving.
+    leaving: BTreeSet<Cidr>,
+}
+
+impl Blocks {
+    fn add(&mut self, claim: &Claim) {
+        if claim.state == ClaimState::Held {
+            self.staying.entry(claim.cidr.family()).or_default().insert_cidr(claim.cidr);
+        } else {
+            self.leaving.insert(claim.cidr);
+        }
+    }
+
+    /// The fewest prefixes for the blocks that stay, and each leaving block by itself: its withdrawal then changes no prefix
+    /// of a block that stays.
+    fn prefixes(self) -> BTreeSet<Cidr> {
+        let staying: BTreeSet<Cidr> = self.staying.values().flat_map(AddressSet::cidrs).collect();
+        let is_covered = |block: &Cidr| staying.iter().any(|prefix| prefix.covers(*block));
+        let leaving: BTreeSet<Cidr> = self.leaving.into_iter().filter(|block| !is_covered(block)).collect();
+        staying.into_iter().chain(leaving).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn blocks(staying: &[Cidr], leaving: &[Cidr]) -> Blocks {
+        let mut blocks = Blocks { leaving: leaving.iter().copied().collect(), ..Blocks::default() };
+        for block in staying {
+            blocks.staying.entry(block.family()).or_default().insert_cidr(*block);
+        }
+        blocks
+    }
+
+    fn rendered(staying: &str, leaving: &str) -> String {
+        let parse =
+            |text: &str| -> Vec<Cidr> { text.split_whitespace().map(|text| text.parse().unwrap()).collect() };
+        let prefixes = blocks(&parse(staying), &parse(leaving)).prefixes();
+        prefixes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn adjacent_blocks_become_one_prefix_as_far_as_they_make_one() {
+        assert_eq!(rendered("10.0.0.0/26 10.0.0.64/26", ""), "10.0.0.0/25");
+        assert_eq!(rendered("10.0.0.64/26 10.0.0.128/26", ""), "10.0.0.64/26 10.0.0.128/26");
+        assert_eq!(rendered("10.0.0.0/26 10.0.0.64/26 10.0.0.128/26", ""), "10.0.0.0/25 10.0.0.128/26");
+        assert_eq!(rendered("10.0.0.0/26 fd00::/120 fd00::100/120", ""), "10.0.0.0/26 fd00::/119");
+    }
+
+    #[test]
+    fn a_leaving_block_is_a_prefix_of_its_own() {
+        assert_eq!(rendered("10.0.0.0/26", "10.0.0.64/26"), "10.0.0.0/26 10.0.0.64/26");
+        assert_eq!(rendered("", "10.0.0.0/26 10.0.0.64/26"), "10.0.0.0/26 10.0.0.64/26");
+        assert_eq!(
+            rendered("10.0.0.0/24", "10.0.0.64/26"),
+            "10.0.0.0/24",
+            "the wider block has its addresses"
+        );
+    }
+
+    /// Blocks of one size in a small range, so that many of them are adjacent.
+    fn some_blocks() -> impl Strategy<Value = Vec<Cidr>> {
+        let parse = |text: String| Cidr::parse_lenient(&text).unwrap();
+        let block = (0u8..64).prop_map(move |number| parse(format!("10.0.0.{}/30", number * 4)));
+        let wide = (0u16..16).prop_map(move |number| parse(format!("fd00::{:x}/124", number * 16)));
+        prop::collection::vec(prop_oneof![block, wide], 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn prefixes_have_exactly_the_addresses_of_the_blocks(staying in some_blocks(), leaving in some_blocks()) {
+            let prefixes = blocks(&staying, &leaving).prefixes();
+            let expected: AddressSet = staying.iter().chain(&leaving).copied().collect();
+            prop_assert_eq!(prefixes.iter().copied().collect::<AddressSet>(), expected);
+        }
+
+        #[test]
+        fn no_two_prefixes_of_staying_blocks_make_one(staying in some_blocks()) {
+            let prefixes = blocks(&staying, &[]).prefixes();
+            for prefix in &prefixes {
+                prop_assert!(prefix.buddy().is_none_or(|buddy| !prefixes.contains(&buddy)), "{:?}", prefixes);
+            }
+        }
+    }
+}
