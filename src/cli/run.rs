@@ -20,6 +20,7 @@ use crate::controller::gather::{self, GatherOptions};
 use crate::controller::lead::Lead;
 use crate::controller::lease::{Election, Timing};
 use crate::controller::mode::ModeSource;
+use crate::controller::routes::RouteExport;
 use crate::controller::run::Options;
 use crate::controller::tasks::Tasks;
 use crate::model::release::Release;
@@ -31,6 +32,7 @@ use crate::publisher::settings::{self, OwnAddresses, Settings};
 use crate::publisher::static_mode::NodeField;
 use crate::telemetry::{Telemetry, http, logs};
 use crate::wire::carrier_patch::ManagedFields;
+use crate::world::frr::Exporting;
 
 /// Run the controller: give nodes blocks from the pools that select them, and more blocks as they fill up.
 ///
@@ -159,6 +161,25 @@ pub struct Args {
     /// CiliumPodIPPools that another writer created are left unchanged.
     #[arg(long, help_heading = CILIUM)]
     create_podippools: bool,
+
+    /// How the routes of nodes' blocks are announced: `frr-k8s` by one FRRConfiguration per node, `off` not at all.
+    ///
+    /// `off` leaves earlier FRRConfigurations of the controller in place. `remove` deletes them, and so withdraws the routes.
+    #[arg(
+        long,
+        value_name = "HOW",
+        value_enum,
+        default_value_t = RoutesFlag::Off,
+        requires_ifs = [("frr-k8s", "routes_template"), ("remove", "routes_template")],
+        help_heading = ROUTES
+    )]
+    routes: RoutesFlag,
+
+    /// The FRRConfiguration whose routers and neighbors all nodes get, in the namespace of the frr-k8s daemons.
+    ///
+    /// Its `nodeSelector` must match no node.
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = template, help_heading = ROUTES)]
+    routes_template: Option<(String, String)>,
 
     /// Also reclaim blocks from nodes whose agent is Cilium 1.12, 1.13 or of unknown version.
     ///
@@ -291,6 +312,7 @@ pub struct Args {
 
 const CLUSTER: &str = "Cluster";
 const CILIUM: &str = "Cilium";
+const ROUTES: &str = "Routes";
 const RECLAIM: &str = "Reclaim";
 const REQUESTS: &str = "Requests";
 const OBSERVATION: &str = "Observation";
@@ -302,6 +324,27 @@ Examples:
     cilium-node-ipam run --dry-run
   Serve a cluster in Cilium's mode multi-pool, after its operator has stopped allocating:
     cilium-node-ipam run --modes=multi-pool --create-podippools";
+
+/// How routes are announced, as the flag names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum RoutesFlag {
+    /// The controller has nothing to do with routes.
+    Off,
+    /// One FRRConfiguration per node.
+    FrrK8s,
+    /// The controller deletes its FRRConfigurations.
+    Remove,
+}
+
+/// The namespace and the name of a template.
+fn template(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("must be NAMESPACE/NAME of an FRRConfiguration".to_owned()),
+    }
+}
 
 /// The name of this process in the Lease: its Pod's name, which people know, and its Pod's uid, which no other process ever
 /// has. Outside of a Pod both are replaced: by the name of the machine, and by chance.
@@ -440,7 +483,18 @@ fn options(args: &Args) -> Options {
         max_parallel_writes: usize::from(args.max_parallel_writes),
         managed_fields: if args.keep_managed_fields { ManagedFields::Kept } else { ManagedFields::Dropped },
         self_check_interval: args.self_check_interval,
+        routes: routes(args),
     }
+}
+
+fn routes(args: &Args) -> Option<RouteExport> {
+    let (namespace, name) = args.routes_template.clone()?;
+    let exporting = match args.routes {
+        RoutesFlag::Off => return None,
+        RoutesFlag::FrrK8s => Exporting::By(name.into()),
+        RoutesFlag::Remove => Exporting::Nothing,
+    };
+    Some(RouteExport { namespace, exporting })
 }
 
 fn mode(args: &Args) -> ModeSource {

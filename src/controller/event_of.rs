@@ -44,6 +44,9 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         | FindingKind::PodCIDROutsidePools
         | FindingKind::NodeNetworkInPool
         | FindingKind::SharedInternalIP
+        | FindingKind::RouteWithheld
+        | FindingKind::RouteRefused
+        | FindingKind::RouteRemains
         | FindingKind::BrokenInvariant => None,
     }
 }

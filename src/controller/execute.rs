@@ -29,6 +29,7 @@ use crate::wire::{Claims, Pools, pool};
 mod carriers;
 mod claims;
 mod pod_ip_pools;
+mod frr;
 mod reads;
 
 /// Carries out writes.
@@ -44,6 +45,8 @@ pub struct Executor {
     pub events: Events,
     /// The namespace of Cilium's agents.
     pub cilium_namespace: String,
+    /// The namespace of FRRConfigurations; empty where none is written.
+    pub frr_namespace: String,
 }
 
 /// What a read is for, and so what becomes of it if the server refuses it.
@@ -126,6 +129,7 @@ impl Executor {
             Write::PoolFinalizers(write) => self.set_pool_finalizers(write, settling).await?,
             Write::ClaimStatus(write) => self.tell_on_claim(write, settling).await?,
             Write::PodIpPool(write) => self.write_pod_ip_pool(write).await?,
+            Write::Frr(write) => self.write_frr(write).await?,
         })
     }
 

@@ -63,6 +63,7 @@ fn rights_for(write: &Write) -> Vec<Right> {
             | Target::Claim(_)
             | Target::Pool(_)
             | Target::PodIpPool(_)
+            | Target::Frr(_)
             | Target::ClaimsOf(_)
             | Target::PodsOf(_) => vec![cilium_nodes("patch")],
         },
@@ -81,6 +82,8 @@ fn rights_for(write: &Write) -> Vec<Right> {
             let verb = if write.on.is_some() { "patch" } else { "create" };
             vec![right(verb, cilium_group::GROUP, pod_ip_pool::PLURAL)]
         }
+        // The refusal is a finding of its node.
+        Write::Frr(_) => Vec::new(),
     }
 }
 

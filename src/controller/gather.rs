@@ -233,7 +233,14 @@ pub(super) async fn gather(
             Some(Input::PodIpPools(news)) => gathering.observe_pod_ip_pools(news),
             Some(Input::NodeConfigs(news)) => gathering.observe_node_configs(news),
             // No process leads before it can serve, nothing has been written yet, and the sender lives as long as `watches`.
-            Some(Input::Leadership(_) | Input::Finished(_)) | None => {}
+            // Routes are followed from when there is a world.
+            Some(
+                Input::Leadership(_)
+                | Input::Finished(_)
+                | Input::FrrConfigurations(_)
+                | Input::FrrNodeStates(_),
+            )
+            | None => {}
         }
         // All are told of in any case; before that, a node might be served whose agent must not be.
         let is_told_of_all = gathering.knows_of_agents() && gathering.knows_of_node_configs();

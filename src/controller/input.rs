@@ -2,6 +2,7 @@
 
 use crate::model::agent::AgentNews;
 use crate::model::freeze::Freeze;
+use crate::model::frr::{FrrConfigurationNews, FrrNodeStateNews};
 use crate::model::leadership::Leadership;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::observation::Observation;
@@ -24,6 +25,10 @@ pub enum Input {
     PodIpPools(PodIpPoolNews),
     /// CiliumNodeConfigs are known, or can't be, or have changed.
     NodeConfigs(NodeConfigNews),
+    /// FRRConfigurations are known, or can't be, or have changed.
+    FrrConfigurations(FrrConfigurationNews),
+    /// FRRNodeStates are known, or can't be, or have changed.
+    FrrNodeStates(FrrNodeStateNews),
     /// This process leads from now on, or stands by.
     Leadership(Leadership),
     /// A write has ended.

@@ -24,7 +24,7 @@ use crate::model::leadership::Leadership;
 use crate::model::names::NodeName;
 use crate::model::observation::Observation;
 use crate::model::outcome::{Answer, Outcome};
-use crate::model::plan::{NodePlan, Scope, Unmet};
+use crate::model::plan::{NodePlan, RoutesPlan, Scope, Unmet};
 use crate::model::request::{Request, Write};
 use crate::model::share::Share;
 use crate::model::time::Now;
@@ -69,6 +69,8 @@ pub(super) struct Reporter {
     unreadable: BTreeSet<Finding>,
     /// Findings about writes without effect.
     in_vain: BTreeSet<Finding>,
+    /// Findings about routes.
+    routes: BTreeSet<Finding>,
     /// How many differences the self-check found.
     n_differences: usize,
     /// When the next snapshot is due, if something changed since the last.
@@ -94,6 +96,7 @@ impl Reporter {
             without_block: Waits::default(),
             unreadable: BTreeSet::new(),
             in_vain: BTreeSet::new(),
+            routes: BTreeSet::new(),
             n_differences: 0,
             due: None,
             last_snapshot: None,
@@ -149,7 +152,7 @@ impl Reporter {
         self.log.summarize();
         // A write that is not repeated any more ends its finding by time alone.
         self.due = (!self.in_vain.is_empty()).then_some(shown_at + IN_VAIN_INTERVAL);
-        let unreadable_or_in_vain = self.unreadable.iter().chain(&self.in_vain);
+        let unreadable_or_in_vain = self.unreadable.iter().chain(&self.in_vain).chain(&self.routes);
         let seen = self.findings.values().flatten().chain(unreadable_or_in_vain).map(|finding| finding.kind);
         let broken = std::iter::repeat_n(FindingKind::BrokenInvariant, self.n_differences);
         let snapshot = snapshot(world, seen.chain(broken));
@@ -168,6 +171,7 @@ impl Reporter {
             Input::Agents(_) => InputKind::Agents,
             Input::PodIpPools(_) => InputKind::PodIpPools,
             Input::NodeConfigs(_) => InputKind::NodeConfigs,
+            Input::FrrConfigurations(_) | Input::FrrNodeStates(_) => InputKind::Frr,
             Input::Leadership(_) => InputKind::Leadership,
             Input::Finished(_) => InputKind::Finished,
         });
@@ -269,6 +273,17 @@ impl Reporter {
             Scope::Part => {}
         }
         self.findings_of(plan, subject.as_ref());
+    }
+
+    /// The routes of all nodes have been decided.
+    pub(super) fn routes(&mut self, plan: &RoutesPlan) {
+        let found = plan.findings.clone();
+        found.difference(&self.routes).for_each(|finding| self.log.found(finding));
+        finding::ended(&self.routes, &found).for_each(|finding| self.log.resolved(finding));
+        if found != self.routes {
+            self.routes = found;
+            self.changed();
+        }
     }
 
     /// Tells of a node that needs a pool, and why it has none. The reasons are collected only here, because that costs a

@@ -27,6 +27,7 @@ use super::node_configs;
 use super::places::Places;
 use super::pod_ip_pools;
 use super::report::Reporter;
+use super::routes::{self, RouteExport};
 use super::tasks::{Tasks, ended};
 use super::timeline::Timeline;
 use super::watch::Watches;
@@ -62,6 +63,8 @@ pub struct Options {
     pub managed_fields: ManagedFields,
     /// How often the world is compared with what its objects say. It costs a pass over everything.
     pub self_check_interval: Duration,
+    /// How routes are announced; `None` if the controller has nothing to do with them.
+    pub routes: Option<RouteExport>,
 }
 
 /// Runs until told to stop, or until something happens after which it has to start again.
@@ -115,9 +118,17 @@ pub async fn run(
     tasks.spawn("watch claims", watches.clone().follow::<Claims>());
     tasks.spawn("timeline", watches.clone().guard_timeline::<Claims>());
 
-    let Some(world) = gather(&mut inputs, &mut tasks, &watches, &telemetry).await? else {
+    let Some(mut world) = gather(&mut inputs, &mut tasks, &watches, &telemetry).await? else {
         return Ok(());
     };
+    let mut frr_namespace = String::new();
+    if let Some(RouteExport { namespace, exporting }) = options.routes.clone() {
+        world.export_routes(exporting);
+        let follow = routes::follow_configurations(watches.clone(), namespace.clone());
+        tasks.spawn("watch frrconfigurations", follow);
+        tasks.spawn("watch frrnodestates", routes::follow_node_states(watches.clone()));
+        frr_namespace = namespace;
+    }
     wish.send_replace(Wish::Lead);
     telemetry.metrics.set_write_limit(options.max_parallel_writes);
     let executor = Executor {
@@ -126,6 +137,7 @@ pub async fn run(
         managed_fields: options.managed_fields,
         events: events.clone(),
         cilium_namespace: options.cilium_namespace.clone(),
+        frr_namespace,
     };
     let mut serving = Loop {
         world,
@@ -201,7 +213,10 @@ impl Loop {
             self.decide();
             self.reporter.show_if_due(&self.world, self.clock.now());
             let snapshot_due = self.reporter.due();
-            let wake = self.world.next_wake().map(|at| at.saturating_sub(self.clock.now().uptime));
+            // Without a place the answer to a write comes first.
+            let routes_at = self.world.next_look_at_routes().filter(|_| self.has_place());
+            let wake = self.world.next_wake().into_iter().chain(routes_at).min();
+            let wake = wake.map(|at| at.saturating_sub(self.clock.now().uptime));
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Ok(()),
@@ -219,6 +234,7 @@ impl Loop {
                     for input in batch.drain(..) {
                         self.take_in(input);
                     }
+                    self.world.look_at_routes_soon(self.clock.now());
                 }
                 () = tokio::time::sleep(wake.unwrap_or_default()), if wake.is_some() => {}
                 () = tokio::time::sleep_until(snapshot_due.unwrap_or_else(tokio::time::Instant::now)),
@@ -271,6 +287,8 @@ impl Loop {
                 }
             }
             Input::NodeConfigs(news) => self.world.observe_node_configs(news),
+            Input::FrrConfigurations(news) => self.world.observe_frr_configurations(news),
+            Input::FrrNodeStates(news) => self.world.observe_frr_node_states(news),
             Input::Finished(outcome) => {
                 self.reporter.finished(&self.world, &outcome);
                 self.world.finish(*outcome, self.clock.now());
@@ -324,6 +342,25 @@ impl Loop {
             self.reporter.metrics().decided(Decision::Pool, self.clock.since(now));
             self.send(status.into_writes().into_iter().map(Request::from));
         }
+        if self.has_place() && self.world.is_to_look_at_routes(self.clock.now()) {
+            self.decide_routes();
+        }
+    }
+
+    /// Decides the routes of all nodes, and sends as many writes as can start at once.
+    fn decide_routes(&mut self) {
+        let now = self.clock.now();
+        let mut plan = plan::routes(&self.world, now);
+        let n_running = self.world.n_in_flight().saturating_sub(self.places.n_aside());
+        let n_places = self.options.max_parallel_writes.saturating_sub(n_running);
+        if plan.requests.len() > n_places {
+            plan.requests.truncate(n_places);
+            plan.wake = Some(now.uptime);
+        }
+        self.reporter.routes(&plan);
+        self.world.begin_routes(&plan, now);
+        self.reporter.metrics().decided(Decision::Routes, self.clock.since(now));
+        self.send(plan.requests);
     }
 
     /// Whether a request that is decided now starts at once. One that steps aside is noticed by the next heartbeat.
@@ -392,6 +429,7 @@ mod tests {
             max_parallel_writes: 1,
             managed_fields: ManagedFields::Kept,
             self_check_interval: SELF_CHECK_INTERVAL,
+            routes: None,
         };
         let timeline = Arc::new(Timeline::default());
         let events = Events::channel(telemetry.metrics.clone(), Lead::unelected()).0;
@@ -405,6 +443,7 @@ mod tests {
                 managed_fields: options.managed_fields,
                 events,
                 cilium_namespace: String::new(),
+                frr_namespace: String::new(),
             },
             options,
             sender,

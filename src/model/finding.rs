@@ -72,6 +72,12 @@ stable_names! {
         WouldReclaim,
         /// Too many blocks started draining at once, so reclaim has stopped.
         ReclaimStopped,
+        /// Routes of a node can't be announced.
+        RouteWithheld,
+        /// The API server refuses an FRRConfiguration.
+        RouteRefused,
+        /// The route of a block that left its node may still be announced.
+        RouteRemains,
         /// Foreign addresses in the ranges of a pool make blocks unavailable.
         ForeignAddresses,
         /// Nodes have podCIDRs that agents do not read, and that other nodes hold.

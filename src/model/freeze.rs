@@ -23,7 +23,9 @@ impl Switch {
     #[must_use]
     pub const fn stops(self) -> &'static str {
         match self {
-            Self::Writes => "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written",
+            Self::Writes => {
+                "no claim, CiliumNode, Node, CiliumPodIPPool, FRRConfiguration or finalizer is written"
+            }
             Self::Reclaim => "no block is reclaimed",
         }
     }
@@ -82,7 +84,9 @@ fn moves_addresses(write: &Write) -> bool {
         // It makes a later version of the claim.
         | Write::ClaimStatus(_)
         // Agents give out what they have under its name.
-        | Write::PodIpPool(_) => true,
+        | Write::PodIpPool(_)
+        // Nothing needs another route while no address moves.
+        | Write::Frr(_) => true,
         // It tells of the freeze.
         Write::PoolStatus(_) => false,
     }
@@ -97,12 +101,18 @@ mod tests {
     #[test]
     fn the_switch_of_writes_names_every_kind_that_it_stops() {
         let told: Vec<&str> = Switch::Writes.stops().split([' ', ',']).collect();
-        for kind in Kind::ALL.map(ObjectKind::from).into_iter().chain([ObjectKind::PodIpPool]) {
+        for kind in Kind::ALL
+            .map(ObjectKind::from)
+            .into_iter()
+            .chain([ObjectKind::PodIpPool, ObjectKind::FrrConfiguration])
+        {
             let word = match kind {
                 ObjectKind::World(Kind::Claim) => "claim",
                 // Its status is written all the same.
                 ObjectKind::World(Kind::Pool) => "finalizer",
-                ObjectKind::World(Kind::Node | Kind::CiliumNode) | ObjectKind::PodIpPool => kind.as_str(),
+                ObjectKind::World(Kind::Node | Kind::CiliumNode)
+                | ObjectKind::PodIpPool
+                | ObjectKind::FrrConfiguration => kind.as_str(),
             };
             assert!(told.contains(&word), "{word} is not in {told:?}");
         }

@@ -24,6 +24,8 @@ pub enum ObjectKind {
     World(Kind),
     /// CiliumPodIPPool, which pools have in one mode.
     PodIpPool,
+    /// FRRConfiguration, by which routes are announced.
+    FrrConfiguration,
 }
 
 impl ObjectKind {
@@ -33,6 +35,7 @@ impl ObjectKind {
         match self {
             Self::World(kind) => kind.as_str(),
             Self::PodIpPool => "CiliumPodIPPool",
+            Self::FrrConfiguration => "FRRConfiguration",
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod counted;
 pub mod crd;
 pub mod finding;
 pub mod freeze;
+pub mod frr;
 pub mod guard;
 pub mod kind;
 pub mod leadership;

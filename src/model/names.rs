@@ -56,6 +56,10 @@ name! {
     PodIpPoolName
 }
 name! {
+    /// The name of an FRRConfiguration, in the namespace of frr-k8s.
+    FrrName
+}
+name! {
     /// The name of a Pod of Cilium's agent, in the namespace of the agents.
     PodName
 }

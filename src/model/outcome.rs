@@ -8,6 +8,7 @@ use super::request::{ClaimChange, ClaimUpdate, Request, Write};
 use crate::model::agent::PodsOnNode;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState};
+use crate::model::frr::{FrrChange, FrrConfiguration};
 use crate::model::names::Uid;
 use crate::model::node::{CiliumNode, Node};
 use crate::model::observation::{PoolObject, Unreadable};
@@ -89,6 +90,8 @@ pub enum Seen {
     Pool(Box<PoolObject>),
     /// A CiliumPodIPPool.
     PodIpPool(Box<PodIpPool>),
+    /// An FRRConfiguration.
+    Frr(Box<FrrConfiguration>),
     /// We have deleted the object with this uid.
     Deleted(Uid),
     /// The object does not exist, as of this revision.
@@ -132,6 +135,7 @@ impl Seen {
             | Self::Claim(_)
             | Self::Pool(_)
             | Self::PodIpPool(_)
+            | Self::Frr(_)
             | Self::Deleted(_)
             | Self::Absent(_)
             | Self::Node { .. }
@@ -176,6 +180,7 @@ impl Write {
                 *found.uid() == withdrawal.uid && withdrawal.change.is_shown_by(found, &[])
             }),
             Self::PodIpPool(write) => matches!(found, Seen::PodIpPool(found) if write.is_shown_by(found)),
+            Self::Frr(write) => matches!(found, Seen::Frr(found) if write.is_shown_by(found)),
             Self::BumpVersion(_)
             | Self::UsageProbe(_)
             | Self::CreateCiliumNode(_)
@@ -215,7 +220,10 @@ impl Write {
                 later.revision() > withdrawal.revision && withdrawal.change.is_shown_by(later, &[])
             }),
             Self::CreateCiliumNode(_) => matches!(found, Seen::CiliumNode(_)),
-            Self::PodIpPool(_) => self.took_effect_in(found),
+            Self::Frr(write) if matches!(write.change, FrrChange::Delete { .. }) => {
+                matches!(found, Seen::Deleted(_))
+            }
+            Self::PodIpPool(_) | Self::Frr(_) => self.took_effect_in(found),
             Self::PoolStatus(write) => matches!(found, Seen::Pool(later)
                 if later.revision > write.revision && later.status == write.status),
             Self::PoolFinalizers(write) => matches!(found, Seen::Pool(later)

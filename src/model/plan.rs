@@ -74,6 +74,18 @@ pub struct NodePlan {
     pub too_many_leave: bool,
 }
 
+/// The writes that make routers know the routes of all nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[must_use]
+pub struct RoutesPlan {
+    /// The requests, the most urgent first.
+    pub requests: Vec<Request>,
+    /// The problems.
+    pub findings: BTreeSet<Finding>,
+    /// When to decide again even if nothing changes.
+    pub wake: Option<Duration>,
+}
+
 /// What may be the case of a node for a while, and counts from when it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lasting {
@@ -99,6 +111,8 @@ pub enum Lasting {
     AgentAbsent,
     /// A cloud controller has not initialized it, and it holds no blocks.
     Uninitialized,
+    /// A block is off it, and its route may not be gone.
+    RouteRemains,
 }
 
 impl Lasting {
@@ -106,7 +120,7 @@ impl Lasting {
     #[must_use]
     pub const fn is_seen_early(self) -> bool {
         match self {
-            Self::UseUnknown | Self::OthersAnswer | Self::AgentAbsent => true,
+            Self::UseUnknown | Self::OthersAnswer | Self::AgentAbsent | Self::RouteRemains => true,
             Self::Incomplete
             | Self::Orphaned
             | Self::Surplus

@@ -5,8 +5,9 @@
 
 use super::carrier::CarrierChange;
 use crate::model::claim::block_name;
+use crate::model::frr::FrrWrite;
 use crate::model::kind::{Kind, ObjectKind};
-use crate::model::names::{NodeName, PodIpPoolName, PoolName};
+use crate::model::names::{FrrName, NodeName, PodIpPoolName, PoolName};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::net::cidr::Cidr;
 
@@ -67,6 +68,8 @@ pub enum Write {
     ClaimStatus(ClaimStatusWrite),
     /// Create a CiliumPodIPPool, or add what it lacks.
     PodIpPool(PodIpPoolWrite),
+    /// Create, replace or delete an FRRConfiguration.
+    Frr(FrrWrite),
 }
 
 impl From<Read> for Request {
@@ -98,6 +101,8 @@ pub enum Target {
     Pool(PoolName),
     /// A CiliumPodIPPool.
     PodIpPool(PodIpPoolName),
+    /// An FRRConfiguration.
+    Frr(FrrName),
 }
 
 impl Target {
@@ -112,6 +117,7 @@ impl Target {
             }
             Self::Pool(pool) => (Kind::Pool.into(), pool.to_string()),
             Self::PodIpPool(name) => (ObjectKind::PodIpPool, name.to_string()),
+            Self::Frr(name) => (ObjectKind::FrrConfiguration, name.to_string()),
         }
     }
 
@@ -123,6 +129,7 @@ impl Target {
             Self::Claim(_) => "claim",
             Self::Pool(_) => "pool",
             Self::PodIpPool(_) => "ciliumpodippool",
+            Self::Frr(_) => "frrconfiguration",
         }
     }
 
@@ -209,6 +216,7 @@ impl Write {
             Self::PoolFinalizers(write) => Target::Pool(write.pool.clone()),
             Self::ClaimStatus(write) => Target::Claim(write.cidr),
             Self::PodIpPool(write) => Target::PodIpPool(write.name.clone()),
+            Self::Frr(write) => Target::Frr(write.name.clone()),
         }
     }
 
@@ -223,7 +231,12 @@ impl Write {
             Self::UsageProbe(probe) => Some(&probe.node),
             Self::Withdraw(withdrawal) => Some(&withdrawal.node),
             Self::CreateCiliumNode(new) => Some(&new.node),
-            Self::PoolStatus(_) | Self::PoolFinalizers(_) | Self::ClaimStatus(_) | Self::PodIpPool(_) => None,
+            // No node waits for its routes.
+            Self::PoolStatus(_)
+            | Self::PoolFinalizers(_)
+            | Self::ClaimStatus(_)
+            | Self::PodIpPool(_)
+            | Self::Frr(_) => None,
         }
     }
 
@@ -241,7 +254,8 @@ impl Write {
             | Self::BumpVersion(_)
             | Self::UsageProbe(_)
             | Self::Withdraw(_)
-            | Self::CreateCiliumNode(_) => None,
+            | Self::CreateCiliumNode(_)
+            | Self::Frr(_) => None,
         }
     }
 }

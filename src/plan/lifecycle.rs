@@ -14,6 +14,7 @@ use super::covered;
 use super::draft::Draft;
 use super::evidence::{self, is_carried, may_be_in_use, may_be_in_use_still};
 use super::reclaim::nobody_has_it;
+use super::routes::withdrawal;
 use super::subject::Subject;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
@@ -305,6 +306,7 @@ fn advance_releasing(
     }
     match absence(world, publisher, claim) {
         Absence::Proven if !nobody_has_it(world, publisher, draft, claim, now) => {}
+        Absence::Proven if reason != Reason::Unused && !withdrawal::is_gone(world, draft, claim, now) => {}
         // The claim that has taken over has to have been there when this one was given back.
         Absence::Proven if taken_over.is_some_and(|wider| world.known_at(wider) < claim.revision) => {
             prove(draft, Read::ClaimsOf(claim.node.clone()).into());

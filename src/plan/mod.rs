@@ -43,3 +43,4 @@ pub use node::{explain, node};
 pub use policy::{CiliumNodeOrigin, PodIpPoolOrigin, Policy, ReclaimPolicy};
 pub use pool::pool;
 pub use reasons::{why_no_block, why_no_pool};
+pub use routes::routes;

@@ -22,6 +22,7 @@ mod reclaim;
 mod releases;
 mod returning;
 mod routes;
+mod routes_exported;
 mod usage;
 mod wakeups;
 mod whole;

@@ -253,7 +253,7 @@ mod tests {
         telemetry.set_readiness(Readiness::Ready);
         telemetry.set_freeze(Freeze::of([(Switch::Writes, "of a test".to_owned())]));
         let text =
-            "ok\nfrozen: no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: of a test\n"
+            "ok\nfrozen: no claim, CiliumNode, Node, CiliumPodIPPool, FRRConfiguration or finalizer is written: of a test\n"
                 .to_owned();
         assert_eq!(readyz().await, (StatusCode::OK, text));
         telemetry.set_freeze(Freeze::default());

@@ -68,6 +68,8 @@ stable_names! {
         Node => "node",
         /// The object of a pool.
         Pool => "pool",
+        /// The routes of all nodes.
+        Routes => "routes",
     }
 }
 
@@ -88,6 +90,8 @@ stable_names! {
         Agents => "agents",
         /// CiliumPodIPPools.
         PodIpPools => "pod_ip_pools",
+        /// FRRConfigurations and FRRNodeStates.
+        Frr => "frr",
         /// CiliumNodeConfigs.
         NodeConfigs => "node_configs",
         /// The lead of this process.
@@ -122,6 +126,8 @@ stable_names! {
         ClaimStatus => "claim_status",
         /// A CiliumPodIPPool is created or completed.
         PodIpPool => "pod_ip_pool",
+        /// An FRRConfiguration is created, replaced or deleted.
+        Frr => "frr_configuration",
         /// All claims of a node are read.
         ReadClaimsOf => "confirm_claims",
         /// A claim is read.
@@ -399,6 +405,7 @@ impl From<&Request> for RequestKind {
             Request::Write(Write::PoolFinalizers(_)) => Self::PoolFinalizers,
             Request::Write(Write::ClaimStatus(_)) => Self::ClaimStatus,
             Request::Write(Write::PodIpPool(_)) => Self::PodIpPool,
+            Request::Write(Write::Frr(_)) => Self::Frr,
             Request::Read(Read::ClaimsOf(_)) => Self::ReadClaimsOf,
             Request::Read(Read::Claim(..)) => Self::ReadClaim,
             Request::Read(Read::CiliumNode(_)) => Self::ReadCiliumNode,

@@ -51,8 +51,14 @@ pub const POD_IP_POOLS: &str = "CiliumPodIPPool";
 /// CiliumNodeConfigs. The same holds for them.
 pub const NODE_CONFIGS: &str = "CiliumNodeConfig";
 
+/// FRRConfigurations, which are followed where routes are announced by them. The same holds for them.
+pub const FRR_CONFIGURATIONS: &str = "FRRConfiguration";
+
+/// FRRNodeStates. The same holds for them.
+pub const FRR_NODE_STATES: &str = "FRRNodeState";
+
 /// What is followed beside the kinds of the world, and without which the controller serves.
-pub const BESIDE: [&str; 3] = [AGENT_PODS, POD_IP_POOLS, NODE_CONFIGS];
+pub const BESIDE: [&str; 5] = [AGENT_PODS, POD_IP_POOLS, NODE_CONFIGS, FRR_CONFIGURATIONS, FRR_NODE_STATES];
 
 /// The other causes of a 403.
 pub const OR_ADMISSION: &str = "or an admission plugin refuses the request, or the CustomResourceDefinition is being deleted: see the log";

@@ -114,7 +114,8 @@ pub fn of(world: &World, write: &Write) -> Option<BlockEvent> {
         | Write::PoolStatus(_)
         | Write::PoolFinalizers(_)
         | Write::ClaimStatus(_)
-        | Write::PodIpPool(_) => None,
+        | Write::PodIpPool(_)
+        | Write::Frr(_) => None,
     }
 }
 

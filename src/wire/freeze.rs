@@ -102,8 +102,10 @@ mod tests {
     fn a_switch_is_on_with_its_reason() {
         check(
             &json!({"data": {"freeze-writes": " true\n", "reason": "etcd is\n being restored "}}),
-            &["no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap \
-                 kube-system/cilium-node-ipam says `freeze-writes: true`; reason: etcd is being restored"],
+            &[
+                "no claim, CiliumNode, Node, CiliumPodIPPool, FRRConfiguration or finalizer is written: ConfigMap \
+                 kube-system/cilium-node-ipam says `freeze-writes: true`; reason: etcd is being restored",
+            ],
         );
         check(
             &json!({"data": {"freeze-reclaim": "true", "freeze-writes": "false", "reason": ""}}),
@@ -118,7 +120,7 @@ mod tests {
             check(
                 &json!({"data": {"freeze-writes": value}}),
                 &[&format!(
-                    "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap \
+                    "no claim, CiliumNode, Node, CiliumPodIPPool, FRRConfiguration or finalizer is written: ConfigMap \
                      kube-system/cilium-node-ipam says `freeze-writes: {value}`, which is neither `true` nor \
                      `false` and counts as `true`"
                 )],
@@ -133,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_unknown_key_may_be_a_misspelt_switch() {
-        let told = "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap \
+        let told = "no claim, CiliumNode, Node, CiliumPodIPPool, FRRConfiguration or finalizer is written: ConfigMap \
              kube-system/cilium-node-ipam has unknown keys (freeze_writes, frozen); correct or remove them; \
              the keys are `freeze-writes`, `freeze-reclaim` and `reason`; an unknown key counts as \
              `freeze-writes: true`; reason: upgrade";

@@ -12,6 +12,7 @@ pub mod cilium_group;
 pub mod cilium_node;
 pub mod crds;
 pub mod freeze;
+pub mod frr;
 mod invalid;
 mod labels;
 mod mirror;

@@ -229,7 +229,8 @@ impl World {
             | Target::Node(_)
             | Target::PodsOf(_)
             | Target::Pool(_)
-            | Target::PodIpPool(_) => {}
+            | Target::PodIpPool(_)
+            | Target::Frr(_) => {}
         }
     }
 

@@ -31,6 +31,9 @@ impl World {
                 Answer::Conflict(_) | Answer::Refused(..)
             )
         );
+        if let Request::Write(Write::Frr(write)) = &request {
+            self.finish_frr(write, &answer, &seen, effect, now);
+        }
         let failed = (answer != Answer::Done).then(|| Cause::of(&answer, &seen));
         if let (Request::Read(Read::PodsOf(node, after)), Answer::Refused(why, _)) = (&request, &answer) {
             self.observe_pods_of(node, *after, Err(why.clone()), now);
@@ -60,7 +63,7 @@ impl World {
             // A pool that the watch has shown to be gone does not come back by an answer.
             Seen::Pool(pool) if self.pools.contains_key(&pool.name) => self.observe_pool(*pool),
             Seen::PodIpPool(pool) => self.observe_written_pod_ip_pool(*pool),
-            Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
+            Seen::Frr(_) | Seen::Pool(_) | Seen::Nothing | Seen::Unreadable(_) => {}
             Seen::Absent(revision) => self.observe_absence(&target, revision),
             Seen::Node { as_of, read_at, presence } => {
                 if let Some(node) = node.clone() {
@@ -153,6 +156,7 @@ impl World {
             | Target::ClaimsOf(_)
             | Target::Node(_)
             | Target::PodsOf(_)
+            | Target::Frr(_)
             | Target::Pool(_) => {}
         }
     }

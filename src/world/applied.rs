@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::pause::{LONGEST, Pause};
+use crate::model::frr::FrrWrite;
 use crate::model::names::{NodeName, Uid};
 use crate::model::outcome::Effect;
 use crate::model::pod_ip_pool::PodIpRanges;
@@ -68,6 +69,7 @@ pub(super) enum Content {
     Finalizers(Vec<String>),
     Drain(Option<DrainStatus>),
     PodIpPool(BTreeMap<Family, PodIpRanges>),
+    Frr(FrrWrite),
 }
 
 impl Content {
@@ -95,6 +97,7 @@ impl Content {
             }
             Write::ClaimStatus(write) => Self::Drain(write.drain.clone()),
             Write::PodIpPool(write) => Self::PodIpPool(write.families.clone()),
+            Write::Frr(write) => Self::Frr(write.clone()),
         }
     }
 }

@@ -19,6 +19,7 @@ mod beside_claims;
 mod carried;
 pub mod check;
 mod dependents;
+pub mod frr;
 mod look;
 mod lookup;
 mod lost_claims;
@@ -31,6 +32,7 @@ mod progress;
 mod publishers;
 mod reclaim;
 mod routed;
+mod routes;
 mod selection;
 mod unreadable;
 mod usage;
@@ -60,6 +62,7 @@ use agenda::{Agenda, Place, Turn};
 use agents::Agents;
 pub use agents::RunningAgent;
 use applied::Writes;
+use frr::Frr;
 use lost_claims::LostClaims;
 pub use lost_claims::{LostClaim, LostHolder};
 pub use memory::{KnownClaim, Serving};
@@ -122,6 +125,8 @@ pub struct World {
     pod_ip_pools: PodIpPools,
     /// What is set for single nodes.
     node_configs: NodeConfigs,
+    /// The FRRConfigurations, where routes are announced by them.
+    frr: Option<Box<Frr>>,
     /// How fast blocks are taken back.
     pace: Pace,
     /// The mode of Cilium in which this process writes, or has written.

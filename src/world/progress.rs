@@ -295,7 +295,8 @@ impl World {
             | Write::PoolStatus(_)
             | Write::PoolFinalizers(_)
             | Write::ClaimStatus(_)
-            | Write::PodIpPool(_) => {}
+            | Write::PodIpPool(_)
+            | Write::Frr(_) => {}
         }
     }
 

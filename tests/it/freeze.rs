@@ -59,7 +59,7 @@ async fn a_freeze_stops_writes_and_is_shown_until_it_ends() -> Result<()> {
 
         kubectl(&rig.control_plane, &["apply", "-f", EXAMPLE]).await?;
         let line = format!(
-            "ok\nfrozen: no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ConfigMap \
+            "ok\nfrozen: no claim, CiliumNode, Node, CiliumPodIPPool, FRRConfiguration or finalizer is written: ConfigMap \
              kube-system/{NAME} says `freeze-writes: true`; reason: {REASON}\nfrozen: no block is reclaimed: \
              ConfigMap kube-system/{NAME} says `freeze-reclaim: true`; reason: {REASON}\n"
         );
@@ -86,7 +86,7 @@ async fn a_freeze_stops_writes_and_is_shown_until_it_ends() -> Result<()> {
         ensure!(shown.as_ref().is_some_and(Vec::is_empty), "something was published: {shown:?}");
         let output = dry_run_output(&rig.control_plane).await?;
         for part in [
-            "frozen: no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: ",
+            "frozen: no claim, CiliumNode, Node, CiliumPodIPPool, FRRConfiguration or finalizer is written: ",
             "\nfrozen; would claim 10.1.0.",
             "\nthe freeze stops 1 write\nproposed 0 writes\n",
         ] {

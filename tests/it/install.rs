@@ -82,7 +82,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 13] = [
 ];
 
 /// What somebody who has stolen the controller's token would like to do: group, resource, verb, namespace, name.
-const REFUSED: [(&str, &str, &str, &str, &str); 24] = [
+const REFUSED: [(&str, &str, &str, &str, &str); 26] = [
     ("", "nodes", "patch", "", ""),
     ("", "nodes/status", "patch", "", ""),
     ("", "pods", "create", NAMESPACE, ""),
@@ -103,6 +103,8 @@ const REFUSED: [(&str, &str, &str, &str, &str); 24] = [
     ("cilium.io", "ciliumpodippools", "list", "", ""),
     ("cilium.io", "ciliumpodippools", "create", "", ""),
     ("cilium.io", "ciliumpodippools", "patch", "", ""),
+    ("frrk8s.metallb.io", "frrnodestates", "list", "", ""),
+    ("frrk8s.metallb.io", "frrconfigurations", "list", "", ""),
     ("nodeipam.io", "nodeippools", "create", "", ""),
     ("nodeipam.io", "nodeippools", "delete", "", ""),
     ("nodeipam.io", "nodeipblocks", "deletecollection", "", ""),

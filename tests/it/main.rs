@@ -46,6 +46,7 @@ mod reclaim;
 mod replicas;
 mod restored;
 mod returning;
+mod routes;
 mod scene;
 mod second_allocator;
 mod served_versions;

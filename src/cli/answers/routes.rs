@@ -1,20 +1,23 @@
 //! `cilium-node-ipam routes`: the prefixes that nodes should announce.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::{Cluster, Verdict, block_on, fields};
+use crate::controller::routes::read_node_states;
 use crate::model::names::{NodeName, ten_of};
 use crate::net::cidr::{Cidr, Family};
+use crate::plan::routes::compare::Difference;
 use crate::plan::routes::{NodeRoutes, NotAnnounced, announced, next_hops};
 use crate::world::World;
 
 /// List the prefixes that each node should announce: its published blocks, adjacent blocks as one prefix.
 ///
-/// Exit codes: 0 all published blocks can be announced, 1 some can't, 2 the cluster could not be read.
+/// Exit codes: 0 all published blocks can be announced, and with --compare are; 1 some are not; 2 the cluster could not be
+/// read.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cilium-node-ipam routes\n  cilium-node-ipam routes --format linux | sh -x\n  \
@@ -24,6 +27,10 @@ pub struct Args {
     /// Only this node. May be repeated.
     #[arg(long, value_name = "NAME")]
     node: Vec<String>,
+
+    /// Compare with the networks that the frr-k8s daemon of each node runs, as its FRRNodeState says.
+    #[arg(long, conflicts_with = "format")]
+    compare: bool,
 
     /// Print configuration instead of a table.
     #[arg(long, value_name = "FORMAT", value_enum, conflicts_with = "output")]
@@ -53,6 +60,8 @@ struct Announcing<'a> {
     node: &'a NodeName,
     routes: &'a NodeRoutes,
     hops: BTreeMap<Family, IpAddr>,
+    /// How its daemon differs, with --compare.
+    difference: Option<Difference>,
 }
 
 impl Announcing<'_> {
@@ -65,7 +74,14 @@ impl Announcing<'_> {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
-        let world = args.cluster.list().await?.world;
+        let listed = args.cluster.list().await?;
+        let world = listed.world;
+        let states = if args.compare {
+            let states = read_node_states(&listed.clients).await.context("can't list FRRNodeStates")?;
+            Some(states.into_iter().map(|state| (state.node, state.networks)).collect::<BTreeMap<_, _>>())
+        } else {
+            None
+        };
         let routes = announced(&world);
         let unknown: Vec<&String> =
             args.node.iter().filter(|name| world.node(&name.as_str().into()).is_none()).collect();
@@ -77,13 +93,26 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         let nodes: Vec<Announcing<'_>> = routes
             .iter()
             .filter(|(name, _)| is_wanted(name))
-            .map(|(node, routes)| Announcing { node, routes, hops: hops(&world, node) })
+            .map(|(node, routes)| Announcing {
+                node,
+                routes,
+                hops: hops(&world, node),
+                difference: states.as_ref().map(|states| {
+                    Difference::of(&world, routes, &states.get(node).cloned().unwrap_or_default())
+                }),
+            })
             .collect();
         let reasons = nodes.iter().flat_map(|node| node.routes.not_announced.values());
-        let verdict =
-            if reasons.clone().any(NotAnnounced::is_wrong) { Verdict::Found } else { Verdict::Fine };
+        let mut differences = nodes.iter().filter_map(|node| node.difference.as_ref());
+        let is_wrong =
+            reasons.clone().any(NotAnnounced::is_wrong) || differences.any(|found| !found.is_empty());
+        let verdict = if is_wrong { Verdict::Found } else { Verdict::Fine };
         let items: Vec<Value> = nodes.iter().map(object).collect();
         args.cluster.print("Routes", fields(json!({"items": items})), || match args.format {
+            None if args.compare => {
+                let headers = ["NODE", "PREFIXES", "MISSING", "UNEXPECTED"];
+                args.cluster.table(&headers, nodes.iter().map(compared))
+            }
             None => args.cluster.table(&["NODE", "VIA", "PREFIXES", "NOT ANNOUNCED"], nodes.iter().map(row)),
             Some(Syntax::Linux) => nodes.iter().flat_map(linux).collect(),
             Some(Syntax::Bird) => bird(&nodes),
@@ -98,6 +127,21 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
 
 fn hops(world: &World, node: &NodeName) -> BTreeMap<Family, IpAddr> {
     world.node(node).map(next_hops).unwrap_or_default()
+}
+
+fn listed<'a>(prefixes: impl IntoIterator<Item = &'a Cidr>) -> String {
+    let prefixes: Vec<String> = prefixes.into_iter().map(ToString::to_string).collect();
+    if prefixes.is_empty() { "-".to_owned() } else { prefixes.join(",") }
+}
+
+fn compared(node: &Announcing<'_>) -> Vec<String> {
+    let difference = node.difference.clone().unwrap_or_default();
+    vec![
+        node.node.to_string(),
+        listed(&node.routes.prefixes),
+        listed(&difference.missing),
+        listed(&difference.unexpected),
+    ]
 }
 
 fn row(node: &Announcing<'_>) -> Vec<String> {
@@ -122,12 +166,18 @@ fn object(node: &Announcing<'_>) -> Value {
         .not_announced
         .iter()
         .map(|(block, reason)| json!({"block": block.to_string(), "why": reason.to_string()}));
-    json!({
+    let texts = |prefixes: &BTreeSet<Cidr>| prefixes.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let mut object = json!({
         "node": node.node.as_str(),
         "via": node.hops.values().map(ToString::to_string).collect::<Vec<_>>(),
         "prefixes": node.routes.prefixes.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "notAnnounced": not_announced.collect::<Vec<_>>(),
-    })
+    });
+    if let Some(difference) = &node.difference {
+        object["missing"] = json!(texts(&difference.missing));
+        object["unexpected"] = json!(texts(&difference.unexpected));
+    }
+    object
 }
 
 fn linux(node: &Announcing<'_>) -> Vec<String> {

@@ -27,7 +27,14 @@ fn finalizers(finalizers: &[&str]) -> Write {
 fn executor(clients: Clients) -> Executor {
     let (timeline, managed_fields) = (Arc::new(Timeline::default()), ManagedFields::Kept);
     let events = Events::channel(Metrics::default(), Lead::unelected()).0;
-    Executor { clients, timeline, managed_fields, events, cilium_namespace: "kube-system".to_owned() }
+    Executor {
+        clients,
+        timeline,
+        managed_fields,
+        events,
+        cilium_namespace: "kube-system".to_owned(),
+        frr_namespace: "frr-k8s-system".to_owned(),
+    }
 }
 
 async fn carried_out(executor: &Executor, request: impl Into<Request>) -> Outcome {

@@ -105,6 +105,7 @@ impl fmt::Display for Write {
                 let families: Vec<String> = families.collect();
                 write!(f, "{step} CiliumPodIPPool {} with {}", write.name, families.join(" and "))
             }
+            Self::Frr(write) => write.fmt(f),
         }
     }
 }

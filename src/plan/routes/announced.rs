@@ -93,13 +93,26 @@ pub fn announced(world: &World) -> BTreeMap<NodeName, NodeRoutes> {
     routes
 }
 
-/// Whether the state of a claim and its carrier let its node announce it. A released block is announced as long as its
-/// carrier has it, because its agent may still use it.
+/// Whether the state of a claim and its carrier let its node announce it.
+///
+/// - From the moment that it is published.
+/// - Where it is announced already, as long as its node has it: an agent whose carrier is deleted keeps using it.
+/// - A released block is announced as long as its carrier has it, because its agent may still use it. It is never
+///   added: a replica's view of carriers may be old.
 fn may_be_announced(world: &World, claim: &Claim) -> bool {
     match claim.state {
-        ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(_) => is_carried(world, claim),
+        ClaimState::Held | ClaimState::Draining(_) => {
+            is_carried(world, claim) || is_exported(world, claim) == Some(true)
+        }
+        ClaimState::Releasing(_) => is_carried(world, claim) && is_exported(world, claim) != Some(false),
         ClaimState::Cooling(_) => false,
     }
+}
+
+/// Whether the exporter announces the block of a claim for its node now; `None` where nothing is exported.
+fn is_exported(world: &World, claim: &Claim) -> Option<bool> {
+    let frr = world.frr()?;
+    Some(frr.of_node(&claim.node).is_some_and(|found| found.covers(claim.cidr)))
 }
 
 /// The addresses of a node itself to which a router sends the traffic of its prefixes, one per family.

@@ -218,7 +218,8 @@ fn conditions_say_what_is_frozen() {
         assert_eq!(cluster.told("p", ConditionType::Frozen), frozen);
     };
     let pool = "pool p 10.0.0.0/24 28";
-    let writes = "no claim, CiliumNode, Node, CiliumPodIPPool or finalizer is written: of a test";
+    let writes =
+        "no claim, CiliumNode, Node, CiliumPodIPPool, FRRConfiguration or finalizer is written: of a test";
     let reclaim = "no block is reclaimed: of a test";
     check(pool, &[], "Serving: ", "");
     check(pool, &[Switch::Reclaim], "Serving: ", &format!("ReclaimFrozen: {reclaim}"));

@@ -78,7 +78,11 @@ fn check_of(kind: FindingKind) -> Option<Check> {
         | FindingKind::ReclaimStopped
         | FindingKind::AgentMissing
         | FindingKind::BrokenInvariant => Check::PoolFinding,
-        FindingKind::NodeAtLimit | FindingKind::DrainWaits => Check::WaitFinding,
+        FindingKind::NodeAtLimit
+        | FindingKind::DrainWaits
+        | FindingKind::RouteWithheld
+        | FindingKind::RouteRefused
+        | FindingKind::RouteRemains => Check::WaitFinding,
         FindingKind::UnreadableObject
         | FindingKind::StrayBlock
         | FindingKind::PodCIDRConflict

@@ -80,6 +80,7 @@ pub(super) fn decided_on(write: &Write) -> Option<DecidedOn<'_>> {
             of(Kind::Claim, &block_name(write.cidr), &write.uid, Some(write.revision.into()))
         }
         Write::PodIpPool(write) => unreachable!("{}: an administrator creates it", write.name),
+        Write::Frr(write) => unreachable!("{write}: no routes are exported"),
     }
 }
 
@@ -160,6 +161,7 @@ pub(super) fn serve(request: &Request, stage: &Stage, off: Option<Guard>, store:
             )
             .map(|stored| answered(&stored)),
         Write::PodIpPool(write) => unreachable!("{}: an administrator creates it", write.name),
+        Write::Frr(write) => unreachable!("{write}: no routes are exported"),
     };
     match done {
         Ok(stage) => stage,
@@ -291,7 +293,7 @@ pub(super) fn settle(request: &Request, store: &Store) -> Seen {
             Seen::ClaimsOf { unreadable, revision: store.revision(), claims }
         }
         Target::Node(node) => store.object(Kind::Node, node.as_str()).map_or(Seen::Nothing, seen),
-        Target::Pool(_) | Target::PodIpPool(_) | Target::PodsOf(_) => Seen::Nothing,
+        Target::Pool(_) | Target::PodIpPool(_) | Target::Frr(_) | Target::PodsOf(_) => Seen::Nothing,
     }
 }
 

@@ -80,6 +80,10 @@ server, would refuse that as a conflict.
 {{- if .Values.createPodIPPools }}
 - --create-podippools
 {{- end }}
+{{- with .Values.routes.exporter }}
+- --routes={{ . }}
+- --routes-template={{ $.Values.routes.template }}
+{{- end }}
 {{- if .Values.reclaimOptIn }}
 - --reclaim-opt-in
 {{- end }}
@@ -112,6 +116,9 @@ server, would refuse that as a conflict.
 {{- end }}
 {{- if and (ne .Values.nodeField "spec") (not (has "kubernetes" .Values.modes)) }}
 {{- fail "nodeField has an effect in the mode kubernetes only: add kubernetes to modes, or set nodeField=spec" }}
+{{- end }}
+{{- if and .Values.routes.exporter (not .Values.routes.template) }}
+{{- fail "routes.exporter needs a template: set routes.template to NAMESPACE/NAME of an FRRConfiguration" }}
 {{- end }}
 {{- if and .Values.k8sServicePort (not .Values.k8sServiceHost) }}
 {{- fail "k8sServicePort has an effect with k8sServiceHost only: set both" }}

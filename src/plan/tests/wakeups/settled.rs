@@ -186,7 +186,8 @@ impl Settled {
                 | Target::ClaimsOf(_)
                 | Target::PodsOf(_)
                 | Target::Pool(_)
-                | Target::PodIpPool(_) => Seen::Nothing,
+                | Target::PodIpPool(_)
+                | Target::Frr(_) => Seen::Nothing,
             },
         }
     }

@@ -1,0 +1,377 @@
+//! The FRRConfigurations of the controller: one per node, with the sessions of a template and the prefixes of the node.
+//!
+//! Does not know how they are written. Keeps these invariants, for every replica however old its view is:
+//!
+//! - One is created without prefixes, and gets prefixes only after it was read back with the right selector. So a late create
+//!   announces nothing.
+//! - One that selects anything but its own node is deleted at once.
+//! - A prefix is added only while no other of them has an address of it.
+//! - Each write carries uid and version. A prefix is added only if all claims of the node are known as of that
+//!   version. So a version without a block, later than its release, stays without it ([`super::withdrawal`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::announced::{NodeRoutes, announced};
+use crate::model::claim::ClaimState;
+use crate::model::finding::{Finding, FindingKind};
+use crate::model::freeze::Switch;
+use crate::model::frr::{
+    FrrChange, FrrConfiguration, FrrPurpose, FrrWrite, HOSTNAME_LABEL, Selector, Sessions, name_of,
+};
+use crate::model::kind::{Kind, ObjectKind};
+use crate::model::leadership::Leadership;
+use crate::model::names::{FrrName, NodeName, ten_of};
+use crate::model::node::Node;
+use crate::model::plan::RoutesPlan;
+use crate::model::request::{Read, Request, Target, Write};
+use crate::model::revision::Revision;
+use crate::model::time::Now;
+use crate::net::addresses::AddressSet;
+use crate::net::cidr::Cidr;
+use crate::world::World;
+use crate::world::frr::{Exporting, Frr};
+
+/// The minimum time between two writes to one FRRConfiguration. Each write makes the daemon of the node reload FRR, which it
+/// does every 3 s at most.
+const WRITE_INTERVAL: Duration = Duration::from_secs(3);
+/// How long a prefix stays beside the prefixes that take its place. A reload removes before it adds, so both have to be
+/// there through one reload, or the route is missing for a moment.
+const BESIDE_FOR: Duration = Duration::from_secs(10);
+/// The minimum time between two FRRConfigurations that get the sessions of a changed template.
+const ROLLOUT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The writes that make routers know the routes of all nodes.
+pub fn routes(world: &World, now: Now) -> RoutesPlan {
+    let mut plan = RoutesPlan::default();
+    // The leader reports the findings.
+    let Some(frr) = world.frr().filter(|_| world.leadership() == Leadership::Leads) else { return plan };
+    let configurations = match frr.configurations() {
+        Ok(configurations) => configurations,
+        Err(_) if frr.awaits_list() => return plan,
+        Err(why) => {
+            plan.findings.insert(about_template(frr, why.to_owned()));
+            return plan;
+        }
+    };
+    let template = template(frr, configurations);
+    let mut wanted = wanted(world, frr, &mut plan);
+    if let (Err(why), Exporting::By(_)) = (&template, frr.exporting()) {
+        plan.findings.insert(about_template(frr, why.clone()));
+    }
+    for (name, node) in refused(frr, &wanted) {
+        plan.findings.insert(node_finding(FindingKind::RouteRefused, &node.name, name));
+    }
+    // A passive controller may misread carriers.
+    if world.publisher().is_none() || world.freeze().is_on(Switch::Writes) {
+        return plan;
+    }
+    let routes = announced(world);
+    let mut round = Round { world, frr, now, sessions: template.ok(), plan };
+    for found in configurations.values() {
+        let Some(node) = &found.of_node else { continue };
+        match wanted.remove(&found.name) {
+            Some(hostname) if found.selector == Selector::Hostname(hostname.hostname.clone()) => {
+                round.update(found, &hostname, routes.get(node));
+            }
+            // It is for another node, or for all.
+            Some(_) | None => round.delete(found, node),
+        }
+    }
+    for (name, node) in wanted {
+        // One of another writer is not touched.
+        if !configurations.contains_key(&name) {
+            round.create(&name, &node);
+        }
+    }
+    round.plan
+}
+
+/// A node that gets an FRRConfiguration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wanted {
+    name: NodeName,
+    hostname: String,
+}
+
+/// The nodes that get an FRRConfiguration: those that have blocks or may get some. It is there before the first block, so
+/// that its sessions are up by then.
+fn wanted(world: &World, frr: &Frr, plan: &mut RoutesPlan) -> BTreeMap<FrrName, Wanted> {
+    let mut by_hostname: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
+    let mut without = Vec::new();
+    for node in world.nodes() {
+        match node.labels.get(HOSTNAME_LABEL) {
+            Some(hostname) => by_hostname.entry(hostname).or_default().push(node),
+            None => without.push(node),
+        }
+    }
+    let has_blocks = |node: &Node| {
+        let mut claims = world.claims_of(&node.name);
+        claims.any(|known| !matches!(known.claim.state, ClaimState::Cooling(_)))
+    };
+    let is_meant = |node: &Node| has_blocks(node) || world.pools_of(&node.name).next().is_some();
+    let mut wanted = BTreeMap::new();
+    if *frr.exporting() == Exporting::Nothing {
+        return wanted;
+    }
+    for node in without.into_iter().filter(|node| is_meant(node)) {
+        let why = format!("its routes are not announced: it has no label {HOSTNAME_LABEL}");
+        plan.findings.insert(Finding::new(FindingKind::RouteWithheld, Kind::Node, node.name.as_str(), why));
+    }
+    for (hostname, nodes) in by_hostname {
+        match &nodes[..] {
+            [node] if is_meant(node) => {
+                let of = Wanted { name: node.name.clone(), hostname: hostname.to_owned() };
+                wanted.insert(name_of(&node.name), of);
+            }
+            [_] => {}
+            many => {
+                for node in many.iter().filter(|node| is_meant(node)) {
+                    let others = many.iter().map(|other| &other.name).filter(|other| **other != node.name);
+                    let why = format!(
+                        "its routes are not announced: Node {} has the same label {HOSTNAME_LABEL}={hostname}; \
+                         give each Node its own value",
+                        ten_of(others)
+                    );
+                    let kind = FindingKind::RouteWithheld;
+                    plan.findings.insert(Finding::new(kind, Kind::Node, node.name.as_str(), why));
+                }
+            }
+        }
+    }
+    wanted
+}
+
+/// The sessions of the template, or why it can't be used.
+fn template(frr: &Frr, configurations: &BTreeMap<FrrName, FrrConfiguration>) -> Result<Sessions, String> {
+    let Exporting::By(name) = frr.exporting() else {
+        return Err("no template is given".to_owned());
+    };
+    let found = configurations.get(name);
+    let found =
+        found.ok_or("it does not exist, so new nodes announce no routes; create it as the template")?;
+    if found.selector == Selector::Every {
+        return Err("the template selects every node; give it a nodeSelector that matches no node".to_owned());
+    }
+    if found.n_routers == 0 {
+        return Err(
+            "the template has no router, so no route can be announced; add spec.bgp.routers".to_owned()
+        );
+    }
+    Ok(found.sessions.clone())
+}
+
+fn about_template(frr: &Frr, why: String) -> Finding {
+    let name = match frr.exporting() {
+        Exporting::By(name) => name.as_str(),
+        Exporting::Nothing => "template",
+    };
+    Finding::new(FindingKind::RouteWithheld, ObjectKind::FrrConfiguration, name, why)
+}
+
+/// The answers to refused writes, by node.
+fn refused<'a>(
+    frr: &'a Frr,
+    wanted: &'a BTreeMap<FrrName, Wanted>,
+) -> impl Iterator<Item = (String, &'a Wanted)> {
+    wanted.iter().filter_map(|(name, node)| {
+        let writing = frr.writing(name);
+        let is_foreign = frr.configurations().is_ok_and(|known| {
+            known.get(name).is_some_and(|found| found.of_node.as_ref() != Some(&node.name))
+        });
+        let why = if is_foreign {
+            Some("another writer has created it; delete it".to_owned())
+        } else {
+            writing.routes.why.or(writing.sessions.why)
+        };
+        Some((format!("FRRConfiguration {name} of this node: {}", why?), node))
+    })
+}
+
+fn node_finding(kind: FindingKind, node: &NodeName, message: String) -> Finding {
+    Finding::new(kind, Kind::Node, node.as_str(), message)
+}
+
+/// A pass over all FRRConfigurations.
+struct Round<'a> {
+    world: &'a World,
+    frr: &'a Frr,
+    now: Now,
+    /// The sessions of the template, if it can be used.
+    sessions: Option<Sessions>,
+    plan: RoutesPlan,
+}
+
+impl Round<'_> {
+    /// Creates the FRRConfiguration of a node.
+    fn create(&mut self, name: &FrrName, node: &Wanted) {
+        let Some(sessions) = self.sessions.clone() else { return };
+        let writing = self.frr.writing(name);
+        if !self.is_due(name, writing.routes.pause.later_than(self.now)) {
+            return;
+        }
+        let change = FrrChange::Create { hostname: node.hostname.clone(), sessions };
+        self.write(FrrWrite { name: name.clone(), node: node.name.clone(), change });
+    }
+
+    /// Deletes an FRRConfiguration: its node is gone, or it selects other nodes. That waits neither for the interval nor for
+    /// the pause after a refused write.
+    fn delete(&mut self, found: &FrrConfiguration, node: &NodeName) {
+        if self.world.is_in_flight(&Target::Frr(found.name.clone())) {
+            return;
+        }
+        let change = FrrChange::Delete { uid: found.uid.clone(), revision: found.revision };
+        let write = FrrWrite { name: found.name.clone(), node: node.clone(), change };
+        self.plan.requests.insert(0, Write::Frr(write).into());
+    }
+
+    /// Corrects an FRRConfiguration. Prefixes come first: they never wait for sessions that the server refuses.
+    fn update(&mut self, found: &FrrConfiguration, node: &Wanted, routes: Option<&NodeRoutes>) {
+        let nothing = BTreeSet::new();
+        let announced = routes.map_or(&nothing, |routes| &routes.prefixes);
+        let writing = self.frr.writing(&found.name);
+        let mut prefixes = self.step(found, announced, writing.last);
+        let adds = |prefixes: &BTreeSet<Cidr>| {
+            let present: AddressSet = found.prefixes.iter().copied().collect();
+            prefixes.iter().any(|prefix| !present.covers(*prefix))
+        };
+        if adds(&prefixes) && !self.knows_claims(&node.name, found.revision) {
+            self.read_claims(&node.name);
+            // A withdrawal does not wait for that.
+            let present: AddressSet = found.prefixes.iter().copied().collect();
+            prefixes.retain(|prefix| present.covers(*prefix));
+        }
+        // An object of another node may still have an address of it, if its withdrawal is refused.
+        let present: AddressSet = found.prefixes.iter().copied().collect();
+        prefixes.retain(|prefix| present.covers(*prefix) || !self.is_announced_elsewhere(found, *prefix));
+        let purpose = if prefixes != found.prefixes || !found.is_exact {
+            FrrPurpose::Prefixes
+        } else if let Some(released) = self.released_later(found, &node.name) {
+            FrrPurpose::LaterThan(released)
+        } else if self.sessions.as_ref().is_some_and(|of_template| *of_template != found.sessions) {
+            self.copy_template(found, node);
+            return;
+        } else {
+            return;
+        };
+        if self.is_due(&found.name, writing.routes.pause.later_than(self.now)) {
+            self.replace(found, node, found.sessions.clone(), prefixes, purpose);
+        }
+    }
+
+    /// Whether the FRRConfiguration of another node announces an address of this prefix.
+    fn is_announced_elsewhere(&self, found: &FrrConfiguration, prefix: Cidr) -> bool {
+        let all = self.frr.configurations().ok().into_iter().flat_map(|all| all.values());
+        let mut others = all.filter(|other| other.of_node.is_some() && other.name != found.name);
+        others.any(|other| other.overlaps(prefix))
+    }
+
+    /// Copies the template into one FRRConfiguration, and into the next after a while.
+    fn copy_template(&mut self, found: &FrrConfiguration, node: &Wanted) {
+        let Some(sessions) = self.sessions.clone() else { return };
+        let next = self.frr.last_rollout().map(|last| last + ROLLOUT_INTERVAL);
+        if let Some(next) = next.filter(|next| *next > self.now.uptime) {
+            self.wake_at(next);
+            return;
+        }
+        let is_begun = self.plan.requests.iter().any(|request| {
+            matches!(
+                request,
+                Request::Write(Write::Frr(FrrWrite {
+                    change: FrrChange::Replace { purpose: FrrPurpose::Sessions, .. },
+                    ..
+                }))
+            )
+        });
+        if is_begun {
+            self.wake_at(self.now.uptime + ROLLOUT_INTERVAL);
+            return;
+        }
+        let pause = self.frr.writing(&found.name).sessions.pause.later_than(self.now);
+        if self.is_due(&found.name, pause) {
+            self.replace(found, node, sessions, found.prefixes.clone(), FrrPurpose::Sessions);
+        }
+    }
+
+    fn replace(
+        &mut self,
+        found: &FrrConfiguration,
+        node: &Wanted,
+        sessions: Sessions,
+        prefixes: BTreeSet<Cidr>,
+        purpose: FrrPurpose,
+    ) {
+        let change = FrrChange::Replace {
+            uid: found.uid.clone(),
+            revision: found.revision,
+            hostname: node.hostname.clone(),
+            sessions,
+            prefixes,
+            purpose,
+        };
+        self.write(FrrWrite { name: found.name.clone(), node: node.name.clone(), change });
+    }
+
+    /// The prefixes that come next on the way to `announced`. While a prefix takes the place of others, as two blocks become
+    /// one prefix, the others stay beside it for a while.
+    fn step(
+        &mut self,
+        found: &FrrConfiguration,
+        announced: &BTreeSet<Cidr>,
+        last: Option<Duration>,
+    ) -> BTreeSet<Cidr> {
+        let addresses: AddressSet = announced.iter().copied().collect();
+        let mut beside = found.prefixes.iter().filter(|before| addresses.covers(**before)).peekable();
+        let lacks = announced.iter().any(|prefix| !found.prefixes.contains(prefix));
+        let until = last.map(|last| last + BESIDE_FOR).filter(|until| *until > self.now.uptime);
+        if lacks || until.is_none() || beside.peek().is_none() {
+            return if lacks { announced.iter().chain(beside).copied().collect() } else { announced.clone() };
+        }
+        if let Some(until) = until
+            && found.prefixes != *announced
+        {
+            self.wake_at(until);
+        }
+        announced.iter().chain(beside).copied().collect()
+    }
+
+    /// The latest release of a block of the node that the version of its FRRConfiguration does not follow.
+    fn released_later(&self, found: &FrrConfiguration, node: &NodeName) -> Option<Revision> {
+        let claims = self.world.claims_of(node).map(|known| &known.claim);
+        let released = claims.filter(|claim| matches!(claim.state, ClaimState::Releasing(_)));
+        let waiting = released.filter(|claim| claim.revision > found.revision && !found.overlaps(claim.cidr));
+        waiting.map(|claim| claim.revision).max()
+    }
+
+    /// Whether every claim of the node is known as of this version of its FRRConfiguration.
+    fn knows_claims(&self, node: &NodeName, revision: Revision) -> bool {
+        self.world.claims_known_as_of(node) >= Some(revision)
+    }
+
+    fn read_claims(&mut self, node: &NodeName) {
+        if !self.world.is_in_flight(&Target::ClaimsOf(node.clone())) {
+            self.plan.requests.push(Read::ClaimsOf(node.clone()).into());
+        }
+    }
+
+    /// Whether an FRRConfiguration may be written now; otherwise it is looked at when it may.
+    fn is_due(&mut self, name: &FrrName, pause: Option<Duration>) -> bool {
+        if self.world.is_in_flight(&Target::Frr(name.clone())) {
+            return false;
+        }
+        let next = self.frr.writing(name).last.map(|last| last + WRITE_INTERVAL);
+        let next = next.filter(|next| *next > self.now.uptime).max(pause);
+        if let Some(next) = next {
+            self.wake_at(next);
+        }
+        next.is_none()
+    }
+
+    fn write(&mut self, write: FrrWrite) {
+        self.plan.requests.push(Write::Frr(write).into());
+    }
+
+    fn wake_at(&mut self, at: Duration) {
+        self.plan.wake = Some(self.plan.wake.map_or(at, |before| before.min(at)));
+    }
+}

@@ -1,0 +1,449 @@
+//! FRRConfigurations and FRRNodeStates of frr-k8s on the wire.
+//!
+//! Everything of a template but its selector and its prefixes is carried over unread, so a field that a later version of
+//! frr-k8s adds needs no change here. Reading one never fails: an unreadable part makes it differ from the object that the controller would write.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value, json};
+
+use super::pod_ip_pool::OURS;
+use super::watched::Meta;
+use crate::model::frr::{
+    FrrChange, FrrConfiguration, FrrNodeState, FrrWrite, HOSTNAME_LABEL, Selector, Sessions, name_of,
+};
+use crate::model::names::NodeName;
+use crate::net::cidr::Cidr;
+
+/// The API group.
+pub const GROUP: &str = "frrk8s.metallb.io";
+/// The only version of the group.
+pub const VERSION: &str = "v1beta1";
+/// The name of FRRConfigurations in paths.
+pub const CONFIGURATIONS: &str = "frrconfigurations";
+/// The name of FRRNodeStates in paths.
+pub const NODE_STATES: &str = "frrnodestates";
+
+/// The annotation that names the node of an FRRConfiguration of the controller.
+const NODE: &str = "nodeipam.io/node";
+/// The annotation with the sessions of an FRRConfiguration of the controller. Its `spec` can't have all of them while it has
+/// no prefixes: `withCommunity` and `withLocalPref` may not be empty.
+const SESSIONS: &str = "nodeipam.io/sessions";
+/// The annotation by which a version is later than another object, without another change.
+const LATER_THAN: &str = "nodeipam.io/later-than";
+/// The lists of `toAdvertise` whose entries have prefixes.
+const MARKED: [&str; 2] = ["withCommunity", "withLocalPref"];
+
+/// An FRRConfiguration as a watch shows it.
+#[derive(Debug, Clone)]
+pub struct WatchedFrrConfiguration {
+    meta: ObjectMeta,
+    configuration: Option<FrrConfiguration>,
+}
+
+impl WatchedFrrConfiguration {
+    /// Its content; `None` where it has no version.
+    #[must_use]
+    pub fn into_configuration(self) -> Option<FrrConfiguration> {
+        self.configuration
+    }
+}
+
+impl<'de> Deserialize<'de> for WatchedFrrConfiguration {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        Ok(Self { meta: meta(&object).into(), configuration: configuration(&object) })
+    }
+}
+
+/// An FRRNodeState as a watch shows it.
+#[derive(Debug, Clone)]
+pub struct WatchedFrrNodeState {
+    meta: ObjectMeta,
+    state: Option<FrrNodeState>,
+}
+
+impl WatchedFrrNodeState {
+    /// Its content; `None` where it has no version.
+    #[must_use]
+    pub fn into_state(self) -> Option<FrrNodeState> {
+        self.state
+    }
+}
+
+impl<'de> Deserialize<'de> for WatchedFrrNodeState {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = Value::deserialize(deserializer)?;
+        let meta = meta(&object);
+        let running = object["status"]["runningConfig"].as_str().unwrap_or_default();
+        let state = meta.revision().map(|revision| FrrNodeState {
+            node: meta.name.as_str().into(),
+            revision,
+            networks: networks(running),
+        });
+        Ok(Self { meta: meta.into(), state })
+    }
+}
+
+/// The networks that a running configuration of FRR originates.
+fn networks(running: &str) -> BTreeSet<Cidr> {
+    let lines = running.lines().filter_map(|line| line.trim().strip_prefix("network "));
+    lines.filter_map(|rest| Cidr::parse_lenient(rest.split_whitespace().next()?)).collect()
+}
+
+fn meta(object: &Value) -> Meta {
+    object.get("metadata").and_then(|meta| Meta::deserialize(meta).ok()).unwrap_or_default()
+}
+
+/// The content of an FRRConfiguration; `None` where it has no version.
+#[must_use]
+pub fn configuration(object: &Value) -> Option<FrrConfiguration> {
+    let meta = meta(object);
+    let revision = meta.revision()?;
+    let (metadata, spec) = (&object["metadata"], &object["spec"]);
+    let node: Option<NodeName> = metadata["annotations"][NODE].as_str().map(Into::into);
+    let is_ours = metadata["labels"][OURS.0] == OURS.1;
+    let of_node = node.filter(|node| is_ours && name_of(node).as_str() == meta.name);
+    let selector = selector(&spec["nodeSelector"]);
+    let prefixes = prefixes(spec);
+    let written = metadata["annotations"][SESSIONS].as_str().filter(|_| of_node.is_some());
+    let written = written.map(|text| Sessions::from(text.to_owned()));
+    let is_as_written = |sessions: &Sessions| match &selector {
+        Selector::Hostname(hostname) => spec_of(sessions, hostname, &prefixes) == *spec,
+        Selector::Every | Selector::Other => false,
+    };
+    let is_exact = written.as_ref().is_some_and(is_as_written);
+    let sessions = written.filter(|_| is_exact).unwrap_or_else(|| sessions(spec));
+    Some(FrrConfiguration {
+        name: meta.name.as_str().into(),
+        uid: meta.uid.as_str().into(),
+        revision,
+        of_node,
+        selector,
+        prefixes,
+        sessions,
+        n_routers: spec["bgp"]["routers"].as_array().map_or(0, Vec::len),
+        is_exact,
+    })
+}
+
+fn selector(wire: &Value) -> Selector {
+    let labels = wire["matchLabels"].as_object();
+    let n_expressions = wire["matchExpressions"].as_array().map_or(0, Vec::len);
+    match labels.filter(|labels| !labels.is_empty()) {
+        None if n_expressions == 0 => Selector::Every,
+        Some(labels) if labels.len() == 1 && n_expressions == 0 => {
+            let hostname = labels.get(HOSTNAME_LABEL).and_then(Value::as_str);
+            hostname.map_or(Selector::Other, |hostname| Selector::Hostname(hostname.to_owned()))
+        }
+        Some(_) | None => Selector::Other,
+    }
+}
+
+/// Every prefix that is announced, or may be.
+fn prefixes(spec: &Value) -> BTreeSet<Cidr> {
+    let list = |value: &Value| -> Vec<Cidr> {
+        let texts = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+        texts.filter_map(Cidr::parse_lenient).collect()
+    };
+    let routers = spec["bgp"]["routers"].as_array().into_iter().flatten();
+    routers
+        .flat_map(|router| {
+            let neighbors = router["neighbors"].as_array().into_iter().flatten();
+            let allowed =
+                neighbors.flat_map(|neighbor| list(&neighbor["toAdvertise"]["allowed"]["prefixes"]));
+            list(&router["prefixes"]).into_iter().chain(allowed.collect::<Vec<_>>())
+        })
+        .collect()
+}
+
+/// Calls `of_router` for each router of a `spec`, and `to_advertise` for the `toAdvertise` of each neighbor.
+fn change(
+    spec: &mut Value,
+    of_router: impl Fn(&mut Map<String, Value>),
+    to_advertise: impl Fn(&mut Map<String, Value>),
+) {
+    let routers = spec.pointer_mut("/bgp/routers").and_then(Value::as_array_mut);
+    for router in routers.into_iter().flatten().filter_map(Value::as_object_mut) {
+        of_router(router);
+        let neighbors = router.get_mut("neighbors").and_then(Value::as_array_mut);
+        for neighbor in neighbors.into_iter().flatten().filter_map(Value::as_object_mut) {
+            let advertised = neighbor.entry("toAdvertise").or_insert_with(|| json!({}));
+            if let Some(advertised) = advertised.as_object_mut() {
+                to_advertise(advertised);
+                if advertised.is_empty() {
+                    neighbor.remove("toAdvertise");
+                }
+            }
+        }
+    }
+}
+
+/// A `spec` without its selector and its prefixes, as text.
+fn sessions(spec: &Value) -> Sessions {
+    let mut spec = spec.clone();
+    if let Some(fields) = spec.as_object_mut() {
+        fields.remove("nodeSelector");
+    }
+    change(
+        &mut spec,
+        |router| drop(router.remove("prefixes")),
+        |advertised| {
+            advertised.remove("allowed");
+            for marked in MARKED {
+                let entries = advertised.get_mut(marked).and_then(Value::as_array_mut);
+                for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+                    entry.remove("prefixes");
+                }
+            }
+        },
+    );
+    spec.to_string().into()
+}
+
+/// The `spec` with these sessions, for the node with this hostname.
+fn spec_of(sessions: &Sessions, hostname: &str, prefixes: &BTreeSet<Cidr>) -> Value {
+    let mut spec: Value = serde_json::from_str(sessions.as_str()).unwrap_or_default();
+    let prefixes: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
+    let has_none = prefixes.is_empty();
+    let prefixes = json!(prefixes);
+    change(
+        &mut spec,
+        |router| drop(router.insert("prefixes".to_owned(), prefixes.clone())),
+        |advertised| {
+            advertised
+                .insert("allowed".to_owned(), json!({"mode": "filtered", "prefixes": prefixes.clone()}));
+            for marked in MARKED {
+                if has_none {
+                    advertised.remove(marked);
+                }
+                let entries = advertised.get_mut(marked).and_then(Value::as_array_mut);
+                for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
+                    entry.insert("prefixes".to_owned(), prefixes.clone());
+                }
+            }
+        },
+    );
+    if let Some(fields) = spec.as_object_mut() {
+        let selector = json!({"matchLabels": {(HOSTNAME_LABEL): hostname}});
+        fields.insert("nodeSelector".to_owned(), selector);
+    }
+    spec
+}
+
+/// The object that a write creates, or puts in the place of the present one; `None` where it deletes that.
+#[must_use]
+pub fn object(write: &FrrWrite, namespace: &str) -> Option<Value> {
+    let none = BTreeSet::new();
+    let (hostname, sessions, prefixes) = match &write.change {
+        FrrChange::Create { hostname, sessions } => (hostname, sessions, &none),
+        FrrChange::Replace { hostname, sessions, prefixes, .. } => (hostname, sessions, prefixes),
+        FrrChange::Delete { .. } => return None,
+    };
+    let mut object = json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "FRRConfiguration",
+        "metadata": {
+            "name": write.name.as_str(),
+            "namespace": namespace,
+            "labels": {(OURS.0): OURS.1},
+            "annotations": {(NODE): write.node.as_str(), (SESSIONS): sessions.as_str()},
+        },
+        "spec": spec_of(sessions, hostname, prefixes),
+    });
+    if let FrrChange::Replace { uid, revision, purpose, .. } = &write.change {
+        object["metadata"]["uid"] = json!(uid.as_str());
+        object["metadata"]["resourceVersion"] = json!(revision.to_string());
+        if let crate::model::frr::FrrPurpose::LaterThan(released) = purpose {
+            object["metadata"]["annotations"][LATER_THAN] = json!(released.to_string());
+        }
+    }
+    Some(object)
+}
+
+impl Resource for WatchedFrrConfiguration {
+    type DynamicType = ();
+    type Scope = kube::core::NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "FRRConfiguration".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        VERSION.into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        CONFIGURATIONS.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+impl Resource for WatchedFrrNodeState {
+    type DynamicType = ();
+    type Scope = kube::core::ClusterResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "FRRNodeState".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        GROUP.into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        VERSION.into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        NODE_STATES.into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.meta
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.meta
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::frr::FrrPurpose;
+    use crate::model::revision::Revision;
+
+    /// A template with all that carries prefixes.
+    fn template() -> Value {
+        json!({
+            "metadata": {"name": "template", "uid": "t", "resourceVersion": "5"},
+            "spec": {
+                "nodeSelector": {"matchLabels": {"nodeipam.io/template": "true"}},
+                "bgp": {
+                    "bfdProfiles": [{"name": "fast"}],
+                    "routers": [{
+                        "asn": 64512,
+                        "prefixes": ["192.0.2.0/24"],
+                        "neighbors": [
+                            {"address": "192.0.2.1", "asn": 64513, "holdTime": "90s", "disableMP": false,
+                             "toAdvertise": {
+                                "allowed": {"mode": "all"},
+                                "withCommunity": [{"community": "64512:1", "prefixes": ["192.0.2.0/24"]}],
+                             }},
+                            {"address": "192.0.2.2", "asn": 64513, "toReceive": {"allowed": {"mode": "all"}}},
+                        ],
+                    }],
+                },
+            },
+        })
+    }
+
+    fn write(change: FrrChange) -> FrrWrite {
+        let node: NodeName = "node-a".into();
+        FrrWrite { name: name_of(&node), node, change }
+    }
+
+    fn cidrs(texts: &[&str]) -> BTreeSet<Cidr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    /// The object as the server stores it.
+    fn stored(write: &FrrWrite, revision: &str) -> Value {
+        let mut object = object(write, "frr-k8s-system").unwrap();
+        object["metadata"]["resourceVersion"] = json!(revision);
+        object["metadata"]["uid"] = json!("u");
+        object
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_as_the_same() {
+        let of_template = configuration(&template()).unwrap();
+        assert_eq!((&of_template.selector, of_template.n_routers), (&Selector::Other, 1));
+        assert_eq!(of_template.of_node, None);
+        let sessions = of_template.sessions;
+        let create = write(FrrChange::Create { hostname: "a".to_owned(), sessions: sessions.clone() });
+        let created = stored(&create, "7");
+        let found = configuration(&created).unwrap();
+        assert!(create.is_shown_by(&found), "{found:?}");
+        assert_eq!((found.of_node, found.prefixes), (Some("node-a".into()), BTreeSet::new()));
+        let first = &created["spec"]["bgp"]["routers"][0]["neighbors"][0];
+        assert_eq!(first["toAdvertise"], json!({"allowed": {"mode": "filtered", "prefixes": []}}));
+
+        let prefixes = cidrs(&["10.0.0.0/26", "fd00::/120"]);
+        let replace = write(FrrChange::Replace {
+            uid: "u".into(),
+            revision: Revision::of(7),
+            hostname: "a".to_owned(),
+            sessions: found.sessions,
+            prefixes: prefixes.clone(),
+            purpose: FrrPurpose::Prefixes,
+        });
+        let replaced = stored(&replace, "8");
+        let found = configuration(&replaced).unwrap();
+        assert!(replace.is_shown_by(&found), "{found:?}");
+        assert_eq!((&found.sessions, &found.prefixes), (&sessions, &prefixes));
+        let router = &replaced["spec"]["bgp"]["routers"][0];
+        let listed = json!(["10.0.0.0/26", "fd00::/120"]);
+        assert_eq!(router["prefixes"], listed);
+        let allowed = json!({"mode": "filtered", "prefixes": listed});
+        let marked = json!([{"community": "64512:1", "prefixes": listed}]);
+        assert_eq!(
+            router["neighbors"][0]["toAdvertise"],
+            json!({"allowed": allowed, "withCommunity": marked})
+        );
+        assert_eq!(router["neighbors"][1]["toAdvertise"], json!({"allowed": allowed}));
+        assert_eq!(router["neighbors"][0]["holdTime"], "90s");
+        assert_eq!(replaced["spec"]["bgp"]["bfdProfiles"], json!([{"name": "fast"}]));
+    }
+
+    #[test]
+    fn an_object_that_another_writer_has_changed_differs() {
+        let sessions = configuration(&template()).unwrap().sessions;
+        let create = write(FrrChange::Create { hostname: "a".to_owned(), sessions });
+        let found = |path: &str, value: Value| {
+            let mut object = stored(&create, "7");
+            *object.pointer_mut(path).unwrap() = value;
+            configuration(&object).unwrap()
+        };
+        let dropped = found("/spec/nodeSelector", json!({}));
+        assert_eq!((&dropped.selector, dropped.is_exact), (&Selector::Every, false));
+        let other = found("/spec/nodeSelector/matchLabels", json!({"rack": "1"}));
+        assert_eq!(other.selector, Selector::Other);
+        let of_neighbor = "/spec/bgp/routers/0/neighbors/0/toAdvertise/allowed";
+        let more = found(of_neighbor, json!({"mode": "all", "prefixes": ["10.9.0.0/16"]}));
+        assert_eq!((more.prefixes, more.is_exact), (cidrs(&["10.9.0.0/16"]), false));
+        let odd = found("/spec/bgp/routers/0/prefixes", json!(["odd"]));
+        assert!(!odd.is_exact);
+        let foreign = found("/metadata/labels", json!({"app.kubernetes.io/managed-by": "helm"}));
+        assert_eq!(foreign.of_node, None);
+        let renamed = found("/metadata/annotations/nodeipam.io~1node", json!("node-b"));
+        assert_eq!(renamed.of_node, None, "the name is of another node");
+    }
+
+    #[test]
+    fn the_networks_of_a_running_configuration_are_found() {
+        let running = "router bgp 64512\n address-family ipv4 unicast\n  network 10.0.0.0/26\n  network 10.1.0.0/26 \
+                       route-map x\n exit-address-family\n address-family ipv6 unicast\n  network fd00::/120\nip \
+                       prefix-list a seq 1 permit 10.2.0.0/24\n";
+        let object =
+            json!({"metadata": {"name": "a", "resourceVersion": "5"}, "status": {"runningConfig": running}});
+        let state = serde_json::from_value::<WatchedFrrNodeState>(object).unwrap().into_state().unwrap();
+        assert_eq!(state.networks, cidrs(&["10.0.0.0/26", "10.1.0.0/26", "fd00::/120"]));
+    }
+}

@@ -1,0 +1,92 @@
+//! How FRRConfigurations enter the world, and which nodes decide again because of them. Decides nothing itself.
+
+use std::time::Duration;
+
+use super::World;
+use super::frr::{Changed, Exporting, Frr};
+use crate::model::frr::{FrrConfigurationNews, FrrNodeStateNews, FrrWrite};
+use crate::model::outcome::{Answer, Effect, Seen};
+use crate::model::plan::RoutesPlan;
+use crate::model::time::Now;
+
+impl World {
+    /// Routes are announced by FRRConfigurations from now on, or those of the controller are deleted.
+    pub fn export_routes(&mut self, exporting: Exporting) {
+        self.frr = Some(Box::new(Frr::new(exporting)));
+    }
+
+    /// The known FRRConfigurations, where routes are announced by them.
+    #[must_use]
+    pub fn frr(&self) -> Option<&Frr> {
+        self.frr.as_deref()
+    }
+
+    /// Takes in news of FRRConfigurations.
+    pub fn observe_frr_configurations(&mut self, news: FrrConfigurationNews) {
+        if let Some(changed) = self.frr.as_mut().map(|frr| frr.observe_configurations(news)) {
+            self.frr_changed(changed);
+        }
+    }
+
+    /// Takes in news of FRRNodeStates.
+    pub fn observe_frr_node_states(&mut self, news: FrrNodeStateNews) {
+        if let Some(changed) = self.frr.as_mut().map(|frr| frr.observe_states(news)) {
+            self.frr_changed(changed);
+        }
+    }
+
+    /// A node with a released block waits until the route of the block is gone.
+    fn frr_changed(&mut self, changed: Changed) {
+        match changed {
+            Changed::Nothing => {}
+            Changed::All => self.mark_all(),
+            Changed::Node(node) => {
+                if !self.is_gone(&node) {
+                    self.mark(&node);
+                }
+            }
+        }
+    }
+
+    /// Something has changed that routes may depend on.
+    pub fn look_at_routes_soon(&mut self, now: Now) {
+        if let Some(frr) = &mut self.frr {
+            frr.look_soon(now.uptime);
+        }
+    }
+
+    /// When the routes of all nodes will be decided next.
+    #[must_use]
+    pub fn next_look_at_routes(&self) -> Option<Duration> {
+        self.frr.as_ref()?.next_look()
+    }
+
+    /// Whether the routes of all nodes are due.
+    #[must_use]
+    pub fn is_to_look_at_routes(&self, now: Now) -> bool {
+        self.next_look_at_routes().is_some_and(|at| at <= now.uptime)
+    }
+
+    /// The routes of all nodes have been decided, and this is being carried out.
+    pub fn begin_routes(&mut self, plan: &RoutesPlan, now: Now) {
+        let Some(frr) = &mut self.frr else { return };
+        frr.begin(plan, now);
+        for request in &plan.requests {
+            self.mark_sent(request, now);
+        }
+    }
+
+    /// A write to an FRRConfiguration has an outcome.
+    pub(super) fn finish_frr(
+        &mut self,
+        write: &FrrWrite,
+        answer: &Answer,
+        seen: &Seen,
+        effect: Effect,
+        now: Now,
+    ) {
+        let Some(frr) = &mut self.frr else { return };
+        let changed = frr.finish(write, answer, seen, effect, now);
+        self.frr_changed(changed);
+    }
+}
