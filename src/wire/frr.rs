@@ -17,7 +17,7 @@ use crate::model::frr::{
     FrrChange, FrrConfiguration, FrrNodeState, FrrWrite, HOSTNAME_LABEL, Selector, Sessions, name_of,
 };
 use crate::model::names::NodeName;
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
 
 /// The API group.
 pub const GROUP: &str = "frrk8s.metallb.io";
@@ -161,25 +161,36 @@ fn prefixes(spec: &Value) -> BTreeSet<Cidr> {
         .collect()
 }
 
-/// Calls `of_router` for each router of a `spec`, and `to_advertise` for the `toAdvertise` of each neighbor.
+/// Calls `of_router` for each router of a `spec`, and `to_advertise` for the `toAdvertise` and the families of each neighbor.
 fn change(
     spec: &mut Value,
     of_router: impl Fn(&mut Map<String, Value>),
-    to_advertise: impl Fn(&mut Map<String, Value>),
+    to_advertise: impl Fn(&mut Map<String, Value>, &[Family]),
 ) {
     let routers = spec.pointer_mut("/bgp/routers").and_then(Value::as_array_mut);
     for router in routers.into_iter().flatten().filter_map(Value::as_object_mut) {
         of_router(router);
         let neighbors = router.get_mut("neighbors").and_then(Value::as_array_mut);
         for neighbor in neighbors.into_iter().flatten().filter_map(Value::as_object_mut) {
+            let families = families(neighbor);
             let advertised = neighbor.entry("toAdvertise").or_insert_with(|| json!({}));
             if let Some(advertised) = advertised.as_object_mut() {
-                to_advertise(advertised);
+                to_advertise(advertised, &families);
                 if advertised.is_empty() {
                     neighbor.remove("toAdvertise");
                 }
             }
         }
+    }
+}
+
+/// The families of a session: that of its address, or both.
+fn families(neighbor: &Map<String, Value>) -> Vec<Family> {
+    let has_both = neighbor.get("dualStackAddressFamily") == Some(&Value::Bool(true));
+    let address = neighbor.get("address").and_then(Value::as_str).and_then(|text| text.parse().ok());
+    match address.filter(|_| !has_both) {
+        Some(address) => vec![Family::of(address)],
+        None => Family::ALL.to_vec(),
     }
 }
 
@@ -192,7 +203,7 @@ fn sessions(spec: &Value) -> Sessions {
     change(
         &mut spec,
         |router| drop(router.remove("prefixes")),
-        |advertised| {
+        |advertised, _| {
             advertised.remove("allowed");
             for marked in MARKED {
                 let entries = advertised.get_mut(marked).and_then(Value::as_array_mut);
@@ -208,22 +219,26 @@ fn sessions(spec: &Value) -> Sessions {
 /// The `spec` with these sessions, for the node with this hostname.
 fn spec_of(sessions: &Sessions, hostname: &str, prefixes: &BTreeSet<Cidr>) -> Value {
     let mut spec: Value = serde_json::from_str(sessions.as_str()).unwrap_or_default();
-    let prefixes: Vec<String> = prefixes.iter().map(ToString::to_string).collect();
-    let has_none = prefixes.is_empty();
-    let prefixes = json!(prefixes);
+    let texts = |of: &[Family]| -> Value {
+        let listed = prefixes.iter().filter(|prefix| of.contains(&prefix.family()));
+        listed.map(ToString::to_string).collect::<Vec<_>>().into()
+    };
+    let all = texts(&Family::ALL);
     change(
         &mut spec,
-        |router| drop(router.insert("prefixes".to_owned(), prefixes.clone())),
-        |advertised| {
-            advertised
-                .insert("allowed".to_owned(), json!({"mode": "filtered", "prefixes": prefixes.clone()}));
+        |router| drop(router.insert("prefixes".to_owned(), all.clone())),
+        |advertised, families| {
+            // A webhook refuses other prefixes than those of the session, and an empty list of marked ones.
+            let of_session = texts(families);
+            let allowed = json!({"mode": "filtered", "prefixes": of_session.clone()});
+            advertised.insert("allowed".to_owned(), allowed);
             for marked in MARKED {
-                if has_none {
+                if of_session.as_array().is_none_or(Vec::is_empty) {
                     advertised.remove(marked);
                 }
                 let entries = advertised.get_mut(marked).and_then(Value::as_array_mut);
                 for entry in entries.into_iter().flatten().filter_map(Value::as_object_mut) {
-                    entry.insert("prefixes".to_owned(), prefixes.clone());
+                    entry.insert("prefixes".to_owned(), of_session.clone());
                 }
             }
         },
@@ -401,8 +416,8 @@ mod tests {
         let router = &replaced["spec"]["bgp"]["routers"][0];
         let listed = json!(["10.0.0.0/26", "fd00::/120"]);
         assert_eq!(router["prefixes"], listed);
-        let allowed = json!({"mode": "filtered", "prefixes": listed});
-        let marked = json!([{"community": "64512:1", "prefixes": listed}]);
+        let allowed = json!({"mode": "filtered", "prefixes": ["10.0.0.0/26"]});
+        let marked = json!([{"community": "64512:1", "prefixes": ["10.0.0.0/26"]}]);
         assert_eq!(
             router["neighbors"][0]["toAdvertise"],
             json!({"allowed": allowed, "withCommunity": marked})

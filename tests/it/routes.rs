@@ -90,8 +90,10 @@ async fn wait_announced(rig: &Rig, node: &str, hold_time: &str, n_blocks: usize)
         let neighbor = &router["neighbors"][0];
         let advertised = &neighbor["toAdvertise"];
         ensure!(router["prefixes"] == json!(prefixes), "{prefixes:?} are expected: {router}");
-        ensure!(advertised["allowed"] == json!({"mode": "filtered", "prefixes": prefixes}), "{neighbor}");
-        let marked = json!([{"community": "64512:1", "prefixes": prefixes}]);
+        // The session of the template is of IPv4.
+        let of_session: Vec<&String> = prefixes.iter().filter(|prefix| !prefix.contains(':')).collect();
+        ensure!(advertised["allowed"] == json!({"mode": "filtered", "prefixes": of_session}), "{neighbor}");
+        let marked = json!([{"community": "64512:1", "prefixes": of_session}]);
         ensure!(advertised["withCommunity"] == marked, "{neighbor}");
         ensure!(neighbor["holdTime"] == hold_time, "{neighbor}");
         let selector = json!({"matchLabels": {(HOSTNAME): format!("host-{node}")}});
