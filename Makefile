@@ -31,6 +31,8 @@ OTHER_MODES := '^Test(Pools|Static)'
 SERVERLESS := cli_validate:: docs:: events:: install::alerts:: install::chart:: install::image:: layout:: simulation:: words::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
 BETWEEN := of_1_14 of_1_17
+# Those with the conversion of frr-k8s. `make test-routes` runs them.
+BY_FRR_K8S := by_frr_k8s
 export CARGO_TERM_COLOR ?= auto
 
 # For the targets that talk to a cluster: the one that kubectl's context names.
@@ -108,7 +110,7 @@ mutants: ## Switch each rule off in turn, and see random scripts of the simulati
 
 .PHONY: test-it
 test-it: $(TOOLS) $(if $(TOOLS),$(BESIDE_TOOLS))
-	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(addprefix --skip ,$(SERVERLESS) $(BETWEEN))
+	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(addprefix --skip ,$(SERVERLESS) $(BETWEEN) $(BY_FRR_K8S))
 
 .PHONY: test-go
 test-go: $(TOOLS) ## The tests of the test control plane, and what is known of Cilium on its oldest and its newest agent
@@ -142,6 +144,11 @@ test-bgp: build/bin/controlplane build/bin/bgp-peer build/bin/agent-1.17 $(BGP:%
 	cargo build --locked
 	$(foreach module,rig peer suite,$(call vet-bgp,$(module)))
 	$(foreach release,$(BGP),$(call test-bgp-of,$(release)))
+
+.PHONY: test-routes
+test-routes: tools build/bin/frr-k8s-webhook ## Routes by FRRConfigurations, and whether the conversion of frr-k8s accepts them
+	cd tests/routes && gofmt -l . | (! grep .) && go vet ./...
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- routes::
 
 define vet-bgp
 cd tests/bgp/$(1) && gofmt -l . | (! grep .) && go vet ./...
@@ -207,6 +214,11 @@ build/bin/promtool build/bin/prometheus: build/bin/%:
 build/bin/bgp-peer:
 	@echo 'building a BGP daemon from the Go module of GoBGP'
 	cd tests/bgp/peer && go build -v -o ../../../build/bin/bgp-peer .
+
+.PHONY: build/bin/frr-k8s-webhook
+build/bin/frr-k8s-webhook:
+	@echo 'building the conversion of frr-k8s from its Go module'
+	cd tests/routes && go build -v -o ../../build/bin/frr-k8s-webhook .
 
 .PHONY: deny
 deny: $(CARGO_DENY) ## Check licences, bans and sources of all dependencies, and advisories where they can be fetched

@@ -28,8 +28,8 @@ use crate::wire::{Claims, Pools, pool};
 
 mod carriers;
 mod claims;
-mod pod_ip_pools;
 mod frr;
+mod pod_ip_pools;
 mod reads;
 
 /// Carries out writes.

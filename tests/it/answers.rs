@@ -255,12 +255,20 @@ async fn one_command_answers_each_question() -> Result<()> {
         let frr = ask(plane, &["routes", "--format", "frr", "--asn", "64512", "--node", "f1"]).await?;
         documented("routes --format frr --asn 64512 --node f1", &frr)?;
         let linux = ask(plane, &["routes", "--format", "linux", "--node", "e1"]).await?;
-        ensure!(linux.text.starts_with("ip route replace 10.2.0.0/28 via ") && linux.text.ends_with("# e1\n"), "{}", linux.text);
+        ensure!(
+            linux.text.starts_with("ip route replace 10.2.0.0/28 via ") && linux.text.ends_with("# e1\n"),
+            "{}",
+            linux.text
+        );
         let object = ask(plane, &["routes", "-o", "json", "--node", "f1"]).await?.json()?;
         ensure!(object["kind"] == "Routes", "{object}");
         ensure!(object["items"][0]["prefixes"] == json!(["10.1.0.0/28"]), "{object}");
         let nobody = ask(plane, &["routes", "--node", "nobody"]).await?;
-        ensure!(nobody.code == Some(2) && nobody.errors.contains("no such Node: nobody"), "{}", nobody.errors);
+        ensure!(
+            nobody.code == Some(2) && nobody.errors.contains("no such Node: nobody"),
+            "{}",
+            nobody.errors
+        );
 
         let wrong = ask(plane, &["who", "10.2.0"]).await?;
         ensure!(
