@@ -210,7 +210,7 @@ fn problems(
     // Pods run on these nodes.
     let is_growing = |plan: &&&NodePlan| waits_for_block(plan) && !first.contains(&plan.node);
     let growing = plans.values().filter(is_growing).map(|plan| &plan.node).collect();
-    found.extend(waiting(growing, "want another block"));
+    found.extend(waiting(growing, "waiting for another block"));
     found
 }
 

@@ -248,19 +248,19 @@ async fn one_command_answers_each_question() -> Result<()> {
             range["items"].as_array().into_iter().flatten().filter_map(|item| item["is"].as_str()).collect();
         let n_held = words.iter().filter(|word| **word == "held").count();
         ensure!((n_held, &words[n_held..]) == (14, &["foreign", "available"][..]), "{range}");
-        // Which prefixes should each node announce? The two blocks of f1 are adjacent, and the second one is not published.
-        let routes = ask(plane, &["routes"]).await?;
-        documented("routes", &routes)?;
+        // Which prefixes should each node announce?
+        let routes = ask(plane, &["routes", "--node", "e01", "--node", "f01"]).await?;
+        documented("routes --node e01 --node f01", &routes)?;
         ensure!(routes.code == Some(0), "{:?} {}", routes.code, routes.errors);
-        let frr = ask(plane, &["routes", "--format", "frr", "--asn", "64512", "--node", "f1"]).await?;
-        documented("routes --format frr --asn 64512 --node f1", &frr)?;
-        let linux = ask(plane, &["routes", "--format", "linux", "--node", "e1"]).await?;
+        let frr = ask(plane, &["routes", "--format", "frr", "--asn", "64512", "--node", "f01"]).await?;
+        documented("routes --format frr --asn 64512 --node f01", &frr)?;
+        let linux = ask(plane, &["routes", "--format", "linux", "--node", "e01"]).await?;
         ensure!(
-            linux.text.starts_with("ip route replace 10.2.0.0/28 via ") && linux.text.ends_with("# e1\n"),
+            linux.text.starts_with("ip route replace 10.2.0.0/28 via ") && linux.text.ends_with("# e01\n"),
             "{}",
             linux.text
         );
-        let object = ask(plane, &["routes", "-o", "json", "--node", "f1"]).await?.json()?;
+        let object = ask(plane, &["routes", "-o", "json", "--node", "f01"]).await?.json()?;
         ensure!(object["kind"] == "Routes", "{object}");
         ensure!(object["items"][0]["prefixes"] == json!(["10.1.0.0/28"]), "{object}");
         let nobody = ask(plane, &["routes", "--node", "nobody"]).await?;
