@@ -55,10 +55,12 @@ impl Subject<'_> {
                 }
                 None if self.serving().is_some_and(|serving| serving.pause.has_failed()) => {}
                 None if self.awaits_initialization(draft, policy, now) => waits = true,
-                None => waits |= self.claim_whole_room(draft, &share, &draining, Phase::FirstGrant, now),
+                None => {
+                    self.claim_whole_room(draft, &share, &draining, Phase::FirstGrant, now);
+                }
             }
         }
-        waits
+        waits || !draft.requests.is_empty()
     }
 
     /// A held claim of the share beside the draining ones.

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::agents;
 use super::drains;
-use super::holders::{self, Holders, Remedy};
+use super::holders::{self, Holders};
 use super::pod_ip_pools;
+use super::remedy::Remedy;
 use super::takers::Takers;
 use super::tally::{self, Tally};
 use super::waits;

@@ -92,10 +92,12 @@ fn hindrance(world: &World, claim: &Claim, stage: Stage) -> Option<String> {
     }
 }
 
-/// What a block waits for that its node still needs, or whose turn has not come.
-const NOT_YET: &str = "its node needs it, or it is not its turn yet";
+/// What a block waits for that its node still needs, or whose turn has not come. Whether its agent is Ready changes with
+/// every restart, so it is in the condition and the finding, and costs no version of the claim.
+const NOT_YET: &str = "its node needs it, its agent is not Ready, or it is not its turn yet";
 /// The same where the agent does not say which addresses are in use.
-const NOT_YET_OR_USED: &str = "pods have addresses of it, its node needs it, or it is not its turn yet";
+const NOT_YET_OR_USED: &str =
+    "pods have addresses of it, its node needs it, its agent is not Ready, or it is not its turn yet";
 const REFUSED: &str = "its agent still uses it and kept it; it takes no new pods";
 const PODS: &str = "its agent uses addresses of it (status.ipam.used of the CiliumNode)";
 const UNLISTED: &str = "pods have addresses of it that the agent does not list";
@@ -115,7 +117,9 @@ pub fn status_due(world: &World, claim: &Claim) -> Option<Option<DrainStatus>> {
     let due = match (&claim.state, carrier) {
         (ClaimState::Held, Some(_)) if world.is_to_leave(claim) => {
             let not_yet = if world.reader().takes_off_with_question() { NOT_YET_OR_USED } else { NOT_YET };
-            let why = hindrance(world, claim, Stage::Held).unwrap_or_else(|| not_yet.to_owned());
+            let stays = carrier.map(|carrier| world.reader_of(&claim.node).may_leave(carrier, claim));
+            let why =
+                stays.and_then(Result::err).map_or_else(|| not_yet.to_owned(), |stays| stays.to_string());
             Some(waits_for(&why, 0, Vec::new()))
         }
         (ClaimState::Held | ClaimState::Cooling(_), _) => None,

@@ -14,6 +14,7 @@ mod in_the_way;
 pub mod orphans;
 pub mod overview;
 pub mod pod_ip_pools;
+mod remedy;
 pub mod snapshot;
 mod takers;
 pub mod tally;

@@ -44,7 +44,7 @@ pub fn finding(world: &World, now: Now) -> Option<Finding> {
     let n_blocks: usize = kept.values().map(|(n_blocks, _)| n_blocks).sum();
     let named: Vec<&str> = kept.keys().take(MAX_NAMED).map(|node| node.as_str()).collect();
     let message = format!(
-        "{} of deleted Nodes keep {} from other nodes: {}; once their machines are off: kubectl delete ciliumnode {}",
+        "{} of deleted Nodes, with {} that other nodes can't get: {}; once their machines are off: kubectl delete ciliumnode {}",
         counted(kept.len(), "CiliumNode"),
         counted(n_blocks, "block"),
         ten_of(kept.keys()),
@@ -61,6 +61,7 @@ fn is_orphaned(world: &World, node: &NodeName) -> bool {
 }
 
 fn is_of_full_pool(world: &World, claim: &Claim) -> bool {
-    let counts = world.ledger().counts(&claim.pool, claim.cidr.family());
-    counts.is_some_and(|counts| counts.free == 0)
+    let family = claim.cidr.family();
+    let gives_out = world.pool(&claim.pool).is_some_and(|pool| world.gives_out_of(pool, family));
+    gives_out && world.ledger().counts(&claim.pool, family).is_some_and(|counts| counts.free == 0)
 }

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::conditions;
 use super::findings;
-use super::holders::{self, Remedy};
+use super::holders;
+use super::remedy::Remedy;
 use super::tally::{self, NodeState, Tally};
 use super::waits;
 use crate::model::counted::counted;

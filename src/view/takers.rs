@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::free;
-use super::holders::Remedy;
+use super::remedy::Remedy;
 use crate::ledger::Occupant;
 use crate::model::claim::Claim;
 use crate::model::names::{NodeName, ten_of};

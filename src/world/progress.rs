@@ -98,19 +98,9 @@ impl World {
         self.look_on(now.uptime);
     }
 
-    /// The pools whose status names the node as the one that waits longest: the decision may end its wait.
-    fn mark_pools_that_name(&mut self, node: &NodeName) {
-        let names = |pool: &&PoolObject| pool.status.longest_wait.values().any(|named| named == node);
-        let pools: Vec<PoolName> = self.pools.values().filter(names).map(|pool| pool.name.clone()).collect();
-        for pool in pools {
-            self.agenda.mark_pool(&pool);
-        }
-    }
-
     /// A decision for a node has been made and is being carried out.
     pub fn begin(&mut self, plan: &NodePlan, now: Now) {
         self.agenda.unmark_node(&plan.node);
-        self.mark_pools_that_name(&plan.node);
         // What it takes itself is no news to it.
         self.waiting.forget(&plan.node);
         for request in plan.requests() {

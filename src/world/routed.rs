@@ -40,7 +40,11 @@ impl World {
     /// The addresses that several objects have as their own, with the Nodes among them. Costs a pass over all addresses of
     /// nodes.
     pub fn shared_node_addresses(&self) -> impl Iterator<Item = (IpAddr, impl Iterator<Item = &NodeName>)> {
-        let shared = self.node_addresses.iter().filter(|(_, holders)| holders.len() > 1);
+        let is_node = |(kind, _): &&(Kind, NodeName)| *kind == Kind::Node;
+        let shared = self
+            .node_addresses
+            .iter()
+            .filter(move |(_, holders)| holders.iter().filter(is_node).nth(1).is_some());
         shared.map(|(address, holders)| {
             let nodes = holders.iter().filter(|(kind, _)| *kind == Kind::Node);
             (*address, nodes.map(|(_, node)| node))

@@ -207,7 +207,13 @@ async fn the_only_pool_is_deleted_and_every_pod_still_starts() -> Result<()> {
         });
         rig.cluster.delete_pool("p").await?;
         controller.wait_logged("the node needs it, and its other pools have no room", SOON).await?;
-        scene.wait_told(rig, &block, "its node needs it, or it is not its turn yet (0: )").await?;
+        scene
+            .wait_told(
+                rig,
+                &block,
+                "its node needs it, its agent is not Ready, or it is not its turn yet (0: )",
+            )
+            .await?;
         // Also behind a restart of the agent.
         scene.restart(rig).await?;
         let filled = scene.agent.allocate_many("ns/late-", BLOCK).await?;

@@ -340,8 +340,8 @@ fn ciliumnodes_that_outlive_their_nodes_are_one_finding_with_the_command() {
     assert_eq!(
         message(&cluster),
         format!(
-            "NodeMissing CiliumNode n0: 12 CiliumNodes of deleted Nodes keep 12 blocks from other nodes: {names}; \
-             once their machines are off: {command}"
+            "NodeMissing CiliumNode n0: 12 CiliumNodes of deleted Nodes, with 12 blocks that other nodes can't \
+             get: {names}; once their machines are off: {command}"
         )
     );
     cluster.observe("node n0 1 @110");

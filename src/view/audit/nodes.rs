@@ -1,4 +1,4 @@
-//! Nodes: their podCIDRs, their addresses, and their first blocks.
+//! Nodes: their podCIDRs and their addresses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use super::found::Found;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, ten_of};
 use crate::model::node::Node;
-use crate::net::cidr::{Cidr, Family};
+use crate::net::cidr::Cidr;
 use crate::publisher;
 use crate::world::World;
 
@@ -23,7 +23,6 @@ pub(super) fn look(world: &World, found: &mut Found) {
         for address in node.addresses.iter().filter(|address| address.kind == "InternalIP") {
             internal.entry(address.address).or_default().push(&node.name);
         }
-        first_blocks(world, &node.name, found);
     }
     for (address, nodes) in internal.into_iter().filter(|(_, nodes)| nodes.len() > 1) {
         let cause = format!("Node {} has the same InternalIP {address}", ten_of(&nodes[1..]));
@@ -47,19 +46,6 @@ fn of_pod_cidr(world: &World, node: &Node, cidr: Cidr, found: &mut Found) {
         } else {
             let cause = "its podCIDR is outside of every pool".to_owned();
             found.add(Check::PodCidrOutsidePools, NODE, name, cause, cidr.to_string());
-        }
-    }
-}
-
-/// The first block of each family, where its pool does not select the node any more.
-fn first_blocks(world: &World, node: &NodeName, found: &mut Found) {
-    for family in Family::ALL {
-        let claims = world.claims_of(node).map(|known| &known.claim);
-        let ours = claims.filter(|claim| claim.cidr.family() == family && claim.is_published_state());
-        let Some(first) = ours.min_by_key(|claim| (claim.created, claim.cidr)) else { continue };
-        if !world.pools_of(node).any(|pool| pool.name == first.pool) {
-            let cause = format!("pool {} does not select the node, and its first block is of it", first.pool);
-            found.add(Check::FirstBlockStray, NODE, node.as_str(), cause, first.cidr.to_string());
         }
     }
 }

@@ -63,6 +63,7 @@ fn check_of(kind: FindingKind) -> Option<Check> {
         FindingKind::BothPublished => Check::BothPublished,
         FindingKind::MalformedCiliumNode | FindingKind::MalformedNode => Check::Unreadable,
         FindingKind::SecondAllocator => Check::SecondAllocator,
+        FindingKind::StrayBlock => Check::FirstBlockStray,
         FindingKind::ClaimBeingDeleted => Check::ClaimBeingDeleted,
         FindingKind::MinAllocate
         | FindingKind::ForeignPodCIDRs
@@ -84,7 +85,6 @@ fn check_of(kind: FindingKind) -> Option<Check> {
         | FindingKind::RouteRefused
         | FindingKind::RouteRemains => Check::WaitFinding,
         FindingKind::UnreadableObject
-        | FindingKind::StrayBlock
         | FindingKind::PodCIDRConflict
         | FindingKind::PodCIDROutsidePools
         | FindingKind::NodeNetworkInPool

@@ -22,29 +22,44 @@ pub(super) struct Objects {
     pub(super) skipped: Vec<String>,
 }
 
-/// The kinds: group, version, kind, and the name in paths.
-const KINDS: [(&str, &str, &str, &str); 6] = [
-    ("", "v1", "Pod", "pods"),
-    ("", "v1", "Service", "services"),
-    ("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs"),
-    ("cilium.io", "v2alpha1", "CiliumLoadBalancerIPPool", "ciliumloadbalancerippools"),
-    (wire::GROUP, wire::VERSION, "NodeIPPool", "nodeippools"),
-    (wire::GROUP, wire::VERSION, "NodeIPBlock", "nodeipblocks"),
+/// The kinds: group, versions from the newest on, kind, and the name in paths.
+const KINDS: [(&str, &[&str], &str, &str); 6] = [
+    ("", &["v1"], "Pod", "pods"),
+    ("", &["v1"], "Service", "services"),
+    ("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs"),
+    ("cilium.io", &["v2", "v2alpha1"], "CiliumLoadBalancerIPPool", "ciliumloadbalancerippools"),
+    (wire::GROUP, &[wire::VERSION], "NodeIPPool", "nodeippools"),
+    (wire::GROUP, &[wire::VERSION], "NodeIPBlock", "nodeipblocks"),
 ];
+
+/// Whether the server serves a kind in a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Served {
+    Yes,
+    No,
+}
 
 /// Lists all of them.
 pub(super) async fn list(clients: &Clients) -> anyhow::Result<Objects> {
     let mut objects = Objects::default();
-    for (group, version, kind, plural) in KINDS {
-        let resource = ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") },
-            kind: kind.to_owned(),
-            plural: plural.to_owned(),
-        };
-        let api: Api<DynamicObject> = Api::all_with(clients.reads.clone(), &resource);
-        list_kind(clients, &api, kind, &mut objects).await?;
+    for (group, versions, kind, plural) in KINDS {
+        for version in versions {
+            let resource = ApiResource {
+                group: group.to_owned(),
+                version: (*version).to_owned(),
+                api_version: if group.is_empty() {
+                    (*version).to_owned()
+                } else {
+                    format!("{group}/{version}")
+                },
+                kind: kind.to_owned(),
+                plural: plural.to_owned(),
+            };
+            let api: Api<DynamicObject> = Api::all_with(clients.reads.clone(), &resource);
+            if list_kind(clients, &api, kind, &mut objects).await? == Served::Yes {
+                break;
+            }
+        }
     }
     definitions(&clients.reads, &mut objects).await?;
     Ok(objects)
@@ -55,11 +70,12 @@ async fn list_kind(
     api: &Api<DynamicObject>,
     kind: &str,
     objects: &mut Objects,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Served> {
     let mut params = ListParams::default().limit(PAGE_SIZE);
     loop {
         let answer = tokio::time::timeout(clients.timeout, api.list(&params)).await;
-        let page = match answer.map_err(|_| anyhow!("can't list {kind}s: no answer within 10 s"))? {
+        let within = || humantime::format_duration(clients.timeout);
+        let page = match answer.map_err(|_| anyhow!("can't list {kind}s: no answer within {}", within()))? {
             Ok(page) => page,
             Err(error) => return refused(&format!("{kind}s"), error, &mut objects.skipped),
         };
@@ -68,7 +84,7 @@ async fn list_kind(
         }
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
-            None => return Ok(()),
+            None => return Ok(Served::Yes),
         }
     }
 }
@@ -87,7 +103,11 @@ async fn definitions(client: &Client, objects: &mut Objects) -> anyhow::Result<(
         let name = definition.json["metadata"]["name"].as_str().unwrap_or_default();
         match api.get(name).await {
             Ok(found) => add(&mut objects.around, found, kind)?,
-            Err(error) => return refused(&format!("{kind}s"), error, &mut objects.skipped),
+            Err(error) => {
+                if refused(&format!("{kind}s"), error, &mut objects.skipped)? == Served::Yes {
+                    return Ok(());
+                }
+            }
         }
     }
     Ok(())
@@ -102,13 +122,13 @@ fn add(around: &mut Surroundings, object: DynamicObject, kind: &str) -> anyhow::
 }
 
 /// A kind without a right to it, or that the server does not serve, is skipped.
-fn refused(what: &str, error: kube::Error, skipped: &mut Vec<String>) -> anyhow::Result<()> {
+fn refused(what: &str, error: kube::Error, skipped: &mut Vec<String>) -> anyhow::Result<Served> {
     match &error {
         // A cluster without Cilium's load balancer, or an API server before 1.33, has no such kind.
-        kube::Error::Api(status) if status.code == 404 => Ok(()),
+        kube::Error::Api(status) if status.code == 404 => Ok(Served::No),
         kube::Error::Api(status) if status.is_forbidden() => {
             skipped.push(format!("{what}, because you are not allowed to list them"));
-            Ok(())
+            Ok(Served::Yes)
         }
         _other => Err(error).with_context(|| format!("can't list {what}")),
     }

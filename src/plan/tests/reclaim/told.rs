@@ -113,7 +113,7 @@ fn a_block_that_may_not_leave_tells_why_and_one_that_stays_tells_nothing() {
         [
             "10.0.0.0/28: the first block of a node stays; drain the node, delete its Node and CiliumNode, and let \
              it join again (0)",
-            "10.0.0.16/28: its node needs it, or it is not its turn yet (0)",
+            "10.0.0.16/28: its node needs it, its agent is not Ready, or it is not its turn yet (0)",
         ]
     );
     cluster.observe("pool p 10.0.0.0/24 28 @130");
@@ -122,12 +122,13 @@ fn a_block_that_may_not_leave_tells_why_and_one_that_stays_tells_nothing() {
 
 #[test]
 fn a_block_whose_agent_is_not_ready_tells_so() {
-    let mut cluster = Cluster::of(&format!(
+    let cluster = Cluster::of(&format!(
         "pool p 10.0.0.0/24 28 deleting\n{}\nciliumnode a @50 {BOTH} used=10.0.0.0/31",
         NODE.replace("agent a 1.20.2", "agent a 1.20.2 unready")
     ));
     let not_ready = "the Pod cilium-a of Cilium's agent is not Ready";
-    assert_eq!(cluster.tell(110)[1], format!("10.0.0.16/28: {not_ready} (0)"));
+    let condition = cluster.condition("p", ConditionType::Draining);
+    assert!(condition.ends_with(&format!("10.0.0.16/28 of a ({not_ready})")), "{condition}");
     let messages: Vec<String> = cluster.plan("a").findings.into_iter().map(|found| found.message).collect();
     assert_eq!(messages[1], format!("can't be drained from node a yet: {not_ready}"));
 }
