@@ -87,6 +87,12 @@ impl FrrConfiguration {
         self.prefixes.iter().any(|prefix| prefix.overlaps(block))
     }
 
+    /// Whether its name is one that the controller gives. Whoever takes the labels off leaves its prefixes announced.
+    #[must_use]
+    pub fn has_our_name(&self) -> bool {
+        self.name.as_str().starts_with(NAME_PREFIX)
+    }
+
     /// Whether it announces every address of this block.
     #[must_use]
     pub fn covers(&self, block: Cidr) -> bool {
@@ -101,8 +107,8 @@ pub struct FrrNodeState {
     pub node: NodeName,
     /// The version that was read.
     pub revision: Revision,
-    /// The networks of its running configuration.
-    pub networks: BTreeSet<Cidr>,
+    /// The networks of its running configuration; `None` where it can't be told.
+    pub networks: Option<BTreeSet<Cidr>>,
 }
 
 /// News of FRRConfigurations.

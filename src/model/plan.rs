@@ -1,6 +1,6 @@
 //! Plans as values: what to do for one node or one pool, and why, if nothing is done.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -66,6 +66,8 @@ pub struct NodePlan {
     pub wake: Option<Duration>,
     /// Its claims that are cooling. This process counts the time that it has seen them cool from its first such plan.
     pub cooling: Vec<Cidr>,
+    /// Where the routes of its released blocks may be, of those that were looked for.
+    pub routes: BTreeMap<Cidr, RouteAt>,
     /// How far it looked, and so whether `lasting` says how it is.
     pub scope: Scope,
     /// What is the case of it now whose duration counts for a later decision.
@@ -111,8 +113,6 @@ pub enum Lasting {
     AgentAbsent,
     /// A cloud controller has not initialized it, and it holds no blocks.
     Uninitialized,
-    /// A block is off it, and its route may not be gone.
-    RouteRemains,
 }
 
 impl Lasting {
@@ -120,7 +120,7 @@ impl Lasting {
     #[must_use]
     pub const fn is_seen_early(self) -> bool {
         match self {
-            Self::UseUnknown | Self::OthersAnswer | Self::AgentAbsent | Self::RouteRemains => true,
+            Self::UseUnknown | Self::OthersAnswer | Self::AgentAbsent => true,
             Self::Incomplete
             | Self::Orphaned
             | Self::Surplus
@@ -131,6 +131,17 @@ impl Lasting {
             | Self::Uninitialized => false,
         }
     }
+}
+
+/// Where the route of a released block may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteAt {
+    /// It is gone.
+    Nowhere,
+    /// In an FRRConfiguration, or they are unknown.
+    Configured,
+    /// At the daemon of the node, and nowhere else.
+    Running,
 }
 
 /// How far a plan looked.

@@ -1,11 +1,11 @@
 //! A plan that is being made: the parts of the planner add to it, and at the end it becomes one verdict.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::model::finding::Finding;
 use crate::model::names::{NodeName, PoolName};
-use crate::model::plan::{Lasting, NodePlan, Refusal, Scope, Unmet, Verdict, Wait, WhyNot};
+use crate::model::plan::{Lasting, NodePlan, Refusal, RouteAt, Scope, Unmet, Verdict, Wait, WhyNot};
 use crate::model::request::Request;
 use crate::net::cidr::{Cidr, Family};
 
@@ -27,6 +27,7 @@ pub(super) struct Draft {
     pub(super) unmet: BTreeSet<Unmet>,
     pub(super) findings: Vec<Finding>,
     pub(super) cooling: Vec<Cidr>,
+    pub(super) routes: BTreeMap<Cidr, RouteAt>,
     pub(super) scope: Scope,
     pub(super) too_many_leave: bool,
     lasting: BTreeSet<Lasting>,
@@ -44,6 +45,7 @@ impl Draft {
             unmet: BTreeSet::new(),
             findings: Vec::new(),
             cooling: Vec::new(),
+            routes: BTreeMap::new(),
             scope: Scope::Part,
             too_many_leave: false,
             lasting: BTreeSet::new(),
@@ -124,6 +126,7 @@ impl Draft {
             findings: self.findings,
             wake: self.wake,
             cooling: self.cooling,
+            routes: self.routes,
             scope: self.scope,
             too_many_leave: self.too_many_leave,
             lasting: self.lasting,

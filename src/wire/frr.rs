@@ -79,20 +79,20 @@ impl<'de> Deserialize<'de> for WatchedFrrNodeState {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = Value::deserialize(deserializer)?;
         let meta = meta(&object);
-        let running = object["status"]["runningConfig"].as_str().unwrap_or_default();
+        let running = object["status"]["runningConfig"].as_str();
         let state = meta.revision().map(|revision| FrrNodeState {
             node: meta.name.as_str().into(),
             revision,
-            networks: networks(running),
+            networks: running.filter(|text| !text.trim().is_empty()).and_then(networks),
         });
         Ok(Self { meta: meta.into(), state })
     }
 }
 
-/// The networks that a running configuration of FRR originates.
-fn networks(running: &str) -> BTreeSet<Cidr> {
+/// The networks that a running configuration of FRR originates; `None` if one can't be read.
+fn networks(running: &str) -> Option<BTreeSet<Cidr>> {
     let lines = running.lines().filter_map(|line| line.trim().strip_prefix("network "));
-    lines.filter_map(|rest| Cidr::parse_lenient(rest.split_whitespace().next()?)).collect()
+    lines.map(|rest| Cidr::parse_lenient(rest.split_whitespace().next()?)).collect()
 }
 
 fn meta(object: &Value) -> Meta {
@@ -459,6 +459,15 @@ mod tests {
         let object =
             json!({"metadata": {"name": "a", "resourceVersion": "5"}, "status": {"runningConfig": running}});
         let state = serde_json::from_value::<WatchedFrrNodeState>(object).unwrap().into_state().unwrap();
-        assert_eq!(state.networks, cidrs(&["10.0.0.0/26", "10.1.0.0/26", "fd00::/120"]));
+        assert_eq!(state.networks, Some(cidrs(&["10.0.0.0/26", "10.1.0.0/26", "fd00::/120"])));
+    }
+
+    #[test]
+    fn a_running_configuration_that_is_missing_or_unreadable_is_no_proof() {
+        for status in [json!({}), json!({"runningConfig": " "}), json!({"runningConfig": " network odd\n"})] {
+            let object = json!({"metadata": {"name": "a", "resourceVersion": "5"}, "status": status});
+            let state = serde_json::from_value::<WatchedFrrNodeState>(object).unwrap().into_state().unwrap();
+            assert_eq!(state.networks, None, "{status}");
+        }
     }
 }

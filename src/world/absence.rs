@@ -201,6 +201,7 @@ impl World {
         self.claims.remove(&cidr);
         self.move_claim(cidr, Some(&pool), None);
         self.cooling.remove(&cidr);
+        self.remaining.remove(&cidr);
         self.disown(&node, cidr);
         // Whatever of it is still on the CiliumNode is entered before the claim goes.
         self.update_carried(&node);

@@ -230,6 +230,9 @@ impl World {
         if self.cooling.get(&cidr).is_some_and(|seen| !seen.is_of(&claim)) {
             self.cooling.remove(&cidr);
         }
+        if self.remaining.get(&cidr).is_some_and(|seen| !seen.is_of(&claim)) {
+            self.remaining.remove(&cidr);
+        }
         let before = self.claims.insert(cidr, KnownClaim { claim, shown, confirmed });
         let before_pool = before.as_ref().map(|before| before.claim.pool.clone());
         self.move_claim(cidr, before_pool.as_ref(), Some(&pool));

@@ -111,6 +111,12 @@ impl Frr {
         Some(found).filter(|found| found.of_node.as_ref() == Some(node))
     }
 
+    /// The latest version or deletion of an FRRConfiguration that the watch has shown.
+    #[must_use]
+    pub fn position(&self) -> Option<Revision> {
+        self.position
+    }
+
     /// The report of the daemon of a node; `None` without a daemon. The error is why it is not known.
     pub fn state_of(&self, node: &NodeName) -> Result<Option<&FrrNodeState>, &str> {
         self.states.as_ref().map(|states| states.get(node)).map_err(String::as_str)

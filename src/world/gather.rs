@@ -167,6 +167,7 @@ impl Gathering {
             selected: BTreeMap::new(),
             claims_in: BTreeMap::new(),
             remembered: BTreeMap::new(),
+            remaining: BTreeMap::new(),
             pool_writes: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             agenda: Agenda::default(),

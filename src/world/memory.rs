@@ -228,6 +228,27 @@ impl SeenCooling {
     }
 }
 
+/// A released block whose route may not be gone. A claim that is released again, or another claim of the block, begins anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SeenRemaining {
+    /// The claim.
+    pub(super) uid: Uid,
+    /// When it was released, as the claim says.
+    pub(super) since: Timestamp,
+    /// When its route was first looked for.
+    pub(super) seen_at: Duration,
+    /// Since when only the daemon of the node may have it.
+    pub(super) running_since: Option<Duration>,
+}
+
+impl SeenRemaining {
+    /// Whether it is the release that the claim is in.
+    pub(super) fn is_of(&self, claim: &Claim) -> bool {
+        let is_released = matches!(claim.state, ClaimState::Releasing(_));
+        is_released && claim.uid == self.uid && claim.since == self.since
+    }
+}
+
 /// What is kept of a request in flight.
 #[derive(Debug, Clone)]
 pub(super) struct Sent {

@@ -66,7 +66,7 @@ use frr::Frr;
 use lost_claims::LostClaims;
 pub use lost_claims::{LostClaim, LostHolder};
 pub use memory::{KnownClaim, Serving};
-use memory::{NodeRead, Remembered, SeenCooling, SeenEnd, Sent};
+use memory::{NodeRead, Remembered, SeenCooling, SeenEnd, SeenRemaining, Sent};
 use node_configs::NodeConfigs;
 use pace::Pace;
 use pause::Pause;
@@ -95,6 +95,8 @@ pub struct World {
     nodes_listed_after: Option<Revision>,
     /// Since when this process has seen blocks cool down.
     cooling: BTreeMap<Cidr, SeenCooling>,
+    /// Since when the routes of released blocks are looked for.
+    remaining: BTreeMap<Cidr, SeenRemaining>,
     /// Claims that went without their protocol.
     lost_claims: LostClaims,
     ledger: Ledger,

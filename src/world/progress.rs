@@ -115,6 +115,7 @@ impl World {
                 seen.seen_at.get_or_insert(now.uptime);
             }
         }
+        self.note_routes(&plan.routes, now.uptime);
         if let Some(wake) = plan.wake {
             self.agenda.wake_node(&plan.node, wake);
         }

@@ -1,13 +1,17 @@
 //! How FRRConfigurations enter the world, and which nodes decide again because of them. Decides nothing itself.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::World;
 use super::frr::{Changed, Exporting, Frr};
+use super::memory::SeenRemaining;
+use crate::model::claim::Claim;
 use crate::model::frr::{FrrConfigurationNews, FrrNodeStateNews, FrrWrite};
 use crate::model::outcome::{Answer, Effect, Seen};
-use crate::model::plan::RoutesPlan;
+use crate::model::plan::{RouteAt, RoutesPlan};
 use crate::model::time::Now;
+use crate::net::cidr::Cidr;
 
 impl World {
     /// Routes are announced by FRRConfigurations from now on, or those of the controller are deleted.
@@ -45,6 +49,37 @@ impl World {
                     self.mark(&node);
                 }
             }
+        }
+    }
+
+    /// Since when this process has looked for the route of a released block, in the release that the claim is in.
+    #[must_use]
+    pub fn route_looked_for_since(&self, claim: &Claim) -> Option<Duration> {
+        Some(self.remaining_of(claim)?.seen_at)
+    }
+
+    /// Since when only the daemon of the node may have the route of a released block.
+    #[must_use]
+    pub fn route_running_since(&self, claim: &Claim) -> Option<Duration> {
+        self.remaining_of(claim)?.running_since
+    }
+
+    fn remaining_of(&self, claim: &Claim) -> Option<&SeenRemaining> {
+        self.remaining.get(&claim.cidr).filter(|seen| seen.is_of(claim))
+    }
+
+    /// Takes in where a plan found the routes of released blocks.
+    pub(super) fn note_routes(&mut self, routes: &BTreeMap<Cidr, RouteAt>, now: Duration) {
+        for (cidr, at) in routes {
+            let Some(claim) = self.claims.get(cidr).map(|known| &known.claim) else { continue };
+            if *at == RouteAt::Nowhere {
+                self.remaining.remove(cidr);
+                continue;
+            }
+            let (uid, since) = (claim.uid.clone(), claim.since);
+            let new = SeenRemaining { uid, since, seen_at: now, running_since: None };
+            let seen = self.remaining.entry(*cidr).or_insert(new);
+            seen.running_since = (*at == RouteAt::Running).then(|| seen.running_since.unwrap_or(now));
         }
     }
 

@@ -78,7 +78,12 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         let world = listed.world;
         let states = if args.compare {
             let states = read_node_states(&listed.clients).await.context("can't list FRRNodeStates")?;
-            Some(states.into_iter().map(|state| (state.node, state.networks)).collect::<BTreeMap<_, _>>())
+            Some(
+                states
+                    .into_iter()
+                    .map(|state| (state.node, state.networks.unwrap_or_default()))
+                    .collect::<BTreeMap<_, _>>(),
+            )
         } else {
             None
         };

@@ -82,6 +82,7 @@ fn plan_with(verdict: Verdict, messages: &[&str]) -> NodePlan {
         findings: messages.iter().map(finding).collect(),
         wake: None,
         cooling: Vec::new(),
+        routes: std::collections::BTreeMap::new(),
         lasting: BTreeSet::new(),
         too_many_leave: false,
         scope: Scope::Whole,

@@ -68,11 +68,15 @@ pub fn routes(world: &World, now: Now) -> RoutesPlan {
     }
     let routes = announced(world);
     let mut round = Round { world, frr, now, sessions: template.ok(), plan };
+    let mut exact = None;
     for found in configurations.values() {
         let Some(node) = &found.of_node else { continue };
         match wanted.remove(&found.name) {
             Some(hostname) if found.selector == Selector::Hostname(hostname.hostname.clone()) => {
                 round.update(found, &hostname, routes.get(node));
+                if found.is_exact {
+                    exact.get_or_insert((found, hostname));
+                }
             }
             // It is for another node, or for all.
             Some(_) | None => round.delete(found, node),
@@ -83,6 +87,9 @@ pub fn routes(world: &World, now: Now) -> RoutesPlan {
         if !configurations.contains_key(&name) {
             round.create(&name, &node);
         }
+    }
+    if let Some((found, node)) = exact {
+        round.touch_for_others(found, &node);
     }
     round.plan
 }
@@ -262,7 +269,8 @@ impl Round<'_> {
     /// Whether the FRRConfiguration of another node announces an address of this prefix.
     fn is_announced_elsewhere(&self, found: &FrrConfiguration, prefix: Cidr) -> bool {
         let all = self.frr.configurations().ok().into_iter().flat_map(|all| all.values());
-        let mut others = all.filter(|other| other.of_node.is_some() && other.name != found.name);
+        // Another writer may have taken the labels off one of ours.
+        let mut others = all.filter(|other| other.has_our_name() && other.name != found.name);
         others.any(|other| other.overlaps(prefix))
     }
 
@@ -341,6 +349,24 @@ impl Round<'_> {
         let released = claims.filter(|claim| matches!(claim.state, ClaimState::Releasing(_)));
         let waiting = released.filter(|claim| claim.revision > found.revision && !found.overlaps(claim.cidr));
         waiting.map(|claim| claim.revision).max()
+    }
+
+    /// Writes this object again where a released block of a node without an object waits for the watch to come past its
+    /// release. Any other write has the same effect.
+    fn touch_for_others(&mut self, found: &FrrConfiguration, node: &Wanted) {
+        let is_frr = |request: &Request| matches!(request, Request::Write(Write::Frr(_)));
+        let Ok(configurations) = self.frr.configurations() else { return };
+        let released = self.world.claims().map(|known| &known.claim).filter(|claim| {
+            matches!(claim.state, ClaimState::Releasing(_))
+                && self.frr.position() <= Some(claim.revision)
+                && !configurations.contains_key(&name_of(&claim.node))
+        });
+        let Some(released) = released.map(|claim| claim.revision).max() else { return };
+        let pause = self.frr.writing(&found.name).routes.pause.later_than(self.now);
+        if !self.plan.requests.iter().any(is_frr) && self.is_due(&found.name, pause) {
+            let purpose = FrrPurpose::LaterThan(released);
+            self.replace(found, node, found.sessions.clone(), found.prefixes.clone(), purpose);
+        }
     }
 
     /// Whether every claim of the node is known as of this version of its FRRConfiguration.

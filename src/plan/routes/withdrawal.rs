@@ -2,7 +2,7 @@
 //! pods to the node that had it.
 //!
 //! The proof is a version of the node's FRRConfiguration that is later than the release of the claim and announces nothing of
-//! the block. Any write that could announce it again carries an earlier version, and is refused. Then the daemon of the node
+//! the block. Where the node has none, the watch of FRRConfigurations has to have come past the release. Any write that could announce it again carries an earlier version, and is refused. Then the daemon of the node
 //! has to say that it runs without the block. A daemon may be unable to say so, and has [`DAEMON_ANSWERS_WITHIN`].
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::model::finding::{Finding, FindingKind};
 use crate::model::frr::name_of;
 use crate::model::kind::Kind;
 use crate::model::names::ten_of;
-use crate::model::plan::Lasting;
+use crate::model::plan::RouteAt;
 use crate::model::time::Now;
 use crate::plan::draft::Draft;
 use crate::world::World;
@@ -21,66 +21,74 @@ use crate::world::frr::Frr;
 /// How long a daemon may say that it still announces a block, or say nothing at all. It reloads within seconds, and reports
 /// every 2 m; a lost node never does.
 const DAEMON_ANSWERS_WITHIN: Duration = Duration::from_secs(10 * 60);
-/// How long that may last before it is a finding.
+/// How long a route may remain before it is a finding, and how often it is looked for from then on.
 const TOLD_FROM: Duration = Duration::from_secs(60);
-
-/// A place in which a block may still be announced.
-enum Remains {
-    /// An FRRConfiguration, or they are unknown.
-    Configured(String),
-    /// The daemon of the node.
-    Running(String),
-}
 
 /// Whether the route of a block is gone, or its daemon has had its time.
 pub(in crate::plan) fn is_gone(world: &World, draft: &mut Draft, claim: &Claim, now: Now) -> bool {
     let Some(frr) = world.frr() else { return true };
-    let Some(remains) = remains(frr, claim) else { return true };
-    draft.finds(Lasting::RouteRemains);
-    let since = world.serving(&claim.node).and_then(|serving| serving.since(Lasting::RouteRemains));
-    let waited = now.uptime.saturating_sub(since.unwrap_or(now.uptime));
-    let (why, may_end) = match remains {
-        Remains::Configured(why) => (why, false),
-        Remains::Running(why) => (why, true),
+    let Some((at, why)) = remains(frr, claim) else {
+        draft.routes.insert(claim.cidr, RouteAt::Nowhere);
+        return true;
     };
-    if may_end && waited >= DAEMON_ANSWERS_WITHIN {
+    draft.routes.insert(claim.cidr, at);
+    let waited = |since: Option<Duration>| now.uptime.saturating_sub(since.unwrap_or(now.uptime));
+    let left = match at {
+        RouteAt::Running => {
+            Some(DAEMON_ANSWERS_WITHIN.saturating_sub(waited(world.route_running_since(claim))))
+        }
+        RouteAt::Nowhere | RouteAt::Configured => None,
+    };
+    if left == Some(Duration::ZERO) {
         return true;
     }
-    if waited >= TOLD_FROM {
-        let end = if may_end { "; it cools anyway 10 min after its release" } else { "" };
+    let untold = TOLD_FROM.saturating_sub(waited(world.route_looked_for_since(claim)));
+    if untold.is_zero() {
+        let end = if left.is_some() { "; it cools anyway once that has lasted 10 min" } else { "" };
         let message = format!("it can't cool yet, because its route may be announced: {why}{end}");
         let name = block_name(claim.cidr);
         draft.findings.push(Finding::new(FindingKind::RouteRemains, Kind::Claim, &name, message));
     }
-    let began = since.unwrap_or(now.uptime);
-    for end in [TOLD_FROM, DAEMON_ANSWERS_WITHIN] {
-        if waited < end {
-            draft.wake_at(began + end);
-        }
-    }
+    let next = if untold.is_zero() { TOLD_FROM } else { untold };
+    draft.wake_at(now.uptime + left.map_or(next, |left| next.min(left)));
     false
 }
 
-fn remains(frr: &Frr, claim: &Claim) -> Option<Remains> {
+/// Where the route of a block may be, and how that is known; `None` if it is gone.
+fn remains(frr: &Frr, claim: &Claim) -> Option<(RouteAt, String)> {
     let (block, node) = (claim.cidr, &claim.node);
     let configurations = match frr.configurations() {
         Ok(configurations) => configurations,
-        Err(why) => return Some(Remains::Configured(why.to_owned())),
+        Err(why) => return Some((RouteAt::Configured, why.to_owned())),
     };
-    let ours = configurations.values().filter(|found| found.of_node.is_some());
+    // Another writer may have taken the labels off one of ours.
+    let ours = configurations.values().filter(|found| found.has_our_name());
     let mut announcing = ours.filter(|found| found.overlaps(block)).map(|found| &found.name).peekable();
     if announcing.peek().is_some() {
-        return Some(Remains::Configured(format!("FRRConfiguration {} has it", ten_of(announcing))));
+        return Some((RouteAt::Configured, format!("FRRConfiguration {} has it", ten_of(announcing))));
     }
-    if frr.of_node(node).is_some_and(|found| found.revision <= claim.revision) {
-        let why = format!("FRRConfiguration {} has no later version than its release", name_of(node));
-        return Some(Remains::Configured(why));
+    match configurations.get(&name_of(node)) {
+        Some(found) if found.revision <= claim.revision => {
+            let why = format!("FRRConfiguration {} has no later version than its release", name_of(node));
+            return Some((RouteAt::Configured, why));
+        }
+        None if frr.position() <= Some(claim.revision) => {
+            // The exporter writes to one of them, if there is any. Then the watch comes past the release.
+            let has_some = configurations.values().any(|found| found.of_node.is_some());
+            let at = if has_some { RouteAt::Configured } else { RouteAt::Running };
+            return Some((at, "no FRRConfiguration has changed since its release".to_owned()));
+        }
+        Some(_) | None => {}
     }
-    match frr.state_of(node) {
-        Err(why) => Some(Remains::Running(why.to_owned())),
-        Ok(None) => None,
-        Ok(Some(state)) => state.networks.iter().any(|network| network.overlaps(block)).then(|| {
-            Remains::Running(format!("FRRNodeState {node} has a network of it in its running configuration"))
-        }),
-    }
+    let networks = match frr.state_of(node) {
+        Err(why) => return Some((RouteAt::Running, why.to_owned())),
+        Ok(None) => return None,
+        Ok(Some(state)) => state.networks.as_ref(),
+    };
+    let why = match networks {
+        Some(networks) if !networks.iter().any(|network| network.overlaps(block)) => return None,
+        Some(_) => "has a network of it in its running configuration",
+        None => "has no running configuration that can be read",
+    };
+    Some((RouteAt::Running, format!("FRRNodeState {node} {why}")))
 }

@@ -55,7 +55,7 @@ fn shown(cluster: &mut Cluster, line: &str) {
 
 fn running(cluster: &mut Cluster, node: &str, networks: &str) {
     let networks = networks.split_whitespace().map(|text| text.parse().unwrap()).collect();
-    let state = FrrNodeState { node: node.into(), revision: Revision::of(1), networks };
+    let state = FrrNodeState { node: node.into(), revision: Revision::of(1), networks: Some(networks) };
     cluster.world.observe_frr_node_states(FrrNodeStateNews::Applied(state));
 }
 
@@ -306,6 +306,7 @@ fn a_block_cools_only_when_its_route_is_gone() {
 fn a_daemon_that_does_not_answer_delays_a_block_for_ten_minutes() {
     let lost = "pool p 10.0.0.0/24 26\nclaim 10.0.0.0/26 a 1 Releasing/NodeGone @80";
     let mut cluster = cluster(lost, &[]);
+    shown(&mut cluster, "template @90");
     running(&mut cluster, "a", "10.0.0.0/26");
     cluster.expect("a", "waits: it has no Node");
     cluster.pass(9 * 60 + 59);
@@ -325,4 +326,44 @@ fn a_released_block_needs_a_later_version_of_its_object() {
     send(&mut cluster, "touch FRRConfiguration of-a of node a to get a later version");
     shown(&mut cluster, "a host-a @101 10.0.0.64/26");
     cluster.expect("a", "cool 10.0.0.0/26 of node a");
+}
+
+/// A block that was released later does not cool because another one has waited.
+#[test]
+fn each_block_waits_its_own_ten_minutes_and_only_for_the_daemon() {
+    let lost = "pool p 10.0.0.0/24 26\nclaim 10.0.0.0/26 a 1 Releasing/NodeGone @80\n\
+                claim 10.0.0.64/26 a 1 Releasing/NodeGone @81";
+    let mut cluster = cluster(lost, &["b host-b @82 10.0.0.64/26"]);
+    running(&mut cluster, "a", "10.0.0.0/25");
+    cluster.expect("a", "waits: it has no Node");
+    cluster.pass(300);
+    shown(&mut cluster, "b host-b @102");
+    cluster.expect("a", "finding: RouteRemains; finding: RouteRemains; waits: it has no Node");
+    cluster.pass(300);
+    cluster.expect("a", "cool 10.0.0.0/26 of node a; finding: RouteRemains");
+    cluster.settle(&Target::Claim("10.0.0.0/26".parse().unwrap()), Seen::Nothing);
+    cluster.pass(300);
+    assert!(rendered(&cluster.plan("a")).contains("cool 10.0.0.64/26 of node a"));
+}
+
+#[test]
+fn an_object_without_its_labels_is_still_one_that_may_announce() {
+    let lost = "pool p 10.0.0.0/24 26\nclaim 10.0.0.0/26 a 1 Releasing/NodeGone @80";
+    let mut cluster = cluster(lost, &[]);
+    let stripped = FrrConfiguration { of_node: None, ..configuration("a host-a @95 10.0.0.0/26") };
+    cluster.world.observe_frr_configurations(FrrConfigurationNews::Applied(Box::new(stripped)));
+    cluster.expect("a", "waits: it has no Node");
+}
+
+/// The list of a new leader may be older than the claim.
+#[test]
+fn a_node_without_an_object_needs_a_later_version_of_any() {
+    let text = format!("{A}\nclaim 10.0.0.64/26 b 2 Releasing/NodeGone @97");
+    let mut cluster = cluster(&text, &["a host-a @95 10.0.0.0/26"]);
+    cluster.expect("b", "waits: it has no Node");
+    cluster.pass(600);
+    cluster.expect("b", "finding: RouteRemains; waits: it has no Node");
+    send(&mut cluster, "touch FRRConfiguration of-a of node a to get a later version");
+    shown(&mut cluster, "a host-a @101 10.0.0.0/26");
+    cluster.expect("b", "cool 10.0.0.64/26 of node b");
 }
