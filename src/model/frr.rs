@@ -76,6 +76,8 @@ pub struct FrrConfiguration {
     pub sessions: Sessions,
     /// How many routers it has.
     pub n_routers: usize,
+    /// Whether it is being deleted, and waits for a finalizer of another writer.
+    pub is_deleting: bool,
     /// Whether the controller would write exactly this for these sessions and prefixes.
     pub is_exact: bool,
 }

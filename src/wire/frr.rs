@@ -126,6 +126,7 @@ pub fn configuration(object: &Value) -> Option<FrrConfiguration> {
         selector,
         prefixes,
         sessions,
+        is_deleting: metadata["deletionTimestamp"].is_string(),
         n_routers: spec["bgp"]["routers"].as_array().map_or(0, Vec::len),
         is_exact,
     })

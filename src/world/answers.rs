@@ -34,6 +34,7 @@ impl World {
         if let Request::Write(Write::Frr(write)) = &request {
             self.finish_frr(write, &answer, &seen, effect, now);
         }
+        self.read_for_routes(node.as_ref(), &seen, now);
         let failed = (answer != Answer::Done).then(|| Cause::of(&answer, &seen));
         if let (Request::Read(Read::PodsOf(node, after)), Answer::Refused(why, _)) = (&request, &answer) {
             self.observe_pods_of(node, *after, Err(why.clone()), now);

@@ -53,6 +53,10 @@ pub struct Writing {
     pub last: Option<Duration>,
     /// Those that change its prefixes, create it or delete it.
     pub routes: Refusals,
+    /// A revision as of which all claims of its node were read.
+    pub claims_read: Option<Revision>,
+    /// A revision after which a read did not find its Node.
+    pub node_gone: Option<Revision>,
     /// Those that copy the template into it. One that is refused does not delay a withdrawal.
     pub sessions: Refusals,
 }
@@ -237,6 +241,29 @@ impl Frr {
         }
     }
 
+    /// All claims of a node were read as of this revision.
+    pub(super) fn claims_were_read(&mut self, node: &NodeName, as_of: Revision, now: Now) {
+        if let Some(writing) = self.writing_of(node) {
+            writing.claims_read = writing.claims_read.max(Some(as_of));
+            self.look_soon(now.uptime);
+        }
+    }
+
+    /// A read that began after this revision did not find the Node.
+    pub(super) fn node_was_not_found(&mut self, node: &NodeName, as_of: Revision, now: Now) {
+        if let Some(writing) = self.writing_of(node) {
+            writing.node_gone = writing.node_gone.max(Some(as_of));
+            self.look_soon(now.uptime);
+        }
+    }
+
+    /// What is kept of the object of a node, if it exists. It stays where the node leaves nothing behind.
+    fn writing_of(&mut self, node: &NodeName) -> Option<&mut Writing> {
+        let name = name_of(node);
+        let is_known = self.configurations.as_ref().is_ok_and(|known| known.contains_key(&name));
+        is_known.then(|| self.writing.entry(name).or_default())
+    }
+
     /// A write has an outcome.
     pub(super) fn finish(
         &mut self,
@@ -260,8 +287,15 @@ impl Frr {
                 refusals.why = Some(why.clone());
                 refusals.pause.lengthen(Cause::of(answer, seen), now);
             }
-            // The object has changed, or the answer is lost. The watch shows which.
-            (Answer::Conflict(_) | Answer::Unknown(_), _) => refusals.pause.lengthen(Cause::Nothing, now),
+            // The answer is lost, or a webhook does not answer. The watch shows which, unless it goes on.
+            (Answer::Unknown(why), _) => {
+                if refusals.pause.has_failed() {
+                    refusals.why = Some(why.clone());
+                }
+                refusals.pause.lengthen(Cause::Nothing, now);
+            }
+            // The object has changed. The watch shows it.
+            (Answer::Conflict(_), _) => refusals.pause.lengthen(Cause::Nothing, now),
         }
         self.look_soon(now.uptime);
         match seen {

@@ -8,7 +8,8 @@ use super::frr::{Changed, Exporting, Frr};
 use super::memory::SeenRemaining;
 use crate::model::claim::Claim;
 use crate::model::frr::{FrrConfigurationNews, FrrNodeStateNews, FrrWrite};
-use crate::model::outcome::{Answer, Effect, Seen};
+use crate::model::names::NodeName;
+use crate::model::outcome::{Answer, Effect, Presence, Seen};
 use crate::model::plan::{RouteAt, RoutesPlan};
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
@@ -108,6 +109,17 @@ impl World {
         frr.begin(plan, now);
         for request in &plan.requests {
             self.mark_sent(request, now);
+        }
+    }
+
+    /// Takes in what a read of a node's claims or Node means for its FRRConfiguration.
+    pub(super) fn read_for_routes(&mut self, node: Option<&NodeName>, seen: &Seen, now: Now) {
+        let (Some(frr), Some(node)) = (&mut self.frr, node) else { return };
+        if let Seen::ClaimsOf { revision, .. } = seen {
+            frr.claims_were_read(node, *revision, now);
+        }
+        if let Seen::Node { as_of, presence: Presence::Gone, .. } = seen {
+            frr.node_was_not_found(node, *as_of, now);
         }
     }
 

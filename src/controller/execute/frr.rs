@@ -43,15 +43,19 @@ impl Executor {
             Attempt::Applied(answer) => {
                 info!(name, node = %write.node, "wrote: {write}");
                 let seen = match &write.change {
-                    FrrChange::Delete { uid, .. } => Seen::Deleted(uid.clone()),
-                    FrrChange::Create { .. } | FrrChange::Replace { .. } => {
+                    // Another answer is the object, which waits for a finalizer.
+                    FrrChange::Delete { uid, .. } if answer["kind"] == "Status" => Seen::Deleted(uid.clone()),
+                    FrrChange::Create { .. } | FrrChange::Replace { .. } | FrrChange::Delete { .. } => {
                         frr::configuration(&answer).map_or(Seen::Nothing, |found| Seen::Frr(Box::new(found)))
                     }
                 };
                 (Answer::Done, seen)
             }
             Attempt::Conflict(why) => (Answer::Conflict(why), Seen::Nothing),
-            Attempt::Unknown(why) => (Answer::Unknown(why), Seen::Nothing),
+            Attempt::Unknown(why) => {
+                warn!(name, node = %write.node, why, "FRRConfiguration maybe not written");
+                (Answer::Unknown(why), Seen::Nothing)
+            }
             Attempt::Refused(why, wait) => {
                 warn!(name, node = %write.node, why, "FRRConfiguration refused");
                 (Answer::Refused(why, wait), Seen::Nothing)

@@ -1,5 +1,6 @@
 //! Tests of how requests are carried out, against a client that answers as a test says.
 
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::super::client::tests::{answered_by, list, refusal};
@@ -7,6 +8,7 @@ use super::super::events::Subject;
 use super::super::lead::Lead;
 use super::super::places::Places;
 use super::*;
+use crate::model::frr::{FrrChange, FrrWrite};
 use crate::model::request::{NewClaim, Read};
 use crate::model::revision::Revision;
 use crate::model::time::Timestamp;
@@ -129,4 +131,18 @@ async fn a_write_to_a_pool_without_an_answer_ends_when_the_server_is_back() {
     assert!(matches!(&seen, Seen::Pool(pool) if pool.name.as_str() == "p"), "{seen:?}");
     let asked = asked.lock().unwrap();
     assert_eq!(asked.iter().filter(|path| path.starts_with("p?")).count(), 1, "{asked:#?}");
+}
+
+/// The server answers with the object while a finalizer of another writer keeps it.
+#[tokio::test(start_paused = true)]
+async fn an_frr_configuration_that_waits_for_a_finalizer_is_not_deleted() {
+    for (kind, is_deleted) in [("Status", true), ("FRRConfiguration", false)] {
+        let metadata = json!({"name": "nodeipam-a", "uid": "u", "resourceVersion": "7",
+            "deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let (clients, _) = answered_by(move |_| (200, json!({"kind": kind, "metadata": metadata})));
+        let change = FrrChange::Delete { uid: "u".into(), revision: Revision::of(5) };
+        let write = FrrWrite { name: "nodeipam-a".into(), node: "a".into(), change };
+        let Outcome { seen, .. } = carried_out(&executor(clients), Write::Frr(write)).await;
+        assert_eq!(seen == Seen::Deleted("u".into()), is_deleted, "{seen:?}");
+    }
 }

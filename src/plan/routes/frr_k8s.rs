@@ -6,8 +6,8 @@
 //!   announces nothing.
 //! - One that selects anything but its own node is deleted at once.
 //! - A prefix is added only while no other of them has an address of it.
-//! - Each write carries uid and version. A prefix is added only if all claims of the node are known as of that
-//!   version. So a version without a block, later than its release, stays without it ([`super::withdrawal`]).
+//! - Each write carries uid and version. Prefixes are changed only if all claims of the node are known as of that
+//!   version, and an object of an absent node is deleted only after a read of the Node. So a version without a block, later than its release, stays without it ([`super::withdrawal`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -59,9 +59,7 @@ pub fn routes(world: &World, now: Now) -> RoutesPlan {
     if let (Err(why), Exporting::By(_)) = (&template, frr.exporting()) {
         plan.findings.insert(about_template(frr, why.clone()));
     }
-    for (name, node) in refused(frr, &wanted) {
-        plan.findings.insert(node_finding(FindingKind::RouteRefused, &node.name, name));
-    }
+    plan.findings.extend(foreign(configurations, &wanted));
     // A passive controller may misread carriers.
     if world.publisher().is_none() || world.freeze().is_on(Switch::Writes) {
         return plan;
@@ -79,7 +77,8 @@ pub fn routes(world: &World, now: Now) -> RoutesPlan {
                 }
             }
             // It is for another node, or for all.
-            Some(_) | None => round.delete(found, node),
+            Some(_) => round.delete(found, node),
+            None => round.delete_unwanted(found, node),
         }
     }
     for (name, node) in wanted {
@@ -176,27 +175,20 @@ fn about_template(frr: &Frr, why: String) -> Finding {
     Finding::new(FindingKind::RouteWithheld, ObjectKind::FrrConfiguration, name, why)
 }
 
-/// The answers to refused writes, by node.
-fn refused<'a>(
-    frr: &'a Frr,
-    wanted: &'a BTreeMap<FrrName, Wanted>,
-) -> impl Iterator<Item = (String, &'a Wanted)> {
+/// The nodes whose FRRConfiguration belongs to another writer.
+fn foreign(
+    configurations: &BTreeMap<FrrName, FrrConfiguration>,
+    wanted: &BTreeMap<FrrName, Wanted>,
+) -> impl Iterator<Item = Finding> {
     wanted.iter().filter_map(|(name, node)| {
-        let writing = frr.writing(name);
-        let is_foreign = frr.configurations().is_ok_and(|known| {
-            known.get(name).is_some_and(|found| found.of_node.as_ref() != Some(&node.name))
-        });
-        let why = if is_foreign {
-            Some("another writer has created it; delete it".to_owned())
-        } else {
-            writing.routes.why.or(writing.sessions.why)
-        };
-        Some((format!("FRRConfiguration {name} of this node: {}", why?), node))
+        let is_foreign = configurations.get(name)?.of_node.as_ref() != Some(&node.name);
+        is_foreign.then(|| refused(name, &node.name, "another writer has created it; delete it"))
     })
 }
 
-fn node_finding(kind: FindingKind, node: &NodeName, message: String) -> Finding {
-    Finding::new(kind, Kind::Node, node.as_str(), message)
+fn refused(name: &FrrName, node: &NodeName, why: &str) -> Finding {
+    let message = format!("FRRConfiguration {name} of this node: {why}");
+    Finding::new(FindingKind::RouteRefused, Kind::Node, node.as_str(), message)
 }
 
 /// A pass over all FRRConfigurations.
@@ -214,6 +206,7 @@ impl Round<'_> {
     fn create(&mut self, name: &FrrName, node: &Wanted) {
         let Some(sessions) = self.sessions.clone() else { return };
         let writing = self.frr.writing(name);
+        self.report(name, &node.name, writing.routes.why);
         if !self.is_due(name, writing.routes.pause.later_than(self.now)) {
             return;
         }
@@ -224,12 +217,42 @@ impl Round<'_> {
     /// Deletes an FRRConfiguration: its node is gone, or it selects other nodes. That waits neither for the interval nor for
     /// the pause after a refused write.
     fn delete(&mut self, found: &FrrConfiguration, node: &NodeName) {
-        if self.world.is_in_flight(&Target::Frr(found.name.clone())) {
+        self.report(&found.name, node, self.frr.writing(&found.name).routes.why);
+        if found.is_deleting || self.world.is_in_flight(&Target::Frr(found.name.clone())) {
             return;
         }
         let change = FrrChange::Delete { uid: found.uid.clone(), revision: found.revision };
         let write = FrrWrite { name: found.name.clone(), node: node.clone(), change };
         self.plan.requests.insert(0, Write::Frr(write).into());
+    }
+
+    /// Deletes an FRRConfiguration of a node that is to have none, once that is known to be later than the object.
+    fn delete_unwanted(&mut self, found: &FrrConfiguration, node: &NodeName) {
+        let is_of_host = matches!(found.selector, Selector::Hostname(_));
+        let is_absent = self.world.node(node).is_none();
+        if *self.frr.exporting() == Exporting::Nothing || !is_of_host {
+            self.delete(found, node);
+        } else if is_absent && self.frr.writing(&found.name).node_gone < Some(found.revision) {
+            self.wake_at(self.now.uptime + WRITE_INTERVAL);
+            if !self.world.is_in_flight(&Target::Node(node.clone())) {
+                let as_of = self
+                    .world
+                    .claims_known_as_of(node)
+                    .map_or(found.revision, |known| known.max(found.revision));
+                self.plan.requests.push(Read::Node(node.clone(), as_of).into());
+            }
+        } else if !is_absent && !self.knows_claims(found, node) {
+            self.read_claims(node);
+        } else {
+            self.delete(found, node);
+        }
+    }
+
+    /// The answer to the last refused write of a kind that is still due.
+    fn report(&mut self, found: &FrrName, node: &NodeName, why: Option<String>) {
+        if let Some(why) = why {
+            self.plan.findings.insert(refused(found, node, &why));
+        }
     }
 
     /// Corrects an FRRConfiguration. Prefixes come first: they never wait for sessions that the server refuses.
@@ -238,29 +261,28 @@ impl Round<'_> {
         let announced = routes.map_or(&nothing, |routes| &routes.prefixes);
         let writing = self.frr.writing(&found.name);
         let mut prefixes = self.step(found, announced, writing.last);
-        let adds = |prefixes: &BTreeSet<Cidr>| {
-            let present: AddressSet = found.prefixes.iter().copied().collect();
-            prefixes.iter().any(|prefix| !present.covers(*prefix))
-        };
-        if adds(&prefixes) && !self.knows_claims(&node.name, found.revision) {
+        if prefixes != found.prefixes && !self.knows_claims(found, &node.name) {
             self.read_claims(&node.name);
-            // A withdrawal does not wait for that.
-            let present: AddressSet = found.prefixes.iter().copied().collect();
-            prefixes.retain(|prefix| present.covers(*prefix));
+            return;
         }
         // An object of another node may still have an address of it, if its withdrawal is refused.
         let present: AddressSet = found.prefixes.iter().copied().collect();
         prefixes.retain(|prefix| present.covers(*prefix) || !self.is_announced_elsewhere(found, *prefix));
+        let has_other_sessions =
+            self.sessions.as_ref().is_some_and(|of_template| *of_template != found.sessions);
+        let of_sessions = writing.sessions.why.filter(|_| has_other_sessions);
         let purpose = if prefixes != found.prefixes || !found.is_exact {
             FrrPurpose::Prefixes
         } else if let Some(released) = self.released_later(found, &node.name) {
             FrrPurpose::LaterThan(released)
-        } else if self.sessions.as_ref().is_some_and(|of_template| *of_template != found.sessions) {
+        } else if has_other_sessions {
+            self.report(&found.name, &node.name, of_sessions);
             self.copy_template(found, node);
             return;
         } else {
             return;
         };
+        self.report(&found.name, &node.name, writing.routes.why.or(of_sessions));
         if self.is_due(&found.name, writing.routes.pause.later_than(self.now)) {
             self.replace(found, node, found.sessions.clone(), prefixes, purpose);
         }
@@ -370,11 +392,14 @@ impl Round<'_> {
     }
 
     /// Whether every claim of the node is known as of this version of its FRRConfiguration.
-    fn knows_claims(&self, node: &NodeName, revision: Revision) -> bool {
-        self.world.claims_known_as_of(node) >= Some(revision)
+    fn knows_claims(&self, found: &FrrConfiguration, node: &NodeName) -> bool {
+        let read = self.frr.writing(&found.name).claims_read;
+        self.world.claims_known_as_of(node).max(read) >= Some(found.revision)
     }
 
     fn read_claims(&mut self, node: &NodeName) {
+        // The read may fail.
+        self.wake_at(self.now.uptime + WRITE_INTERVAL);
         if !self.world.is_in_flight(&Target::ClaimsOf(node.clone())) {
             self.plan.requests.push(Read::ClaimsOf(node.clone()).into());
         }

@@ -33,6 +33,7 @@ fn configuration(line: &str) -> FrrConfiguration {
         of_node: node,
         prefixes: words.iter().filter_map(|word| word.parse().ok()).collect(),
         sessions: sessions(value(&words, "sessions=").unwrap_or("s")),
+        is_deleting: words.contains(&"deleting"),
         n_routers: 1,
         is_exact: !words.contains(&"edited"),
     }
@@ -92,6 +93,19 @@ fn send(cluster: &mut Cluster, expected: &str) {
     }
 }
 
+/// The Node of an object is read before that is deleted, and not found.
+#[track_caller]
+fn node_is_gone(cluster: &mut Cluster, node: &str) {
+    let plan = routes(&cluster.world, cluster.now);
+    let [Request::Read(Read::Node(read, as_of))] = &plan.requests[..] else { panic!("{}", told(&plan)) };
+    assert_eq!(read.as_str(), node);
+    cluster.world.begin_routes(&plan, cluster.now);
+    let seen = found(Presence::Gone, as_of.number());
+    for request in plan.requests.clone() {
+        cluster.finish(request, seen.clone());
+    }
+}
+
 #[test]
 fn an_object_is_created_without_prefixes_and_gets_them_once_it_was_read_back() {
     let mut cluster = cluster(A, &[]);
@@ -117,7 +131,10 @@ fn an_object_of_other_nodes_is_deleted_at_once() {
         writes(&cluster(A, &[wrong]), "delete FRRConfiguration of-a of node a");
     }
     writes(
-        &cluster(A, &["a host-a @95 10.0.0.0/26", "b host-b @95"]),
+        &cluster(
+            &format!("{A}\nnode b 2 label=kubernetes.io/hostname=host-c"),
+            &["a host-a @95 10.0.0.0/26", "b host-b @95"],
+        ),
         "delete FRRConfiguration of-b of node b",
     );
 }
@@ -290,6 +307,7 @@ fn a_block_cools_only_when_its_route_is_gone() {
     let mut cluster = cluster(lost, &["a host-a @70 10.0.0.0/26"]);
     running(&mut cluster, "a", "10.0.0.0/25");
     cluster.expect("a", "waits: it has no Node");
+    node_is_gone(&mut cluster, "a");
     send(&mut cluster, "delete FRRConfiguration of-a of node a");
     cluster.expect("a", "waits: it has no Node");
     cluster
@@ -366,4 +384,39 @@ fn a_node_without_an_object_needs_a_later_version_of_any() {
     send(&mut cluster, "touch FRRConfiguration of-a of node a to get a later version");
     shown(&mut cluster, "a host-a @101 10.0.0.0/26");
     cluster.expect("b", "cool 10.0.0.64/26 of node b");
+}
+
+/// The FRRConfigurations of a new leader may be newer than its claims and Nodes.
+#[test]
+fn nothing_is_withdrawn_on_an_older_view_of_claims_and_nodes() {
+    let reads = "read the claims of node a";
+    writes(&cluster(A, &["a host-a @101 10.0.0.0/26 10.0.0.64/26"]), reads);
+    let mut cluster = cluster(A, &["a host-a @95 10.0.0.0/26", "b host-b @101 10.0.0.64/26"]);
+    node_is_gone(&mut cluster, "b");
+    writes(&cluster, "delete FRRConfiguration of-b of node b");
+}
+
+#[test]
+fn an_object_that_waits_for_a_finalizer_is_not_deleted_again() {
+    writes(&cluster(A, &["a every @95 10.0.0.0/26 deleting"]), "");
+}
+
+/// An unreachable webhook is told of, and no longer once nothing is due.
+#[test]
+fn a_write_without_an_answer_is_told_of_the_second_time_and_while_it_is_due() {
+    let mut cluster = cluster(A, &["a host-a @95 10.0.0.0/26 sessions=old"]);
+    for _ in 0..2 {
+        let plan = planned(&cluster, "copy the template into FRRConfiguration of-a of node a");
+        cluster.world.begin_routes(&plan, cluster.now);
+        let answer = Answer::Unknown("the webhook does not answer".to_owned());
+        for request in plan.requests {
+            let seen = Seen::Nothing;
+            cluster.world.finish(Outcome { request, answer: answer.clone(), seen }, cluster.now);
+        }
+        cluster.pass(3);
+    }
+    let plan = routes(&cluster.world, cluster.now);
+    assert!(told(&plan).contains("RouteRefused Node a"), "{}", told(&plan));
+    shown(&mut cluster, "template @98 sessions=old");
+    writes(&cluster, "");
 }
