@@ -109,7 +109,7 @@ pub struct FrrNodeState {
     pub node: NodeName,
     /// The version that was read.
     pub revision: Revision,
-    /// The networks of its running configuration; `None` where it can't be told.
+    /// The networks of its running configuration; `None` where it can't be read.
     pub networks: Option<BTreeSet<Cidr>>,
 }
 

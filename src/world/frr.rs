@@ -53,7 +53,7 @@ pub struct Writing {
     pub last: Option<Duration>,
     /// Those that change its prefixes, create it or delete it.
     pub routes: Refusals,
-    /// A revision as of which all claims of its node were read.
+    /// All claims of its node were read as of this revision.
     pub claims_read: Option<Revision>,
     /// A revision after which a read did not find its Node.
     pub node_gone: Option<Revision>,
@@ -249,7 +249,7 @@ impl Frr {
         }
     }
 
-    /// A read that began after this revision did not find the Node.
+    /// A read after this revision did not find the Node.
     pub(super) fn node_was_not_found(&mut self, node: &NodeName, as_of: Revision, now: Now) {
         if let Some(writing) = self.writing_of(node) {
             writing.node_gone = writing.node_gone.max(Some(as_of));
@@ -287,7 +287,7 @@ impl Frr {
                 refusals.why = Some(why.clone());
                 refusals.pause.lengthen(Cause::of(answer, seen), now);
             }
-            // The answer is lost, or a webhook does not answer. The watch shows which, unless it goes on.
+            // The answer is lost, or a webhook does not answer. The watch shows which, unless that continues.
             (Answer::Unknown(why), _) => {
                 if refusals.pause.has_failed() {
                     refusals.why = Some(why.clone());

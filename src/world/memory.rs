@@ -228,7 +228,7 @@ impl SeenCooling {
     }
 }
 
-/// A released block whose route may not be gone. A claim that is released again, or another claim of the block, begins anew.
+/// A released block; its route may still be announced. A claim that is released again, or another claim of the block, starts anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SeenRemaining {
     /// The claim.

@@ -226,7 +226,7 @@ impl Round<'_> {
         self.plan.requests.insert(0, Write::Frr(write).into());
     }
 
-    /// Deletes an FRRConfiguration of a node that is to have none, once that is known to be later than the object.
+    /// Deletes an FRRConfiguration of a node that should have none, once that is known to be later than the object.
     fn delete_unwanted(&mut self, found: &FrrConfiguration, node: &NodeName) {
         let is_of_host = matches!(found.selector, Selector::Hostname(_));
         let is_absent = self.world.node(node).is_none();
