@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::draft::Draft;
 use super::policy::Policy;
-use super::publishable::{NotPublishable, may_publish};
+use super::publishable::{NotPublishable, may_publish, told_overlaps};
 use super::subject::Subject;
 use crate::model::claim::{Claim, block_name};
 use crate::model::finding::{Finding, FindingKind};
@@ -55,7 +55,9 @@ impl<'a> Subject<'a> {
                     FindingKind::Overlap,
                     Kind::Claim,
                     &block_name(known.claim.cidr),
-                    format!("no more addresses of it are published, because it overlaps {others}"),
+                    format!("no more addresses of it are published, because it overlaps {}",
+                        told_overlaps(self.world, known.claim.cidr, &others)
+                    ),
                 )),
                 Err(NotPublishable::TooWide(widest)) => findings.push(Finding::new(
                     FindingKind::BlockTooWide,

@@ -19,8 +19,8 @@ pub enum NotPublishable {
     State,
     /// It is held for an earlier Node object of the same name.
     OtherNodeObject,
-    /// These ranges overlap it, each with its occupant, as text.
-    Overlaps(String),
+    /// These ranges overlap it, each with its occupant.
+    Overlaps(Vec<(Cidr, Occupant)>),
     /// In the mode of Cilium a block has at least this prefix length.
     TooWide(u8),
     /// The CiliumPodIPPool of this name does not fit it, and its agent would come to harm.
@@ -84,11 +84,17 @@ fn may_publish_beside(
         })
         .peekable();
     if foreign.peek().is_some() && !guards.is_off(Guard::Overlap) {
-        let ranges: BTreeSet<String> =
-            foreign.flat_map(|(cidr, occupant)| ranges_of(world, claim.cidr, cidr, occupant)).collect();
-        return Err(NotPublishable::Overlaps(ten_of(ranges)));
+        let ranges = foreign.map(|(cidr, occupant)| (cidr, occupant.clone())).collect();
+        return Err(NotPublishable::Overlaps(ranges));
     }
     withheld(world, node, known).map_or(Ok(()), Err)
+}
+
+/// The ranges that overlap a block, for a person.
+pub(super) fn told_overlaps(world: &World, block: Cidr, overlaps: &[(Cidr, Occupant)]) -> String {
+    let ranges: BTreeSet<String> =
+        overlaps.iter().flat_map(|(cidr, occupant)| ranges_of(world, block, *cidr, occupant)).collect();
+    ten_of(ranges)
 }
 
 /// The ranges of an occupant that overlap a block, as its object has them. The ledger has addresses of a carrier, in

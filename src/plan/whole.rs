@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::draft::Draft;
 use super::evidence::may_be_in_use_still;
-use super::publishable::{NotPublishable, may_publish};
+use super::publishable::{NotPublishable, may_publish, told_overlaps};
 use super::subject::Subject;
 use crate::model::claim::{ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
@@ -59,7 +59,9 @@ impl Subject<'_> {
             Ok(()) => return None,
             Err(NotPublishable::State) => format!("is {}", claim.state),
             Err(NotPublishable::OtherNodeObject) => "is held for an earlier Node of this name".to_owned(),
-            Err(NotPublishable::Overlaps(others)) => format!("overlaps {others}"),
+            Err(NotPublishable::Overlaps(others)) => {
+                format!("overlaps {}", told_overlaps(self.world, claim.cidr, &others))
+            }
             Err(NotPublishable::TooWide(widest)) => {
                 format!("is wider than /{widest}, the limit in this mode of Cilium")
             }
