@@ -73,12 +73,13 @@ pub(super) fn conditions(
             }
         }
         Ok(pool) => {
-            let full = holders::of_full_families(world, pool, &tally.families);
+            let takers = Takers::of_unavailable(world, pool, &tally.families);
+            let full = holders::of_full_families(world, pool, &tally.families, takers.as_ref());
             let always = [
                 ready(world, pool, &full),
                 overlapping(world, world.ledger().overlaps(&pool.name)),
                 exhausted(world, pool, &full, tally.nodes),
-                obstructed(world, pool, &tally.families),
+                obstructed(world, &tally.families, takers.as_ref()),
                 drains::draining(world, &pool.name),
             ];
             let of_mode = [
@@ -348,14 +349,18 @@ fn exhausted(world: &World, pool: &Pool, full: &BTreeMap<Family, Holders>, nodes
     (ConditionReason::NoFreeBlocks, message)
 }
 
-/// What takes blocks of the pool and is not a claim of it. Costs a pass over all that is taken in its ranges.
-fn obstructed(world: &World, pool: &Pool, families: &BTreeMap<Family, FamilyCounts>) -> Explained {
-    if families.values().all(|counts| counts.unavailable == 0) {
+/// What takes blocks of the pool and is not a claim of it.
+fn obstructed(
+    world: &World,
+    families: &BTreeMap<Family, FamilyCounts>,
+    takers: Option<&Takers<'_>>,
+) -> Explained {
+    let Some(takers) = takers else {
         return (ConditionReason::Unobstructed, String::new());
-    }
+    };
     let counts: Vec<String> =
         families.iter().map(|(family, counts)| format!("{family}: {}", shown(counts.unavailable))).collect();
-    let culprits = Takers::of(world, pool).lines(world);
+    let culprits = takers.lines(world);
     let message = format!("unavailable blocks ({}): {}", counts.join(", "), culprits.join("; "));
     (ConditionReason::BlocksUnavailable, message)
 }

@@ -33,7 +33,9 @@ pub(super) struct Holders {
 /// The most specific remedy for a full pool. Costs a pass over its nodes and claims.
 pub(super) fn remedy(world: &World, name: &PoolName) -> Remedy {
     let Some(pool) = world.pool(name) else { return Remedy::AddCidr };
-    let full = of_full_families(world, pool, &tally::of(world, name).families);
+    let families = tally::of(world, name).families;
+    let takers = Takers::of_unavailable(world, pool, &families);
+    let full = of_full_families(world, pool, &families, takers.as_ref());
     full.values().map(Holders::remedy).min().unwrap_or(Remedy::AddCidr)
 }
 
@@ -43,16 +45,23 @@ pub(super) fn of_full_families(
     world: &World,
     pool: &Pool,
     families: &BTreeMap<Family, FamilyCounts>,
+    takers: Option<&Takers<'_>>,
 ) -> BTreeMap<Family, Holders> {
     let is_full =
         |(family, counts): &(&Family, &FamilyCounts)| counts.free == 0 && world.gives_out_of(pool, **family);
     let full = families.iter().filter(is_full);
-    full.map(|(family, counts)| (*family, Holders::of(world, pool, *family, *counts))).collect()
+    full.map(|(family, counts)| (*family, Holders::of(world, pool, *family, *counts, takers))).collect()
 }
 
 impl Holders {
-    /// Costs a pass over the claims of the pool, and where blocks are unavailable over all that is taken in its ranges.
-    fn of(world: &World, pool: &Pool, family: Family, counts: FamilyCounts) -> Self {
+    /// Costs a pass over the claims of the pool.
+    fn of(
+        world: &World,
+        pool: &Pool,
+        family: Family,
+        counts: FamilyCounts,
+        takers: Option<&Takers<'_>>,
+    ) -> Self {
         let claims = world.claims_of_pool(&pool.name).map(|known| &known.claim);
         let is_deleted =
             |node: &NodeName| world.node(node).is_none() && !world.is_unreadable(Kind::Node, node.as_str());
@@ -71,7 +80,7 @@ impl Holders {
                 ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(_) => {}
             }
         }
-        let takers = (counts.unavailable > 0).then(|| Takers::of_family(world, pool, family));
+        let takers = takers.filter(|_| counts.unavailable > 0).map(|takers| takers.of_family(family));
         Self {
             counts,
             of_deleted_nodes,

@@ -10,11 +10,12 @@ use crate::ledger::Occupant;
 use crate::model::claim::Claim;
 use crate::model::names::{NodeName, ten_of};
 use crate::model::pool::Pool;
+use crate::model::status::FamilyCounts;
 use crate::net::cidr::{Cidr, Family};
 use crate::world::World;
 
 /// What takes blocks of a pool and is no claim of it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Takers<'a> {
     /// Addresses without a claim, by the object that has them.
     strangers: BTreeMap<&'a Occupant, Vec<Cidr>>,
@@ -25,8 +26,17 @@ pub(super) struct Takers<'a> {
 }
 
 impl<'a> Takers<'a> {
+    /// Those of a pool with unavailable blocks; `None` without any.
+    pub(super) fn of_unavailable(
+        world: &'a World,
+        pool: &Pool,
+        families: &BTreeMap<Family, FamilyCounts>,
+    ) -> Option<Self> {
+        families.values().any(|counts| counts.unavailable > 0).then(|| Self::of(world, pool))
+    }
+
     /// Costs a pass over all that is taken in the ranges of the pool.
-    pub(super) fn of(world: &'a World, pool: &Pool) -> Self {
+    fn of(world: &'a World, pool: &Pool) -> Self {
         let mut strangers = free::strangers(world, pool);
         for cidrs in strangers.values_mut() {
             cidrs.retain(|cidr| free::takes_blocks_of(world, pool, *cidr));
@@ -39,10 +49,10 @@ impl<'a> Takers<'a> {
         Self { strangers, useless: useless.collect(), claims: free::strange_claims(world, pool) }
     }
 
-    /// The same of one family.
-    pub(super) fn of_family(world: &'a World, pool: &Pool, family: Family) -> Self {
+    /// Those of one family.
+    pub(super) fn of_family(&self, family: Family) -> Self {
         let is_of = |cidr: &Cidr| cidr.family() == family;
-        let mut takers = Self::of(world, pool);
+        let mut takers = self.clone();
         takers.strangers.values_mut().for_each(|cidrs| cidrs.retain(is_of));
         takers.strangers.retain(|_, cidrs| !cidrs.is_empty());
         takers.useless.retain(is_of);

@@ -99,7 +99,12 @@ pub(super) fn state_for(world: &World, node: &NodeName, state: NodeState, pool: 
 
 /// The need of a node that waits for a block of this pool; `None` if it waits for none of it.
 pub(super) fn need(world: &World, node: &NodeName, pool: &PoolName) -> Option<Need> {
-    match state_for(world, node, node_state(world, node), pool) {
+    need_in(world, node, state_for(world, node, node_state(world, node), pool), pool)
+}
+
+/// The same of a node in this state for the pool.
+fn need_in(world: &World, node: &NodeName, state: NodeState, pool: &PoolName) -> Option<Need> {
+    match state {
         NodeState::Waiting => Some(Need::First),
         NodeState::Served if lacks_block(world, node) && asks_for(world, node, pool) => Some(Need::Growth),
         NodeState::Served | NodeState::Unselected | NodeState::Pending | NodeState::NotLinux => None,
@@ -180,11 +185,12 @@ impl Tally {
     }
 
     fn add_node(&mut self, world: &World, node: &NodeName, pool: &PoolName) {
-        match state_for(world, node, node_state(world, node), pool) {
+        let state = state_for(world, node, node_state(world, node), pool);
+        match state {
             NodeState::Unselected | NodeState::NotLinux => return,
             NodeState::Served => {
                 self.nodes.served += 1;
-                self.nodes.want_growth += u64::from(need(world, node, pool) == Some(Need::Growth));
+                self.nodes.want_growth += u64::from(need_in(world, node, state, pool) == Some(Need::Growth));
             }
             NodeState::Waiting => self.nodes.waiting += 1,
             NodeState::Pending => {}
