@@ -30,8 +30,8 @@ fn pod_cidrs_of_others(world: &World) -> Option<Finding> {
     let mut conflicts = BTreeMap::<&NodeName, String>::new();
     for node in world.nodes() {
         let held = publisher::pod_cidrs_of(node).iter().find_map(|cidr| {
-            let claims = world.ledger().overlapping_claims(*cidr).filter_map(|block| world.claim(block));
-            let mut others = claims.map(|known| &known.claim).filter(|claim| claim.node != node.name);
+            let mut others =
+                world.claims_over(*cidr).map(|known| &known.claim).filter(|claim| claim.node != node.name);
             Some((cidr, others.next()?))
         });
         if let Some((cidr, claim)) = held {
@@ -110,8 +110,8 @@ fn own_network(world: &World, pool: &Pool) -> Option<Finding> {
     Some(Finding::new(FindingKind::NodeNetworkInPool, Kind::Pool, pool.name.as_str(), message))
 }
 
-/// Nodes with the same `InternalIP`.
-fn shared_addresses(world: &World) -> Option<Finding> {
+/// Each `InternalIP` that several Nodes have, with these Nodes.
+pub(super) fn shared_internal_ips(world: &World) -> BTreeMap<IpAddr, BTreeSet<&NodeName>> {
     let is_internal = |node: &NodeName, address: IpAddr| {
         let own = world.node(node).into_iter().flat_map(|node| &node.addresses);
         own.into_iter().any(|own| own.address == address && own.kind == "InternalIP")
@@ -123,6 +123,12 @@ fn shared_addresses(world: &World) -> Option<Finding> {
             shared.insert(address, nodes);
         }
     }
+    shared
+}
+
+/// Nodes with the same `InternalIP`.
+fn shared_addresses(world: &World) -> Option<Finding> {
+    let shared = shared_internal_ips(world);
     let message = format!(
         "{} of several Nodes: {}; Cilium sends the pod traffic of all of them to one machine; correct --node-ip of \
          kubelet, or delete the Node of a machine that is gone",

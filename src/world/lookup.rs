@@ -96,8 +96,12 @@ impl World {
     /// The other claims that share an address with a claim, in numeric order.
     pub fn overlapping(&self, claim: &Claim) -> impl Iterator<Item = &KnownClaim> {
         let cidr = claim.cidr;
-        let others = self.ledger.overlapping_claims(cidr).filter(move |other| *other != cidr);
-        others.filter_map(|other| self.claim(other))
+        self.claims_over(cidr).filter(move |other| other.claim.cidr != cidr)
+    }
+
+    /// The claims that share an address with a range, in numeric order.
+    pub fn claims_over(&self, range: Cidr) -> impl Iterator<Item = &KnownClaim> {
+        self.ledger.overlapping_claims(range).filter_map(|block| self.claim(block))
     }
 
     /// The revision at which a claim is known to exist as it is known (safety rule 4).

@@ -60,8 +60,7 @@ fn used_outside_claims(world: &World, node: &NodeName, found: &mut Found) {
 
 fn of_pod(world: &World, pod: &PodAddresses, address: IpAddr, found: &mut Found) {
     let single = Cidr::single(address);
-    let mut claims =
-        world.ledger().overlapping_claims(single).filter_map(|block| world.claim(block)).peekable();
+    let mut claims = world.claims_over(single).peekable();
     if claims.peek().is_none() {
         if let Some(pool) = world.ledger().pools_over(single).next() {
             let cause = format!("its address is in pool {pool}, and no claim has it");

@@ -92,12 +92,8 @@ fn carried_twice(world: &World, found: &mut Found) {
         }
     }
     for (node, other, cidr) in pairs {
-        let holders: Vec<String> = world
-            .ledger()
-            .overlapping_claims(cidr)
-            .filter_map(|block| world.claim(block))
-            .map(|known| format!("node {}", known.claim.node))
-            .collect();
+        let holders: Vec<String> =
+            world.claims_over(cidr).map(|known| format!("node {}", known.claim.node)).collect();
         let claim = if holders.is_empty() {
             "no node has a claim of them".to_owned()
         } else {

@@ -1,8 +1,5 @@
 //! Nodes: their podCIDRs and their addresses.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-
 use super::catalog::Check;
 use super::found::Found;
 use crate::model::kind::Kind;
@@ -10,30 +7,28 @@ use crate::model::names::{NodeName, ten_of};
 use crate::model::node::Node;
 use crate::net::cidr::Cidr;
 use crate::publisher;
+use crate::view::in_the_way;
 use crate::world::World;
 
 const NODE: &str = Kind::Node.as_str();
 
 pub(super) fn look(world: &World, found: &mut Found) {
-    let mut internal: BTreeMap<IpAddr, Vec<&NodeName>> = BTreeMap::new();
     for node in world.nodes() {
         for cidr in publisher::pod_cidrs_of(node) {
             of_pod_cidr(world, node, *cidr, found);
         }
-        for address in node.addresses.iter().filter(|address| address.kind == "InternalIP") {
-            internal.entry(address.address).or_default().push(&node.name);
-        }
     }
-    for (address, nodes) in internal.into_iter().filter(|(_, nodes)| nodes.len() > 1) {
-        let cause = format!("Node {} has the same InternalIP {address}", ten_of(&nodes[1..]));
-        found.add(Check::InternalIpTwice, NODE, nodes[0].as_str(), cause, String::new());
+    for (address, nodes) in in_the_way::shared_internal_ips(world) {
+        let mut nodes = nodes.into_iter();
+        let Some(first) = nodes.next() else { continue };
+        let cause = format!("Node {} has the same InternalIP {address}", ten_of(nodes));
+        found.add(Check::InternalIpTwice, NODE, first.as_str(), cause, String::new());
     }
 }
 
 fn of_pod_cidr(world: &World, node: &Node, cidr: Cidr, found: &mut Found) {
     let name = node.name.as_str();
-    let claims = world.ledger().overlapping_claims(cidr).filter_map(|block| world.claim(block));
-    let holders: Vec<&NodeName> = claims.map(|known| &known.claim.node).collect();
+    let holders: Vec<&NodeName> = world.claims_over(cidr).map(|known| &known.claim.node).collect();
     let mut others: Vec<&NodeName> = holders.iter().copied().filter(|holder| **holder != node.name).collect();
     others.dedup();
     if !others.is_empty() {
