@@ -89,7 +89,7 @@ impl FrrConfiguration {
         self.prefixes.iter().any(|prefix| prefix.overlaps(block))
     }
 
-    /// Whether its name is one that the controller gives. Whoever takes the labels off leaves its prefixes announced.
+    /// Whether its name is one that the controller gives. Another writer who removes the labels leaves its prefixes announced.
     #[must_use]
     pub fn has_our_name(&self) -> bool {
         self.name.as_str().starts_with(NAME_PREFIX)

@@ -34,7 +34,7 @@ impl Subject<'_> {
     /// Claims a new primary block in each family in which the node holds draining blocks only. Returns whether the first
     /// publication waits for such a claim.
     ///
-    /// Where its pools have no room, or a write about the node has just failed, it gets what it holds.
+    /// If its pools have no room, or a write about the node has just failed, the node gets its old blocks alone.
     fn awaits_new_primaries(&self, draft: &mut Draft, policy: Policy, now: Now) -> bool {
         if !self.publisher.has_primary_blocks() {
             return false;

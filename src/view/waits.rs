@@ -1,8 +1,8 @@
 //! The nodes that wait longest for a block of each pool.
 //!
 //! The status of the pool names them with their times, so that a restart of the controller does not lose the times. A node
-//! that the status names stays named as long as it waits: so replicas that know the same objects agree, whatever each has
-//! seen before.
+//! stays named as long as it waits. So replicas that know the same objects agree, even if they first saw it wait at
+//! different times.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -14,7 +14,8 @@ use serde_json::{Map, Value, json};
 use super::pod_ip_pool::OURS;
 use super::watched::Meta;
 use crate::model::frr::{
-    FrrChange, FrrConfiguration, FrrNodeState, FrrWrite, HOSTNAME_LABEL, Selector, Sessions, name_of,
+    FrrChange, FrrConfiguration, FrrNodeState, FrrPurpose, FrrWrite, HOSTNAME_LABEL, Selector, Sessions,
+    name_of,
 };
 use crate::model::names::NodeName;
 use crate::net::cidr::{Cidr, Family};
@@ -274,7 +275,7 @@ pub fn object(write: &FrrWrite, namespace: &str) -> Option<Value> {
     if let FrrChange::Replace { uid, revision, purpose, .. } = &write.change {
         object["metadata"]["uid"] = json!(uid.as_str());
         object["metadata"]["resourceVersion"] = json!(revision.to_string());
-        if let crate::model::frr::FrrPurpose::LaterThan(released) = purpose {
+        if let FrrPurpose::LaterThan(released) = purpose {
             object["metadata"]["annotations"][LATER_THAN] = json!(released.to_string());
         }
     }
@@ -342,7 +343,6 @@ impl Resource for WatchedFrrNodeState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::frr::FrrPurpose;
     use crate::model::revision::Revision;
 
     /// A template with all that carries prefixes.

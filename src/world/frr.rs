@@ -257,7 +257,7 @@ impl Frr {
         }
     }
 
-    /// What is kept of the object of a node, if it exists. It stays where the node leaves nothing behind.
+    /// The memory of writes to the object of a node, if the object exists. Without an object nothing is remembered.
     fn writing_of(&mut self, node: &NodeName) -> Option<&mut Writing> {
         let name = name_of(node);
         let is_known = self.configurations.as_ref().is_ok_and(|known| known.contains_key(&name));
@@ -307,7 +307,17 @@ impl Frr {
                 }
                 Ok(_) | Err(_) => Changed::Nothing,
             },
-            _ => Changed::Nothing,
+            Seen::Nothing
+            | Seen::Claim(_)
+            | Seen::CiliumNode(_)
+            | Seen::PatchedNode(_)
+            | Seen::Pool(_)
+            | Seen::PodIpPool(_)
+            | Seen::Absent(_)
+            | Seen::Node { .. }
+            | Seen::PodsOf { .. }
+            | Seen::ClaimsOf { .. }
+            | Seen::Unreadable(_) => Changed::Nothing,
         }
     }
 
