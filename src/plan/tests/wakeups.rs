@@ -287,6 +287,16 @@ fn a_block_that_has_cooled_while_writes_are_frozen_waits_for_nothing_else() {
     }
 }
 
+/// The finding about an overlap names the ranges that a carrier lists, and their addresses stay the same.
+#[test]
+fn a_carrier_that_lists_the_same_addresses_otherwise_wakes_whoever_overlaps_them() {
+    let overlapped = "node b 1\nclaim 10.0.0.4/30 b 1 Held @40\nciliumnode b @51 bare 10.0.0.4/30\n\
+                      ciliumnode c @52 bare 10.0.0.0/29";
+    let mut settled = Settled::of("cluster-pool v4", overlapped, &[]);
+    let listed = Change::named("show ciliumnode c bare 10.0.0.0/30 10.0.0.4/30");
+    assert_eq!(settled.lost_after(&listed), [""; 0]);
+}
+
 fn change() -> impl Strategy<Value = Change> {
     let shown = |lines: Vec<String>| prop::sample::select(lines).prop_map(Change::Shown);
     prop_oneof![
