@@ -34,6 +34,9 @@ const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(60);
 /// ends itself.
 const SELF_CHECK_INTERVAL: &str = "1s";
 
+/// Every finding has its own line: of many at once, the rest would be in a count, and how many come at once varies.
+const LOG_FILTER: &str = "cilium_node_ipam::controller::report::finding_log=debug";
+
 /// The flag of a controller that takes part in an election.
 pub(crate) const ELECTED: &str = "--leader-elect=true";
 
@@ -71,6 +74,7 @@ impl Controller {
         let address_file = control_plane.dir().join(format!("controller-{number}.address"));
         let output = File::create(&log)?;
         let child = command(kubeconfig)
+            .env("RUST_LOG", LOG_FILTER)
             .args(["run", "--listen", "127.0.0.1:0", "--address-file"])
             .arg(&address_file)
             .args(["--self-check-interval", SELF_CHECK_INTERVAL])
