@@ -13,6 +13,7 @@ use std::time::Duration;
 use super::covered;
 use super::draft::Draft;
 use super::evidence::{self, is_carried, may_be_in_use, may_be_in_use_still};
+use super::given_up::{self, is_given_up, is_going_for_a_person};
 use super::reclaim::nobody_has_it;
 use super::routes::withdrawal;
 use super::subject::Subject;
@@ -56,7 +57,7 @@ pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, n
         let claim = &known.claim;
         match claim.state {
             ClaimState::Held | ClaimState::Draining(_) => {
-                advance_held(world, publisher, draft, claim, now);
+                advance_held(world, publisher, draft, known, now);
             }
             ClaimState::Releasing(reason) => advance_releasing(world, publisher, draft, claim, reason, now),
             ClaimState::Cooling(reason) => advance_cooling(world, draft, claim, reason, now),
@@ -64,7 +65,7 @@ pub(super) fn advance(world: &World, publisher: &Publisher, draft: &mut Draft, n
         // One that has cooled is deleted by us.
         let is_expected = draft.requests.iter().any(|request| is_deletion_of(request, claim.cidr));
         if claim.deleting && !is_expected {
-            draft.findings.push(being_deleted(claim));
+            draft.findings.push(being_deleted(world, publisher, claim));
         }
     }
 }
@@ -97,7 +98,7 @@ pub(super) fn look_for_orphan(world: &World, draft: &mut Draft, now: Now) {
     }
 }
 
-fn being_deleted(claim: &Claim) -> Finding {
+fn being_deleted(world: &World, publisher: &Publisher, claim: &Claim) -> Finding {
     let message = if claim.is_going() {
         format!(
             "only finalizers of other writers keep the deleted claim ({}); remove them to free its block",
@@ -106,6 +107,13 @@ fn being_deleted(claim: &Claim) -> Finding {
     } else if matches!(claim.state, ClaimState::Cooling(_)) {
         "another writer deleted the claim while its block is cooling; its finalizer keeps it until then"
             .to_owned()
+    } else if is_going_for_a_person(world, publisher, claim) {
+        match given_up::holders(world, claim) {
+            None => "a user gave the claim up; its block is free when a read of the node's Pods finds none with an \
+                 address of it, and it has cooled"
+                .to_owned(),
+            Some(holders) => format!("a user gave the claim up, but these pods have an address of it: {holders}"),
+        }
     } else {
         format!(
             "another writer deleted the claim while node {} has its block; its finalizer keeps it until the \
@@ -116,7 +124,8 @@ fn being_deleted(claim: &Claim) -> Finding {
     Finding::new(FindingKind::ClaimBeingDeleted, Kind::Claim, &block_name(claim.cidr), message)
 }
 
-fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, claim: &Claim, now: Now) {
+fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: &KnownClaim, now: Now) {
+    let claim = &known.claim;
     match (world.node(&claim.node), world.carrier(&claim.node)) {
         (None, None) => {
             if presence(world, draft, claim) == Some(Presence::Gone) {
@@ -139,6 +148,11 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, claim: 
             } else if let Some(request) = publisher.later_version(&claim.node, Some(carrier), claim.revision)
             {
                 prove(draft, request);
+            }
+        }
+        (Some(node), Some(_)) if is_given_up(world, publisher, node, known) => {
+            if presence(world, draft, claim) == Some(Presence::Is(node.uid.clone())) {
+                draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
             }
         }
         (Some(_), Some(carrier)) if is_of_ended_without(world, claim, carrier) => {
@@ -283,6 +297,7 @@ fn advance_releasing(
     if reason == Reason::Reclaimed && node.is_some() && is_to_be_taken_off(world, publisher, claim) {
         return;
     }
+    let is_given_up = is_going_for_a_person(world, publisher, claim);
     let taken_over =
         if reason == Reason::Unused { covered::taken_over_by(world, publisher, claim) } else { None };
     let returned = match (reason, node) {
@@ -295,7 +310,7 @@ fn advance_releasing(
         },
         // The replica that began to give it back had not seen that it is carried.
         (Reason::Unused, Some(node)) => {
-            Some(node).filter(|_| may_be_in_use(world, claim) && taken_over.is_none())
+            Some(node).filter(|_| may_be_in_use(world, claim) && taken_over.is_none() && !is_given_up)
         }
         // It is there, and a version that is later than the move shows that the agent does not let it go.
         (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| is_without_consent(world, publisher, claim)),
@@ -306,14 +321,16 @@ fn advance_releasing(
     }
     match absence(world, publisher, claim) {
         Absence::Proven if !nobody_has_it(world, publisher, draft, claim, now) => {}
-        Absence::Proven if reason != Reason::Unused && !withdrawal::is_gone(world, draft, claim, now) => {}
+        Absence::Proven
+            if (reason != Reason::Unused || is_given_up)
+                && !withdrawal::is_gone(world, draft, claim, now) => {}
         // The claim that has taken over has to have been there when this one was given back.
         Absence::Proven if taken_over.is_some_and(|wider| world.known_at(wider) < claim.revision) => {
             prove(draft, Read::ClaimsOf(claim.node.clone()).into());
         }
         Absence::Proven => draft.requests.push(match reason {
-            Reason::Unused => update(claim, now, ClaimChange::Delete),
-            Reason::NodeGone | Reason::Reclaimed => update(claim, now, ClaimChange::Cool),
+            Reason::Unused if !is_given_up => update(claim, now, ClaimChange::Delete),
+            Reason::Unused | Reason::NodeGone | Reason::Reclaimed => update(claim, now, ClaimChange::Cool),
         }),
         Absence::Provable(request) => prove(draft, request),
         // The Node is gone, and its CiliumNode carries the block. The deletion of the CiliumNode will be the proof.

@@ -17,6 +17,7 @@ mod covered;
 mod draft;
 mod evidence;
 mod foreign;
+mod given_up;
 pub mod growth;
 mod handed_back;
 mod late_labels;

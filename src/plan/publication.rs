@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::draft::Draft;
+use super::given_up;
 use super::policy::Policy;
 use super::publishable::{NotPublishable, may_publish, told_overlaps};
 use super::subject::Subject;
@@ -55,8 +56,10 @@ impl<'a> Subject<'a> {
                     FindingKind::Overlap,
                     Kind::Claim,
                     &block_name(known.claim.cidr),
-                    format!("no more addresses of it are published, because it overlaps {}",
-                        told_overlaps(self.world, known.claim.cidr, &others)
+                    format!(
+                        "no more addresses of it are published, because it overlaps {}{}",
+                        told_overlaps(self.world, known.claim.cidr, &others),
+                        self.advice_on(&known.claim),
                     ),
                 )),
                 Err(NotPublishable::TooWide(widest)) => findings.push(Finding::new(
@@ -66,8 +69,9 @@ impl<'a> Subject<'a> {
                     format!(
                         "it is not published, because the widest block in Cilium's mode {} is /{widest}; drain \
                          the node, delete its Node and CiliumNode, and let it join again after \
-                         reuseAfterNodeLoss of the pool",
-                        self.publisher.ipam_mode().as_str()
+                         reuseAfterNodeLoss of the pool{}",
+                        self.publisher.ipam_mode().as_str(),
+                        self.advice_on(&known.claim),
                     ),
                 )),
                 Err(NotPublishable::PodIpPool(name, misfit)) => findings.push(Finding::new(
@@ -76,12 +80,17 @@ impl<'a> Subject<'a> {
                     &block_name(known.claim.cidr),
                     format!(
                         "CiliumPodIPPool {name} {misfit}, and the block would harm the agent: correct the \
-                         CiliumPodIPPool; until then it is not published"
+                         CiliumPodIPPool; until then it is not published{}",
+                        self.advice_on(&known.claim),
                     ),
                 )),
             }
         }
         publishable
+    }
+
+    fn advice_on(&self, claim: &Claim) -> String {
+        given_up::advice(self.world, self.publisher, claim)
     }
 
     /// Adds the patch that publishes these claims, or the read that has to come first (safety rule 4).

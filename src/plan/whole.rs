@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use super::draft::Draft;
 use super::evidence::may_be_in_use_still;
+use super::given_up;
 use super::publishable::{NotPublishable, may_publish, told_overlaps};
 use super::subject::Subject;
 use crate::model::claim::{ClaimState, Reason, block_name};
@@ -29,15 +30,18 @@ impl Subject<'_> {
         if reasons.is_empty() {
             return false;
         }
+        let claims = self.world.claims_of(name).filter(|known| self.hindrance(known).is_some());
+        let mut advice = claims.map(|known| given_up::advice(self.world, self.publisher, &known.claim));
+        let advice = advice.find(|advice| !advice.is_empty()).unwrap_or_default();
         let reasons: Vec<String> = reasons.into_iter().map(|(claim, why)| format!("{claim} {why}")).collect();
         draft.findings.push(Finding::new(
             FindingKind::Blocked,
             Kind::Node,
             name.as_str(),
             format!(
-                "its {} gets no blocks, because one of them may be in use and can't be published: {}",
+                "its {} gets no blocks, because one of them may be in use and can't be published: {}{advice}",
                 self.carrier.kind().as_str(),
-                reasons.join("; ")
+                reasons.join("; "),
             ),
         ));
         draft.wait_for(Wait::WholeSet);

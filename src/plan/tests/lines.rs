@@ -263,6 +263,7 @@ fn claim(words: &[&str]) -> Object {
         "Draining" => ClaimState::Draining(format!("cn-{}", words[2]).into()),
         "Releasing/NodeGone" => ClaimState::Releasing(Reason::NodeGone),
         "Releasing/Reclaimed" => ClaimState::Releasing(Reason::Reclaimed),
+        "Cooling/Unused" => ClaimState::Cooling(Reason::Unused),
         "Releasing/Unused" => ClaimState::Releasing(Reason::Unused),
         "Cooling/NodeGone" => ClaimState::Cooling(Reason::NodeGone),
         "Cooling/Reclaimed" => ClaimState::Cooling(Reason::Reclaimed),

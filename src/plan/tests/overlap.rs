@@ -320,6 +320,73 @@ fn every_range_that_overlaps_a_claim_is_named_as_its_object_has_it() {
     assert_eq!(
         messages[0],
         "no more addresses of it are published, because it overlaps 10.0.0.0/29 (CiliumNode b), 10.0.0.16/29 \
-         (CiliumNode c)"
+         (CiliumNode c); if it is not needed, give it up: `kubectl delete nib 10.0.0.0-27`"
     );
+}
+
+/// What a person gives up goes on the proof of its mode, when no pod has an address of it, and cools like any block.
+#[test]
+fn a_claim_that_cant_be_published_goes_when_a_person_deletes_it() {
+    let other = "node b 1\nciliumnode b @51 10.0.0.16/28\nclaim 10.0.0.16/28 b 1 Held @41";
+    let mut cluster = Cluster::of(&format!(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/27 a 1 Held @40\n{other}"
+    ));
+    let waits = "waits: one of its blocks may be in use and can't be published";
+    cluster.expect("a", &format!("finding: Overlap; finding: Blocked; {waits}"));
+    cluster.observe("claim 10.0.0.0/27 a 1 Held deleting @109");
+    // Whether the Node is still this one has to be known: else the block cools as that of a lost node.
+    cluster.expect("a", "read Node a; finding: ClaimBeingDeleted");
+    cluster.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
+    cluster.expect("a", "release 10.0.0.0/27 of node a (Unused); finding: ClaimBeingDeleted");
+    cluster.settle(&Target::Claim("10.0.0.0/27".parse().unwrap()), Seen::Nothing);
+    cluster.observe("claim 10.0.0.0/27 a 1 Releasing/Unused deleting @111");
+    cluster.expect("a", "touch ciliumnode a to get a later version; finding: ClaimBeingDeleted");
+    cluster.settle(&Target::CiliumNode("a".into()), Seen::Nothing);
+    cluster.observe("ciliumnode a @112 recreated");
+    let after = AnyRevision::of(Kind::CiliumNode, 112);
+    let read = Read::PodsOf("a".into(), after);
+    let mut pods = PodsOnNode::default();
+    pods.holders.insert("10.0.0.3".parse().unwrap(), "apps/web".to_owned());
+    cluster.expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
+    cluster.settle(&read.target(), Seen::PodsOf { after, pods });
+    let told = cluster.plan("a");
+    assert_eq!(
+        told.findings[0].message,
+        "a user gave the claim up, but these pods have an address of it: apps/web"
+    );
+    cluster.pass(60);
+    cluster.expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
+    cluster.settle(&read.target(), Seen::PodsOf { after, pods: PodsOnNode::default() });
+    cluster.expect("a", "cool 10.0.0.0/27 of node a; finding: ClaimBeingDeleted");
+    cluster.settle(&Target::Claim("10.0.0.0/27".parse().unwrap()), Seen::Nothing);
+    // Its node is served meanwhile.
+    cluster.observe("claim 10.0.0.0/27 a 1 Cooling/Unused deleting @113");
+    cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
+}
+
+/// A word that nobody needs to guess: what is carried, used, or can be published stays with its node.
+#[test]
+fn a_deleted_claim_that_is_in_use_or_can_be_published_stays() {
+    let other = "node b 1\nciliumnode b @51 10.0.0.16/28\nclaim 10.0.0.16/28 b 1 Held @41";
+    for shows in ["10.0.0.0/28", "10.0.0.0/28 used=4", "used=10.0.0.3/32"] {
+        let mut cluster = Cluster::of(&format!(
+            "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated {shows}\n\
+             claim 10.0.0.0/27 a 1 Held deleting @40\n{other}"
+        ));
+        assert!(
+            !rendered(&cluster.plan("a")).contains("release"),
+            "{shows}: {}",
+            rendered(&cluster.plan("a"))
+        );
+    }
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated\nclaim 10.0.0.0/28 a 1 Held deleting @40",
+    );
+    cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a; finding: ClaimBeingDeleted");
+    // It came to be in use after it was released.
+    let mut cluster = Cluster::of(&format!(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated used=10.0.0.3/32\n\
+         claim 10.0.0.0/27 a 1 Releasing/Unused deleting @40\n{other}"
+    ));
+    assert!(rendered(&cluster.plan("a")).starts_with("hold 10.0.0.0/27 for node a again"));
 }
