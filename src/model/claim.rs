@@ -97,7 +97,7 @@ stable_names! {
         Reclaimed,
         /// The Node object and its CiliumNode are gone.
         NodeGone,
-        /// It was never published, or another claim of its node has all of its addresses.
+        /// It was never published, or a person gave it up.
         Unused,
     }
 }
@@ -156,14 +156,6 @@ impl Claim {
         let mut offered = AddressSet::from_iter([self.cidr]);
         offered.remove_all(&self.withheld);
         offered
-    }
-
-    /// Whether it offers every address that another claim does.
-    #[must_use]
-    pub fn offers_all_of(&self, other: &Self) -> bool {
-        let mut lacking = other.offered();
-        lacking.remove_all(&self.offered());
-        lacking.is_empty()
     }
 
     /// How many addresses it offers.

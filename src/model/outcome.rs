@@ -167,7 +167,6 @@ impl Write {
             Self::UpdateClaim(update) => match &update.change {
                 ClaimChange::Delete => matches!(found, Seen::Absent(_)),
                 ClaimChange::Hold(_)
-                | ClaimChange::CreatedFor(_)
                 | ClaimChange::Keep
                 | ClaimChange::Drain(_)
                 | ClaimChange::Release(_)
@@ -255,7 +254,6 @@ impl ClaimChange {
     pub fn is_shown_by(&self, found: &Claim) -> bool {
         match self {
             Self::Hold(node_uid) => found.state == ClaimState::Held && found.node_uid == *node_uid,
-            Self::CreatedFor(uid) => found.created_for == *uid,
             Self::Keep => found.has_finalizer(),
             Self::Drain(uid) => found.state == ClaimState::Draining(uid.clone()),
             Self::Release(reason) => found.state == ClaimState::Releasing(*reason),

@@ -70,8 +70,7 @@ impl State {
     pub const fn moves(self) -> &'static [Move] {
         use Move::{Delete, To};
         match self {
-            // A move to Held itself records the uid of a Node or of a CiliumNode that was recreated, or that any CiliumNode
-            // may have carried the block.
+            // A move to Held itself records the uid of a Node that was recreated.
             // An agent that gives blocks back by itself does so without a drain.
             Held => &[
                 To(Held),
@@ -95,15 +94,13 @@ impl State {
     #[must_use]
     pub const fn after(self, change: &ClaimChange) -> Option<Move> {
         match (change, self) {
-            (ClaimChange::Hold(_), _) | (ClaimChange::CreatedFor(_), Held) => Some(Move::To(Held)),
+            (ClaimChange::Hold(_), _) => Some(Move::To(Held)),
             (ClaimChange::Keep, state) => Some(Move::To(state)),
             (ClaimChange::Drain(_), Held | Releasing(Reclaimed)) => Some(Move::To(Draining)),
             (ClaimChange::Release(reason), _) => Some(Move::To(Releasing(*reason))),
             (ClaimChange::Cool, Releasing(reason) | Cooling(reason)) => Some(Move::To(Cooling(reason))),
             (ClaimChange::Cool, Held | Draining)
-            | (ClaimChange::CreatedFor(_) | ClaimChange::Drain(_), Draining | Releasing(_) | Cooling(_)) => {
-                None
-            }
+            | (ClaimChange::Drain(_), Draining | Releasing(_) | Cooling(_)) => None,
             (ClaimChange::Delete, _) => Some(Move::Delete),
         }
     }

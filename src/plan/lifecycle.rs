@@ -10,9 +10,8 @@
 
 use std::time::Duration;
 
-use super::covered;
 use super::draft::Draft;
-use super::evidence::{self, is_carried, may_be_in_use, may_be_in_use_still};
+use super::evidence::{is_carried, may_be_in_use, may_be_in_use_still};
 use super::given_up::{self, is_given_up, is_going_for_a_person};
 use super::reclaim::nobody_has_it;
 use super::routes::withdrawal;
@@ -155,30 +154,12 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: 
                 draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
             }
         }
-        (Some(_), Some(carrier)) if is_of_ended_without(world, claim, carrier) => {
-            let created_for = ClaimChange::CreatedFor(Some(carrier.uid().clone()));
-            draft.requests.push(update(claim, now, created_for));
-        }
         (Some(_), _) => {
-            let gives_way = yields_to_overlapping(world, draft, claim)
-                || (covered::is_to_be_taken_over(world, publisher, claim)
-                    && presence(world, draft, claim) == Some(Presence::Is(claim.node_uid.clone())));
-            if gives_way {
+            if yields_to_overlapping(world, draft, claim) {
                 draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
             }
         }
     }
-}
-
-/// Whether a claim was created for the CiliumNode before this one, which never carried it. Only the processes that saw
-/// that one end know it, so it is recorded in the claim: what decides has to be the same for all. Otherwise the block
-/// would count as possibly in use for as long as its node lives, and of two such claims that overlap neither gave way.
-fn is_of_ended_without(world: &World, claim: &Claim, carrier: Carrier<'_>) -> bool {
-    claim.state == ClaimState::Held
-        && claim.created_for.as_ref().is_some_and(|created_for| {
-            created_for != carrier.uid() && world.ended_without(created_for, claim)
-        })
-        && !evidence::is_carried_or_used(world, claim)
 }
 
 /// Whether a claim drains of which the carrier shows nothing, or which is to leave another carrier: what it was to be
@@ -298,8 +279,6 @@ fn advance_releasing(
         return;
     }
     let is_given_up = is_going_for_a_person(world, publisher, claim);
-    let taken_over =
-        if reason == Reason::Unused { covered::taken_over_by(world, publisher, claim) } else { None };
     let returned = match (reason, node) {
         (_, None) => None,
         (Reason::NodeGone, Some(node)) => match presence(world, draft, claim) {
@@ -309,9 +288,7 @@ fn advance_releasing(
             Some(Presence::Is(_) | Presence::Unreadable) | None => return,
         },
         // The replica that began to give it back had not seen that it is carried.
-        (Reason::Unused, Some(node)) => {
-            Some(node).filter(|_| may_be_in_use(world, claim) && taken_over.is_none() && !is_given_up)
-        }
+        (Reason::Unused, Some(node)) => Some(node).filter(|_| may_be_in_use(world, claim) && !is_given_up),
         // It is there, and a version that is later than the move shows that the agent does not let it go.
         (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| is_without_consent(world, publisher, claim)),
     };
@@ -324,10 +301,6 @@ fn advance_releasing(
         Absence::Proven
             if (reason != Reason::Unused || is_given_up)
                 && !withdrawal::is_gone(world, draft, claim, now) => {}
-        // The claim that has taken over has to have been there when this one was given back.
-        Absence::Proven if taken_over.is_some_and(|wider| world.known_at(wider) < claim.revision) => {
-            prove(draft, Read::ClaimsOf(claim.node.clone()).into());
-        }
         Absence::Proven => draft.requests.push(match reason {
             Reason::Unused if !is_given_up => update(claim, now, ClaimChange::Delete),
             Reason::Unused | Reason::NodeGone | Reason::Reclaimed => update(claim, now, ClaimChange::Cool),

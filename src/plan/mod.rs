@@ -13,7 +13,6 @@
 //! - `withhold`: requests that a freeze stops, or that a standby does not send.
 //! - [`mod@pool`]: status and finalizers of a pool, and `pod_ip_pools`: Cilium's own object of its name.
 
-mod covered;
 mod draft;
 mod evidence;
 mod foreign;

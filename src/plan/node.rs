@@ -273,7 +273,6 @@ impl Subject<'_> {
                 return;
             }
             if self.is_held_back(draft) {
-                self.take_over(draft, now);
                 // Another replica may not remember what holds it back, and counts it among those who wait.
                 draft.unmet = self.unmet();
                 return;

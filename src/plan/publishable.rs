@@ -33,22 +33,12 @@ pub enum NotPublishable {
 /// Whether it is known as of a late enough revision (safety rule 4) depends on the version of the CiliumNode that a
 /// patch carries, and is checked where the patch is decided.
 pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(), NotPublishable> {
-    may_publish_beside(world, node, known, |_, _| false)
-}
-
-/// The same as if the claims of these blocks were not there.
-pub(super) fn may_publish_without(
-    world: &World,
-    node: &Node,
-    known: &KnownClaim,
-    is_left_out: impl Fn(Cidr) -> bool,
-) -> Result<(), NotPublishable> {
-    may_publish_beside(world, node, known, |cidr, occupant| *occupant == Occupant::Claim && is_left_out(cidr))
+    may_publish_beside(world, node, known, |_| false)
 }
 
 /// The same for a process that knows the objects and remembers nothing of what was there before.
 pub(super) fn may_others_publish(world: &World, node: &Node, known: &KnownClaim) -> bool {
-    let is_remembered = |_: Cidr, occupant: &Occupant| match occupant {
+    let is_remembered = |occupant: &Occupant| match occupant {
         Occupant::LostClaim(_) => true,
         Occupant::Carried(holder) => world.carrier(holder).is_none(),
         Occupant::Claim | Occupant::Pending | Occupant::Unreadable(..) => false,
@@ -61,7 +51,7 @@ fn may_publish_beside(
     world: &World,
     node: &Node,
     known: &KnownClaim,
-    is_passed_over: impl Fn(Cidr, &Occupant) -> bool,
+    is_passed_over: impl Fn(&Occupant) -> bool,
 ) -> Result<(), NotPublishable> {
     let (claim, guards) = (&known.claim, world.guards());
     if claim.state != ClaimState::Held || (!known.shown && !guards.is_off(Guard::Shown)) {
@@ -75,7 +65,7 @@ fn may_publish_beside(
         return Err(NotPublishable::TooWide(widest));
     }
     let overlapping =
-        world.ledger().overlapping(claim.cidr).filter(|(cidr, occupant)| !is_passed_over(*cidr, occupant));
+        world.ledger().overlapping(claim.cidr).filter(|(_, occupant)| !is_passed_over(occupant));
     let mut foreign = overlapping
         .filter(|(cidr, occupant)| match occupant {
             Occupant::Claim | Occupant::Pending => *cidr != claim.cidr,

@@ -2,7 +2,6 @@
 
 mod annotations;
 mod cluster_pool;
-mod covered;
 mod freeze;
 mod growth;
 mod in_the_way;

@@ -196,7 +196,7 @@ fn of_update(world: &World, update: &ClaimUpdate) -> Option<BlockEvent> {
         ClaimChange::Drain(_) => {
             (Step::Draining, claim.map_or(Cause::Surplus, |claim| cause_of_drain(world, claim)))
         }
-        ClaimChange::CreatedFor(_) | ClaimChange::Keep => return None,
+        ClaimChange::Keep => return None,
         ClaimChange::Release(reason) => (Step::Releasing, Cause::from(*reason)),
         ClaimChange::Cool => (Step::Cooling, state_reason.map_or(Cause::NodeGone, Cause::from)),
         ClaimChange::Delete => (

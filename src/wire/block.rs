@@ -138,20 +138,16 @@ fn name_rule() -> String {
     )
     .message(rules::CILIUM_NODE_UID_FIXED)
     .field_path(".ciliumNodeUID"),
-    validation = Rule::new("!has(self.createdForCiliumNodeUID) || has(oldSelf.createdForCiliumNodeUID)")
-        .message(rules::CREATED_FOR_KEPT)
-        .field_path(".createdForCiliumNodeUID"),
     validation = Rule::new(
         "has(self.createdForCiliumNodeUID) == has(oldSelf.createdForCiliumNodeUID) && \
-         (!has(self.createdForCiliumNodeUID) || self.createdForCiliumNodeUID == oldSelf.createdForCiliumNodeUID) || \
-         (self.state == 'Held' && oldSelf.state == 'Held')"
+         (!has(self.createdForCiliumNodeUID) || self.createdForCiliumNodeUID == oldSelf.createdForCiliumNodeUID)"
     )
-    .message(rules::CREATED_FOR_WITH_HELD)
+    .message(rules::FIXED_WHEN_CREATED)
     .field_path(".createdForCiliumNodeUID"),
     validation = Rule::new(
         "has(self.podIPPool) == has(oldSelf.podIPPool) && (!has(self.podIPPool) || self.podIPPool == oldSelf.podIPPool)"
     )
-    .message(rules::CARRIED_UNDER_FIXED)
+    .message(rules::FIXED_WHEN_CREATED)
     .field_path(".podIPPool"),
     validation = Rule::new("self.nodeUID == oldSelf.nodeUID || self.state == 'Held'")
         .message(rules::NODE_UID_WITH_HELD)
@@ -307,10 +303,6 @@ pub fn update_patch(update: &ClaimUpdate) -> Option<Value> {
             "reason": null,
             "ciliumNodeUID": null,
         }),
-        // The state goes on.
-        ClaimChange::CreatedFor(uid) => {
-            json!({ "createdForCiliumNodeUID": uid.as_ref().map(ToString::to_string) })
-        }
         ClaimChange::Drain(uid) => {
             let uid = uid.as_str();
             json!({ "state": BlockState::Draining, "since": since, "reason": null, "ciliumNodeUID": uid })

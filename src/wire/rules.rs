@@ -64,12 +64,8 @@ pub const LABEL_VALUE: &str = "must be a label value: empty, or at most 63 lette
 /// The claim's name is the lock on the block.
 pub const NAME_IS_CIDR: &str =
     "must be the CIDR: 10.0.0.32-27 for 10.0.0.32/27, IPv6 exploded with `-` in place of `:` and `/`";
-/// A claim that any CiliumNode may have carried never counts as created for a certain one.
-pub const CREATED_FOR_KEPT: &str = "can't be added later";
-/// The name under which a claim is carried is fixed when it is created.
-pub const CARRIED_UNDER_FIXED: &str = "is immutable, and can be neither added nor removed";
-/// The CiliumNode that a claim counts as created for decides whether the block may be in use.
-pub const CREATED_FOR_WITH_HELD: &str = "may change only while the state is Held";
+/// The name under which a claim is carried, and the CiliumNode that it was made for, are fixed when it is created.
+pub const FIXED_WHEN_CREATED: &str = "is immutable, and can be neither added nor removed";
 /// What a claim says of its block is fixed when it is created.
 pub const IMMUTABLE: &str = "is immutable";
 /// Withheld addresses as text.

@@ -2,9 +2,8 @@
 //!
 //! Keeps one invariant: a claim of which nobody can say how it went leaves its block taken.
 
-use super::{LostClaim, LostHolder, SeenCooling, SeenEnd, World};
+use super::{LostClaim, LostHolder, SeenCooling, World};
 use crate::ledger::Occupant;
-use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::guard::Guard;
 use crate::model::kind::Kind;
@@ -60,7 +59,7 @@ impl World {
         match kind {
             // Nodes are of the other store.
             Kind::Node => {}
-            Kind::CiliumNode => self.observe_cilium_node_deletion(&NodeName::from(name), revision, how),
+            Kind::CiliumNode => self.observe_cilium_node_deletion(&NodeName::from(name), revision),
             Kind::Pool => self.observe_pool_deletion(&PoolName::from(name), revision),
             Kind::Claim => {
                 if let Some(cidr) = self.claim_named(name).map(|known| known.claim.cidr) {
@@ -89,7 +88,7 @@ impl World {
             }
         }
         if let Some(remembered) = self.remembered.get_mut(name) {
-            (remembered.presence, remembered.former_carrier, remembered.last_seen_end) = (None, None, None);
+            (remembered.presence, remembered.former_carrier) = (None, None);
         }
         self.settle_lost_claims(name);
         if let Some(remembered) = self.remembered.get_mut(name) {
@@ -112,12 +111,12 @@ impl World {
         }
     }
 
-    fn observe_cilium_node_deletion(&mut self, name: &NodeName, revision: Revision, how: Departure) {
+    fn observe_cilium_node_deletion(&mut self, name: &NodeName, revision: Revision) {
         if self.cilium_nodes.get(name).is_some_and(|known| known.revision > revision) {
             return;
         }
         if let Some(before) = self.cilium_nodes.remove(name) {
-            self.remember(before, how);
+            self.remember(before);
         }
         self.set_own_addresses(Kind::CiliumNode, name, Vec::new());
         self.update_carried(name);
@@ -128,46 +127,16 @@ impl World {
     }
 
     /// Keeps what a CiliumNode showed that is gone: the agent of a living Node goes on with it.
-    pub(super) fn remember(&mut self, gone: CiliumNode, how: Departure) {
+    pub(super) fn remember(&mut self, gone: CiliumNode) {
         let name = gone.name.clone();
         if !self.nodes.contains_key(&name) {
             return;
         }
-        let is_last_version = how == Departure::Seen
-            && gone.malformed.is_empty()
-            && self.unreadable(Kind::CiliumNode, name.as_str()).is_none();
         // Where Nodes carry blocks, what went from the Node stays.
-        let taken_off = &mut self.remember_of(&name).taken_off;
-        let taken_off = taken_off.take_if(|taken_off| taken_off.carrier == gone.uid);
-        let end = is_last_version.then(|| {
-            let mut carried = publisher::carried_by_cilium_node(&gone);
-            // Somebody may have taken a block off it, and its agent goes on with that block too.
-            if let Some(taken_off) = &taken_off {
-                carried.extend_with(&taken_off.addresses);
-            }
-            let listed = self.reader.blocks(Carrier::CiliumNode(&gone));
-            SeenEnd { uid: gone.uid.clone(), carried, listed }
-        });
+        self.remember_of(&name).taken_off.take_if(|taken_off| taken_off.carrier == gone.uid);
         let former = publisher::remember(gone);
         let remembered = self.remember_of(&name);
-        remembered.last_seen_end = end;
         remembered.former_carrier = former.or_else(|| remembered.former_carrier.take());
-    }
-
-    /// A CiliumNode may have come and gone unseen since the last end that was seen.
-    pub(super) fn forget_seen_end(&mut self, node: &NodeName) {
-        if let Some(remembered) = self.remembered.get_mut(node) {
-            remembered.last_seen_end = None;
-        }
-    }
-
-    /// A list of CiliumNodes begins: it does not tell what came and went before it.
-    pub(super) fn forget_seen_ends(&mut self) {
-        for (node, remembered) in &mut self.remembered {
-            if !self.cilium_nodes.contains_key(node) {
-                remembered.last_seen_end = None;
-            }
-        }
     }
 
     fn observe_pool_deletion(&mut self, name: &PoolName, revision: Revision) {

@@ -49,9 +49,6 @@ impl World {
     fn observe_listing(&mut self, listing: Listing) {
         let Listing { kind, at_least, at_most, objects } = listing;
         let listed: BTreeSet<String> = objects.iter().map(Object::name).collect();
-        if kind == Kind::CiliumNode {
-            self.forget_seen_ends();
-        }
         for object in objects {
             if let (Some(shown), false) = (object.revision(), matches!(object, Object::Unreadable(..))) {
                 self.compare(kind, &object.name(), shown, at_least);
@@ -177,15 +174,13 @@ impl World {
         self.set_own_addresses(Kind::CiliumNode, &name, cilium_node.addresses.clone());
         let uid = cilium_node.uid.clone();
         match self.cilium_nodes.insert(name.clone(), cilium_node) {
-            Some(before) if before.uid != uid => self.remember(before, Departure::Inferred),
+            Some(before) if before.uid != uid => self.remember(before),
             Some(before) => {
                 self.note_other_answer(&before);
                 self.note_use_written(&before);
                 self.note_answered(&before);
                 self.note_taken_off(Carrier::CiliumNode(&before));
             }
-            // The watch is behind this answer, and will not tell of others that came before it.
-            None if source != Source::Watch => self.forget_seen_end(&name),
             None => {}
         }
         if let Some(remembered) = self.remembered.get_mut(&name) {
@@ -278,9 +273,6 @@ impl World {
 
     pub(super) fn observe_unreadable(&mut self, kind: Kind, unreadable: Unreadable) {
         let name = unreadable.name.clone();
-        if kind == Kind::CiliumNode {
-            self.forget_seen_end(&NodeName::from(name.as_str()));
-        }
         let occupant = Occupant::unreadable(kind, &name);
         let taken: BTreeSet<Cidr> = unreadable.addresses.cidrs().collect();
         for cidr in &taken {

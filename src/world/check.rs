@@ -255,9 +255,8 @@ impl World {
         );
         memories.extend(self.agenda.nodes_to_wake().map(|node| (node, Memory::Wake)));
         memories.retain(|(node, _)| self.is_gone(node));
-        let with_carrier = self.remembered.iter().filter(|(_, remembered)| {
-            remembered.former_carrier.is_some() || remembered.last_seen_end.is_some()
-        });
+        let with_carrier =
+            self.remembered.iter().filter(|(_, remembered)| remembered.former_carrier.is_some());
         let orphans = with_carrier.map(|(node, _)| node).filter(|node| !self.nodes.contains_key(*node));
         memories.extend(orphans.map(|node| (node, Memory::FormerCarrier)));
         found.extend(memories.into_iter().map(|(node, what)| Inconsistency::Remembered(node.clone(), what)));

@@ -200,21 +200,6 @@ impl World {
         self.remembered.get(node)?.former_carrier.as_ref()
     }
 
-    /// Whether the CiliumNode of this uid came right before the one that exists now, its last version carried nothing of a
-    /// block, nor showed an address of it in use, and this process had not seen it carry the block of a claim before. No
-    /// patch can be on its way to it any more. So its agent, which uses only what it finds there, does not have the block,
-    /// unless somebody else had put another in its place.
-    #[must_use]
-    pub fn ended_without(&self, uid: &Uid, claim: &Claim) -> bool {
-        let remembered = self.remembered.get(&claim.node);
-        let end = remembered.and_then(|remembered| remembered.last_seen_end.as_ref());
-        end.is_some_and(|end| {
-            end.uid == *uid
-                && end.carried.within(claim.cidr).is_empty()
-                && !self.may_have_been_replaced(claim, || end.listed.as_slice().into())
-        })
-    }
-
     /// Since when this process has seen the block of a claim cool, in the cooling that the claim is in.
     #[must_use]
     pub fn cooling_since(&self, claim: &Claim) -> Option<Duration> {

@@ -112,8 +112,6 @@ pub(super) struct Remembered {
     pub(super) presence: Option<NodeRead>,
     /// The latest revision at which a consistent read did not find its CiliumNode.
     pub(super) absent_as_of: Option<Revision>,
-    /// How its CiliumNode before the present one ended, where this process saw the last version and the end.
-    pub(super) last_seen_end: Option<SeenEnd>,
     /// What its carrier carried and does no more.
     pub(super) taken_off: Option<TakenOff>,
     /// The latest revision at which all of its claims were read.
@@ -190,16 +188,6 @@ pub(super) struct NodeRead {
     pub(super) answered_at: Duration,
     /// What was found.
     pub(super) presence: Presence,
-}
-
-/// How a CiliumNode ended, which was seen to be deleted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct SeenEnd {
-    pub(super) uid: Uid,
-    /// Every address that its last version carried, or an earlier one.
-    pub(super) carried: AddressSet,
-    /// The blocks that its last version listed.
-    pub(super) listed: Vec<Cidr>,
 }
 
 /// A cooling of a block that this process has seen. A claim that cools again, or another claim of the block, begins anew,

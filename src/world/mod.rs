@@ -66,7 +66,7 @@ use frr::Frr;
 use lost_claims::LostClaims;
 pub use lost_claims::{LostClaim, LostHolder};
 pub use memory::{KnownClaim, Serving};
-use memory::{NodeRead, Remembered, SeenCooling, SeenEnd, SeenRemaining, Sent};
+use memory::{NodeRead, Remembered, SeenCooling, SeenRemaining, Sent};
 use node_configs::NodeConfigs;
 use pace::Pace;
 use pause::Pause;

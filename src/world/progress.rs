@@ -310,10 +310,7 @@ impl World {
                     self.remember_of(&update.node).serving.last_kept = Some(now.uptime);
                 }
             }
-            ClaimChange::CreatedFor(_)
-            | ClaimChange::Keep
-            | ClaimChange::Release(_)
-            | ClaimChange::Delete => {}
+            ClaimChange::Keep | ClaimChange::Release(_) | ClaimChange::Delete => {}
         }
     }
 

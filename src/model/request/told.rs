@@ -48,14 +48,6 @@ impl fmt::Display for Write {
                 let (cidr, node) = (update.cidr, &update.node);
                 match &update.change {
                     ClaimChange::Hold(_) => write!(f, "hold {cidr} for node {node} again"),
-                    ClaimChange::CreatedFor(Some(_)) => {
-                        write!(f, "record that no earlier CiliumNode of node {node} had {cidr}")
-                    }
-                    ClaimChange::CreatedFor(None) => write!(
-                        f,
-                        "record that an earlier CiliumNode of node {node} may have had {cidr}, because {cidr} \
-                         covers another block"
-                    ),
                     ClaimChange::Keep => {
                         write!(f, "restore the finalizer of the claim of {cidr} of node {node}")
                     }

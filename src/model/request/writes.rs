@@ -57,9 +57,6 @@ impl ClaimUpdate {
 pub enum ClaimChange {
     /// To Held, for the Node object of this uid.
     Hold(Uid),
-    /// Still Held, and recorded as created for the CiliumNode of this uid: the one that it was created for is gone, and
-    /// never carried it. `None` where any CiliumNode may have carried it: it takes over a claim that it covers.
-    CreatedFor(Option<Uid>),
     /// The state goes on, and our finalizer, which the claim had lost, is there again.
     Keep,
     /// To Draining, on the carrier of this uid: no new pod is to get an address of it.

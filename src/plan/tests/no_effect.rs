@@ -148,17 +148,6 @@ fn a_move_of_a_claim_that_is_undone() {
     }
 }
 
-/// Only the processes that saw the CiliumNode before this one end know what it carried.
-#[test]
-fn a_note_on_a_claim_that_is_undone() {
-    let held = "claim 10.0.0.0/28 a 1 Held";
-    let mut cluster = Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{held} @40"));
-    cluster.delete(Kind::CiliumNode, "a", 110);
-    cluster.observe("ciliumnode a @111 recreated");
-    let expected = "record that no earlier CiliumNode of node a had 10.0.0.0/28";
-    check_after(&cluster, 40, &format!("{held} @{{}}"), expected);
-}
-
 /// Our finalizer comes back with every patch, so the claim stays.
 #[test]
 fn a_deletion_of_a_claim_that_is_undone() {

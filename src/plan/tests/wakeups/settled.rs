@@ -279,7 +279,6 @@ fn moved(claim: &Claim, change: &ClaimChange) -> Claim {
         ClaimChange::Hold(node_uid) => {
             (moved.state, moved.node_uid) = (ClaimState::Held, node_uid.clone());
         }
-        ClaimChange::CreatedFor(carrier) => moved.created_for.clone_from(carrier),
         ClaimChange::Keep => moved.finalizers.push(Claim::FINALIZER.to_owned()),
         ClaimChange::Drain(carrier) => moved.state = ClaimState::Draining(carrier.clone()),
         ClaimChange::Release(reason) => moved.state = ClaimState::Releasing(*reason),

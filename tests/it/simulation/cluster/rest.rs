@@ -9,7 +9,7 @@ use cilium_node_ipam::model::kind::Kind;
 use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::model::observation::{Listing, Observation};
 use cilium_node_ipam::model::plan::{Lasting, NodePlan};
-use cilium_node_ipam::model::request::{ClaimChange, Read, Request, Write};
+use cilium_node_ipam::model::request::{Read, Request};
 use cilium_node_ipam::model::revision::AnyRevision;
 use cilium_node_ipam::model::time::{Now, Timestamp};
 use cilium_node_ipam::plan;
@@ -325,14 +325,6 @@ fn has_seen_blocks_go(world: &World, node: &NodeName) -> bool {
     })
 }
 
-/// Whether a plan writes down what only its world may have seen: how an earlier CiliumNode ended.
-fn records_what_was_seen(plan: &NodePlan) -> bool {
-    plan.requests().iter().any(|request| {
-        matches!(request, Request::Write(Write::UpdateClaim(update))
-            if matches!(update.change, ClaimChange::CreatedFor(Some(_))))
-    })
-}
-
 /// Whether blocks of a node leave, or are to: that depends on which agent was seen to write its use.
 fn leaves(world: &World, node: &NodeName) -> bool {
     world.claims_of(node).any(|known| {
@@ -375,9 +367,6 @@ fn same_worlds(one: &World, other: &World) -> Result<(), String> {
         let chosen = |world: &World| world.pools_of(&name).map(|pool| pool.name.clone()).collect::<Vec<_>>();
         same("the pools of a node", chosen(&one) == chosen(&other))?;
         let plans = [&one, &other].map(|world| plan::node(world, &name, POLICY, now));
-        if plans.iter().any(records_what_was_seen) {
-            continue;
-        }
         if plans[0] != plans[1] && !leaves(&one, &name) && !plans.iter().any(counts_time) {
             return Err(format!("{:?} is planned, and {:?}", plans[0], plans[1]));
         }

@@ -125,7 +125,6 @@ fn is_undecided(store: &Store, excuses: &Excuses, claims: &[&Claim]) -> bool {
         let mut others = store
             .claims()
             .filter(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
-            .filter(|other| !is_taken_over(store, claim, other) && !is_taken_over(store, other, claim))
             .peekable();
         // A process that saw it carried, and somebody take it off or its agent give it back while its Node was away, goes on
         // as if it were in use.
@@ -137,21 +136,6 @@ fn is_undecided(store: &Store, excuses: &Excuses, claims: &[&Claim]) -> bool {
         };
         others.peek().is_some() && (may_be_in_use(store, claim) || was_carried() || others.any(stays))
     })
-}
-
-/// Whether `wider` is to take over what `claim` keeps: they are of one node, on which nothing is published, and it offers
-/// every address that `claim` does. Of two such claims nothing waits for anybody.
-fn is_taken_over(store: &Store, claim: &Claim, wider: &Claim) -> bool {
-    let is_served = || {
-        let shown = store.carrier(&claim.node).map(|seen| blocks(&seen)).unwrap_or_default();
-        store.claims().any(|held| held.node == claim.node && shown.contains(&held.cidr))
-    };
-    store.mode == Mode::Crd
-        && wider.node == claim.node
-        && wider.cidr.covers(claim.cidr)
-        && [claim, wider].iter().all(|of_node| of_node.state == ClaimState::Held)
-        && wider.offers_all_of(claim)
-        && !is_served()
 }
 
 /// Whether a block that its CiliumNode does not carry may be in use all the same: it was claimed for an earlier

@@ -39,13 +39,10 @@ fn admit_claim(before: &Claim, after: &Claim) -> Result<(), String> {
     if fixed(before) != fixed(after) {
         return Err("cidr, pool, node and withheld are immutable".to_owned());
     }
-    if before.created_for.is_none() && after.created_for.is_some() {
-        return Err("createdForCiliumNodeUID is added later".to_owned());
+    if before.created_for != after.created_for {
+        return Err("createdForCiliumNodeUID is immutable".to_owned());
     }
     let (from, to) = (State::from(&before.state), State::from(&after.state));
-    if before.created_for != after.created_for && (from, to) != (State::Held, State::Held) {
-        return Err(format!("createdForCiliumNodeUID changes from {from} to {to}"));
-    }
     if !from.may_follow().contains(&to) {
         return Err(format!("{from} can't become {to}"));
     }
