@@ -1,6 +1,7 @@
 //! A plan that is being made: the parts of the planner add to it, and at the end it becomes one verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use crate::model::finding::Finding;
@@ -17,6 +18,23 @@ pub(super) enum Detail {
     Verdict,
     /// The verdict and the reasons.
     Reasons,
+}
+
+/// What a step of a decision says: the next one follows, with what this one found, or the plan is made.
+pub(super) type Step<Found = ()> = ControlFlow<Made, Found>;
+
+/// The next step follows.
+pub(super) const NEXT: Step = ControlFlow::Continue(());
+
+/// Why no further step follows.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Made {
+    /// The draft says all.
+    AsDrafted,
+    /// The node waits for this, and may need blocks meanwhile.
+    Waits(Wait),
+    /// The node asks for nothing before this has happened.
+    AsksForNothingBefore(Wait),
 }
 
 /// A plan that is being made.
@@ -92,20 +110,21 @@ impl Draft {
         }
     }
 
-    /// The finished plan, which waits for this unless there is something to send.
-    pub(super) fn waiting_for(mut self, wait: Wait) -> NodePlan {
-        self.wait_for(wait);
-        self.finish()
+    /// The last step, if there is something to send.
+    pub(super) fn send(&self) -> Step {
+        if self.requests.is_empty() { NEXT } else { ControlFlow::Break(Made::AsDrafted) }
     }
 
-    /// The finished plan of a node that asks for nothing before this has happened.
-    pub(super) fn asking_for_nothing_before(mut self, wait: Wait) -> NodePlan {
-        self.scope = Scope::Whole;
-        self.waiting_for(wait)
-    }
-
-    /// The finished plan.
-    pub(super) fn finish(self) -> NodePlan {
+    /// The plan, as the last step left it.
+    pub(super) fn finish(mut self, last: Step) -> NodePlan {
+        match last {
+            ControlFlow::Continue(()) | ControlFlow::Break(Made::AsDrafted) => {}
+            ControlFlow::Break(Made::Waits(wait)) => self.wait_for(wait),
+            ControlFlow::Break(Made::AsksForNothingBefore(wait)) => {
+                self.scope = Scope::Whole;
+                self.wait_for(wait);
+            }
+        }
         let wants_capacity = self.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_)));
         let verdict = if !self.requests.is_empty() {
             Verdict::Act(self.requests)

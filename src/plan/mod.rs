@@ -4,7 +4,7 @@
 //! for one node at a time, because each decision enters the world before the next is made (`World::begin`). So the cost
 //! of a decision does not grow with the cluster (`docs/decisions/0002-one-node-at-a-time.md`).
 //!
-//! - [`mod@node`]: the plan for one node: the order in which the parts decide, and the verdict.
+//! - [`mod@node`]: the plan for one node, as a list of steps; `steps`: those of a node with a carrier.
 //! - [`lifecycle`]: the states of a node's claims, safety rules 1 to 3.
 //! - [`publication`]: when blocks are published, safety rules 3 to 5; `publishable`: which may be.
 //! - [`growth`]: which blocks to claim.
@@ -33,6 +33,7 @@ mod recreation;
 mod release;
 mod returning;
 pub mod routes;
+mod steps;
 mod subject;
 #[cfg(test)]
 mod tests;

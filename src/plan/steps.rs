@@ -1,0 +1,226 @@
+//! The decision for a node that has a carrier, as a list of steps.
+//!
+//! Knows the order of the steps and why it is this one. What each step decides is said where its part of the planner is.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use super::draft::{Detail, Draft, Made, NEXT, Step};
+use super::policy::Policy;
+use super::publishable::may_others_publish;
+use super::subject::Subject;
+use crate::model::plan::{Lasting, Scope, Unmet, Wait};
+use crate::model::share::Share;
+use crate::model::time::Now;
+use crate::net::cidr::Cidr;
+use crate::world::KnownClaim;
+
+impl Subject<'_> {
+    /// If nothing of a node is published, what it holds is published first, so that a node that returns gets all its
+    /// blocks at once and does not wait for more. Otherwise growth comes first, so that one patch publishes all of it.
+    pub(super) fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+        self.look_at_carrier(draft);
+        self.leave_to_others(draft, now)?;
+        self.clear_answers_and_keep_blocks(draft, policy, now)?;
+        let publishable = self.publishable(&mut draft.findings);
+        self.adopt_carried_blocks(draft, now)?;
+        self.give_back_second_blocks(draft, now)?;
+        draft.scope = Scope::Whole;
+        self.await_supported_agent(draft)?;
+        self.await_whole_set(draft, now)?;
+        let going = self.about_to_go(policy, now);
+        self.settle_what_was_let_go(draft, &going, now)?;
+        self.publish_what_it_can_start_with(draft, &publishable, policy, now)?;
+        self.await_labels(draft, policy, now)?;
+        self.grow_or_keep(draft, now)?;
+        self.publish_or_give_back(draft, publishable, &going, policy, now);
+        self.ask_for_use(draft, policy, now);
+        self.grow_by_pods(draft, policy, now);
+        self.make_room_for_what_leaves(draft, now);
+        self.take_back_last(draft, policy, now);
+        NEXT
+    }
+
+    /// The last step, if there is something to send. The node may need blocks all the same.
+    fn send_first(&self, draft: &mut Draft) -> Step {
+        if !draft.requests.is_empty() {
+            draft.unmet = self.unmet();
+        }
+        draft.send()
+    }
+
+    /// What the node would ask for in vain if it came to that, in the order of [`Self::decide`].
+    pub(super) fn unmet(&self) -> BTreeSet<Unmet> {
+        let mut draft = Draft::new(&self.node.name, Detail::Verdict);
+        if self.foreign_hand().is_some() {
+            return BTreeSet::new();
+        }
+        if !self.is_served() {
+            let claims = self.world.claims_of(&self.node.name);
+            let publishable: Vec<_> =
+                claims.filter(|known| may_others_publish(self.world, self.node, known)).collect();
+            if self.can_start_with(&publishable) {
+                return BTreeSet::new();
+            }
+        }
+        self.note_unmet(&mut draft);
+        draft.unmet
+    }
+
+    /// Notes the findings about the published blocks of a served node.
+    fn look_at_carrier(&self, draft: &mut Draft) {
+        if !self.is_served() {
+            return;
+        }
+        draft.findings.extend(self.publisher.finding(self.carrier));
+        let claims = self.world.claims_of(&self.node.name).map(|known| &known.claim);
+        draft.findings.extend(claims.filter_map(|claim| self.publisher.misplaced(self.carrier, claim)));
+        draft.findings.extend(self.stray_blocks());
+        if self.publisher.shows_use() && !self.publisher.use_is_known(self.carrier) {
+            draft.finds(Lasting::UseUnknown);
+        }
+    }
+
+    fn leave_to_others(&self, draft: &mut Draft, now: Now) -> Step {
+        let Some(finding) = self.foreign_hand() else { return NEXT };
+        self.leave_alone(draft, finding, now);
+        ControlFlow::Break(Made::AsDrafted)
+    }
+
+    fn clear_answers_and_keep_blocks(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+        if self.has_supported_agent() {
+            self.clear_answer(draft, policy, now);
+            if draft.requests.is_empty() && self.is_served() {
+                self.keep_what_is_needed(draft, policy, now);
+            }
+        }
+        self.send_first(draft)
+    }
+
+    /// The blocks of a node are unknown while its carrier has one without a claim. A node with one block gets no other one:
+    /// that becomes a claim as soon as nothing is in its way.
+    fn adopt_carried_blocks(&self, draft: &mut Draft, now: Now) -> Step {
+        draft.requests = self.claim_carried_blocks(now);
+        self.send_first(draft)?;
+        if self.publisher.gives_one_block() && self.has_unclaimed_block() {
+            return ControlFlow::Break(Made::Waits(Wait::Answer));
+        }
+        NEXT
+    }
+
+    /// Where a node has one block, it has no use for a claim beside that.
+    fn give_back_second_blocks(&self, draft: &mut Draft, now: Now) -> Step {
+        if self.publisher.gives_one_block() && self.is_served() {
+            self.give_back_at_once(draft, now);
+        }
+        draft.send()
+    }
+
+    fn await_supported_agent(&self, draft: &mut Draft) -> Step {
+        if self.has_supported_agent() {
+            return NEXT;
+        }
+        self.wait_for_upgrade(draft);
+        ControlFlow::Break(Made::AsDrafted)
+    }
+
+    /// A carrier that shows nothing of ours gets all blocks that may be in use, or none.
+    fn await_whole_set(&self, draft: &mut Draft, now: Now) -> Step {
+        if self.is_served() {
+            return NEXT;
+        }
+        if self.hold_what_is_on_its_way(draft, now) {
+            return ControlFlow::Break(Made::AsDrafted);
+        }
+        if self.is_held_back(draft) {
+            // Another replica may not remember the cause, and counts it among those who wait.
+            draft.unmet = self.unmet();
+            return ControlFlow::Break(Made::AsDrafted);
+        }
+        NEXT
+    }
+
+    /// An agent that has nothing at all may not have written yet what it has. One that has CIDRs has.
+    fn settle_what_was_let_go(&self, draft: &mut Draft, going: &BTreeSet<Cidr>, now: Now) -> Step {
+        let has_written =
+            self.is_served() || !self.publisher.blocks(self.carrier).is_empty() || self.lets_all_go();
+        if !has_written {
+            return NEXT;
+        }
+        self.take_back_what_is_needed(draft, now);
+        draft.send()?;
+        self.give_back_what_was_let_go(draft, going, now);
+        self.send_first(draft)
+    }
+
+    fn publish_what_it_can_start_with(
+        &self,
+        draft: &mut Draft,
+        publishable: &[&KnownClaim],
+        policy: Policy,
+        now: Now,
+    ) -> Step {
+        if self.is_served() || !self.can_start_with(publishable) {
+            return NEXT;
+        }
+        self.publish_first(draft, publishable, policy, now);
+        ControlFlow::Break(Made::AsDrafted)
+    }
+
+    fn await_labels(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
+        if self.holds_nothing() && self.awaits_initialization(draft, policy, now) {
+            return ControlFlow::Break(Made::AsDrafted);
+        }
+        NEXT
+    }
+
+    fn grow_or_keep(&self, draft: &mut Draft, now: Now) -> Step {
+        self.grow(draft, now);
+        if self.is_served() && draft.requests.is_empty() && !draft.unmet.is_empty() {
+            let unmet: Vec<Share> = draft.unmet.iter().map(|unmet| unmet.share().clone()).collect();
+            self.keep_what_nobody_replaces(draft, &unmet, now);
+        }
+        if !self.is_served() && self.to_give_back().next().is_some() {
+            draft.finds(Lasting::Incomplete);
+        }
+        draft.send()
+    }
+
+    /// A block that replaces a leaving one is published in the write that removes that one.
+    fn publish_or_give_back(
+        &self,
+        draft: &mut Draft,
+        mut publishable: Vec<&KnownClaim>,
+        going: &BTreeSet<Cidr>,
+        policy: Policy,
+        now: Now,
+    ) {
+        if !self.is_served() {
+            self.give_back(draft, now);
+            return;
+        }
+        let room = self.room_for_what_goes(going);
+        publishable.retain(|known| !room.contains(&known.claim.cidr));
+        self.publish(draft, &publishable, policy, now);
+    }
+
+    fn grow_by_pods(&self, draft: &mut Draft, policy: Policy, now: Now) {
+        if draft.requests.is_empty() && draft.unmet.is_empty() {
+            self.grow_for_pods(draft, policy, now);
+        }
+    }
+
+    fn make_room_for_what_leaves(&self, draft: &mut Draft, now: Now) {
+        let lacks_nothing = draft.requests.is_empty() && draft.unmet.is_empty();
+        if lacks_nothing && self.is_served() && !self.world.freeze().stops_reclaim() {
+            self.make_room(draft, now);
+        }
+    }
+
+    /// Whatever the node lacks comes first.
+    fn take_back_last(&self, draft: &mut Draft, policy: Policy, now: Now) {
+        if draft.requests.is_empty() {
+            self.take_back(draft, policy, now);
+        }
+    }
+}
