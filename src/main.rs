@@ -2,9 +2,13 @@
 
 use std::process::ExitCode;
 
+use cilium_node_ipam::cli::program::CalledAs;
 use cilium_node_ipam::cli::{self, Command};
 
 fn main() -> anyhow::Result<ExitCode> {
+    if CalledAs::of_process() == CalledAs::Completer {
+        return cli::completion::complete(&std::env::args().skip(1).collect::<Vec<_>>());
+    }
     match cli::parse() {
         Command::Run(args) => cli::run::run(*args),
         Command::Status(args) => Ok(cli::answers::end(cli::answers::status::run(args))),
@@ -13,6 +17,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Who(args) => Ok(cli::answers::end(cli::answers::who::run(args))),
         Command::Routes(args) => Ok(cli::answers::end(cli::answers::routes::run(args))),
         Command::Crd(args) => cli::crd::run(args),
+        Command::Completion(args) => cli::completion::run(&args),
+        Command::Man(args) => cli::man::run(args),
         Command::Validate(args) => cli::validate::run(args),
     }
 }

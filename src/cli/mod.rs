@@ -5,8 +5,10 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 use program::program;
 
 pub mod answers;
+pub mod completion;
 pub mod crd;
 mod documents;
+pub mod man;
 pub mod program;
 pub mod run;
 pub mod validate;
@@ -27,6 +29,8 @@ pub enum Command {
     Routes(answers::routes::Args),
     Validate(validate::Args),
     Crd(crd::Args),
+    Completion(completion::Args),
+    Man(man::Args),
 }
 
 const EXAMPLE: &str = "\

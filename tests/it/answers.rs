@@ -286,6 +286,16 @@ async fn one_command_answers_each_question() -> Result<()> {
         let help = Command::new(&plugin).args(["status", "--help"]).output().await?;
         ensure!(String::from_utf8_lossy(&help.stdout).contains("Usage: kubectl nodeipam status"), "{help:?}");
 
+        let script = Command::new(&plugin).args(["completion", "bash"]).output().await?;
+        ensure!(
+            String::from_utf8_lossy(&script.stdout).contains("complete -F _kubectl-nodeipam"),
+            "{script:?}"
+        );
+        let completer = folder.path().join("kubectl_complete-nodeipam");
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cilium-node-ipam"), &completer)?;
+        let words = Command::new(&completer).args(["status", "--no"]).output().await?;
+        ensure!(words.stdout == b"--no-headers\n:4\n", "{words:?}");
+
         ensure!(versions(rig, &Kind::ALL).await? == before, "a command wrote something");
         Ok(())
     })
