@@ -10,11 +10,12 @@ use super::clock::Clock;
 use super::gather::{GatherOptions, list_cluster};
 use crate::model::counted::counted;
 use crate::model::finding::Finding;
-use crate::model::freeze::{Freeze, Switch};
+use crate::model::freeze::Switch;
 use crate::model::names::{NodeName, ten_of};
 use crate::model::plan::{NodePlan, Verdict, Wait};
 use crate::model::request::Request;
 use crate::model::time::Now;
+use crate::plan::forecast::plan_all;
 use crate::plan::{self, Policy};
 use crate::publisher::Mode;
 use crate::view::tally::{self, NodeState};
@@ -84,80 +85,64 @@ impl Proposal {
     }
 }
 
-/// Decides once for every node, with the reason of each pool that gives it nothing. Each decision counts as under way for
-/// the next. What a freeze stops is decided too.
-#[must_use]
-pub fn plan_all(world: &mut World, policy: Policy, now: Now) -> Vec<NodePlan> {
-    let freeze = world.freeze().clone();
-    world.set_freeze(Freeze::default());
-    world.suppose_all_claims_known();
-    world.mark_all();
-    let mut plans = Vec::new();
-    while let Some(node) = world.next_node().cloned() {
-        let plan = plan::explain(world, &node, policy, now);
-        world.begin(&plan, now);
-        plans.push(plan);
-    }
-    // The status of a pool names the freeze.
-    world.set_freeze(freeze);
-    plans
-}
-
 /// Lists the cluster and prints the freeze, the waiting nodes and their reasons, the nodes without a pool, the findings, the
 /// writes that would follow, one line per write, and their number.
 pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> anyhow::Result<()> {
     let world = list_cluster(clients, options).await?;
     BrokenInvariant::of(world.check())?;
-    report(world, policy, Clock::start().now());
+    for line in lines(world, policy, Clock::start().now()) {
+        println!("{line}");
+    }
     Ok(())
 }
 
-fn report(world: World, policy: Policy, now: Now) {
+/// What [`run`] prints of a world.
+#[must_use]
+pub fn lines(world: World, policy: Policy, now: Now) -> Vec<String> {
+    let mut lines = Vec::new();
     if let Mode::Passive(why) = world.mode() {
-        println!("passive: nodes get no blocks: {why}");
+        lines.push(format!("passive: nodes get no blocks: {why}"));
     }
     let freeze = world.freeze().clone();
-    for told in Switch::ALL.into_iter().filter_map(|switch| freeze.told(switch)) {
-        println!("frozen: {told}");
-    }
-    for line in agents::lines(&world) {
-        println!("{line}");
-    }
+    lines.extend(
+        Switch::ALL
+            .into_iter()
+            .filter_map(|switch| freeze.told(switch))
+            .map(|told| format!("frozen: {told}")),
+    );
+    lines.extend(agents::lines(&world));
     let proposal = Proposal::of(world, policy, now);
     for plan in &proposal.waiting {
         if let Verdict::Wait(wait) = plan.verdict {
-            println!("node {} waits: {wait}", plan.node);
+            lines.push(format!("node {} waits: {wait}", plan.node));
         }
-        for refusal in &plan.refusals {
-            println!("  {refusal}");
-        }
+        lines.extend(plan.refusals.iter().map(|refusal| format!("  {refusal}")));
     }
     if !proposal.unselected.is_empty() {
-        println!(
+        lines.push(format!(
             "{} without a pool: {}",
             counted(proposal.unselected.len(), "node"),
             ten_of(&proposal.unselected)
-        );
+        ));
     }
-    for finding in &proposal.findings {
-        println!("finding {finding}");
-    }
+    lines.extend(proposal.findings.iter().map(|finding| format!("finding {finding}")));
     let (mut n_writes, mut n_held_back) = (0u64, 0u64);
     for request in proposal.requests {
-        match request {
+        lines.push(match request {
             Request::Write(write) if freeze.holds_back(&write) => {
                 n_held_back += 1;
-                println!("frozen; would {write}");
+                format!("frozen; would {write}")
             }
             Request::Write(write) => {
                 n_writes += 1;
-                println!("would {write}");
+                format!("would {write}")
             }
-            Request::Read(read) => println!("would first {read}"),
-        }
+            Request::Read(read) => format!("would first {read}"),
+        });
     }
     if n_held_back > 0 {
-        println!("the freeze stops {}", counted(n_held_back, "write"));
+        lines.push(format!("the freeze stops {}", counted(n_held_back, "write")));
     }
-    println!("proposed {}", counted(n_writes, "write"));
+    lines.push(format!("proposed {}", counted(n_writes, "write")));
+    lines
 }

@@ -11,10 +11,12 @@
 //! - `reclaim`: which blocks are taken back from nodes that live, and how.
 //! - [`mod@routes`]: which prefixes each node announces.
 //! - `withhold`: requests that a freeze stops, or that a standby does not send.
+//! - [`forecast`]: what follows from all plans of a world, or of a changed one.
 //! - [`mod@pool`]: status and finalizers of a pool, and `pod_ip_pools`: Cilium's own object of its name.
 
 mod draft;
 mod evidence;
+pub mod forecast;
 mod foreign;
 mod given_up;
 pub mod growth;

@@ -7,9 +7,9 @@ use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::{Cluster, Verdict, block_on, fields};
-use crate::controller::dry_run::plan_all;
 use crate::model::counted::counted;
 use crate::plan::Policy;
+use crate::plan::forecast::plan_all;
 use crate::view::audit::catalog::{Check, Severity};
 use crate::view::audit::{Line, audit};
 
