@@ -16,6 +16,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Why(args) => Ok(cli::answers::end(cli::answers::why::run(args))),
         Command::Who(args) => Ok(cli::answers::end(cli::answers::who::run(args))),
         Command::Routes(args) => Ok(cli::answers::end(cli::answers::routes::run(args))),
+        Command::Plan(args) => Ok(cli::answers::end(cli::answers::plan::run(args))),
         Command::Crd(args) => cli::crd::run(args),
         Command::Completion(args) => cli::completion::run(&args),
         Command::Man(args) => cli::man::run(args),

@@ -27,6 +27,7 @@ pub enum Command {
     Why(answers::why::Args),
     Who(answers::who::Args),
     Routes(answers::routes::Args),
+    Plan(answers::plan::Args),
     Validate(validate::Args),
     Crd(crd::Args),
     Completion(completion::Args),
@@ -35,9 +36,9 @@ pub enum Command {
 
 const EXAMPLE: &str = "\
 Example:
-  Check a pool, then print the writes that the cluster needs:
+  Check a pool, then show the difference that it would make:
     cilium-node-ipam validate -f pool.yaml
-    cilium-node-ipam run --dry-run";
+    cilium-node-ipam plan -f pool.yaml";
 
 /// Parses the command line, or ends the process with what is wrong with it.
 #[must_use]

@@ -90,15 +90,16 @@ impl Proposal {
 pub async fn run(clients: &Clients, options: &GatherOptions, policy: Policy) -> anyhow::Result<()> {
     let world = list_cluster(clients, options).await?;
     BrokenInvariant::of(world.check())?;
-    for line in lines(world, policy, Clock::start().now()) {
+    let proposal = Proposal::of(world.clone(), policy, Clock::start().now());
+    for line in lines(&world, &proposal) {
         println!("{line}");
     }
     Ok(())
 }
 
-/// What [`run`] prints of a world.
+/// The report of a world and its proposal, as [`run`] prints it.
 #[must_use]
-pub fn lines(world: World, policy: Policy, now: Now) -> Vec<String> {
+pub fn lines(world: &World, proposal: &Proposal) -> Vec<String> {
     let mut lines = Vec::new();
     if let Mode::Passive(why) = world.mode() {
         lines.push(format!("passive: nodes get no blocks: {why}"));
@@ -110,8 +111,7 @@ pub fn lines(world: World, policy: Policy, now: Now) -> Vec<String> {
             .filter_map(|switch| freeze.told(switch))
             .map(|told| format!("frozen: {told}")),
     );
-    lines.extend(agents::lines(&world));
-    let proposal = Proposal::of(world, policy, now);
+    lines.extend(agents::lines(world));
     for plan in &proposal.waiting {
         if let Verdict::Wait(wait) = plan.verdict {
             lines.push(format!("node {} waits: {wait}", plan.node));
@@ -127,9 +127,9 @@ pub fn lines(world: World, policy: Policy, now: Now) -> Vec<String> {
     }
     lines.extend(proposal.findings.iter().map(|finding| format!("finding {finding}")));
     let (mut n_writes, mut n_held_back) = (0u64, 0u64);
-    for request in proposal.requests {
+    for request in &proposal.requests {
         lines.push(match request {
-            Request::Write(write) if freeze.holds_back(&write) => {
+            Request::Write(write) if freeze.holds_back(write) => {
                 n_held_back += 1;
                 format!("frozen; would {write}")
             }

@@ -6,9 +6,10 @@ use super::crd::{CrdChange, FormerCrd};
 use super::kind::Kind;
 use super::multi_pool::PoolsChange;
 use super::names::{NodeName, Uid};
-use super::node::{CiliumNode, Malformed, Node};
+use super::node::{Annotated, CiliumNode, Malformed, Node};
+use super::observation::Object;
 use super::revision::AnyRevision;
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
 
 /// The object that carries a node's blocks, in the newest version that is known.
 #[derive(Debug, Clone, Copy)]
@@ -114,6 +115,39 @@ impl CarrierChange {
         match self {
             Self::Crd(change) => change.is_of_status(),
             Self::MultiPool(_) | Self::ClusterPool(_) | Self::Kubernetes(_) | Self::Annotations(_) => false,
+        }
+    }
+
+    /// The carrier after this change has published blocks on it; `None` for any other change, because its effect
+    /// depends on the agent.
+    #[must_use]
+    pub fn published_on(&self, carrier: Carrier<'_>) -> Option<Object> {
+        match (self, carrier) {
+            (Self::Crd(change), Carrier::CiliumNode(found)) => {
+                let crd = change.published_in(&found.crd)?;
+                Some(Object::CiliumNode(CiliumNode { crd, ..found.clone() }))
+            }
+            (Self::MultiPool(change), Carrier::CiliumNode(found)) => {
+                let pools = change.published_in(&found.pools)?;
+                Some(Object::CiliumNode(CiliumNode { pools, ..found.clone() }))
+            }
+            (Self::ClusterPool(cidrs), Carrier::CiliumNode(found)) => {
+                let crd = found.crd.listing(cidrs);
+                Some(Object::CiliumNode(CiliumNode { crd, ..found.clone() }))
+            }
+            (Self::Kubernetes(cidrs), Carrier::Node(found)) => Some(Object::Node(found.listing(cidrs))),
+            (Self::Annotations(cidrs), Carrier::Node(found)) => {
+                let annotated = cidrs.iter().map(|cidr| {
+                    let key = match cidr.family() {
+                        Family::V4 => "network.cilium.io/ipv4-pod-cidr",
+                        Family::V6 => "network.cilium.io/ipv6-pod-cidr",
+                    };
+                    Annotated { key, cidr: *cidr }
+                });
+                Some(Object::Node(Node { annotated: annotated.collect(), ..found.clone() }))
+            }
+            (Self::Kubernetes(_) | Self::Annotations(_), Carrier::CiliumNode(_))
+            | (Self::Crd(_) | Self::MultiPool(_) | Self::ClusterPool(_), Carrier::Node(_)) => None,
         }
     }
 

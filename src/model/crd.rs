@@ -34,6 +34,12 @@ impl CrdFields {
         self.pod_cidrs == cidrs
     }
 
+    /// The same fields with these podCIDRs.
+    #[must_use]
+    pub fn listing(&self, cidrs: &[Cidr]) -> Self {
+        Self { pod_cidrs: cidrs.to_vec(), ..self.clone() }
+    }
+
     /// Whether an entry of the pool has our fence.
     #[must_use]
     pub fn is_fenced(&self, address: IpAddr) -> bool {
@@ -108,6 +114,23 @@ pub enum MarkChange {
 }
 
 impl CrdChange {
+    /// The fields after this change has published blocks; `None` if it is another step.
+    #[must_use]
+    pub fn published_in(&self, fields: &CrdFields) -> Option<CrdFields> {
+        match self {
+            Self::Blocks { pod_cidrs, entries, unfenced } => {
+                let mut fields = CrdFields { pod_cidrs: pod_cidrs.clone(), ..fields.clone() };
+                for (address, owner) in entries {
+                    fields.pool.insert(*address);
+                    fields.owners.extend(owner.map(|owner| (*address, owner.to_owned())));
+                }
+                fields.owners.retain(|address, _| !unfenced.contains(*address));
+                Some(fields)
+            }
+            Self::Marks(_) | Self::Fence(_) | Self::TakeOff { .. } => None,
+        }
+    }
+
     /// Whether an object shows that this change, which adds the blocks `added`, was applied.
     #[must_use]
     pub fn is_shown_by(&self, fields: &CrdFields, added: &[Cidr]) -> bool {

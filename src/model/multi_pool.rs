@@ -89,6 +89,15 @@ pub struct Question {
 pub const QUESTION: &str = "nodeipam.io-asked-as-of-";
 
 impl PoolsChange {
+    /// The fields after this change has published blocks; `None` if it is another step.
+    #[must_use]
+    pub fn published_in(&self, fields: &PoolsFields) -> Option<PoolsFields> {
+        match self {
+            Self::Allocate(allocated) => Some(PoolsFields { allocated: allocated.clone(), ..fields.clone() }),
+            Self::Ask(_) | Self::TakeOff { .. } => None,
+        }
+    }
+
     /// Whether an object shows that this change, which adds the blocks `added`, was applied.
     #[must_use]
     pub fn is_shown_by(&self, fields: &PoolsFields, added: &[Cidr]) -> bool {

@@ -45,6 +45,38 @@ pub struct Node {
 }
 
 impl Node {
+    /// A Node as kubelet registers it, without addresses.
+    #[must_use]
+    pub fn joining(
+        name: NodeName,
+        uid: Uid,
+        revision: Revision<Core>,
+        created: Timestamp,
+        labels: BTreeMap<String, String>,
+    ) -> Self {
+        Self {
+            name,
+            uid,
+            revision,
+            created,
+            labels,
+            deleting: false,
+            uninitialized: false,
+            addresses: Vec::new(),
+            pod_cidrs: Vec::new(),
+            later_than: None,
+            malformed: Vec::new(),
+            annotated: Vec::new(),
+            malformed_annotations: Vec::new(),
+        }
+    }
+
+    /// The same Node with these podCIDRs.
+    #[must_use]
+    pub fn listing(&self, cidrs: &[Cidr]) -> Self {
+        Self { pod_cidrs: cidrs.to_vec(), ..self.clone() }
+    }
+
     /// Whether an agent of Cilium can run there, which needs Linux. A Node without the label counts as Linux.
     #[must_use]
     pub fn runs_linux(&self) -> bool {

@@ -2,6 +2,7 @@
 
 mod annotations;
 mod cluster_pool;
+mod forecast;
 mod freeze;
 mod growth;
 mod in_the_way;

@@ -9,9 +9,11 @@ use std::fmt;
 use std::ops::Deref;
 
 use crate::model::carrier::{Carrier, FormerCarrier};
+use crate::model::crd::CrdFields;
 #[cfg(feature = "mutants")]
 use crate::model::guard::Guards;
 use crate::model::kind::Kind;
+use crate::model::multi_pool::{Entry, PoolsFields, Requested};
 use crate::model::names::NodeName;
 use crate::model::node::{CiliumNode, Node};
 use crate::model::request::{Read, Request};
@@ -37,6 +39,9 @@ use crd::Crd;
 use ipam_mode::IpamMode;
 use multi_pool::MultiPool;
 use static_mode::{ClusterPool, Kubernetes, Static};
+
+/// How many addresses of each family a starting agent requests in the mode multi-pool (`docs/cilium.md`).
+const PRE_ALLOCATED: u128 = 8;
 
 /// Whether the controller may write at all, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +109,31 @@ impl Publisher {
             Self::MultiPool(_) => IpamMode::MultiPool,
             Self::ClusterPool(_) => IpamMode::ClusterPool,
             Self::Kubernetes(_) => IpamMode::Kubernetes,
+        }
+    }
+
+    /// The CiliumNode as the agent of a new node creates it, before it has any addresses.
+    #[must_use]
+    pub fn joining(&self, node: &Node, revision: Revision) -> CiliumNode {
+        let mut pools = PoolsFields::default();
+        if let Some(name) = self.default_pool() {
+            pools.requested.push(Requested {
+                pool: name.to_string(),
+                needed: self.families().iter().map(|family| (*family, PRE_ALLOCATED)).collect(),
+                asked_as_of: None,
+                entry: Entry::default(),
+            });
+        }
+        CiliumNode {
+            name: node.name.clone(),
+            uid: node.uid.clone(),
+            revision,
+            deleting: false,
+            addresses: Vec::new(),
+            crd: CrdFields { used: Some(AddressSet::new()), ..CrdFields::default() },
+            pools,
+            operator: None,
+            malformed: Vec::new(),
         }
     }
 

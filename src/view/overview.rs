@@ -19,6 +19,11 @@ use crate::model::status::{Need, word};
 use crate::model::time::Timestamp;
 use crate::world::World;
 
+/// The kind of a problem of nodes for which no pool has a free block.
+const NO_CAPACITY: &str = "NoCapacity";
+/// The kind of a problem of nodes that wait for a person without a finding about them.
+const WAITING: &str = "Waiting";
+
 /// The state of the cluster on one screen.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Overview {
@@ -114,7 +119,21 @@ pub fn overview(world: &World, plans: &[NodePlan]) -> Overview {
     }
     let tallies = tally::of_all(world);
     let pools = tallies.iter().map(|(name, tally)| row(world, name, tally, &first, &growth)).collect();
-    Overview { nodes, pools, problems: problems(world, &plans, &first) }
+    Overview { nodes, pools, problems: problems(world, &plans, &first, &|_, _| true) }
+}
+
+/// The problems of a world that another overview does not have, or not for the same nodes or objects.
+#[must_use]
+pub fn problems_beyond(world: &World, plans: &[NodePlan], other: &Overview) -> Vec<Problem> {
+    let known: BTreeSet<(&str, &str)> = other
+        .problems
+        .iter()
+        .flat_map(|problem| problem.subjects.iter().map(|subject| (problem.kind, subject.as_str())))
+        .collect();
+    let plans: BTreeMap<&NodeName, &NodePlan> = plans.iter().map(|plan| (&plan.node, plan)).collect();
+    let waiting = plans.values().filter(|plan| waits_for_block(plan)).map(|plan| &plan.node);
+    let first = waiting.filter(|node| world.node(node).is_some() && !tally::is_served(world, node)).collect();
+    problems(world, &plans, &first, &|kind, subject| !known.contains(&(kind, subject)))
 }
 
 /// Whether a node waits for a block that no pool of it has.
@@ -155,13 +174,16 @@ fn state(world: &World, name: &PoolName, tally: &Tally) -> String {
     word(&conditions::conditions(world, object, tally)).to_owned()
 }
 
+/// The problems about which `is_wanted` says so, by their kind and the name of the node or object.
 fn problems(
     world: &World,
     plans: &BTreeMap<&NodeName, &NodePlan>,
     first: &BTreeSet<&NodeName>,
+    is_wanted: &dyn Fn(&str, &str) -> bool,
 ) -> Vec<Problem> {
     let mut found = Vec::new();
-    let waiting = |nodes: Vec<&NodeName>, what: &str| {
+    let waiting = |mut nodes: Vec<&NodeName>, what: &str| {
+        nodes.retain(|node| is_wanted(NO_CAPACITY, node.as_str()));
         let by_pools = grouped(nodes, |node| world.pools_of(node).map(|pool| pool.name.clone()).collect());
         let problem = |(pools, nodes): (Vec<PoolName>, Vec<&NodeName>)| {
             let remedy =
@@ -171,7 +193,7 @@ fn problems(
                 });
             let pools: Vec<String> = pools.iter().map(ToString::to_string).collect();
             Problem {
-                kind: "NoCapacity",
+                kind: NO_CAPACITY,
                 message: format!(
                     "{} {what}: no free block in {}; {remedy}",
                     counted(nodes.len(), "node"),
@@ -185,7 +207,9 @@ fn problems(
     };
     found.extend(waiting(first.iter().copied().collect(), "can't start pods"));
     let held_up = plans.values().filter_map(|plan| match plan.verdict {
-        Verdict::Wait(wait) if is_problem(wait) && plan.findings.is_empty() => Some((wait, &plan.node)),
+        Verdict::Wait(wait) if is_problem(wait) && plan.findings.is_empty() => {
+            is_wanted(WAITING, plan.node.as_str()).then_some((wait, &plan.node))
+        }
         Verdict::Wait(_) | Verdict::Act(_) | Verdict::AtRest => None,
     });
     let mut by_wait: BTreeMap<Wait, Vec<&NodeName>> = BTreeMap::new();
@@ -193,7 +217,7 @@ fn problems(
         by_wait.entry(wait).or_default().push(node);
     }
     found.extend(by_wait.into_iter().map(|(wait, nodes)| Problem {
-        kind: "Waiting",
+        kind: WAITING,
         message: format!("{} can't be served: {wait}", counted(nodes.len(), "node")),
         next: nodes.first().map(|node| format!("why {node}")),
         subjects: nodes.into_iter().map(ToString::to_string).collect(),
@@ -201,7 +225,8 @@ fn problems(
     let of_world: Vec<Finding> = findings::of_world(world).collect();
     let of_plans = plans.values().flat_map(|plan| &plan.findings);
     let mut by_kind: BTreeMap<FindingKind, Vec<&Finding>> = BTreeMap::new();
-    for finding in of_plans.chain(&of_world).filter(|finding| finding.kind.is_wrong()) {
+    let wrong = of_plans.chain(&of_world).filter(|finding| finding.kind.is_wrong());
+    for finding in wrong.filter(|finding| is_wanted(finding.kind.as_str(), &finding.name)) {
         by_kind.entry(finding.kind).or_default().push(finding);
     }
     let mut of_kinds: Vec<Problem> =

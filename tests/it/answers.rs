@@ -147,6 +147,81 @@ async fn sixty_nodes(rig: &Rig) -> Result<()> {
     Ok(())
 }
 
+/// Which difference would a change make?
+async fn foresees(plane: &ControlPlane) -> Result<()> {
+    let added = ask(plane, &["plan", "--add-nodes", "3", "--labels", "zone=e"]).await?;
+    documented("plan --add-nodes 3 --labels zone=e", &added)?;
+    ensure!(added.code == Some(1), "{:?} {}", added.code, added.errors);
+    added.assert_lines(&[
+        "edge Ready -> Exhausted 14 -> 17 14/16 -> 15/16 1 -> 0 0/0 -> 2/0",
+        "room edge can serve 1 such node, and then runs out",
+    ])?;
+    let rack = ask(plane, &["plan", "--add-nodes", "20", "--labels", "zone=r", "-o", "json"]).await?;
+    ensure!(rack.code == Some(0), "{:?} {}", rack.code, rack.errors);
+    let object = rack.json()?;
+    ensure!(object["kind"] == "Plan" && object["room"]["nodes"] == 54, "{object}");
+    ensure!(object["grants"].as_array().is_some_and(|grants| grants.len() == 20), "{object}");
+
+    let deleted = ask(plane, &["plan", "--delete-pool", "edge"]).await?;
+    documented("plan --delete-pool edge", &deleted)?;
+    deleted.assert_lines(&[
+        "final deleting pool edge can't be undone: it gives no blocks from then on, and exists until its 14 blocks \
+         are free",
+    ])?;
+    let drained = ask(plane, &["plan", "--drain", "10.2.0.0/24"]).await?;
+    documented("plan --drain 10.2.0.0/24", &drained)?;
+    ensure!(
+        drained.text.contains("when the node is recreated: the first block of a node stays"),
+        "{}",
+        drained.text
+    );
+    let relabelled = ask(plane, &["plan", "--relabel", "f09", "zone=r"]).await?;
+    documented("plan --relabel f09 zone=r", &relabelled)?;
+    ensure!(relabelled.code == Some(0), "{:?} {}", relabelled.code, relabelled.errors);
+
+    // Pools as they would be.
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("full.yaml");
+    let pool = |size: u8| {
+        format!(
+            "apiVersion: nodeipam.io/v1alpha1\nkind: NodeIPPool\nmetadata:\n  name: full\nspec:\n  \
+             nodeSelector:\n    matchLabels:\n      zone: f\n  ipv4:\n    blockSize: {size}\n    cidrs:\n    - \
+             cidr: 10.1.0.0/24\n"
+        )
+    };
+    std::fs::write(&file, pool(28))?;
+    let named = file.display().to_string();
+    let wider = ask(plane, &["plan", "-f", &named]).await?;
+    ensure!(wider.code == Some(0), "{:?} {} {}", wider.code, wider.text, wider.errors);
+    wider.assert_lines(&["full Exhausted -> Ready 14 8/8 -> 14/16 0 -> 2 6/0 -> 0/0"])?;
+    std::fs::write(&file, pool(29))?;
+    let refused = ask(plane, &["plan", "-f", &named]).await?;
+    ensure!(
+        refused.code == Some(2) && refused.errors.contains("the block size of pool full is immutable"),
+        "{}",
+        refused.errors
+    );
+    std::fs::write(&file, pool(99))?;
+    let wrong = ask(plane, &["plan", "-f", &named]).await?;
+    ensure!(wrong.code == Some(2) && wrong.errors.contains("full.yaml:10: "), "{}", wrong.errors);
+    for (arguments, why) in [
+        (&["--delete-pool", "none"][..], "NodeIPPool none does not exist"),
+        (&["--relabel", "none", "a=b"], "Node none does not exist"),
+        (&["--drain", "10.2.0.0/25"], "only whole CIDRs drain"),
+    ] {
+        let refused = ask(plane, &[&["plan"][..], arguments].concat()).await?;
+        ensure!(refused.code == Some(2) && refused.errors.contains(why), "{}", refused.errors);
+    }
+
+    // Without a change: the next writes.
+    let next = ask(plane, &["plan"]).await?;
+    ensure!(next.code == Some(1), "{:?} {}", next.code, next.errors);
+    next.assert_lines(&["5 nodes without a pool: lost01, lost02, lost03, lost04, odd"])?;
+    let object = ask(plane, &["plan", "-o", "json"]).await?.json()?;
+    ensure!(object["withoutPool"].as_array().is_some_and(|nodes| nodes.len() == 5), "{object}");
+    Ok(())
+}
+
 /// Do the objects fit together? The answer is the same from files of them.
 async fn fits_together(plane: &ControlPlane) -> Result<()> {
     let check = ask(plane, &["check"]).await?;
@@ -278,6 +353,7 @@ async fn one_command_answers_each_question() -> Result<()> {
         );
 
         fits_together(plane).await?;
+        foresees(plane).await?;
 
         // The same binary as a plugin of kubectl.
         let folder = tempfile::tempdir()?;

@@ -4,6 +4,7 @@
 //! Each ends with 0 where nothing is wrong, 1 where something was found, and 2 where it could not look.
 
 pub mod check;
+pub mod plan;
 pub mod routes;
 pub mod status;
 pub mod who;
@@ -100,6 +101,13 @@ pub enum Verdict {
     Found,
 }
 
+/// A cluster that was listed once.
+struct Gathered {
+    clients: Clients,
+    world: World,
+    now: Now,
+}
+
 /// A cluster that was listed once, with the plan of each node.
 struct Listed {
     clients: Clients,
@@ -128,7 +136,15 @@ fn block_on(command: impl Future<Output = anyhow::Result<Verdict>>) -> anyhow::R
 }
 
 impl Cluster {
+    /// Lists the cluster, and decides for each node.
     async fn list(&self) -> anyhow::Result<Listed> {
+        let Gathered { clients, mut world, now } = self.gather().await?;
+        let plans = plan_all(&mut world, Policy::DEFAULT, now);
+        Ok(Listed { clients, world, plans, now })
+    }
+
+    /// Lists the cluster.
+    async fn gather(&self) -> anyhow::Result<Gathered> {
         let config = self.config().await?;
         let server = config.cluster_url.clone();
         let clients = Clients::new(&config, REQUEST_TIMEOUT, Contact::default(), Lead::unelected())
@@ -142,13 +158,11 @@ impl Cluster {
             cilium_namespace: self.cilium_namespace.clone(),
             time_limit: TIME_LIMIT,
         };
-        let mut world = list_cluster(&clients, &options)
+        let world = list_cluster(&clients, &options)
             .await
             .with_context(|| format!("can't read the cluster {server}"))?;
         BrokenInvariant::of(world.check())?;
-        let now = Clock::start().now();
-        let plans = plan_all(&mut world, Policy::DEFAULT, now);
-        Ok(Listed { clients, world, plans, now })
+        Ok(Gathered { clients, world, now: Clock::start().now() })
     }
 
     async fn config(&self) -> anyhow::Result<Config> {

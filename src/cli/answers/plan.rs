@@ -1,0 +1,329 @@
+//! `cilium-node-ipam plan`: the difference that a change would make.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+
+use super::{Cluster, Gathered, Verdict, block_on, fields};
+use crate::cli::documents::{Depth, Input};
+use crate::controller::dry_run::{self, Proposal};
+use crate::model::counted::{counted, shown};
+use crate::model::names::{NodeName, PoolName, ten_of};
+use crate::model::plan::Verdict as NodeVerdict;
+use crate::net::cidr::Cidr;
+use crate::plan::Policy;
+use crate::plan::forecast::change::Change;
+use crate::plan::forecast::outlook::{Outlook, Room, outlook};
+use crate::view::departures::When;
+use crate::view::overview::{Overview, PoolRow, Problem};
+use crate::wire::check;
+
+/// How many blocks a table for people lists.
+const LISTED: usize = 20;
+
+/// Show the difference that a change would make: the pools before and after, which node gets which block, and which
+/// nodes would wait.
+///
+/// It reads the cluster once, changes the copy in memory, and decides with the controller's own planner. Both sides show
+/// the cluster after the controller has done everything that it can do. Changes can be combined.
+///
+/// Without a change it prints the writes that the controller would make now, the nodes that wait, and the nodes that no
+/// pool selects.
+///
+/// Exit codes: 0 no problem would appear, 1 one would, 2 the cluster could not be read or the change is not possible.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  cilium-node-ipam plan\n  cilium-node-ipam plan -f pool.yaml\n  cilium-node-ipam plan \
+                        --add-nodes 20 --labels zone=r\n  cilium-node-ipam plan --drain 10.2.0.0/24 --relabel worker-17 \
+                        zone=b"
+)]
+pub struct Args {
+    /// Pools as they would be: a file, a directory, or `-` for standard input. Other pools stay as they are.
+    #[arg(short, long = "filename", value_name = "FILE|DIR|-", help_heading = CHANGE)]
+    filename: Vec<PathBuf>,
+
+    /// Delete this pool. May be repeated.
+    #[arg(long, value_name = "POOL", help_heading = CHANGE)]
+    delete_pool: Vec<String>,
+
+    /// Add so many nodes, with the labels of --labels.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=5000), help_heading = CHANGE)]
+    add_nodes: Option<u16>,
+
+    /// The labels of the added nodes, separated by commas.
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',', value_parser = label, requires = "add_nodes", help_heading = CHANGE)]
+    labels: Vec<(String, String)>,
+
+    /// Give a Node these labels, separated by commas. `KEY-` removes a label. May be repeated.
+    #[arg(long, value_names = ["NODE", "LABELS"], num_args = 2, action = clap::ArgAction::Append, help_heading = CHANGE)]
+    relabel: Vec<String>,
+
+    /// Drain all CIDRs of pools within this range. May be repeated.
+    #[arg(long, value_name = "CIDR", value_parser = range, help_heading = CHANGE)]
+    drain: Vec<Cidr>,
+
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+const CHANGE: &str = "Change";
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        Some(_) | None => Err("must be KEY=VALUE".to_owned()),
+    }
+}
+
+fn range(text: &str) -> Result<Cidr, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+/// Runs the subcommand.
+pub fn run(args: Args) -> anyhow::Result<Verdict> {
+    let changes = args.changes()?;
+    block_on(async move {
+        let Gathered { world, now, .. } = args.cluster.gather().await?;
+        if changes.is_empty() {
+            let proposal = Proposal::of(world.clone(), Policy::DEFAULT, now);
+            let object = proposed(&proposal);
+            args.cluster.print("Plan", fields(object), || dry_run::lines(&world, &proposal))?;
+            let waits = !proposal.waiting.is_empty() || !proposal.unselected.is_empty();
+            return Ok(if waits { Verdict::Found } else { Verdict::Fine });
+        }
+        let outlook = outlook(&world, &changes, Policy::DEFAULT, now)?;
+        args.cluster.print("Plan", fields(object(&outlook)), || text(&args.cluster, &outlook))?;
+        Ok(if outlook.appearing.is_empty() { Verdict::Fine } else { Verdict::Found })
+    })
+}
+
+impl Args {
+    /// The changes in the order of their application.
+    fn changes(&self) -> anyhow::Result<Vec<Change>> {
+        let mut changes = pools(&self.filename)?;
+        changes.extend(self.delete_pool.iter().map(|pool| Change::DeletePool(pool.as_str().into())));
+        changes.extend(self.drain.iter().copied().map(Change::Drain));
+        for words in self.relabel.chunks(2) {
+            let [node, text] = words else { bail!("--relabel needs a node and its labels") };
+            let mut labels = BTreeMap::new();
+            for text in text.split(',') {
+                let (key, value) = match text.strip_suffix('-') {
+                    Some(key) if !text.contains('=') => (key.to_owned(), None),
+                    Some(_) | None => {
+                        let pair = label(text).map_err(anyhow::Error::msg);
+                        let (key, value) = pair.with_context(|| format!("--relabel: `{text}`"))?;
+                        (key, Some(value))
+                    }
+                };
+                labels.insert(key, value);
+            }
+            changes.push(Change::Relabel(node.as_str().into(), labels));
+        }
+        if let Some(n_nodes) = self.add_nodes {
+            changes.push(Change::AddNodes(n_nodes.into(), self.labels.iter().cloned().collect()));
+        }
+        Ok(changes)
+    }
+}
+
+/// The pools in these files. A pool that the server would refuse is an error with its place.
+fn pools(paths: &[PathBuf]) -> anyhow::Result<Vec<Change>> {
+    let mut input = Input::new(Depth::All, |value| check::is_ours(value) && value["kind"] == "NodeIPPool");
+    for path in paths {
+        input.read(path);
+    }
+    if let Some(error) = input.unreadable.into_iter().next() {
+        return Err(error);
+    }
+    if input.documents.is_empty() && !paths.is_empty() {
+        bail!("the files have no NodeIPPool");
+    }
+    let mut changes = Vec::new();
+    for document in &input.documents {
+        if let Some(error) = check::check_document(&document.value).first() {
+            bail!("{}: {}: {error}", document.place_of(error), document.name());
+        }
+        let pool = check::offline_pool(&document.value);
+        let pool = pool.with_context(|| format!("{} can't be read as a pool", document.name()))?;
+        changes.push(Change::Pool(Box::new(pool)));
+    }
+    Ok(changes)
+}
+
+/// `before -> after`, or one value where they are equal.
+fn moved(before: &str, after: &str) -> String {
+    if before == after { after.to_owned() } else { format!("{before} -> {after}") }
+}
+
+fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<String> {
+    let (before, after) = (&outlook.before.nodes, &outlook.after.nodes);
+    let count = |before: usize, after: usize| moved(&before.to_string(), &after.to_string());
+    let mut lines = vec![
+        format!(
+            "nodes  {}: {} served, {} WITHOUT ADDRESSES, {} want growth, {} without a pool",
+            count(before.all, after.all),
+            count(before.served, after.served),
+            count(before.without_addresses, after.without_addresses),
+            count(before.want_growth, after.want_growth),
+            count(before.no_pool, after.no_pool),
+        ),
+        String::new(),
+    ];
+    let headers = ["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT(FIRST/GROW)"];
+    let rows = both(outlook).into_values().map(|(before, after)| row(before, after));
+    lines.extend(cluster.table(&headers, rows));
+    if !outlook.grants.is_empty() {
+        lines.push(String::new());
+        let rows = outlook.grants.iter().take(LISTED);
+        let rows =
+            rows.map(|grant| vec![grant.node.to_string(), grant.cidr.to_string(), grant.pool.to_string()]);
+        lines.extend(cluster.table(&["NODE", "GETS BLOCK", "OF POOL"], rows));
+        lines.extend(more(outlook.grants.len()));
+    }
+    if !outlook.departures.is_empty() {
+        lines.push(String::new());
+        let mut groups: BTreeMap<&When, Vec<&NodeName>> = BTreeMap::new();
+        for departure in &outlook.departures {
+            groups.entry(&departure.when).or_default().push(&departure.node);
+        }
+        let rows = groups
+            .into_iter()
+            .map(|(when, nodes)| vec![nodes.len().to_string(), when.to_string(), ten_of(nodes)]);
+        lines.extend(cluster.table(&["BLOCKS", "LEAVE", "NODES"], rows));
+    }
+    lines.push(String::new());
+    if let Some(room) = &outlook.room {
+        lines.push(format!("room      {}", told(room)));
+    }
+    if !outlook.homeless.is_empty() {
+        lines.push(format!(
+            "room      no pool has a block for {} after the recreation: {}",
+            counted(outlook.homeless.len(), "node"),
+            ten_of(&outlook.homeless)
+        ));
+    }
+    lines.extend(outlook.final_effects.iter().map(|effect| format!("final     {effect}")));
+    let problem = |problem: &Problem| {
+        let is_named = problem.subjects.iter().any(|subject| problem.message.contains(subject.as_str()));
+        let names = if is_named { String::new() } else { format!(" ({})", ten_of(&problem.subjects)) };
+        format!("{}: {}{names}", problem.kind, problem.message)
+    };
+    lines.extend(outlook.appearing.iter().map(|found| format!("appears   {}", problem(found))));
+    lines.extend(outlook.resolved.iter().map(|found| format!("resolved  {}", problem(found))));
+    if outlook.appearing.is_empty() {
+        lines.push("No problem would appear.".to_owned());
+    }
+    lines
+}
+
+/// The hint that a table is cut.
+fn more(n_rows: usize) -> Option<String> {
+    let n_more = n_rows.saturating_sub(LISTED);
+    (n_more > 0).then(|| format!("and {n_more} more: -o json shows all"))
+}
+
+fn told(room: &Room) -> String {
+    let pools = ten_of(&room.pools);
+    if room.pools.is_empty() {
+        "no pool selects a node with these labels".to_owned()
+    } else if room.is_enough {
+        format!("there is room for {} such nodes and more in {pools}", room.n_nodes)
+    } else {
+        format!("{pools} can serve {}, and then runs out", counted(room.n_nodes, "such node"))
+    }
+}
+
+/// The rows of each pool, before and after.
+fn both(outlook: &Outlook) -> BTreeMap<&str, (Option<&PoolRow>, Option<&PoolRow>)> {
+    let mut rows: BTreeMap<&str, (Option<&PoolRow>, Option<&PoolRow>)> = BTreeMap::new();
+    for row in &outlook.before.pools {
+        rows.entry(row.name.as_str()).or_default().0 = Some(row);
+    }
+    for row in &outlook.after.pools {
+        rows.entry(row.name.as_str()).or_default().1 = Some(row);
+    }
+    rows
+}
+
+fn row(before: Option<&PoolRow>, after: Option<&PoolRow>) -> Vec<String> {
+    let name = after.or(before).map_or("", |row| row.name.as_str());
+    let cells: [fn(&PoolRow) -> String; 5] = [
+        |row| row.state.clone(),
+        |row| row.selects.to_string(),
+        |row| format!("{}/{}", shown(row.held), shown(row.blocks)),
+        |row| shown(row.free),
+        |row| format!("{}/{}", row.wait_first, row.wait_growth),
+    ];
+    let cell = |cell: &fn(&PoolRow) -> String| {
+        let of = |row: Option<&PoolRow>| row.map_or_else(|| "-".to_owned(), cell);
+        moved(&of(before), &of(after))
+    };
+    std::iter::once(name.to_owned()).chain(cells.iter().map(cell)).collect()
+}
+
+fn object(outlook: &Outlook) -> Value {
+    let pool = |row: &PoolRow| {
+        json!({
+            "state": row.state, "selects": row.selects, "held": row.held, "blocks": row.blocks, "free": row.free,
+            "waiting": {"first": row.wait_first, "growth": row.wait_growth},
+        })
+    };
+    let pools = both(outlook).into_iter().map(
+        |(name, (before, after))| json!({"name": name, "before": before.map(pool), "after": after.map(pool)}),
+    );
+    let nodes = |overview: &Overview| {
+        let nodes = &overview.nodes;
+        json!({
+            "all": nodes.all, "served": nodes.served, "withoutAddresses": nodes.without_addresses,
+            "wantGrowth": nodes.want_growth, "noPool": nodes.no_pool, "notLinux": nodes.not_linux,
+        })
+    };
+    let problems = |problems: &[Problem]| -> Vec<Value> {
+        let one = |problem: &Problem| json!({"kind": problem.kind, "message": problem.message, "subjects": problem.subjects});
+        problems.iter().map(one).collect()
+    };
+    let grants = outlook.grants.iter().map(|grant| {
+        json!({"node": grant.node.as_str(), "cidr": grant.cidr.to_string(), "pool": grant.pool.as_str()})
+    });
+    let departures = outlook.departures.iter().map(|departure| {
+        json!({
+            "cidr": departure.cidr.to_string(), "node": departure.node.as_str(), "pool": departure.pool.as_str(),
+            "when": departure.when.as_str(), "why": departure.when.to_string(),
+        })
+    });
+    let room = outlook.room.as_ref().map(|room| {
+        let pools: Vec<&str> = room.pools.iter().map(PoolName::as_str).collect();
+        json!({"nodes": room.n_nodes, "more": room.is_enough, "pools": pools})
+    });
+    json!({
+        "nodes": {"before": nodes(&outlook.before), "after": nodes(&outlook.after)},
+        "pools": pools.collect::<Vec<_>>(),
+        "grants": grants.collect::<Vec<_>>(),
+        "departures": departures.collect::<Vec<_>>(),
+        "withoutRoom": outlook.homeless.iter().map(NodeName::as_str).collect::<Vec<_>>(),
+        "room": room,
+        "final": outlook.final_effects,
+        "appearing": problems(&outlook.appearing),
+        "resolved": problems(&outlook.resolved),
+    })
+}
+
+/// What the controller would do now, as JSON.
+fn proposed(proposal: &Proposal) -> Value {
+    let waiting = proposal.waiting.iter().map(|plan| {
+        let why = match plan.verdict {
+            NodeVerdict::Wait(wait) => Some(wait.to_string()),
+            NodeVerdict::Act(_) | NodeVerdict::AtRest => None,
+        };
+        let refusals: Vec<String> = plan.refusals.iter().map(ToString::to_string).collect();
+        json!({"node": plan.node.as_str(), "why": why, "refusals": refusals})
+    });
+    json!({
+        "requests": proposal.requests.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "waiting": waiting.collect::<Vec<_>>(),
+        "withoutPool": proposal.unselected.iter().map(NodeName::as_str).collect::<Vec<_>>(),
+        "findings": proposal.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,239 @@
+//! A change of a cluster that a person considers, applied to a world.
+//!
+//! Knows what the API server would refuse, and says it. It does not know the consequences of a change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::revision;
+use crate::model::counted::counted;
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, PoolName, Uid};
+use crate::model::node::Node;
+use crate::model::observation::{Object, Observation, PoolObject};
+use crate::model::pool::{Pool, RangeState};
+use crate::model::revision::Revision;
+use crate::model::status::PoolStatus;
+use crate::model::time::Timestamp;
+use crate::net::cidr::{Cidr, Family};
+use crate::world::World;
+
+/// A change that a person considers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Change {
+    /// A pool is created, or replaced by this declaration. Its uid and time of creation do not count.
+    Pool(Box<Pool>),
+    /// A pool is deleted.
+    DeletePool(PoolName),
+    /// All CIDRs of pools within this range get the state `Draining`.
+    Drain(Cidr),
+    /// A Node gets labels; one without a value is removed.
+    Relabel(NodeName, BTreeMap<String, Option<String>>),
+    /// So many nodes with these labels join.
+    AddNodes(usize, BTreeMap<String, String>),
+}
+
+/// Why a change is not possible.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Impossible {
+    /// The pool does not exist.
+    #[error("NodeIPPool {0} does not exist: kubectl get nip")]
+    NoPool(PoolName),
+    /// The Node does not exist.
+    #[error("Node {0} does not exist: kubectl get nodes")]
+    NoNode(NodeName),
+    /// No pool declares a CIDR within the range.
+    #[error("no pool has a CIDR within {0}: kubectl get nip -o yaml")]
+    NoRange(Cidr),
+    /// A pool declares a CIDR that the range only touches.
+    #[error(
+        "{0} is a part of the CIDR {1} of pool {2}, and only whole CIDRs drain: split {1} in the pool first"
+    )]
+    PartOfRange(Cidr, Cidr, PoolName),
+    /// The server refuses another block size.
+    #[error(
+        "the block size of pool {0} is immutable (/{1}, and the file has /{2}): create another pool for another \
+         size"
+    )]
+    BlockSize(PoolName, u8, u8),
+    /// The server refuses to remove a family.
+    #[error("pool {0} has {1}, which can't be removed: keep the family and drain its CIDRs")]
+    FamilyRemoved(PoolName, Family),
+    /// The server refuses another name.
+    #[error("podIPPool of pool {0} is immutable: create another pool")]
+    PodIpPool(PoolName),
+}
+
+impl Change {
+    /// Applies the change to a world.
+    pub fn apply(&self, world: &mut World, created: Timestamp) -> Result<(), Impossible> {
+        match self {
+            Self::Pool(pool) => replace(world, pool, created),
+            Self::DeletePool(name) => {
+                let object = existing(world, name)?;
+                let pool = object.pool.map(|pool| Pool { deleting: true, ..pool });
+                show(world, Object::Pool(PoolObject { deleting: true, pool, ..object }));
+                Ok(())
+            }
+            Self::Drain(range) => drain(world, *range),
+            Self::Relabel(name, labels) => {
+                let mut node = world.node(name).cloned().ok_or_else(|| Impossible::NoNode(name.clone()))?;
+                for (key, value) in labels {
+                    match value {
+                        Some(value) => node.labels.insert(key.clone(), value.clone()),
+                        None => node.labels.remove(key),
+                    };
+                }
+                show(world, Object::Node(node));
+                Ok(())
+            }
+            Self::AddNodes(n_nodes, labels) => {
+                let names: Vec<NodeName> = new_names(world, "new").take(*n_nodes).collect();
+                for name in &names {
+                    join(world, name, labels, created);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The consequences that can't be undone, a sentence each.
+    #[must_use]
+    pub fn final_effects(&self, world: &World) -> Vec<String> {
+        let held = |pool: &PoolName| world.claims_of_pool(pool).count();
+        match self {
+            Self::DeletePool(pool) => vec![format!(
+                "deleting pool {pool} can't be undone: it gives no blocks from then on, and exists until its {} \
+                 are free",
+                counted(held(pool), "block")
+            )],
+            Self::Drain(range) => vec![format!(
+                "blocks of {range} that have left their nodes do not come back; `Active` stops the drain of all \
+                 others"
+            )],
+            Self::Pool(pool) => match world.pool(&pool.name) {
+                Some(_) => Vec::new(),
+                None => vec![format!(
+                    "block size, families and podIPPool of the new pool {} are immutable",
+                    pool.name
+                )],
+            },
+            Self::Relabel(node, _) => match world.claims_of(node).count() {
+                0 => Vec::new(),
+                n_blocks => {
+                    vec![format!("node {node} keeps its {} with other labels", counted(n_blocks, "block"))]
+                }
+            },
+            Self::AddNodes(..) => Vec::new(),
+        }
+    }
+}
+
+/// A Node joins, and its agent creates its CiliumNode.
+pub(super) fn join(
+    world: &mut World,
+    name: &NodeName,
+    labels: &BTreeMap<String, String>,
+    created: Timestamp,
+) {
+    let revision_of_nodes = world.position(Kind::Node).unwrap_or(Revision::of(1));
+    let uid = Uid::from(format!("supposed-{name}"));
+    let node = Node::joining(name.clone(), uid, revision_of_nodes, created, labels.clone());
+    let cilium_node = world.reader().joining(&node, revision(world, Kind::CiliumNode));
+    show(world, Object::Node(node));
+    show(world, Object::CiliumNode(cilium_node));
+}
+
+/// Names of nodes that do not exist, such as `new-1`.
+pub(super) fn new_names(world: &World, prefix: &str) -> impl Iterator<Item = NodeName> + use<> {
+    let taken: BTreeSet<NodeName> = world.nodes().map(|node| node.name.clone()).collect();
+    let names = (1u32..).map({
+        let prefix = prefix.to_owned();
+        move |number| NodeName::from(format!("{prefix}-{number}"))
+    });
+    names.filter(move |name| !taken.contains(name))
+}
+
+fn show(world: &mut World, object: Object) {
+    world.observe(Observation::Applied(Box::new(object)));
+}
+
+fn existing(world: &World, name: &PoolName) -> Result<PoolObject, Impossible> {
+    world.pool_object(name).cloned().ok_or_else(|| Impossible::NoPool(name.clone()))
+}
+
+fn replace(world: &mut World, pool: &Pool, created: Timestamp) -> Result<(), Impossible> {
+    let Some(object) = world.pool_object(&pool.name).cloned() else {
+        let uid = Uid::from(format!("supposed-{}", pool.name));
+        show(
+            world,
+            Object::Pool(PoolObject {
+                name: pool.name.clone(),
+                uid: uid.clone(),
+                revision: revision(world, Kind::Pool),
+                deleting: false,
+                finalizers: vec![PoolObject::FINALIZER.to_owned()],
+                pool: Ok(Pool { uid, created, deleting: false, ..pool.clone() }),
+                generation: 1,
+                status: PoolStatus::default(),
+                transitions: BTreeMap::new(),
+                waits_since: BTreeMap::new(),
+            }),
+        );
+        return Ok(());
+    };
+    let created = match &object.pool {
+        Ok(before) => {
+            check_update(before, pool)?;
+            before.created
+        }
+        Err(invalid) => invalid.reserved.created,
+    };
+    let pool = Pool { uid: object.uid.clone(), created, deleting: object.deleting, ..pool.clone() };
+    show(world, Object::Pool(PoolObject { pool: Ok(pool), ..object }));
+    Ok(())
+}
+
+/// The rules of the server that compare a pool with its earlier declaration.
+fn check_update(before: &Pool, after: &Pool) -> Result<(), Impossible> {
+    for (family, ranges) in &before.families {
+        match after.families.get(family) {
+            None => return Err(Impossible::FamilyRemoved(before.name.clone(), *family)),
+            Some(later) if later.block_prefix != ranges.block_prefix => {
+                let name = before.name.clone();
+                return Err(Impossible::BlockSize(name, ranges.block_prefix, later.block_prefix));
+            }
+            Some(_) => {}
+        }
+    }
+    if before.pod_ip_pool != after.pod_ip_pool {
+        return Err(Impossible::PodIpPool(before.name.clone()));
+    }
+    Ok(())
+}
+
+fn drain(world: &mut World, range: Cidr) -> Result<(), Impossible> {
+    let mut changed = Vec::new();
+    for object in world.pool_objects() {
+        let Ok(pool) = &object.pool else { continue };
+        let mut pool = pool.clone();
+        let mut is_changed = false;
+        for (declared, state) in pool.families.values_mut().flat_map(|ranges| &mut ranges.cidrs) {
+            if range.covers(*declared) {
+                *state = RangeState::Draining;
+                is_changed = true;
+            } else if declared.covers(range) {
+                return Err(Impossible::PartOfRange(range, *declared, object.name.clone()));
+            }
+        }
+        if is_changed {
+            changed.push(PoolObject { pool: Ok(pool), ..object.clone() });
+        }
+    }
+    if changed.is_empty() {
+        return Err(Impossible::NoRange(range));
+    }
+    for object in changed {
+        show(world, Object::Pool(object));
+    }
+    Ok(())
+}

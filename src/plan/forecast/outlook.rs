@@ -1,0 +1,150 @@
+//! The difference that changes would make: the world with them beside the world without them, each settled.
+//!
+//! It does not know how an answer is shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::change::{Change, Impossible, join, new_names};
+use super::{Grant, Settled, settle};
+use crate::model::freeze::Freeze;
+use crate::model::names::{NodeName, PoolName};
+use crate::model::request::{Request, Write};
+use crate::model::time::Now;
+use crate::plan::{self, Policy};
+use crate::view::departures::{Departure, When, departures};
+use crate::view::overview::{Overview, Problem, overview, problems_beyond};
+use crate::world::World;
+
+/// How many nodes are tried at most to find out where pools run out.
+const MAX_TRIED: usize = 1000;
+
+/// The difference that changes would make.
+#[derive(Debug, Clone)]
+pub struct Outlook {
+    /// The cluster without them.
+    pub before: Overview,
+    /// The cluster with them.
+    pub after: Overview,
+    /// The blocks that nodes would get only with them, by node.
+    pub grants: Vec<Grant>,
+    /// The problems that would appear, for the objects that do not have them today.
+    pub appearing: Vec<Problem>,
+    /// The problems that would be resolved, for the objects that would not have them any more.
+    pub resolved: Vec<Problem>,
+    /// The blocks that would leave their nodes.
+    pub departures: Vec<Departure>,
+    /// The nodes that have to be recreated for that, and would then get no block.
+    pub homeless: BTreeSet<NodeName>,
+    /// For how many nodes of the added sort there is room.
+    pub room: Option<Room>,
+    /// What can't be undone, a sentence each.
+    pub final_effects: Vec<String>,
+}
+
+/// For how many nodes with the same labels there is room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    /// So many of them get their first blocks.
+    pub n_nodes: usize,
+    /// Whether no more were tried.
+    pub is_enough: bool,
+    /// The pools that select such a node, in the order in which it asks them.
+    pub pools: Vec<PoolName>,
+}
+
+/// The difference that these changes would make, all of them together.
+pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> Result<Outlook, Impossible> {
+    let before = settle(world.clone(), policy, now);
+    let mut base = world.clone();
+    let (joining, others): (Vec<&Change>, Vec<&Change>) =
+        changes.iter().partition(|change| matches!(change, Change::AddNodes(..)));
+    for change in &others {
+        change.apply(&mut base, now.wall)?;
+    }
+    let mut joined = base.clone();
+    for change in &joining {
+        change.apply(&mut joined, now.wall)?;
+    }
+    let after = settle(joined, policy, now);
+    let mut room = None;
+    for change in &joining {
+        if let Change::AddNodes(n_nodes, labels) = change {
+            room = Some(room_for(base.clone(), labels, (*n_nodes).max(MAX_TRIED), policy, now));
+        }
+    }
+    let departures: Vec<Departure> = changes
+        .iter()
+        .flat_map(|change| match change {
+            Change::Drain(range) => departures(&after.world, *range),
+            Change::DeletePool(pool) => {
+                let claims = after.world.claims_of_pool(pool).map(|known| known.claim.cidr);
+                claims.flat_map(|cidr| departures(&after.world, cidr)).collect()
+            }
+            Change::Pool(_) | Change::Relabel(..) | Change::AddNodes(..) => Vec::new(),
+        })
+        .collect();
+    let homeless = homeless(&after, &departures, policy, now);
+    let (before_view, after_view) =
+        (overview(&before.world, &before.plans), overview(&after.world, &after.plans));
+    Ok(Outlook {
+        appearing: problems_beyond(&after.world, &after.plans, &before_view),
+        resolved: problems_beyond(&before.world, &before.plans, &after_view),
+        grants: after.grants.into_iter().filter(|grant| !before.grants.contains(grant)).collect(),
+        before: before_view,
+        after: after_view,
+        departures,
+        homeless,
+        room,
+        final_effects: changes.iter().flat_map(|change| change.final_effects(world)).collect(),
+    })
+}
+
+/// How many nodes with these labels get their first blocks, one after the other.
+fn room_for(world: World, labels: &BTreeMap<String, String>, limit: usize, policy: Policy, now: Now) -> Room {
+    let mut world = unfrozen(settle(world, policy, now).world);
+    let names: Vec<NodeName> = new_names(&world, "new").take(limit).collect();
+    let mut room = Room { n_nodes: 0, is_enough: true, pools: Vec::new() };
+    for name in &names {
+        join(&mut world, name, labels, now.wall);
+        if room.pools.is_empty() {
+            room.pools = world.pools_of(name).map(|pool| pool.name.clone()).collect();
+        }
+        if !gets_blocks(&mut world, name, policy, now) {
+            room.is_enough = false;
+            break;
+        }
+        room.n_nodes += 1;
+    }
+    room
+}
+
+/// Of the nodes that have to be recreated so that a block can leave, those that would get no block then.
+fn homeless(after: &Settled, departures: &[Departure], policy: Policy, now: Now) -> BTreeSet<NodeName> {
+    let recreated = departures.iter().filter(|departure| matches!(departure.when, When::NodeRecreated(_)));
+    let nodes: BTreeSet<&NodeName> = recreated.map(|departure| &departure.node).collect();
+    let mut world = unfrozen(after.world.clone());
+    let names: Vec<NodeName> = new_names(&world, "recreated").take(nodes.len()).collect();
+    let mut homeless = BTreeSet::new();
+    for (node, name) in nodes.into_iter().zip(names) {
+        let Some(labels) = world.node(node).map(|node| node.labels.clone()) else { continue };
+        join(&mut world, &name, &labels, now.wall);
+        if !gets_blocks(&mut world, &name, policy, now) {
+            homeless.insert(node.clone());
+        }
+    }
+    homeless
+}
+
+/// The world without its freeze, which [`settle`] does not heed either.
+fn unfrozen(mut world: World) -> World {
+    world.set_freeze(Freeze::default());
+    world
+}
+
+/// Whether a node that has just joined gets its first blocks, which are then taken.
+fn gets_blocks(world: &mut World, name: &NodeName, policy: Policy, now: Now) -> bool {
+    world.suppose_all_claims_known();
+    let plan = plan::node(world, name, policy, now);
+    world.begin(&plan, now);
+    plan.requests().iter().any(|request| matches!(request, Request::Write(Write::CreateClaim(_))))
+}

@@ -1,0 +1,180 @@
+//! Tests of the forecast: a cluster and a change go in, and the difference comes out as text.
+
+use super::*;
+use crate::plan::forecast::change::{Change, Impossible};
+use crate::plan::forecast::outlook::{Outlook, outlook};
+use crate::publisher::multi_pool::{Bgp, MultiPool};
+use crate::publisher::settings::{Settings, from_config};
+use crate::publisher::static_mode::NodeField;
+
+fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn of(cluster: &Cluster, changes: &[Change]) -> Result<Outlook, Impossible> {
+    outlook(&cluster.world, changes, Policy::DEFAULT, cluster.now)
+}
+
+/// What each pool holds and has free before and after, the blocks that nodes get, and the problems that appear.
+fn shown(outlook: &Outlook) -> String {
+    let pools = |overview: &crate::view::overview::Overview| -> Vec<String> {
+        overview.pools.iter().map(|row| format!("{} {}+{}", row.name, row.held, row.free)).collect()
+    };
+    let mut parts =
+        vec![format!("{} to {}", pools(&outlook.before).join(" "), pools(&outlook.after).join(" "))];
+    parts.extend(outlook.grants.iter().map(|grant| format!("{} gets {}", grant.node, grant.pool)));
+    parts.extend(
+        outlook.appearing.iter().map(|problem| format!("{} {}", problem.kind, problem.subjects.join(","))),
+    );
+    parts.join("; ")
+}
+
+/// Changes one pool of the cluster.
+fn pool(cluster: &Cluster, name: &str, change: impl FnOnce(&mut Pool)) -> Change {
+    let mut pool = cluster.world.pool(&name.into()).expect("the pool exists").clone();
+    change(&mut pool);
+    Change::Pool(Box::new(pool))
+}
+
+const THREE: &str = "
+    pool p 10.0.0.0/26 28 zone=a
+    node a 1 zone=a
+    ciliumnode a @50 10.0.0.0/28 used=0
+    claim 10.0.0.0/28 a 1 Held @40
+    node b 2 zone=b
+    ciliumnode b @50";
+
+#[test]
+fn added_nodes_get_blocks_until_their_pool_runs_out() {
+    let cluster = Cluster::of(THREE);
+    let added = of(&cluster, &[Change::AddNodes(4, labels(&[("zone", "a")]))]).unwrap();
+    assert_eq!(shown(&added), "p 1+3 to p 4+0; new-1 gets p; new-2 gets p; new-3 gets p; NoCapacity new-4");
+    let room = added.room.unwrap();
+    assert_eq!((room.n_nodes, room.is_enough), (3, false));
+    assert_eq!(added.after.nodes.served, 4, "what is granted is also published");
+    let lost = of(&cluster, &[Change::AddNodes(1, labels(&[("zone", "c")]))]).unwrap();
+    assert_eq!(shown(&lost), "p 1+3 to p 1+3; NoPool new-1");
+    assert_eq!(lost.room.map(|room| (room.n_nodes, room.pools)), Some((0, Vec::new())));
+}
+
+#[test]
+fn a_label_moves_a_node_to_another_pool_and_its_blocks_stay() {
+    let cluster = Cluster::of(THREE);
+    let relabel = |node: &str, zone: Option<&str>| {
+        let value = zone.map(ToOwned::to_owned);
+        Change::Relabel(node.into(), [("zone".to_owned(), value)].into())
+    };
+    let gained = of(&cluster, &[relabel("b", Some("a"))]).unwrap();
+    assert_eq!(shown(&gained), "p 1+3 to p 2+2; b gets p");
+    assert_eq!(gained.resolved.iter().map(|found| found.kind).collect::<Vec<_>>(), ["NoPool"]);
+    let lost = of(&cluster, &[relabel("a", None)]).unwrap();
+    assert_eq!(shown(&lost).split("; ").next(), Some("p 1+3 to p 1+3"));
+    assert_eq!(lost.final_effects, ["node a keeps its 1 block with other labels"]);
+    assert_eq!(of(&cluster, &[relabel("x", None)]).unwrap_err(), Impossible::NoNode("x".into()));
+}
+
+#[test]
+fn a_deleted_pool_gives_nothing_and_keeps_its_blocks() {
+    let cluster = Cluster::of(&format!("{THREE}\nnode c 3 zone=a\nciliumnode c @50"));
+    let deleted = of(&cluster, &[Change::DeletePool("p".into())]).unwrap();
+    assert!(shown(&deleted).starts_with("p 2+2 to p 1+"), "{}", shown(&deleted));
+    assert!(deleted.appearing.iter().any(|found| found.subjects == ["c"]), "{:?}", deleted.appearing);
+    assert!(deleted.final_effects[0].contains("its 1 block"), "{:?}", deleted.final_effects);
+    let nothing = of(&cluster, &[Change::DeletePool("q".into())]);
+    assert_eq!(nothing.unwrap_err(), Impossible::NoPool("q".into()));
+}
+
+#[test]
+fn a_drain_says_when_each_block_can_leave() {
+    let cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28
+        node a 1
+        agent a 1.16.1
+        ciliumnode a @50 10.0.0.0/28 10.0.0.16/28 10.0.0.32/28 used=10.0.0.16/31
+        claim 10.0.0.0/28 a 1 Held @40
+        claim 10.0.0.16/28 a 1 Held @41
+        claim 10.0.0.32/28 a 1 Held @42",
+    );
+    let drained = of(&cluster, &[Change::Drain("10.0.0.0/8".parse().unwrap())]).unwrap();
+    let when: Vec<String> =
+        drained.departures.iter().map(|leaves| format!("{} {}", leaves.cidr, leaves.when)).collect();
+    assert_eq!(
+        when,
+        [
+            "10.0.0.0/28 when the node is recreated: the first block of a node stays",
+            "10.0.0.16/28 when the pods with 2 addresses of it are deleted",
+            "10.0.0.32/28 now: no pod uses it",
+        ]
+    );
+    assert_eq!(drained.homeless, [NodeName::from("a")].into());
+    let part = of(&cluster, &[Change::Drain("10.0.0.0/27".parse().unwrap())]).unwrap_err();
+    assert!(matches!(part, Impossible::PartOfRange(..)), "{part}");
+    let other = of(&cluster, &[Change::Drain("10.9.0.0/27".parse().unwrap())]).unwrap_err();
+    assert!(matches!(other, Impossible::NoRange(_)), "{other}");
+    // Another pool of the node has room for it when it joins again.
+    let other = pool(&cluster, "p", |pool| {
+        pool.name = "q".into();
+        let v4 = pool.families.get_mut(&Family::V4).unwrap();
+        v4.cidrs = [("10.1.0.0/24".parse().unwrap(), RangeState::Active)].into();
+    });
+    let drained = of(&cluster, &[other, Change::Drain("10.0.0.0/16".parse().unwrap())]).unwrap();
+    assert_eq!(drained.homeless, [].into());
+}
+
+#[test]
+fn a_pool_that_the_server_would_refuse_is_refused() {
+    let cluster = Cluster::of(THREE);
+    let size = pool(&cluster, "p", |pool| {
+        pool.families.get_mut(&Family::V4).unwrap().block_prefix = 27;
+    });
+    let size = of(&cluster, &[size]).unwrap_err();
+    assert!(matches!(size, Impossible::BlockSize(_, 28, 27)), "{size}");
+    let family = pool(&cluster, "p", |pool| {
+        let v4 = pool.families.remove(&Family::V4).unwrap();
+        pool.families.insert(Family::V6, v4);
+    });
+    let family = of(&cluster, &[family]).unwrap_err();
+    assert!(matches!(family, Impossible::FamilyRemoved(_, Family::V4)), "{family}");
+    let wider = pool(&cluster, "p", |pool| {
+        let v4 = pool.families.get_mut(&Family::V4).unwrap();
+        v4.cidrs.insert("10.1.0.0/26".parse().unwrap(), RangeState::Active);
+    });
+    assert_eq!(shown(&of(&cluster, &[wider]).unwrap()), "p 1+3 to p 1+7");
+}
+
+#[test]
+fn nodes_are_served_in_every_mode() {
+    let settings = |mode: &str, field: NodeField| {
+        let config = [
+            ("ipam".to_owned(), mode.to_owned()),
+            ("enable-ipv4".to_owned(), "true".to_owned()),
+            ("enable-ipv6".to_owned(), "false".to_owned()),
+            ("annotate-k8s-node".to_owned(), "true".to_owned()),
+        ];
+        let modes = crate::publisher::ipam_mode::IpamMode::ALL.into();
+        from_config(&config.into(), &Settings { modes, node_field: field, ..Settings::default() })
+    };
+    let pools = MultiPool { families: [Family::V4].into(), default_pool: "default".into(), bgp: Bgp::Off };
+    for mode in [
+        Mode::Active(Publisher::MultiPool(pools)),
+        settings("crd", NodeField::Spec),
+        settings("cluster-pool", NodeField::Spec),
+        settings("kubernetes", NodeField::Spec),
+        settings("kubernetes", NodeField::Annotations),
+    ] {
+        let named = format!("{mode:?}");
+        let cluster = Cluster::in_mode(mode, "pool p 10.0.0.0/26 28");
+        let added = of(&cluster, &[Change::AddNodes(2, BTreeMap::new())]).unwrap();
+        assert_eq!(shown(&added), "p 0+4 to p 2+2; new-1 gets p; new-2 gets p", "{named}");
+        assert_eq!((added.after.nodes.served, added.appearing.len()), (2, 0), "{named}");
+    }
+}
+
+#[test]
+fn a_freeze_hides_nothing_of_what_will_be() {
+    let mut cluster = Cluster::of(THREE);
+    cluster.world.set_freeze(Freeze::of([(Switch::Writes, String::new())]));
+    let added = of(&cluster, &[Change::AddNodes(1, labels(&[("zone", "a")]))]).unwrap();
+    assert_eq!(shown(&added), "p 1+3 to p 2+2; new-1 gets p");
+    assert_eq!(added.room.map(|room| room.n_nodes), Some(3));
+}
