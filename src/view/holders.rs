@@ -69,8 +69,7 @@ impl Holders {
         for claim in claims.filter(|claim| claim.cidr.family() == family) {
             match claim.state {
                 ClaimState::Cooling(reason) => {
-                    let wait = world.cooling_time(claim, reason);
-                    let until = wait.and_then(|wait| claim.since.checked_add(wait).ok());
+                    let until = world.cooled_at(claim, reason);
                     let setting =
                         if reason == Reason::NodeGone { "reuseAfterNodeLoss" } else { "reuseAfter" };
                     let found = until.map(|until| (until, setting));

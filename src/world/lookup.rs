@@ -17,6 +17,7 @@ use crate::model::pool::{DEFAULT_REUSE_AFTER, DEFAULT_REUSE_AFTER_NODE_LOSS, Poo
 use crate::model::release::Release;
 use crate::model::revision::{AnyRevision, Revision, Store};
 use crate::model::share::Share;
+use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 use crate::publisher::support::Support;
@@ -225,6 +226,12 @@ impl World {
         } else {
             pool.map_or(DEFAULT_REUSE_AFTER, |pool| pool.reuse_after)
         })
+    }
+
+    /// When the block of a claim that cools for this reason has cooled. `None` where it cools without end.
+    #[must_use]
+    pub fn cooled_at(&self, claim: &Claim, reason: Reason) -> Option<Timestamp> {
+        self.cooling_time(claim, reason).and_then(|wait| claim.since.checked_add(wait).ok())
     }
 
     /// The pools that could have cut this block: they declare its range and cut blocks of its size. None is known as long
