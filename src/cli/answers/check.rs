@@ -58,7 +58,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
     let suppressed = suppressed(&args.suppress)?;
     block_on(async move {
         let (world, plans, objects) = if args.filename.is_empty() && args.from.is_none() {
-            let listed = args.cluster.list().await?;
+            let listed = args.cluster.access.list().await?;
             let around = around::list(&listed.clients).await?;
             (listed.world, listed.plans, around)
         } else {

@@ -53,9 +53,9 @@ const FOUND: u8 = 1;
 /// The command could not look.
 const COULD_NOT_LOOK: u8 = 2;
 
-/// Where the cluster is, and how an answer is printed.
+/// Where the cluster is.
 #[derive(Debug, Clone, clap::Args)]
-pub struct Cluster {
+pub struct Access {
     /// Use this kubeconfig file instead of KUBECONFIG and ~/.kube/config.
     #[arg(long, value_name = "FILE", help_heading = "Cluster")]
     kubeconfig: Option<PathBuf>,
@@ -71,6 +71,13 @@ pub struct Cluster {
     /// The namespace of the controller, where its ConfigMap `cilium-node-ipam` can freeze it.
     #[arg(long, value_name = "NAME", default_value = "kube-system", help_heading = "Cluster")]
     namespace: String,
+}
+
+/// Where the cluster is, and how an answer is printed.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Cluster {
+    #[command(flatten)]
+    access: Access,
 
     /// The form of the answer.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Format::Table, help_heading = "Output")]
@@ -135,7 +142,7 @@ fn block_on(command: impl Future<Output = anyhow::Result<Verdict>>) -> anyhow::R
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
 }
 
-impl Cluster {
+impl Access {
     /// Lists the cluster, and decides for each node.
     async fn list(&self) -> anyhow::Result<Listed> {
         let Gathered { clients, mut world, now } = self.gather().await?;
@@ -179,7 +186,9 @@ impl Cluster {
         };
         Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
     }
+}
 
+impl Cluster {
     /// Prints an answer: lines for people, or `fields` of an object of this kind.
     fn print(
         &self,

@@ -85,7 +85,7 @@ fn range(text: &str) -> Result<Cidr, String> {
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     let changes = args.changes()?;
     block_on(async move {
-        let Gathered { world, now, .. } = args.cluster.gather().await?;
+        let Gathered { world, now, .. } = args.cluster.access.gather().await?;
         if changes.is_empty() {
             let proposal = Proposal::of(world.clone(), Policy::DEFAULT, now);
             let object = proposed(&proposal);

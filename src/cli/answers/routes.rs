@@ -74,7 +74,7 @@ impl Announcing<'_> {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
-        let listed = args.cluster.list().await?;
+        let listed = args.cluster.access.list().await?;
         let world = listed.world;
         let states = if args.compare {
             let states = read_node_states(&listed.clients).await.context("can't list FRRNodeStates")?;

@@ -33,8 +33,8 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
-        let listed = args.cluster.list().await?;
-        let controller = Controller::of(&listed, &args.cluster.cilium_namespace).await;
+        let listed = args.cluster.access.list().await?;
+        let controller = Controller::of(&listed, &args.cluster.access.cilium_namespace).await;
         let mut overview = overview(&listed.world, &listed.plans);
         overview.problems.splice(0..0, controller.problems.clone());
         let verdict = if overview.problems.is_empty() { Verdict::Fine } else { Verdict::Found };

@@ -48,7 +48,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         }
     }
     block_on(async move {
-        let listed = args.cluster.list().await?;
+        let listed = args.cluster.access.list().await?;
         let answers: Vec<Answer> = asked.iter().flat_map(|asked| who::who(&listed.world, *asked)).collect();
         let verdict = if answers.iter().any(|answer| answer.word == Word::Foreign) {
             Verdict::Found

@@ -30,7 +30,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
-        let listed = args.cluster.list().await?;
+        let listed = args.cluster.access.list().await?;
         let node = NodeName::from(args.node.as_str());
         let Some(reason) = Reason::of(&listed, &node) else {
             bail!("neither Node {node} nor a claim of it exists: kubectl get nodes");

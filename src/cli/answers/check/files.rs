@@ -92,7 +92,7 @@ fn gathered(
         found.and_then(|found| ConfigMap::deserialize(found).ok())
     };
     let mut gathering = Gathering::default();
-    let config = config_map(&cluster.cilium_namespace, "cilium-config");
+    let config = config_map(&cluster.access.cilium_namespace, "cilium-config");
     gathering.set_mode(if let Some(config) = config {
         let settings =
             Settings { modes: IpamMode::ALL.into(), own: OwnAddresses::Kept, node_field: NodeField::Spec };
@@ -103,11 +103,11 @@ fn gathered(
         objects.skipped.push(missing.to_owned());
         Mode::Active(Publisher::default())
     });
-    let own = config_map(&cluster.namespace, freeze::CONFIG_MAP);
-    gathering.set_freeze(freeze_of(own.as_ref(), &cluster.namespace));
+    let own = config_map(&cluster.access.namespace, freeze::CONFIG_MAP);
+    gathering.set_freeze(freeze_of(own.as_ref(), &cluster.access.namespace));
     let agents = of_kind("Pod").iter().filter(|pod| {
         pod["metadata"]["labels"]["k8s-app"] == "cilium"
-            && pod["metadata"]["namespace"] == cluster.cilium_namespace.as_str()
+            && pod["metadata"]["namespace"] == cluster.access.cilium_namespace.as_str()
     });
     let agents: Vec<_> = agents.filter_map(|pod| WatchedPod::deserialize(pod).ok()?.into_agent()).collect();
     gathering.observe_agents(if agents.is_empty() {
