@@ -12,6 +12,7 @@ pub mod findings;
 pub mod free;
 mod holders;
 mod in_the_way;
+pub mod map;
 pub mod orphans;
 pub mod overview;
 pub mod pod_ip_pools;

@@ -167,7 +167,7 @@ fn row(
 }
 
 /// The state of a pool in one word.
-fn state(world: &World, name: &PoolName, tally: &Tally) -> String {
+pub(super) fn state(world: &World, name: &PoolName, tally: &Tally) -> String {
     let Some(object) = world.pool_object(name) else {
         return "Unknown".to_owned();
     };

@@ -1,0 +1,332 @@
+//! The address space as a map: the ranges of each pool, cut into blocks, and the state of every block with its node.
+//!
+//! It follows from objects alone, as the counts of a pool do ([`super::tally`]), so both agree. It does not know how it is
+//! drawn. Runs of equal blocks are one piece, so it is as large as the number of blocks that something takes, however
+//! large the ranges are.
+
+use std::collections::BTreeMap;
+
+use super::free;
+use super::overview;
+use super::tally::{self, Tally};
+use crate::ledger::Occupant;
+use crate::ledger::block_numbers::{BlockNumber, BlockRun};
+use crate::ledger::free_blocks::FreeBlocks;
+use crate::model::claim::{Claim, ClaimState};
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, PoolName, ten_of};
+use crate::model::pool::{Pool, RangeState};
+use crate::model::stable_names;
+use crate::model::status::{FamilyCounts, capped_count};
+use crate::model::time::Timestamp;
+use crate::net::cidr::{Cidr, Family};
+use crate::publisher::Mode;
+use crate::world::World;
+use paint::Row;
+
+mod paint;
+#[cfg(test)]
+pub(crate) mod tests;
+
+stable_names! {
+    /// The state of a block on the map.
+    pub enum BlockState {
+        /// The next node may get it.
+        Free => "free",
+        /// A node holds it.
+        Held => "held",
+        /// It is leaving its node, and takes no new pods.
+        Draining => "draining",
+        /// Its node has given it up, and that is not proven yet.
+        Releasing => "releasing",
+        /// It waits before another node may get it.
+        Cooling => "cooling",
+        /// Its CIDR is Cordoned or Draining, or its pool is being deleted or does not fit the mode: no node gets it.
+        Closed => "closed",
+        /// The pool excludes it, or has no address in it to offer.
+        Excluded => "excluded",
+        /// Something takes it that is no claim of this pool.
+        Foreign => "foreign",
+        /// A node holds it, and another one has addresses of it too.
+        Contested => "contested",
+        /// An older pool declares it as well, and keeps it.
+        Older => "older",
+    }
+}
+
+/// The address space of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Map {
+    /// The time of which this is.
+    pub at: Timestamp,
+    /// The mode of Cilium, or why the controller is passive.
+    pub mode: Result<String, String>,
+    /// The pools, by name.
+    pub pools: Vec<PoolMap>,
+}
+
+/// The address space of one pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolMap {
+    /// Its name.
+    pub name: PoolName,
+    /// Its state in one word, as `status` shows it.
+    pub state: String,
+    /// What it has in each family; nothing if it can't be read.
+    pub families: Vec<FamilyMap>,
+}
+
+/// What a pool has in one family.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FamilyMap {
+    /// The family.
+    pub family: Family,
+    /// The prefix length of its blocks.
+    pub block_prefix: u8,
+    /// The counts, as the status of the pool has them.
+    pub counts: FamilyCounts,
+    /// Its ranges, in numeric order.
+    pub ranges: Vec<RangeMap>,
+    /// The blocks of the pool that are in none of its ranges.
+    pub outside: Vec<(Cidr, Block)>,
+}
+
+/// A range of a pool, cut into blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeMap {
+    /// The range as it is declared.
+    pub cidr: Cidr,
+    /// The state in which it is declared.
+    pub declared: RangeState,
+    /// Its blocks in numeric order, without a gap; none if the range is smaller than a block.
+    pub pieces: Vec<Piece>,
+}
+
+/// Blocks of consecutive numbers that are alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// The number of its first block within the range, from 0.
+    pub first: u128,
+    /// How many blocks it has.
+    pub count: u128,
+    /// What they are.
+    pub block: Block,
+}
+
+/// What is known of a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// Its state.
+    pub state: BlockState,
+    /// The node that holds it, or held it.
+    pub node: Option<NodeName>,
+    /// Its addresses, if a node holds it and its agent reports use.
+    pub usage: Option<Usage>,
+    /// Since when it is in this state.
+    pub since: Option<Timestamp>,
+    /// When another node may get it.
+    pub until: Option<Timestamp>,
+    /// What else there is to say of it.
+    pub note: String,
+}
+
+/// The addresses of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Those in use.
+    pub used: u64,
+    /// Those that pods can get.
+    pub offered: u64,
+}
+
+impl Block {
+    /// A block of which only its state is known.
+    const fn of(state: BlockState) -> Self {
+        Self { state, node: None, usage: None, since: None, until: None, note: String::new() }
+    }
+}
+
+impl RangeMap {
+    /// How many blocks it has.
+    #[must_use]
+    pub fn n_blocks(&self) -> u128 {
+        self.pieces.iter().map(|piece| piece.count).fold(0, u128::saturating_add)
+    }
+
+    /// How many blocks are in each state, without those that no block is in.
+    #[must_use]
+    pub fn by_state(&self) -> BTreeMap<BlockState, u128> {
+        let mut counts = BTreeMap::new();
+        for piece in &self.pieces {
+            let count: &mut u128 = counts.entry(piece.block.state).or_default();
+            *count = count.saturating_add(piece.count);
+        }
+        counts
+    }
+}
+
+/// The map of a world. Costs a pass over the nodes and the claims, and a look at what takes addresses in each pool.
+#[must_use]
+pub fn map(world: &World, at: Timestamp) -> Map {
+    let mode = match world.mode() {
+        Mode::Active(publisher) => Ok(publisher.ipam_mode().as_str().to_owned()),
+        Mode::Passive(why) => Err(why.clone()),
+    };
+    let pools = tally::of_all(world).into_iter().map(|(name, tally)| of_pool(world, name, &tally)).collect();
+    Map { at, mode, pools }
+}
+
+fn of_pool(world: &World, name: PoolName, tally: &Tally) -> PoolMap {
+    let state = overview::state(world, &name, tally);
+    let families = world.pool(&name).map(|pool| {
+        let of = |family: &Family| of_family(world, pool, *family, tally);
+        pool.families.keys().filter_map(of).collect()
+    });
+    PoolMap { name, state, families: families.unwrap_or_default() }
+}
+
+fn of_family(world: &World, pool: &Pool, family: Family, tally: &Tally) -> Option<FamilyMap> {
+    let ranges = pool.families.get(&family)?;
+    let blocks = world.ledger().free_blocks(&pool.name, family)?;
+    let useless = free::useless_blocks(world, pool, family, blocks);
+    let of_range = |(cidr, declared): (&Cidr, &RangeState)| RangeMap {
+        cidr: *cidr,
+        declared: *declared,
+        pieces: of_range(world, pool, blocks, &useless, *cidr, *declared),
+    };
+    let claims = world.claims_of_pool(&pool.name).map(|known| &known.claim);
+    let is_outside = |claim: &&Claim| {
+        claim.cidr.family() == family
+            && !world.is_unreadable_claim(claim.cidr)
+            && !ranges.cidrs.keys().any(|range| range.overlaps(claim.cidr))
+    };
+    Some(FamilyMap {
+        family,
+        block_prefix: ranges.block_prefix,
+        counts: tally.families.get(&family).copied().unwrap_or_default(),
+        ranges: ranges.cidrs.iter().map(of_range).collect(),
+        outside: claims.filter(is_outside).map(|claim| (claim.cidr, of_claim(world, claim))).collect(),
+    })
+}
+
+/// The blocks of a range: first what the pool says of them, then what takes them, and then its claims.
+fn of_range(
+    world: &World,
+    pool: &Pool,
+    blocks: &FreeBlocks,
+    useless: &[Cidr],
+    range: Cidr,
+    declared: RangeState,
+) -> Vec<Piece> {
+    let (grid, family) = (blocks.grid(), range.family());
+    if grid.whole(range) != range {
+        return Vec::new();
+    }
+    let whole = grid.span(range);
+    let is_open = declared == RangeState::Active && !pool.deleting && !world.is_too_wide(pool, family);
+    let mut row = Row::new(whole, Block::of(BlockState::Older));
+    let of_own = Block::of(if is_open { BlockState::Excluded } else { BlockState::Closed });
+    for run in grid.own().runs_within(whole) {
+        row.paint(run, of_own.clone());
+    }
+    for run in grid.usable().runs_within(whole).filter(|_| is_open) {
+        row.paint(run, Block::of(BlockState::Free));
+    }
+    for block in useless {
+        row.paint(grid.span(*block), Block::of(BlockState::Excluded));
+    }
+    // What lies in excluded space is no concern of the pool.
+    let concerned = if is_open { grid.usable() } else { grid.own() };
+    for (cidr, occupant) in world.ledger().strangers_in(range) {
+        if let Some(block) = of_stranger(world, cidr, occupant) {
+            for run in concerned.runs_within(grid.span(cidr)) {
+                row.paint(run, block.clone());
+            }
+        }
+    }
+    for claim in world.claims_over(range).map(|known| &known.claim) {
+        if world.is_unreadable_claim(claim.cidr) {
+            continue;
+        }
+        let is_own = claim.pool == pool.name && grid.number(claim.cidr).is_some();
+        let block = if is_own { of_claim(world, claim) } else { of_strange_claim(claim) };
+        row.paint(grid.span(claim.cidr), block);
+    }
+    let pieces = row.into_pieces();
+    pieces.into_iter().map(|(run, block)| piece(run, whole.first, block)).collect()
+}
+
+fn piece(run: BlockRun, from: BlockNumber, block: Block) -> Piece {
+    Piece { first: run.first.get() - from.get(), count: run.count(), block }
+}
+
+/// A claim in the blocks of its own pool.
+fn of_claim(world: &World, claim: &Claim) -> Block {
+    let others = others(world, claim);
+    let state = match &claim.state {
+        ClaimState::Held | ClaimState::Draining(_) if !others.is_empty() => BlockState::Contested,
+        ClaimState::Held => BlockState::Held,
+        ClaimState::Draining(_) => BlockState::Draining,
+        ClaimState::Releasing(_) => BlockState::Releasing,
+        ClaimState::Cooling(_) => BlockState::Cooling,
+    };
+    let (reader, carrier) = (world.reader(), world.carrier(&claim.node));
+    let is_carried = carrier.is_some_and(|carrier| reader.carries(carrier, claim.cidr));
+    let usage = carrier.filter(|_| is_carried && reader.shows_use()).map(|carrier| Usage {
+        used: capped_count(reader.n_used_in(carrier, claim.cidr)),
+        offered: capped_count(reader.n_offered(claim.cidr, &claim.withheld)),
+    });
+    let note = match &claim.state {
+        ClaimState::Held | ClaimState::Draining(_) if !others.is_empty() => {
+            format!("also on {}", ten_of(others))
+        }
+        ClaimState::Held if !is_carried => "not published yet".to_owned(),
+        ClaimState::Held => String::new(),
+        ClaimState::Draining(_) => {
+            claim.drain.as_ref().map(|drain| drain.waiting_for.clone()).unwrap_or_default()
+        }
+        ClaimState::Releasing(reason) | ClaimState::Cooling(reason) => reason.as_str().to_owned(),
+    };
+    let until = match claim.state {
+        ClaimState::Cooling(reason) => world.cooled_at(claim, reason),
+        ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(_) => None,
+    };
+    Block { state, node: Some(claim.node.clone()), usage, since: Some(claim.since), until, note }
+}
+
+/// What has addresses of a claimed block beside its node, as objects say.
+fn others(world: &World, claim: &Claim) -> Vec<String> {
+    let strangers = world.ledger().strangers_in(claim.cidr);
+    let is_other = |occupant: &Occupant| match occupant {
+        Occupant::Carried(node) => *node != claim.node,
+        Occupant::Unreadable(kind, name) => *kind == Kind::CiliumNode && name != claim.node.as_str(),
+        Occupant::Claim | Occupant::Pending | Occupant::LostClaim(_) => false,
+    };
+    let strangers = strangers.filter(|(cidr, occupant)| !world.is_remembered(*cidr, occupant));
+    let strangers = strangers.filter(|(_, occupant)| is_other(occupant)).map(|(_, other)| other.to_string());
+    let claims = world
+        .overlapping(claim)
+        .map(|other| format!("NodeIPBlock {} of node {}", other.claim.cidr, other.claim.node));
+    let mut others: Vec<String> = strangers.chain(claims).collect();
+    others.dedup();
+    others
+}
+
+/// A claim of another pool, or of another size.
+fn of_strange_claim(claim: &Claim) -> Block {
+    let note = format!("{} of pool {} is {}", claim.cidr, claim.pool, claim.state);
+    Block { node: Some(claim.node.clone()), since: Some(claim.since), note, ..Block::of(BlockState::Foreign) }
+}
+
+/// What takes addresses without a claim, as objects say.
+fn of_stranger(world: &World, cidr: Cidr, occupant: &Occupant) -> Option<Block> {
+    if world.is_remembered(cidr, occupant) {
+        return None;
+    }
+    let (holder, note) = match occupant {
+        Occupant::Carried(node) => (Some(node.clone()), format!("has {cidr} without a claim")),
+        Occupant::Unreadable(..) => (None, format!("{occupant} has {cidr}")),
+        Occupant::LostClaim(_) | Occupant::Claim | Occupant::Pending => return None,
+    };
+    Some(Block { node: holder, note, ..Block::of(BlockState::Foreign) })
+}
