@@ -14,6 +14,7 @@ use crate::support::controller::Controller;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name, created_for};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::signals;
+use crate::support::views::Published;
 
 /// Whoever removes the finalizer of a claim and deletes it frees nothing: what a CiliumNode carries is taken, and is
 /// claimed again for that node, both by a controller that saw the deletion and by one that didn't.
@@ -126,6 +127,36 @@ async fn of_two_claims_that_overlap_one_gives_way() -> Result<()> {
         }
         ensure!(chronicle.of_block("10.1.0.0/27").iter().all(|words| words == "a Held"));
         ensure!(chronicle.of_block("10.1.0.48/28").iter().all(|words| words == "d Held"));
+        Ok(controller)
+    })
+    .await
+}
+
+/// Of two claims that overlap, and that an earlier CiliumNode of each node may have carried, neither is published before a
+/// person deletes one.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_claims_that_may_be_in_use_the_one_goes_that_a_person_deletes() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"]).with("reuseAfter", "1s");
+        rig.cluster.create_pool(&pool).await?;
+        for (node, cidr) in [("a", "10.1.0.0/27"), ("b", "10.1.0.16/28")] {
+            rig.cluster.create_node(&NodeSpec::new(node)).await?;
+            claim_for(rig, cidr, node).await?;
+            rig.cluster.create(&cilium_node(node, &json!({"pools": {}})), Kind::CiliumNode).await?;
+        }
+        wait_n_claims(rig, 2).await?;
+        let chronicle = Chronicle::start(rig);
+        let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        controller.wait_logged("give it up: `kubectl delete nib 10.1.0.16-28`", SOON).await?;
+        rig.cluster.delete(Kind::Block, "10.1.0.16-28").await?;
+        wait_gone(rig, Kind::Block, "10.1.0.16-28").await?;
+        let is_first = |seen: &Published| seen.pod_cidrs == ["10.1.0.0/27"];
+        rig.cluster.wait_published("a", "the block that stays", SOON, is_first).await?;
+        let is_another = |seen: &Published| seen.pod_cidrs == ["10.1.0.32/28"];
+        rig.cluster.wait_published("b", "another block", SOON, is_another).await?;
+        let story = chronicle.of_block("10.1.0.16/28");
+        let steps = ["b Releasing Unused", "b Cooling Unused", "gone"];
+        ensure!(story.ends_with(&steps.map(str::to_owned)), "{story:?}");
         Ok(controller)
     })
     .await
