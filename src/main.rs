@@ -4,10 +4,11 @@ use std::process::ExitCode;
 
 use cilium_node_ipam::cli::program::CalledAs;
 use cilium_node_ipam::cli::{self, Command};
+use clap::CommandFactory as _;
 
 fn main() -> anyhow::Result<ExitCode> {
     if CalledAs::of_process() == CalledAs::Completer {
-        return cli::completion::complete(&std::env::args().skip(1).collect::<Vec<_>>());
+        return cli::completion::complete(&Command::command(), &std::env::args().skip(1).collect::<Vec<_>>());
     }
     match cli::parse() {
         Command::Run(args) => cli::run::run(*args),
@@ -18,8 +19,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Routes(args) => Ok(cli::answers::end(cli::answers::routes::run(args))),
         Command::Plan(args) => Ok(cli::answers::end(cli::answers::plan::run(args))),
         Command::Crd(args) => cli::crd::run(args),
-        Command::Completion(args) => cli::completion::run(&args),
-        Command::Man(args) => cli::man::run(args),
+        Command::Completion(args) => cli::completion::run(&args, Command::command()),
+        Command::Man(args) => cli::man::run(args, Command::command()),
         Command::Validate(args) => cli::validate::run(args),
     }
 }

@@ -6,10 +6,9 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Arg, CommandFactory as _};
+use clap::{Arg, Command};
 use clap_complete::{Shell, generate};
 
-use super::Command;
 use super::program::CalledAs;
 
 /// Print the completion script of a shell.
@@ -24,14 +23,14 @@ pub struct Args {
     shell: Shell,
 }
 
-/// Runs the subcommand.
-pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    print(&script(args.shell, CalledAs::of_process()))
+/// Runs the subcommand of this command.
+pub fn run(args: &Args, command: Command) -> anyhow::Result<ExitCode> {
+    print(script(command, args.shell, CalledAs::of_process()).as_bytes())
 }
 
-/// Runs as what kubectl calls for `kubectl nodeipam <TAB>`, with these words behind `nodeipam`.
-pub fn complete(words: &[String]) -> anyhow::Result<ExitCode> {
-    print(proposals(words).as_bytes())
+/// Runs as the completer that kubectl starts for `kubectl nodeipam <TAB>`, with these words behind `nodeipam`.
+pub fn complete(command: &Command, words: &[String]) -> anyhow::Result<ExitCode> {
+    print(proposals(command, words).as_bytes())
 }
 
 fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
@@ -40,22 +39,24 @@ fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
 }
 
 /// The script, which completes the file of this name.
-fn script(shell: Shell, called: CalledAs) -> Vec<u8> {
+fn script(mut command: Command, shell: Shell, called: CalledAs) -> String {
     let mut script = Vec::new();
-    generate(shell, &mut Command::command(), called.file(), &mut script);
-    script
+    generate(shell, &mut command, called.file(), &mut script);
+    let script = String::from_utf8_lossy(&script);
+    // clap_complete 4.6.11 writes a dash in the name of the program in two ways into the script for bash, which then
+    // completes nothing behind a subcommand.
+    script.replace(&called.file().replace('-', "__subcmd__"), &called.file().replace('-', "__"))
 }
 
-/// kubectl should complete nothing but what is printed: `ShellCompDirectiveNoFileComp` of cobra.
+/// kubectl should complete only the printed words: `ShellCompDirectiveNoFileComp` of cobra.
 const ONLY_THESE: &str = ":4";
 /// kubectl should complete names of files: `ShellCompDirectiveDefault` of cobra.
 const FILES: &str = ":0";
 
-/// What the last of the words may become: one word per line, and then the directive of cobra.
-fn proposals(words: &[String]) -> String {
-    let root = Command::command();
+/// The completions of the last word: one word per line, and then the directive of cobra.
+fn proposals(root: &Command, words: &[String]) -> String {
     let (begun, before) = words.split_last().map_or(("", words), |(last, before)| (last.as_str(), before));
-    let mut command = &root;
+    let mut command = root;
     for word in before {
         command = command.find_subcommand(word).unwrap_or(command);
     }
@@ -94,24 +95,46 @@ fn is_flag(arg: &Arg, word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum as _;
+    use clap::{CommandFactory as _, ValueEnum as _};
 
     use super::*;
+
+    fn definition() -> Command {
+        crate::cli::Command::command()
+    }
 
     #[test]
     fn every_shell_gets_a_script_for_the_name_that_was_called() {
         for shell in Shell::value_variants() {
             for called in [CalledAs::Program, CalledAs::Plugin] {
-                let script = String::from_utf8(script(*shell, called)).unwrap();
+                let script = script(definition(), *shell, called);
                 assert!(script.contains(called.file()), "{shell} {called:?}");
                 assert!(script.contains("no-headers") && script.contains("status"), "{shell} {called:?}");
             }
         }
     }
 
+    #[test]
+    fn bash_completes_the_flags_of_a_subcommand() {
+        for called in [CalledAs::Program, CalledAs::Plugin] {
+            let name = called.file();
+            let test = format!(
+                "{}\nCOMP_WORDS=({name} status --no); COMP_CWORD=2\n_{} {name} --no status\necho \"${{COMPREPLY[@]}}\"",
+                script(definition(), Shell::Bash, called),
+                name.replace('-', "__"),
+            );
+            let output = std::process::Command::new("bash").args(["-c", &test]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "--no-headers\n", "{output:?}");
+        }
+    }
+
     fn check(words: &[&str], expected: &str) {
         let words: Vec<String> = words.iter().map(ToString::to_string).collect();
-        assert_eq!(proposals(&words).split_whitespace().collect::<Vec<_>>().join(" "), expected, "{words:?}");
+        assert_eq!(
+            proposals(&definition(), &words).split_whitespace().collect::<Vec<_>>().join(" "),
+            expected,
+            "{words:?}"
+        );
     }
 
     #[test]
@@ -124,6 +147,6 @@ mod tests {
         check(&["completion", "b"], "bash :4");
         check(&["why", "node-"], ":4");
         check(&["unknown", "--x"], ":4");
-        assert!(proposals(&[]).starts_with("run\nstatus\n"));
+        assert!(proposals(&definition(), &[]).starts_with("run\nstatus\n"));
     }
 }

@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::CommandFactory as _;
+use clap::Command;
 use clap_mangen::{Man, generate_to};
-
-use super::Command;
 
 /// Print the manual page of the program, or write the pages of all subcommands.
 #[derive(Debug, clap::Args)]
@@ -19,27 +17,28 @@ pub struct Args {
     out: Option<PathBuf>,
 }
 
-/// Runs the subcommand.
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+/// Runs the subcommand of this command.
+pub fn run(args: Args, command: Command) -> anyhow::Result<ExitCode> {
     if let Some(directory) = args.out {
-        write_all(&directory)?;
+        write_all(command, &directory)?;
     } else {
         let mut page = Vec::new();
-        Man::new(Command::command()).render(&mut page).context("can't make the page")?;
+        Man::new(command).render(&mut page).context("can't make the page")?;
         std::io::stdout().lock().write_all(&page).context("can't write to standard output")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn write_all(directory: &Path) -> anyhow::Result<()> {
+fn write_all(command: Command, directory: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(directory).with_context(|| format!("can't create {}", directory.display()))?;
-    generate_to(Command::command(), directory)
-        .with_context(|| format!("can't write to {}", directory.display()))
+    generate_to(command, directory).with_context(|| format!("can't write to {}", directory.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use clap::CommandFactory as _;
 
     use super::*;
 
@@ -47,13 +46,13 @@ mod tests {
     fn the_program_and_each_subcommand_have_a_page() {
         let folder = tempfile::tempdir().unwrap();
         let directory = folder.path().join("man1");
-        write_all(&directory).unwrap();
+        write_all(crate::cli::Command::command(), &directory).unwrap();
         let found: BTreeSet<String> = std::fs::read_dir(&directory)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .collect();
         let page = |name: &str| format!("cilium-node-ipam{name}.1");
-        for command in Command::command().get_subcommands() {
+        for command in crate::cli::Command::command().get_subcommands() {
             let expected = page(&format!("-{}", command.get_name()));
             assert!(found.contains(&expected), "{expected} of {found:?}");
         }

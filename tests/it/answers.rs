@@ -364,7 +364,7 @@ async fn one_command_answers_each_question() -> Result<()> {
 
         let script = Command::new(&plugin).args(["completion", "bash"]).output().await?;
         ensure!(
-            String::from_utf8_lossy(&script.stdout).contains("complete -F _kubectl-nodeipam"),
+            String::from_utf8_lossy(&script.stdout).contains("complete -F _kubectl__nodeipam"),
             "{script:?}"
         );
         let completer = folder.path().join("kubectl_complete-nodeipam");
