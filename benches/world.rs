@@ -135,7 +135,7 @@ fn claim(cidr: Cidr, pool: u32, node: &str, state: ClaimState, revision: u64) ->
         created: Timestamp::UNIX_EPOCH,
         deleting: false,
         finalizers: vec![Claim::FINALIZER.to_owned()],
-        drain: None,
+        status: cilium_node_ipam::model::status::ClaimStatus::default(),
     }
 }
 

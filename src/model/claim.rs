@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use crate::model::names::{NodeName, PodIpPoolName, PoolName, Uid};
 use crate::model::revision::Revision;
 use crate::model::stable_names;
-use crate::model::status::DrainStatus;
+use crate::model::status::ClaimStatus;
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
@@ -45,8 +45,8 @@ pub struct Claim {
     pub deleting: bool,
     /// All of its finalizers: ours ([`Claim::FINALIZER`]) and those of others.
     pub finalizers: Vec<String>,
-    /// What its status says of a drain. It is told to people, and nothing follows from it.
-    pub drain: Option<DrainStatus>,
+    /// What its status says. It is told to people, and nothing follows from it.
+    pub status: ClaimStatus,
 }
 
 /// The state of a claim (`docs/invariants.md`, The states of a claim), with the data that belongs to it.

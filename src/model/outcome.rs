@@ -229,7 +229,7 @@ impl Write {
                 if later.revision > write.revision
                     && later.has_finalizer() == write.finalizers.iter().any(|name| name == PoolObject::FINALIZER)),
             Self::ClaimStatus(write) => matches!(found, Seen::Claim(later)
-                if later.revision > write.revision && later.drain == write.drain),
+                if later.revision > write.revision && later.status == write.status),
         }
     }
 

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use crate::model::names::NodeName;
 use crate::model::stable_names;
+use crate::model::time::Timestamp;
 use crate::net::cidr::Family;
 
 /// The largest count that is shown: the largest integer that every JSON reader holds exactly (RFC 8259 section 6).
@@ -239,13 +240,34 @@ pub struct Condition {
     pub message: String,
 }
 
+/// The status of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClaimStatus {
+    /// The word that `kubectl get` shows in place of the state.
+    pub shown_as: Option<ShownAs>,
+    /// The end of its cooling.
+    pub until: Option<Timestamp>,
+    /// The progress of its drain.
+    pub drain: Option<DrainStatus>,
+}
+
+stable_names! {
+    /// A word that `kubectl get` shows for a claim in place of its state.
+    pub enum ShownAs {
+        /// It is held, and its block must leave the node.
+        WillDrain,
+        /// The object is being deleted.
+        Deleting,
+    }
+}
+
 /// What the status of a claim says of its drain: what is waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrainStatus {
     /// A sentence for a person.
     pub waiting_for: String,
-    /// How many addresses of the block pods still have.
-    pub pod_count: u64,
+    /// How many addresses of the block pods still have; `None` if new pods may still get one.
+    pub pod_count: Option<u64>,
     /// The first ten of them, each with its pod, as far as that is known.
     pub pods: Vec<(IpAddr, String)>,
 }

@@ -12,3 +12,10 @@ pub struct Now {
     /// The time of the wall clock, in whole milliseconds; for what is written into objects.
     pub wall: Timestamp,
 }
+
+/// The first whole second that is not before this time, for people.
+#[must_use]
+pub fn whole_seconds(time: Timestamp) -> Timestamp {
+    let has_part = time.subsec_nanosecond() > 0;
+    Timestamp::from_second(time.as_second() + i64::from(has_part)).unwrap_or(time)
+}

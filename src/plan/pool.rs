@@ -149,7 +149,7 @@ fn claim_statuses(world: &World, name: &PoolName) -> Vec<ClaimStatusWrite> {
                 pool: claim.pool.clone(),
                 uid: claim.uid.clone(),
                 revision: claim.revision,
-                drain: drains::status_due(world, claim)?,
+                status: drains::status_due(world, claim)?,
             })
         })
         .take(STATUSES_AT_ONCE)

@@ -1,5 +1,5 @@
 //! Which blocks of a pool are to leave living nodes, how far they are, and what keeps the others: the condition `Draining`
-//! of the pool, and the status of each claim.
+//! of the pool, and the status of each claim, which also says when its block has cooled.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,7 +8,8 @@ use crate::model::claim::{Claim, ClaimState, Reason};
 use crate::model::counted::counted;
 use crate::model::kind::Kind;
 use crate::model::names::{MAX_LISTED, PoolName, ten_of};
-use crate::model::status::{ConditionReason, DrainStatus, capped_count};
+use crate::model::status::{ClaimStatus, ConditionReason, DrainStatus, ShownAs, capped_count};
+use crate::model::time::whole_seconds;
 use crate::net::addresses::AddressSet;
 use crate::publisher::answer::Drain;
 use crate::world::World;
@@ -102,50 +103,63 @@ const REFUSED: &str = "its agent still uses it and kept it; it takes no new pods
 const PODS: &str = "its agent uses addresses of it (status.ipam.used of the CiliumNode)";
 const UNLISTED: &str = "pods have addresses of it that the agent does not list";
 
-/// What the status of a claim has to say of its drain where it says something else now; `None` where it may stay.
+/// What the status of a claim has to say where it says something else now; `None` where it may stay.
 ///
 /// It says nothing that only this process remembers unless it has something else to say anyway: processes that
 /// remember different things would correct each other for ever. And it is left alone from the question to the agent until
 /// the block is off its node: a later version of the claim would have every proof be given again.
 #[must_use]
-pub fn status_due(world: &World, claim: &Claim) -> Option<Option<DrainStatus>> {
-    let told = claim.drain.as_ref();
+pub fn status_due(world: &World, claim: &Claim) -> Option<ClaimStatus> {
+    let told = &claim.status;
+    if claim.is_going() {
+        return None;
+    }
     let carrier = world.carrier(&claim.node);
     if carrier.is_some_and(|of| world.is_unreadable(of.kind(), claim.node.as_str())) {
         return None;
     }
-    let due = match (&claim.state, carrier) {
+    let drain = match (&claim.state, carrier) {
         (ClaimState::Held, Some(_)) if world.is_to_leave(claim) => {
             let not_yet = if world.reader().takes_off_with_question() { NOT_YET_OR_USED } else { NOT_YET };
             let stays = carrier.map(|carrier| world.reader_of(&claim.node).may_leave(carrier, claim));
             let why =
                 stays.and_then(Result::err).map_or_else(|| not_yet.to_owned(), |stays| stays.to_string());
-            Some(waits_for(&why, 0, Vec::new()))
+            Some(waits_for(&why, None, Vec::new()))
         }
         (ClaimState::Held | ClaimState::Cooling(_), _) => None,
         (ClaimState::Draining(_), _) if world.reader().takes_off_with_question() => {
-            Some(waits_for(REFUSED, 0, Vec::new()))
+            Some(waits_for(REFUSED, None, Vec::new()))
         }
         (ClaimState::Draining(uid), Some(carrier)) if carrier.uid() == uid => {
             match world.reader().drain(carrier, claim) {
                 Drain::Closed(used) if !used.is_empty() => {
                     let pods = holders(world, claim, Some(&used));
-                    Some(waits_for(PODS, used.len(), pods))
+                    Some(waits_for(PODS, Some(used.len()), pods))
                 }
                 Drain::Closed(_) => match holders(world, claim, None) {
                     // Another process may know of such a pod.
-                    pods if pods.is_empty() && told.is_some_and(|told| told.waiting_for == UNLISTED) => {
+                    pods if pods.is_empty() && says_unlisted(told) => {
                         return None;
                     }
                     pods if pods.is_empty() => None,
-                    pods => Some(waits_for(UNLISTED, pods.len() as u128, pods)),
+                    pods => Some(waits_for(UNLISTED, Some(pods.len() as u128), pods)),
                 },
                 Drain::Open | Drain::Asked | Drain::Consented | Drain::Stays(_) => return None,
             }
         }
         (ClaimState::Draining(_) | ClaimState::Releasing(_), _) => return None,
     };
-    let is_told = match (told, &due) {
+    let shown_as = match claim.state {
+        _ if claim.deleting => Some(ShownAs::Deleting),
+        ClaimState::Held if drain.is_some() => Some(ShownAs::WillDrain),
+        ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(_) | ClaimState::Cooling(_) => {
+            None
+        }
+    };
+    let until = claim.state.reason().filter(|_| matches!(claim.state, ClaimState::Cooling(_)));
+    let until = until.and_then(|reason| world.cooled_at(claim, reason)).map(whole_seconds);
+    let due = ClaimStatus { shown_as, until, drain };
+    let is_drain_told = match (&told.drain, &due.drain) {
         (None, None) => true,
         (Some(told), Some(due)) => {
             told.waiting_for == due.waiting_for
@@ -154,15 +168,24 @@ pub fn status_due(world: &World, claim: &Claim) -> Option<Option<DrainStatus>> {
         }
         (None, Some(_)) | (Some(_), None) => false,
     };
+    let is_told = is_drain_told && (told.shown_as, told.until) == (due.shown_as, due.until);
     (!is_told).then_some(due)
+}
+
+fn says_unlisted(told: &ClaimStatus) -> bool {
+    told.drain.as_ref().is_some_and(|drain| drain.waiting_for == UNLISTED)
 }
 
 /// The longest sentence that the status of a claim takes, in characters.
 const LONGEST: usize = 256;
 
-fn waits_for(what: &str, n_pods: u128, mut pods: Vec<(IpAddr, String)>) -> DrainStatus {
+fn waits_for(what: &str, n_pods: Option<u128>, mut pods: Vec<(IpAddr, String)>) -> DrainStatus {
     pods.truncate(MAX_LISTED);
-    DrainStatus { waiting_for: what.chars().take(LONGEST).collect(), pod_count: capped_count(n_pods), pods }
+    DrainStatus {
+        waiting_for: what.chars().take(LONGEST).collect(),
+        pod_count: n_pods.map(capped_count),
+        pods,
+    }
 }
 
 /// The pods that have an address of a block, as the last read of the node's Pods found: of those their agent lists the ones

@@ -116,7 +116,7 @@ fn of_claim(world: &World, claim: &Claim, asked: Cidr) -> Answer {
             (what, detail, None)
         }
         ClaimState::Draining(_) => {
-            let waits = claim.drain.as_ref().map(|drain| format!(": {}", drain.waiting_for));
+            let waits = claim.status.drain.as_ref().map(|drain| format!(": {}", drain.waiting_for));
             let detail = format!("{block} is draining from node {node}{}", waits.unwrap_or_default());
             (Word::Draining, detail, None)
         }

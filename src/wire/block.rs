@@ -117,11 +117,38 @@ fn name_rule() -> String {
     selectable = ".spec.pool",
     selectable = ".spec.node",
     selectable = ".spec.state",
-    printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.cidr"),
-    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
     printcolumn(name = "Node", type_ = "string", json_path = ".spec.node"),
-    printcolumn(name = "State", type_ = "string", json_path = ".spec.state"),
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.pool"),
+    // The first result is shown, and a union yields those of its first name first: `status.shownAs` where it is set, or
+    // else `spec.state`. No other field at this depth has one of the two names. So the status has to be written only
+    // for a claim that shows another word than its state.
+    printcolumn(
+        name = "State",
+        type_ = "string",
+        json_path = ".*['shownAs','state']",
+        description = "The state, or WillDrain (held, and must leave its node) or Deleting"
+    ),
+    printcolumn(
+        name = "Used",
+        type_ = "integer",
+        json_path = ".status.drain.podCount",
+        description = "Addresses that pods still use. Only of a draining block"
+    ),
+    printcolumn(
+        name = "Until",
+        type_ = "string",
+        json_path = ".status.until",
+        description = "End of the cooling"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "CIDR", type_ = "string", json_path = ".spec.cidr", priority = 1),
+    printcolumn(
+        name = "Waiting for",
+        type_ = "string",
+        json_path = ".status.drain.waitingFor",
+        description = "Why the block can't be removed yet",
+        priority = 1
+    ),
     validation = Rule::new(name_rule()).message(rules::NAME_IS_CIDR).field_path(".metadata.name")
 )]
 #[serde(rename_all = "camelCase")]

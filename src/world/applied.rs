@@ -19,7 +19,7 @@ use crate::model::request::{
     WithdrawalStep, Write,
 };
 use crate::model::revision::Revision;
-use crate::model::status::{DrainStatus, PoolStatus};
+use crate::model::status::{ClaimStatus, PoolStatus};
 use crate::model::time::Now;
 use crate::net::cidr::{Cidr, Family};
 
@@ -67,7 +67,7 @@ pub(super) enum Content {
     },
     Status(Box<PoolStatus>),
     Finalizers(Vec<String>),
-    Drain(Option<DrainStatus>),
+    ClaimStatus(ClaimStatus),
     PodIpPool(BTreeMap<Family, PodIpRanges>),
     Frr(FrrWrite),
 }
@@ -95,7 +95,7 @@ impl Content {
             Write::PoolFinalizers(PoolFinalizersWrite { finalizers, .. }) => {
                 Self::Finalizers(finalizers.clone())
             }
-            Write::ClaimStatus(write) => Self::Drain(write.drain.clone()),
+            Write::ClaimStatus(write) => Self::ClaimStatus(write.status.clone()),
             Write::PodIpPool(write) => Self::PodIpPool(write.families.clone()),
             Write::Frr(write) => Self::Frr(write.clone()),
         }

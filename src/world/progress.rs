@@ -145,8 +145,8 @@ impl World {
                 let has_ours = finalizers.iter().any(|name| name == PoolObject::FINALIZER);
                 self.pool_object(pool).is_some_and(|object| object.has_finalizer() == has_ours)
             }
-            (Content::Drain(drain), Target::Claim(cidr)) => {
-                self.claim(*cidr).is_some_and(|known| known.claim.drain == *drain)
+            (Content::ClaimStatus(status), Target::Claim(cidr)) => {
+                self.claim(*cidr).is_some_and(|known| known.claim.status == *status)
             }
             (Content::Claim { node, node_uid }, Target::Claim(cidr)) => self
                 .claim(*cidr)

@@ -10,6 +10,7 @@ mod chronicle;
 mod churn;
 mod claims;
 mod cli_validate;
+mod columns;
 mod creating;
 mod docs;
 mod dry_run;

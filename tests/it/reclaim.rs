@@ -211,7 +211,7 @@ async fn the_only_pool_is_deleted_and_every_pod_still_starts() -> Result<()> {
             .wait_told(
                 rig,
                 &block,
-                "its node needs it, its agent is not Ready, or it is not its turn yet (0: )",
+                "its node needs it, its agent is not Ready, or it is not its turn yet (?: )",
             )
             .await?;
         // Also behind a restart of the agent.

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{ClaimChange, ProbeStep, Read, Request, WithdrawalStep, Write};
 use crate::model::counted::counted;
+use crate::model::status::ClaimStatus;
 
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -84,10 +85,16 @@ impl fmt::Display for Write {
             Self::PoolFinalizers(write) => {
                 write!(f, "set the finalizers of pool {} to [{}]", write.pool, write.finalizers.join(" "))
             }
-            Self::ClaimStatus(write) => match &write.drain {
-                Some(drain) => write!(f, "report on the claim of {}: {}", write.cidr, drain.waiting_for),
-                None => write!(f, "report on the claim of {} that its drain waits for nothing", write.cidr),
-            },
+            Self::ClaimStatus(write) => {
+                write!(f, "report on the claim of {}", write.cidr)?;
+                let ClaimStatus { shown_as, until, drain } = &write.status;
+                match (drain, until, shown_as) {
+                    (Some(drain), ..) => write!(f, ": {}", drain.waiting_for),
+                    (None, Some(until), _) => write!(f, " that it cools until {until}"),
+                    (None, None, Some(word)) => write!(f, ": {}", word.as_str()),
+                    (None, None, None) => f.write_str(" that its drain waits for nothing"),
+                }
+            }
             Self::PodIpPool(write) => {
                 let families = write.families.iter().map(|(family, ranges)| {
                     let cidrs: Vec<&str> = ranges.cidrs.iter().map(|range| range.cidr.as_str()).collect();

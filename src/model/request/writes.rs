@@ -9,7 +9,7 @@ use crate::model::node::NodeAddress;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpRanges};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::stable_names;
-use crate::model::status::{ConditionType, DrainStatus, Need, PoolStatus};
+use crate::model::status::{ClaimStatus, ConditionType, Need, PoolStatus};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -267,8 +267,8 @@ pub struct ClaimStatusWrite {
     pub uid: Uid,
     /// That version.
     pub revision: Revision,
-    /// What its drain waits for; `None` removes what was said before.
-    pub drain: Option<DrainStatus>,
+    /// The new status. It replaces all of the old one.
+    pub status: ClaimStatus,
 }
 
 /// A CiliumPodIPPool that is created, or what is added to one of ours. It is one of the writes about a pool that gives blocks

@@ -160,7 +160,7 @@ fn created(new: &NewClaim, revision: Revision) -> Claim {
         created: new.since,
         deleting: false,
         finalizers: vec![Claim::FINALIZER.to_owned()],
-        drain: None,
+        status: crate::model::status::ClaimStatus::default(),
     }
 }
 

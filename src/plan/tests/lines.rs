@@ -290,6 +290,6 @@ fn claim(words: &[&str]) -> Object {
             Some(finalizer) => vec![finalizer.to_owned()],
             None => vec![Claim::FINALIZER.to_owned()],
         },
-        drain: None,
+        status: crate::model::status::ClaimStatus::default(),
     })
 }

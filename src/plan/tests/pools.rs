@@ -220,7 +220,7 @@ fn a_replica_that_loses_each_race_for_a_status_waits_no_longer_for_the_next() {
     cluster.observe_kept("pool p 10.0.0.0/26 28 @101");
     for round in 1..=8 {
         let revision = 100 + 10 * round;
-        cluster.observe(&format!("claim 10.0.0.0/28 a 1 Cooling/NodeGone @{revision}"));
+        cluster.observe(&format!("claim 10.0.0.0/28 a 1 Releasing/NodeGone @{revision}"));
         cluster.pass(2);
         let plan = cluster.pool_plan("p");
         cluster.world.begin_status(&"p".into(), &plan, cluster.now);

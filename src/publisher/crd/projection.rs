@@ -155,7 +155,7 @@ mod tests {
             created: Timestamp::from_second(created).unwrap(),
             deleting: false,
             finalizers: Vec::new(),
-            drain: None,
+            status: crate::model::status::ClaimStatus::default(),
         }
     }
 

@@ -204,7 +204,7 @@ mod tests {
             created: Timestamp::default(),
             deleting: false,
             finalizers: Vec::new(),
-            drain: None,
+            status: crate::model::status::ClaimStatus::default(),
         }
     }
 

@@ -283,7 +283,7 @@ fn of_claim(world: &World, claim: &Claim) -> Block {
         ClaimState::Held if !is_carried => "not published yet".to_owned(),
         ClaimState::Held => String::new(),
         ClaimState::Draining(_) => {
-            claim.drain.as_ref().map(|drain| drain.waiting_for.clone()).unwrap_or_default()
+            claim.status.drain.as_ref().map(|drain| drain.waiting_for.clone()).unwrap_or_default()
         }
         ClaimState::Releasing(reason) | ClaimState::Cooling(reason) => reason.as_str().to_owned(),
     };

@@ -63,7 +63,7 @@ impl TryFrom<&NodeIPBlock> for Claim {
                     created,
                     deleting: metadata.deletion_timestamp.is_some(),
                     finalizers: metadata.finalizers.clone().unwrap_or_default(),
-                    drain: block.status.as_ref().and_then(|status| status.drain.as_ref()).map(Into::into),
+                    status: block.status.as_ref().map(Into::into).unwrap_or_default(),
                 })
             }
             _ => Err(InvalidObject { errors }),

@@ -82,7 +82,7 @@ fn claim(text: &str, state: ClaimState) -> Claim {
         created: Timestamp::default(),
         deleting: false,
         finalizers: vec![Claim::FINALIZER.to_owned()],
-        drain: None,
+        status: crate::model::status::ClaimStatus::default(),
     }
 }
 

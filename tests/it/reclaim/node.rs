@@ -158,7 +158,7 @@ impl Scene {
         rig.cluster.claims_of(&self.node).into_iter().find(|claim| claim.cidr == block)
     }
 
-    /// Returns when the status of the block's claim says this of its drain: what is waited for, how many addresses pods have,
+    /// Returns when the status of the block's claim says this of its drain: the cause, how many addresses pods have (`?` if it has no number),
     /// and those pods whose names are known; `nothing` where it says nothing.
     pub(super) async fn wait_told(&self, rig: &Rig, block: &str, expected: &str) -> Result<()> {
         let told = || {
@@ -169,7 +169,8 @@ impl Scene {
             }
             let pods = drain["pods"].as_array().into_iter().flatten();
             let pods: Vec<&str> = pods.filter_map(|pod| pod["pod"].as_str()).collect();
-            Some(format!("{} ({}: {})", drain["waitingFor"].as_str()?, drain["podCount"], pods.join(" ")))
+            let n_pods = drain["podCount"].as_u64().map_or("?".to_owned(), |count| count.to_string());
+            Some(format!("{} ({n_pods}: {})", drain["waitingFor"].as_str()?, pods.join(" ")))
         };
         let is_told = async || Ok(told().as_deref() == Some(expected));
         let waited = rig.cluster.wait_until("the status of the claim", LATE, is_told).await;

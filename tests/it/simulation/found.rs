@@ -100,7 +100,7 @@ fn claim(uid: &str, revision: u64, state: ClaimState) -> Claim {
         created: Timestamp::UNIX_EPOCH,
         deleting: false,
         finalizers: Vec::new(),
-        drain: None,
+        status: cilium_node_ipam::model::status::ClaimStatus::default(),
     }
 }
 

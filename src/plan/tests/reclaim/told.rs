@@ -4,7 +4,7 @@ use super::*;
 use crate::model::names::PoolName;
 use crate::model::plan::PoolPlan;
 use crate::model::request::ClaimStatusWrite;
-use crate::model::status::DrainStatus;
+use crate::model::status::{ClaimStatus, DrainStatus};
 use crate::plan::pool::pool as plan_pool;
 use crate::plan::tests::wakeups::settled::applied;
 
@@ -36,9 +36,16 @@ impl Cluster {
 }
 
 fn line(status: &ClaimStatusWrite) -> String {
-    let Some(drain) = &status.drain else { return format!("{}: nothing", status.cidr) };
+    let ClaimStatus { shown_as, until, drain } = &status.status;
+    let shown_as = shown_as.map(|word| format!(" {}", word.as_str())).unwrap_or_default();
+    let cidr = format!("{}{shown_as}", status.cidr);
+    if let Some(until) = until {
+        return format!("{cidr}: until {until}");
+    }
+    let Some(drain) = drain else { return format!("{cidr}: nothing") };
+    let n_pods = drain.pod_count.map_or("?".to_owned(), |count| count.to_string());
     let pods: Vec<String> = drain.pods.iter().map(|(address, pod)| format!(", {address} {pod}")).collect();
-    format!("{}: {} ({}{})", status.cidr, drain.waiting_for, drain.pod_count, pods.concat())
+    format!("{cidr}: {} ({n_pods}{})", drain.waiting_for, pods.concat())
 }
 
 #[test]
@@ -86,7 +93,7 @@ fn what_another_process_found_is_not_corrected() {
     assert_eq!(cluster.tell(123).len(), 1);
     let mut claim = cluster.world.claim("10.0.0.16/28".parse().unwrap()).unwrap().claim.clone();
     claim.revision = Revision::of(124);
-    let drain = claim.drain.as_mut().unwrap();
+    let drain = claim.status.drain.as_mut().unwrap();
     drain.pods = vec![("10.0.0.18".parse().unwrap(), "apps/web-0".to_owned())];
     cluster.world.observe(Observation::Applied(Box::new(Object::Claim(claim))));
     assert_eq!(cluster.tell(125), [""; 0]);
@@ -98,8 +105,8 @@ fn nothing_is_told_from_the_question_until_the_block_is_off() {
     for mut cluster in [Cluster::marked(), Cluster::ready(), Cluster::releasing()] {
         let cidr = "10.0.0.16/28".parse().unwrap();
         let mut claim = cluster.world.claim(cidr).unwrap().claim.clone();
-        let waits = DrainStatus { waiting_for: "something".to_owned(), pod_count: 1, pods: Vec::new() };
-        claim.drain = Some(waits);
+        let waits = DrainStatus { waiting_for: "something".to_owned(), pod_count: Some(1), pods: Vec::new() };
+        claim.status.drain = Some(waits);
         cluster.world.observe(Observation::Applied(Box::new(Object::Claim(claim.clone()))));
         assert_eq!(cluster.tell(200), [""; 0], "{}", claim.state);
     }
@@ -111,9 +118,9 @@ fn a_block_that_may_not_leave_tells_why_and_one_that_stays_tells_nothing() {
     assert_eq!(
         cluster.tell(110),
         [
-            "10.0.0.0/28: the first block of a node stays; drain the node, delete its Node and CiliumNode, and let \
-             it join again (0)",
-            "10.0.0.16/28: its node needs it, its agent is not Ready, or it is not its turn yet (0)",
+            "10.0.0.0/28 WillDrain: the first block of a node stays; drain the node, delete its Node and CiliumNode, and let \
+             it join again (?)",
+            "10.0.0.16/28 WillDrain: its node needs it, its agent is not Ready, or it is not its turn yet (?)",
         ]
     );
     cluster.observe("pool p 10.0.0.0/24 28 @130");
@@ -156,4 +163,33 @@ fn a_refused_status_of_a_claim_keeps_its_node_from_nothing() {
     }
     assert_eq!(rendered(&cluster.plan("a")), format!("{DRAIN}; finding: DrainWaits"));
     assert!(matches!(plan_pool(&cluster.world, &name, Policy::DEFAULT, cluster.now), PoolPlan::Later(_)));
+}
+
+#[test]
+fn a_cooling_block_tells_its_end_and_a_returned_one_does_not() {
+    let pool = "pool p 10.0.0.0/24 28 reuseAfterNodeLoss";
+    let mut cluster = Cluster::of(&format!("{pool}=900\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40"));
+    assert_eq!(cluster.tell(110), ["10.0.0.0/28: until 1970-01-01T00:15:00Z"]);
+    assert_eq!(cluster.tell(115), [""; 0]);
+    cluster.observe(&format!("{pool}=1800 @120"));
+    assert_eq!(cluster.tell(121), ["10.0.0.0/28: until 1970-01-01T00:30:00Z"]);
+    let mut held = cluster.world.claim("10.0.0.0/28".parse().unwrap()).unwrap().claim.clone();
+    (held.state, held.revision) = (ClaimState::Held, Revision::of(130));
+    cluster.world.observe(Observation::Applied(Box::new(Object::Claim(held))));
+    assert_eq!(cluster.tell(131), ["10.0.0.0/28: nothing"]);
+}
+
+#[test]
+fn a_claim_that_is_being_deleted_tells_so_unless_it_is_gone_with_the_last_finalizer() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=1\n\
+         claim 10.0.0.0/28 a 1 Held @40 deleting\nclaim 10.0.0.16/28 b 1 Held @41",
+    );
+    assert_eq!(cluster.tell(110), ["10.0.0.0/28 Deleting: nothing"]);
+    assert_eq!(cluster.tell(120), [""; 0]);
+    let mut going = cluster.world.claim("10.0.0.0/28".parse().unwrap()).unwrap().claim.clone();
+    (going.finalizers, going.status, going.revision) =
+        (vec!["theirs".to_owned()], ClaimStatus::default(), Revision::of(130));
+    cluster.world.observe(Observation::Applied(Box::new(Object::Claim(going))));
+    assert_eq!(cluster.tell(131), [""; 0]);
 }

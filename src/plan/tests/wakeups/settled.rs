@@ -349,7 +349,7 @@ pub(in crate::plan::tests) fn applied(world: &World, write: &Write, revision: u6
     if let Write::ClaimStatus(write) = write {
         let mut claim = world.claim(write.cidr).expect("it is written").claim.clone();
         claim.revision = Revision::of(revision);
-        claim.drain.clone_from(&write.drain);
+        claim.status.clone_from(&write.status);
         return Seen::Claim(Box::new(claim));
     }
     if let Write::PodIpPool(write) = write {
