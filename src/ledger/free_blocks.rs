@@ -37,6 +37,21 @@ pub struct FreeBlocks {
     with_held_buddy: BTreeSet<BlockNumber>,
 }
 
+/// The blocks in one range of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CountsInRange {
+    /// All that can be cut from it.
+    pub cut: u128,
+    /// Of these, those that no older pool has.
+    pub own: u128,
+    /// Of these, those that the pool gives out, free or not.
+    pub usable: u128,
+    /// Held blocks that the pool no longer gives out.
+    pub held_closed: u128,
+    /// Those that are free.
+    pub free: u128,
+}
+
 impl FreeBlocks {
     /// The free blocks of a pool of which nothing is taken.
     #[must_use]
@@ -112,6 +127,28 @@ impl FreeBlocks {
     #[must_use]
     pub fn total_count(&self) -> u128 {
         self.grid.usable().len().saturating_add(self.n_held_closed)
+    }
+
+    /// The blocks in one of the ranges of the pool. Their sums over all ranges are [`Self::total_count`] and
+    /// [`Self::free_count`]. Costs a pass over the free runs in the range, and over the held blocks if it gives out none.
+    #[must_use]
+    pub fn counts_in(&self, range: Cidr) -> CountsInRange {
+        if range.size() < self.grid.block(BlockNumber::new(0)).size() {
+            // No block fits into it, and the block around it has other addresses too.
+            return CountsInRange::default();
+        }
+        let run = self.grid.span(range);
+        let count = |numbers: &BlockNumbers| {
+            numbers.runs_within(run).fold(0u128, |count, run| count.saturating_add(run.count()))
+        };
+        let held_closed = self.held.range(run.first..=run.last).filter(|number| self.is_closed(**number));
+        CountsInRange {
+            cut: run.count(),
+            own: count(self.grid.own()),
+            usable: count(self.grid.usable()),
+            held_closed: held_closed.count() as u128,
+            free: count(&self.free),
+        }
     }
 
     /// The numbers of the free blocks.

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use crate::model::names::NodeName;
 use crate::model::stable_names;
 use crate::model::time::Timestamp;
-use crate::net::cidr::Family;
+use crate::net::cidr::{Cidr, Family};
 
 /// The largest count that is shown: the largest integer that every JSON reader holds exactly (RFC 8259 section 6).
 pub const MAX_COUNT: u64 = (1 << 53) - 1;
@@ -31,6 +31,8 @@ pub struct PoolStatus {
     pub nodes: NodeCounts,
     /// The blocks and addresses of the pool, by family.
     pub families: BTreeMap<Family, FamilyCounts>,
+    /// The blocks of each of its CIDRs.
+    pub cidrs: BTreeMap<Cidr, CidrCounts>,
     /// The node that waits longest for a block, by its need.
     pub longest_wait: BTreeMap<Need, NodeName>,
 }
@@ -283,6 +285,25 @@ pub struct NodeCounts {
     pub waiting: u64,
     /// Of the served nodes, those that ask for another block that none of their pools can give.
     pub want_growth: u64,
+}
+
+/// Blocks of one CIDR of a pool. No count is above [`MAX_COUNT`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CidrCounts {
+    /// All blocks that can be cut from it.
+    pub blocks: u64,
+    /// Blocks held by nodes.
+    pub held: u64,
+    /// Blocks being taken back.
+    pub draining: u64,
+    /// Blocks that are cooling.
+    pub cooling: u64,
+    /// Blocks that a node could get now.
+    pub free: u64,
+    /// Blocks that are taken by anything but a claim of the pool, or that an older pool has.
+    pub foreign: u64,
+    /// Blocks that exclusions or addresses of nodes keep from nodes.
+    pub excluded: u64,
 }
 
 /// Blocks and addresses of one family of a pool. No count is above [`MAX_COUNT`].

@@ -35,6 +35,7 @@ pub fn status(world: &World, object: &PoolObject) -> PoolStatus {
         conditions: conditions(world, object, &tally),
         nodes: tally.nodes,
         families: tally.families,
+        cidrs: tally.cidrs,
         longest_wait: waits::longest(world, object),
     }
 }

@@ -8,14 +8,15 @@
 use std::collections::BTreeMap;
 
 use super::free;
+use crate::ledger::free_blocks::FreeBlocks;
 use crate::model::claim::{Claim, ClaimState};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
-use crate::model::pool::Pool;
+use crate::model::pool::{Pool, RangeState};
 use crate::model::stable_names;
-use crate::model::status::{FamilyCounts, Need, NodeCounts, capped_count};
+use crate::model::status::{CidrCounts, FamilyCounts, Need, NodeCounts, capped_count};
 use crate::net::addresses::AddressSet;
-use crate::net::cidr::Family;
+use crate::net::cidr::{Cidr, Family};
 use crate::world::{Serving, World};
 
 /// The counts of one pool.
@@ -25,6 +26,8 @@ pub struct Tally {
     pub nodes: NodeCounts,
     /// Its blocks and addresses, by family.
     pub families: BTreeMap<Family, FamilyCounts>,
+    /// The blocks of each of its CIDRs.
+    pub cidrs: BTreeMap<Cidr, CidrCounts>,
 }
 
 stable_names! {
@@ -181,7 +184,10 @@ impl Tally {
             .into_iter()
             .flat_map(|pool| pool.families.keys())
             .map(|family| (*family, FamilyCounts { used, ..FamilyCounts::default() }));
-        Self { nodes: NodeCounts::default(), families: families.collect() }
+        let cidrs = world.pool(name).into_iter().flat_map(|pool| pool.families.values());
+        let cidrs = cidrs.flat_map(|ranges| ranges.cidrs.keys());
+        let cidrs = cidrs.map(|cidr| (*cidr, CidrCounts::default())).collect();
+        Self { nodes: NodeCounts::default(), families: families.collect(), cidrs }
     }
 
     fn add_node(&mut self, world: &World, node: &NodeName, pool: &PoolName) {
@@ -205,10 +211,21 @@ impl Tally {
         if world.is_unreadable_claim(claim.cidr) {
             return;
         }
+        // CIDRs of a pool do not overlap, so the last one with a first address that is not behind the block is the one around it.
+        let around = self.cidrs.range_mut(..=claim.cidr).next_back();
+        let mut in_cidr = around.filter(|(cidr, _)| cidr.covers(claim.cidr)).map(|(_, counts)| counts);
+        let mut add = |of_family: &mut u64, of_cidr: fn(&mut CidrCounts) -> &mut u64| {
+            *of_family += 1;
+            if let Some(counts) = &mut in_cidr {
+                *of_cidr(counts) += 1;
+            }
+        };
         match claim.state {
-            ClaimState::Held => counts.held += 1,
-            ClaimState::Draining(_) | ClaimState::Releasing(_) => counts.draining += 1,
-            ClaimState::Cooling(_) => counts.cooling += 1,
+            ClaimState::Held => add(&mut counts.held, |counts| &mut counts.held),
+            ClaimState::Draining(_) | ClaimState::Releasing(_) => {
+                add(&mut counts.draining, |counts| &mut counts.draining);
+            }
+            ClaimState::Cooling(_) => add(&mut counts.cooling, |counts| &mut counts.cooling),
         }
         let Some(carrier) = world.carrier(&claim.node) else {
             return;
@@ -235,9 +252,15 @@ impl Tally {
             // Counted whole: a huge pool has more blocks than a status can say.
             let (mut blocks, mut free, mut unpublished) = (0, 0, 0);
             if let Some(free_blocks) = free::free_blocks(world, pool, *family) {
-                let n_useless = free::useless_blocks(world, pool, *family, &free_blocks).len() as u128;
+                let useless = free::useless_blocks(world, pool, *family, &free_blocks);
                 blocks = free_blocks.total_count();
-                free = free_blocks.free_count().saturating_sub(n_useless);
+                free = free_blocks.free_count().saturating_sub(useless.len() as u128);
+                for (cidr, state) in pool.families.get(family).into_iter().flat_map(|ranges| &ranges.cidrs) {
+                    if let Some(counts) = self.cidrs.get_mut(cidr) {
+                        let gives_out = *state == RangeState::Active && !pool.deleting;
+                        finish_cidr(counts, *cidr, gives_out, &free_blocks, &useless);
+                    }
+                }
                 let of_block = |block, withheld: &AddressSet| world.reader().n_offered(block, withheld);
                 unpublished =
                     free_blocks.offered(pool, *family, &node_addresses(world, pool, *family), of_block);
@@ -252,6 +275,28 @@ impl Tally {
             let unused = counts.used.map_or(0, |used| counts.published.saturating_sub(used));
             counts.addresses_free = capped_count(unpublished.saturating_add(u128::from(unused)));
         }
+    }
+}
+
+/// Computes what depends on all claims in one CIDR of a pool. A closed CIDR has neither free nor blocked blocks.
+fn finish_cidr(
+    counts: &mut CidrCounts,
+    cidr: Cidr,
+    gives_out: bool,
+    free_blocks: &FreeBlocks,
+    useless: &[Cidr],
+) {
+    let found = free_blocks.counts_in(cidr);
+    let n_useless = useless.iter().filter(|block| cidr.covers(**block)).count() as u128;
+    let free = found.free.saturating_sub(n_useless);
+    counts.blocks = capped_count(found.cut);
+    counts.free = capped_count(free);
+    let claimed = u128::from(counts.held + counts.draining + counts.cooling);
+    let total = found.usable.saturating_add(found.held_closed);
+    let taken = total.saturating_sub(claimed).saturating_sub(free).saturating_sub(n_useless);
+    counts.foreign = capped_count(taken.saturating_add(found.cut.saturating_sub(found.own)));
+    if gives_out {
+        counts.excluded = capped_count(found.own.saturating_sub(found.usable).saturating_add(n_useless));
     }
 }
 

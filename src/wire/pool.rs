@@ -29,7 +29,7 @@ mod status;
 
 pub use ranges::{Range, RangeState, Ranges};
 pub use status::{
-    AddressCounts, BlockCounts, FamilyCounts, NodeCounts, NodeIPPoolStatus, Summary, status_patch,
+    AddressCounts, BlockCounts, CidrCounts, FamilyCounts, NodeCounts, NodeIPPoolStatus, Summary, status_patch,
 };
 
 /// NodeIPPools.
@@ -108,6 +108,13 @@ pub struct Pools;
         type_ = "string",
         json_path = ".spec.nodeSelector",
         description = "The labels of the nodes that the pool selects",
+        priority = 1
+    ),
+    printcolumn(
+        name = "CIDRs",
+        type_ = "string",
+        json_path = ".status.summary.cidrs",
+        description = "The first CIDRs: held blocks / all blocks",
         priority = 1
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")

@@ -1,4 +1,4 @@
-//! The columns of `kubectl get` for claims, as a real API server prints it.
+//! The columns of `kubectl get` for pools and claims, as a real API server prints it.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ async fn table(rig: &Rig, kind: &str) -> Result<BTreeMap<String, BTreeMap<String
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claims_show_what_happens_to_their_blocks() -> Result<()> {
+async fn claims_and_pools_show_what_happens_to_each_block() -> Result<()> {
     under_oracle(Options::default(), async |rig| {
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/26"]).with("reuseAfterNodeLoss", "1h");
         rig.cluster.create_pool(&pool).await?;
@@ -71,6 +71,19 @@ async fn claims_show_what_happens_to_their_blocks() -> Result<()> {
         ensure!(rows.values().all(|row| row["POOL"] == "p" && row["USED"].is_empty()), "{rows:?}");
         ensure!(rows["drained"]["CIDR"].ends_with("/28"), "{rows:?}");
 
+        let expected = json!([{
+            "cidr": "10.1.0.0/26", "total": 4, "held": 2, "draining": 0, "cooling": 1, "free": 0,
+            "foreign": 0, "excluded": 0,
+        }]);
+        let is_counted = async || {
+            Ok(rig
+                .cluster
+                .object(Kind::Pool, "p")
+                .is_some_and(|pool| pool.data["status"]["cidrs"] == expected))
+        };
+        rig.cluster.wait_until("the counts of the CIDR", SOON, is_counted).await?;
+        let pools = table(rig, "nip").await?;
+        ensure!(pools["p"]["CIDRS"] == "10.1.0.0/26=2/4", "{pools:?}");
         Ok((controller, (deleted, drained)))
     })
     .await

@@ -8,6 +8,7 @@ use crate::model::status::{Need, capped_count};
 use crate::plan::pool::pool as plan_pool;
 use crate::view::{free, tally};
 
+mod cidrs;
 mod full;
 
 impl Cluster {

@@ -17,9 +17,9 @@ use crate::model::counted::shown;
 use crate::model::request::PoolStatusWrite;
 use crate::model::status::{self as domain, ConditionType, Need};
 use crate::model::time::Timestamp;
-use crate::net::cidr::Family;
+use crate::net::cidr::{Cidr, Family};
 use crate::wire::precondition::bound_to;
-use crate::wire::{MAX_COUNT, schema};
+use crate::wire::{MAX_COUNT, rules, schema};
 
 /// The status of a pool.
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -48,6 +48,12 @@ pub struct NodeIPPoolStatus {
     /// Its IPv6 blocks and addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<FamilyCounts>,
+
+    /// The blocks of each CIDR of the pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2 * rules::MAX_CIDRS))]
+    #[x_kube(merge_strategy = kube::core::ListMerge::Map(vec!["cidr".into()]))]
+    pub cidrs: Vec<CidrCounts>,
 
     /// The nodes that wait longest for a block of the pool. The times survive a restart of the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -140,6 +146,36 @@ pub struct BlockCounts {
     pub unavailable: i64,
 }
 
+/// Blocks of one CIDR of a pool. Counts end at 2^53-1.
+#[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CidrCounts {
+    /// The CIDR.
+    #[schemars(length(max = rules::MAX_RANGE_TEXT))]
+    pub cidr: String,
+    /// All blocks of it.
+    #[schemars(schema_with = "schema::count")]
+    pub total: i64,
+    /// Blocks that nodes hold.
+    #[schemars(schema_with = "schema::count")]
+    pub held: i64,
+    /// Blocks that are draining from nodes.
+    #[schemars(schema_with = "schema::count")]
+    pub draining: i64,
+    /// Blocks that are cooling.
+    #[schemars(schema_with = "schema::count")]
+    pub cooling: i64,
+    /// Blocks that a node can get now.
+    #[schemars(schema_with = "schema::count")]
+    pub free: i64,
+    /// Blocks that no node can get, because something other than a claim of this pool takes them, or an older pool has them.
+    #[schemars(schema_with = "schema::count")]
+    pub foreign: i64,
+    /// Blocks that no node can get, because of exclusions or addresses of nodes.
+    #[schemars(schema_with = "schema::count")]
+    pub excluded: i64,
+}
+
 /// Addresses of one family of a pool. Counts end at 2^53-1.
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -172,6 +208,10 @@ pub struct Summary {
     #[serde(default)]
     #[schemars(length(max = 64))]
     pub used: String,
+    /// The first CIDRs, each with held blocks / all blocks, such as `10.64.0.0/19=12/256`.
+    #[serde(default)]
+    #[schemars(length(max = 512))]
+    pub cidrs: String,
     /// Free blocks per family.
     #[serde(default)]
     #[schemars(length(max = 64))]
@@ -218,6 +258,7 @@ pub(super) fn read_status(wire: &NodeIPPoolStatus) -> domain::PoolStatus {
             want_growth: from_wire(nodes.want_growth),
         },
         families,
+        cidrs: wire.cidrs.iter().filter_map(read_cidr).collect(),
         longest_wait: waiters(wire).map(|(need, waiter)| (need, waiter.node.as_str().into())).collect(),
     }
 }
@@ -248,6 +289,20 @@ fn read_counts(wire: &FamilyCounts) -> domain::FamilyCounts {
         used: wire.addresses.used.map(from_wire),
         addresses_free: from_wire(wire.addresses.free),
     }
+}
+
+/// The counts of one CIDR. One that can't be read is written again.
+fn read_cidr(wire: &CidrCounts) -> Option<(Cidr, domain::CidrCounts)> {
+    let counts = domain::CidrCounts {
+        blocks: from_wire(wire.total),
+        held: from_wire(wire.held),
+        draining: from_wire(wire.draining),
+        cooling: from_wire(wire.cooling),
+        free: from_wire(wire.free),
+        foreign: from_wire(wire.foreign),
+        excluded: from_wire(wire.excluded),
+    };
+    Some((wire.cidr.parse().ok()?, counts))
 }
 
 /// A count as the world has it. Only we write it, and never a negative one.
@@ -288,12 +343,14 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
         }),
         ipv4: status.families.get(&Family::V4).map(counts),
         ipv6: status.families.get(&Family::V6).map(counts),
+        cidrs: status.cidrs.iter().map(|(cidr, counts)| cidr_counts(*cidr, counts)).collect(),
         summary: Some(Summary {
             nodes: format!("{}/{}", status.nodes.served, status.nodes.selected),
             blocks: by_family(&status.families, |counts| {
                 format!("{}/{}", shown(counts.held), shown(counts.blocks))
             }),
             used: by_family(&status.families, used_share),
+            cidrs: cidrs_column(&status.cidrs),
             free: by_family(&status.families, |counts| shown(counts.free)),
             state: status.word().to_owned(),
             wait: format!("{}/{}", status.nodes.waiting, status.nodes.want_growth),
@@ -308,6 +365,9 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
     // away, and the status would be written again for ever.
     for family in Family::ALL.iter().filter(|family| !status.families.contains_key(family)) {
         patch["status"][family.as_str()] = Value::Null;
+    }
+    if status.cidrs.is_empty() {
+        patch["status"]["cidrs"] = Value::Null;
     }
     for (family, _) in status.families.iter().filter(|(_, counts)| counts.used.is_none()) {
         patch["status"][family.as_str()]["addresses"]["used"] = Value::Null;
@@ -346,6 +406,33 @@ fn counts(counts: &domain::FamilyCounts) -> FamilyCounts {
             free: to_wire(counts.addresses_free),
         },
     }
+}
+
+fn cidr_counts(cidr: Cidr, counts: &domain::CidrCounts) -> CidrCounts {
+    CidrCounts {
+        cidr: cidr.to_string(),
+        total: to_wire(counts.blocks),
+        held: to_wire(counts.held),
+        draining: to_wire(counts.draining),
+        cooling: to_wire(counts.cooling),
+        free: to_wire(counts.free),
+        foreign: to_wire(counts.foreign),
+        excluded: to_wire(counts.excluded),
+    }
+}
+
+/// How many CIDRs the column names: more do not fit on a line.
+const CIDRS_IN_COLUMN: usize = 4;
+
+fn cidrs_column(cidrs: &BTreeMap<Cidr, domain::CidrCounts>) -> String {
+    let named = cidrs.iter().take(CIDRS_IN_COLUMN);
+    let mut parts: Vec<String> = named
+        .map(|(cidr, counts)| format!("{cidr}={}/{}", shown(counts.held), shown(counts.blocks)))
+        .collect();
+    if let more @ 1.. = cidrs.len().saturating_sub(CIDRS_IN_COLUMN) {
+        parts.push(format!("+{more}"));
+    }
+    parts.join(",")
 }
 
 /// A column for both families: IPv4, then IPv6.
@@ -404,6 +491,7 @@ mod tests {
             conditions: BTreeMap::new(),
             nodes: domain::NodeCounts::default(),
             families: families.iter().map(|(family, blocks)| (*family, counts(*blocks))).collect(),
+            cidrs: BTreeMap::new(),
             longest_wait: BTreeMap::new(),
         }
     }
@@ -457,5 +545,20 @@ mod tests {
             let read: NodeIPPoolStatus = serde_json::from_value(object["status"].clone()).unwrap();
             assert_eq!(read_status(&read), *after, "after {before:?}");
         }
+    }
+
+    #[test]
+    fn the_column_of_cidrs_names_the_first_of_them() {
+        let cidrs = |n: u8| {
+            let of = |index: u8| {
+                let counts =
+                    domain::CidrCounts { blocks: 16, held: index.into(), ..domain::CidrCounts::default() };
+                (format!("10.0.{index}.0/24").parse().unwrap(), counts)
+            };
+            cidrs_column(&(0..n).map(of).collect())
+        };
+        assert_eq!(cidrs(0), "");
+        assert_eq!(cidrs(2), "10.0.0.0/24=0/16,10.0.1.0/24=1/16");
+        assert_eq!(cidrs(6), "10.0.0.0/24=0/16,10.0.1.0/24=1/16,10.0.2.0/24=2/16,10.0.3.0/24=3/16,+2");
     }
 }
