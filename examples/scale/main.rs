@@ -8,17 +8,18 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::json;
 
 use crate::support::cluster::Cluster;
 use crate::support::control_plane::{ControlPlane, Options};
-use crate::support::controller::Controller;
+use crate::support::controller::{Controller, command};
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
 use crate::support::views::Published;
@@ -39,6 +40,10 @@ struct Args {
     /// How much later each claim and each patch reaches the server in the second run.
     #[arg(long, value_name = "DURATION", default_value = "50ms", value_parser = humantime::parse_duration)]
     write_delay: Duration,
+
+    /// Measure only `cilium-node-ipam status` of a cluster in which all nodes are served.
+    #[arg(long)]
+    status: bool,
 }
 
 /// The result of one run.
@@ -48,12 +53,24 @@ struct Measured {
     ready_again: Duration,
     peak_memory: String,
     microseconds_per_decision: f64,
+    status: Status,
+}
+
+/// How long `cilium-node-ipam status` took, and the maximum memory that it ever held.
+struct Status {
+    took: Duration,
+    peak_memory: String,
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let args = Args::parse();
     let names: Vec<String> = (0..args.nodes).map(|number| format!("node-{number:05}")).collect();
+    if args.status {
+        let Status { took, peak_memory } = run(&names, Duration::ZERO).await?.status;
+        println!("{} nodes: status took {:.1} s and {peak_memory}", names.len(), took.as_secs_f64());
+        return Ok(());
+    }
     println!("{} nodes, one block each: two writes per node", names.len());
     println!("| writes | ready | all served | nodes per second | ready again | peak memory | per decision |");
     println!("|---|---|---|---|---|---|---|");
@@ -68,7 +85,7 @@ async fn main() -> Result<()> {
 
 #[expect(clippy::cast_precision_loss, reason = "thousands")]
 fn print(writes: &str, measured: &Measured, nodes: usize) {
-    let Measured { ready, served, ready_again, peak_memory, microseconds_per_decision } = measured;
+    let Measured { ready, served, ready_again, peak_memory, microseconds_per_decision, .. } = measured;
     println!(
         "| {writes} | {:.1} s | {:.1} s | {:.0} | {:.1} s | {peak_memory} | {microseconds_per_decision:.0} us |",
         ready.as_secs_f64(),
@@ -116,25 +133,50 @@ async fn run(names: &[String], delay: Duration) -> Result<Measured> {
     let n_served = || served.lock().unwrap_or_else(PoisonError::into_inner).len();
     cluster.wait_until("all nodes to be served", PATIENCE, async || Ok(n_served() == names.len())).await?;
     let all_served = began.elapsed();
-    let peak_memory = peak_memory(&controller)?;
+    let peak_memory = mebibytes(memory(controller.pid())?);
     let microseconds_per_decision = decision(&controller).await?;
     controller.sigkill().await?;
+    let status = status(&control_plane).await?;
 
     let began = Instant::now();
     let controller = Controller::start_ready_behind(&control_plane, &proxy, &[]).await?;
     let ready_again = began.elapsed();
     controller.sigkill().await?;
     control_plane.assert_clean().await?;
-    Ok(Measured { ready, served: all_served, ready_again, peak_memory, microseconds_per_decision })
+    Ok(Measured { ready, served: all_served, ready_again, peak_memory, microseconds_per_decision, status })
 }
 
-/// The maximum memory that the process ever held, as the kernel counts it.
-fn peak_memory(controller: &Controller) -> Result<String> {
-    let pid = controller.pid().context("it has ended")?;
+/// Runs `cilium-node-ipam status` without a controller. Nobody leads then, so it finds a problem.
+async fn status(plane: &ControlPlane) -> Result<Status> {
+    let mut command = command(&plane.admin_kubeconfig);
+    command.arg("status").stdout(Stdio::null());
+    let began = Instant::now();
+    let mut process = command.spawn()?;
+    // The kernel forgets the size of a process with its end, so it is read every 5 ms.
+    let mut peak = 0;
+    let mut tick = tokio::time::interval(Duration::from_millis(5));
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = process.wait() => break ended?,
+            _ = tick.tick() => peak = peak.max(memory(process.id()).unwrap_or_default()),
+        }
+    };
+    let took = began.elapsed();
+    ensure!(ended.code() == Some(1), "{ended}");
+    Ok(Status { took, peak_memory: mebibytes(peak) })
+}
+
+fn mebibytes(kib: u64) -> String {
+    format!("{} MiB", kib / 1024)
+}
+
+/// The maximum memory in KiB that a process ever held, as the kernel counts it.
+fn memory(pid: Option<u32>) -> Result<u64> {
+    let pid = pid.context("it has ended")?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
-    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
-    Ok(format!("{} MiB", kib / 1024))
+    Ok(line.trim().trim_end_matches("kB").trim().parse()?)
 }
 
 /// The mean time of a decision about a node, in microseconds.

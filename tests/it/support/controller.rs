@@ -290,7 +290,8 @@ fn program() -> Result<PathBuf> {
         .context("no cilium-node-ipam beside this program: run `cargo build`")
 }
 
-fn command(kubeconfig: &Path) -> Command {
+/// The product with this kubeconfig.
+pub(crate) fn command(kubeconfig: &Path) -> Command {
     // A missing binary shows as an error of the start, which names it.
     let mut command = Command::new(program().unwrap_or_else(|_| "cilium-node-ipam".into()));
     command.env("KUBECONFIG", kubeconfig).kill_on_drop(true);
