@@ -141,7 +141,7 @@ mod tests {
     fn words_of_the_plugin_are_completed_from_its_subcommands_flags_and_values() {
         check(&["st"], "status :4");
         check(&["status", "--no"], "--no-headers :4");
-        check(&["status", "-o", ""], "table json yaml :4");
+        check(&["status", "-o", ""], "table wide json yaml :4");
         check(&["status", "--output", "j"], "json :4");
         check(&["status", "--kubeconfig", ""], ":0");
         check(&["completion", "b"], "bash :4");

@@ -15,8 +15,9 @@ use crate::model::counted::counted;
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::{NodePlan, Unmet, Verdict, Wait};
-use crate::model::status::{Need, word};
+use crate::model::status::{CidrCounts, Need, word};
 use crate::model::time::Timestamp;
+use crate::net::cidr::Cidr;
 use crate::world::World;
 
 /// The kind of a problem of nodes for which no pool has a free block.
@@ -59,6 +60,10 @@ pub struct PoolRow {
     pub name: PoolName,
     /// In one word: `Ready`, `Exhausted`, `Draining`, or the reason why it is not ready.
     pub state: String,
+    /// Its priority and its selector, if it can be read.
+    pub asked: Option<(i32, String)>,
+    /// The blocks of each of its CIDRs.
+    pub cidrs: BTreeMap<Cidr, CidrCounts>,
     /// How many nodes it selects.
     pub selects: u64,
     /// How many blocks nodes hold, over all families.
@@ -156,6 +161,8 @@ fn row(
     PoolRow {
         name: name.clone(),
         state: state(world, name, tally),
+        asked: world.pool(name).map(|pool| (pool.priority, pool.selector.to_string())),
+        cidrs: tally.cidrs.clone(),
         selects: tally.nodes.selected,
         held: sum(|counts| counts.held),
         blocks: sum(|counts| counts.blocks),

@@ -9,13 +9,16 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 
-use crate::scene::{cilium_node, versions};
+use crate::scene::{cilium_node, join_one, versions};
 use crate::support::control_plane::{ControlPlane, Options};
+use crate::support::controller::{Controller, ELECTED};
 use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim};
-use crate::support::rig::{Rig, without_product};
+use crate::support::rig::{Rig, under_oracle, without_product};
+use crate::support::signals::send;
 
 /// What a command printed, and its exit code.
 struct Said {
@@ -285,7 +288,15 @@ async fn one_command_answers_each_question() -> Result<()> {
         );
         ensure!(status.text.contains("next: cilium-node-ipam why f09"), "{}", status.text);
         ensure!(status.text.lines().all(|line| !line.contains('\u{1b}')), "colour without a terminal");
+        let wide = ask(plane, &["status", "-o", "wide"]).await?;
+        wide.assert_lines(&["full Exhausted 14 8/8 0 6/0 - 0 zone=f 10.1.0.0/25=8/8"])?;
         let object = ask(plane, &["status", "-o", "json"]).await?.json()?;
+        let of_edge = &object["pools"][1]["cidrs"];
+        let expected = json!([{
+            "cidr": "10.2.0.0/24", "total": 16, "held": 14, "draining": 0, "cooling": 0, "free": 1, "foreign": 1,
+            "excluded": 0,
+        }]);
+        ensure!(*of_edge == expected, "{object}");
         ensure!(object["apiVersion"] == "cli.nodeipam.io/v1" && object["kind"] == "Status", "{object}");
         ensure!(object["nodes"]["withoutAddresses"] == 6 && object["nodes"]["noPool"] == 5, "{object}");
 
@@ -317,6 +328,10 @@ async fn one_command_answers_each_question() -> Result<()> {
             "10.2.0.230 available - edge pool edge gives it in blocks of /28 from 10.2.0.0/24",
             "10.4.2.7 available - rack pool rack gives it in blocks of /28 from 10.4.0.0/22",
             "192.168.0.1 outside - - no pool declares it",
+        ])?;
+        let wide = ask(plane, &["who", "10.1.0.5", "-o", "wide"]).await?;
+        wide.assert_lines(&[
+            "10.1.0.5 used f01 full 10.1.0.0-28 - the agent of node f01 reports it as used in 10.1.0.0/28",
         ])?;
         let range = ask(plane, &["who", "10.2.0.0/24", "-o", "json"]).await?.json()?;
         let words: Vec<&str> =
@@ -374,6 +389,42 @@ async fn one_command_answers_each_question() -> Result<()> {
 
         ensure!(versions(rig, &Kind::ALL).await? == before, "a command wrote something");
         Ok(())
+    })
+    .await
+}
+
+/// With `--wait` for as long as the node has no block, and with `--watch` until it is interrupted.
+#[tokio::test(flavor = "multi_thread")]
+async fn status_waits_until_nothing_is_wrong_and_watches_until_it_is_interrupted() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let plane = &rig.control_plane;
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/26"])).await?;
+        let starts = async {
+            let controller = Controller::start_ready(plane, &[ELECTED]).await?;
+            anyhow::Ok((controller, join_one(rig, NodeSpec::new("n")).await?))
+        };
+        // Nobody leads at first.
+        let (waited, started) =
+            tokio::try_join!(ask(plane, &["status", "--wait", "--timeout", "2m"]), starts)?;
+        ensure!(waited.code == Some(0), "{:?} {} {}", waited.code, waited.text, waited.errors);
+        waited.assert_lines(&["No problem found."])?;
+
+        let mut watching = Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"))
+            .args(["status", "--watch"])
+            .env("KUBECONFIG", &plane.admin_kubeconfig)
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut lines = BufReader::new(watching.stdout.take().context("it has a pipe")?).lines();
+        while let Some(line) = plane.alarm.over(async { Ok(lines.next_line().await?) }).await? {
+            if line == "No problem found." {
+                break;
+            }
+        }
+        send(watching.id().context("it runs")?, "INT").await?;
+        let ended = plane.alarm.over(async { Ok(watching.wait().await?) }).await?;
+        ensure!(ended.code() == Some(0), "{ended}");
+        Ok(started)
     })
     .await
 }

@@ -4,6 +4,7 @@
 //! Each ends with 0 where nothing is wrong, 1 where something was found, and 2 where it could not look.
 
 pub mod check;
+mod follow;
 pub mod plan;
 pub mod routes;
 pub mod status;
@@ -93,6 +94,8 @@ pub struct Cluster {
 pub enum Format {
     /// For people.
     Table,
+    /// For people, with more columns.
+    Wide,
     /// One JSON object with `apiVersion: cli.nodeipam.io/v1`.
     Json,
     /// The same as YAML.
@@ -201,11 +204,16 @@ impl Cluster {
         object.insert("kind".to_owned(), kind.into());
         object.extend(fields);
         let text = match self.output {
-            Format::Table => text().into_iter().map(|line| line + "\n").collect(),
+            Format::Table | Format::Wide => text().into_iter().map(|line| line + "\n").collect(),
             Format::Json => format!("{}\n", serde_json::to_string_pretty(&object)?),
             Format::Yaml => serde_saphyr::to_string(&object)?,
         };
         std::io::stdout().lock().write_all(text.as_bytes()).context("can't write to standard output")
+    }
+
+    /// The parts that only the wide form has.
+    fn wide<T>(&self, more: impl IntoIterator<Item = T>) -> Vec<T> {
+        if self.output == Format::Wide { more.into_iter().collect() } else { Vec::new() }
     }
 
     /// A table as kubectl prints one: without borders, two spaces between columns.

@@ -1,13 +1,16 @@
 //! `cilium-node-ipam status`: the state of the cluster on one screen.
 
+use std::time::Duration;
+
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::{Value, json};
 
 use super::super::program::program;
+use super::follow::{self, Screen};
 use super::{Cluster, Listed, Verdict, block_on, fields};
 use crate::controller::lease;
-use crate::model::counted::shown;
+use crate::model::counted::{counted, shown};
 use crate::model::freeze::Switch;
 use crate::model::time::Timestamp;
 use crate::publisher::Mode;
@@ -22,10 +25,25 @@ use crate::view::overview::{Overview, PoolRow, Problem, overview};
 /// Exit codes: 0 nothing is wrong, 1 there is a problem, 2 the cluster could not be read.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  cilium-node-ipam status\n  cilium-node-ipam status -o json | jq '.pools[] | \
+    after_help = "Examples:\n  cilium-node-ipam status\n  cilium-node-ipam status --wait --timeout 10m\n  cilium-node-ipam status -o json | jq '.pools[] | \
          select(.free == 0)'"
 )]
 pub struct Args {
+    /// Look again every 2 s, or less often in a large cluster, until it is interrupted. A terminal is redrawn; elsewhere each
+    /// answer is printed that differs from the last one.
+    #[arg(short, long)]
+    watch: bool,
+
+    /// Wait until nothing is wrong, and print the last answer.
+    #[arg(long, conflicts_with = "watch")]
+    wait: bool,
+
+    /// The time limit of --wait. The exit code is then 1.
+    #[arg(
+        long, value_name = "DURATION", default_value = "5m", value_parser = humantime::parse_duration, requires = "wait"
+    )]
+    timeout: Duration,
+
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -33,16 +51,79 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
-        let listed = args.cluster.access.list().await?;
-        let controller = Controller::of(&listed, &args.cluster.access.cilium_namespace).await;
-        let mut overview = overview(&listed.world, &listed.plans);
-        overview.problems.splice(0..0, controller.problems.clone());
-        let verdict = if overview.problems.is_empty() { Verdict::Fine } else { Verdict::Found };
-        let object = object(&controller, &overview);
-        args.cluster.print("Status", fields(object), || text(&args.cluster, &controller, &overview))?;
-        Ok(verdict)
+        let cluster = &args.cluster;
+        let look = async || Answer::of(cluster).await;
+        let answer = if args.watch {
+            let screen = Screen::of(cluster.output);
+            let show = |answer: &Answer| {
+                if screen == Screen::Redraw {
+                    print!("{CLEAR}");
+                }
+                answer.print(cluster)
+            };
+            follow::watch(screen, look, show).await?
+        } else if args.wait {
+            let told = |answer: &Answer| counted(answer.overview.problems.len(), "problem");
+            let answer = follow::wait(args.timeout, look, Answer::verdict, told).await?;
+            answer.print(cluster)?;
+            answer
+        } else {
+            let answer = look().await?;
+            answer.print(cluster)?;
+            answer
+        };
+        Ok(answer.verdict())
     })
 }
+
+/// Clears a terminal (ECMA-48: erase in page, cursor position).
+const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
+
+/// The answer about a cluster.
+struct Answer {
+    controller: Controller,
+    overview: Overview,
+}
+
+impl Answer {
+    async fn of(cluster: &Cluster) -> anyhow::Result<Self> {
+        let listed = cluster.access.list().await?;
+        let controller = Controller::of(&listed, &cluster.access.cilium_namespace).await;
+        let mut overview = overview(&listed.world, &listed.plans);
+        overview.problems.splice(0..0, controller.problems.clone());
+        Ok(Self { controller, overview })
+    }
+
+    fn verdict(&self) -> Verdict {
+        if self.overview.problems.is_empty() { Verdict::Fine } else { Verdict::Found }
+    }
+
+    fn print(&self, cluster: &Cluster) -> anyhow::Result<()> {
+        let Self { controller, overview } = self;
+        cluster.print("Status", fields(object(controller, overview)), || text(cluster, controller, overview))
+    }
+}
+
+/// Whether two answers say the same. The age of the Lease changes all the time, and is in a sentence about it.
+impl PartialEq for Answer {
+    fn eq(&self, other: &Self) -> bool {
+        let of_controller =
+            |answer: &Self| (answer.controller.leader.clone(), answer.controller.mode.clone());
+        let problems = |answer: &Self| -> Vec<(&'static str, String)> {
+            let said = |problem: &Problem| {
+                if problem.kind == NO_LEADER { String::new() } else { problem.message.clone() }
+            };
+            answer.overview.problems.iter().map(|problem| (problem.kind, said(problem))).collect()
+        };
+        of_controller(self) == of_controller(other)
+            && self.overview.nodes == other.overview.nodes
+            && self.overview.pools == other.overview.pools
+            && problems(self) == problems(other)
+    }
+}
+
+/// The kind of the problem that no controller leads.
+const NO_LEADER: &str = "NoLeader";
 
 /// What is known of the controller itself.
 struct Controller {
@@ -91,7 +172,7 @@ impl Controller {
                 "no controller is running, and nodes get no more blocks ({lease}): kubectl -n {namespace} get \
                  pods -l app.kubernetes.io/name=cilium-node-ipam"
             );
-            problems.push(problem("NoLeader", message, None));
+            problems.push(problem(NO_LEADER, message, None));
         }
         if let Err(why) = &mode {
             problems.push(problem("Passive", format!("the controller is passive: {why}"), None));
@@ -145,8 +226,14 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
     if overview.pools.is_empty() {
         lines.push("The cluster has no pools: kubectl apply -f POOL.yaml".to_owned());
     } else {
-        let headers = ["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT(FIRST/GROW)", "OLDEST"];
-        lines.extend(cluster.table(&headers, overview.pools.iter().map(|pool| row(pool, controller.now))));
+        let mut headers = vec!["POOL", "STATE", "SELECTS", "BLOCKS", "FREE", "WAIT(FIRST/GROW)", "OLDEST"];
+        headers.extend(cluster.wide(["PRIORITY", "SELECTOR", "CIDRS(HELD/ALL)"]));
+        let rows = overview.pools.iter().map(|pool| {
+            let mut row = row(pool, controller.now);
+            row.extend(cluster.wide(more(pool)));
+            row
+        });
+        lines.extend(cluster.table(&headers, rows));
     }
     lines.push(String::new());
     if overview.problems.is_empty() {
@@ -173,6 +260,20 @@ fn row(pool: &PoolRow, now: Timestamp) -> Vec<String> {
     ]
 }
 
+/// The cells of the wide form.
+fn more(pool: &PoolRow) -> [String; 3] {
+    let (priority, selector) = match &pool.asked {
+        Some((priority, selector)) if selector.is_empty() => (priority.to_string(), "all nodes".to_owned()),
+        Some((priority, selector)) => (priority.to_string(), selector.clone()),
+        None => ("?".to_owned(), "?".to_owned()),
+    };
+    let cidrs = pool
+        .cidrs
+        .iter()
+        .map(|(cidr, counts)| format!("{cidr}={}/{}", shown(counts.held), shown(counts.blocks)));
+    [priority, selector, cidrs.collect::<Vec<_>>().join(",")]
+}
+
 /// A time span as kubectl prints ages.
 fn age(seconds: i64) -> String {
     match seconds.max(0) {
@@ -183,11 +284,21 @@ fn age(seconds: i64) -> String {
     }
 }
 
+fn cidrs_of(pool: &PoolRow) -> Vec<Value> {
+    let cidrs = pool.cidrs.iter().map(|(cidr, counts)| {
+        json!({
+            "cidr": cidr.to_string(), "total": counts.blocks, "held": counts.held, "draining": counts.draining,
+            "cooling": counts.cooling, "free": counts.free, "foreign": counts.foreign, "excluded": counts.excluded,
+        })
+    });
+    cidrs.collect()
+}
+
 fn object(controller: &Controller, overview: &Overview) -> Value {
     let nodes = &overview.nodes;
     let pools = overview.pools.iter().map(|pool| {
         json!({
-            "name": pool.name.as_str(), "state": pool.state, "selects": pool.selects, "held": pool.held,
+            "name": pool.name.as_str(), "cidrs": cidrs_of(pool), "state": pool.state, "selects": pool.selects, "held": pool.held,
             "blocks": pool.blocks, "free": pool.free,
             "waiting": {"first": pool.wait_first, "growth": pool.wait_growth},
             "waitingSince": pool.oldest.iter().map(|(need, since)| (need.as_str().to_owned(), since.to_string().into()))

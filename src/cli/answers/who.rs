@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::{Cluster, Verdict, block_on, fields};
+use crate::model::claim::block_name;
 use crate::net::cidr::Cidr;
 use crate::view::who::{self, Answer, Word};
 
@@ -57,7 +58,10 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         };
         let items: Vec<Value> = answers.iter().map(object).collect();
         args.cluster.print("Who", fields(json!({"items": items})), || {
-            args.cluster.table(&["ADDRESS", "IS", "NODE", "POOL", "WHY"], answers.iter().map(row))
+            let cluster = &args.cluster;
+            let headers = ["ADDRESS", "IS", "NODE", "POOL"].into_iter();
+            let headers: Vec<&str> = headers.chain(cluster.wide(["CLAIM", "UNTIL"])).chain(["WHY"]).collect();
+            cluster.table(&headers, answers.iter().map(|answer| row(cluster, answer)))
         })?;
         Ok(verdict)
     })
@@ -81,15 +85,22 @@ fn name(range: Cidr) -> String {
     if range.size() == 1 { range.first_address().to_string() } else { range.to_string() }
 }
 
-fn row(answer: &Answer) -> Vec<String> {
+fn row(cluster: &Cluster, answer: &Answer) -> Vec<String> {
     let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    vec![
+    let mut row = vec![
         name(answer.range),
         answer.word.as_str().to_owned(),
         or_none(answer.node.as_ref().map(ToString::to_string)),
         or_none(answer.pool.as_ref().map(ToString::to_string)),
-        answer.detail.clone(),
-    ]
+    ];
+    row.extend(
+        cluster
+            .wide([answer.block.map(block_name), answer.until.map(|until| until.to_string())])
+            .into_iter()
+            .map(or_none),
+    );
+    row.push(answer.detail.clone());
+    row
 }
 
 fn object(answer: &Answer) -> Value {

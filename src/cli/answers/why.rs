@@ -4,6 +4,7 @@ use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::{Cluster, Listed, Verdict, block_on, fields};
+use crate::model::claim::block_name;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
 use crate::model::plan::{self, NodePlan, WhyNot};
@@ -136,9 +137,15 @@ impl Reason {
         } else {
             let row = |answer: &who::Answer| {
                 let pool = answer.pool.as_ref().map_or("-".to_owned(), ToString::to_string);
-                vec![answer.range.to_string(), answer.word.as_str().to_owned(), pool, answer.detail.clone()]
+                let until = answer.until.map_or("-".to_owned(), |until| until.to_string());
+                let mut row = vec![answer.range.to_string(), answer.word.as_str().to_owned(), pool];
+                row.extend(cluster.wide([block_name(answer.range), until]));
+                row.push(answer.detail.clone());
+                row
             };
-            lines.extend(cluster.table(&["BLOCK", "IS", "POOL", "WHY"], self.blocks.iter().map(row)));
+            let headers = ["BLOCK", "IS", "POOL"].into_iter();
+            let headers: Vec<&str> = headers.chain(cluster.wide(["CLAIM", "UNTIL"])).chain(["WHY"]).collect();
+            lines.extend(cluster.table(&headers, self.blocks.iter().map(row)));
         }
         let parts = [
             ("waits", &self.waits),
