@@ -89,7 +89,7 @@ impl Cluster {
     }
 
     pub(crate) fn map(&mut self) -> Map {
-        map(&self.world(), Timestamp::UNIX_EPOCH)
+        map(&self.world(), Timestamp::default())
     }
 }
 

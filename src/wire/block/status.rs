@@ -16,7 +16,7 @@ use crate::wire::schema;
 #[derive(KubeSchema, Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeIPBlockStatus {
-    /// The word that `kubectl get` shows in place of the state. WillDrain: held, and the block must leave the node. Deleting: the
+    /// The word that `kubectl get` shows in place of the state. `WillDrain`: held, and the block must leave the node. `Deleting`: the
     /// object is being deleted, and exists until its block is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
