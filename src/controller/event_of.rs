@@ -71,9 +71,7 @@ pub(super) fn event_of_block(world: &World, block_event: &BlockEvent) -> Option<
         }
         (Step::Releasing, Cause::Unused) => (
             EventReason::BlocksGivenBack,
-            format!(
-                "returned {blocks} to pool {pools}: never published, or covered by another block of this node"
-            ),
+            format!("gives {blocks} back to pool {pools}: never published, or given up by a user"),
         ),
         (Step::Draining, Cause::Stays) => (
             EventReason::BlocksKept,

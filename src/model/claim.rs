@@ -97,7 +97,7 @@ stable_names! {
         Reclaimed,
         /// The Node object and its CiliumNode are gone.
         NodeGone,
-        /// It was never published, or a person gave it up.
+        /// It was never published, or a user gave it up.
         Unused,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::model::finding::Finding;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::plan::{Lasting, NodePlan, Refusal, RouteAt, Scope, Unmet, Verdict, Wait, WhyNot};
-use crate::model::request::Request;
+use crate::model::request::{Read, Request};
 use crate::net::cidr::{Cidr, Family};
 
 /// Whether the plan tells why pools gave nothing. That costs one value per pool that is asked, so the loop does without
@@ -107,6 +107,19 @@ impl Draft {
             if !self.refusals.contains(&refusal) {
                 self.refusals.push(refusal);
             }
+        }
+    }
+
+    /// Adds a request that may prove something about a node. One serves all claims of the node; of two reads the later one.
+    pub(super) fn prove(&mut self, request: Request) {
+        match self.requests.iter_mut().find(|planned| planned.target() == request.target()) {
+            None => self.requests.push(request),
+            Some(Request::Read(Read::Node(_, planned))) => {
+                if let Request::Read(Read::Node(_, later)) = request {
+                    *planned = later.max(*planned);
+                }
+            }
+            Some(_) => {}
         }
     }
 

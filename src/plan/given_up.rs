@@ -1,18 +1,27 @@
-//! Claims that a person deletes because they can't be published.
+//! Claims that a user deletes because they can't be published.
 //!
 //! Such a claim keeps its block, because an earlier CiliumNode of its node may have carried it. `kubectl delete` of it is
-//! the word of a person that it may go. The block is free only on the proof that its mode asks for, and after a read of
-//! the node's Pods has found none with an address of it.
+//! the consent of a person. The block is free only on the proof that its mode asks for, and after a read of the node's
+//! Pods has found none with an address of it. Its node stays blocked until then: the wrong one may have been deleted.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use super::evidence::{is_carried_or_used, may_be_in_use};
+use super::draft::Draft;
+use super::evidence::is_carried_or_used;
 use super::publishable::{NotPublishable, may_publish};
+use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::names::ten_of;
 use crate::model::node::Node;
+use crate::model::outcome::Presence;
+use crate::model::request::Read;
+use crate::model::time::Now;
 use crate::publisher::Publisher;
 use crate::world::{KnownClaim, World};
+
+/// How often the Pods of a node are read that keep such a block.
+const PODS_AGAIN: Duration = Duration::from_secs(60);
 
 /// Whether a held claim is deleted that can't be published and is not in use as far as objects show.
 pub(super) fn is_given_up(world: &World, publisher: &Publisher, node: &Node, known: &KnownClaim) -> bool {
@@ -20,6 +29,7 @@ pub(super) fn is_given_up(world: &World, publisher: &Publisher, node: &Node, kno
     claim.deleting
         && claim.state == ClaimState::Held
         && claim.has_finalizer()
+        && !world.freeze().stops_reclaim()
         && may_be_given_up(world, publisher, claim)
         && match may_publish(world, node, known) {
             Ok(()) | Err(NotPublishable::State | NotPublishable::OtherNodeObject) => false,
@@ -29,15 +39,16 @@ pub(super) fn is_given_up(world: &World, publisher: &Publisher, node: &Node, kno
         }
 }
 
-/// Whether a claim that was released is on its way because a person gave it up, though it may be in use.
-pub(super) fn is_going_for_a_person(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
+/// Whether a released claim is about to be free because a user deleted it. What a process remembers of its block does not
+/// count: the next process may not.
+pub(super) fn is_leaving(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
     claim.deleting
+        && claim.has_finalizer()
         && claim.state == ClaimState::Releasing(Reason::Unused)
-        && may_be_in_use(world, claim)
         && may_be_given_up(world, publisher, claim)
 }
 
-/// What a person can do about a claim that can't be published, as the end of a sentence.
+/// What a user can do about a claim that can't be published, as the end of a sentence.
 pub(super) fn advice(world: &World, publisher: &Publisher, claim: &Claim) -> String {
     if claim.deleting || !may_be_given_up(world, publisher, claim) {
         return String::new();
@@ -45,15 +56,62 @@ pub(super) fn advice(world: &World, publisher: &Publisher, claim: &Claim) -> Str
     format!("; if it is not needed, give it up: `kubectl delete nib {}`", block_name(claim.cidr))
 }
 
-/// Where a node has one block for its life, its agent goes on with that, and no Pod tells of it.
+/// Where a node has one block for its life, its agent continues with that, and no Pod shows it. So does an agent with an
+/// address of the block for itself.
 fn may_be_given_up(world: &World, publisher: &Publisher, claim: &Claim) -> bool {
+    let has_agents_own = |carrier: Carrier<'_>| match carrier {
+        Carrier::CiliumNode(seen) => {
+            let mut own = seen.crd.own.keys().chain(seen.pools.own.keys());
+            own.any(|address| claim.cidr.contains(*address))
+        }
+        Carrier::Node(_) => false,
+    };
     !publisher.gives_one_block()
         && !world.is_unreadable_claim(claim.cidr)
         && !is_carried_or_used(world, claim)
+        && !world.carrier(&claim.node).is_some_and(has_agents_own)
 }
 
-/// The Pods that keep the block of a claim that a person gave up, as the last read of the node's Pods found them.
-pub(super) fn holders(world: &World, claim: &Claim) -> Option<String> {
+/// Whether no Pod of the node has an address of a claim that is leaving, and its Node was there when they were read: the
+/// Pods of a lost node are deleted, and its machine may run on. Adds the read that comes first.
+pub(super) fn nobody_has_it(world: &World, draft: &mut Draft, claim: &Claim, now: Now) -> bool {
+    // An agent whose CiliumNode is gone runs on, and the next CiliumNode shows what it has.
+    let Some(carrier) = world.carrier(&claim.node) else { return false };
+    let pods = Read::PodsOf(claim.node.clone(), carrier.revision()).into();
+    if let Some(look) = world.look(&claim.node)
+        && (look.found.is_err() || holders(world, claim).is_some())
+        && look.at + PODS_AGAIN > now.uptime
+    {
+        draft.wake_at(look.at + PODS_AGAIN);
+        return false;
+    }
+    let Some(look) = world.look_after(carrier).filter(|look| look.at + PODS_AGAIN > now.uptime) else {
+        draft.prove(pods);
+        return false;
+    };
+    let read = world.presence_read(&claim.node).filter(|(answered_at, _)| *answered_at >= look.at);
+    if let Some((_, presence)) = read {
+        return *presence == Presence::Is(claim.node_uid.clone());
+    }
+    draft.prove(Read::Node(claim.node.clone(), claim.revision).into());
+    false
+}
+
+/// What keeps the block of a claim that is leaving, for a person.
+pub(super) fn told(world: &World, claim: &Claim) -> String {
+    if let Some(holders) = holders(world, claim) {
+        return format!("a user gave the claim up, but these pods have an address of it: {holders}");
+    }
+    if let Some(Err(why)) = world.look(&claim.node).map(|look| &look.found) {
+        return format!("a user gave the claim up, but the pods of its node can't be read: {why}");
+    }
+    "a user gave the claim up; its block is free when its CiliumNode and the pods of its node show that they do \
+     not have it, and it has cooled"
+        .to_owned()
+}
+
+/// The Pods that have an address of the block, as the last read of the node's Pods found them.
+fn holders(world: &World, claim: &Claim) -> Option<String> {
     let pods = world.look(&claim.node)?.found.as_ref().ok()?;
     let holders: BTreeSet<&String> = claim.cidr.entries_in(&pods.holders).map(|(_, pod)| pod).collect();
     (!holders.is_empty()).then(|| ten_of(holders))

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::draft::Draft;
 use super::evidence::{is_carried, may_be_in_use, may_be_in_use_still};
-use super::given_up::{self, is_given_up, is_going_for_a_person};
+use super::given_up::{self, is_given_up};
 use super::reclaim::nobody_has_it;
 use super::routes::withdrawal;
 use super::subject::Subject;
@@ -106,13 +106,8 @@ fn being_deleted(world: &World, publisher: &Publisher, claim: &Claim) -> Finding
     } else if matches!(claim.state, ClaimState::Cooling(_)) {
         "another writer deleted the claim while its block is cooling; its finalizer keeps it until then"
             .to_owned()
-    } else if is_going_for_a_person(world, publisher, claim) {
-        match given_up::holders(world, claim) {
-            None => "a user gave the claim up; its block is free when a read of the node's Pods finds none with an \
-                 address of it, and it has cooled"
-                .to_owned(),
-            Some(holders) => format!("a user gave the claim up, but these pods have an address of it: {holders}"),
-        }
+    } else if given_up::is_leaving(world, publisher, claim) {
+        given_up::told(world, claim)
     } else {
         format!(
             "another writer deleted the claim while node {} has its block; its finalizer keeps it until the \
@@ -146,7 +141,7 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: 
                 draft.requests.push(update(claim, now, ClaimChange::Hold(node.uid.clone())));
             } else if let Some(request) = publisher.later_version(&claim.node, Some(carrier), claim.revision)
             {
-                prove(draft, request);
+                draft.prove(request);
             }
         }
         (Some(node), Some(_)) if is_given_up(world, publisher, node, known) => {
@@ -186,19 +181,6 @@ fn is_to_be_taken_off(world: &World, publisher: &Publisher, claim: &Claim) -> bo
         && is_carried(world, claim)
 }
 
-/// Adds a request that may prove something about a node. One serves all claims of the node; of two reads the later one.
-fn prove(draft: &mut Draft, request: Request) {
-    match draft.requests.iter_mut().find(|planned| planned.target() == request.target()) {
-        None => draft.requests.push(request),
-        Some(Request::Read(Read::Node(_, planned))) => {
-            if let Request::Read(Read::Node(_, later)) = request {
-                *planned = later.max(*planned);
-            }
-        }
-        Some(_) => {}
-    }
-}
-
 /// Whether the Node of a claim exists; `None` if that is not known well enough to move the claim. Then a read comes
 /// first. Otherwise a replica whose watch has not shown that a Node is gone or has returned would undo the move of a
 /// replica whose watch has, and the two would go on like that until both watches agree.
@@ -213,7 +195,7 @@ fn presence(world: &World, draft: &mut Draft, claim: &Claim) -> Option<Presence>
 /// Adds a read of the Node of a claim. One read serves all claims of the node.
 fn read_node(world: &World, draft: &mut Draft, claim: &Claim) {
     let latest = world.claims_of(&claim.node).map(|known| known.claim.revision).max();
-    prove(draft, Read::Node(claim.node.clone(), latest.unwrap_or(claim.revision)).into());
+    draft.prove(Read::Node(claim.node.clone(), latest.unwrap_or(claim.revision)).into());
 }
 
 /// Whether a claim gives way to one that overlaps it (safety rule 2). If only one of the two may be in use, the other
@@ -278,7 +260,7 @@ fn advance_releasing(
     if reason == Reason::Reclaimed && node.is_some() && is_to_be_taken_off(world, publisher, claim) {
         return;
     }
-    let is_given_up = is_going_for_a_person(world, publisher, claim);
+    let is_given_up = given_up::is_leaving(world, publisher, claim);
     let returned = match (reason, node) {
         (_, None) => None,
         (Reason::NodeGone, Some(node)) => match presence(world, draft, claim) {
@@ -288,7 +270,11 @@ fn advance_releasing(
             Some(Presence::Is(_) | Presence::Unreadable) | None => return,
         },
         // The replica that began to give it back had not seen that it is carried.
-        (Reason::Unused, Some(node)) => Some(node).filter(|_| may_be_in_use(world, claim) && !is_given_up),
+        (Reason::Unused, Some(node)) => {
+            // Whether another Node is there is read when the claim is released for that.
+            let stays = !is_given_up || node.uid != claim.node_uid;
+            Some(node).filter(|_| may_be_in_use(world, claim) && stays)
+        }
         // It is there, and a version that is later than the move shows that the agent does not let it go.
         (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| is_without_consent(world, publisher, claim)),
     };
@@ -297,6 +283,7 @@ fn advance_releasing(
         return;
     }
     match absence(world, publisher, claim) {
+        Absence::Proven if is_given_up && !given_up::nobody_has_it(world, draft, claim, now) => {}
         Absence::Proven if !nobody_has_it(world, publisher, draft, claim, now) => {}
         Absence::Proven
             if (reason != Reason::Unused || is_given_up)
@@ -305,7 +292,7 @@ fn advance_releasing(
             Reason::Unused if !is_given_up => update(claim, now, ClaimChange::Delete),
             Reason::Unused | Reason::NodeGone | Reason::Reclaimed => update(claim, now, ClaimChange::Cool),
         }),
-        Absence::Provable(request) => prove(draft, request),
+        Absence::Provable(request) => draft.prove(request),
         // The Node is gone, and its CiliumNode carries the block. The deletion of the CiliumNode will be the proof.
         Absence::NotYet => {}
     }

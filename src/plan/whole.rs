@@ -56,7 +56,9 @@ impl Subject<'_> {
             // The Node is back, and another read or event has to come before its claims are held again.
             ClaimState::Releasing(Reason::NodeGone) => true,
             ClaimState::Cooling(Reason::NodeGone) => !claim.is_going(),
-            ClaimState::Releasing(Reason::Unused | Reason::Reclaimed)
+            // Pods may have addresses of it until they were read.
+            ClaimState::Releasing(Reason::Unused) => given_up::is_leaving(self.world, self.publisher, claim),
+            ClaimState::Releasing(Reason::Reclaimed)
             | ClaimState::Cooling(Reason::Unused | Reason::Reclaimed) => false,
         };
         let why = match may_publish(self.world, self.node, known) {

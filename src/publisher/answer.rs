@@ -47,6 +47,7 @@ impl Removal<'_> {
 
 /// Whether a block is known to be off its node as of a time after its claim moved to Releasing.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "it is made for a released claim and taken apart at once")]
 pub enum Absence {
     /// It is known to be off.
     Proven,

@@ -83,7 +83,7 @@ stable_names! {
         Stays,
         /// The agent consented.
         Reclaimed,
-        /// It was never published, or another block of the node has all of its addresses.
+        /// It was never published, or a user gave it up.
         Unused,
         /// It has cooled for long enough.
         Cooled,

@@ -19,7 +19,6 @@ use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 use crate::plan::draft::Draft;
-use crate::plan::given_up::is_going_for_a_person;
 use crate::plan::policy::Policy;
 use crate::plan::subject::Subject;
 use crate::publisher::Publisher;
@@ -32,10 +31,9 @@ const LOOK_COUNTS_FOR: Duration = Duration::from_secs(5);
 /// How often the Pods of a node are read that keep its blocks.
 const PODS_AGAIN: Duration = Duration::from_secs(60);
 
-/// Whether no pod is known to have an address of a block whose agent has answered that it is off, or whose claim a person
-/// gave up. A pod may have got one a moment before its agent ended, and the next agent does not know of it. Nothing tells
-/// whether its agent gave the block back or it was taken off: its pool may have changed since. Adds the read that has to
-/// come first.
+/// Whether no pod is known to have an address of a block whose agent has answered that it is off. A pod may have got one
+/// a moment before its agent ended, and the next agent does not know of it. Nothing tells whether its agent gave the block
+/// back or it was taken off: its pool may have changed since. Adds the read that has to come first.
 pub(in crate::plan) fn nobody_has_it(
     world: &World,
     publisher: &Publisher,
@@ -44,12 +42,8 @@ pub(in crate::plan) fn nobody_has_it(
     now: Now,
 ) -> bool {
     let is_reclaimed = claim.state == ClaimState::Releasing(Reason::Reclaimed);
-    let is_given_up = is_going_for_a_person(world, publisher, claim);
     let may_be_forced = is_reclaimed && publisher.takes_off_with_question();
-    let Some(carrier) = world.carrier(&claim.node).filter(|_| may_be_forced || is_given_up) else {
-        // An agent whose CiliumNode is gone goes on, and the next CiliumNode tells with what.
-        return !is_given_up;
-    };
+    let Some(carrier) = world.carrier(&claim.node).filter(|_| may_be_forced) else { return true };
     if world.node(&claim.node).is_none() {
         // Pods go with their Node, and its machine may run on. When its CiliumNode has gone, too, the block cools as every
         // block of a lost node.
@@ -59,7 +53,7 @@ pub(in crate::plan) fn nobody_has_it(
     let again = match look.map(|look| &look.found) {
         None => Duration::ZERO,
         // Without the right to read Pods no block is taken off: its agent gave this one back by itself.
-        Some(Err(_)) if !is_given_up && !world.is_to_leave(claim) => return true,
+        Some(Err(_)) if !world.is_to_leave(claim) => return true,
         Some(Err(_)) => LOOK_AGAIN_AFTER_REFUSAL,
         Some(Ok(pods)) => {
             let holders: BTreeSet<&String> =
@@ -67,12 +61,9 @@ pub(in crate::plan) fn nobody_has_it(
             if holders.is_empty() {
                 return true;
             }
-            // The finding about a deleted claim names them.
-            if !is_given_up {
-                let holders = ten_of(holders);
-                let why = format!("its agent released it, but these pods have an address of it: {holders}");
-                draft.findings.push(waits(claim, &why));
-            }
+            let why =
+                format!("its agent released it, but these pods have an address of it: {}", ten_of(holders));
+            draft.findings.push(waits(claim, &why));
             PODS_AGAIN
         }
     };

@@ -223,8 +223,8 @@ fn an_unused_claim_that_only_anothers_finalizer_keeps_is_deleted_once() {
     let cluster =
         |claim: &str| Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{claim}"));
     cluster(claim).expect("a", "free 10.0.0.0/28 of node a");
-    // Somebody deletes it by hand, and our finalizer keeps it.
-    cluster(&format!("{claim} deleting")).expect("a", "free 10.0.0.0/28 of node a");
+    // A user deletes it, and our finalizer keeps it.
+    cluster(&format!("{claim} deleting")).expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
     let mut kept = cluster(&format!("{claim} deleting finalizer=theirs"));
     kept.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
     // Such a claim no longer counts as a block of the node, nor as in use on a CiliumNode that is gone.

@@ -288,6 +288,7 @@ fn a_claim_that_cant_be_published_goes_when_a_person_deletes_it() {
     let read = Read::PodsOf("a".into(), after);
     let mut pods = PodsOnNode::default();
     pods.holders.insert("10.0.0.3".parse().unwrap(), "apps/web".to_owned());
+    let blocked = format!("finding: ClaimBeingDeleted; finding: Blocked; {waits}");
     cluster.expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
     cluster.settle(&read.target(), Seen::PodsOf { after, pods });
     let told = cluster.plan("a");
@@ -295,13 +296,18 @@ fn a_claim_that_cant_be_published_goes_when_a_person_deletes_it() {
         told.findings[0].message,
         "a user gave the claim up, but these pods have an address of it: apps/web"
     );
+    // The wrong one may have been deleted: its node gets no other blocks meanwhile.
+    assert_eq!(rendered(&told), blocked);
     cluster.pass(60);
     cluster.expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
     cluster.settle(&read.target(), Seen::PodsOf { after, pods: PodsOnNode::default() });
+    // The Pods of a lost node are deleted, and its machine may run on.
+    cluster.expect("a", "read Node a; finding: ClaimBeingDeleted");
+    cluster.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 113));
     cluster.expect("a", "cool 10.0.0.0/27 of node a; finding: ClaimBeingDeleted");
     cluster.settle(&Target::Claim("10.0.0.0/27".parse().unwrap()), Seen::Nothing);
     // Its node is served meanwhile.
-    cluster.observe("claim 10.0.0.0/27 a 1 Cooling/Unused deleting @113");
+    cluster.observe("claim 10.0.0.0/27 a 1 Cooling/Unused deleting @114");
     cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
 }
 
@@ -309,7 +315,7 @@ fn a_claim_that_cant_be_published_goes_when_a_person_deletes_it() {
 #[test]
 fn a_deleted_claim_that_is_in_use_or_can_be_published_stays() {
     let other = "node b 1\nciliumnode b @51 10.0.0.16/28\nclaim 10.0.0.16/28 b 1 Held @41";
-    for shows in ["10.0.0.0/28", "10.0.0.0/28 used=4", "used=10.0.0.3/32"] {
+    for shows in ["10.0.0.0/28", "10.0.0.0/28 used=4", "used=10.0.0.3/32", "agents=10.0.0.5"] {
         let cluster = Cluster::of(&format!(
             "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50 recreated {shows}\n\
              claim 10.0.0.0/27 a 1 Held deleting @40\n{other}"
@@ -330,4 +336,14 @@ fn a_deleted_claim_that_is_in_use_or_can_be_published_stays() {
          claim 10.0.0.0/27 a 1 Releasing/Unused deleting @40\n{other}"
     ));
     assert!(rendered(&cluster.plan("a")).starts_with("hold 10.0.0.0/27 for node a again"));
+}
+
+/// This process has seen it carried, and the next one has not: what is remembered frees nothing.
+#[test]
+fn a_claim_that_was_taken_off_and_is_deleted_goes_when_the_pods_were_read() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n\
+         claim 10.0.0.0/28 a 1 Releasing/Unused deleting @40",
+    );
+    cluster.expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
 }

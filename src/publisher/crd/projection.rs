@@ -84,9 +84,9 @@ pub(super) fn difference(
 }
 
 /// The order in which claims are appended: first those of the former CiliumNode in its order, then the oldest. So the
-/// order can be restored from the claims alone if the CiliumNode was lost. A claim that took over another one has its place.
+/// order can be restored from the claims alone if the CiliumNode was lost.
 fn publishing_order(claim: &Claim, former: Option<&FormerCrd>) -> (usize, Timestamp, Cidr) {
-    let place = former.and_then(|former| former.pod_cidrs.iter().position(|cidr| claim.cidr.covers(*cidr)));
+    let place = former.and_then(|former| former.pod_cidrs.iter().position(|cidr| claim.cidr == *cidr));
     (place.unwrap_or(usize::MAX), claim.created, claim.cidr)
 }
 

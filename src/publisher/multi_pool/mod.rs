@@ -240,7 +240,7 @@ impl CiliumMode for MultiPool {
         let is_unanswerable = carrier.and_then(fields).is_none_or(|fields| {
             !has_begun(fields) || listed(fields).any(|listed| listed.overlaps(claim.cidr))
         });
-        if is_unanswerable && claim.state.reason() == Some(Reason::Unused) && !claim.deleting {
+        if is_unanswerable && claim.state.reason() == Some(Reason::Unused) {
             return removal.shown_by_version();
         }
         let is_part = |listed: Cidr| listed != claim.cidr && listed.overlaps(claim.cidr);
