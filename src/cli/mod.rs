@@ -4,6 +4,7 @@ use clap::{CommandFactory as _, FromArgMatches as _};
 
 use program::program;
 
+pub mod acts;
 pub mod answers;
 pub mod completion;
 pub mod crd;
@@ -28,6 +29,11 @@ pub enum Command {
     Who(answers::who::Args),
     Routes(answers::routes::Args),
     Plan(answers::plan::Args),
+    Cordon(acts::state::Cordon),
+    Uncordon(acts::state::Uncordon),
+    Drain(acts::state::Drain),
+    Freeze(acts::freeze::Freeze),
+    Unfreeze(acts::freeze::Unfreeze),
     Validate(validate::Args),
     Crd(crd::Args),
     Completion(completion::Args),

@@ -68,11 +68,11 @@ impl fmt::Display for When {
     }
 }
 
-/// The held blocks of a range that will leave their nodes, in the order of their addresses.
+/// The held blocks that `is_meant` chooses and that will leave their nodes, in the order of their addresses.
 #[must_use]
-pub fn departures(world: &World, range: Cidr) -> Vec<Departure> {
+pub fn departures(world: &World, is_meant: impl Fn(&Claim) -> bool) -> Vec<Departure> {
     let claims = world.claims().map(|known| &known.claim);
-    let leaving = claims.filter(|claim| range.covers(claim.cidr) && world.is_to_leave(claim));
+    let leaving = claims.filter(|claim| is_meant(claim) && world.is_to_leave(claim));
     let held = leaving.filter(|claim| matches!(claim.state, ClaimState::Held | ClaimState::Draining(_)));
     held.map(|claim| Departure {
         cidr: claim.cidr,

@@ -14,13 +14,14 @@ use crate::model::names::ten_of;
 pub const CONFIG_MAP: &str = "cilium-node-ipam";
 
 /// The key whose text is shown wherever the freeze is.
-const REASON: &str = "reason";
+pub const REASON: &str = "reason";
 
 /// The longest text of others that is shown, in characters: a line of a log or of an event.
 const LONGEST_TEXT: usize = 256;
 
 /// The key of a switch.
-const fn key_of(switch: Switch) -> &'static str {
+#[must_use]
+pub const fn key_of(switch: Switch) -> &'static str {
     match switch {
         Switch::Writes => "freeze-writes",
         Switch::Reclaim => "freeze-reclaim",

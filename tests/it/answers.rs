@@ -21,13 +21,13 @@ use crate::support::rig::{Rig, under_oracle, without_product};
 use crate::support::signals::send;
 
 /// What a command printed, and its exit code.
-struct Said {
-    text: String,
-    errors: String,
-    code: Option<i32>,
+pub(crate) struct Said {
+    pub(crate) text: String,
+    pub(crate) errors: String,
+    pub(crate) code: Option<i32>,
 }
 
-async fn ask(plane: &ControlPlane, arguments: &[&str]) -> Result<Said> {
+pub(crate) async fn ask(plane: &ControlPlane, arguments: &[&str]) -> Result<Said> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"));
     command.args(arguments).env("KUBECONFIG", &plane.admin_kubeconfig).stdin(Stdio::null());
     let output = command.output().await?;
@@ -37,7 +37,7 @@ async fn ask(plane: &ControlPlane, arguments: &[&str]) -> Result<Said> {
 
 impl Said {
     /// Fails unless each of these lines was printed. Runs of spaces count as one, so that columns may move.
-    fn assert_lines(&self, expected: &[&str]) -> Result<()> {
+    pub(crate) fn assert_lines(&self, expected: &[&str]) -> Result<()> {
         let squeezed = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines: Vec<String> = self.text.lines().map(squeezed).collect();
         for line in expected {
@@ -46,13 +46,13 @@ impl Said {
         Ok(())
     }
 
-    fn json(&self) -> Result<Value> {
+    pub(crate) fn json(&self) -> Result<Value> {
         serde_json::from_str(&self.text).with_context(|| format!("{}{}", self.text, self.errors))
     }
 }
 
 /// Fails unless `docs/commands.md` shows this output behind the command. With `UPDATE_DOCS=1` it writes that there.
-fn documented(command: &str, said: &Said) -> Result<()> {
+pub(crate) fn documented(command: &str, said: &Said) -> Result<()> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/commands.md");
     let document = std::fs::read_to_string(&path)?;
     let (opening, closing) = (format!("```console\n$ cilium-node-ipam {command}\n"), "```\n");
@@ -111,7 +111,7 @@ async fn zone(rig: &Rig, zone: &str, n_nodes: u8, pool: &str, base: [u8; 3], n_b
 }
 
 /// The scene of the documents.
-async fn sixty_nodes(rig: &Rig) -> Result<()> {
+pub(crate) async fn sixty_nodes(rig: &Rig) -> Result<()> {
     let cluster = &rig.cluster;
     let pool =
         |name: &str, zone: &str, cidr: &str| PoolSpec::new(name).select("zone", zone).ipv4(28, &[cidr]);
@@ -210,7 +210,7 @@ async fn foresees(plane: &ControlPlane) -> Result<()> {
     for (arguments, why) in [
         (&["--delete-pool", "none"][..], "NodeIPPool none does not exist"),
         (&["--relabel", "none", "a=b"], "Node none does not exist"),
-        (&["--drain", "10.2.0.0/25"], "only whole CIDRs drain"),
+        (&["--drain", "10.2.0.0/25"], "a state is that of a whole CIDR"),
     ] {
         let refused = ask(plane, &[&["plan"][..], arguments].concat()).await?;
         ensure!(refused.code == Some(2) && refused.errors.contains(why), "{}", refused.errors);

@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one module per subject.
 
+mod acts;
 mod agent_pods;
 mod agents;
 mod alerting;

@@ -71,18 +71,18 @@ pub struct Access {
 
     /// The namespace of the controller, where its ConfigMap `cilium-node-ipam` can freeze it.
     #[arg(long, value_name = "NAME", default_value = "kube-system", help_heading = "Cluster")]
-    namespace: String,
+    pub(in crate::cli) namespace: String,
 }
 
 /// Where the cluster is, and how an answer is printed.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Cluster {
     #[command(flatten)]
-    access: Access,
+    pub(in crate::cli) access: Access,
 
     /// The form of the answer.
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = Format::Table, help_heading = "Output")]
-    output: Format,
+    pub(in crate::cli) output: Format,
 
     /// Print tables without their headers.
     #[arg(long, help_heading = "Output")]
@@ -112,10 +112,10 @@ pub enum Verdict {
 }
 
 /// A cluster that was listed once.
-struct Gathered {
-    clients: Clients,
-    world: World,
-    now: Now,
+pub(in crate::cli) struct Gathered {
+    pub(in crate::cli) clients: Clients,
+    pub(in crate::cli) world: World,
+    pub(in crate::cli) now: Now,
 }
 
 /// A cluster that was listed once, with the plan of each node.
@@ -140,7 +140,9 @@ pub fn end(outcome: anyhow::Result<Verdict>) -> ExitCode {
 }
 
 /// Runs a command to its end.
-fn block_on(command: impl Future<Output = anyhow::Result<Verdict>>) -> anyhow::Result<Verdict> {
+pub(in crate::cli) fn block_on(
+    command: impl Future<Output = anyhow::Result<Verdict>>,
+) -> anyhow::Result<Verdict> {
     logs::start_quiet();
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
 }
@@ -154,7 +156,7 @@ impl Access {
     }
 
     /// Lists the cluster.
-    async fn gather(&self) -> anyhow::Result<Gathered> {
+    pub(in crate::cli) async fn gather(&self) -> anyhow::Result<Gathered> {
         let config = self.config().await?;
         let server = config.cluster_url.clone();
         let clients = Clients::new(&config, REQUEST_TIMEOUT, Contact::default(), Lead::unelected())
@@ -193,7 +195,7 @@ impl Access {
 
 impl Cluster {
     /// Prints an answer: lines for people, or `fields` of an object of this kind.
-    fn print(
+    pub(in crate::cli) fn print(
         &self,
         kind: &str,
         fields: Map<String, Value>,
@@ -217,7 +219,11 @@ impl Cluster {
     }
 
     /// A table as kubectl prints one: without borders, two spaces between columns.
-    fn table(&self, headers: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<String> {
+    pub(in crate::cli) fn table(
+        &self,
+        headers: &[&str],
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> Vec<String> {
         let mut table = Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         if !self.no_headers {
@@ -232,7 +238,7 @@ impl Cluster {
 }
 
 /// The fields of a JSON object.
-fn fields(value: Value) -> Map<String, Value> {
+pub(in crate::cli) fn fields(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(fields) => fields,
         other => [("value".to_owned(), other)].into_iter().collect(),

@@ -12,11 +12,12 @@ use crate::controller::dry_run::{self, Proposal};
 use crate::model::counted::{counted, shown};
 use crate::model::names::{NodeName, PoolName, ten_of};
 use crate::model::plan::Verdict as NodeVerdict;
+use crate::model::pool::RangeState;
 use crate::net::cidr::Cidr;
 use crate::plan::Policy;
-use crate::plan::forecast::change::Change;
+use crate::plan::forecast::change::{Change, Ranges};
 use crate::plan::forecast::outlook::{Outlook, Room, outlook};
-use crate::view::departures::When;
+use crate::view::departures::{Departure, When};
 use crate::view::overview::{Overview, PoolRow, Problem};
 use crate::wire::check;
 
@@ -104,7 +105,9 @@ impl Args {
     fn changes(&self) -> anyhow::Result<Vec<Change>> {
         let mut changes = pools(&self.filename)?;
         changes.extend(self.delete_pool.iter().map(|pool| Change::DeletePool(pool.as_str().into())));
-        changes.extend(self.drain.iter().copied().map(Change::Drain));
+        changes.extend(
+            self.drain.iter().map(|range| Change::State(Ranges::Within(*range), RangeState::Draining)),
+        );
         for words in self.relabel.chunks(2) {
             let [node, text] = words else { bail!("--relabel needs a node and its labels") };
             let mut labels = BTreeMap::new();
@@ -157,7 +160,8 @@ fn moved(before: &str, after: &str) -> String {
     if before == after { after.to_owned() } else { format!("{before} -> {after}") }
 }
 
-fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<String> {
+/// The answer for people.
+pub(in crate::cli) fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<String> {
     let (before, after) = (&outlook.before.nodes, &outlook.after.nodes);
     let count = |before: usize, after: usize| moved(&before.to_string(), &after.to_string());
     let mut lines = vec![
@@ -184,10 +188,7 @@ fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<String> {
     }
     if !outlook.departures.is_empty() {
         lines.push(String::new());
-        let mut groups: BTreeMap<&When, Vec<&NodeName>> = BTreeMap::new();
-        for departure in &outlook.departures {
-            groups.entry(&departure.when).or_default().push(&departure.node);
-        }
+        let groups = by_time(&outlook.departures);
         let rows = groups
             .into_iter()
             .map(|(when, nodes)| vec![nodes.len().to_string(), when.to_string(), ten_of(nodes)]);
@@ -216,6 +217,15 @@ fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<String> {
         lines.push("No problem would appear.".to_owned());
     }
     lines
+}
+
+/// The nodes of blocks that leave, by the time.
+pub(in crate::cli) fn by_time(departures: &[Departure]) -> BTreeMap<&When, Vec<&NodeName>> {
+    let mut groups: BTreeMap<&When, Vec<&NodeName>> = BTreeMap::new();
+    for departure in departures {
+        groups.entry(&departure.when).or_default().push(&departure.node);
+    }
+    groups
 }
 
 /// The hint that a table is cut.
@@ -263,7 +273,8 @@ fn row(before: Option<&PoolRow>, after: Option<&PoolRow>) -> Vec<String> {
     std::iter::once(name.to_owned()).chain(cells.iter().map(cell)).collect()
 }
 
-fn object(outlook: &Outlook) -> Value {
+/// The answer as JSON.
+pub(in crate::cli) fn object(outlook: &Outlook) -> Value {
     let pool = |row: &PoolRow| {
         json!({
             "state": row.state, "selects": row.selects, "held": row.held, "blocks": row.blocks, "free": row.free,

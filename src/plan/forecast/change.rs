@@ -3,6 +3,7 @@
 //! Knows what the API server would refuse, and says it. It does not know the consequences of a change.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::revision;
 use crate::model::counted::counted;
@@ -24,12 +25,61 @@ pub enum Change {
     Pool(Box<Pool>),
     /// A pool is deleted.
     DeletePool(PoolName),
-    /// All CIDRs of pools within this range get the state `Draining`.
-    Drain(Cidr),
+    /// CIDRs of pools get another state.
+    State(Ranges, RangeState),
     /// A Node gets labels; one without a value is removed.
     Relabel(NodeName, BTreeMap<String, Option<String>>),
     /// So many nodes with these labels join.
     AddNodes(usize, BTreeMap<String, String>),
+}
+
+/// CIDRs that pools declare.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ranges {
+    /// All of one pool.
+    Of(PoolName),
+    /// All within this range.
+    Within(Cidr),
+}
+
+impl fmt::Display for Ranges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Of(pool) => write!(f, "pool {pool}"),
+            Self::Within(range) => fmt::Display::fmt(range, f),
+        }
+    }
+}
+
+impl Ranges {
+    /// The CIDRs with their states, by pool. There is at least one.
+    pub fn of(&self, world: &World) -> Result<BTreeMap<PoolName, BTreeMap<Cidr, RangeState>>, Impossible> {
+        let mut found: BTreeMap<PoolName, BTreeMap<Cidr, RangeState>> = BTreeMap::new();
+        if let Self::Of(name) = self
+            && world.pool_object(name).is_none()
+        {
+            return Err(Impossible::NoPool(name.clone()));
+        }
+        for pool in world.readable_pools() {
+            for (declared, state) in pool.families.values().flat_map(|ranges| &ranges.cidrs) {
+                let is_meant = match self {
+                    Self::Of(name) => *name == pool.name,
+                    Self::Within(range) if declared.covers(*range) && declared != range => {
+                        return Err(Impossible::PartOfRange(*range, *declared, pool.name.clone()));
+                    }
+                    Self::Within(range) => range.covers(*declared),
+                };
+                if is_meant {
+                    found.entry(pool.name.clone()).or_default().insert(*declared, *state);
+                }
+            }
+        }
+        match (self, found.is_empty()) {
+            (_, false) => Ok(found),
+            (Self::Of(name), true) => Err(Impossible::Unreadable(name.clone())),
+            (Self::Within(range), true) => Err(Impossible::NoRange(*range)),
+        }
+    }
 }
 
 /// Why a change is not possible.
@@ -38,6 +88,9 @@ pub enum Impossible {
     /// The pool does not exist.
     #[error("NodeIPPool {0} does not exist: kubectl get nip")]
     NoPool(PoolName),
+    /// The pool can't be read, or has no CIDR.
+    #[error("NodeIPPool {0} has no CIDR that can be read: kubectl describe nip {0}")]
+    Unreadable(PoolName),
     /// The Node does not exist.
     #[error("Node {0} does not exist: kubectl get nodes")]
     NoNode(NodeName),
@@ -46,7 +99,7 @@ pub enum Impossible {
     NoRange(Cidr),
     /// A pool declares a CIDR that the range only touches.
     #[error(
-        "{0} is a part of the CIDR {1} of pool {2}, and only whole CIDRs drain: split {1} in the pool first"
+        "{0} is a part of the CIDR {1} of pool {2}, and a state is that of a whole CIDR: split {1} in the pool first"
     )]
     PartOfRange(Cidr, Cidr, PoolName),
     /// The server refuses another block size.
@@ -74,7 +127,7 @@ impl Change {
                 show(world, Object::Pool(PoolObject { deleting: true, pool, ..object }));
                 Ok(())
             }
-            Self::Drain(range) => drain(world, *range),
+            Self::State(ranges, state) => set_state(world, ranges, *state),
             Self::Relabel(name, labels) => {
                 let mut node = world.node(name).cloned().ok_or_else(|| Impossible::NoNode(name.clone()))?;
                 for (key, value) in labels {
@@ -106,8 +159,8 @@ impl Change {
                  are free",
                 counted(held(pool), "block")
             )],
-            Self::Drain(range) => vec![format!(
-                "blocks of {range} that have left their nodes do not come back; `Active` stops the drain of all \
+            Self::State(ranges, RangeState::Draining) => vec![format!(
+                "blocks of {ranges} that have left their nodes do not come back; `Active` stops the drain of all \
                  others"
             )],
             Self::Pool(pool) => match world.pool(&pool.name) {
@@ -123,7 +176,7 @@ impl Change {
                     vec![format!("node {node} keeps its {} with other labels", counted(n_blocks, "block"))]
                 }
             },
-            Self::AddNodes(..) => Vec::new(),
+            Self::AddNodes(..) | Self::State(_, RangeState::Active | RangeState::Cordoned) => Vec::new(),
         }
     }
 }
@@ -211,28 +264,15 @@ fn check_update(before: &Pool, after: &Pool) -> Result<(), Impossible> {
     Ok(())
 }
 
-fn drain(world: &mut World, range: Cidr) -> Result<(), Impossible> {
-    let mut changed = Vec::new();
-    for object in world.pool_objects() {
-        let Ok(pool) = &object.pool else { continue };
-        let mut pool = pool.clone();
-        let mut is_changed = false;
-        for (declared, state) in pool.families.values_mut().flat_map(|ranges| &mut ranges.cidrs) {
-            if range.covers(*declared) {
-                *state = RangeState::Draining;
-                is_changed = true;
-            } else if declared.covers(range) {
-                return Err(Impossible::PartOfRange(range, *declared, object.name.clone()));
+fn set_state(world: &mut World, ranges: &Ranges, state: RangeState) -> Result<(), Impossible> {
+    for (name, cidrs) in ranges.of(world)? {
+        let mut object = existing(world, &name)?;
+        let families = object.pool.iter_mut().flat_map(|pool| pool.families.values_mut());
+        for (declared, before) in families.flat_map(|ranges| &mut ranges.cidrs) {
+            if cidrs.contains_key(declared) {
+                *before = state;
             }
         }
-        if is_changed {
-            changed.push(PoolObject { pool: Ok(pool), ..object.clone() });
-        }
-    }
-    if changed.is_empty() {
-        return Err(Impossible::NoRange(range));
-    }
-    for object in changed {
         show(world, Object::Pool(object));
     }
     Ok(())

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::{Change, Impossible, join, new_names};
+use super::change::{Change, Impossible, Ranges, join, new_names};
 use super::{Grant, Settled, settle};
 use crate::model::freeze::Freeze;
 use crate::model::names::{NodeName, PoolName};
@@ -75,10 +75,11 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
     let departures: Vec<Departure> = changes
         .iter()
         .flat_map(|change| match change {
-            Change::Drain(range) => departures(&after.world, *range),
-            Change::DeletePool(pool) => {
-                let claims = after.world.claims_of_pool(pool).map(|known| known.claim.cidr);
-                claims.flat_map(|cidr| departures(&after.world, cidr)).collect()
+            Change::State(Ranges::Within(range), _) => {
+                departures(&after.world, |claim| range.covers(claim.cidr))
+            }
+            Change::State(Ranges::Of(pool), _) | Change::DeletePool(pool) => {
+                departures(&after.world, |claim| claim.pool == *pool)
             }
             Change::Pool(_) | Change::Relabel(..) | Change::AddNodes(..) => Vec::new(),
         })

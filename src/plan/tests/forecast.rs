@@ -1,7 +1,7 @@
 //! Tests of the forecast: a cluster and a change go in, and the difference comes out as text.
 
 use super::*;
-use crate::plan::forecast::change::{Change, Impossible};
+use crate::plan::forecast::change::{Change, Impossible, Ranges as Named};
 use crate::plan::forecast::outlook::{Outlook, outlook};
 use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::publisher::settings::{Settings, from_config};
@@ -27,6 +27,10 @@ fn shown(outlook: &Outlook) -> String {
         outlook.appearing.iter().map(|problem| format!("{} {}", problem.kind, problem.subjects.join(","))),
     );
     parts.join("; ")
+}
+
+fn drain(range: &str) -> Change {
+    Change::State(Named::Within(range.parse().unwrap()), RangeState::Draining)
 }
 
 /// Changes one pool of the cluster.
@@ -95,7 +99,7 @@ fn a_drain_says_when_each_block_can_leave() {
         claim 10.0.0.16/28 a 1 Held @41
         claim 10.0.0.32/28 a 1 Held @42",
     );
-    let drained = of(&cluster, &[Change::Drain("10.0.0.0/8".parse().unwrap())]).unwrap();
+    let drained = of(&cluster, &[drain("10.0.0.0/8")]).unwrap();
     let when: Vec<String> =
         drained.departures.iter().map(|leaves| format!("{} {}", leaves.cidr, leaves.when)).collect();
     assert_eq!(
@@ -107,9 +111,9 @@ fn a_drain_says_when_each_block_can_leave() {
         ]
     );
     assert_eq!(drained.homeless, [NodeName::from("a")].into());
-    let part = of(&cluster, &[Change::Drain("10.0.0.0/27".parse().unwrap())]).unwrap_err();
+    let part = of(&cluster, &[drain("10.0.0.0/27")]).unwrap_err();
     assert!(matches!(part, Impossible::PartOfRange(..)), "{part}");
-    let other = of(&cluster, &[Change::Drain("10.9.0.0/27".parse().unwrap())]).unwrap_err();
+    let other = of(&cluster, &[drain("10.9.0.0/27")]).unwrap_err();
     assert!(matches!(other, Impossible::NoRange(_)), "{other}");
     // Another pool of the node has room for it when it joins again.
     let other = pool(&cluster, "p", |pool| {
@@ -117,7 +121,7 @@ fn a_drain_says_when_each_block_can_leave() {
         let v4 = pool.families.get_mut(&Family::V4).unwrap();
         v4.cidrs = [("10.1.0.0/24".parse().unwrap(), RangeState::Active)].into();
     });
-    let drained = of(&cluster, &[other, Change::Drain("10.0.0.0/16".parse().unwrap())]).unwrap();
+    let drained = of(&cluster, &[other, drain("10.0.0.0/16")]).unwrap();
     assert_eq!(drained.homeless, [].into());
 }
 

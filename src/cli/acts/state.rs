@@ -1,0 +1,266 @@
+//! `cordon`, `uncordon` and `drain`: the state of a pool's CIDRs.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, Patch};
+use serde_json::{Value, json};
+
+use super::{Answer, Consent, patch_params, within};
+use crate::cli::answers::plan::{by_time, object, text};
+use crate::cli::answers::{Cluster, Format, Gathered, Verdict, block_on, fields};
+use crate::controller::client::Clients;
+use crate::model::claim::{Claim, ClaimState};
+use crate::model::counted::counted;
+use crate::model::names::{PoolName, ten_of};
+use crate::model::pool::RangeState;
+use crate::net::cidr::Cidr;
+use crate::plan::Policy;
+use crate::plan::forecast::change::{Change, Ranges};
+use crate::plan::forecast::outlook::outlook;
+use crate::view::departures::departures;
+use crate::wire::NodeIPPool;
+use crate::world::World;
+
+/// How often a drain is looked at.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// The CIDRs and the consent to write them.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Target {
+    /// A pool, or a range with whole CIDRs of pools.
+    #[arg(value_name = "POOL|CIDR")]
+    ranges: String,
+
+    #[command(flatten)]
+    consent: Consent,
+
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Stop giving out blocks of a pool, or of its CIDRs within a range. Blocks that nodes hold stay.
+///
+/// It shows the consequences, and asks before it writes. It sets `state: Cordoned` in the spec of the pool, with your own
+/// rights.
+///
+/// Exit codes: 0 written, or nothing to write; 1 you declined; 2 it could not be written.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Example:\n  cilium-node-ipam cordon rack-1")]
+pub struct Cordon {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Give out blocks of a pool again, or of its CIDRs within a range. It also stops a drain.
+///
+/// It shows the consequences, and asks before it writes. It sets `state: Active` in the spec of the pool, with your own
+/// rights.
+///
+/// Exit codes: 0 written, or nothing to write; 1 you declined; 2 it could not be written.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = "Example:\n  cilium-node-ipam uncordon 10.64.0.0/19")]
+pub struct Uncordon {
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Reclaim the blocks of a pool, or of its CIDRs within a range, and give out no more of them.
+///
+/// It shows which blocks can leave now, which leave when pods are deleted, and which need the recreation of a node. It asks
+/// before it writes. It sets `state: Draining` in the spec of the pool, with your own rights. The controller does the rest.
+///
+/// Exit codes: 0 written, or nothing to write; 1 you declined, or --timeout is over; 2 it could not be written.
+#[derive(Debug, Clone, clap::Args)]
+#[command(
+    after_help = "Example:\n  cilium-node-ipam drain 10.64.0.0/19 --wait\n  cilium-node-ipam uncordon 10.64.0.0/19   # \
+                        stops the drain"
+)]
+pub struct Drain {
+    #[command(flatten)]
+    target: Target,
+
+    /// Wait until all blocks have left their nodes. Shows progress on standard error, and the causes of the wait.
+    #[arg(long)]
+    wait: bool,
+
+    /// Stop waiting after this time.
+    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration, requires = "wait")]
+    timeout: Option<Duration>,
+}
+
+/// Runs `cordon`.
+pub fn cordon(args: Cordon) -> anyhow::Result<Verdict> {
+    block_on(async move { set(&args.target, RangeState::Cordoned).await })
+}
+
+/// Runs `uncordon`.
+pub fn uncordon(args: Uncordon) -> anyhow::Result<Verdict> {
+    block_on(async move { set(&args.target, RangeState::Active).await })
+}
+
+/// Runs `drain`.
+pub fn drain(args: Drain) -> anyhow::Result<Verdict> {
+    block_on(async move {
+        let verdict = set(&args.target, RangeState::Draining).await?;
+        if !args.wait || verdict == Verdict::Found {
+            return Ok(verdict);
+        }
+        let waiting = wait(&args.target);
+        match args.timeout {
+            Some(limit) => Ok(tokio::time::timeout(limit, waiting).await.unwrap_or(Ok(Verdict::Found))?),
+            None => waiting.await,
+        }
+    })
+}
+
+impl Target {
+    fn ranges(&self) -> Ranges {
+        match self.ranges.parse() {
+            Ok(range) => Ranges::Within(range),
+            Err(_) => Ranges::Of(self.ranges.as_str().into()),
+        }
+    }
+}
+
+/// Shows the consequences, asks, and writes.
+async fn set(target: &Target, state: RangeState) -> anyhow::Result<Verdict> {
+    target.consent.check()?;
+    let cluster = &target.cluster;
+    let Gathered { clients, world, now } = cluster.access.gather().await?;
+    let ranges = target.ranges();
+    let mut found = ranges.of(&world)?;
+    for cidrs in found.values_mut() {
+        cidrs.retain(|_, before| *before != state);
+    }
+    found.retain(|_, cidrs| !cidrs.is_empty());
+    let outlook = outlook(&world, &[Change::State(ranges.clone(), state)], Policy::DEFAULT, now)?;
+    let is_table = cluster.output == Format::Table;
+    let mut lines = text(cluster, &outlook);
+    lines.extend(found.iter().flat_map(|(pool, cidrs)| {
+        cidrs
+            .iter()
+            .map(move |(cidr, before)| format!("write     pool {pool}: {cidr} {before:?} -> {state:?}"))
+    }));
+    let mut object = object(&outlook);
+    object["changes"] = changes(&found, state);
+    if is_table {
+        cluster.print("StateChange", fields(object.clone()), || lines)?;
+    }
+    if found.is_empty() {
+        eprintln!("All CIDRs of {ranges} are {state:?} already: nothing was written.");
+    } else if target.consent.ask("Write this?")? == Answer::No {
+        return Ok(Verdict::Found);
+    }
+    for (pool, cidrs) in &found {
+        write(&clients, &world, pool, cidrs, state).await?;
+    }
+    if !is_table {
+        object["written"] = Value::from(!found.is_empty());
+        cluster.print("StateChange", fields(object), Vec::new)?;
+    }
+    Ok(Verdict::Fine)
+}
+
+fn changes(found: &BTreeMap<PoolName, BTreeMap<Cidr, RangeState>>, state: RangeState) -> Value {
+    let all = found.iter().flat_map(|(pool, cidrs)| {
+        cidrs.iter().map(move |(cidr, before)| {
+            json!({
+                "pool": pool.as_str(), "cidr": cidr.to_string(), "before": format!("{before:?}"),
+                "after": format!("{state:?}"),
+            })
+        })
+    });
+    all.collect()
+}
+
+/// Writes the state of these CIDRs of one pool, in the version in which the user has seen it.
+async fn write(
+    clients: &Clients,
+    world: &World,
+    pool: &PoolName,
+    cidrs: &BTreeMap<Cidr, RangeState>,
+    state: RangeState,
+) -> anyhow::Result<()> {
+    let object = format!("NodeIPPool {pool}");
+    let shown = world.pool_object(pool).context("a pool with CIDRs exists")?.revision.to_string();
+    let api: Api<DynamicObject> =
+        Api::all_with(clients.writes.clone(), &ApiResource::erase::<NodeIPPool>(&()));
+    let found = within(clients, &object, api.get(pool.as_str())).await?;
+    let mut spec = json!({});
+    for family in ["ipv4", "ipv6"] {
+        let mut list = found.data["spec"][family]["cidrs"].clone();
+        let mut is_changed = false;
+        for entry in list.as_array_mut().into_iter().flatten() {
+            let cidr: Option<Cidr> = entry["cidr"].as_str().and_then(|text| text.parse().ok());
+            if cidr.is_some_and(|cidr| cidrs.contains_key(&cidr)) {
+                entry["state"] = Value::from(format!("{state:?}"));
+                is_changed = true;
+            }
+        }
+        if is_changed {
+            // A patch replaces a list as a whole.
+            spec[family] = json!({"cidrs": list});
+        }
+    }
+    if found.metadata.resource_version.as_deref() != Some(shown.as_str()) {
+        bail!(
+            "nothing was written: {object} has changed since it was read; run the command again, and read the new \
+             consequences"
+        );
+    }
+    let patch = json!({"metadata": {"resourceVersion": shown}, "spec": spec});
+    within(clients, &object, api.patch(pool.as_str(), &patch_params(), &Patch::Merge(patch))).await?;
+    Ok(())
+}
+
+/// Looks at the blocks again and again until all have left their nodes, and reports each change.
+async fn wait(target: &Target) -> anyhow::Result<Verdict> {
+    let ranges = target.ranges();
+    let mut before = Vec::new();
+    loop {
+        let Gathered { world, .. } = target.cluster.access.gather().await?;
+        let lines = progress(&world, &ranges);
+        if lines != before {
+            for line in &lines {
+                eprintln!("{line}");
+            }
+        }
+        if n_held(&world, &ranges) == 0 {
+            return Ok(Verdict::Fine);
+        }
+        before = lines;
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+fn is_in(ranges: &Ranges, claim: &Claim) -> bool {
+    match ranges {
+        Ranges::Of(pool) => claim.pool == *pool,
+        Ranges::Within(range) => range.covers(claim.cidr),
+    }
+}
+
+/// The number of blocks that are still on their nodes.
+fn n_held(world: &World, ranges: &Ranges) -> usize {
+    let claims = world.claims().map(|known| &known.claim).filter(|claim| is_in(ranges, claim));
+    claims.filter(|claim| !matches!(claim.state, ClaimState::Cooling(_))).count()
+}
+
+/// The blocks that are still on their nodes, and the causes.
+fn progress(world: &World, ranges: &Ranges) -> Vec<String> {
+    let n_held = n_held(world, ranges);
+    if n_held == 0 {
+        return vec![format!("all blocks of {ranges} have left their nodes")];
+    }
+    let departures = departures(world, |claim| is_in(ranges, claim));
+    let mut lines = vec![format!("{} of {ranges} on nodes", counted(n_held, "block"))];
+    lines.extend(
+        by_time(&departures)
+            .into_iter()
+            .map(|(when, nodes)| format!("  {} {when}: {}", counted(nodes.len(), "block"), ten_of(nodes))),
+    );
+    lines
+}
