@@ -26,6 +26,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Crd(args) => cli::crd::run(args),
         Command::Completion(args) => cli::completion::run(&args, Command::command()),
         Command::Man(args) => cli::man::run(args, Command::command()),
+        Command::Import(args) => cli::import::run(args),
         Command::Validate(args) => cli::validate::run(args),
     }
 }

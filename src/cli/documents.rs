@@ -36,6 +36,11 @@ impl Document {
         self.lines.of(error)
     }
 
+    /// File and line of the object.
+    pub(super) fn place(&self) -> String {
+        self.place_of(&FieldError::absent("", ""))
+    }
+
     /// File and line of what the error is about, as compilers print it.
     pub(super) fn place_of(&self, error: &FieldError) -> String {
         format!("{}:{}", self.file, self.line_of(error))

@@ -9,6 +9,7 @@ pub mod answers;
 pub mod completion;
 pub mod crd;
 mod documents;
+pub mod import;
 pub mod man;
 pub mod program;
 pub mod run;
@@ -35,6 +36,7 @@ pub enum Command {
     Freeze(acts::freeze::Freeze),
     Unfreeze(acts::freeze::Unfreeze),
     Validate(validate::Args),
+    Import(import::Args),
     Crd(crd::Args),
     Completion(completion::Args),
     Man(man::Args),

@@ -13,6 +13,7 @@ pub mod cilium_node;
 pub mod crds;
 pub mod freeze;
 pub mod frr;
+pub mod import;
 mod invalid;
 mod labels;
 mod mirror;

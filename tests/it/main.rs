@@ -10,6 +10,7 @@ mod api_table;
 mod chronicle;
 mod churn;
 mod claims;
+mod cli_import;
 mod cli_validate;
 mod columns;
 mod creating;

@@ -1,0 +1,54 @@
+//! `cilium-node-ipam import` as it is called: the pools that it prints, and the settings that it refuses.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::answers::{Said, documented};
+
+/// Runs a command in `tests/data/import`.
+fn run(args: &[&str], stdin: &str) -> Result<Said> {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"))
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/import"))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    child.stdin.take().context("it is piped")?.write_all(stdin.as_bytes())?;
+    let output = child.wait_with_output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Said { text: text(&output.stdout), errors: text(&output.stderr), code: output.status.code() })
+}
+
+#[test]
+fn a_setting_that_a_pool_can_not_express_is_refused_by_name_and_line() -> Result<()> {
+    let imported = run(&["import", "-f", "ippools.yaml"], "")?;
+    ensure!(imported.code == Some(1), "{:?} {}", imported.code, imported.errors);
+    ensure!(
+        imported.errors.contains("ippools.yaml:17: IPPool/either: spec.nodeSelector: "),
+        "{}",
+        imported.errors
+    );
+    ensure!(!imported.text.contains("either") && imported.text.contains("name: rack-1"), "{}", imported.text);
+    let both = Said { text: format!("{}{}", imported.errors, imported.text), ..imported };
+    documented("import -f ippools.yaml", &both)
+}
+
+#[test]
+fn imported_pools_are_valid() -> Result<()> {
+    let imported = run(&["import", "-f", "others.json"], "")?;
+    ensure!(imported.code == Some(0), "{:?} {}", imported.code, imported.errors);
+    let valid = run(&["validate", "-f", "-"], &imported.text)?;
+    ensure!(
+        valid.code == Some(0) && valid.text.contains("2 objects checked, 0 problems found"),
+        "{}{}{}",
+        imported.text,
+        valid.text,
+        valid.errors
+    );
+    let nothing = run(&["import", "-f", "-"], "kind: ConfigMap\n")?;
+    ensure!(nothing.code == Some(2) && nothing.errors.contains("nothing to import"), "{}", nothing.errors);
+    Ok(())
+}
