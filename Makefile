@@ -28,11 +28,13 @@ BESIDE_TOOLS := $(HELMS:%=build/bin/helm-%) build/bin/prometheus
 # The tests of agents in modes other than crd. `make test-agents` runs them too.
 OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
-SERVERLESS := cli_validate:: docs:: events:: install::alerts:: install::chart:: install::image:: layout:: simulation:: words::
+SERVERLESS := cli_validate:: docs:: events:: install::alerts:: install::chart:: install::image:: layout:: map::pages simulation:: words::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
 BETWEEN := of_1_14 of_1_17
 # Those with the conversion of frr-k8s. `make test-routes` runs them.
 BY_FRR_K8S := by_frr_k8s
+# Those that open the map in Chromium. `make test-map` runs them.
+IN_A_BROWSER := in_a_browser
 export CARGO_TERM_COLOR ?= auto
 
 # For the targets that talk to a cluster: the one that kubectl's context names.
@@ -110,7 +112,7 @@ mutants: ## Switch each rule off in turn, and see random scripts of the simulati
 
 .PHONY: test-it
 test-it: $(TOOLS) $(if $(TOOLS),$(BESIDE_TOOLS))
-	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(addprefix --skip ,$(SERVERLESS) $(BETWEEN) $(BY_FRR_K8S))
+	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(addprefix --skip ,$(SERVERLESS) $(BETWEEN) $(BY_FRR_K8S) $(IN_A_BROWSER))
 
 .PHONY: test-go
 test-go: $(TOOLS) ## The tests of the test control plane, and what is known of Cilium on its oldest and its newest agent
@@ -149,6 +151,11 @@ test-bgp: build/bin/controlplane build/bin/bgp-peer build/bin/agent-1.17 $(BGP:%
 test-routes: tools build/bin/frr-k8s-webhook ## Routes by FRRConfigurations, and whether the conversion of frr-k8s accepts them
 	cd tests/routes && gofmt -l . | (! grep .) && go vet ./...
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- routes::
+
+.PHONY: test-map
+test-map: ## The map in Chromium: clicks, keys and search. It needs chromedriver (Debian: chromium chromium-driver). MAP_FOLDER=DIR keeps pictures
+	@command -v chromedriver >/dev/null || { echo 'chromedriver is missing: apt-get install chromium chromium-driver' >&2; exit 1; }
+	cargo test --locked --test it -- $(IN_A_BROWSER)
 
 define vet-bgp
 cd tests/bgp/$(1) && gofmt -l . | (! grep .) && go vet ./...

@@ -29,6 +29,9 @@ pub mod plan;
 // The Kubernetes objects: their types and schemas, and their conversion into the model.
 pub mod wire;
 
+// Views as pages for a browser.
+pub mod page;
+
 // What the process tells about itself: metrics, readiness, event reasons, logs.
 pub mod telemetry;
 

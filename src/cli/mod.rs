@@ -35,6 +35,7 @@ pub enum Command {
     Drain(acts::state::Drain),
     Freeze(acts::freeze::Freeze),
     Unfreeze(acts::freeze::Unfreeze),
+    Map(answers::map::Args),
     Validate(validate::Args),
     Import(import::Args),
     Crd(crd::Args),

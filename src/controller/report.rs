@@ -37,6 +37,7 @@ use crate::telemetry::readiness::Readiness;
 use crate::view::agents;
 use crate::view::block_event::{self, BlockEvent, listed};
 use crate::view::findings;
+use crate::view::map::map;
 use crate::view::orphans;
 use crate::view::snapshot::snapshot;
 use crate::world::World;
@@ -159,6 +160,16 @@ impl Reporter {
         self.telemetry.metrics.publish(snapshot);
         let nodes = world.nodes().map(|node| &node.name);
         self.telemetry.set_remarks(agents::unsupported(world, nodes).into_iter().collect());
+    }
+
+    /// Waits until the HTTP server is asked for the map of the address space.
+    pub(super) async fn map_is_wanted(&self) {
+        self.telemetry.maps.wanted().await;
+    }
+
+    /// Answers with the map.
+    pub(super) fn draw_map(&self, world: &World, now: Now) {
+        self.telemetry.maps.answer(map(world, now.wall));
     }
 
     pub(super) fn input(&mut self, input: &Input) {

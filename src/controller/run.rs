@@ -239,6 +239,7 @@ impl Loop {
                 () = tokio::time::sleep(wake.unwrap_or_default()), if wake.is_some() => {}
                 () = tokio::time::sleep_until(snapshot_due.unwrap_or_else(tokio::time::Instant::now)),
                     if snapshot_due.is_some() => {}
+                () = self.reporter.map_is_wanted() => self.reporter.draw_map(&self.world, self.clock.now()),
                 _ = beats.tick() => {}
             }
             self.world.advance(self.clock.now());

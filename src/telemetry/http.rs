@@ -1,4 +1,4 @@
-//! The HTTP endpoints `/livez`, `/readyz` and `/metrics`.
+//! The HTTP endpoints `/livez`, `/readyz`, `/metrics` and `/map`.
 //!
 //! Clients cost the process little, whatever they do: [`MAX_CONNECTIONS`] bounds what they hold open, [`HEADER_LIMIT`]
 //! how long one may take to ask, and [`STOP_LIMIT`] how long the end of the process waits for them.
@@ -12,7 +12,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
 use hyper::server::conn::http1;
@@ -26,6 +26,7 @@ use tracing::{Instrument, debug, error};
 use super::readiness::Readiness;
 use super::{Telemetry, heartbeat, metrics};
 use crate::model::freeze::Switch;
+use crate::page;
 
 /// How many connections are open at a time; one more closes the oldest. Kubelet opens one per probe, each Prometheus
 /// keeps one, and a person needs a few: about ten. This leaves room for several times that, and is a small part of the
@@ -57,6 +58,7 @@ pub async fn serve(
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
+        .route("/map", get(map))
         .with_state(telemetry);
     let mut connections = Connections::default();
     loop {
@@ -177,6 +179,15 @@ async fn metrics(State(telemetry): State<Telemetry>) -> impl IntoResponse {
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], telemetry.metrics_text())
 }
 
+/// The map of the address space as a page.
+async fn map(State(telemetry): State<Telemetry>) -> Response {
+    match telemetry.maps.ask().await {
+        Some(map) => Html(page::map::html(&map)).into_response(),
+        None => answer(Err("no map: the controller has not read the whole cluster yet".to_owned()))
+            .into_response(),
+    }
+}
+
 fn answer(verdict: Result<(), String>) -> (StatusCode, String) {
     match verdict {
         Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
@@ -194,6 +205,7 @@ mod tests {
     use super::*;
     use crate::model::freeze::Freeze;
     use crate::telemetry::leader::Leader;
+    use crate::view::map::Map;
 
     #[tokio::test(start_paused = true)]
     async fn half_sent_requests_do_not_hold_up_the_end() {
@@ -258,6 +270,22 @@ mod tests {
         assert_eq!(readyz().await, (StatusCode::OK, text));
         telemetry.set_freeze(Freeze::default());
         assert_eq!(readyz().await, (StatusCode::OK, "ok\n".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn the_map_is_that_of_the_loop() {
+        let telemetry = Telemetry::start();
+        let answer = async {
+            telemetry.maps.wanted().await;
+            let at = crate::model::time::Timestamp::UNIX_EPOCH;
+            telemetry.maps.answer(Map { at, mode: Err("a <test>".to_owned()), pools: Vec::new() });
+        };
+        let (response, ()) = tokio::join!(super::map(State(telemetry.clone())), answer);
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()[CONTENT_TYPE], "text/html; charset=utf-8");
+        let page = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        let page = String::from_utf8(page.to_vec()).unwrap();
+        assert!(page.contains("passive: a &lt;test&gt;") && !page.contains("<test>"), "{page}");
     }
 
     #[tokio::test]

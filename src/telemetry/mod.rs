@@ -5,6 +5,7 @@ pub mod heartbeat;
 pub mod http;
 pub mod leader;
 pub mod logs;
+pub mod map_requests;
 pub mod metrics;
 pub mod readiness;
 pub mod serving;
@@ -14,6 +15,7 @@ use tokio::sync::watch;
 
 use heartbeat::Heartbeat;
 use leader::Leader;
+use map_requests::MapRequests;
 use metrics::Metrics;
 use readiness::Readiness;
 use serving::NotServing;
@@ -30,6 +32,8 @@ pub struct Telemetry {
     pub metrics: Metrics,
     /// How the process stands with the API server.
     pub standing: Standing,
+    /// Who asks for the map of the address space.
+    pub maps: MapRequests,
     readiness: watch::Sender<Readiness>,
     freeze: watch::Sender<Freeze>,
     remarks: watch::Sender<Vec<String>>,
@@ -44,6 +48,7 @@ impl Telemetry {
             heartbeat: Heartbeat::start(),
             metrics: Metrics::default(),
             standing: Standing::default(),
+            maps: MapRequests::default(),
             readiness: watch::Sender::new(Readiness::NotReady("starting".to_owned())),
             freeze: watch::Sender::default(),
             remarks: watch::Sender::default(),

@@ -262,6 +262,26 @@ async fn fits_together(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
+/// What is full, draining or foreign?
+async fn is_drawn(plane: &ControlPlane) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (name, parts) in [
+        ("map.html", ["id=\"pool-name-0\"", "f01", "10.3.0.0/24", "16 held", "1 foreign"]),
+        ("map.svg", ["<title>10.1.0.0/28, held, node f01", "Exhausted", "10.3.0.0/24", ">foreign<", "odd"]),
+    ] {
+        let file = folder.path().join(name);
+        let drawn = ask(plane, &["map", "-o", &file.to_string_lossy()]).await?;
+        ensure!(drawn.code == Some(0) && drawn.text.is_empty(), "{:?} {}", drawn.code, drawn.errors);
+        let text = std::fs::read_to_string(file)?;
+        for part in parts {
+            ensure!(text.contains(part), "{name} without {part}");
+        }
+    }
+    let wrong = ask(plane, &["map", "-o", "map.png"]).await?;
+    ensure!(wrong.code == Some(2) && wrong.errors.contains("end in .html or .svg"), "{}", wrong.errors);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_answers_each_question() -> Result<()> {
     without_product(Options::default(), async |rig| {
@@ -369,6 +389,7 @@ async fn one_command_answers_each_question() -> Result<()> {
 
         fits_together(plane).await?;
         foresees(plane).await?;
+        is_drawn(plane).await?;
 
         // The same binary as a plugin of kubectl.
         let folder = tempfile::tempdir()?;

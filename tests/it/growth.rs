@@ -105,6 +105,8 @@ async fn one_change_of_used_leads_to_claim_and_patch() -> Result<()> {
         assert_no_writes_proposed(&rig.control_plane).await?;
         let quiet = versions(rig, &Kind::ALL).await?;
         ensure!(controller.get("/readyz").await?.0 == 200, "not ready");
+        let (code, page) = controller.get("/map").await?;
+        ensure!(code == 200 && page.contains("Address space"), "{code} {page}");
         ensure!(versions(rig, &Kind::ALL).await? == quiet, "something was written in between");
 
         let used: serde_json::Map<_, _> =

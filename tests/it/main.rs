@@ -32,6 +32,7 @@ mod layout;
 mod leaving;
 mod lost_answers;
 mod malformed;
+mod map;
 mod migration;
 mod mode;
 mod models;

@@ -5,7 +5,9 @@
 
 pub mod check;
 mod follow;
+pub mod map;
 pub mod plan;
+
 pub mod routes;
 pub mod status;
 pub mod who;

@@ -57,7 +57,7 @@ stable_names! {
 /// The address space of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Map {
-    /// The time of which this is.
+    /// The time of its objects.
     pub at: Timestamp,
     /// The mode of Cilium, or why the controller is passive.
     pub mode: Result<String, String>,
@@ -72,11 +72,11 @@ pub struct PoolMap {
     pub name: PoolName,
     /// Its state in one word, as `status` shows it.
     pub state: String,
-    /// What it has in each family; nothing if it can't be read.
+    /// Its families; none if it can't be read.
     pub families: Vec<FamilyMap>,
 }
 
-/// What a pool has in one family.
+/// The ranges of a pool in one family.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FamilyMap {
     /// The family.
@@ -109,11 +109,11 @@ pub struct Piece {
     pub first: u128,
     /// How many blocks it has.
     pub count: u128,
-    /// What they are.
+    /// Their state and holder.
     pub block: Block,
 }
 
-/// What is known of a block.
+/// The state of a block, and its holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
     /// Its state.
@@ -126,7 +126,7 @@ pub struct Block {
     pub since: Option<Timestamp>,
     /// When another node may get it.
     pub until: Option<Timestamp>,
-    /// What else there is to say of it.
+    /// A remark on its state.
     pub note: String,
 }
 
@@ -140,7 +140,7 @@ pub struct Usage {
 }
 
 impl Block {
-    /// A block of which only its state is known.
+    /// A block with a state alone.
     const fn of(state: BlockState) -> Self {
         Self { state, node: None, usage: None, since: None, until: None, note: String::new() }
     }
@@ -165,7 +165,7 @@ impl RangeMap {
     }
 }
 
-/// The map of a world. Costs a pass over the nodes and the claims, and a look at what takes addresses in each pool.
+/// The map of a world. Costs a pass over the nodes and the claims, and over the foreign addresses in each pool.
 #[must_use]
 pub fn map(world: &World, at: Timestamp) -> Map {
     let mode = match world.mode() {
@@ -209,7 +209,7 @@ fn of_family(world: &World, pool: &Pool, family: Family, tally: &Tally) -> Optio
     })
 }
 
-/// The blocks of a range: first what the pool says of them, then what takes them, and then its claims.
+/// The blocks of a range: first as the pool declares them, then foreign addresses, and then claims.
 fn of_range(
     world: &World,
     pool: &Pool,
@@ -235,7 +235,7 @@ fn of_range(
     for block in useless {
         row.paint(grid.span(*block), Block::of(BlockState::Excluded));
     }
-    // What lies in excluded space is no concern of the pool.
+    // Foreign addresses in excluded space do not concern the pool.
     let concerned = if is_open { grid.usable() } else { grid.own() };
     for (cidr, occupant) in world.ledger().strangers_in(range) {
         if let Some(block) = of_stranger(world, cidr, occupant) {
@@ -294,7 +294,7 @@ fn of_claim(world: &World, claim: &Claim) -> Block {
     Block { state, node: Some(claim.node.clone()), usage, since: Some(claim.since), until, note }
 }
 
-/// What has addresses of a claimed block beside its node, as objects say.
+/// The other objects that have addresses of a claimed block.
 fn others(world: &World, claim: &Claim) -> Vec<String> {
     let strangers = world.ledger().strangers_in(claim.cidr);
     let is_other = |occupant: &Occupant| match occupant {
@@ -318,7 +318,7 @@ fn of_strange_claim(claim: &Claim) -> Block {
     Block { node: Some(claim.node.clone()), since: Some(claim.since), note, ..Block::of(BlockState::Foreign) }
 }
 
-/// What takes addresses without a claim, as objects say.
+/// Addresses that are taken without a claim, as objects say.
 fn of_stranger(world: &World, cidr: Cidr, occupant: &Occupant) -> Option<Block> {
     if world.is_remembered(cidr, occupant) {
         return None;

@@ -1,13 +1,13 @@
 //! A row of blocks that is painted over, layer by layer.
 //!
-//! Does not know what the layers mean. Keeps one invariant: the pieces are in order, disjoint, and together they are the
+//! Does not know the meaning of the layers. Keeps one invariant: the pieces are in order, disjoint, and together they are the
 //! whole row.
 
 use std::collections::BTreeMap;
 
 use crate::ledger::block_numbers::{BlockNumber, BlockRun};
 
-/// A row of blocks, each with what was painted last.
+/// A row of blocks, each with its last paint.
 #[derive(Debug)]
 pub(super) struct Row<T> {
     /// The last block of each piece with its paint, by its first.
@@ -36,7 +36,7 @@ impl<T: Clone + PartialEq> Row<T> {
         self.pieces.insert(run.first, (run.last, paint));
     }
 
-    /// Makes a piece begin at this block, if it is in the row.
+    /// Makes this block the first of a piece, if it is in the row.
     fn cut(&mut self, at: BlockNumber) {
         let Some((first, (last, paint))) = self.pieces.range_mut(..at).next_back() else { return };
         if *last < at {

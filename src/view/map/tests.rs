@@ -108,7 +108,7 @@ fn letter(state: BlockState) -> char {
     }
 }
 
-/// The ranges of all pools: the blocks by their letters, and then what is said of single ones.
+/// The ranges of all pools: the blocks by their letters, and then the notes on single ones.
 fn drawn(map: &Map) -> String {
     let mut lines = Vec::new();
     for pool in &map.pools {

@@ -5,7 +5,7 @@ use super::scope::{ModulePath, Target};
 use super::source::Sources;
 
 /// The rooms of `src`, from the bottom, and what each is for. `src/lib.rs` declares them in the same order.
-pub(super) const ROOMS: [(&str, &str); 11] = [
+pub(super) const ROOMS: [(&str, &str); 12] = [
     ("net", "CIDRs, and sets and indexes of addresses."),
     (
         "model",
@@ -17,6 +17,7 @@ pub(super) const ROOMS: [(&str, &str); 11] = [
     ("view", "What is told about the world: tallies, conditions, snapshots, block events."),
     ("plan", "The decisions."),
     ("wire", "The Kubernetes objects: their types, rules and schemas, and the conversion into the model."),
+    ("page", "Views as pages for a browser: HTML and SVG."),
     ("telemetry", "What an operator sees of a process: metrics, readiness, event reasons, logs."),
     ("controller", "Everything that talks to an API server, and the loop."),
     ("cli", "The commands and their arguments."),
@@ -144,7 +145,7 @@ fn a_difference_between_the_table_and_the_rooms_is_found() {
         .replace("mod net;", "mod x;")
         .replace("mod model;", "mod net;")
         .replace("mod x;", "mod model;");
-    let order = "model, net, ledger, publisher, world, view, plan, wire, telemetry, controller, cli";
+    let order = "model, net, ledger, publisher, world, view, plan, wire, page, telemetry, controller, cli";
     assert_eq!(shown(&swapped), [format!("src/lib.rs:1: `{order}`: {ORDER}")]);
 
     let mut other = texts.clone();
@@ -153,7 +154,7 @@ fn a_difference_between_the_table_and_the_rooms_is_found() {
     other.push(("net/lost.rs".to_owned(), String::new()));
     let root = other.iter_mut().find(|(file, _)| file == "lib.rs").expect("it was put there");
     root.1 = root.1.replace("mod cli;", "mod attic;");
-    let order = "net, model, ledger, publisher, world, view, plan, wire, telemetry, controller, attic";
+    let order = "net, model, ledger, publisher, world, view, plan, wire, page, telemetry, controller, attic";
     assert_eq!(
         shown(&other),
         [

@@ -1,0 +1,201 @@
+//! The blocks of a map as the script of the page reads them, in few bytes.
+//!
+//! A block of a node costs about twenty bytes, and a run of equal blocks about five. `map.js` has the reader of this form.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::layout::{Layout, Line, LineKind};
+use crate::model::time::Timestamp;
+use crate::view::map::{Block, BlockState, FamilyMap, Map, RangeMap};
+
+/// Texts that occur often, each once.
+#[derive(Default)]
+struct Texts {
+    numbers: BTreeMap<String, usize>,
+    texts: Vec<String>,
+}
+
+impl Texts {
+    fn number(&mut self, text: &str) -> usize {
+        if let Some(number) = self.numbers.get(text) {
+            return *number;
+        }
+        self.texts.push(text.to_owned());
+        self.numbers.insert(text.to_owned(), self.texts.len() - 1);
+        self.texts.len() - 1
+    }
+}
+
+/// The names of nodes, and the notes on blocks.
+#[derive(Default)]
+struct Tables {
+    nodes: Texts,
+    notes: Texts,
+}
+
+/// The data of a page, as JSON that may stand in a script element.
+pub(super) fn encoded(map: &Map, layouts: &[Layout]) -> String {
+    let mut tables = Tables::default();
+    let mut layouts = layouts.iter();
+    let mut ranges = Vec::new();
+    for (pool, family) in families(map) {
+        for range in &family.ranges {
+            let layout = layouts.next().filter(|_| !range.pieces.is_empty());
+            ranges.push(json!({
+                "pool": pool, "cidr": range.cidr.to_string(), "block": family.block_prefix,
+                "columns": layout.map_or(0, |layout| layout.columns).to_string(),
+                "lines": layout.map(|layout| lines(&layout.lines)).unwrap_or_default(),
+                "pieces": pieces(range, &mut tables),
+            }));
+        }
+        for (cidr, block) in &family.outside {
+            let mut piece = String::new();
+            write_block(&mut piece, 1, block, &mut tables);
+            ranges.push(json!({
+                "pool": pool, "cidr": cidr.to_string(), "block": cidr.prefix_len(), "columns": "0",
+                "lines": "", "pieces": piece,
+            }));
+        }
+    }
+    let states: serde_json::Map<String, Value> =
+        BlockState::ALL.iter().map(|state| (letter(*state).to_string(), state.as_str().into())).collect();
+    let data =
+        json!({"states": states, "nodes": tables.nodes.texts, "notes": tables.notes.texts, "ranges": ranges});
+    // No end of a script element can be in it.
+    data.to_string().replace('<', "\\u003c")
+}
+
+/// The families of all pools, each with the name of its pool.
+pub(super) fn families(map: &Map) -> impl Iterator<Item = (&str, &FamilyMap)> {
+    map.pools.iter().flat_map(|pool| pool.families.iter().map(|family| (pool.name.as_str(), family)))
+}
+
+/// The letter of a state.
+pub(super) const fn letter(state: BlockState) -> char {
+    match state {
+        BlockState::Free => '.',
+        BlockState::Held => 'h',
+        BlockState::Draining => 'd',
+        BlockState::Releasing => 'r',
+        BlockState::Cooling => 'c',
+        BlockState::Closed => '-',
+        BlockState::Excluded => 'x',
+        BlockState::Foreign => 'f',
+        BlockState::Contested => '!',
+        BlockState::Older => 'o',
+    }
+}
+
+/// A letter per line, and its upper edge, first block and number of blocks.
+fn lines(lines: &[Line]) -> String {
+    let mut text = String::new();
+    for line in lines {
+        text.push(match line.kind {
+            LineKind::Row => 'r',
+            LineKind::Fold(_) | LineKind::Rest => 'f',
+        });
+        for (index, number) in [line.y, line.first, line.count].into_iter().enumerate() {
+            if index > 0 {
+                text.push(',');
+            }
+            write_number(&mut text, number);
+        }
+        text.push(';');
+    }
+    text
+}
+
+fn pieces(range: &RangeMap, tables: &mut Tables) -> String {
+    let mut text = String::new();
+    for piece in &range.pieces {
+        write_block(&mut text, piece.count, &piece.block, tables);
+    }
+    text
+}
+
+/// The letter of the state, and its numbers with commas between them: how many blocks, the node, used and offered
+/// addresses, since and until when, and the note. Unknown fields at the end are left out.
+fn write_block(text: &mut String, count: u128, block: &Block, tables: &mut Tables) {
+    let seconds = |time: Option<Timestamp>| time.and_then(|time| u128::try_from(time.as_second()).ok());
+    let number = |number: usize| number as u128;
+    let note = Some(block.note.as_str()).filter(|note| !note.is_empty());
+    let fields = [
+        Some(count).filter(|count| *count != 1),
+        block.node.as_ref().map(|node| number(tables.nodes.number(node.as_str()))),
+        block.usage.map(|usage| usage.used.into()),
+        block.usage.map(|usage| usage.offered.into()),
+        seconds(block.since),
+        seconds(block.until),
+        note.map(|note| number(tables.notes.number(note))),
+    ];
+    let n_known = fields.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+    text.push(letter(block.state));
+    for (index, field) in fields[..n_known].iter().enumerate() {
+        if index > 0 {
+            text.push(',');
+        }
+        if let Some(number) = field {
+            write_number(text, *number);
+        }
+    }
+    text.push(';');
+}
+
+/// A number in base 36.
+fn write_number(text: &mut String, number: u128) {
+    let mut digits = Vec::new();
+    let mut rest = number;
+    loop {
+        // The remainder is below 36.
+        digits.push(u8::try_from(rest % 36).unwrap_or_default());
+        rest /= 36;
+        if rest == 0 {
+            break;
+        }
+    }
+    for digit in digits.into_iter().rev() {
+        // A write to a string does not fail.
+        let _ = write!(text, "{}", char::from_digit(digit.into(), 36).unwrap_or('0'));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::map::tests::Cluster;
+
+    fn check_number(number: u128, expected: &str) {
+        let mut text = String::new();
+        write_number(&mut text, number);
+        assert_eq!(text, expected);
+        assert_eq!(u128::from_str_radix(&text, 36), Ok(number));
+    }
+
+    #[test]
+    fn numbers_are_in_base_36() {
+        check_number(0, "0");
+        check_number(35, "z");
+        check_number(36, "10");
+        check_number(u128::MAX, "f5lxx1zz5pnorynqglhzmsp33");
+    }
+
+    #[test]
+    fn a_block_is_a_letter_and_numbers_and_what_is_not_known_is_left_out() {
+        let map = Cluster::default()
+            .pool("a", "01", r#""ipv4":{"blockSize":28,"cidrs":[{"cidr":"10.0.0.0/24"}]}"#)
+            .claim("10.0.0.0/28", "a", "n1", "Held")
+            .claim("10.0.0.32/28", "a", "n2", "Cooling/NodeGone")
+            .node("n1", &["10.0.0.0/28"], &["10.0.0.1"])
+            .map();
+        let range = &map.pools[0].families[0].ranges[0];
+        let layout = Layout::of(range);
+        let data: Value = serde_json::from_str(&encoded(&map, &[layout])).unwrap();
+        assert_eq!(data["ranges"][0]["pieces"], "h,0,1,g,t85s00;.;c,1,,,t85s00,t85us0,0;.d;");
+        assert_eq!(data["ranges"][0]["lines"], "r0,0,g;");
+        assert_eq!(data["nodes"], json!(["n1", "n2"]));
+        assert_eq!(data["notes"], json!(["NodeGone"]));
+    }
+}

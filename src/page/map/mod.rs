@@ -1,0 +1,442 @@
+//! The map of the address space as a page and as a picture.
+//!
+//! Both are one file that asks for nothing elsewhere; the policy in the page forbids it to. The page is complete without
+//! its script, which adds hover, click, keys and search from the data at its end.
+
+mod data;
+mod drawing;
+mod layout;
+
+use std::collections::BTreeMap;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::model::counted::{counted, shown};
+use crate::model::pool::RangeState;
+use crate::model::status::FamilyCounts;
+use crate::net::cidr::Family;
+use crate::view::map::{BlockState, FamilyMap, Map, PoolMap, RangeMap};
+use data::{encoded, families};
+use drawing::{GUTTER, Titles, content, summary, title};
+use layout::{Layout, WIDTH};
+
+const STYLE: &str = include_str!("map.css");
+const SCRIPT: &str = include_str!("map.js");
+
+/// Nothing is fetched, sent or framed.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
+                      form-action 'none'";
+
+/// A picture without a script has a title on each block up to this many pieces. With more of them it would be too large.
+const MAX_TITLES: usize = 4000;
+
+/// The page.
+#[must_use]
+pub fn html(map: &Map) -> String {
+    let map = &urgent_first(map);
+    let layouts = layouts(map);
+    let mut drawn = layouts.iter();
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "Address space" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (patterns())
+                (header(map))
+                main {
+                    (overview(map))
+                    @for (number, pool) in map.pools.iter().enumerate() { (section(number, pool, &mut drawn)) }
+                    @if map.pools.is_empty() { p { "The cluster has no pools." } }
+                }
+                aside #detail hidden aria-label="Block" {
+                    button #close type="button" aria-label="Close" { "×" }
+                    div #detail-text aria-live="polite" {}
+                }
+                div #tip role="tooltip" hidden {}
+                div #said.hidden aria-live="polite" {}
+                script #data type="application/json" { (PreEscaped(encoded(map, &layouts))) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// The same map with the pools first that need a look: blocks on two nodes, then little that is free.
+fn urgent_first(map: &Map) -> Map {
+    let mut map = map.clone();
+    map.pools.sort_by_cached_key(|pool| {
+        let contested =
+            pool.families.iter().map(of_family).any(|states| states.contains_key(&BlockState::Contested));
+        let free = pool.families.iter().map(|family| {
+            let FamilyCounts { blocks, free, .. } = family.counts;
+            u128::from(free) * 1000 / u128::from(blocks.max(1))
+        });
+        (!contested, free.min(), pool.name.clone())
+    });
+    map
+}
+
+/// The layouts of all ranges, in the order of the pools and their families.
+fn layouts(map: &Map) -> Vec<Layout> {
+    families(map).flat_map(|(_, family)| &family.ranges).map(Layout::of).collect()
+}
+
+fn header(map: &Map) -> Markup {
+    let totals = totals(map);
+    html! {
+        header {
+            div.bar {
+                h1 { "Address space" }
+                p.of {
+                    @match &map.mode {
+                        Ok(mode) => { "mode " (mode) ", " },
+                        Err(why) => { strong { "passive: " (why) } ", " },
+                    }
+                    (counted(map.pools.len(), "pool")) ", as of "
+                    time datetime=(format!("{:.0}", map.at)) { (format!("{:.0}", map.at)) }
+                }
+                form #search role="search" autocomplete="off" {
+                    label for="query" { "Find an address, node or pool" }
+                    input #query type="search" list="matches" placeholder="10.0.4.17, node-12, pool" spellcheck="false";
+                    datalist #matches {}
+                    button type="submit" { "Find" }
+                    output #found for="query" aria-live="polite" {}
+                }
+            }
+            ul.legend aria-label="Legend" {
+                @for state in BlockState::ALL {
+                    @let count = totals.get(&state).copied().unwrap_or_default();
+                    @if count > 0 || is_usual(state) {
+                        li {
+                            button type="button" aria-pressed="false" data-state=(state.as_str()) title=(meaning(state)) {
+                                (swatch(state, None)) (title(state)) " " span.n { (shown(count)) }
+                            }
+                        }
+                    }
+                }
+                li.shades {
+                    "used: "
+                    @for (shade, text) in ["0 %", "1 %", "25 %", "50 %", "75 %", "90 %"].iter().enumerate() {
+                        span { (swatch(BlockState::Held, Some(shade))) (text) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether the legend has a state that no block is in.
+const fn is_usual(state: BlockState) -> bool {
+    matches!(state, BlockState::Free | BlockState::Held | BlockState::Draining | BlockState::Cooling)
+}
+
+/// The meaning of a state.
+const fn meaning(state: BlockState) -> &'static str {
+    match state {
+        BlockState::Free => "The next node may get it.",
+        BlockState::Held => "A node holds it. The darker, the more of its addresses are used.",
+        BlockState::Draining => "It is leaving its node, and takes no new pods.",
+        BlockState::Releasing => "Its node has given it up, and that is not proven yet.",
+        BlockState::Cooling => "It waits before another node may get it.",
+        BlockState::Closed => "Its CIDR is Cordoned or Draining, or its pool gives out no blocks.",
+        BlockState::Excluded => "The pool excludes it, or has no address in it to offer.",
+        BlockState::Foreign => "Something takes it that is no claim of this pool.",
+        BlockState::Contested => "A node holds it, and another one has addresses of it too.",
+        BlockState::Older => "An older pool declares it as well, and keeps it.",
+    }
+}
+
+fn swatch(state: BlockState, shade: Option<usize>) -> Markup {
+    let shade = shade.map(|shade| format!(" u{shade}")).unwrap_or_default();
+    html! {
+        svg.swatch viewBox="0 0 48 48" aria-hidden="true" {
+            rect class={ "s-" (state.as_str()) (shade) } width="48" height="48" rx="8" {}
+        }
+    }
+}
+
+/// How many blocks of all pools are in each state.
+fn totals(map: &Map) -> BTreeMap<BlockState, u128> {
+    let mut totals: BTreeMap<BlockState, u128> = BTreeMap::new();
+    for (_, family) in families(map) {
+        for (state, count) in of_family(family) {
+            let total = totals.entry(state).or_default();
+            *total = total.saturating_add(count);
+        }
+    }
+    totals
+}
+
+fn of_family(family: &FamilyMap) -> BTreeMap<BlockState, u128> {
+    let mut counts: BTreeMap<BlockState, u128> = BTreeMap::new();
+    for (state, count) in family.ranges.iter().flat_map(RangeMap::by_state) {
+        let total = counts.entry(state).or_default();
+        *total = total.saturating_add(count);
+    }
+    counts
+}
+
+/// The table of all pools: for a glance, and for a screen reader in place of the pictures.
+fn overview(map: &Map) -> Markup {
+    html! {
+        section.overview aria-labelledby="pools" {
+            h2 #pools.hidden { "Pools" }
+            div.scroll tabindex="0" role="region" aria-labelledby="pools" {
+                table {
+                    caption.hidden { "The blocks of each pool by state" }
+                    thead { tr {
+                        th scope="col" { "Pool" } th scope="col" { "State" } th scope="col" { "Family" }
+                        th scope="col" { "Blocks by state" } th.n scope="col" { "Blocks" } th.n scope="col" { "Held" }
+                        th.n scope="col" { "Free" } th.n scope="col" { "Draining" } th.n scope="col" { "Cooling" }
+                        th.n scope="col" { "Unavailable" } th.n scope="col" { "Addresses used" }
+                    } }
+                    tbody { @for (number, pool) in map.pools.iter().enumerate() { (rows(number, pool)) } }
+                }
+            }
+        }
+    }
+}
+
+fn rows(number: usize, pool: &PoolMap) -> Markup {
+    let name = html! { a href={ "#pool-" (number) } { (pool.name) } };
+    html! {
+        @if pool.families.is_empty() {
+            tr { th scope="row" { (name) } td { (badge(&pool.state)) } td colspan="9" { "no readable ranges" } }
+        }
+        @for family in &pool.families {
+            @let FamilyCounts { blocks, held, draining, cooling, free, unavailable, published, used, .. } = family.counts;
+            tr {
+                th scope="row" { (name) }
+                td { (badge(&pool.state)) }
+                td { (family.family) }
+                td.share { (bar(&of_family(family))) }
+                td.n { (shown(blocks)) }
+                td.n { (shown(held)) }
+                td.n.none[free == 0] { (shown(free)) }
+                td.n { (shown(draining)) }
+                td.n { (shown(cooling)) }
+                td.n { (shown(unavailable)) }
+                td.n { @match used {
+                    Some(used) if published > 0 => { (used.saturating_mul(100) / published) " %" },
+                    Some(_) | None => { "–" },
+                } }
+            }
+        }
+    }
+}
+
+fn badge(state: &str) -> Markup {
+    let is_calm = ["Cordoned", "Draining", "Deleting"].contains(&state);
+    html! { span.badge.good[state == "Ready"].calm[is_calm] { (state) } }
+}
+
+/// The shares of the states of blocks, side by side.
+fn bar(counts: &BTreeMap<BlockState, u128>) -> Markup {
+    /// The order from taken to free.
+    const ORDER: [BlockState; 10] = [
+        BlockState::Contested,
+        BlockState::Held,
+        BlockState::Draining,
+        BlockState::Releasing,
+        BlockState::Cooling,
+        BlockState::Foreign,
+        BlockState::Older,
+        BlockState::Excluded,
+        BlockState::Closed,
+        BlockState::Free,
+    ];
+    /// A few blocks among many are visible too.
+    const LEAST: u128 = 12;
+    const LENGTH: u128 = 1000;
+    let all = counts.values().fold(0u128, |sum, count| sum.saturating_add(*count)).max(1);
+    let mut x = 0;
+    let mut parts = Vec::new();
+    for state in ORDER {
+        let Some(count) = counts.get(&state).filter(|count| **count > 0) else { continue };
+        let width = (count / (all / LENGTH).max(1)).min(LENGTH);
+        let width = if all < LENGTH { count * LENGTH / all } else { width };
+        let width = width.max(LEAST).min(LENGTH - x);
+        parts.push((state, x, width));
+        x += width;
+    }
+    html! {
+        svg.shares viewBox="0 0 1000 60" preserveAspectRatio="none" aria-hidden="true" {
+            @for (state, x, width) in &parts {
+                rect class=(plain(*state)) x=(x) width=(width) height="60" {}
+            }
+        }
+    }
+}
+
+/// The class of the colour of a state without its pattern, which a bar would distort.
+fn plain(state: BlockState) -> String {
+    match state {
+        BlockState::Free | BlockState::Held => format!("s-{}", state.as_str()),
+        BlockState::Draining
+        | BlockState::Releasing
+        | BlockState::Cooling
+        | BlockState::Closed
+        | BlockState::Excluded
+        | BlockState::Foreign
+        | BlockState::Contested
+        | BlockState::Older => format!("b-{}", state.as_str()),
+    }
+}
+
+fn section<'a>(number: usize, pool: &PoolMap, layouts: &mut impl Iterator<Item = &'a Layout>) -> Markup {
+    html! {
+        section.pool id={ "pool-" (number) } aria-labelledby={ "pool-name-" (number) } {
+            h2 id={ "pool-name-" (number) } { (pool.name) " " (badge(&pool.state)) }
+            @for family in &pool.families {
+                @for range in &family.ranges {
+                    @if let Some(layout) = layouts.next() { (field(pool, family, range, layout)) }
+                }
+                @if !family.outside.is_empty() {
+                    div.outside data-outside=(family.outside.len()) {
+                        p {
+                            "Outside of the ranges of the pool: "
+                            @for (cidr, block) in family.outside.iter().take(50) {
+                                span.chip {
+                                    (swatch(block.state, None)) (cidr) " "
+                                    @if let Some(node) = &block.node { (node) }
+                                }
+                            }
+                            @if family.outside.len() > 50 { "and " (family.outside.len() - 50) " more" }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A range with its picture.
+fn field(pool: &PoolMap, family: &FamilyMap, range: &RangeMap, layout: &Layout) -> Markup {
+    let heading = heading(family, range);
+    html! {
+        figure {
+            figcaption { strong { (range.cidr) } " " span.of { (heading) } }
+            @if range.pieces.is_empty() {
+                p.of { "The range is smaller than a block." }
+            } @else {
+                div.field tabindex="0" role="application" aria-roledescription="map of blocks"
+                    aria-label={ "Pool " (pool.name) ", " (range.cidr) ", " (summary(range))
+                        ". Arrow keys move between blocks, Enter shows one." }
+                {
+                    svg role="img" aria-hidden="true" class=[(layout.columns > 256).then_some("wide")]
+                        viewBox={ "0 0 " (GUTTER + WIDTH) " " (layout.height) }
+                    {
+                        (content(family, range, layout, Titles::None))
+                        g.outlines {}
+                    }
+                }
+                details.list { summary { "Table" } div.scroll {} }
+            }
+        }
+    }
+}
+
+/// The words beside the CIDR of a range.
+fn heading(family: &FamilyMap, range: &RangeMap) -> String {
+    let declared = match range.declared {
+        RangeState::Active => "",
+        RangeState::Cordoned => ", Cordoned",
+        RangeState::Draining => ", Draining",
+    };
+    let size = if family.family == Family::V4 { "/" } else { "IPv6 /" };
+    format!("{} of {size}{}{declared}", counted(range.n_blocks(), "block"), family.block_prefix)
+}
+
+/// The patterns of states that colour alone would not separate.
+fn patterns() -> Markup {
+    html! {
+        svg width="0" height="0" style="position:absolute" aria-hidden="true" { defs { (pattern_defs()) } }
+    }
+}
+
+fn pattern_defs() -> Markup {
+    let striped = [
+        ("draining", "M0 6h24", "rotate(45)"),
+        ("releasing", "M0 6h24", "rotate(135)"),
+        ("closed", "M0 6h24", "rotate(45)"),
+        ("older", "M0 6h24", "rotate(135)"),
+        ("excluded", "M0 6h24M6 0v24", "rotate(45)"),
+        ("foreign", "M0 6h24M6 0v24", "rotate(0)"),
+        ("contested", "M0 6h24M6 0v24", "rotate(45)"),
+    ];
+    html! {
+        @for (name, path, transform) in striped {
+            pattern id={ "p-" (name) } width="24" height="24" patternUnits="userSpaceOnUse" patternTransform=(transform) {
+                rect class={ "b-" (name) } width="24" height="24" {}
+                path class={ "l-" (name) } d=(path) stroke-width="5" {}
+            }
+        }
+        pattern id="p-cooling" width="24" height="24" patternUnits="userSpaceOnUse" {
+            rect.b-cooling width="24" height="24" {}
+            circle.l-cooling cx="12" cy="12" r="5" {}
+        }
+    }
+}
+
+/// The picture: all pools one below the other.
+#[must_use]
+pub fn svg(map: &Map) -> String {
+    /// The space around the picture.
+    const MARGIN: u128 = 100;
+    /// The height of a line of text.
+    const LINE: u128 = 90;
+    let map = &urgent_first(map);
+    let n_pieces: usize =
+        families(map).flat_map(|(_, family)| &family.ranges).map(|range| range.pieces.len()).sum();
+    let titles = if n_pieces <= MAX_TITLES { Titles::PerBlock } else { Titles::None };
+    let (mut y, mut parts) = (MARGIN + 3 * LINE, Vec::new());
+    for pool in &map.pools {
+        y += LINE;
+        parts.push(html! {
+            text.pool x=(MARGIN) y=(y) { (pool.name) tspan.of dx="30" { (pool.state) } }
+        });
+        y += LINE / 3;
+        for family in &pool.families {
+            for range in &family.ranges {
+                let layout = Layout::of(range);
+                y += LINE;
+                parts.push(html! {
+                    text.range x=(MARGIN) y=(y) { (range.cidr) tspan.of dx="30" { (heading(family, range)) } }
+                    svg x=(MARGIN) y=(y + LINE / 3) width=(GUTTER + WIDTH) height=(layout.height)
+                        viewBox={ "0 0 " (GUTTER + WIDTH) " " (layout.height) }
+                    {
+                        (content(family, range, &layout, titles))
+                    }
+                });
+                y += layout.height + LINE / 2;
+            }
+        }
+    }
+    let (width, height) = (GUTTER + WIDTH + 2 * MARGIN, y + MARGIN);
+    let totals = totals(map);
+    let shown_states = BlockState::ALL.into_iter().filter(|state| totals.contains_key(state));
+    let picture = html! {
+        svg xmlns="http://www.w3.org/2000/svg" width=(width / 4) height=(height / 4) viewBox={ "0 0 " (width) " " (height) } {
+            title { "Address space, as of " (format!("{:.0}", map.at)) }
+            style { (PreEscaped(STYLE.replace('<', ""))) }
+            defs { (pattern_defs()) }
+            rect.page width=(width) height=(height) {}
+            text.title x=(MARGIN) y=(MARGIN + LINE) { "Address space" tspan.of dx="30" { (format!("{:.0}", map.at)) } }
+            @for (index, state) in shown_states.enumerate() {
+                @let x = MARGIN + index as u128 * 340;
+                rect class={ "s-" (state.as_str()) } x=(x) y=(MARGIN + 2 * LINE - 44) width="52" height="52" rx="8" {}
+                text.key x=(x + 70) y=(MARGIN + 2 * LINE) { (title(state)) }
+            }
+            @for part in &parts { (part) }
+        }
+    };
+    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{}", picture.into_string())
+}
