@@ -8,15 +8,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use finding_log::FindingLog;
+use without_pool::{PoolWait, WithoutPool};
 
 use super::event_of::{event_of, event_of_block, events_of_status};
 use super::events::{Event, Events, Subject};
 use super::forbidden;
 use super::input::Input;
 use super::waits::Waits;
+use crate::model::counted::counted;
 use crate::model::finding::{self, Finding, FindingKind};
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
@@ -44,6 +46,7 @@ use crate::world::World;
 use crate::world::check::Inconsistency;
 
 mod finding_log;
+mod without_pool;
 
 /// The shortest time between two snapshots. A scrape comes every 15 s or so, and each snapshot is a pass over all
 /// claims and nodes, as each look at the status of a pool is.
@@ -51,8 +54,10 @@ const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 /// When the next snapshot is due at the latest, as long as writes have no effect.
 const IN_VAIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many nodes that still wait for a pool are told of in one turn of the loop, and how many that wait for a block.
+/// How many nodes that still wait for a block are reported in one turn of the loop.
 const MAX_REMINDERS: usize = 64;
+/// How many nodes that lack a pool for the same cause have an event each. More than these share one.
+const MAX_EACH: usize = 3;
 
 /// Reports what the loop does.
 #[derive(Debug)]
@@ -63,7 +68,7 @@ pub(super) struct Reporter {
     /// Findings of the last plan of each node.
     findings: BTreeMap<NodeName, BTreeSet<Finding>>,
     /// The nodes that need addresses for which no pool selects them. They are told of again, as are those below.
-    without_pool: Waits<()>,
+    without_pool: WithoutPool,
     /// The nodes for which none of their pools has a block of these shares.
     without_block: Waits<BTreeSet<Share>>,
     /// Findings about objects that can't be read, addresses of others in pools, and nodes without agents.
@@ -93,8 +98,8 @@ impl Reporter {
             events,
             log: FindingLog::default(),
             findings: BTreeMap::new(),
-            without_pool: Waits::default(),
-            without_block: Waits::default(),
+            without_pool: WithoutPool::default(),
+            without_block: Waits::told_at_once(),
             unreadable: BTreeSet::new(),
             in_vain: BTreeSet::new(),
             routes: BTreeSet::new(),
@@ -129,11 +134,10 @@ impl Reporter {
         self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
     }
 
-    /// Publishes a snapshot if one is due, and tells again of nodes that have waited for long.
+    /// Publishes a snapshot if one is due, and reports nodes that have waited for a while.
     pub(super) fn show_if_due(&mut self, world: &World, now: Now) {
-        for _ in 0..MAX_REMINDERS {
-            let Some((node, ())) = self.without_pool.pop_due(Instant::now()) else { break };
-            self.tell_of_no_pool(world, &node);
+        for (cause, nodes) in self.without_pool.pop_due(world, Instant::now()) {
+            self.tell_of_no_pool(world, &cause, &nodes);
         }
         for _ in 0..MAX_REMINDERS {
             let Some((node, shares)) = self.without_block.pop_due(Instant::now()) else { break };
@@ -239,7 +243,7 @@ impl Reporter {
     /// This process stands by from now on: the leader reports the findings of nodes. When it leads again it reports all anew.
     pub(super) fn stands_by(&mut self) {
         self.findings.clear();
-        (self.without_pool, self.without_block) = (Waits::default(), Waits::default());
+        (self.without_pool, self.without_block) = (WithoutPool::default(), Waits::told_at_once());
         self.changed();
     }
 
@@ -264,26 +268,22 @@ impl Reporter {
         }
         let subject = world.node_uid(&plan.node).map(|uid| Subject::Node(plan.node.clone(), uid.clone()));
         let (node, now) = (&plan.node, Instant::now());
+        let pool_wait = self.without_pool.note(world, plan, now);
         let shares = Some(shares_without_block(plan)).filter(|shares| !shares.is_empty());
         match plan.scope {
             Scope::Whole => {
-                // One that takes a step may have ended before it came to pools.
-                let knows_of_pools = lacks_pool(plan) || plan.saw_everything();
-                if knows_of_pools && self.without_pool.note(node, lacks_pool(plan).then_some(&()), now) {
-                    self.tell_of_no_pool(world, node);
-                }
                 let is_new = self.without_block.note(node, shares.as_ref(), now);
                 if let Some(shares) = shares.filter(|_| is_new) {
                     self.tell_of_no_block(world, node, &shares);
                 }
             }
-            // Something else comes first, such as a pause, and whether any pool selects the node was not looked at.
+            // Something else comes first, such as a pause, and blocks were not looked at.
             Scope::Part if shares.is_none() => {
                 self.without_block.note(node, None, now);
             }
             Scope::Part => {}
         }
-        self.findings_of(plan, subject.as_ref());
+        self.findings_of(plan, subject.as_ref(), pool_wait);
     }
 
     /// The routes of all nodes have been decided.
@@ -297,33 +297,44 @@ impl Reporter {
         }
     }
 
-    /// Tells of a node that needs a pool, and why it has none. The reasons are collected only here, because that costs a
-    /// look at the pools.
-    fn tell_of_no_pool(&mut self, world: &World, node: &NodeName) {
-        let message = why_no_pool(world, node);
-        self.log.found(&Finding::new(FindingKind::NoPool, Kind::Node, node.as_str(), message.clone()));
-        self.tell_of_wait(world, node, EventReason::NoPool, message);
+    /// Reports nodes that need a pool for the same cause, and why they have none. The reasons are collected only here,
+    /// because that costs a look at the pools, and only for the nodes that have an event.
+    fn tell_of_no_pool(&mut self, world: &World, cause: &str, nodes: &[NodeName]) {
+        self.changed();
+        let (told, rest) = nodes.split_at(if nodes.len() > MAX_EACH { 1 } else { nodes.len() });
+        for node in told {
+            let mut message = why_no_pool(world, node);
+            if !rest.is_empty() {
+                message = format!("{} lack a pool, such as {node}: {message}", counted(nodes.len(), "node"));
+            }
+            self.log.found(&Finding::new(FindingKind::NoPool, Kind::Node, node.as_str(), message.clone()));
+            self.tell_of_wait(world, node, EventReason::NoPool, message, cause);
+        }
+        for node in rest {
+            debug!(finding = FindingKind::NoPool.as_str(), kind = Kind::Node.as_str(), name = %node, "{cause}");
+        }
     }
 
     /// Tells of a node that needs blocks of these shares, and why it gets none, at the same cost.
     fn tell_of_no_block(&mut self, world: &World, node: &NodeName, shares: &BTreeSet<Share>) {
+        self.changed();
         let reasons: Vec<String> = shares.iter().map(|share| why_no_block(world, node, share)).collect();
         let message = reasons.join("; ");
         self.log.waits(node, &message);
-        self.tell_of_wait(world, node, EventReason::NoCapacity, message);
+        self.tell_of_wait(world, node, EventReason::NoCapacity, message, "");
     }
 
-    fn tell_of_wait(&self, world: &World, node: &NodeName, reason: EventReason, message: String) {
+    fn tell_of_wait(&self, world: &World, node: &NodeName, reason: EventReason, words: String, about: &str) {
         if let Some(uid) = world.node_uid(node) {
             let subject = Subject::Node(node.clone(), uid.clone());
-            self.events.tell(Event { subject, reason, note: message, about: String::new() });
+            self.events.tell(Event { subject, reason, note: words, about: about.to_owned() });
         }
     }
 
-    /// The findings of a plan replace those of the node's last plan, unless this plan stopped before it had seen
-    /// everything. A new finding is logged, and becomes an event.
-    fn findings_of(&mut self, plan: &NodePlan, subject: Option<&Subject>) {
-        let mut known = self.findings.remove(&plan.node).unwrap_or_default();
+    /// The findings of a plan replace those of the node's last plan. Where this plan stopped before it had seen everything,
+    /// those stay too. A new finding is logged, and becomes an event.
+    fn findings_of(&mut self, plan: &NodePlan, subject: Option<&Subject>, pool_wait: PoolWait) {
+        let known = self.findings.remove(&plan.node).unwrap_or_default();
         for finding in &plan.findings {
             // A node without a pool is told of with the reasons, and again as long as it waits.
             if !known.contains(finding) && finding.kind != FindingKind::NoPool {
@@ -335,15 +346,16 @@ impl Reporter {
                 }
             }
         }
-        if plan.saw_everything() {
-            let found: BTreeSet<Finding> = plan.findings.iter().cloned().collect();
-            finding::ended(&known, &found).for_each(|finding| self.log.resolved(finding));
-            known = found;
-        } else {
-            known.extend(plan.findings.iter().cloned());
+        let mut found: BTreeSet<Finding> = plan.findings.iter().cloned().collect();
+        if !plan.saw_everything() {
+            let stays = |kind| kind != FindingKind::NoPool || pool_wait == PoolWait::Lasts;
+            found.extend(known.iter().filter(|finding| stays(finding.kind)).cloned());
         }
-        if !known.is_empty() {
-            self.findings.insert(plan.node.clone(), known);
+        let was_told = |kind| kind != FindingKind::NoPool || pool_wait == PoolWait::Over { was_told: true };
+        let ended = finding::ended(&known, &found).filter(|finding| was_told(finding.kind));
+        ended.for_each(|finding| self.log.resolved(finding));
+        if !found.is_empty() {
+            self.findings.insert(plan.node.clone(), found);
         }
     }
 
@@ -449,11 +461,6 @@ fn shares_without_block(plan: &NodePlan) -> BTreeSet<Share> {
         Unmet::AtLimit(_) => None,
     });
     no_block.collect()
-}
-
-/// Whether no pool selects a node for addresses that it needs.
-fn lacks_pool(plan: &NodePlan) -> bool {
-    plan.findings.iter().any(|finding| finding.kind == FindingKind::NoPool)
 }
 
 #[cfg(test)]

@@ -210,7 +210,7 @@ impl<'a> Subject<'a> {
     }
 
     /// The finding about a node that needs addresses for which no pool selects it. It keeps what it has, and gets no more.
-    fn lacks_pool(&self) -> Option<Finding> {
+    pub(super) fn lacks_pool(&self) -> Option<Finding> {
         let without_pool = |share: &Share| self.first_pool(share).is_none();
         let nearly_full = self.shares().into_iter().filter(without_pool).find(|share| {
             let held = self.offering().find(|claim| self.is_of(claim, share));

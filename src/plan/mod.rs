@@ -42,7 +42,7 @@ mod tests;
 mod whole;
 mod withhold;
 
-pub use node::{explain, node};
+pub use node::{explain, node, still_lacks_pool};
 pub use policy::{CiliumNodeOrigin, PodIpPoolOrigin, Policy, ReclaimPolicy};
 pub use pool::pool;
 pub use reasons::{why_no_block, why_no_pool};

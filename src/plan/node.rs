@@ -192,6 +192,17 @@ fn unmet(world: &World, publisher: &Publisher, name: &NodeName) -> BTreeSet<Unme
     Subject { world, node, carrier, publisher }.unmet()
 }
 
+/// Whether a node with the finding `NoPool` still needs a pool. Without a known mode it does.
+#[must_use]
+pub fn still_lacks_pool(world: &World, name: &NodeName) -> bool {
+    let Some(publisher) = world.publisher_of(name) else { return true };
+    let Some(node) = world.node(name) else { return false };
+    match world.carrier(name) {
+        Some(carrier) => Subject { world, node, carrier, publisher }.lacks_pool().is_some(),
+        None => world.pools_of(name).next().is_none(),
+    }
+}
+
 /// A node that holds blocks and has no agent, perhaps for ever. All such nodes are one finding ([`agents::missing`]).
 fn look_for_agent(world: &World, draft: &mut Draft, now: Now) {
     let holds_blocks = world.node(&draft.node).is_some() && world.claims_of(&draft.node).next().is_some();

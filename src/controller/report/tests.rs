@@ -10,6 +10,7 @@ use super::super::events::Waiting;
 use super::super::lead::Lead;
 use super::super::log_lines::LogLines;
 use super::super::waits::REPEAT;
+use super::without_pool::PATIENCE;
 use super::*;
 use crate::model::outcome::Seen;
 use crate::model::plan::{Verdict, Wait};
@@ -43,6 +44,15 @@ impl Rig {
         self.told()
     }
 
+    /// Decides for these nodes, and returns the reports.
+    fn decide_for(&mut self, nodes: &[String]) -> String {
+        for node in nodes {
+            let plan = self.cluster.plan(node);
+            self.reporter.plan(&self.cluster.world, &plan);
+        }
+        self.told()
+    }
+
     /// What is told when nothing but time has passed.
     fn turn(&mut self) -> String {
         self.reporter.show_if_due(&self.cluster.world, self.cluster.now);
@@ -53,6 +63,21 @@ impl Rig {
     fn show(&mut self) -> String {
         self.reporter.show(&self.cluster.world, self.cluster.now);
         self.told()
+    }
+
+    /// The reports within this time, with the time from now.
+    async fn over(&mut self, time: Duration) -> Vec<(Duration, String)> {
+        let start = Instant::now();
+        let mut told = Vec::new();
+        while let Some(due) = self.reporter.due()
+            && due <= start + time
+        {
+            tokio::time::sleep_until(due).await;
+            told.push((start.elapsed(), self.turn()));
+        }
+        // A snapshot has no report.
+        told.retain(|(_, told)| !told.is_empty());
+        told
     }
 
     /// The lines of the log, and then the events.
@@ -106,26 +131,18 @@ fn a_finding_that_ends_has_a_line() {
     check(plan_with(Verdict::AtRest, &[]), "");
 }
 
-/// Checks that this is told of node `a` when it begins to wait, and then once per hour.
-async fn check_wait(cluster: Cluster, expected: &str) {
+/// Checks the reports of node `a`: at the start of its wait, after a moment, and both again after each interval.
+async fn check_wait(cluster: Cluster, at_once: &str, later: &str) {
     let mut rig = Rig::of(cluster);
-    assert_eq!(rig.decide(), expected);
+    assert_eq!(rig.decide(), at_once);
     assert_eq!(rig.turn() + &rig.decide() + &rig.turn(), "", "it is told already");
-    for _ in 0..2 {
-        // A snapshot that is due comes before.
-        while let Some(due) = rig.reporter.due()
-            && due < Instant::now() + REPEAT / 2
-        {
-            tokio::time::sleep_until(due).await;
-            assert_eq!(rig.turn(), "");
-        }
-        let due = rig.reporter.due().expect("it is told again");
-        tokio::time::sleep_until(due - Duration::from_millis(1)).await;
-        assert_eq!(rig.turn(), "", "before an hour has passed");
-        tokio::time::sleep_until(due).await;
-        assert_eq!(rig.turn(), expected);
-        assert_eq!(rig.turn(), "");
+    let mut expected = Vec::new();
+    for n in 0..3 {
+        expected.push((REPEAT * n, at_once.to_owned()));
+        expected.push((REPEAT * n + PATIENCE, later.to_owned()));
     }
+    expected.retain(|(at, told)| !at.is_zero() && !told.is_empty());
+    assert_eq!(rig.over(REPEAT * 2 + PATIENCE).await, expected);
 }
 
 const NO_POOL: &str = "no pool selects it: it has no labels; label it, or create a pool that selects it: pool \
@@ -134,12 +151,12 @@ const NO_BLOCK: &str = "no pool of the node has a free ipv4 block; add a CIDR to
      pool that selects the node: pool p (all blocks are taken)";
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_no_pool_selects_is_told_of_with_the_reasons_once_per_hour() {
+async fn a_node_that_no_pool_selects_is_told_of_with_the_reasons_once_per_interval() {
     let mut spec = ranges("10.0.0.0/24");
     spec["nodeSelector"] = json!({ "matchLabels": { "zone": "b" } });
     let cluster = Cluster::of(&[&pool(&spec), &node("a"), &cilium_node("a", &json!({}))]);
     let line = format!(" WARN {NO_POOL} finding=\"NoPool\" kind=\"Node\" name=\"a\"\n");
-    check_wait(cluster, &format!("{line}event NoPool on Node a (uid-a): {NO_POOL}\n")).await;
+    check_wait(cluster, "", &format!("{line}event NoPool on Node a (uid-a): {NO_POOL}\n")).await;
 }
 
 /// A node `a` whose only pool is full.
@@ -149,9 +166,9 @@ fn full() -> Cluster {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_pools_are_full_is_told_of_with_the_reasons_once_per_hour() {
+async fn a_node_whose_pools_are_full_is_told_of_with_the_reasons_once_per_interval() {
     let line = format!(" WARN {NO_BLOCK} node=a\n");
-    check_wait(full(), &format!("{line}event NoCapacity on Node a (uid-a): {NO_BLOCK}\n")).await;
+    check_wait(full(), &format!("{line}event NoCapacity on Node a (uid-a): {NO_BLOCK}\n"), "").await;
 }
 
 /// A node `a` that holds nearly full blocks under a name that no pool has, and asks for another one, whose pool is full.
@@ -181,14 +198,91 @@ const NO_BLOCK_OF_DEFAULT: &str = "no pool of the node has a free ipv4 block of 
      CIDR to one of its pools, or create a pool that selects the node: pool p (all blocks are taken)";
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_lacks_a_pool_and_a_block_is_told_of_both_once_per_hour() {
-    let expected = format!(
-        " WARN {NO_POOL_FOR_MARS} finding=\"NoPool\" kind=\"Node\" name=\"a\"\n \
-         WARN {NO_BLOCK_OF_DEFAULT} node=a\n\
-         event NoPool on Node a (uid-a): {NO_POOL_FOR_MARS}\n\
-         event NoCapacity on Node a (uid-a): {NO_BLOCK_OF_DEFAULT}\n"
+async fn a_node_that_lacks_a_pool_and_a_block_is_told_of_both_once_per_interval() {
+    let of_block = format!(
+        " WARN {NO_BLOCK_OF_DEFAULT} node=a\nevent NoCapacity on Node a (uid-a): {NO_BLOCK_OF_DEFAULT}\n"
     );
-    check_wait(short_of_two_names(), &expected).await;
+    let of_pool = format!(
+        " WARN {NO_POOL_FOR_MARS} finding=\"NoPool\" kind=\"Node\" name=\"a\"\n\
+         event NoPool on Node a (uid-a): {NO_POOL_FOR_MARS}\n"
+    );
+    check_wait(short_of_two_names(), &of_block, &of_pool).await;
+}
+
+/// 46 nodes of zone b with waiting agents, and a pool for zone a.
+fn many() -> (Rig, Vec<String>) {
+    let names: Vec<String> = (10..56).map(|n| format!("n{n}")).collect();
+    let mut objects = vec![pool_of_zone("a")];
+    for name in &names {
+        let mut node = node(name);
+        node["metadata"]["labels"] = json!({ "zone": "b" });
+        objects.extend([node, cilium_node(name, &json!({}))]);
+    }
+    (Rig::of(Cluster::of(&objects.iter().collect::<Vec<_>>())), names)
+}
+
+fn pool_of_zone(zone: &str) -> Value {
+    let mut spec = ranges(if zone == "a" { "10.0.0.0/16" } else { "10.1.0.0/16" });
+    spec["nodeSelector"] = json!({ "matchLabels": { "zone": zone } });
+    let mut pool = pool(&spec);
+    pool["metadata"]["name"] = format!("pool-{zone}").into();
+    pool["metadata"]["uid"] = format!("uid-{zone}").into();
+    pool
+}
+
+/// The pools of a roll-out come one after another.
+#[tokio::test(start_paused = true)]
+async fn nodes_whose_pool_comes_within_a_moment_are_not_told_of() {
+    let (mut rig, names) = many();
+    assert_eq!(rig.decide_for(&names), "");
+    assert_eq!(rig.over(PATIENCE / 2).await, []);
+    rig.cluster.shows(&pool_of_zone("b"));
+    // No decision yet.
+    assert_eq!(rig.over(PATIENCE / 2).await, []);
+    assert_eq!(rig.decide_for(&names), "");
+    assert_eq!(rig.over(REPEAT * 2).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_nodes_without_a_pool_have_one_event_until_a_pool_selects_them() {
+    let (mut rig, names) = many();
+    rig.decide_for(&names);
+    let [(at, told)] = &rig.over(PATIENCE + SNAPSHOT_INTERVAL).await[..] else { panic!("once") };
+    let message = "46 nodes lack a pool, such as n10: no pool selects it: its labels are zone=b; label it, or create a \
+                   pool that selects it: pool pool-a (needs `zone=a`; the node has zone=b)";
+    assert_eq!(
+        (*at, told.as_str()),
+        (
+            PATIENCE,
+            &*format!(
+                " WARN {message} finding=\"NoPool\" kind=\"Node\" name=\"n10\"\n\
+                 event NoPool on Node n10 (uid-n10): {message}\n"
+            )
+        )
+    );
+    rig.cluster.shows(&pool_of_zone("b"));
+    // None of these plans has seen everything, because claims have to be written first.
+    let resolved = rig.decide_for(&names) + &rig.show();
+    let lines: Vec<&str> = resolved.lines().collect();
+    assert_eq!(lines.len(), 4, "{resolved}");
+    assert!(lines[0].starts_with(" INFO resolved: it has no addresses, and no readable pool"), "{resolved}");
+    assert!(lines[3].starts_with(" INFO 43 more changes of NoPool"), "{resolved}");
+    assert!(rig.reporter.findings.is_empty(), "{:?}", rig.reporter.findings);
+    assert_eq!(rig.over(REPEAT * 2).await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_nodes_without_a_pool_have_an_event_each() {
+    let (mut rig, names) = many();
+    rig.decide_for(&names[..3]);
+    let told = rig.over(PATIENCE).await.remove(0).1;
+    for name in &names[..3] {
+        assert!(
+            told.contains(&format!("event NoPool on Node {name} (uid-{name}): no pool selects it")),
+            "{told}"
+        );
+    }
+    assert_eq!(told.lines().count(), 6, "{told}");
 }
 
 /// Blocks come and go more often than pools.
@@ -196,6 +290,7 @@ async fn a_node_that_lacks_a_pool_and_a_block_is_told_of_both_once_per_hour() {
 async fn a_node_that_lacks_a_pool_is_not_told_of_again_because_of_a_block() {
     let mut rig = Rig::of(short_of_two_names());
     rig.decide();
+    rig.over(PATIENCE).await;
     rig.cluster.shows(&pool(&ranges("10.0.0.0/26")));
     assert_eq!(rig.decide(), "", "a block is claimed");
     rig.cluster.shows(&pool(&ranges("10.0.0.0/27")));
@@ -205,7 +300,10 @@ async fn a_node_that_lacks_a_pool_is_not_told_of_again_because_of_a_block() {
     assert_eq!(rig.decide(), expected);
     let step = plan_with(Verdict::Act(vec![Read::ClaimsOf("a".into()).into()]), &[]);
     rig.reporter.plan(&rig.cluster.world, &step);
-    assert_eq!(rig.decide(), expected, "a step comes first, and the pool is still lacking");
+    assert_eq!(rig.decide(), expected, "a step comes first");
+    let of_pool = rig.over(REPEAT).await.remove(0);
+    assert_eq!(of_pool.0, REPEAT, "the pool is still lacking");
+    assert!(of_pool.1.contains("event NoPool on Node a"), "{}", of_pool.1);
 }
 
 /// Something else may come first, so that the plan ends before it has come to pools.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::model::share::Share;
-use crate::plan::{explain, why_no_block, why_no_pool};
+use crate::plan::{explain, still_lacks_pool, why_no_block, why_no_pool};
 
 /// Checks the reasons for node `a` in this cluster, one per line, and what it waits for.
 #[track_caller]
@@ -86,6 +86,20 @@ fn a_node_that_no_pool_selects_says_which_label_it_lacks() {
                  `zone=c`; the node has";
     assert_eq!(why("a"), format!("no pool selects it: its labels are zone=b; {pools} zone=b)"));
     assert_eq!(why("c"), format!("no pool selects it: it has no labels; {pools} no label zone)"));
+}
+
+#[test]
+fn a_node_lacks_a_pool_until_one_selects_it_or_the_node_is_gone() {
+    for (text, lacks) in [
+        ("node a 1\nciliumnode a @50", true),
+        ("node a 1\nciliumnode a @50\npool p 10.0.0.0/24 28", false),
+        ("node a 1\nciliumnode a @50\npool p 10.0.0.0/24 28 zone=c", true),
+        ("node a 1", true),
+        ("node a 1\npool p 10.0.0.0/24 28", false),
+        ("ciliumnode a @50", false),
+    ] {
+        assert_eq!(still_lacks_pool(&Cluster::of(text).world, &"a".into()), lacks, "{text}");
+    }
 }
 
 /// There are a dozen that Kubernetes and a cloud give every Node, and an event is short.
