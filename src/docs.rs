@@ -20,6 +20,12 @@ use crate::view::block_event::{Cause, Step};
 /// The alerts, as the chart renders them.
 const ALERTS: &str = include_str!("../manifests/alerts.yaml");
 
+/// The Grafana dashboard.
+const DASHBOARD: &str = include_str!("../manifests/chart/cilium-node-ipam/files/dashboard.json");
+
+/// The labels that Prometheus adds to the metrics of a replica.
+const OF_SCRAPES: [&str; 4] = ["cluster", "namespace", "job", "instance"];
+
 /// The rows of every table under `## {heading}` whose first column is called `column`: the code in their first cell,
 /// and all cells.
 fn rows(heading: &str, column: &str) -> BTreeMap<String, Vec<String>> {
@@ -148,26 +154,92 @@ fn every_metric_has_an_entry_with_its_type_labels_and_values() {
     }
 }
 
-/// An alert on a name with a typing error never fires.
-#[test]
-fn alerts_use_metrics_labels_and_values_that_exist() {
+/// Checks that metrics, labels and values in an expression exist; how many metrics it names.
+fn check_expression(described: &BTreeMap<String, Described>, expression: &str) -> usize {
     let metric = Regex::new(r"((?:cilium_node_ipam|process)_[a-z_]+)(?:\{([^}]*)\})?").unwrap();
-    let matcher = Regex::new(r#"([a-z]+)=(~?)"([^"]*)""#).unwrap();
-    let described = described();
+    let matcher = Regex::new(r#"([a-z]+)!?=(~?)"([^"]*)""#).unwrap();
     let mut n_metrics = 0;
-    for found in metric.captures_iter(ALERTS) {
+    for found in metric.captures_iter(expression) {
         n_metrics += 1;
-        let Described { labels, .. } = described.get(&found[1]).unwrap_or_else(|| panic!("no {}", &found[1]));
+        let Described { labels, .. } = metric_of(described, &found[1]);
         let matchers = found.get(2).map_or("", |matchers| matchers.as_str());
         for found in matcher.captures_iter(matchers) {
             let (label, values) = (&found[1], &found[3]);
+            // A variable of the dashboard.
+            if values.starts_with('$') {
+                assert!(
+                    labels.contains_key(label) || OF_SCRAPES.contains(&label),
+                    "{}: no {label}",
+                    &found[0]
+                );
+                continue;
+            }
             for value in if found[2].is_empty() { vec![values] } else { values.split('|').collect() } {
                 let known = labels.get(label).is_some_and(|known| known.contains(value));
                 assert!(known, "{}: no {label} {value}", &found[0]);
             }
         }
     }
+    n_metrics
+}
+
+/// The metric to which series of this name belong.
+fn metric_of<'a>(described: &'a BTreeMap<String, Described>, series: &str) -> &'a Described {
+    let histogram = series.strip_suffix("_bucket").and_then(|name| described.get(name));
+    histogram
+        .filter(|metric| metric.kind == "histogram")
+        .or_else(|| described.get(series))
+        .unwrap_or_else(|| panic!("no {series}"))
+}
+
+/// An alert on a name with a typing error never fires.
+#[test]
+fn alerts_use_metrics_labels_and_values_that_exist() {
+    let n_metrics = check_expression(&described(), ALERTS);
     assert!(n_metrics > 20, "{n_metrics}");
+}
+
+/// A panel with a typing error stays empty.
+#[test]
+fn dashboard_uses_metrics_labels_and_values_that_exist() {
+    let grouping = Regex::new(r"\bby \(([^)]*)\)").unwrap();
+    let name = Regex::new(r"(?:cilium_node_ipam|process)_[a-z_]+").unwrap();
+    let placeholder = Regex::new(r"\{\{([^}]*)\}\}").unwrap();
+    let described = described();
+    let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).unwrap();
+    let targets =
+        dashboard["panels"].as_array().unwrap().iter().filter_map(|panel| panel["targets"].as_array());
+    let mut n_metrics = 0;
+    for target in targets.flatten() {
+        let (expression, legend) =
+            (target["expr"].as_str().unwrap(), target["legendFormat"].as_str().unwrap());
+        n_metrics += check_expression(&described, expression);
+        let mut labels: BTreeSet<&str> = OF_SCRAPES.into();
+        for found in name.find_iter(expression) {
+            labels.extend(metric_of(&described, found.as_str()).labels.keys().map(String::as_str));
+        }
+        // The first group is the outermost one, whose labels the result has.
+        let groups: Vec<Vec<&str>> = grouping
+            .captures_iter(expression)
+            .map(|found| found.extract::<1>().1[0].split(", ").collect())
+            .collect();
+        for label in groups.iter().flatten().filter(|label| **label != "le") {
+            assert!(labels.contains(label), "{expression}: no {label}");
+        }
+        let result = groups.first().map_or(labels, |group| group.iter().copied().collect());
+        for found in placeholder.captures_iter(legend) {
+            assert!(result.contains(&found[1]), "{expression}: the result has no {}", &found[1]);
+        }
+    }
+    assert!(n_metrics > 40, "{n_metrics}");
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let query = Regex::new(r"^label_values\((.*), ([a-z]+)\)$").unwrap();
+    for variable in variables.iter().filter(|variable| variable["type"] == "query") {
+        let found = query.captures(variable["query"].as_str().unwrap()).unwrap();
+        assert_eq!(check_expression(&described, &found[1]), 1);
+        let metric = metric_of(&described, name.find(&found[1]).unwrap().as_str());
+        assert!(metric.labels.contains_key(&found[2]) || OF_SCRAPES.contains(&&found[2]), "{}", &found[0]);
+    }
 }
 
 #[test]

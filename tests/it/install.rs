@@ -8,8 +8,10 @@
 
 mod alerts;
 mod chart;
+mod dashboard;
 mod helm;
 mod image;
+mod queries;
 mod rendered;
 pub(crate) mod values;
 

@@ -127,6 +127,7 @@ fn values_that_are_wrong_are_refused() {
         ("routes.exporter=gobgp", "exporter"),
         ("routes.template=template", "template"),
         ("k8sServicePort=6443", "set both"),
+        ("grafanaDashboard.uid=x", "uid"),
         ("prometheusRule.alerts.NoLeader.for=soon", "for"),
         ("prometheusRule.alerts.NoLeader.threshold=2", "threshold"),
         ("prometheusRule.alerts.NoLeader.severity=high", "severity"),

@@ -113,6 +113,22 @@ impl Prometheus {
         }
     }
 
+    /// Returns when this query has a result.
+    pub(crate) async fn wait_data(&self, query: &str, deadline: Duration) -> Result<()> {
+        let encoded: Vec<String> = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let path = format!("/api/v1/query?query={}", encoded.concat());
+        let limit = tokio::time::Instant::now() + deadline;
+        loop {
+            let answer = self.get(&path).await.context(query.to_owned())?;
+            let answer: Value = serde_json::from_str(&answer)?;
+            if answer["data"]["result"].as_array().is_some_and(|result| !result.is_empty()) {
+                return Ok(());
+            }
+            ensure!(tokio::time::Instant::now() < limit, "after {deadline:?} no data: {query}");
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     /// The body of a GET, in a version of HTTP that has no chunks.
     async fn get(&self, path: &str) -> Result<String> {
         let mut stream = TcpStream::connect(&self.address).await?;
