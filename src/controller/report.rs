@@ -454,7 +454,7 @@ impl Announcement {
     }
 }
 
-/// Of which shares the pools of a node have no block for it. A node at its limit is a finding.
+/// The shares of a node for which its pools have no block. A node at its limit is a finding.
 fn shares_without_block(plan: &NodePlan) -> BTreeSet<Share> {
     let no_block = plan.unmet.iter().filter_map(|unmet| match unmet {
         Unmet::NoCapacity(share) => Some(share.clone()),

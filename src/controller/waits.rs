@@ -46,7 +46,7 @@ impl<L: Clone + PartialEq> Waits<L> {
         Self { patience, nodes: BTreeMap::new(), due: BTreeSet::new() }
     }
 
-    /// Notes what a node lacks now; whether that is due at once.
+    /// Notes the lack of a node, if it has one; whether that is due at once.
     pub(super) fn note(&mut self, node: &NodeName, lack: Option<&L>, now: Instant) -> bool {
         let before = self.nodes.remove(node);
         if let (Some(wait), Some(lack)) = (&before, lack)

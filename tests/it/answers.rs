@@ -282,6 +282,34 @@ async fn is_drawn(plane: &ControlPlane) -> Result<()> {
     Ok(())
 }
 
+/// What is no address is named.
+async fn refuses(plane: &ControlPlane) -> Result<()> {
+    let wrong = ask(plane, &["who", "10.2.0"]).await?;
+    ensure!(
+        wrong.code == Some(2) && wrong.errors.contains("neither an address nor a CIDR"),
+        "{}",
+        wrong.errors
+    );
+    Ok(())
+}
+
+/// The same binary as a plugin of kubectl.
+async fn is_a_plugin() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let plugin = folder.path().join("kubectl-nodeipam");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cilium-node-ipam"), &plugin)?;
+    let help = Command::new(&plugin).args(["status", "--help"]).output().await?;
+    ensure!(String::from_utf8_lossy(&help.stdout).contains("Usage: kubectl nodeipam status"), "{help:?}");
+
+    let script = Command::new(&plugin).args(["completion", "bash"]).output().await?;
+    ensure!(String::from_utf8_lossy(&script.stdout).contains("complete -F _kubectl__nodeipam"), "{script:?}");
+    let completer = folder.path().join("kubectl_complete-nodeipam");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cilium-node-ipam"), &completer)?;
+    let words = Command::new(&completer).args(["status", "--no"]).output().await?;
+    ensure!(words.stdout == b"--no-headers\n:4\n", "{words:?}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn one_command_answers_each_question() -> Result<()> {
     without_product(Options::default(), async |rig| {
@@ -380,34 +408,12 @@ async fn one_command_answers_each_question() -> Result<()> {
             nobody.errors
         );
 
-        let wrong = ask(plane, &["who", "10.2.0"]).await?;
-        ensure!(
-            wrong.code == Some(2) && wrong.errors.contains("neither an address nor a CIDR"),
-            "{}",
-            wrong.errors
-        );
-
+        refuses(plane).await?;
         fits_together(plane).await?;
         foresees(plane).await?;
         is_drawn(plane).await?;
 
-        // The same binary as a plugin of kubectl.
-        let folder = tempfile::tempdir()?;
-        let plugin = folder.path().join("kubectl-nodeipam");
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cilium-node-ipam"), &plugin)?;
-        let help = Command::new(&plugin).args(["status", "--help"]).output().await?;
-        ensure!(String::from_utf8_lossy(&help.stdout).contains("Usage: kubectl nodeipam status"), "{help:?}");
-
-        let script = Command::new(&plugin).args(["completion", "bash"]).output().await?;
-        ensure!(
-            String::from_utf8_lossy(&script.stdout).contains("complete -F _kubectl__nodeipam"),
-            "{script:?}"
-        );
-        let completer = folder.path().join("kubectl_complete-nodeipam");
-        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cilium-node-ipam"), &completer)?;
-        let words = Command::new(&completer).args(["status", "--no"]).output().await?;
-        ensure!(words.stdout == b"--no-headers\n:4\n", "{words:?}");
-
+        is_a_plugin().await?;
         ensure!(versions(rig, &Kind::ALL).await? == before, "a command wrote something");
         Ok(())
     })
