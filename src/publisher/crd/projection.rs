@@ -285,22 +285,6 @@ mod tests {
         }
     }
 
-    /// The order of the claims by age is another one.
-    #[test]
-    fn a_claim_that_took_over_another_one_has_its_place() {
-        let former = FormerCrd {
-            pod_cidrs: vec!["10.0.0.4/30".parse().unwrap(), "10.0.0.16/30".parse().unwrap()],
-            owners: BTreeMap::new(),
-        };
-        check_after(
-            Some(&former),
-            &cilium_node(&[], &[]),
-            &[claim("10.0.0.16/30", 0), claim("10.0.0.0/29", 1)],
-            "10.0.0.0/29 10.0.0.16/30 | \
-             10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4 10.0.0.5 10.0.0.6 10.0.0.7 10.0.0.17 10.0.0.18 10.0.0.19",
-        );
-    }
-
     #[test]
     fn a_block_that_stays_after_all_loses_its_fence_and_no_other_owner() {
         let mut fenced = cilium_node(&["10.0.0.4/30"], &["10.0.0.5", "10.0.0.6", "10.0.0.7"]);
