@@ -18,6 +18,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Who(args) => Ok(cli::answers::end(cli::answers::who::run(args))),
         Command::Routes(args) => Ok(cli::answers::end(cli::answers::routes::run(args))),
         Command::Plan(args) => Ok(cli::answers::end(cli::answers::plan::run(args))),
+        Command::Bundle(args) => Ok(cli::answers::end(cli::bundle::run(args))),
         Command::Cordon(args) => Ok(cli::answers::end(cli::acts::state::cordon(args))),
         Command::Uncordon(args) => Ok(cli::answers::end(cli::acts::state::uncordon(args))),
         Command::Drain(args) => Ok(cli::answers::end(cli::acts::state::drain(args))),

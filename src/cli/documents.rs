@@ -76,6 +76,8 @@ impl Input {
             read.and_then(|_| self.parse("-", &text))
         } else if path.is_dir() {
             self.read_directory(path)
+        } else if is_archive(path) {
+            self.read_archive(path)
         } else {
             let name = path.display().to_string();
             let text = std::fs::read_to_string(path).with_context(|| format!("can't read {name}"));
@@ -90,16 +92,29 @@ impl Input {
         let mut entries = entries.with_context(|| format!("can't read {}", path.display()))?;
         entries.sort();
         for entry in entries {
-            let wanted = if entry.is_dir() {
-                matches!(self.depth, Depth::All)
-            } else {
-                entry
-                    .extension()
-                    .is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|known| ending == *known))
-            };
+            let wanted =
+                if entry.is_dir() { matches!(self.depth, Depth::All) } else { is_of_objects(&entry) };
             if wanted {
                 self.read(&entry);
             }
+        }
+        Ok(())
+    }
+
+    /// The files in an archive, without unpacking it.
+    fn read_archive(&mut self, path: &Path) -> anyhow::Result<()> {
+        let unreadable = || format!("can't read {}", path.display());
+        let file = std::fs::File::open(path).with_context(unreadable)?;
+        let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
+        for entry in archive.entries().with_context(unreadable)? {
+            let mut entry = entry.with_context(unreadable)?;
+            let name = entry.path().with_context(unreadable)?.into_owned();
+            if !is_of_objects(&name) {
+                continue;
+            }
+            let mut text = String::new();
+            entry.read_to_string(&mut text).with_context(unreadable)?;
+            self.parse(&name.display().to_string(), &text)?;
         }
         Ok(())
     }
@@ -125,6 +140,15 @@ impl Input {
         }
         Ok(())
     }
+}
+
+fn is_archive(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    name.ends_with(".tar.gz") || name.ends_with(".tgz")
+}
+
+fn is_of_objects(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ["yaml", "yml", "json"].iter().any(|known| ending == *known))
 }
 
 /// The objects of a List, or the one object that the document is.

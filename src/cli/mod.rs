@@ -6,6 +6,7 @@ use program::program;
 
 pub mod acts;
 pub mod answers;
+pub mod bundle;
 pub mod completion;
 pub mod crd;
 mod documents;
@@ -30,6 +31,7 @@ pub enum Command {
     Who(answers::who::Args),
     Routes(answers::routes::Args),
     Plan(answers::plan::Args),
+    Bundle(bundle::Args),
     Cordon(acts::state::Cordon),
     Uncordon(acts::state::Uncordon),
     Drain(acts::state::Drain),

@@ -6,15 +6,12 @@ use std::path::PathBuf;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::{Cluster, Verdict, block_on, fields};
+use super::{Live, Source, Verdict, around, block_on, fields, files};
 use crate::model::counted::counted;
 use crate::plan::Policy;
 use crate::plan::forecast::plan_all;
 use crate::view::audit::catalog::{Check, Severity};
 use crate::view::audit::{Line, audit};
-
-mod around;
-mod files;
 
 /// The page with a section per id.
 const PAGE: &str = "docs/check.md";
@@ -45,27 +42,25 @@ pub struct Args {
     #[arg(short, long = "filename", value_name = "FILE|-")]
     filename: Vec<PathBuf>,
 
-    /// Audit the objects in all *.yaml, *.yml and *.json files below a directory instead of a cluster.
-    #[arg(long, value_name = "DIR")]
-    from: Option<PathBuf>,
-
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: Source,
 }
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     let suppressed = suppressed(&args.suppress)?;
     block_on(async move {
-        let (world, plans, objects) = if args.filename.is_empty() && args.from.is_none() {
-            let listed = args.cluster.access.list().await?;
-            let around = around::list(&listed.clients).await?;
+        let (world, plans, objects) = if args.filename.is_empty() {
+            let listed = args.cluster.list().await?;
+            let around = match listed.live {
+                Live::Cluster(clients) => around::list(&clients).await?,
+                Live::Files { objects, .. } => objects,
+            };
             (listed.world, listed.plans, around)
         } else {
-            let paths: Vec<PathBuf> = args.filename.iter().chain(&args.from).cloned().collect();
-            let (mut world, objects) = files::read(&paths, &args.cluster)?;
-            let plans = plan_all(&mut world, Policy::DEFAULT, files::now());
-            (world, plans, objects)
+            let mut read = files::read(&args.filename, args.cluster.namespaces())?;
+            let plans = plan_all(&mut read.world, Policy::DEFAULT, read.now);
+            (read.world, plans, read.objects)
         };
         let mut lines = audit(&world, &plans, &objects.around);
         lines.retain(|line| !suppressed.contains(&line.check));

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use super::{Access, Verdict, block_on};
+use super::{Access, Gathered, Verdict, block_on};
 use crate::page;
 use crate::view::map::map;
 
@@ -53,8 +53,8 @@ fn file(text: &str) -> Result<File, String> {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
-        let listed = args.access.list().await?;
-        let map = map(&listed.world, listed.now.wall);
+        let Gathered { world, now, .. } = args.access.gather().await?;
+        let map = map(&world, now.wall);
         let text = match args.output.form {
             Form::Page => page::map::html(&map),
             Form::Picture => page::map::svg(&map),

@@ -3,23 +3,27 @@
 //!
 //! Each ends with 0 where nothing is wrong, 1 where something was found, and 2 where it could not look.
 
+pub(in crate::cli) mod around;
 pub mod check;
+pub(in crate::cli) mod files;
 mod follow;
 pub mod map;
 pub mod plan;
-
 pub mod routes;
 pub mod status;
 pub mod who;
 pub mod why;
 
 use std::io::Write as _;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use comfy_table::{ContentArrangement, Table, presets};
+use files::{Files, Namespaces};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Map, Value};
@@ -69,7 +73,7 @@ pub struct Access {
 
     /// The namespace of Cilium: of `cilium-config`, of its agents and of the controller's Lease.
     #[arg(long, value_name = "NAME", default_value = "kube-system", help_heading = "Cluster")]
-    cilium_namespace: String,
+    pub(in crate::cli) cilium_namespace: String,
 
     /// The namespace of the controller, where its ConfigMap `cilium-node-ipam` can freeze it.
     #[arg(long, value_name = "NAME", default_value = "kube-system", help_heading = "Cluster")]
@@ -120,9 +124,33 @@ pub(in crate::cli) struct Gathered {
     pub(in crate::cli) now: Now,
 }
 
-/// A cluster that was listed once, with the plan of each node.
+/// Where an answer comes from.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Source {
+    /// Read a bundle, or a directory with files of objects, instead of a cluster.
+    #[arg(long, value_name = "FILE|DIR", help_heading = "Cluster")]
+    from: Option<PathBuf>,
+
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// The origin of a world, for reading more.
+enum Live {
+    /// A cluster.
+    Cluster(Clients),
+    /// Files.
+    Files {
+        objects: around::Objects,
+        /// The Lease of the controller; an error says that it is unknown.
+        lease: Box<Result<Option<Lease>, String>>,
+        cilium_namespace: String,
+    },
+}
+
+/// A world that was read once, with the plan of each node.
 struct Listed {
-    clients: Clients,
+    live: Live,
     world: World,
     plans: Vec<NodePlan>,
     now: Now,
@@ -149,14 +177,40 @@ pub(in crate::cli) fn block_on(
     tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(command)
 }
 
-impl Access {
-    /// Lists the cluster, and decides for each node.
+impl Deref for Source {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+impl Source {
+    /// Reads everything, and decides for each node.
     async fn list(&self) -> anyhow::Result<Listed> {
-        let Gathered { clients, mut world, now } = self.gather().await?;
+        let (live, mut world, now) = self.read().await?;
         let plans = plan_all(&mut world, Policy::DEFAULT, now);
-        Ok(Listed { clients, world, plans, now })
+        Ok(Listed { live, world, plans, now })
     }
 
+    fn namespaces(&self) -> Namespaces {
+        Namespaces { cilium: self.cluster.access.cilium_namespace.clone(), own: self.cluster.access.namespace.clone() }
+    }
+
+    /// Reads everything.
+    async fn read(&self) -> anyhow::Result<(Live, World, Now)> {
+        let Some(path) = &self.from else {
+            let Gathered { clients, world, now } = self.cluster.access.gather().await?;
+            return Ok((Live::Cluster(clients), world, now));
+        };
+        let Files { world, objects, now, namespaces, lease } =
+            files::read(std::slice::from_ref(path), self.namespaces())?;
+        BrokenInvariant::of(world.check())?;
+        Ok((Live::Files { objects, lease: Box::new(lease), cilium_namespace: namespaces.cilium }, world, now))
+    }
+}
+
+impl Access {
     /// Lists the cluster.
     pub(in crate::cli) async fn gather(&self) -> anyhow::Result<Gathered> {
         let config = self.config().await?;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use super::{Cluster, Gathered, Verdict, block_on, fields};
+use super::{Cluster, Source, Verdict, block_on, fields};
 use crate::cli::documents::{Depth, Input};
 use crate::controller::dry_run::{self, Proposal};
 use crate::model::counted::{counted, shown};
@@ -66,7 +66,7 @@ pub struct Args {
     drain: Vec<Cidr>,
 
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: Source,
 }
 
 const CHANGE: &str = "Change";
@@ -86,7 +86,7 @@ fn range(text: &str) -> Result<Cidr, String> {
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     let changes = args.changes()?;
     block_on(async move {
-        let Gathered { world, now, .. } = args.cluster.access.gather().await?;
+        let (_, world, now) = args.cluster.read().await?;
         if changes.is_empty() {
             let proposal = Proposal::of(world.clone(), Policy::DEFAULT, now);
             let object = proposed(&proposal);

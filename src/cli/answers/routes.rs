@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use super::{Cluster, Verdict, block_on, fields};
+use super::{Live, Source, Verdict, block_on, fields};
 use crate::controller::routes::read_node_states;
 use crate::model::names::{NodeName, ten_of};
 use crate::net::cidr::{Cidr, Family};
@@ -41,7 +41,7 @@ pub struct Args {
     asn: Option<u32>,
 
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: Source,
 }
 
 /// The syntax of a configuration.
@@ -74,10 +74,10 @@ impl Announcing<'_> {
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
-        let listed = args.cluster.access.list().await?;
-        let world = listed.world;
+        let (live, world, _) = args.cluster.read().await?;
         let states = if args.compare {
-            let states = read_node_states(&listed.clients).await.context("can't list FRRNodeStates")?;
+            let Live::Cluster(clients) = &live else { bail!("--compare needs a cluster: remove --from") };
+            let states = read_node_states(clients).await.context("can't list FRRNodeStates")?;
             Some(
                 states
                     .into_iter()

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::program::program;
 use super::follow::{self, Screen};
-use super::{Cluster, Listed, Verdict, block_on, fields};
+use super::{Cluster, Listed, Live, Source, Verdict, block_on, fields};
 use crate::controller::lease;
 use crate::model::counted::{counted, shown};
 use crate::model::freeze::Switch;
@@ -45,7 +45,7 @@ pub struct Args {
     timeout: Duration,
 
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: Source,
 }
 
 /// Runs the subcommand.
@@ -86,8 +86,8 @@ struct Answer {
 }
 
 impl Answer {
-    async fn of(cluster: &Cluster) -> anyhow::Result<Self> {
-        let listed = cluster.access.list().await?;
+    async fn of(cluster: &Source) -> anyhow::Result<Self> {
+        let listed = cluster.list().await?;
         let controller = Controller::of(&listed, &cluster.access.cilium_namespace).await;
         let mut overview = overview(&listed.world, &listed.plans);
         overview.problems.splice(0..0, controller.problems.clone());
@@ -142,16 +142,26 @@ struct Controller {
 
 impl Controller {
     async fn of(listed: &Listed, namespace: &str) -> Self {
-        let api: Api<Lease> = Api::namespaced(listed.clients.reads.clone(), namespace);
-        let found = tokio::time::timeout(listed.clients.timeout, api.get_opt(lease::NAME)).await;
+        let (namespace, found) = match &listed.live {
+            Live::Cluster(clients) => {
+                let api: Api<Lease> = Api::namespaced(clients.reads.clone(), namespace);
+                let name = format!("Lease {namespace}/{}", lease::NAME);
+                let found = match tokio::time::timeout(clients.timeout, api.get_opt(lease::NAME)).await {
+                    Ok(Ok(found)) => Ok(found),
+                    Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
+                        Err(format!("you are not allowed to get {name}"))
+                    }
+                    Ok(Err(_)) | Err(_) => Err(format!("no answer for {name}")),
+                };
+                (namespace, found)
+            }
+            Live::Files { lease, cilium_namespace, .. } => (cilium_namespace.as_str(), (**lease).clone()),
+        };
         let name = format!("Lease {namespace}/{}", lease::NAME);
         let (leader, lease, is_led) = match found {
-            Ok(Ok(Some(lease))) => of_lease(&lease, listed.now.wall),
-            Ok(Ok(None)) => (None, format!("no leader: {name} does not exist"), false),
-            Ok(Err(kube::Error::Api(status))) if status.is_forbidden() => {
-                (None, format!("leader unknown: you are not allowed to get {name}"), true)
-            }
-            Ok(Err(_)) | Err(_) => (None, format!("leader unknown: no answer for {name}"), true),
+            Ok(Some(lease)) => of_lease(&lease, listed.now.wall),
+            Ok(None) => (None, format!("no leader: {name} does not exist"), false),
+            Err(why) => (None, format!("leader unknown: {why}"), true),
         };
         let world = &listed.world;
         let mode = match world.mode() {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
-use super::{Cluster, Verdict, block_on, fields};
+use super::{Cluster, Source, Verdict, block_on, fields};
 use crate::model::claim::block_name;
 use crate::net::cidr::Cidr;
 use crate::view::who::{self, Answer, Word};
@@ -31,7 +31,7 @@ pub struct Args {
     asked: Vec<String>,
 
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: Source,
 }
 
 /// Runs the subcommand.
@@ -49,7 +49,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         }
     }
     block_on(async move {
-        let listed = args.cluster.access.list().await?;
+        let listed = args.cluster.list().await?;
         let answers: Vec<Answer> = asked.iter().flat_map(|asked| who::who(&listed.world, *asked)).collect();
         let verdict = if answers.iter().any(|answer| answer.word == Word::Foreign) {
             Verdict::Found

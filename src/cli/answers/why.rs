@@ -3,7 +3,7 @@
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use super::{Cluster, Listed, Verdict, block_on, fields};
+use super::{Cluster, Listed, Source, Verdict, block_on, fields};
 use crate::model::claim::block_name;
 use crate::model::names::NodeName;
 use crate::model::node::Node;
@@ -25,13 +25,13 @@ pub struct Args {
     node: String,
 
     #[command(flatten)]
-    cluster: Cluster,
+    cluster: Source,
 }
 
 /// Runs the subcommand.
 pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
-        let listed = args.cluster.access.list().await?;
+        let listed = args.cluster.list().await?;
         let node = NodeName::from(args.node.as_str());
         let Some(reason) = Reason::of(&listed, &node) else {
             bail!("neither Node {node} nor a claim of it exists: kubectl get nodes");

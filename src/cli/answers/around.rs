@@ -11,6 +11,9 @@ use crate::controller::client::{Clients, FIELD_MANAGER};
 use crate::model::surroundings::Surroundings;
 use crate::wire::{self, crds};
 
+/// The cause for which a kind is skipped that may not be listed.
+pub(super) const FORBIDDEN: &str = "because you are not allowed to list them";
+
 /// Objects per page.
 const PAGE_SIZE: u32 = 500;
 
@@ -34,9 +37,20 @@ const KINDS: [(&str, &[&str], &str, &str); 6] = [
 
 /// Whether the server serves a kind in a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Served {
+pub(in crate::cli) enum Served {
     Yes,
     No,
+}
+
+/// A kind in a version.
+pub(in crate::cli) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    ApiResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        api_version: if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") },
+        kind: kind.to_owned(),
+        plural: plural.to_owned(),
+    }
 }
 
 /// Lists all of them.
@@ -44,19 +58,12 @@ pub(super) async fn list(clients: &Clients) -> anyhow::Result<Objects> {
     let mut objects = Objects::default();
     for (group, versions, kind, plural) in KINDS {
         for version in versions {
-            let resource = ApiResource {
-                group: group.to_owned(),
-                version: (*version).to_owned(),
-                api_version: if group.is_empty() {
-                    (*version).to_owned()
-                } else {
-                    format!("{group}/{version}")
-                },
-                kind: kind.to_owned(),
-                plural: plural.to_owned(),
-            };
+            let resource = resource(group, version, kind, plural);
             let api: Api<DynamicObject> = Api::all_with(clients.reads.clone(), &resource);
-            if list_kind(clients, &api, kind, &mut objects).await? == Served::Yes {
+            let Objects { around, skipped } = &mut objects;
+            let page =
+                |page: Vec<DynamicObject>| page.into_iter().try_for_each(|found| add(around, found, kind));
+            if list_kind(clients, &api, kind, skipped, page).await? == Served::Yes {
                 break;
             }
         }
@@ -65,11 +72,13 @@ pub(super) async fn list(clients: &Clients) -> anyhow::Result<Objects> {
     Ok(objects)
 }
 
-async fn list_kind(
+/// Lists a kind page by page.
+pub(in crate::cli) async fn list_kind(
     clients: &Clients,
     api: &Api<DynamicObject>,
     kind: &str,
-    objects: &mut Objects,
+    skipped: &mut Vec<String>,
+    mut take: impl FnMut(Vec<DynamicObject>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Served> {
     let mut params = ListParams::default().limit(PAGE_SIZE);
     loop {
@@ -77,11 +86,9 @@ async fn list_kind(
         let within = || humantime::format_duration(clients.timeout);
         let page = match answer.map_err(|_| anyhow!("can't list {kind}s: no answer within {}", within()))? {
             Ok(page) => page,
-            Err(error) => return refused(&format!("{kind}s"), error, &mut objects.skipped),
+            Err(error) => return refused(&format!("{kind}s"), error, skipped),
         };
-        for object in page.items {
-            add(&mut objects.around, object, kind)?;
-        }
+        take(page.items)?;
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(Served::Yes),
@@ -91,13 +98,7 @@ async fn list_kind(
 
 async fn definitions(client: &Client, objects: &mut Objects) -> anyhow::Result<()> {
     let kind = "CustomResourceDefinition";
-    let resource = ApiResource {
-        group: "apiextensions.k8s.io".to_owned(),
-        version: "v1".to_owned(),
-        api_version: "apiextensions.k8s.io/v1".to_owned(),
-        kind: kind.to_owned(),
-        plural: "customresourcedefinitions".to_owned(),
-    };
+    let resource = resource("apiextensions.k8s.io", "v1", kind, "customresourcedefinitions");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     for definition in crds::all() {
         let name = definition.json["metadata"]["name"].as_str().unwrap_or_default();
@@ -127,7 +128,7 @@ fn refused(what: &str, error: kube::Error, skipped: &mut Vec<String>) -> anyhow:
         // A cluster without Cilium's load balancer, or an API server before 1.33, has no such kind.
         kube::Error::Api(status) if status.code == 404 => Ok(Served::No),
         kube::Error::Api(status) if status.is_forbidden() => {
-            skipped.push(format!("{what}, because you are not allowed to list them"));
+            skipped.push(format!("{what}, {FORBIDDEN}"));
             Ok(Served::Yes)
         }
         _other => Err(error).with_context(|| format!("can't list {what}")),

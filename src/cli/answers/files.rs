@@ -5,15 +5,16 @@ use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use anyhow::{anyhow, bail};
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::around::Objects;
-use crate::cli::answers::Cluster;
+use super::around::{self, Objects};
 use crate::cli::documents::{Depth, Input};
 use crate::controller::client::FIELD_MANAGER;
 use crate::controller::clock::Clock;
+use crate::controller::lease;
 use crate::model::agent::AgentNews;
 use crate::model::kind::Kind;
 use crate::model::node_config::NodeConfigNews;
@@ -34,13 +35,30 @@ use crate::wire::{CiliumNodes, Claims, Nodes, Pools, surroundings};
 use crate::world::World;
 use crate::world::gather::Gathering;
 
-/// The time at which files are audited.
-pub(super) fn now() -> Now {
-    Clock::start().now()
+/// The kind of the object that describes a bundle.
+pub(in crate::cli) const BUNDLE: &str = "Bundle";
+
+/// The namespaces of Cilium and of the controller.
+#[derive(Debug, Clone)]
+pub(super) struct Namespaces {
+    pub(super) cilium: String,
+    pub(super) own: String,
 }
 
-/// The world of the objects in these files, and the objects around it.
-pub(super) fn read(paths: &[PathBuf], cluster: &Cluster) -> anyhow::Result<(World, Objects)> {
+/// Objects from files.
+pub(super) struct Files {
+    pub(super) world: World,
+    pub(super) objects: Objects,
+    /// The time of the bundle, or else the time of the command.
+    pub(super) now: Now,
+    /// The namespaces of the bundle, or else those of the command.
+    pub(super) namespaces: Namespaces,
+    /// The Lease of the controller; an error says that it is unknown.
+    pub(super) lease: Result<Option<Lease>, String>,
+}
+
+/// The objects in these files.
+pub(super) fn read(paths: &[PathBuf], mut namespaces: Namespaces) -> anyhow::Result<Files> {
     let mut input = Input::new(Depth::All, |value| value["kind"].is_string());
     for path in paths {
         input.read(path);
@@ -50,6 +68,7 @@ pub(super) fn read(paths: &[PathBuf], cluster: &Cluster) -> anyhow::Result<(Worl
     }
     let mut by_kind: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     let mut objects = Objects::default();
+    let mut now = Clock::start().now();
     for document in input.documents {
         let mut value = document.value;
         surroundings::add(&mut objects.around, &value, FIELD_MANAGER);
@@ -64,10 +83,41 @@ pub(super) fn read(paths: &[PathBuf], cluster: &Cluster) -> anyhow::Result<(Worl
              yaml > objects.yaml"
         );
     }
-    let missing = ["Node", "CiliumNode", "Pod"].into_iter().filter(|kind| !by_kind.contains_key(*kind));
-    objects.skipped = missing.map(|kind| format!("{kind}s, because the files have none")).collect();
-    let world = gathered(&by_kind, cluster, &mut objects)?;
-    Ok((world, objects))
+    let bundle = by_kind.get(BUNDLE).and_then(|found| found.first());
+    if let Some(bundle) = bundle {
+        let left_out = bundle["leftOut"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let kinds = left_out.filter(|text| text.ends_with(around::FORBIDDEN));
+        objects.skipped = kinds.map(ToOwned::to_owned).collect();
+    } else {
+        let missing = ["Node", "CiliumNode", "Pod"].into_iter().filter(|kind| !by_kind.contains_key(*kind));
+        objects.skipped = missing.map(|kind| format!("{kind}s, because the files have none")).collect();
+    }
+    if let Some(bundle) = bundle {
+        let text = |key: &str| bundle[key].as_str();
+        now.wall = text("time").and_then(|time| time.parse().ok()).unwrap_or(now.wall);
+        if let Some(name) = text("ciliumNamespace") {
+            name.clone_into(&mut namespaces.cilium);
+        }
+        if let Some(name) = text("namespace") {
+            name.clone_into(&mut namespaces.own);
+        }
+    }
+    let lease = lease(by_kind.get("Lease").map(Vec::as_slice).unwrap_or_default(), bundle, &namespaces);
+    let world = gathered(&by_kind, &namespaces, &mut objects)?;
+    Ok(Files { world, objects, now, namespaces, lease })
+}
+
+/// The Lease of the controller. Only a bundle says that there is none.
+fn lease(found: &[Value], bundle: Option<&Value>, namespaces: &Namespaces) -> Result<Option<Lease>, String> {
+    let is_ours = |found: &&Value| {
+        found["metadata"]["name"] == lease::NAME
+            && found["metadata"]["namespace"] == namespaces.cilium.as_str()
+    };
+    match found.iter().find(is_ours).and_then(|found| Lease::deserialize(found).ok()) {
+        Some(lease) => Ok(Some(lease)),
+        None if bundle.is_some_and(|bundle| bundle["hasLease"] == false) => Ok(None),
+        None => Err("the files have no Lease of it".to_owned()),
+    }
 }
 
 /// A manifest that was never in a cluster has no uid and no version.
@@ -81,7 +131,7 @@ fn complete(value: &mut Value) {
 
 fn gathered(
     by_kind: &BTreeMap<String, Vec<Value>>,
-    cluster: &Cluster,
+    namespaces: &Namespaces,
     objects: &mut Objects,
 ) -> anyhow::Result<World> {
     let of_kind = |kind: &str| by_kind.get(kind).map(Vec::as_slice).unwrap_or_default();
@@ -92,7 +142,7 @@ fn gathered(
         found.and_then(|found| ConfigMap::deserialize(found).ok())
     };
     let mut gathering = Gathering::default();
-    let config = config_map(&cluster.access.cilium_namespace, "cilium-config");
+    let config = config_map(&namespaces.cilium, "cilium-config");
     gathering.set_mode(if let Some(config) = config {
         let settings =
             Settings { modes: IpamMode::ALL.into(), own: OwnAddresses::Kept, node_field: NodeField::Spec };
@@ -103,14 +153,16 @@ fn gathered(
         objects.skipped.push(missing.to_owned());
         Mode::Active(Publisher::default())
     });
-    let own = config_map(&cluster.access.namespace, freeze::CONFIG_MAP);
-    gathering.set_freeze(freeze_of(own.as_ref(), &cluster.access.namespace));
+    let own = config_map(&namespaces.own, freeze::CONFIG_MAP);
+    gathering.set_freeze(freeze_of(own.as_ref(), &namespaces.own));
     let agents = of_kind("Pod").iter().filter(|pod| {
         pod["metadata"]["labels"]["k8s-app"] == "cilium"
-            && pod["metadata"]["namespace"] == cluster.access.cilium_namespace.as_str()
+            && pod["metadata"]["namespace"] == namespaces.cilium.as_str()
     });
     let agents: Vec<_> = agents.filter_map(|pod| WatchedPod::deserialize(pod).ok()?.into_agent()).collect();
-    gathering.observe_agents(if agents.is_empty() {
+    let has_all_pods =
+        by_kind.contains_key(BUNDLE) && !objects.skipped.iter().any(|skipped| skipped.starts_with("Pods"));
+    gathering.observe_agents(if agents.is_empty() && !has_all_pods {
         AgentNews::Unlisted("the files have no Pod of Cilium's agent".to_owned())
     } else {
         AgentNews::Listed(agents)

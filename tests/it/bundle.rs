@@ -1,0 +1,107 @@
+//! `bundle` on a real API server: the commands answer from the file as from the cluster, and names can be replaced.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::json;
+
+use crate::answers::{ask, sixty_nodes};
+use crate::scene::versions;
+use crate::support::control_plane::Options;
+use crate::support::objects::Kind;
+use crate::support::rig::without_product;
+
+/// The files in an archive.
+fn files(path: &Path) -> Result<BTreeMap<String, String>> {
+    let mut files = BTreeMap::new();
+    for entry in tar::Archive::new(flate2::read::GzDecoder::new(File::open(path)?)).entries()? {
+        let mut entry = entry?;
+        let (name, mut text) = (entry.path()?.display().to_string(), String::new());
+        entry.read_to_string(&mut text)?;
+        files.insert(name, text);
+    }
+    Ok(files)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bundle_answers_like_its_cluster() -> Result<()> {
+    without_product(Options::default(), async |rig| {
+        let plane = &rig.control_plane;
+        plane.allow("cidr-without-claim", None, None).await?;
+        sixty_nodes(rig).await?;
+        let pods: Api<Pod> = Api::default_namespaced(plane.admin.clone());
+        let pod = serde_json::from_value(json!({
+            "metadata": {"name": "confidential", "annotations": {"note": "sesame-1"}},
+            "spec": {"containers": [{"name": "app", "image": "app", "args": ["sesame-2"],
+                                     "env": [{"name": "TOKEN", "value": "sesame-3"}]}]},
+        }))?;
+        pods.create(&PostParams::default(), &pod).await?;
+        let before = versions(rig, &Kind::ALL).await?;
+        let folder = tempfile::tempdir()?;
+        let whole = folder.path().join("whole.tar.gz");
+        let named = whole.display().to_string();
+        let written = ask(plane, &["bundle", "-o", &named]).await?;
+        ensure!(written.code == Some(0), "{:?} {}", written.code, written.errors);
+        ensure!(
+            written
+                .errors
+                .contains("left out: metrics, /readyz and logs of the controller, because namespace"),
+            "{}",
+            written.errors
+        );
+        for command in [
+            &["status"][..],
+            &["check"],
+            &["why", "f09"],
+            &["who", "10.1.0.5", "10.2.0.241", "10.4.2.7"],
+            &["routes"],
+            &["plan", "--add-nodes", "3", "--labels", "zone=e"],
+            &["plan"],
+        ] {
+            let (live, from) =
+                (ask(plane, command).await?, ask(plane, &[command, &["--from", &named]].concat()).await?);
+            ensure!(
+                (&live.text, live.code) == (&from.text, from.code),
+                "{command:?} from the cluster:\n{}{}from the bundle:\n{}{}",
+                live.text,
+                live.errors,
+                from.text,
+                from.errors
+            );
+        }
+        let again = ask(plane, &["bundle", "-o", &named]).await?;
+        ensure!(again.code == Some(2) && again.errors.contains("can't create"), "{}", again.errors);
+        let contents = files(&whole)?;
+        let about = contents.get("bundle/bundle.json").context("a bundle has a description")?;
+        ensure!(about.contains("metrics, /readyz and logs of the controller"), "{about}");
+        let plan = contents.get("bundle/plan.txt").context("a bundle has the findings")?;
+        ensure!(plan.contains("5 nodes without a pool"), "{plan}");
+        for (name, text) in &contents {
+            ensure!(!text.contains("sesame"), "{name} has confidential data of a Pod: {text}");
+        }
+
+        // With other names.
+        let redacted = folder.path().join("redacted.tar.gz");
+        let named = redacted.display().to_string();
+        let written = ask(plane, &["bundle", "--redact", "-o", &named]).await?;
+        ensure!(written.code == Some(0), "{:?} {}", written.code, written.errors);
+        for (name, text) in files(&redacted)? {
+            for known in ["lost01", "\"f09\"", "web-1", "confidential"] {
+                ensure!(!text.contains(known), "{name} has {known}: {text}");
+            }
+        }
+        let screen = ask(plane, &["status", "--from", &named]).await?;
+        ensure!(screen.code == Some(1), "{:?} {}", screen.code, screen.errors);
+        screen.assert_lines(&["full Exhausted 14 8/8 0 6/0 -"])?;
+        ensure!(screen.text.contains("next: cilium-node-ipam why node-"), "{}", screen.text);
+        ensure!(versions(rig, &Kind::ALL).await? == before, "a command wrote something");
+        Ok(())
+    })
+    .await
+}
