@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use finding_log::FindingLog;
+use grants::Grants;
 use without_pool::{PoolWait, WithoutPool};
 
 use super::event_of::{event_of, event_of_block, events_of_status};
@@ -26,9 +27,10 @@ use crate::model::leadership::Leadership;
 use crate::model::names::NodeName;
 use crate::model::observation::Observation;
 use crate::model::outcome::{Answer, Outcome};
-use crate::model::plan::{NodePlan, RoutesPlan, Scope, Unmet};
+use crate::model::plan::{NodePlan, RoutesPlan, Scope, Unmet, Verdict};
 use crate::model::request::{Request, Write};
 use crate::model::share::Share;
+use crate::model::status::Need;
 use crate::model::time::Now;
 use crate::plan::{why_no_block, why_no_pool};
 use crate::publisher::Mode;
@@ -39,6 +41,7 @@ use crate::telemetry::readiness::Readiness;
 use crate::view::agents;
 use crate::view::block_event::{self, BlockEvent, listed};
 use crate::view::findings;
+use crate::view::forecast::Forecast;
 use crate::view::map::map;
 use crate::view::orphans;
 use crate::view::snapshot::snapshot;
@@ -46,6 +49,7 @@ use crate::world::World;
 use crate::world::check::Inconsistency;
 
 mod finding_log;
+mod grants;
 mod without_pool;
 
 /// The shortest time between two snapshots. A scrape comes every 15 s or so, and each snapshot is a pass over all
@@ -77,6 +81,10 @@ pub(super) struct Reporter {
     in_vain: BTreeSet<Finding>,
     /// Findings about routes.
     routes: BTreeSet<Finding>,
+    /// The nodes that need blocks now.
+    grants: Grants,
+    /// The blocks of the last hours.
+    forecast: Forecast,
     /// How many differences the self-check found.
     n_differences: usize,
     /// When the next snapshot is due, if something changed since the last.
@@ -103,6 +111,8 @@ impl Reporter {
             unreadable: BTreeSet::new(),
             in_vain: BTreeSet::new(),
             routes: BTreeSet::new(),
+            grants: Grants::default(),
+            forecast: Forecast::default(),
             n_differences: 0,
             due: None,
             last_snapshot: None,
@@ -160,7 +170,8 @@ impl Reporter {
         let unreadable_or_in_vain = self.unreadable.iter().chain(&self.in_vain).chain(&self.routes);
         let seen = self.findings.values().flatten().chain(unreadable_or_in_vain).map(|finding| finding.kind);
         let broken = std::iter::repeat_n(FindingKind::BrokenInvariant, self.n_differences);
-        let snapshot = snapshot(world, seen.chain(broken));
+        let mut snapshot = snapshot(world, seen.chain(broken));
+        snapshot.forecast(&mut self.forecast, now.uptime);
         self.telemetry.metrics.publish(snapshot);
         let nodes = world.nodes().map(|node| &node.name);
         self.telemetry.set_remarks(agents::unsupported(world, nodes).into_iter().collect());
@@ -194,7 +205,13 @@ impl Reporter {
     }
 
     /// A request has ended, and has not entered `world` yet.
-    pub(super) fn finished(&self, world: &World, outcome: &Outcome) {
+    pub(super) fn finished(&mut self, world: &World, outcome: &Outcome) {
+        if let Request::Write(Write::Publish(publication)) = &outcome.request
+            && outcome.took_effect()
+            && let Some((need, took)) = self.grants.published(&publication.node, Instant::now())
+        {
+            self.telemetry.metrics.granted(need, took);
+        }
         let (Request::Write(write), Answer::Refused(..)) = (&outcome.request, &outcome.answer) else {
             return;
         };
@@ -244,6 +261,7 @@ impl Reporter {
     pub(super) fn stands_by(&mut self) {
         self.findings.clear();
         (self.without_pool, self.without_block) = (WithoutPool::default(), Waits::told_at_once());
+        self.grants = Grants::default();
         self.changed();
     }
 
@@ -266,6 +284,7 @@ impl Reporter {
         if world.leadership() == Leadership::StandsBy {
             return;
         }
+        self.note_need(world, plan);
         let subject = world.node_uid(&plan.node).map(|uid| Subject::Node(plan.node.clone(), uid.clone()));
         let (node, now) = (&plan.node, Instant::now());
         let pool_wait = self.without_pool.note(world, plan, now);
@@ -284,6 +303,18 @@ impl Reporter {
             Scope::Part => {}
         }
         self.findings_of(plan, subject.as_ref(), pool_wait);
+    }
+
+    /// A node needs blocks from the plan that claims one, or finds none.
+    fn note_need(&mut self, world: &World, plan: &NodePlan) {
+        let claims = |request: &Request| matches!(request, Request::Write(Write::CreateClaim(_)));
+        let is_short = !shares_without_block(plan).is_empty();
+        if is_short || plan.requests().iter().any(claims) {
+            let need = if world.is_served(&plan.node) { Need::Growth } else { Need::First };
+            self.grants.needs(&plan.node, need, Instant::now());
+        } else if plan.verdict == Verdict::AtRest {
+            self.grants.rests(&plan.node);
+        }
     }
 
     /// The routes of all nodes have been decided.

@@ -25,6 +25,7 @@ use crate::model::kind::Kind;
 use crate::model::outcome::{Answer, Effect, Outcome};
 use crate::model::request::{Read, Request, Write};
 use crate::model::stable_names;
+use crate::model::status::Need;
 use crate::view::snapshot::Snapshot;
 
 mod process;
@@ -44,6 +45,7 @@ type Labels<const N: usize> = [(&'static str, &'static str); N];
 pub struct Metrics {
     writes: Series<Labels<2>, Counter>,
     write_duration: Series<Labels<1>, Histogram, fn() -> Histogram>,
+    grant_duration: Series<Labels<1>, Histogram, fn() -> Histogram>,
     writes_in_flight: Gauge,
     writes_in_flight_limit: Gauge,
     inputs: Series<Labels<1>, Counter>,
@@ -163,6 +165,11 @@ fn of_requests() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 16))
 }
 
+/// Buckets from 50 ms, because a grant is two writes, to almost half an hour: a node then waits for a person.
+fn of_grants() -> Histogram {
+    Histogram::new(exponential_buckets(0.05, 2.0, 16))
+}
+
 /// Buckets from 10 µs, which a decision without a change takes, to more than 100 ms, when a stop of the loop is
 /// noticed.
 fn of_decisions() -> Histogram {
@@ -174,6 +181,7 @@ impl Default for Metrics {
         let metrics = Self {
             writes: Series::default(),
             write_duration: Series::new_with_constructor(of_requests),
+            grant_duration: Series::new_with_constructor(of_grants),
             writes_in_flight: Gauge::default(),
             writes_in_flight_limit: Gauge::default(),
             inputs: Series::default(),
@@ -219,6 +227,11 @@ impl Metrics {
         let outcome = OutcomeKind::from(outcome);
         self.writes.get_or_create(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]).inc();
         self.write_duration.get_or_create(&[("kind", kind.as_str())]).observe(took.as_secs_f64());
+    }
+
+    /// A node with this need has got blocks, this long after the need was seen.
+    pub fn granted(&self, need: Need, took: Duration) {
+        self.grant_duration.get_or_create(&[("need", need.as_str())]).observe(took.as_secs_f64());
     }
 
     /// Sets the maximum number of concurrent writes that is shown.
@@ -296,6 +309,9 @@ impl Metrics {
                 drop(self.writes.get_or_create(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]));
             }
         }
+        for need in Need::ALL {
+            drop(self.grant_duration.get_or_create(&[("need", need.as_str())]));
+        }
         for kind in InputKind::ALL {
             drop(self.inputs.get_or_create(&[("kind", kind.as_str())]));
         }
@@ -331,6 +347,12 @@ impl Metrics {
             "Duration of writes and single reads until the outcome was known",
             Unit::Seconds,
             self.write_duration.clone(),
+        );
+        registry.register_with_unit(
+            "grant_duration",
+            "Time from a node's need of blocks to their publication",
+            Unit::Seconds,
+            self.grant_duration.clone(),
         );
         registry.register(
             "writes_in_flight",

@@ -9,6 +9,7 @@ pub mod conditions;
 pub mod departures;
 pub mod drains;
 pub mod findings;
+pub mod forecast;
 pub mod free;
 mod holders;
 mod in_the_way;

@@ -3,9 +3,11 @@
 //! Pure. It names pools but never nodes, because the number of series must not grow with the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::agents::{self, Census};
 use super::conditions;
+use super::forecast::Forecast;
 use super::waits;
 use crate::model::agent::UseUnknown;
 use crate::model::finding::FindingKind;
@@ -16,6 +18,7 @@ use crate::model::release::Minor;
 use crate::model::stable_names;
 use crate::model::status::{ConditionType, MAX_COUNT, Need};
 use crate::model::time::Timestamp;
+use crate::net::cidr::Family;
 use crate::publisher::support::Support;
 use crate::view::tally::{self, Lack, NodeState, Tally};
 use crate::world::World;
@@ -52,6 +55,10 @@ pub struct PoolSnapshot {
     pub without_addresses: BTreeMap<Lack, u64>,
     /// Since when the longest wait for a block of it lasts, by need.
     pub waits_since: BTreeMap<Need, Timestamp>,
+    /// How many more nodes can get their first blocks of it, by family.
+    pub room: BTreeMap<Family, u64>,
+    /// The time until it has no free block, by family, where there is a trend.
+    pub full_in: BTreeMap<Family, Duration>,
 }
 
 /// Counts everything once. `findings` are the kinds of the current findings.
@@ -68,7 +75,9 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
             .collect();
         let without_addresses = Lack::ALL.into_iter().map(|lack| (lack, 0)).collect();
         let waits_since = waits::of_pool(world, &name).map(|(need, _, since)| (need, since)).collect();
-        let pool = PoolSnapshot { tally, conditions, without_addresses, waits_since };
+        let room = room(world, &name, &tally);
+        let full_in = BTreeMap::new();
+        let pool = PoolSnapshot { tally, conditions, without_addresses, waits_since, room, full_in };
         snapshot.pools.insert(name, pool);
     }
     snapshot.frozen = Switch::ALL.into_iter().map(|switch| (switch, world.freeze().is_on(switch))).collect();
@@ -101,6 +110,27 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
         add(&mut snapshot.findings, kind);
     }
     snapshot
+}
+
+impl Snapshot {
+    /// Adds these counts to a forecast, and then shows it.
+    pub fn forecast(&mut self, forecast: &mut Forecast, at: Duration) {
+        let families = self.pools.iter().flat_map(|(name, pool)| {
+            pool.tally.families.iter().map(move |(family, counts)| (name, *family, *counts))
+        });
+        forecast.note(at, families);
+        for (name, pool) in &mut self.pools {
+            let families = pool.tally.families.keys();
+            pool.full_in =
+                families.filter_map(|family| Some((*family, forecast.full_in(name, *family)?))).collect();
+        }
+    }
+}
+
+/// How many more nodes can get their first blocks of a pool.
+fn room(world: &World, name: &PoolName, tally: &Tally) -> BTreeMap<Family, u64> {
+    let per_node = world.pool(name).map_or(1, |pool| pool.per_node.initial_blocks.max(1));
+    tally.families.iter().map(|(family, counts)| (*family, counts.free / u64::from(per_node))).collect()
 }
 
 stable_names! {

@@ -117,6 +117,13 @@ async fn one_change_of_used_leads_to_claim_and_patch() -> Result<()> {
         ensure!(grown.pod_cidrs.len() == 2, "{:?}", grown.pod_cidrs);
         ensure!(grown.pod_cidrs[0] == first.pod_cidrs[0], "the primary block moved: {:?}", grown.pod_cidrs);
         wait_n_claims(rig, 2).await?;
+        controller
+            .wait_answer("/metrics", "one grant of each need", SOON, |answer| {
+                let count = |need| format!("grant_duration_seconds_count{{need=\"{need}\"}} 1\n");
+                let counts = ["first", "growth"].map(count);
+                Ok(answer.as_ref().is_ok_and(|(_, text)| counts.iter().all(|count| text.contains(count))))
+            })
+            .await?;
         Ok(controller)
     })
     .await

@@ -5,11 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::model::finding::FindingKind;
 use crate::model::freeze::Freeze;
+use crate::model::names::PoolName;
 use crate::model::observation::{Listing, Object, Observation};
 use crate::model::outcome::Seen;
 use crate::model::revision::AnyRevision;
+use crate::model::status::FamilyCounts;
+use crate::net::cidr::Family;
 use crate::publisher::crd::Crd;
 use crate::publisher::{Mode, Publisher};
+use crate::view::forecast::{Forecast, LEAST};
 use crate::view::snapshot::snapshot;
 use crate::wire::watched::{Watched, Wire};
 use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
@@ -82,7 +86,12 @@ pub(crate) fn world() -> crate::world::World {
 
 fn metrics() -> Metrics {
     let metrics = Metrics::default();
-    metrics.publish(snapshot(&world(), [FindingKind::UnreadableObject].into_iter()));
+    let mut snapshot = snapshot(&world(), [FindingKind::UnreadableObject].into_iter());
+    // There is a trend after half an hour in which blocks were granted.
+    let (mut forecast, pool) = (Forecast::default(), PoolName::from("beijing"));
+    forecast.note(Duration::ZERO, [(&pool, Family::V4, FamilyCounts::default())].into_iter());
+    snapshot.forecast(&mut forecast, LEAST);
+    metrics.publish(snapshot);
     metrics
 }
 
@@ -234,6 +243,25 @@ unreadable_objects{kind=\"Node\"} 0
 unreadable_objects{kind=\"CiliumNode\"} 0
 unreadable_objects{kind=\"NodeIPPool\"} 0
 unreadable_objects{kind=\"NodeIPBlock\"} 1"
+    );
+}
+
+#[test]
+fn the_room_and_the_forecast_of_a_pool_are_shown_by_family() {
+    let text = text();
+    let shown: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("cilium_node_ipam_pool_"))
+        .filter(|line| line.starts_with("room") || line.starts_with("full_in"))
+        .collect();
+    // Of IPv4 two blocks were granted in half an hour, and two are free and one cools.
+    assert_eq!(
+        shown,
+        [
+            "room_nodes{pool=\"beijing\",family=\"ipv4\"} 2",
+            "room_nodes{pool=\"beijing\",family=\"ipv6\"} 9007199254740991",
+            "full_in_seconds{pool=\"beijing\",family=\"ipv4\"} 2700",
+        ]
     );
 }
 

@@ -21,6 +21,7 @@ impl Collector for World {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let snapshot = self.0.borrow().clone();
         of_pools(&mut encoder, &snapshot)?;
+        of_capacity(&mut encoder, &snapshot)?;
         let frozen =
             snapshot.frozen.iter().map(|(switch, on)| ([("switch", switch.as_str())], u64::from(*on)));
         gauges(&mut encoder, "frozen", "Switches of the freeze: 1 if on", frozen)?;
@@ -49,6 +50,27 @@ impl Collector for World {
         let findings = snapshot.findings.iter().map(|(kind, n)| ([("kind", kind.as_str())], *n));
         gauges(&mut encoder, "findings", "Current findings", findings)
     }
+}
+
+/// The gauges about the time to come.
+fn of_capacity(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> Result<(), std::fmt::Error> {
+    let pools = || snapshot.pools.iter().map(|(name, pool)| (name.as_str(), pool));
+    let room = pools().flat_map(|(pool, counts)| {
+        counts.room.iter().map(move |(family, n)| ([("pool", pool), ("family", family.as_str())], *n))
+    });
+    gauges(encoder, "pool_room_nodes", "Nodes that can still get their first blocks of a pool", room)?;
+    gauges_in(
+        encoder,
+        "pool_full_in",
+        Some(&Unit::Seconds),
+        "Forecast: the time until a pool has no free block; no series without a trend",
+        pools().flat_map(|(pool, counts)| {
+            counts
+                .full_in
+                .iter()
+                .map(move |(family, time)| ([("pool", pool), ("family", family.as_str())], time.as_secs()))
+        }),
+    )
 }
 
 /// The gauges with the label `pool`.
