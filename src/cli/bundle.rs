@@ -222,7 +222,11 @@ impl Bundle {
             Api::<DynamicObject>::namespaced_with(clients.reads.clone(), namespace, resource)
         };
         let mut wanted = vec![
-            (&config_maps, in_namespace(&args.access.cilium_namespace, &config_maps), "cilium-config".to_owned()),
+            (
+                &config_maps,
+                in_namespace(&args.access.cilium_namespace, &config_maps),
+                "cilium-config".to_owned(),
+            ),
             (&config_maps, in_namespace(&args.access.namespace, &config_maps), freeze::CONFIG_MAP.to_owned()),
             (&leases, in_namespace(&args.access.cilium_namespace, &leases), lease::NAME.to_owned()),
         ];

@@ -194,7 +194,10 @@ impl Source {
     }
 
     fn namespaces(&self) -> Namespaces {
-        Namespaces { cilium: self.cluster.access.cilium_namespace.clone(), own: self.cluster.access.namespace.clone() }
+        Namespaces {
+            cilium: self.cluster.access.cilium_namespace.clone(),
+            own: self.cluster.access.namespace.clone(),
+        }
     }
 
     /// Reads everything.
