@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -24,6 +25,7 @@ use crate::controller::lease;
 use crate::model::time::Timestamp;
 use crate::plan::Policy;
 use crate::wire::{self, crds, freeze};
+use crate::world::World;
 use redact::Redactor;
 
 mod redact;
@@ -83,7 +85,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
     block_on(async move {
         // First, so that no object is older than the time of the bundle.
         let Gathered { clients, world, now } = args.access.gather().await?;
-        let redactor = if args.redact { Some(redactor(&clients, &args).await?) } else { None };
+        let redactor = if args.redact { Some(redactor(&clients, &args, &world).await?) } else { None };
         let mut bundle = Bundle::create(&args.file, redactor, now.wall)?;
         bundle.objects(&clients).await?;
         let has_lease = bundle.named(&clients, &args).await?;
@@ -114,7 +116,7 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
 }
 
 /// The other names of all nodes, pods and namespaces.
-async fn redactor(clients: &Clients, args: &Args) -> anyhow::Result<Redactor> {
+async fn redactor(clients: &Clients, args: &Args, world: &World) -> anyhow::Result<Redactor> {
     let (mut nodes, mut pods, mut namespaces) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
     for (kind, plural, names) in [
         ("Node", "nodes", &mut nodes),
@@ -132,6 +134,8 @@ async fn redactor(clients: &Clients, args: &Args) -> anyhow::Result<Redactor> {
             bail!("can't redact without the right to list {plural}: {}", skipped.join(", "));
         }
     }
+    // Nodes that no longer exist have claims.
+    nodes.extend(world.claims().map(|known| known.claim.node.to_string()));
     let kept = [args.access.cilium_namespace.as_str(), args.access.namespace.as_str()];
     Ok(Redactor::of(&nodes, &pods, &namespaces, &kept))
 }
@@ -146,7 +150,12 @@ struct Bundle {
 
 impl Bundle {
     fn create(path: &Path, redactor: Option<Redactor>, time: Timestamp) -> anyhow::Result<Self> {
-        let file = File::create_new(path).with_context(|| format!("can't create {}", path.display()))?;
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+            .with_context(|| format!("can't create {}", path.display()))?;
         let archive = tar::Builder::new(GzEncoder::new(file, Compression::default()));
         Ok(Self { archive, redactor, time, left_out: Vec::new() })
     }
@@ -331,9 +340,23 @@ fn stripped(found: DynamicObject, api_version: &str, kind: &str) -> anyhow::Resu
         }
     }
     if kind == "Pod" {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("generateName");
+        }
+        // A container may write its last words there.
+        for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
+            for status in object["status"][list].as_array_mut().into_iter().flatten() {
+                for state in ["state", "lastState"] {
+                    if let Some(ended) = status[state]["terminated"].as_object_mut() {
+                        ended.remove("message");
+                    }
+                }
+            }
+        }
         let spec = &mut object["spec"];
         if let Some(spec) = spec.as_object_mut() {
             spec.remove("volumes");
+            spec.remove("imagePullSecrets");
         }
         for list in ["containers", "initContainers", "ephemeralContainers"] {
             for container in spec[list].as_array_mut().into_iter().flatten() {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use serde::de::value::Error as PlainError;
 use serde::de::{IntoDeserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -16,6 +16,9 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 
 use crate::wire::FieldError;
+
+/// The largest file in an archive, in bytes: an archive may be made to fill the memory.
+const MAX_ENTRY: u64 = 1 << 30;
 
 /// One object and where it was found.
 pub(super) struct Document {
@@ -113,7 +116,12 @@ impl Input {
                 continue;
             }
             let mut text = String::new();
-            entry.read_to_string(&mut text).with_context(unreadable)?;
+            // More than any page of a bundle has.
+            let limited =
+                entry.by_ref().take(MAX_ENTRY).read_to_string(&mut text).with_context(unreadable)?;
+            if limited as u64 == MAX_ENTRY {
+                bail!("can't read {}: {} has more than {MAX_ENTRY} bytes", path.display(), name.display());
+            }
             self.parse(&name.display().to_string(), &text)?;
         }
         Ok(())
@@ -122,7 +130,13 @@ impl Input {
     /// JSON is YAML, so one parser reads both.
     fn parse(&mut self, file: &str, text: &str) -> anyhow::Result<()> {
         // As kubectl reads it: 027 is 23 there (YAML 1.1), and what is sent to the server is 23.
-        let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
+        // A page of a large cluster is one document: 500 Nodes with their images, or CiliumNodes with their addresses.
+        let options = serde_saphyr::options! {
+            legacy_octal_numbers: true, with_snippet: false,
+            budget: serde_saphyr::budget! {
+                max_nodes: 20_000_000, max_events: 80_000_000, max_total_scalar_bytes: 1 << 30,
+            },
+        };
         let found: Vec<Spanned<Content>> =
             serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
                 let place = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();

@@ -27,7 +27,7 @@ use crate::model::leadership::Leadership;
 use crate::model::names::NodeName;
 use crate::model::observation::Observation;
 use crate::model::outcome::{Answer, Outcome};
-use crate::model::plan::{NodePlan, RoutesPlan, Scope, Unmet, Verdict};
+use crate::model::plan::{NodePlan, RoutesPlan, Scope, Unmet, Verdict, Wait};
 use crate::model::request::{Request, Write};
 use crate::model::share::Share;
 use crate::model::status::Need;
@@ -208,6 +208,7 @@ impl Reporter {
     pub(super) fn finished(&mut self, world: &World, outcome: &Outcome) {
         if let Request::Write(Write::Publish(publication)) = &outcome.request
             && outcome.took_effect()
+            && !publication.added.is_empty()
             && let Some((need, took)) = self.grants.published(&publication.node, Instant::now())
         {
             self.telemetry.metrics.granted(need, took);
@@ -312,7 +313,19 @@ impl Reporter {
         if is_short || plan.requests().iter().any(claims) {
             let need = if world.is_served(&plan.node) { Need::Growth } else { Need::First };
             self.grants.needs(&plan.node, need, Instant::now());
-        } else if plan.verdict == Verdict::AtRest {
+        } else if matches!(
+            plan.verdict,
+            Verdict::AtRest
+                | Verdict::Wait(
+                    Wait::Existence(_)
+                        | Wait::Linux
+                        | Wait::Settings
+                        | Wait::Deletion
+                        | Wait::Request
+                        | Wait::Correction(_)
+                        | Wait::OtherAllocator
+                )
+        ) {
             self.grants.rests(&plan.node);
         }
     }

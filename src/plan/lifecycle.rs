@@ -272,8 +272,8 @@ fn advance_releasing(
         // The replica that began to give it back had not seen that it is carried.
         (Reason::Unused, Some(node)) => {
             // Whether another Node is there is read when the claim is released for that.
-            let stays = !is_given_up || node.uid != claim.node_uid;
-            Some(node).filter(|_| may_be_in_use(world, claim) && stays)
+            let stays = if is_given_up { node.uid != claim.node_uid } else { may_be_in_use(world, claim) };
+            Some(node).filter(|_| stays)
         }
         // It is there, and a version that is later than the move shows that the agent does not let it go.
         (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| is_without_consent(world, publisher, claim)),

@@ -195,8 +195,8 @@ fn unmet(world: &World, publisher: &Publisher, name: &NodeName) -> BTreeSet<Unme
 /// Whether a node with the finding `NoPool` still needs a pool. Without a known mode it does.
 #[must_use]
 pub fn still_lacks_pool(world: &World, name: &NodeName) -> bool {
-    let Some(publisher) = world.publisher_of(name) else { return true };
     let Some(node) = world.node(name) else { return false };
+    let Some(publisher) = world.publisher_of(name) else { return true };
     match world.carrier(name) {
         Some(carrier) => Subject { world, node, carrier, publisher }.lacks_pool().is_some(),
         None => world.pools_of(name).next().is_none(),

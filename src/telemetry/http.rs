@@ -54,11 +54,13 @@ pub async fn serve(
     telemetry: Telemetry,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
+    // The map names nodes and addresses, and a client has no identity here.
+    let is_local = listener.local_addr()?.ip().is_loopback();
     let routes = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
-        .route("/map", get(map))
+        .route("/map", if is_local { get(map) } else { get(no_map) })
         .with_state(telemetry);
     let mut connections = Connections::default();
     loop {
@@ -186,6 +188,13 @@ async fn map(State(telemetry): State<Telemetry>) -> Response {
         None => answer(Err("no map: the controller has not read the whole cluster yet".to_owned()))
             .into_response(),
     }
+}
+
+async fn no_map() -> (StatusCode, &'static str) {
+    (
+        StatusCode::FORBIDDEN,
+        "the map is served on a loopback address only; write it with `cilium-node-ipam map -o map.html`\n",
+    )
 }
 
 fn answer(verdict: Result<(), String>) -> (StatusCode, String) {

@@ -165,9 +165,13 @@ fn of_requests() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 16))
 }
 
-/// Buckets from 50 ms, because a grant is two writes, to almost half an hour: a node then waits for a person.
+/// Buckets from 50 ms, because a grant is two writes, to four hours: a node then waits for a person. The threshold of the
+/// alert on slow grants is one of them, so that a quantile beside it is not a guess.
+const GRANT_BUCKETS: [f64; 16] =
+    [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0];
+
 fn of_grants() -> Histogram {
-    Histogram::new(exponential_buckets(0.05, 2.0, 16))
+    Histogram::new(GRANT_BUCKETS)
 }
 
 /// Buckets from 10 µs, which a decision without a change takes, to more than 100 ms, when a stop of the loop is

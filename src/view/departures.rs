@@ -28,7 +28,7 @@ pub struct Departure {
 /// When a block can leave its node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
-    /// At once: no pod uses it.
+    /// As soon as its agent consents, its node can do without it and the pace of reclaim allows it: no pod uses it.
     Now,
     /// When the pods with this number of its addresses are deleted.
     PodsEnd(u128),
@@ -57,7 +57,7 @@ impl When {
 impl fmt::Display for When {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Now => f.write_str("now: no pod uses it"),
+            Self::Now => f.write_str("when its agent consents: no pod uses it"),
             Self::PodsEnd(n) => {
                 write!(f, "when the pods with {} of it are deleted", counted(*n, "address"))
             }

@@ -13,8 +13,8 @@ use crate::net::cidr::Family;
 /// The time over which grants are averaged: long enough that a roll-out of an hour does not look like a trend.
 pub const WINDOW: Duration = Duration::from_secs(6 * 3600);
 
-/// The smallest time from which a trend is derived.
-pub const LEAST: Duration = Duration::from_secs(30 * 60);
+/// The smallest time from which a trend is derived. Nodes often join in the hour after an upgrade.
+pub const LEAST: Duration = Duration::from_secs(2 * 3600);
 
 /// The time between two samples: 72 of them cover the window.
 const INTERVAL: Duration = Duration::from_secs(5 * 60);
@@ -122,9 +122,9 @@ mod tests {
     #[test]
     fn without_a_trend_there_is_no_forecast() {
         assert_eq!(after(&[]), None);
-        assert_eq!(after(&[(0, 10, 0, 100), (60, 10, 0, 100)]), None, "nothing is granted");
-        assert_eq!(after(&[(0, 10, 0, 100), (60, 4, 6, 100)]), None, "blocks come back");
-        assert_eq!(after(&[(0, 10, 0, 100), (29, 40, 0, 100)]), None, "a start is no trend");
+        assert_eq!(after(&[(0, 10, 0, 100), (120, 10, 0, 100)]), None, "nothing is granted");
+        assert_eq!(after(&[(0, 10, 0, 100), (120, 4, 6, 100)]), None, "blocks come back");
+        assert_eq!(after(&[(0, 10, 0, 100), (119, 40, 0, 100)]), None, "a start is no trend");
     }
 
     #[test]
@@ -132,16 +132,16 @@ mod tests {
         let mut series = vec![(0, 0, 0, 100)];
         series.extend((1..=120).map(|step| (step * 5, 20, 0, 100)));
         let at = |minutes: u64| after(&series[..=usize::try_from(minutes / 5).unwrap()]);
-        assert_eq!(at(60), Some(80 * 60 / 20));
+        assert_eq!(at(120), Some(80 * 120 / 20));
         assert_eq!(at(360), Some(80 * 360 / 20));
         assert_eq!(at(370), None);
     }
 
     #[test]
     fn cooling_blocks_come_back_and_a_new_cidr_counts_at_once() {
-        assert_eq!(after(&[(0, 0, 0, 100), (60, 20, 30, 100)]), Some(80 * 60 / 20));
-        assert_eq!(after(&[(0, 0, 0, 100), (60, 50, 50, 100)]), Some(0), "none is free now");
-        assert_eq!(after(&[(0, 0, 0, 100), (60, 20, 0, 200)]), Some(180 * 60 / 20));
+        assert_eq!(after(&[(0, 0, 0, 100), (120, 20, 30, 100)]), Some(80 * 120 / 20));
+        assert_eq!(after(&[(0, 0, 0, 100), (120, 50, 50, 100)]), Some(0), "none is free now");
+        assert_eq!(after(&[(0, 0, 0, 100), (120, 20, 0, 200)]), Some(180 * 120 / 20));
     }
 
     #[test]
@@ -152,10 +152,10 @@ mod tests {
             forecast.note(Duration::from_secs(minutes * 60), [(&pool, Family::V4, counts)].into_iter());
         };
         note(&mut forecast, 0, 0);
-        note(&mut forecast, 60, 5);
+        note(&mut forecast, 120, 5);
         assert!(forecast.full_in(&pool, Family::V4).is_some());
-        forecast.note(Duration::from_secs(3660), std::iter::empty());
-        note(&mut forecast, 62, 6);
+        forecast.note(Duration::from_secs(7260), std::iter::empty());
+        note(&mut forecast, 122, 6);
         assert_eq!(forecast.full_in(&pool, Family::V4), None);
     }
 }

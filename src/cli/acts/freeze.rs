@@ -2,18 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PostParams, Preconditions};
 use serde_json::{Value, json};
 
 use super::{Answer, Consent, FIELD_MANAGER, patch_params, within};
-use crate::cli::answers::{Cluster, Format, Gathered, Verdict, block_on, fields};
+use crate::cli::answers::{Cluster, Gathered, Verdict, block_on, fields};
 use crate::controller::client::Clients;
 use crate::controller::dry_run::{self, Proposal};
 use crate::model::freeze::Switch;
 use crate::plan::Policy;
 use crate::wire::freeze::{CONFIG_MAP, REASON, freeze_of, key_of};
+
+/// The label of the controller's Pods.
+const OURS: &str = "app.kubernetes.io/name=cilium-node-ipam";
 
 /// How many writes are listed for people.
 const LISTED: usize = 20;
@@ -72,6 +75,7 @@ pub fn freeze(args: Freeze) -> anyhow::Result<Verdict> {
         let Gathered { clients, .. } = args.cluster.access.gather().await?;
         let namespace = &args.cluster.access.namespace;
         let found = found(&clients, namespace).await?;
+        warn_without_controller(&clients, namespace).await;
         let switch = if args.reclaim { Switch::Reclaim } else { Switch::Writes };
         let mut data = BTreeMap::from([(key_of(switch).to_owned(), "true".to_owned())]);
         data.extend(args.reason.clone().map(|reason| (REASON.to_owned(), reason)));
@@ -79,7 +83,7 @@ pub fn freeze(args: Freeze) -> anyhow::Result<Verdict> {
         after.data.get_or_insert_default().extend(data.clone());
         let frozen = freeze_of(Some(&after), namespace);
         let effects: Vec<String> = Switch::ALL.into_iter().filter_map(|switch| frozen.told(switch)).collect();
-        let is_table = args.cluster.output == Format::Table;
+        let is_table = args.consent.reads_first(args.cluster.output)?;
         let object = json!({"frozen": effects, "written": true});
         if is_table {
             args.cluster.print("Freeze", fields(object.clone()), || effects)?;
@@ -93,6 +97,21 @@ pub fn freeze(args: Freeze) -> anyhow::Result<Verdict> {
         }
         Ok(Verdict::Fine)
     })
+}
+
+/// A ConfigMap in another namespace than the controller's freezes nothing.
+async fn warn_without_controller(clients: &Clients, namespace: &str) {
+    let pods: Api<Pod> = Api::namespaced(clients.reads.clone(), namespace);
+    let ours = ListParams::default().labels(OURS).limit(1);
+    // Without the right to list Pods there is no warning.
+    if let Ok(Ok(found)) = tokio::time::timeout(clients.timeout, pods.list(&ours)).await
+        && found.items.is_empty()
+    {
+        eprintln!(
+            "warning: no Pod with the label {OURS} is in the namespace {namespace}: a controller in another \
+             namespace is not frozen; see --namespace"
+        );
+    }
 }
 
 /// Runs `unfreeze`.
@@ -110,7 +129,7 @@ pub fn unfreeze(args: Unfreeze) -> anyhow::Result<Verdict> {
         let proposal = Proposal::of(world.clone(), Policy::DEFAULT, now);
         let writes: Vec<String> = proposal.requests.iter().map(ToString::to_string).collect();
         let mut object = json!({"requests": writes, "written": found.is_some()});
-        let is_table = args.cluster.output == Format::Table;
+        let is_table = args.consent.reads_first(args.cluster.output)?;
         if is_table {
             let lines = dry_run::lines(&world, &proposal);
             let n_more = lines.len().saturating_sub(LISTED);

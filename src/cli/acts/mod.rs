@@ -12,6 +12,7 @@ use std::io::{IsTerminal as _, Write as _};
 use anyhow::{Context as _, anyhow, bail};
 use kube::api::PatchParams;
 
+use super::answers::Format;
 use crate::controller::client::Clients;
 
 /// The field manager of these writes.
@@ -41,6 +42,17 @@ impl Consent {
             );
         }
         Ok(())
+    }
+
+    /// Whether the answer comes before the question. For programs it is a single object with the result.
+    fn reads_first(&self, output: Format) -> anyhow::Result<bool> {
+        let is_for_people = matches!(output, Format::Table | Format::Wide);
+        if !is_for_people && !self.yes {
+            bail!(
+                "nothing was written: -o json and -o yaml show the consequences with the result; repeat it with --yes"
+            );
+        }
+        Ok(is_for_people)
     }
 
     /// Asks on the terminal.

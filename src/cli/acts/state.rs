@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::{Answer, Consent, patch_params, within};
 use crate::cli::answers::plan::{by_time, object, text};
-use crate::cli::answers::{Cluster, Format, Gathered, Verdict, block_on, fields};
+use crate::cli::answers::{Cluster, Gathered, Verdict, block_on, fields};
 use crate::controller::client::Clients;
-use crate::model::claim::{Claim, ClaimState};
+use crate::model::claim::ClaimState;
 use crate::model::counted::counted;
 use crate::model::names::{PoolName, ten_of};
 use crate::model::pool::RangeState;
@@ -26,6 +26,9 @@ use crate::world::World;
 
 /// How often a drain is looked at.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// How often a write is repeated because the status of the pool has changed, about once per second.
+const ATTEMPTS: u32 = 10;
 
 /// The CIDRs and the consent to write them.
 #[derive(Debug, Clone, clap::Args)]
@@ -137,7 +140,7 @@ async fn set(target: &Target, state: RangeState) -> anyhow::Result<Verdict> {
     }
     found.retain(|_, cidrs| !cidrs.is_empty());
     let outlook = outlook(&world, &[Change::State(ranges.clone(), state)], Policy::DEFAULT, now)?;
-    let is_table = cluster.output == Format::Table;
+    let is_table = target.consent.reads_first(cluster.output)?;
     let mut lines = text(cluster, &outlook);
     lines.extend(found.iter().flat_map(|(pool, cidrs)| {
         cidrs
@@ -154,8 +157,18 @@ async fn set(target: &Target, state: RangeState) -> anyhow::Result<Verdict> {
     } else if target.consent.ask("Write this?")? == Answer::No {
         return Ok(Verdict::Found);
     }
+    // All of them are as they were shown, or none is written.
+    for pool in found.keys() {
+        unchanged(&clients, &world, pool).await?;
+    }
+    let mut written = Vec::new();
     for (pool, cidrs) in &found {
-        write(&clients, &world, pool, cidrs, state).await?;
+        let wrote = write(&clients, &world, pool, cidrs, state).await;
+        wrote.with_context(|| match written.as_slice() {
+            [] => "no pool was written".to_owned(),
+            [..] => format!("these pools were written before: {}", ten_of(&written)),
+        })?;
+        written.push(pool.to_string());
     }
     if !is_table {
         object["written"] = Value::from(!found.is_empty());
@@ -176,7 +189,24 @@ fn changes(found: &BTreeMap<PoolName, BTreeMap<Cidr, RangeState>>, state: RangeS
     all.collect()
 }
 
-/// Writes the state of these CIDRs of one pool, in the version in which the user has seen it.
+/// A pool whose declaration is the one that the user has seen. Its status changes all the time.
+async fn unchanged(clients: &Clients, world: &World, pool: &PoolName) -> anyhow::Result<DynamicObject> {
+    let object = format!("NodeIPPool {pool}");
+    let shown = world.pool_object(pool).context("a pool with CIDRs exists")?;
+    let found = within(clients, &object, pools(clients).get(pool.as_str())).await?;
+    let is_same = found.metadata.uid.as_deref() == Some(shown.uid.as_str())
+        && found.metadata.generation == Some(shown.generation);
+    if !is_same {
+        bail!("{object} has changed since it was read; run the command again, and read the new consequences");
+    }
+    Ok(found)
+}
+
+fn pools(clients: &Clients) -> Api<DynamicObject> {
+    Api::all_with(clients.writes.clone(), &ApiResource::erase::<NodeIPPool>(&()))
+}
+
+/// Writes the state of these CIDRs of one pool, as the user has seen it.
 async fn write(
     clients: &Clients,
     world: &World,
@@ -185,10 +215,27 @@ async fn write(
     state: RangeState,
 ) -> anyhow::Result<()> {
     let object = format!("NodeIPPool {pool}");
-    let shown = world.pool_object(pool).context("a pool with CIDRs exists")?.revision.to_string();
-    let api: Api<DynamicObject> =
-        Api::all_with(clients.writes.clone(), &ApiResource::erase::<NodeIPPool>(&()));
-    let found = within(clients, &object, api.get(pool.as_str())).await?;
+    let mut n_left = ATTEMPTS;
+    loop {
+        let found = unchanged(clients, world, pool).await?;
+        let patch = Patch::Merge(patch_of(&found, cidrs, state));
+        let (api, params) = (pools(clients), patch_params());
+        let write = async {
+            match api.patch(pool.as_str(), &params, &patch).await {
+                // The controller has written the status in between.
+                Err(kube::Error::Api(status)) if status.code == 409 && n_left > 0 => Ok(false),
+                answer => answer.map(|_| true),
+            }
+        };
+        if within(clients, &object, write).await? {
+            return Ok(());
+        }
+        n_left -= 1;
+    }
+}
+
+/// The patch of this version of a pool.
+fn patch_of(found: &DynamicObject, cidrs: &BTreeMap<Cidr, RangeState>, state: RangeState) -> Value {
     let mut spec = json!({});
     for family in ["ipv4", "ipv6"] {
         let mut list = found.data["spec"][family]["cidrs"].clone();
@@ -205,15 +252,7 @@ async fn write(
             spec[family] = json!({"cidrs": list});
         }
     }
-    if found.metadata.resource_version.as_deref() != Some(shown.as_str()) {
-        bail!(
-            "nothing was written: {object} has changed since it was read; run the command again, and read the new \
-             consequences"
-        );
-    }
-    let patch = json!({"metadata": {"resourceVersion": shown}, "spec": spec});
-    within(clients, &object, api.patch(pool.as_str(), &patch_params(), &Patch::Merge(patch))).await?;
-    Ok(())
+    json!({"metadata": {"resourceVersion": found.metadata.resource_version}, "spec": spec})
 }
 
 /// Looks at the blocks again and again until all have left their nodes, and reports each change.
@@ -236,16 +275,9 @@ async fn wait(target: &Target) -> anyhow::Result<Verdict> {
     }
 }
 
-fn is_in(ranges: &Ranges, claim: &Claim) -> bool {
-    match ranges {
-        Ranges::Of(pool) => claim.pool == *pool,
-        Ranges::Within(range) => range.covers(claim.cidr),
-    }
-}
-
 /// The number of blocks that are still on their nodes.
 fn n_held(world: &World, ranges: &Ranges) -> usize {
-    let claims = world.claims().map(|known| &known.claim).filter(|claim| is_in(ranges, claim));
+    let claims = world.claims().map(|known| &known.claim).filter(|claim| ranges.has(claim));
     claims.filter(|claim| !matches!(claim.state, ClaimState::Cooling(_))).count()
 }
 
@@ -255,7 +287,7 @@ fn progress(world: &World, ranges: &Ranges) -> Vec<String> {
     if n_held == 0 {
         return vec![format!("all blocks of {ranges} have left their nodes")];
     }
-    let departures = departures(world, |claim| is_in(ranges, claim));
+    let departures = departures(world, |claim| ranges.has(claim));
     let mut lines = vec![format!("{} of {ranges} on nodes", counted(n_held, "block"))];
     lines.extend(
         by_time(&departures)

@@ -96,7 +96,8 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
         }
         let outlook = outlook(&world, &changes, Policy::DEFAULT, now)?;
         args.cluster.print("Plan", fields(object(&outlook)), || text(&args.cluster, &outlook))?;
-        Ok(if outlook.appearing.is_empty() { Verdict::Fine } else { Verdict::Found })
+        let is_fine = outlook.appearing.is_empty() && outlook.homeless.is_empty();
+        Ok(if is_fine { Verdict::Fine } else { Verdict::Found })
     })
 }
 
@@ -213,7 +214,7 @@ pub(in crate::cli) fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<String> 
     };
     lines.extend(outlook.appearing.iter().map(|found| format!("appears   {}", problem(found))));
     lines.extend(outlook.resolved.iter().map(|found| format!("resolved  {}", problem(found))));
-    if outlook.appearing.is_empty() {
+    if outlook.appearing.is_empty() && outlook.homeless.is_empty() {
         lines.push("No problem would appear.".to_owned());
     }
     lines

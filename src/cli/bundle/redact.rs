@@ -1,6 +1,7 @@
 //! Other names for nodes, pods and namespaces, the same name for the same object everywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use regex::Regex;
 use serde_json::Value;
@@ -62,7 +63,14 @@ impl Redactor {
     pub(super) fn text(&self, text: &str) -> String {
         let replaced = |found: &regex::Captures<'_>| {
             let found = &found[0];
-            self.names.get(found).cloned().unwrap_or_else(|| found.to_owned())
+            // A node may be named by its address, and addresses stay.
+            if found.parse::<IpAddr>().is_ok() {
+                return found.to_owned();
+            }
+            // The name of an Event, or a domain name, has that of its object in front.
+            let starts = found.match_indices('.').map(|(end, _)| end).chain([found.len()]);
+            let known = starts.rev().find_map(|end| Some((self.names.get(&found[..end])?, end)));
+            known.map_or_else(|| found.to_owned(), |(name, end)| format!("{name}{}", &found[end..]))
         };
         self.token.replace_all(text, replaced).into_owned()
     }
@@ -73,7 +81,9 @@ impl Redactor {
             Value::String(text) => *text = self.text(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.object(item)),
             Value::Object(fields) => {
-                let named = fields.iter_mut().filter(|(key, _)| *key != "kind" && *key != "apiVersion");
+                // The key of a label in a selector is a name of a field elsewhere.
+                let stays = |key: &str| ["kind", "apiVersion", "key"].contains(&key);
+                let named = fields.iter_mut().filter(|(key, _)| !stays(key));
                 named.for_each(|(_, field)| self.object(field));
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -104,6 +114,7 @@ mod tests {
             "pod namespace-00002/pod-00001 on node-00003: web-10 is not pod-00001, b2 is not node-00001.";
         assert_eq!(redactor().text(text), expected);
         assert_eq!(redactor().text("kube-system ipam: crd"), "kube-system ipam: crd");
+        assert_eq!(redactor().text("web-1.17a8b2 ip-10-0-0-1.internal.x"), "pod-00001.17a8b2 node-00003.x");
     }
 
     #[test]

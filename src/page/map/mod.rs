@@ -142,7 +142,7 @@ const fn is_usual(state: BlockState) -> bool {
 const fn meaning(state: BlockState) -> &'static str {
     match state {
         BlockState::Free => "The next node may get it.",
-        BlockState::Held => "A node holds it. The darker, the more of its addresses are used.",
+        BlockState::Held => "A node holds it. The stronger the color, the more of its addresses are used.",
         BlockState::Draining => "It is leaving its node, and takes no new pods.",
         BlockState::Releasing => "Its node has given it up, and that is not proven yet.",
         BlockState::Cooling => "It waits before another node may get it.",
@@ -261,8 +261,8 @@ fn bar(counts: &BTreeMap<BlockState, u128>) -> Markup {
     let mut parts = Vec::new();
     for state in ORDER {
         let Some(count) = counts.get(&state).filter(|count| **count > 0) else { continue };
-        let width = (count / (all / LENGTH).max(1)).min(LENGTH);
-        let width = if all < LENGTH { count * LENGTH / all } else { width };
+        // Of so many blocks that they can't be multiplied, a thousandth is a number without a remainder worth drawing.
+        let width = count.checked_mul(LENGTH).map_or_else(|| count / (all / LENGTH), |scaled| scaled / all);
         let width = width.max(LEAST).min(LENGTH - x);
         parts.push((state, x, width));
         x += width;

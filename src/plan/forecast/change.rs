@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::revision;
+use crate::model::claim::Claim;
 use crate::model::counted::counted;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName, Uid};
@@ -52,6 +53,15 @@ impl fmt::Display for Ranges {
 }
 
 impl Ranges {
+    /// Whether the block of a claim lies in them.
+    #[must_use]
+    pub fn has(&self, claim: &Claim) -> bool {
+        match self {
+            Self::Of(pool) => claim.pool == *pool,
+            Self::Within(range) => range.family() == claim.cidr.family() && range.covers(claim.cidr),
+        }
+    }
+
     /// The CIDRs with their states, by pool. There is at least one.
     pub fn of(&self, world: &World) -> Result<BTreeMap<PoolName, BTreeMap<Cidr, RangeState>>, Impossible> {
         let mut found: BTreeMap<PoolName, BTreeMap<Cidr, RangeState>> = BTreeMap::new();
@@ -64,6 +74,8 @@ impl Ranges {
             for (declared, state) in pool.families.values().flat_map(|ranges| &ranges.cidrs) {
                 let is_meant = match self {
                     Self::Of(name) => *name == pool.name,
+                    // One number line has both families.
+                    Self::Within(range) if range.family() != declared.family() => false,
                     Self::Within(range) if declared.covers(*range) && declared != range => {
                         return Err(Impossible::PartOfRange(*range, *declared, pool.name.clone()));
                     }

@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::{Change, Impossible, Ranges, join, new_names};
+use super::change::{Change, Impossible, join, new_names};
 use super::{Grant, Settled, settle};
+use crate::model::claim::Claim;
 use crate::model::freeze::Freeze;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::request::{Request, Write};
@@ -72,18 +73,18 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
             room = Some(room_for(base.clone(), labels, (*n_nodes).max(MAX_TRIED), policy, now));
         }
     }
-    let departures: Vec<Departure> = changes
-        .iter()
-        .flat_map(|change| match change {
-            Change::State(Ranges::Within(range), _) => {
-                departures(&after.world, |claim| range.covers(claim.cidr))
-            }
-            Change::State(Ranges::Of(pool), _) | Change::DeletePool(pool) => {
-                departures(&after.world, |claim| claim.pool == *pool)
-            }
-            Change::Pool(_) | Change::Relabel(..) | Change::AddNodes(..) => Vec::new(),
+    let is_named = |claim: &Claim| {
+        changes.iter().any(|change| match change {
+            Change::State(ranges, _) => ranges.has(claim),
+            Change::DeletePool(pool) => claim.pool == *pool,
+            Change::Pool(_) | Change::Relabel(..) | Change::AddNodes(..) => false,
         })
-        .collect();
+    };
+    let left_before = |claim: &Claim| {
+        let known = before.world.claim(claim.cidr);
+        known.is_some_and(|known| before.world.is_to_leave(&known.claim))
+    };
+    let departures = departures(&after.world, |claim| is_named(claim) || !left_before(claim));
     let homeless = homeless(&after, &departures, policy, now);
     let (before_view, after_view) =
         (overview(&before.world, &before.plans), overview(&after.world, &after.plans));

@@ -107,7 +107,7 @@ fn a_drain_says_when_each_block_can_leave() {
         [
             "10.0.0.0/28 when the node is recreated: the first block of a node stays",
             "10.0.0.16/28 when the pods with 2 addresses of it are deleted",
-            "10.0.0.32/28 now: no pod uses it",
+            "10.0.0.32/28 when its agent consents: no pod uses it",
         ]
     );
     assert_eq!(drained.homeless, [NodeName::from("a")].into());

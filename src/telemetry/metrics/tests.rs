@@ -87,7 +87,7 @@ pub(crate) fn world() -> crate::world::World {
 fn metrics() -> Metrics {
     let metrics = Metrics::default();
     let mut snapshot = snapshot(&world(), [FindingKind::UnreadableObject].into_iter());
-    // There is a trend after half an hour in which blocks were granted.
+    // A trend needs some time in which blocks were granted.
     let (mut forecast, pool) = (Forecast::default(), PoolName::from("beijing"));
     forecast.note(Duration::ZERO, [(&pool, Family::V4, FamilyCounts::default())].into_iter());
     snapshot.forecast(&mut forecast, LEAST);
@@ -260,7 +260,7 @@ fn the_room_and_the_forecast_of_a_pool_are_shown_by_family() {
         [
             "room_nodes{pool=\"beijing\",family=\"ipv4\"} 2",
             "room_nodes{pool=\"beijing\",family=\"ipv6\"} 9007199254740991",
-            "full_in_seconds{pool=\"beijing\",family=\"ipv4\"} 2700",
+            "full_in_seconds{pool=\"beijing\",family=\"ipv4\"} 10800",
         ]
     );
 }

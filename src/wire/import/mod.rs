@@ -147,7 +147,11 @@ impl Import<'_> {
         }
         let terms = self.at("spec.nodeSelector.nodeSelectorTerms").as_array().cloned().unwrap_or_default();
         match terms.as_slice() {
-            [] => {}
+            [] if self.at("spec.nodeSelector").is_null() => {}
+            [] => self.refuse("spec.nodeSelector", "without a term it selects no node"),
+            [term] if is_empty(term) => {
+                self.refuse("spec.nodeSelector.nodeSelectorTerms", "an empty term selects no node");
+            }
             [term] => self.node_selector_term(term),
             [_, _, ..] => self.refuse(
                 "spec.nodeSelector.nodeSelectorTerms",
@@ -242,6 +246,11 @@ impl Import<'_> {
             self.spec.insert("nodeSelector".to_owned(), json!({"matchExpressions": expressions}));
         }
     }
+}
+
+/// Whether a term has no expression.
+fn is_empty(term: &Value) -> bool {
+    ["matchExpressions", "matchFields"].iter().all(|list| term[list].as_array().is_none_or(Vec::is_empty))
 }
 
 #[cfg(test)]
