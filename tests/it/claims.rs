@@ -243,6 +243,12 @@ async fn a_store_that_hangs_frees_no_block_before_it_answers() -> Result<()> {
         .await?;
         // The watch may show the write before its answer has left the store, and without its answer nothing goes on.
         controller.wait_logged("Cooling node=lost", SOON).await?;
+        // So it is with the status that shows the end of the cooling.
+        let is_shown = || {
+            let found = rig.cluster.object(Kind::Block, "10.1.0.0-28");
+            found.is_some_and(|found| found.data["status"]["until"].is_string())
+        };
+        rig.cluster.wait_until("the end of the cooling", SOON, async || Ok(is_shown())).await?;
         // The cooling ends while the store hangs.
         signal_etcd(rig, "STOP").await?;
         let read = "read failed kind=\"Node\" selector=\"metadata.name=lost\"";

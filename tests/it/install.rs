@@ -332,7 +332,7 @@ async fn pod_is_restricted_but_for_the_host_network_and_every_field_is_known() -
 
 /// The server knows every field that a value of the chart can set.
 async fn knows_every_field(plane: &ControlPlane) -> Result<()> {
-    for namespace in ["addresses", "cilium", "frr-k8s-system"] {
+    for namespace in ["addresses", "cilium", "frr-k8s-system", "monitoring"] {
         kubectl(plane, &["create", "namespace", namespace]).await?;
     }
     // promtool checks the PrometheusRule, whose definition comes with another operator.

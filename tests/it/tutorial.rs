@@ -42,7 +42,7 @@ const SETTLED: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Values that differ: a pattern, and a word in place of every match.
-const VARYING: [(&str, &str); 5] = [
+const VARYING: [(&str, &str); 6] = [
     // Ages of objects: 5s, 3m20s.
     (r"(?m)(^|\s)(\d+[dhms])+(\s|$)", "${1}AGE${3}"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "TIME"),
@@ -50,6 +50,7 @@ const VARYING: [(&str, &str); 5] = [
     (r"\b10\.64\.(\d+)\.\d+(\s|$)", "10.64.${1}.POD${2}"),
     // So how many pods have addresses of one block is chance too.
     (r"\b\d+ (of \d+ addresses|addresses of it are in use)", "SOME ${1}"),
+    (r"(10\.64\.1\.0-28 +worker-1 +rack-1 +Draining +)\d+", "${1}SOME"),
     // The leader is named after its machine.
     (r"(?m)^controller +\S+ leads, renewed \d+ s ago", "controller LEADER leads, renewed AGE ago"),
 ];
