@@ -61,7 +61,7 @@ pub(super) fn encoded(map: &Map, layouts: &[Layout]) -> String {
         }
     }
     let states: serde_json::Map<String, Value> =
-        BlockState::ALL.iter().map(|state| (letter(*state).to_string(), state.as_str().into())).collect();
+        BlockState::ALL.iter().map(|state| (state.letter().to_string(), state.as_str().into())).collect();
     let data =
         json!({"states": states, "nodes": tables.nodes.texts, "notes": tables.notes.texts, "ranges": ranges});
     // No end of a script element can be in it.
@@ -71,22 +71,6 @@ pub(super) fn encoded(map: &Map, layouts: &[Layout]) -> String {
 /// The families of all pools, each with the name of its pool.
 pub(super) fn families(map: &Map) -> impl Iterator<Item = (&str, &FamilyMap)> {
     map.pools.iter().flat_map(|pool| pool.families.iter().map(|family| (pool.name.as_str(), family)))
-}
-
-/// The letter of a state.
-pub(super) const fn letter(state: BlockState) -> char {
-    match state {
-        BlockState::Free => '.',
-        BlockState::Held => 'h',
-        BlockState::Draining => 'd',
-        BlockState::Releasing => 'r',
-        BlockState::Cooling => 'c',
-        BlockState::Closed => '-',
-        BlockState::Excluded => 'x',
-        BlockState::Foreign => 'f',
-        BlockState::Contested => '!',
-        BlockState::Older => 'o',
-    }
 }
 
 /// A letter per line, and its upper edge, first block and number of blocks.
@@ -132,7 +116,7 @@ fn write_block(text: &mut String, count: u128, block: &Block, tables: &mut Table
         note.map(|note| number(tables.notes.number(note))),
     ];
     let n_known = fields.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
-    text.push(letter(block.state));
+    text.push(block.state.letter());
     for (index, field) in fields[..n_known].iter().enumerate() {
         if index > 0 {
             text.push(',');

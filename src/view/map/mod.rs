@@ -54,6 +54,25 @@ stable_names! {
     }
 }
 
+impl BlockState {
+    /// The letter of the state, where a map is text.
+    #[must_use]
+    pub const fn letter(self) -> char {
+        match self {
+            Self::Free => '.',
+            Self::Held => 'h',
+            Self::Draining => 'd',
+            Self::Releasing => 'r',
+            Self::Cooling => 'c',
+            Self::Closed => '-',
+            Self::Excluded => 'x',
+            Self::Foreign => 'f',
+            Self::Contested => '!',
+            Self::Older => 'o',
+        }
+    }
+}
+
 /// The address space of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Map {

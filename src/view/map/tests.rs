@@ -93,21 +93,6 @@ impl Cluster {
     }
 }
 
-fn letter(state: BlockState) -> char {
-    match state {
-        BlockState::Free => '.',
-        BlockState::Held => 'h',
-        BlockState::Draining => 'd',
-        BlockState::Releasing => 'r',
-        BlockState::Cooling => 'c',
-        BlockState::Closed => '-',
-        BlockState::Excluded => 'x',
-        BlockState::Foreign => 'f',
-        BlockState::Contested => '!',
-        BlockState::Older => 'o',
-    }
-}
-
 /// The ranges of all pools: the blocks by their letters, and then the notes on single ones.
 fn drawn(map: &Map) -> String {
     let mut lines = Vec::new();
@@ -117,7 +102,7 @@ fn drawn(map: &Map) -> String {
                 let blocks: String = range
                     .pieces
                     .iter()
-                    .flat_map(|piece| (0..piece.count).map(|_| letter(piece.block.state)))
+                    .flat_map(|piece| (0..piece.count).map(|_| piece.block.state.letter()))
                     .collect();
                 lines.push(format!("{} {} {blocks}", pool.name, range.cidr));
                 for piece in &range.pieces {
@@ -132,7 +117,7 @@ fn drawn(map: &Map) -> String {
                 }
             }
             for (cidr, block) in &family.outside {
-                lines.push(format!("{} outside {cidr} {}", pool.name, letter(block.state)));
+                lines.push(format!("{} outside {cidr} {}", pool.name, block.state.letter()));
             }
         }
     }
