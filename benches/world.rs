@@ -85,21 +85,8 @@ fn pool(number: u32, revision: u64, priority: i32) -> PoolObject {
 }
 
 fn node(name: &str, zone: u32) -> Object {
-    Object::Node(Node {
-        name: name.into(),
-        uid: "1".into(),
-        revision: Revision::of(1),
-        created: Timestamp::default(),
-        labels: [("zone".to_owned(), zone.to_string())].into(),
-        deleting: false,
-        uninitialized: false,
-        addresses: Vec::new(),
-        pod_cidrs: Vec::new(),
-        later_than: None,
-        malformed: Vec::new(),
-        annotated: Vec::new(),
-        malformed_annotations: Vec::new(),
-    })
+    let labels = [("zone".to_owned(), zone.to_string())].into();
+    Object::Node(Node::joining(name.into(), "1".into(), Revision::of(1), Timestamp::default(), labels))
 }
 
 fn cilium_node(name: &str, carried: Option<Cidr>, revision: u64) -> Object {

@@ -53,21 +53,8 @@ fn block() -> Cidr {
 }
 
 fn node(revision: u64) -> Object {
-    Object::Node(Node {
-        name: "n".into(),
-        uid: "node".into(),
-        revision: Revision::of(revision),
-        created: Timestamp::UNIX_EPOCH,
-        deleting: false,
-        uninitialized: false,
-        labels: [].into(),
-        addresses: Vec::new(),
-        pod_cidrs: Vec::new(),
-        later_than: None,
-        malformed: Vec::new(),
-        annotated: Vec::new(),
-        malformed_annotations: Vec::new(),
-    })
+    let (revision, created) = (Revision::of(revision), Timestamp::UNIX_EPOCH);
+    Object::Node(Node::joining("n".into(), "node".into(), revision, created, [].into()))
 }
 
 fn cilium_node(name: &str, uid: &str) -> CiliumNode {
