@@ -11,6 +11,7 @@ use super::names::{NodeName, PodName, Uid};
 use super::release::Release;
 use super::revision::AnyRevision;
 use super::time::Timestamp;
+use crate::net::cidr::Cidr;
 
 /// The Pod of an agent that is bound to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +56,14 @@ pub struct PodsOnNode {
     pub n_bound: usize,
     /// How many of these have no address yet: the next may be of any block.
     pub n_starting: usize,
+}
+
+impl PodsOnNode {
+    /// The pods that have an address of a block.
+    #[must_use]
+    pub fn holders_in(&self, block: Cidr) -> BTreeSet<&String> {
+        block.entries_in(&self.holders).map(|(_, pod)| pod).collect()
+    }
 }
 
 /// What the last read of a node's Pods found.

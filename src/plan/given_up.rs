@@ -4,12 +4,10 @@
 //! the consent of a person. The block is free only on the proof that its mode asks for, and after a read of the node's
 //! Pods has found none with an address of it. Its node stays blocked until then: the wrong one may have been deleted.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use super::draft::Draft;
 use super::evidence::is_carried_or_used;
 use super::publishable::{NotPublishable, may_publish};
+use super::reclaim::PODS_AGAIN;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::names::ten_of;
@@ -19,9 +17,6 @@ use crate::model::request::Read;
 use crate::model::time::Now;
 use crate::publisher::Publisher;
 use crate::world::{KnownClaim, World};
-
-/// How often the Pods of a node are read that keep such a block.
-const PODS_AGAIN: Duration = Duration::from_secs(60);
 
 /// Whether a held claim is deleted that can't be published and is not in use as far as objects show.
 pub(super) fn is_given_up(world: &World, publisher: &Publisher, node: &Node, known: &KnownClaim) -> bool {
@@ -113,6 +108,6 @@ pub(super) fn told(world: &World, claim: &Claim) -> String {
 /// The Pods that have an address of the block, as the last read of the node's Pods found them.
 fn holders(world: &World, claim: &Claim) -> Option<String> {
     let pods = world.look(&claim.node)?.found.as_ref().ok()?;
-    let holders: BTreeSet<&String> = claim.cidr.entries_in(&pods.holders).map(|(_, pod)| pod).collect();
+    let holders = pods.holders_in(claim.cidr);
     (!holders.is_empty()).then(|| ten_of(holders))
 }

@@ -33,7 +33,7 @@ mod off;
 mod room;
 mod told;
 
-pub(super) use off::nobody_has_it;
+pub(super) use off::{PODS_AGAIN, nobody_has_it};
 
 /// How long a node waits for its turn while agents of too many others are being asked.
 const TURN: Duration = Duration::from_secs(5);

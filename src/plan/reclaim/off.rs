@@ -29,7 +29,7 @@ use crate::world::World;
 const LOOK_COUNTS_FOR: Duration = Duration::from_secs(5);
 
 /// How often the Pods of a node are read that keep its blocks.
-const PODS_AGAIN: Duration = Duration::from_secs(60);
+pub(in crate::plan) const PODS_AGAIN: Duration = Duration::from_secs(60);
 
 /// Whether no pod is known to have an address of a block whose agent has answered that it is off. A pod may have got one
 /// a moment before its agent ended, and the next agent does not know of it. Nothing tells whether its agent gave the block
@@ -56,8 +56,7 @@ pub(in crate::plan) fn nobody_has_it(
         Some(Err(_)) if !world.is_to_leave(claim) => return true,
         Some(Err(_)) => LOOK_AGAIN_AFTER_REFUSAL,
         Some(Ok(pods)) => {
-            let holders: BTreeSet<&String> =
-                claim.cidr.entries_in(&pods.holders).map(|(_, pod)| pod).collect();
+            let holders = pods.holders_in(claim.cidr);
             if holders.is_empty() {
                 return true;
             }
@@ -310,7 +309,7 @@ impl<'a> Subject<'a> {
             return None;
         }
         let pods = self.world.look(&self.node.name)?.found.as_ref().ok()?;
-        let holders: BTreeSet<&String> = claim.cidr.entries_in(&pods.holders).map(|(_, pod)| pod).collect();
+        let holders = pods.holders_in(claim.cidr);
         (!holders.is_empty()).then(|| format!("these pods have addresses of it: {}", ten_of(holders)))
     }
 }
