@@ -22,17 +22,21 @@ impl Subject<'_> {
     /// nothing, and a finding names each such claim.
     pub(super) fn is_held_back(&self, draft: &mut Draft) -> bool {
         let name = &self.node.name;
-        let mut reasons: BTreeMap<String, String> =
-            self.world.claims_of(name).filter_map(|known| self.hindrance(known)).collect();
+        let mut reasons = BTreeMap::new();
+        let mut advice = String::new();
+        for known in self.world.claims_of(name) {
+            let Some((claim, why)) = self.hindrance(known) else { continue };
+            if advice.is_empty() {
+                advice = given_up::advice(self.world, self.publisher, &known.claim);
+            }
+            reasons.insert(claim, why);
+        }
         for unreadable in self.world.unreadable_claims_of(name) {
             reasons.insert(unreadable.name.clone(), format!("is unreadable ({})", unreadable.reason));
         }
         if reasons.is_empty() {
             return false;
         }
-        let claims = self.world.claims_of(name).filter(|known| self.hindrance(known).is_some());
-        let mut advice = claims.map(|known| given_up::advice(self.world, self.publisher, &known.claim));
-        let advice = advice.find(|advice| !advice.is_empty()).unwrap_or_default();
         let reasons: Vec<String> = reasons.into_iter().map(|(claim, why)| format!("{claim} {why}")).collect();
         draft.findings.push(Finding::new(
             FindingKind::Blocked,
