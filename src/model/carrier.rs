@@ -6,10 +6,10 @@ use super::crd::{CrdChange, FormerCrd};
 use super::kind::Kind;
 use super::multi_pool::PoolsChange;
 use super::names::{NodeName, Uid};
-use super::node::{Annotated, CiliumNode, Malformed, Node};
+use super::node::{Annotated, CiliumNode, Malformed, Node, POD_CIDR_ANNOTATIONS};
 use super::observation::Object;
 use super::revision::AnyRevision;
-use crate::net::cidr::{Cidr, Family};
+use crate::net::cidr::Cidr;
 
 /// The object that carries a node's blocks, in the newest version that is known.
 #[derive(Debug, Clone, Copy)]
@@ -137,12 +137,9 @@ impl CarrierChange {
             }
             (Self::Kubernetes(cidrs), Carrier::Node(found)) => Some(Object::Node(found.listing(cidrs))),
             (Self::Annotations(cidrs), Carrier::Node(found)) => {
-                let annotated = cidrs.iter().map(|cidr| {
-                    let key = match cidr.family() {
-                        Family::V4 => "network.cilium.io/ipv4-pod-cidr",
-                        Family::V6 => "network.cilium.io/ipv6-pod-cidr",
-                    };
-                    Annotated { key, cidr: *cidr }
+                let annotated = POD_CIDR_ANNOTATIONS.into_iter().filter_map(|(family, key)| {
+                    let cidr = *cidrs.iter().find(|cidr| cidr.family() == family)?;
+                    Some(Annotated { key, cidr })
                 });
                 Some(Object::Node(Node { annotated: annotated.collect(), ..found.clone() }))
             }

@@ -10,7 +10,16 @@ use super::multi_pool::PoolsFields;
 use super::names::{NodeName, Uid};
 use super::revision::{Core, Revision};
 use super::time::Timestamp;
-use crate::net::cidr::Cidr;
+use crate::net::cidr::{Cidr, Family};
+
+/// The annotations by which agents learn the pod CIDRs of a Node: agents of 1.13 and newer look for the first of a family,
+/// and for the second where that is absent; agents of 1.12 know the second alone (`docs/cilium.md`, Annotations of Nodes).
+pub const POD_CIDR_ANNOTATIONS: [(Family, &str); 4] = [
+    (Family::V4, "network.cilium.io/ipv4-pod-cidr"),
+    (Family::V4, "io.cilium.network.ipv4-pod-cidr"),
+    (Family::V6, "network.cilium.io/ipv6-pod-cidr"),
+    (Family::V6, "io.cilium.network.ipv6-pod-cidr"),
+];
 
 /// A Node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,19 +11,10 @@ use serde_json::{Map, Value};
 use super::cilium_node::read_cidrs;
 use super::watched::{Meta, Wire};
 use crate::model::kind::Kind;
-use crate::model::node::{Annotated, Malformed, Node, NodeAddress};
+use crate::model::node::{Annotated, Malformed, Node, NodeAddress, POD_CIDR_ANNOTATIONS};
 use crate::model::observation::Object;
 use crate::model::revision::{Core, Revision};
 use crate::net::cidr::{Cidr, Family};
-
-/// The annotations by which agents learn the pod CIDRs of a Node: agents of 1.13 and newer look for the first of a family,
-/// and for the second where that is absent; agents of 1.12 know the second alone (`docs/cilium.md`, Annotations of Nodes).
-const POD_CIDR_ANNOTATIONS: [(Family, &str); 4] = [
-    (Family::V4, "network.cilium.io/ipv4-pod-cidr"),
-    (Family::V4, "io.cilium.network.ipv4-pod-cidr"),
-    (Family::V6, "network.cilium.io/ipv6-pod-cidr"),
-    (Family::V6, "io.cilium.network.ipv6-pod-cidr"),
-];
 
 /// The keys of the taints of a Node to which the cloud controller manager or Cluster API has not yet given its labels.
 const UNINITIALIZED: [&str; 2] =
