@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::answers::around::{Served, list_kind, resource};
 use super::answers::files::BUNDLE;
-use super::answers::{API_VERSION, Access, Gathered, Verdict, block_on};
+use super::answers::{API_VERSION, Access, Gathered, OUR_PODS, Verdict, block_on};
 use crate::controller::client::Clients;
 use crate::controller::dry_run::{self, Proposal};
 use crate::controller::lease;
@@ -32,8 +32,6 @@ mod redact;
 
 /// The port of the controller for /metrics and /readyz.
 const PORT: u16 = 9920;
-/// The label of the controller's Pods.
-const OURS: &str = "app.kubernetes.io/name=cilium-node-ipam";
 /// How many lines of each log are kept.
 const LOG_LINES: i64 = 20_000;
 
@@ -265,7 +263,7 @@ impl Bundle {
     /// Metrics, readiness and logs of each process of the controller.
     async fn processes(&mut self, clients: &Clients, namespace: &str) -> anyhow::Result<()> {
         let api: Api<Pod> = Api::namespaced(clients.reads.clone(), namespace);
-        let pods = match api.list(&ListParams::default().labels(OURS)).await {
+        let pods = match api.list(&ListParams::default().labels(OUR_PODS)).await {
             Ok(pods) => pods.items,
             Err(error) => {
                 self.left_out.push(format!("metrics, /readyz and logs of the controller: {error}"));
@@ -274,7 +272,7 @@ impl Bundle {
         };
         if pods.is_empty() {
             let why = format!(
-                "metrics, /readyz and logs of the controller, because namespace {namespace} has no Pod with {OURS}"
+                "metrics, /readyz and logs of the controller, because namespace {namespace} has no Pod with {OUR_PODS}"
             );
             self.left_out.push(why);
         }

@@ -8,15 +8,12 @@ use kube::api::{DeleteParams, ListParams, Patch, PostParams, Preconditions};
 use serde_json::{Value, json};
 
 use super::{Answer, Consent, FIELD_MANAGER, patch_params, within};
-use crate::cli::answers::{Cluster, Gathered, Verdict, block_on, fields};
+use crate::cli::answers::{Cluster, Gathered, OUR_PODS, Verdict, block_on, fields};
 use crate::controller::client::Clients;
 use crate::controller::dry_run::{self, Proposal};
 use crate::model::freeze::Switch;
 use crate::plan::Policy;
 use crate::wire::freeze::{CONFIG_MAP, REASON, freeze_of, key_of};
-
-/// The label of the controller's Pods.
-const OURS: &str = "app.kubernetes.io/name=cilium-node-ipam";
 
 /// How many writes are listed for people.
 const LISTED: usize = 20;
@@ -102,13 +99,13 @@ pub fn freeze(args: Freeze) -> anyhow::Result<Verdict> {
 /// A ConfigMap in another namespace than the controller's freezes nothing.
 async fn warn_without_controller(clients: &Clients, namespace: &str) {
     let pods: Api<Pod> = Api::namespaced(clients.reads.clone(), namespace);
-    let ours = ListParams::default().labels(OURS).limit(1);
+    let ours = ListParams::default().labels(OUR_PODS).limit(1);
     // Without the right to list Pods there is no warning.
     if let Ok(Ok(found)) = tokio::time::timeout(clients.timeout, pods.list(&ours)).await
         && found.items.is_empty()
     {
         eprintln!(
-            "warning: no Pod with the label {OURS} is in the namespace {namespace}: a controller in another \
+            "warning: no Pod with the label {OUR_PODS} is in the namespace {namespace}: a controller in another \
              namespace is not frozen; see --namespace"
         );
     }

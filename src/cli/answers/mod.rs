@@ -49,6 +49,9 @@ use crate::world::World;
 /// The version of the JSON and YAML that these commands print.
 pub const API_VERSION: &str = "cli.nodeipam.io/v1";
 
+/// The label of the controller's Pods.
+pub(in crate::cli) const OUR_PODS: &str = "app.kubernetes.io/name=cilium-node-ipam";
+
 /// The time limit of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::super::program::program;
 use super::follow::{self, Screen};
-use super::{Cluster, Listed, Live, Source, Verdict, block_on, fields};
+use super::{Cluster, Listed, Live, OUR_PODS, Source, Verdict, block_on, fields};
 use crate::controller::lease;
 use crate::model::counted::{counted, shown};
 use crate::model::freeze::Switch;
@@ -180,7 +180,7 @@ impl Controller {
         if !is_led {
             let message = format!(
                 "no controller is running, and nodes get no more blocks ({lease}): kubectl -n {namespace} get \
-                 pods -l app.kubernetes.io/name=cilium-node-ipam"
+                 pods -l {OUR_PODS}"
             );
             problems.push(problem(NO_LEADER, message, None));
         }
