@@ -45,7 +45,7 @@ pub struct Claim {
     pub deleting: bool,
     /// All of its finalizers: ours ([`Claim::FINALIZER`]) and those of others.
     pub finalizers: Vec<String>,
-    /// What its status says. It is told to people, and nothing follows from it.
+    /// Its status. It is for people, and no decision follows from it.
     pub status: ClaimStatus,
 }
 
