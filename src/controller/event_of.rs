@@ -36,6 +36,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         | FindingKind::BlockTooWide
         | FindingKind::UnreadableObject
         | FindingKind::WriteWithoutEffect
+        | FindingKind::LeftOverClaims
         | FindingKind::NodeMissing
         | FindingKind::StrayBlock
         | FindingKind::AgentMissing

@@ -126,27 +126,12 @@ impl Claim {
         self.finalizers.iter().any(|finalizer| finalizer == Self::FINALIZER)
     }
 
-    /// Whether it may be deleted in this state without leaving anything behind: after its cooling, or never published.
+    /// Whether its block is proven to be off its node, so that the claim may be deleted when it has cooled.
     #[must_use]
-    pub fn may_be_deleted(&self) -> bool {
-        match self.state {
-            ClaimState::Cooling(_) | ClaimState::Releasing(Reason::Unused) => true,
-            ClaimState::Held
-            | ClaimState::Draining(_)
-            | ClaimState::Releasing(Reason::NodeGone | Reason::Reclaimed) => false,
-        }
-    }
-
-    /// Whether its block is proven to be off its node, as far as this version tells: it has cooled or cools, or it is
-    /// given back, and whoever proved that has taken our finalizer off.
-    #[must_use]
-    pub fn is_let_go(&self) -> bool {
+    pub const fn may_be_deleted(&self) -> bool {
         match self.state {
             ClaimState::Cooling(_) => true,
-            ClaimState::Releasing(Reason::Unused) => !self.has_finalizer(),
-            ClaimState::Held
-            | ClaimState::Draining(_)
-            | ClaimState::Releasing(Reason::NodeGone | Reason::Reclaimed) => false,
+            ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(_) => false,
         }
     }
 

@@ -62,6 +62,8 @@ stable_names! {
         NothingRequested,
         /// The server accepts a write repeatedly, and another writer undoes it.
         WriteWithoutEffect,
+        /// Nodes with one block for life hold claims of blocks that they do not have.
+        LeftOverClaims,
         /// A CiliumNode keeps blocks long after its Node was deleted.
         NodeMissing,
         /// Nodes hold blocks and have had no Pod of Cilium's agent for an hour.

@@ -26,8 +26,6 @@ pub enum Guard {
     LostClaims,
     /// What a CiliumNode carries without a claim is taken (safety rule 6).
     Carried,
-    /// Only the CiliumNode that a claim was created for proves that its block is not in use.
-    CreatedFor,
     /// A Node is read before its claims move.
     Presence,
     /// A claim is published only for the very Node object that holds it.
@@ -59,7 +57,7 @@ pub enum Guard {
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 21] = [
         Self::Overlap,
         Self::Shown,
         Self::Freshness,
@@ -69,7 +67,6 @@ impl Guard {
         Self::PatchVersion,
         Self::LostClaims,
         Self::Carried,
-        Self::CreatedFor,
         Self::Presence,
         Self::NodeUid,
         Self::Pause,

@@ -91,8 +91,6 @@ pub struct RoutesPlan {
 /// What may be the case of a node for a while, and counts from when it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lasting {
-    /// Its first set of blocks is incomplete.
-    Incomplete,
     /// Its Node is gone, and its CiliumNode keeps blocks.
     Orphaned,
     /// Blocks of ours are published, and its agent does not say which addresses it uses.
@@ -121,8 +119,7 @@ impl Lasting {
     pub const fn is_seen_early(self) -> bool {
         match self {
             Self::UseUnknown | Self::OthersAnswer | Self::AgentAbsent => true,
-            Self::Incomplete
-            | Self::Orphaned
+            Self::Orphaned
             | Self::Surplus
             | Self::AgentAwaited
             | Self::QuestionOpen
@@ -204,7 +201,7 @@ pub enum Wait {
     WholeSet,
     /// Its agent is of a release for which something is published.
     Upgrade,
-    /// The missing blocks of its first set. After a while it gives back those that it has.
+    /// The missing blocks of its first set.
     Completion,
 }
 

@@ -83,8 +83,7 @@ impl State {
             // An agent that goes on with what was taken off gives no more of it to new pods.
             Releasing(Reclaimed) => &[To(Held), To(Draining), To(Cooling(Reclaimed))],
             Releasing(NodeGone) => &[To(Held), To(Cooling(NodeGone))],
-            // No pod ever had an address of an unused block, so the block does not cool. One that a person gave up does.
-            Releasing(Unused) => &[To(Held), To(Cooling(Unused)), Delete],
+            Releasing(Unused) => &[To(Held), To(Cooling(Unused))],
             Cooling(NodeGone) => &[To(Held), Delete],
             Cooling(Reclaimed | Unused) => &[Delete],
         }

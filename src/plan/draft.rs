@@ -145,8 +145,6 @@ impl Draft {
             Verdict::Wait(wait)
         } else if wants_capacity {
             Verdict::Wait(Wait::Capacity)
-        } else if self.lasting.contains(&Lasting::Incomplete) {
-            Verdict::Wait(Wait::Completion)
         } else {
             Verdict::AtRest
         };

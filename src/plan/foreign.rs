@@ -7,8 +7,7 @@ use super::subject::Subject;
 use crate::ledger::Occupant;
 use crate::model::finding::Finding;
 use crate::model::guard::Guard;
-use crate::model::plan::{Lasting, Scope, Wait};
-use crate::model::time::Now;
+use crate::model::plan::{Scope, Wait};
 use crate::net::cidr::Cidr;
 
 impl Subject<'_> {
@@ -50,15 +49,11 @@ impl Subject<'_> {
             .then(|| "is not a block of a readable pool".to_owned())
     }
 
-    /// Claims and publishes nothing. What the node holds and can't use goes back to its pool after a while.
-    pub(super) fn leave_alone(&self, draft: &mut Draft, finding: Finding, now: Now) {
+    /// Claims and publishes nothing.
+    pub(super) fn leave_alone(draft: &mut Draft, finding: Finding) {
         draft.findings.retain(|found| found.kind != finding.kind);
         draft.findings.push(finding);
         draft.scope = Scope::Whole;
         draft.wait_for(Wait::OtherAllocator);
-        if self.to_give_back().next().is_some() {
-            draft.finds(Lasting::Incomplete);
-            self.give_back(draft, now);
-        }
     }
 }

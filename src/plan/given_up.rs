@@ -8,6 +8,7 @@ use super::draft::Draft;
 use super::evidence::is_carried_or_used;
 use super::publishable::{NotPublishable, may_publish};
 use super::reclaim::PODS_AGAIN;
+use super::subject::Subject;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::names::ten_of;
@@ -27,11 +28,20 @@ pub(super) fn is_given_up(world: &World, publisher: &Publisher, node: &Node, kno
         && !world.freeze().stops_reclaim()
         && may_be_given_up(world, publisher, claim)
         && match may_publish(world, node, known) {
-            Ok(()) | Err(NotPublishable::State | NotPublishable::OtherNodeObject) => false,
+            Ok(()) => is_part_of_a_start(world, publisher, node),
+            Err(NotPublishable::State | NotPublishable::OtherNodeObject) => false,
             Err(NotPublishable::Overlaps(_) | NotPublishable::TooWide(_) | NotPublishable::PodIpPool(..)) => {
                 true
             }
         }
+}
+
+/// Whether nothing of a node is published, because its agent can't start with what the node holds.
+fn is_part_of_a_start(world: &World, publisher: &Publisher, node: &Node) -> bool {
+    let Some(carrier) = world.carrier(&node.name) else { return false };
+    let claims = world.claims_of(&node.name).filter(|known| may_publish(world, node, known).is_ok());
+    let claims: Vec<&KnownClaim> = claims.collect();
+    !world.is_served(&node.name) && !Subject { world, node, carrier, publisher }.can_start_with(&claims)
 }
 
 /// Whether a released claim is about to be free because a user deleted it. What a process remembers of its block does not

@@ -293,8 +293,8 @@ impl<'a> Subject<'a> {
         without: &BTreeSet<Cidr>,
     ) -> Growth<'a> {
         let stays = |claim: &&Claim| claim.state == ClaimState::Held && !without.contains(&claim.cidr);
-        let held = self.held().filter(|claim| self.is_of(claim, &share));
-        let (blocks, leaving): (Vec<&Claim>, Vec<&Claim>) = held.partition(stays);
+        let offering = self.offering().filter(|claim| self.is_of(claim, &share));
+        let (blocks, leaving): (Vec<&Claim>, Vec<&Claim>) = offering.partition(stays);
         let mut growth = Growth {
             first,
             phase,

@@ -5,9 +5,10 @@
 //! goes back, with the proof that the mode asks for.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::draft::Draft;
+use super::draft::{Draft, Made, Step};
 use super::evidence::is_carried;
 use super::reclaim::LOOK_AGAIN;
 use super::subject::Subject;
@@ -122,18 +123,25 @@ impl<'a> Subject<'a> {
         }));
     }
 
-    /// Whether the agent of a carrier that shows nothing has let all go: this very carrier has had a block of ours, and the
-    /// agent needs none of what the node holds, nor was a pod found in any of it. Where it needs a part, all of it is published
-    /// again, because somebody may have taken it off, and its agent may have pods in any of it.
-    pub(super) fn lets_all_go(&self) -> bool {
-        let mut claims = self.world.claims_of(&self.node.name);
-        let has_carried_any = claims.any(|known| self.world.has_carried(&known.claim));
+    /// Whether the agent of a carrier that shows nothing has let all go: it asks for none of what the node holds, and a read
+    /// of the Pods finds none that has, or may have, an address of that. Else somebody may have taken the blocks off, and
+    /// its pods may be in any of them.
+    pub(super) fn has_let_all_go(&self, draft: &mut Draft, now: Now) -> Step<bool> {
         let is_needed = |share: &Share| {
             self.offering().any(|claim| self.is_of(claim, share)) && self.demand(share).used > 0
         };
-        has_carried_any
-            && !self.shares().iter().any(is_needed)
-            && !self.offering().any(|claim| self.has_pods(claim))
+        if !self.publisher.agent_lets_go(self.carrier)
+            || self.offering().next().is_none()
+            || self.shares().iter().any(is_needed)
+        {
+            return ControlFlow::Continue(false);
+        }
+        if !self.has_read_pods(draft, now) {
+            return ControlFlow::Break(Made::AsDrafted);
+        }
+        let pods = self.world.look_after(self.carrier).and_then(|look| look.found.as_ref().ok());
+        let has_none = pods.is_some_and(|pods| pods.n_starting == 0);
+        ControlFlow::Continue(has_none && !self.offering().any(|claim| self.has_pods(claim)))
     }
 
     /// Begins to give back what its agent let go, and the node does not need. What is to take the place of a block that is

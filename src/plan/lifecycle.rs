@@ -11,11 +11,10 @@
 use std::time::Duration;
 
 use super::draft::Draft;
-use super::evidence::{is_carried, may_be_in_use, may_be_in_use_still};
+use super::evidence::{is_carried, was_never_published};
 use super::given_up::{self, is_given_up};
 use super::reclaim::nobody_has_it;
 use super::routes::withdrawal;
-use super::subject::Subject;
 use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
@@ -32,9 +31,6 @@ use crate::publisher::answer::{Absence, Leaving, Removal};
 use crate::view::orphans;
 use crate::world::{KnownClaim, World};
 
-/// How long the first set of blocks of a node may be incomplete. Then the node gives back what it has, so that two
-/// nodes never wait for each other.
-const INCOMPLETE_FOR: Duration = Duration::from_secs(30);
 /// How long this process must have seen a block cool, unless its pool says less: the `since` of the claim may be from
 /// the clock of another process.
 const SEEN_COOLING: Duration = Duration::from_secs(30);
@@ -149,11 +145,10 @@ fn advance_held(world: &World, publisher: &Publisher, draft: &mut Draft, known: 
                 draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
             }
         }
-        (Some(_), _) => {
-            if yields_to_overlapping(world, draft, claim) {
-                draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
-            }
+        (Some(_), Some(_)) if was_never_published(world, publisher, claim) => {
+            draft.requests.push(update(claim, now, ClaimChange::Release(Reason::Unused)));
         }
+        (Some(_), _) => draft.findings.extend(both_published(world, claim)),
     }
 }
 
@@ -198,35 +193,23 @@ fn read_node(world: &World, draft: &mut Draft, claim: &Claim) {
     draft.prove(Read::Node(claim.node.clone(), latest.unwrap_or(claim.revision)).into());
 }
 
-/// Whether a claim gives way to one that overlaps it (safety rule 2). If only one of the two may be in use, the other
-/// gives way. If neither may be, the one with the larger name gives way. If both may be, none moves.
-fn yields_to_overlapping(world: &World, draft: &mut Draft, claim: &Claim) -> bool {
-    let carried = is_carried(world, claim);
-    for other in world.overlapping(claim).map(|known| &known.claim) {
-        if carried && is_carried(world, other) && other.node != claim.node {
-            draft.findings.push(Finding::new(
-                FindingKind::BothPublished,
-                Kind::Claim,
-                &block_name(claim.cidr),
-                format!(
-                    "it is published on node {} and overlaps a block of node {}, {}: the controller changes \
-                     neither; drain one of the nodes, and delete it for at least reuseAfterNodeLoss \
-                     of its pool",
-                    claim.node, other.node, other.cidr
-                ),
-            ));
-        }
-        let other_is_given_back = other.state == ClaimState::Releasing(Reason::Unused);
-        let gives_way = !may_be_in_use_still(world, claim)
-            && !other_is_given_back
-            && (may_be_in_use_still(world, other)
-                || !other.is_published_state()
-                || block_name(claim.cidr) > block_name(other.cidr));
-        if gives_way {
-            return true;
-        }
-    }
-    false
+/// The findings about claims of other nodes that are published and overlap this one, which is too.
+fn both_published(world: &World, claim: &Claim) -> Vec<Finding> {
+    let others = world.overlapping(claim).map(|known| &known.claim).filter(|other| other.node != claim.node);
+    let published = others.filter(|other| is_carried(world, claim) && is_carried(world, other));
+    let told = published.map(|other| {
+        Finding::new(
+            FindingKind::BothPublished,
+            Kind::Claim,
+            &block_name(claim.cidr),
+            format!(
+                "it is published on node {} and overlaps a block of node {}, {}: the controller changes neither; \
+                 drain one of the nodes, and delete it for at least reuseAfterNodeLoss of its pool",
+                claim.node, other.node, other.cidr
+            ),
+        )
+    });
+    told.collect()
 }
 
 fn advance_releasing(
@@ -237,10 +220,6 @@ fn advance_releasing(
     reason: Reason,
     now: Now,
 ) {
-    if claim.is_going() && reason == Reason::Unused {
-        // It was deleted, on the proof that the block is off the node, and only a foreign finalizer still keeps it.
-        return;
-    }
     let node = world.node(&claim.node);
     // Only the agent's word makes a block leave sooner than its node, and its CiliumNode has that word. A replica with an
     // old view may have begun this.
@@ -249,9 +228,8 @@ fn advance_releasing(
         draft.requests.push(update(claim, now, ClaimChange::Hold(claim.node_uid.clone())));
         return;
     }
-    // The replica that saw it unused may have had an old view of a Node and a CiliumNode that have gone since, and nothing
-    // shows any more whether another one had published it.
-    if reason == Reason::Unused && node.is_none() && may_be_in_use_still(world, claim) {
+    // What was to prove it off is gone. It leaves as the block of a lost node.
+    if reason == Reason::Unused && node.is_none() {
         if presence(world, draft, claim) == Some(Presence::Gone) {
             draft.requests.push(update(claim, now, ClaimChange::Hold(claim.node_uid.clone())));
         }
@@ -269,11 +247,10 @@ fn advance_releasing(
             Some(Presence::Gone) => None,
             Some(Presence::Is(_) | Presence::Unreadable) | None => return,
         },
-        // The replica that began to give it back had not seen that it is carried.
+        // Nobody gave it up and it may have been published, or it is carried or used after all.
         (Reason::Unused, Some(node)) => {
-            // Whether another Node is there is read when the claim is released for that.
-            let stays = if is_given_up { node.uid != claim.node_uid } else { may_be_in_use(world, claim) };
-            Some(node).filter(|_| stays)
+            let is_leaving = is_given_up || was_never_published(world, publisher, claim);
+            Some(node).filter(|node| !is_leaving || node.uid != claim.node_uid)
         }
         // It is there, and a version that is later than the move shows that the agent does not let it go.
         (Reason::Reclaimed, Some(node)) => Some(node).filter(|_| is_without_consent(world, publisher, claim)),
@@ -285,13 +262,8 @@ fn advance_releasing(
     match absence(world, publisher, claim) {
         Absence::Proven if is_given_up && !given_up::nobody_has_it(world, draft, claim, now) => {}
         Absence::Proven if !nobody_has_it(world, publisher, draft, claim, now) => {}
-        Absence::Proven
-            if (reason != Reason::Unused || is_given_up)
-                && !withdrawal::is_gone(world, draft, claim, now) => {}
-        Absence::Proven => draft.requests.push(match reason {
-            Reason::Unused if !is_given_up => update(claim, now, ClaimChange::Delete),
-            Reason::Unused | Reason::NodeGone | Reason::Reclaimed => update(claim, now, ClaimChange::Cool),
-        }),
+        Absence::Proven if !withdrawal::is_gone(world, draft, claim, now) => {}
+        Absence::Proven => draft.requests.push(update(claim, now, ClaimChange::Cool)),
         Absence::Provable(request) => draft.prove(request),
         // The Node is gone, and its CiliumNode carries the block. The deletion of the CiliumNode will be the proof.
         Absence::NotYet => {}
@@ -402,32 +374,4 @@ fn is_still_lost(world: &World, draft: &mut Draft, claim: &Claim, due: Duration,
 
 fn update(claim: &Claim, now: Now, change: ClaimChange) -> Request {
     Write::UpdateClaim(ClaimUpdate::of(claim, change, now.wall)).into()
-}
-
-impl Subject<'_> {
-    /// What the node holds that is not in use. If it can't start with that, it gives it back after a while.
-    pub(super) fn to_give_back(&self) -> impl Iterator<Item = &Claim> {
-        self.held().filter(|claim| !may_be_in_use_still(self.world, claim))
-    }
-
-    /// A node whose agent can't start with what the node holds, and that can't get more, gives it back after a while.
-    pub(super) fn give_back(&self, draft: &mut Draft, now: Now) {
-        if !draft.has_found(Lasting::Incomplete) {
-            return;
-        }
-        let since =
-            self.serving().and_then(|serving| serving.since(Lasting::Incomplete)).unwrap_or(now.uptime);
-        if since + INCOMPLETE_FOR > now.uptime {
-            draft.wake_at(since + INCOMPLETE_FOR);
-            return;
-        }
-        self.give_back_at_once(draft, now);
-    }
-
-    /// Gives back what the node holds that is not in use.
-    pub(super) fn give_back_at_once(&self, draft: &mut Draft, now: Now) {
-        draft.requests.extend(
-            self.to_give_back().map(|claim| update(claim, now, ClaimChange::Release(Reason::Unused))),
-        );
-    }
 }

@@ -20,11 +20,10 @@ impl Subject<'_> {
     /// blocks at once and does not wait for more. Otherwise growth comes first, so that one patch publishes all of it.
     pub(super) fn decide(&self, draft: &mut Draft, policy: Policy, now: Now) -> Step {
         self.look_at_carrier(draft);
-        self.leave_to_others(draft, now)?;
+        self.leave_to_others(draft)?;
         self.clear_answers_and_keep_blocks(draft, policy, now)?;
         let publishable = self.publishable(&mut draft.findings);
         self.adopt_carried_blocks(draft, now)?;
-        self.give_back_second_blocks(draft, now)?;
         draft.scope = Scope::Whole;
         self.await_supported_agent(draft)?;
         self.await_whole_set(draft, now)?;
@@ -33,7 +32,7 @@ impl Subject<'_> {
         self.publish_what_it_can_start_with(draft, &publishable, policy, now)?;
         self.await_labels(draft, policy, now)?;
         self.grow_or_keep(draft, now)?;
-        self.publish_or_give_back(draft, publishable, &going, policy, now);
+        self.publish_more(draft, publishable, &going, policy, now);
         self.ask_for_use(draft, policy, now);
         self.grow_by_pods(draft, policy, now);
         self.make_room_for_what_leaves(draft, now);
@@ -81,9 +80,9 @@ impl Subject<'_> {
         }
     }
 
-    fn leave_to_others(&self, draft: &mut Draft, now: Now) -> Step {
+    fn leave_to_others(&self, draft: &mut Draft) -> Step {
         let Some(finding) = self.foreign_hand() else { return NEXT };
-        self.leave_alone(draft, finding, now);
+        Self::leave_alone(draft, finding);
         ControlFlow::Break(Made::AsDrafted)
     }
 
@@ -106,14 +105,6 @@ impl Subject<'_> {
             return ControlFlow::Break(Made::Waits(Wait::Answer));
         }
         NEXT
-    }
-
-    /// Where a node has one block, it has no use for a claim beside that.
-    fn give_back_second_blocks(&self, draft: &mut Draft, now: Now) -> Step {
-        if self.publisher.gives_one_block() && self.is_served() {
-            self.give_back_at_once(draft, now);
-        }
-        draft.send()
     }
 
     fn await_supported_agent(&self, draft: &mut Draft) -> Step {
@@ -142,9 +133,8 @@ impl Subject<'_> {
 
     /// An agent that has nothing at all may not have written yet what it has. One that has CIDRs has.
     fn settle_what_was_let_go(&self, draft: &mut Draft, going: &BTreeSet<Cidr>, now: Now) -> Step {
-        let has_written =
-            self.is_served() || !self.publisher.blocks(self.carrier).is_empty() || self.lets_all_go();
-        if !has_written {
+        let shows_something = self.is_served() || !self.publisher.blocks(self.carrier).is_empty();
+        if !shows_something && !self.has_let_all_go(draft, now)? {
             return NEXT;
         }
         self.take_back_what_is_needed(draft, now);
@@ -180,14 +170,11 @@ impl Subject<'_> {
             let unmet: Vec<Share> = draft.unmet.iter().map(|unmet| unmet.share().clone()).collect();
             self.keep_what_nobody_replaces(draft, &unmet, now);
         }
-        if !self.is_served() && self.to_give_back().next().is_some() {
-            draft.finds(Lasting::Incomplete);
-        }
         draft.send()
     }
 
     /// A block that replaces a leaving one is published in the write that removes that one.
-    fn publish_or_give_back(
+    fn publish_more(
         &self,
         draft: &mut Draft,
         mut publishable: Vec<&KnownClaim>,
@@ -196,7 +183,7 @@ impl Subject<'_> {
         now: Now,
     ) {
         if !self.is_served() {
-            self.give_back(draft, now);
+            self.tell_of_incomplete_blocks(draft, &publishable);
             return;
         }
         let room = self.room_for_what_goes(going);

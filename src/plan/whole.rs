@@ -7,15 +7,19 @@
 use std::collections::BTreeMap;
 
 use super::draft::Draft;
-use super::evidence::may_be_in_use_still;
 use super::given_up;
 use super::publishable::{NotPublishable, may_publish, told_overlaps};
 use super::subject::Subject;
-use crate::model::claim::{ClaimState, Reason, block_name};
+use crate::model::claim::{Claim, ClaimState, Reason, block_name};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::kind::Kind;
-use crate::model::plan::Wait;
+use crate::model::names::ten_of;
+use crate::model::plan::{Unmet, Wait};
 use crate::world::KnownClaim;
+
+/// The way out where a node has one block for its life, as the end of a sentence.
+const DRAIN_AND_RECREATE: &str = "; drain the node, delete its Node and CiliumNode, and let it join again after \
+                                  reuseAfterNodeLoss of the pool";
 
 impl Subject<'_> {
     /// Whether a claim that may be in use can't be published on a carrier that shows nothing of ours. Then the node gets
@@ -27,9 +31,16 @@ impl Subject<'_> {
         for known in self.world.claims_of(name) {
             let Some((claim, why)) = self.hindrance(known) else { continue };
             if advice.is_empty() {
-                advice = given_up::advice(self.world, self.publisher, &known.claim);
+                advice = self.way_out(&known.claim);
             }
             reasons.insert(claim, why);
+        }
+        let publishable = self.publishable(&mut Vec::new());
+        let publishable: Vec<&Claim> = publishable.into_iter().map(|known| &known.claim).collect();
+        for cidr in self.publisher.undecided(&publishable, self.world.former_carrier(name)) {
+            let why = "is one of several of its family, and nothing shows which one the agent has".to_owned();
+            reasons.insert(block_name(cidr), why);
+            DRAIN_AND_RECREATE.clone_into(&mut advice);
         }
         for unreadable in self.world.unreadable_claims_of(name) {
             reasons.insert(unreadable.name.clone(), format!("is unreadable ({})", unreadable.reason));
@@ -52,19 +63,53 @@ impl Subject<'_> {
         true
     }
 
-    /// A claim that may be in use and can't be published, and why.
+    /// What a user can do about a claim that holds its node back, as the end of a sentence.
+    fn way_out(&self, claim: &Claim) -> String {
+        if self.publisher.gives_one_block() {
+            return DRAIN_AND_RECREATE.to_owned();
+        }
+        given_up::advice(self.world, self.publisher, claim)
+    }
+
+    /// Names the blocks that are published for nobody, because the agent of the node can't start with them alone.
+    pub(super) fn tell_of_incomplete_blocks(&self, draft: &mut Draft, publishable: &[&KnownClaim]) {
+        if self.held().next().is_none() {
+            return;
+        }
+        if !draft.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_))) {
+            draft.wait_for(Wait::Completion);
+        }
+        // Blocks under a name are missing, and those under another one are not to blame.
+        let is_short = |claim: &Claim| {
+            let pod_ip_pool = self.publisher.carried_under(self.carrier, claim);
+            draft.unmet.iter().any(|unmet| unmet.share().pod_ip_pool == pod_ip_pool)
+        };
+        let short = publishable.iter().map(|known| &known.claim).filter(|claim| is_short(claim));
+        let short: Vec<&Claim> = short.collect();
+        let Some(first) = short.first() else { return };
+        let message = format!(
+            "its agent can't start with the blocks that the node holds ({}), and no pool gives it more{}",
+            ten_of(short.iter().map(|claim| block_name(claim.cidr))),
+            self.way_out(first),
+        );
+        draft.findings.push(Finding::new(FindingKind::Blocked, Kind::Node, self.node.name.as_str(), message));
+    }
+
+    /// A claim that can't be published, and why.
     fn hindrance(&self, known: &KnownClaim) -> Option<(String, String)> {
         let claim = &known.claim;
-        let may_be_in_use = match claim.state {
-            ClaimState::Held | ClaimState::Draining(_) => may_be_in_use_still(self.world, claim),
-            // The Node is back, and another read or event has to come before its claims are held again.
-            ClaimState::Releasing(Reason::NodeGone) => true,
+        let is_in_use = match claim.state {
+            // Of those that are on their way back, the Node is there, and another read or event has to come first.
+            ClaimState::Held | ClaimState::Draining(_) | ClaimState::Releasing(Reason::NodeGone) => true,
             ClaimState::Cooling(Reason::NodeGone) => !claim.is_going(),
             // Pods may have addresses of it until they were read.
             ClaimState::Releasing(Reason::Unused) => given_up::is_leaving(self.world, self.publisher, claim),
             ClaimState::Releasing(Reason::Reclaimed)
             | ClaimState::Cooling(Reason::Unused | Reason::Reclaimed) => false,
         };
+        if !is_in_use {
+            return None;
+        }
         let why = match may_publish(self.world, self.node, known) {
             Ok(()) => return None,
             Err(NotPublishable::State) => format!("is {}", claim.state),
@@ -79,6 +124,6 @@ impl Subject<'_> {
                 format!("is unfit: CiliumPodIPPool {name} {misfit}")
             }
         };
-        may_be_in_use.then(|| (block_name(claim.cidr), why))
+        Some((block_name(claim.cidr), why))
     }
 }

@@ -87,10 +87,15 @@ pub trait CiliumMode: fmt::Display {
     /// counts as a whole.
     fn offered_in(&self, carrier: Carrier<'_>, cidr: Cidr) -> AddressSet;
 
-    /// Whether somebody else may put a CIDR in the place of ours, and the version without ours proves nothing: agents take
-    /// what they find when they start, and never say so.
-    fn can_be_replaced(&self) -> bool {
+    /// Whether the carrier lists blocks that nobody can change, and nothing on it shows any address of this one.
+    fn never_had(&self, _carrier: Carrier<'_>, _block: Cidr) -> bool {
         false
+    }
+
+    /// In a mode with one block for life: those of these claims of which nothing shows which one the agent has. `former` is
+    /// what the carrier before this one listed.
+    fn undecided(&self, _claims: &[&Claim], _former: Option<&FormerCarrier>) -> Vec<Cidr> {
+        Vec::new()
     }
 
     /// How many addresses of `cidr` the agent can give to pods.

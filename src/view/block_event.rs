@@ -69,8 +69,6 @@ stable_names! {
         Carried,
         /// A published block lacked addresses in the pool of the CiliumNode.
         MissingEntries,
-        /// Another writer removed the published block from the CiliumNode.
-        Repair,
         /// The Node came back.
         NodeReturned,
         /// The Node and its CiliumNode are gone.
@@ -164,8 +162,6 @@ fn of_publication(world: &World, publication: &Publication) -> BlockEvent {
     let (cause, blocks) = if publication.added.is_empty() {
         let claimed = publication.completed.iter().filter(|cidr| world.claim(**cidr).is_some());
         (Cause::MissingEntries, claimed.copied().collect())
-    } else if publication.added.iter().all(|cidr| has_carried(world, *cidr)) {
-        (Cause::Repair, publication.added.clone())
     } else {
         (cause_of_grant(world, &publication.node), publication.added.clone())
     };
@@ -199,14 +195,7 @@ fn of_update(world: &World, update: &ClaimUpdate) -> Option<BlockEvent> {
         ClaimChange::Keep => return None,
         ClaimChange::Release(reason) => (Step::Releasing, Cause::from(*reason)),
         ClaimChange::Cool => (Step::Cooling, state_reason.map_or(Cause::NodeGone, Cause::from)),
-        ClaimChange::Delete => (
-            Step::Freed,
-            if claim.is_some_and(|claim| matches!(claim.state, ClaimState::Cooling(_))) {
-                Cause::Cooled
-            } else {
-                Cause::Unused
-            },
-        ),
+        ClaimChange::Delete => (Step::Freed, Cause::Cooled),
     };
     Some(BlockEvent {
         step,
@@ -216,11 +205,6 @@ fn of_update(world: &World, update: &ClaimUpdate) -> Option<BlockEvent> {
         blocks: vec![update.cidr],
         n_addresses: 0,
     })
-}
-
-/// Whether this process has seen the present carrier of its node carry a block.
-fn has_carried(world: &World, cidr: Cidr) -> bool {
-    world.claim(cidr).is_some_and(|known| world.has_carried(&known.claim))
 }
 
 /// Why a node gets a block: it has none, or too few addresses.

@@ -13,6 +13,7 @@ pub mod forecast;
 pub mod free;
 mod holders;
 mod in_the_way;
+mod left_over;
 pub mod map;
 pub mod orphans;
 pub mod overview;

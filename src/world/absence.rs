@@ -132,8 +132,6 @@ impl World {
         if !self.nodes.contains_key(&name) {
             return;
         }
-        // Where Nodes carry blocks, what went from the Node stays.
-        self.remember_of(&name).taken_off.take_if(|taken_off| taken_off.carrier == gone.uid);
         let former = publisher::remember(gone);
         let remembered = self.remember_of(&name);
         remembered.former_carrier = former.or_else(|| remembered.former_carrier.take());
@@ -156,16 +154,10 @@ impl World {
         };
         let (node, pool) = (known.claim.node.clone(), known.claim.pool.clone());
         let claim = known.claim.clone();
-        // In this state its block can't be published, and nothing came after that version.
-        let was_banned_at = Some(claim.revision).filter(|_| how == Departure::Seen && claim.may_be_deleted());
-        if was_banned_at.is_none() || !claim.is_let_go() {
-            let at = was_banned_at.unwrap_or(revision);
+        if how == Departure::Inferred || !claim.may_be_deleted() {
             let was_seen = how == Departure::Seen;
-            let lost = LostClaim { cidr, at, claim: Some(claim), was_seen };
+            let lost = LostClaim { cidr, at: revision, claim: Some(claim), was_seen };
             self.lose_claim(LostHolder::Node(node.clone()), lost);
-        }
-        if was_banned_at.is_some() {
-            self.forget_taken_off(&node, cidr);
         }
         self.claims.remove(&cidr);
         self.move_claim(cidr, Some(&pool), None);

@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use super::absence::Departure;
 use super::{KnownClaim, World};
 use crate::ledger::Occupant;
-use crate::model::carrier::Carrier;
 use crate::model::claim::{Claim, block_name, block_named};
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
@@ -150,9 +149,6 @@ impl World {
             self.update_carried_without(&name, &carried_before);
         }
         if self.reader.carrier_kind() == Kind::Node {
-            if let Some(before) = before.filter(|_| carried_before != carried) {
-                self.note_taken_off(Carrier::Node(&before));
-            }
             self.settle_lost_claims(&name);
         }
         self.node_changed(&name);
@@ -179,7 +175,6 @@ impl World {
                 self.note_other_answer(&before);
                 self.note_use_written(&before);
                 self.note_answered(&before);
-                self.note_taken_off(Carrier::CiliumNode(&before));
             }
             None => {}
         }

@@ -112,8 +112,6 @@ pub(super) struct Remembered {
     pub(super) presence: Option<NodeRead>,
     /// The latest revision at which a consistent read did not find its CiliumNode.
     pub(super) absent_as_of: Option<Revision>,
-    /// What its carrier carried and does no more.
-    pub(super) taken_off: Option<TakenOff>,
     /// The latest revision at which all of its claims were read.
     pub(super) claims_read: Option<Revision>,
     /// The carrier that was known when the last read of all of its claims was sent.
@@ -128,42 +126,6 @@ pub(super) struct Remembered {
     pub(super) answered: Option<Answered>,
     /// What the last read of its Pods found.
     pub(super) look: Option<Look>,
-}
-
-/// What a carrier carried in earlier versions and does no more: it was taken off, maybe by somebody who did not ask the agent.
-///
-/// It does not matter of which claims that was, nor which were known then: the watch of claims may be behind, and a claim may
-/// be unreadable while another one covers its block.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TakenOff {
-    /// The carrier.
-    pub(super) carrier: Uid,
-    /// The blocks that it listed.
-    pub(super) listed: BTreeSet<Cidr>,
-    /// Every address that it carried.
-    pub(super) addresses: AddressSet,
-}
-
-impl TakenOff {
-    /// Whether it has nothing.
-    pub(super) fn is_empty(&self) -> bool {
-        self.listed.is_empty() && self.addresses.is_empty()
-    }
-
-    /// The same carrier does not carry these any more, either.
-    pub(super) fn extend_with(&mut self, others: Self) {
-        self.listed.extend(others.listed);
-        self.addresses.extend_with(&others.addresses);
-    }
-
-    /// A claim of this block ended, on the proof that the block is off: another claim of it begins anew.
-    pub(super) fn forget(&mut self, cidr: Cidr) {
-        self.listed.remove(&cidr);
-        self.addresses.remove_cidr(cidr);
-        for other in self.listed.iter().filter(|listed| listed.overlaps(cidr)) {
-            self.addresses.insert_cidr(*other);
-        }
-    }
 }
 
 /// What an agent has answered.

@@ -16,7 +16,6 @@ mod agents;
 mod answers;
 mod applied;
 mod beside_claims;
-mod carried;
 pub mod check;
 mod dependents;
 pub mod frr;

@@ -43,7 +43,8 @@ const WORLDS: [(&str, u64, &str); 9] = [
     ),
     ("pool p 10.0.0.0/24 28\nclaim 10.0.0.0/28 a 1 Cooling/NodeGone @40", 3600, "free 10.0.0.0/28 of node a"),
     (
-        "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Releasing/Unused @60",
+        "pool p 10.0.0.0/24 28 reclaim=enabled\nnode a 1\nciliumnode a @50 10.0.0.0/28 10.0.0.16/28 fenced=10.0.0.16/28\n\
+         claim 10.0.0.0/28 a 1 Held @30\nclaim 10.0.0.16/28 a 1 Releasing/Reclaimed @60",
         0,
         "touch ciliumnode a to get a later version",
     ),
@@ -163,7 +164,10 @@ fn a_frozen_plan_still_reports_what_is_wrong_and_reads() {
     );
     cluster.observe("ciliumnode x @110 10.0.0.20/32");
     cluster.freeze([Switch::Writes]);
-    cluster.expect("a", "finding: Overlap; waits: writes are frozen");
+    cluster.expect(
+        "a",
+        "finding: Overlap; finding: Blocked; waits: one of its blocks may be in use and can't be published",
+    );
 
     let mut cluster = Cluster::of("pool p 10.0.0.0/26 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @60");
     cluster.observe("ciliumnode a @150");

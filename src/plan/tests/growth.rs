@@ -7,16 +7,24 @@ use crate::view::overview::overview;
 use crate::view::{agents, snapshot, tally};
 
 #[test]
-fn a_first_set_that_cannot_be_completed_is_given_back() {
+fn a_first_set_that_cannot_be_completed_is_kept_and_named() {
     // An agent can't start with two addresses, and the pool has no other block.
     let mut cluster =
         Cluster::of("pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40");
-    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
-    cluster.pass(30);
-    cluster.expect(
-        "a",
-        "release 10.0.0.0/31 of node a (Unused); unmet: no pool of the node has a free ipv4 block",
+    let kept = "unmet: no pool of the node has a free ipv4 block; finding: Blocked";
+    cluster.expect("a", kept);
+    cluster.pass(3600);
+    cluster.expect("a", kept);
+    assert_eq!(
+        cluster.plan("a").findings[0].message,
+        "its agent can't start with the blocks that the node holds (10.0.0.0-31), and no pool gives it more; if it \
+         is not needed, give it up: `kubectl delete nib 10.0.0.0-31`"
     );
+    // A person gives it up.
+    cluster.observe("claim 10.0.0.0/31 a 1 Held deleting @110");
+    cluster.expect("a", "read Node a; finding: ClaimBeingDeleted");
+    cluster.settle(&Target::Node("a".into()), found(Presence::Is("1".into()), 110));
+    cluster.expect("a", "release 10.0.0.0/31 of node a (Unused); finding: ClaimBeingDeleted");
 }
 
 /// Of equal priority, the pool with the first name is asked first.
@@ -137,7 +145,7 @@ fn a_plan_that_ends_early_forgets_nothing() {
     let mut cluster =
         Cluster::of("pool p 10.0.0.0/31 31\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40");
     let waiting = |cluster: &Cluster| tally::of(&cluster.world, &"p".into()).nodes.waiting;
-    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block");
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block; finding: Blocked");
     assert_eq!(waiting(&cluster), 1);
     cluster.pass(20);
     let request = Read::ClaimsOf("a".into()).into();
@@ -146,10 +154,7 @@ fn a_plan_that_ends_early_forgets_nothing() {
     cluster.expect("a", "waits: its last requests failed; the next one comes after a pause");
     assert_eq!(waiting(&cluster), 1);
     cluster.pass(10);
-    cluster.expect(
-        "a",
-        "release 10.0.0.0/31 of node a (Unused); unmet: no pool of the node has a free ipv4 block",
-    );
+    cluster.expect("a", "unmet: no pool of the node has a free ipv4 block; finding: Blocked");
 }
 
 #[test]

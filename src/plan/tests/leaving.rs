@@ -46,13 +46,9 @@ fn an_unused_block_of_a_lost_node_cools_like_any_other() {
     cluster.expect("a", "read Node a");
     cluster.settle(&Target::Node("a".into()), found(Presence::Gone, 120));
     cluster.expect("a", "release 10.0.0.0/28 of node a (NodeGone)");
-    // A CiliumNode that is left proves it where the block was claimed for that one, and shows nothing of it.
-    let left = |recreated: &str| {
-        let text = "pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40\nciliumnode a @50";
-        rendered(&Cluster::of(&format!("{text} {recreated}")).plan("a"))
-    };
-    assert_eq!(left(""), "free 10.0.0.0/28 of node a");
-    assert_eq!(left("recreated"), "hold 10.0.0.0/28 for node a again");
+    // The same where its CiliumNode is left.
+    let text = "pool p 10.0.0.0/26 28\nclaim 10.0.0.0/28 a 1 Releasing/Unused @40\nciliumnode a @50";
+    Cluster::of(text).expect("a", "hold 10.0.0.0/28 for node a again");
 }
 
 #[test]
@@ -218,19 +214,16 @@ fn a_node_that_returns_holds_all_its_blocks_again_before_any_is_published() {
 }
 
 #[test]
-fn an_unused_claim_that_only_anothers_finalizer_keeps_is_deleted_once() {
+fn a_claim_that_nobody_gave_up_is_held_again_and_a_deleted_one_leaves() {
     let claim = "claim 10.0.0.0/28 a 1 Releasing/Unused @40";
     let cluster =
         |claim: &str| Cluster::of(&format!("pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\n{claim}"));
-    cluster(claim).expect("a", "free 10.0.0.0/28 of node a");
+    cluster(claim).expect("a", "hold 10.0.0.0/28 for node a again");
     // A user deletes it, and our finalizer keeps it.
     cluster(&format!("{claim} deleting")).expect("a", "read the pods of node a; finding: ClaimBeingDeleted");
-    let mut kept = cluster(&format!("{claim} deleting finalizer=theirs"));
-    kept.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
-    // Such a claim no longer counts as a block of the node, nor as in use on a CiliumNode that is gone.
-    let mut kept = cluster(&format!("{claim} deleting finalizer=theirs"));
-    kept.observe("ciliumnode a @110 recreated");
-    kept.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: ClaimBeingDeleted");
+    // Nothing of ours would keep it until it is proven off.
+    cluster(&format!("{claim} deleting finalizer=theirs"))
+        .expect("a", "hold 10.0.0.0/28 for node a again; finding: ClaimBeingDeleted");
 }
 
 /// The server lets no finalizer be added to an object that is being deleted.

@@ -211,22 +211,31 @@ fn a_block_that_is_not_needed_beside_what_is_not_ours_goes_back() {
     cluster(text).expect("a", "release 10.0.0.160/30 of node a (Reclaimed)");
 }
 
-/// The same where it was all that the node had: the agent had it on this very CiliumNode, and does not need it.
+/// The same where it was all that the node had: its agent does not need it, and no Pod has an address of it.
 #[test]
 fn the_only_block_of_a_node_goes_back_when_its_agent_lets_it_go() {
     let text = "pool p 10.0.0.0/24 28 under=mars\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80 under=mars";
     let mut cluster = cluster(&format!("{text}\nciliumnode a @90 need=8 others=10.0.0.0/28"));
     cluster.observe("ciliumnode a @115 need=8");
+    let mut in_use = cluster.clone();
+    let mut starting = cluster.clone();
+    cluster.looked(&[]);
     cluster.expect("a", "release 10.0.0.0/28 of node a (Reclaimed)");
+    // A pod has an address of it, or may have.
+    in_use.looked(&[("10.0.0.3", "apps/web")]);
+    in_use.expect("a", "read the claims of node a");
+    starting.looked_at(&[], 1);
+    starting.expect("a", "read the claims of node a");
     // Somebody took all of it off, and the agent needs a part: its pods may be in any of it.
     let needed =
         "pool p 10.0.0.0/24 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @80\nclaim 10.0.0.16/28 a 1 Held @81";
     cluster = self::cluster(&format!("{needed}\nciliumnode a @90 need=8 has=10.0.0.0/28,10.0.0.16/28"));
     cluster.observe("ciliumnode a @115 need=8");
     cluster.expect("a", "read the claims of node a");
-    // Of a CiliumNode that nobody has seen with it nobody knows what its agent has yet.
+    // A process that began later decides the same.
     cluster = self::cluster(&format!("{text}\nciliumnode a @90 need=8"));
-    cluster.expect("a", "publish [10.0.0.0/28] and 14 addresses on ciliumnode a");
+    cluster.looked(&[]);
+    cluster.expect("a", "release 10.0.0.0/28 of node a (Reclaimed)");
 }
 
 #[test]

@@ -214,11 +214,14 @@ fn a_claim_that_is_made_for_another_node() {
 
 #[test]
 fn a_later_version_that_is_not_written() {
-    let cluster =
-        "pool p 10.0.0.0/26 28\nnode a 1\nciliumnode a @50\nclaim 10.0.0.0/28 a 1 Releasing/Unused @60";
-    let answer = |_: &Write, _| Some("ciliumnode a @50".to_owned());
+    let shown = "ciliumnode a @50 10.0.0.0/28 10.0.0.16/28 fenced=10.0.0.16/28";
+    let cluster = format!(
+        "pool p 10.0.0.0/26 28 reclaim=enabled\nnode a 1\n{shown}\nclaim 10.0.0.0/28 a 1 Held @30\n\
+         claim 10.0.0.16/28 a 1 Releasing/Reclaimed @60"
+    );
+    let answer = |_: &Write, _| Some(shown.to_owned());
     check_paced(
-        &written(&mut Cluster::of(cluster), CiliumNodeOrigin::Agent, answer),
+        &written(&mut Cluster::of(&cluster), CiliumNodeOrigin::Agent, answer),
         "touch ciliumnode a to get a later version",
     );
 }

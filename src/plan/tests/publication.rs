@@ -227,7 +227,7 @@ fn a_question_and_a_publication_keep_the_interval_between_writes() {
 }
 
 #[test]
-fn a_block_that_somebody_took_off_is_published_as_a_repair() {
+fn a_block_that_somebody_took_off_is_published_again() {
     let log = |cluster: &Cluster| {
         let plan = cluster.plan("a");
         let writes = plan.requests().iter().filter_map(|request| match request {
@@ -250,8 +250,8 @@ fn a_block_that_somebody_took_off_is_published_as_a_repair() {
     assert_eq!(log(&cluster), "");
     cluster.observe("claim 10.0.0.16/28 a 1 Held @130");
     cluster.observe("ciliumnode a @120 10.0.0.0/28 used=8");
-    assert_eq!(log(&cluster), "Published [10.0.0.16/28] Repair");
+    assert_eq!(log(&cluster), "Published [10.0.0.16/28] Growth");
     cluster.observe("claim 10.0.0.0/28 a 1 Held @131");
     cluster.observe("ciliumnode a @125 used=0");
-    assert_eq!(log(&cluster), "Published [10.0.0.0/28,10.0.0.16/28] Repair");
+    assert_eq!(log(&cluster), "Published [10.0.0.0/28,10.0.0.16/28] FirstGrant");
 }

@@ -51,15 +51,26 @@ fn nothing_is_published_while_one_claim_that_may_be_in_use_is_overlapped() {
     cluster.expect("a", BOTH);
 }
 
+/// Nothing shows that no other process has published it.
 #[test]
-fn a_claim_that_cannot_be_in_use_holds_nothing_back() {
-    // Both were made for this CiliumNode, which has carried neither.
+fn a_claim_that_was_made_for_this_ciliumnode_holds_its_node_back_too() {
     let mut cluster = Cluster::of(
         "pool p 10.0.0.0/24 28\nnode a 1\nciliumnode a @50\n\
          claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41",
     );
     cluster.observe("ciliumnode x @110 10.0.0.20/32");
-    cluster.expect("a", "publish [10.0.0.0/28] and 16 addresses on ciliumnode a; finding: Overlap");
+    cluster.expect("a", &format!("finding: Overlap; {NEITHER}"));
+}
+
+/// A served node does without it.
+#[test]
+fn a_claim_that_cant_be_published_does_not_count_against_the_limits_of_its_node() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/24 28 maxBlocks=2\nnode a 1\nciliumnode a @50 10.0.0.0/28 used=14\n\
+         claim 10.0.0.0/28 a 1 Held @40\nclaim 10.0.0.16/28 a 1 Held @41",
+    );
+    cluster.observe("ciliumnode x @110 10.0.0.20/32");
+    cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: Overlap");
 }
 
 /// The status of a pool counts who waits, and two replicas would correct it for ever.

@@ -22,8 +22,8 @@ impl StaticMode for ClusterPool {
     const CARRIER: Kind = Kind::CiliumNode;
     const ONLY_WRITER: &'static str = operator::TURN_OFF;
 
-    fn can_be_replaced(self) -> bool {
-        true
+    fn never_had(self, _: Carrier<'_>, _: Cidr) -> bool {
+        false
     }
 
     fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]> {

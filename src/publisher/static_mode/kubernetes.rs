@@ -72,9 +72,13 @@ impl StaticMode for Kubernetes {
     const ONLY_WRITER: &'static str =
         "turn the allocator of kube-controller-manager off with `--allocate-node-cidrs=false`";
 
-    /// The server refuses it of podCIDRs. Annotations may be changed, and podCIDRs go before them.
-    fn can_be_replaced(self) -> bool {
-        self.agents_read_annotations
+    /// The server refuses changes of podCIDRs. Annotations may be changed, and an agent that has not restarted may go on with
+    /// one that nobody reads any more.
+    fn never_had(self, carrier: Carrier<'_>, block: Cidr) -> bool {
+        let Some(node) = node(carrier).filter(|node| !node.pod_cidrs.is_empty()) else { return false };
+        let annotated = node.annotated.iter().map(|annotated| annotated.cidr);
+        let mut shown = node.pod_cidrs.iter().copied().chain(annotated);
+        !self.agents_read_annotations && shown.all(|cidr| !cidr.overlaps(block))
     }
 
     /// Of a family that is not among the podCIDRs, what annotations say: two texts that differ are two CIDRs, because

@@ -6,7 +6,6 @@
 //! is ever changed, reordered or taken off. What differs between the modes is behind [`StaticMode`].
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -26,7 +25,6 @@ use crate::model::release::Release;
 use crate::model::request::{Publication, Request};
 use crate::model::revision::Revision;
 use crate::model::share::Share;
-use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
 
@@ -45,8 +43,8 @@ pub trait StaticMode: Copy {
     /// How somebody else is kept from writing that field, for a person.
     const ONLY_WRITER: &'static str;
 
-    /// Whether somebody else may put a CIDR in the place of ours, and a later version counts as proof without ours.
-    fn can_be_replaced(self) -> bool;
+    /// Whether the carrier shows CIDRs that nobody can change, and nothing on it shows any address of this block.
+    fn never_had(self, carrier: Carrier<'_>, block: Cidr) -> bool;
 
     /// The CIDRs that a carrier shows, in their order.
     fn pod_cidrs(self, carrier: Carrier<'_>) -> Cow<'_, [Cidr]>;
@@ -143,8 +141,15 @@ impl<M: StaticMode> CiliumMode for Static<M> {
         false
     }
 
-    fn can_be_replaced(&self) -> bool {
-        self.mode.can_be_replaced()
+    fn never_had(&self, carrier: Carrier<'_>, block: Cidr) -> bool {
+        self.mode.never_had(carrier, block)
+    }
+
+    fn undecided(&self, claims: &[&Claim], former: Option<&FormerCarrier>) -> Vec<Cidr> {
+        let of_each = self.families.iter().map(|family| of_family(claims, *family));
+        let is_undecided =
+            |of_family: &Vec<&Claim>| of_family.len() > 1 && the_one(of_family, former).is_none();
+        of_each.filter(is_undecided).flatten().map(|claim| claim.cidr).collect()
     }
 
     /// Beside blocks of ours it is only told of ([`Self::finding`]).
@@ -319,30 +324,38 @@ impl<M: StaticMode> Static<M> {
         shown.is_empty()
     }
 
-    /// The claim that counts in each family: the one that the agent found first on the carrier before this one, else, of
-    /// those that were made for the latest carrier, the oldest. A node has more of them if it got them in another mode,
-    /// where its agent takes the first alone, if one of them could not be read when the node got another, or by hand.
+    /// The claim that counts in each family, or none where that is not known of one of them.
     fn of_each_family<'a>(&self, claims: &[&'a Claim], former: Option<&FormerCarrier>) -> Vec<&'a Claim> {
-        let listed = former.map_or(&[][..], |FormerCarrier::Crd(former)| &former.pod_cidrs);
-        let place = |claim: &Claim| listed.iter().position(|cidr| *cidr == claim.cidr).unwrap_or(usize::MAX);
-        // When the first claim was made for the same carrier. One that was made for none, as by a hand, comes last.
-        let made_for = |claim: &Claim| -> Option<Timestamp> {
-            let of_carrier = claims.iter().filter(|other| other.created_for == claim.created_for);
-            claim.created_for.as_ref().and(of_carrier.map(|other| other.created).min())
-        };
-        let order = |claim: &&Claim| -> (usize, Reverse<Option<Timestamp>>, Timestamp, Cidr) {
-            (place(claim), Reverse(made_for(claim)), claim.created, claim.cidr)
-        };
-        let first = |family: &Family| {
-            let of_family = claims.iter().copied().filter(|claim| claim.cidr.family() == *family);
-            of_family.min_by_key(order)
-        };
-        let mut chosen: Vec<&Claim> = self.families.iter().filter_map(first).collect();
+        let of_each = self.families.iter().map(|family| of_family(claims, *family));
+        let mut chosen: Vec<&Claim> = of_each.filter_map(|of_family| the_one(&of_family, former)).collect();
         // Both families or none; the order of families is that of the carrier before.
         if chosen.len() < self.families.len() {
             return Vec::new();
         }
-        chosen.sort_by_key(|claim| place(claim));
+        chosen.sort_by_key(|claim| place(claim, former));
         chosen
     }
+}
+
+fn of_family<'a>(claims: &[&'a Claim], family: Family) -> Vec<&'a Claim> {
+    claims.iter().copied().filter(|claim| claim.cidr.family() == family).collect()
+}
+
+/// Of the claims of one family, the only one, or the one that the agent found first on the carrier before this one. A node
+/// has several if it got them in another mode, where its agent takes the first alone, or by hand, or where another writer
+/// was faster.
+fn the_one<'a>(of_family: &[&'a Claim], former: Option<&FormerCarrier>) -> Option<&'a Claim> {
+    match of_family {
+        [only] => Some(only),
+        several => {
+            let listed = several.iter().copied().filter(|claim| place(claim, former) < usize::MAX);
+            listed.min_by_key(|claim| place(claim, former))
+        }
+    }
+}
+
+/// Where the carrier before this one listed a block.
+fn place(claim: &Claim, former: Option<&FormerCarrier>) -> usize {
+    let listed = former.map_or(&[][..], |FormerCarrier::Crd(former)| &former.pod_cidrs);
+    listed.iter().position(|cidr| *cidr == claim.cidr).unwrap_or(usize::MAX)
 }

@@ -89,6 +89,7 @@ fn check_of(kind: FindingKind) -> Option<Check> {
         | FindingKind::PodCIDROutsidePools
         | FindingKind::NodeNetworkInPool
         | FindingKind::SharedInternalIP
+        | FindingKind::LeftOverClaims
         | FindingKind::NodeMissing
         | FindingKind::ForeignAddresses
         | FindingKind::WouldReclaim => return None,

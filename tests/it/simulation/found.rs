@@ -17,7 +17,6 @@ use cilium_node_ipam::model::plan::{Verdict, Wait};
 use cilium_node_ipam::model::request::{BumpVersion, ClaimChange, ClaimUpdate, Read, Request, Target, Write};
 use cilium_node_ipam::model::revision::{AnyRevision, Custom, Revision};
 use cilium_node_ipam::model::time::{Now, Timestamp};
-use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::plan::{self, Policy};
 use cilium_node_ipam::publisher::crd::Crd;
@@ -111,39 +110,6 @@ fn what_a_claim_covers_has_no_second_occupant_while_the_ciliumnode_is_away() {
     shows(&mut world, Object::Claim(claim("claim", 2, ClaimState::Held)));
 
     assert_eq!(world.ledger().occupants(block()), [Occupant::Claim]);
-}
-
-/// Two replicas that saw different pools may claim a block and a part of it, both for one node.
-#[test]
-fn of_a_block_and_a_part_of_it_on_one_node_the_one_that_is_not_carried_goes() {
-    let whole = block();
-    let part: Cidr = "10.0.0.4/30".parse().expect("it is a prefix");
-    for (carried, going) in [(whole, part), (part, whole)] {
-        let mut world = empty_world();
-        shows(&mut world, node(1));
-        let of = |cidr: Cidr, revision| {
-            let withheld = AddressSet::new();
-            Claim { cidr, withheld, ..claim(&block_name(cidr), revision, ClaimState::Held) }
-        };
-        shows(&mut world, Object::Claim(of(part, 2)));
-        shows(&mut world, Object::Claim(of(whole, 3)));
-        let mut seen = cilium_node("n", "cilium-node");
-        seen.revision = Revision::of(4);
-        seen.crd.pod_cidrs.push(carried);
-        seen.crd.pool.insert_cidr(carried);
-        seen.crd.used = Some(AddressSet::new());
-        shows(&mut world, Object::CiliumNode(seen.clone()));
-
-        assert_eq!(moves(&world), [format!("release {going} of node n (Unused)")]);
-
-        let released = Claim { state: ClaimState::Releasing(Reason::Unused), ..of(going, 5) };
-        shows(&mut world, Object::Claim(released));
-        assert_eq!(moves(&world), ["touch ciliumnode n to get a later version"]);
-
-        seen.revision = Revision::of(6);
-        shows(&mut world, Object::CiliumNode(seen));
-        assert_eq!(moves(&world), [format!("free {going} of node n")]);
-    }
 }
 
 /// A pool of the whole universe, without a finalizer.

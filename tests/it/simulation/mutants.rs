@@ -38,7 +38,7 @@ const fn within(guard: Guard) -> u64 {
         | Guard::LostClaims
         | Guard::Overlap => 400,
         // Two claims have to overlap and be seen in different orders.
-        Guard::CreatedFor | Guard::Freshness | Guard::Shown => 1000,
+        Guard::Freshness | Guard::Shown => 1000,
     }
 }
 

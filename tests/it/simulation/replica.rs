@@ -182,6 +182,11 @@ impl Replica {
         std::mem::take(&mut self.in_flight).into_iter().filter_map(|flight| flight.into_stray(off)).collect()
     }
 
+    /// Whether it has listed everything and serves.
+    pub(super) fn serves(&self) -> bool {
+        self.world().is_some()
+    }
+
     pub(super) fn world(&self) -> Option<&World> {
         match &self.process {
             Process::Gathering(_) => None,

@@ -11,7 +11,6 @@ use cilium_node_ipam::model::names::{NodeName, Uid};
 use cilium_node_ipam::model::node::CiliumNode;
 use cilium_node_ipam::model::observation::Object;
 use cilium_node_ipam::model::request::{ClaimChange, Write};
-use cilium_node_ipam::model::revision::Revision;
 use cilium_node_ipam::net::cidr::{Cidr, Family};
 use cilium_node_ipam::publisher::static_mode::NodeField;
 
@@ -256,19 +255,12 @@ pub(super) fn transition(
         let is_off = store.mode == Mode::MultiPool && is_released(store, node, *address, Reason::Reclaimed);
         // A claim that does not say whose it is holds no node back (known gaps). It may have been so when the writer decided.
         let may_be_anyones = unreadable_of(None, before.revision);
-        // Only a process that saw a block there knows that somebody took it off. To another one its claim is like any that
-        // was never published: it is given back where nothing needs it, and may give way to one that overlaps it, or where a
-        // node has one block (known gaps). That one may be gone since the writer decided.
-        let may_give_way = excuses.disturbed.contains(&(node.clone(), *address))
-            && (gives_way_to_another(store, node, *address, before.revision)
-                || is_released(store, node, *address, Reason::Unused));
         // What is in a release handshake is not published before somebody ends that.
         if blocks(before).is_empty()
             && !blocks(after).is_empty()
             && !before.crd.marks.contains_key(address)
             && is_claimed
             && !may_be_anyones
-            && !may_give_way
             && !is_off
             && !(excuses.ran_one_family && store.mode.gives_one_block())
             && !is_unknown(*address)
@@ -305,27 +297,6 @@ pub(super) fn transition(
 fn is_released(store: &Store, node: &NodeName, address: IpAddr, reason: Reason) -> bool {
     store.claims().any(|claim| {
         claim.node == *node && claim.cidr.contains(address) && claim.state == ClaimState::Releasing(reason)
-    })
-}
-
-/// Whether another claim at `since` or later, or what another node has now, overlaps a claim of a node that has this address,
-/// or another claim at `since` or later counts in its place where a node has one block.
-fn gives_way_to_another(store: &Store, node: &NodeName, address: IpAddr, since: Revision) -> bool {
-    let is_of_node = |claim: &&Claim| claim.node == *node;
-    store.claims().filter(is_of_node).filter(|claim| claim.cidr.contains(address)).any(|claim| {
-        let is_carried_by_another = store
-            .cilium_nodes()
-            .any(|seen| seen.name != *node && blocks(seen).iter().any(|block| block.overlaps(claim.cidr)));
-        let comes_first = |other: &Claim| {
-            let is_instead = store.mode.gives_one_block() && other.node == *node;
-            other.cidr != claim.cidr
-                && (other.cidr.overlaps(claim.cidr)
-                    || is_instead && other.cidr.family() == claim.cidr.family())
-        };
-        is_carried_by_another
-            || store
-                .versions_since(Kind::Claim, since)
-                .any(|object| matches!(object, Object::Claim(other) if comes_first(other)))
     })
 }
 

@@ -1,19 +1,19 @@
 //! What somebody hides: addresses of pods of which no object tells any more, after a hand took a block off a CiliumNode or
 //! removed a claim by force.
 //!
-//! A process that has seen it there remembers it, and has to act on that. One that begins later can't know (known gaps): what
-//! is hidden is excused from then on, and at once where a process has not seen it.
+//! As long as a claim has the block, it tells of it. Of a claim that was removed only processes that run know: what is hidden
+//! is excused when one begins later (known gaps).
 
 use std::net::IpAddr;
 
-use cilium_node_ipam::model::names::{NodeName, Uid};
+use cilium_node_ipam::model::names::NodeName;
 use cilium_node_ipam::net::addresses::AddressSet;
 use cilium_node_ipam::net::cidr::Cidr;
 use cilium_node_ipam::publisher::carried_by_cilium_node;
-use cilium_node_ipam::world::World;
 
 use super::super::agent::Agent;
 use super::super::mode::{Mode, blocks, offered};
+use super::super::replica::Replica;
 use super::Cluster;
 
 impl Cluster {
@@ -27,8 +27,7 @@ impl Cluster {
             gone.extend_with(&self.agents.get(name).into_iter().flat_map(Agent::keeps).collect());
         }
         gone.remove_all(&carried_by_cilium_node(seen));
-        let uid = self.store.carrier(name).map_or_else(|| seen.uid.clone(), |carrier| carrier.uid.clone());
-        self.hide(name, &gone, |world, address| saw_carried(world, name, &uid, address));
+        self.hide(name, &gone, false);
         if let Some(agent) = self.agents.get(name) {
             let in_use = agent.has().filter(|address| gone.contains(*address));
             self.only_in_use.extend(in_use.map(|address| (name.clone(), address)));
@@ -38,8 +37,9 @@ impl Cluster {
     /// An agent starts again. Of addresses that somebody took off its CiliumNode, or that a restored store never had, only
     /// its use may tell, and it restores nothing of them, and writes its use without them.
     pub(super) fn forget_what_only_use_tells(&mut self, name: &NodeName) {
-        let Some(seen) = self.store.cilium_node(name) else { return };
-        let uid = seen.uid.clone();
+        if self.store.cilium_node(name).is_none() {
+            return;
+        }
         let is_shown = |address: IpAddr| {
             self.store.carrier(name).is_some_and(|seen| offered(&seen).contains(address))
                 || self.store.claims().any(|claim| claim.node == *name && claim.cidr.contains(address))
@@ -49,12 +49,12 @@ impl Cluster {
         let taken = self.only_in_use.iter().filter(|(of, _)| of == name).map(|(_, address)| *address);
         let forgotten: Vec<IpAddr> = restored.chain(taken).filter(|address| !is_shown(*address)).collect();
         for address in forgotten {
-            self.is_told_no_more(name, address, |world| saw_carried(world, name, &uid, address));
+            self.is_told_no_more(name, address, false);
         }
         // What an agent would have written back, the next one does not know.
         if self.setting.mode == Mode::MultiPool {
             let gone: AddressSet = self.agents.get(name).into_iter().flat_map(Agent::keeps).collect();
-            self.hide(name, &gone, |world, address| saw_carried(world, name, &uid, address));
+            self.hide(name, &gone, false);
         }
     }
 
@@ -62,7 +62,7 @@ impl Cluster {
     /// its end. Nobody recreates it for a Node that is gone, or where its end looks like one of ours (known gaps).
     pub(super) fn hide_what_was_claimed(&mut self, name: &NodeName, block: Cidr, may_be_ours: bool) {
         let is_recreated = self.store.node(name).is_some() && !may_be_ours;
-        self.hide(name, &[block].into_iter().collect(), |_, _| is_recreated);
+        self.hide(name, &[block].into_iter().collect(), is_recreated);
     }
 
     /// Somebody made a claim for a node. Whoever takes the name of a claim that was removed from another node has its block
@@ -85,17 +85,17 @@ impl Cluster {
         self.excuses.forgotten.extend(hidden.chain(kept));
     }
 
-    fn hide(&mut self, name: &NodeName, gone: &AddressSet, knows: impl Fn(&World, IpAddr) -> bool) {
+    fn hide(&mut self, name: &NodeName, gone: &AddressSet, is_known: bool) {
         let Some(agent) = self.agents.get(name) else { return };
         let hidden = agent.has().filter(|address| gone.contains(*address) && !self.is_told(name, *address));
         for address in hidden.collect::<Vec<_>>() {
-            self.is_told_no_more(name, address, |world| knows(world, address));
+            self.is_told_no_more(name, address, is_known);
         }
     }
 
     /// No object tells any more that a pod has this address. It is excused at once where a process does not know it.
-    fn is_told_no_more(&mut self, name: &NodeName, address: IpAddr, knows: impl Fn(&World) -> bool) {
-        if self.replicas.iter().all(|replica| replica.world().is_some_and(&knows)) {
+    fn is_told_no_more(&mut self, name: &NodeName, address: IpAddr, is_known: bool) {
+        if is_known && self.replicas.iter().all(Replica::serves) {
             self.hidden.insert((name.clone(), address));
         } else {
             self.excuses.forgotten.insert((name.clone(), Cidr::single(address)));
@@ -116,22 +116,11 @@ impl Cluster {
     }
 
     /// Whether an object tells that a node may be using an address: its CiliumNode or what carries its blocks shows it, or it
-    /// is of a claim that was made for an earlier one.
+    /// is of a claim of the node.
     fn is_told(&self, name: &NodeName, address: IpAddr) -> bool {
         let carrier = self.store.carrier(name);
         self.store.cilium_node(name).is_some_and(|seen| carried_by_cilium_node(seen).contains(address))
             || carrier.as_ref().is_some_and(|seen| blocks(seen).iter().any(|block| block.contains(address)))
-            || self.store.claims().any(|claim| {
-                claim.node == *name
-                    && claim.cidr.contains(address)
-                    && carrier.as_ref().is_none_or(|seen| claim.created_for.as_ref() != Some(&seen.uid))
-            })
+            || self.store.claims().any(|claim| claim.node == *name && claim.cidr.contains(address))
     }
-}
-
-/// Whether a process has seen this CiliumNode carry the block of a claim that has this address.
-fn saw_carried(world: &World, name: &NodeName, uid: &Uid, address: IpAddr) -> bool {
-    let mut claims = world.claims_of(name).filter(|known| known.claim.cidr.contains(address));
-    world.carrier(name).is_some_and(|carrier| carrier.uid() == uid)
-        && claims.any(|known| world.has_carried(&known.claim))
 }

@@ -310,19 +310,8 @@ fn remembers_what_no_object_says(world: &World) -> bool {
     world.ledger().entries().any(|(_, occupant)| is_lost(occupant))
         || world.nodes().any(|node| {
             let is_away = world.cilium_node(&node.name).is_none();
-            is_away && world.ledger().carried(&node.name).is_some() || has_seen_blocks_go(world, &node.name)
+            is_away && world.ledger().carried(&node.name).is_some()
         })
-}
-
-/// Whether a world has seen blocks on what carries those of a node now, that somebody has taken off it since. Its agent may
-/// not have said yet that it goes on with them, so their claims stay; a world that begins now does not know.
-fn has_seen_blocks_go(world: &World, node: &NodeName) -> bool {
-    world.carrier(node).is_some_and(|carrier| {
-        let shown = world.reader_of(node).blocks(carrier);
-        world
-            .claims_of(node)
-            .any(|known| world.has_carried(&known.claim) && !shown.contains(&known.claim.cidr))
-    })
 }
 
 /// Whether blocks of a node leave, or are to: that depends on which agent was seen to write its use.

@@ -25,10 +25,7 @@ pub(in super::super) fn settled(store: &Store, setting: &Setting, excuses: &Excu
         let claims: Vec<&Claim> =
             store.claims().filter(|claim| claim.node == node.name && claim.node_uid == node.uid).collect();
         is_adopted(store, setting, node, seen)?;
-        // One replica makes no claims that overlap, however often it is killed: its next process lists what the last one
-        // has made.
-        let is_undecided = setting.n_replicas > 1 && is_undecided(store, excuses, &claims);
-        if seen.deleting || is_in_trouble(store, node, excuses) || is_undecided {
+        if seen.deleting || is_in_trouble(store, node, excuses) || is_undecided(store, seen, &claims) {
             continue;
         }
         let mut needs = Vec::new();
@@ -54,10 +51,7 @@ pub(in super::super) fn settled(store: &Store, setting: &Setting, excuses: &Excu
                 return Err(format!("{} could be served and is not", node.name));
             }
         } else {
-            // Which of several claims is the node's one block is not told where a hand made one of them.
-            if !excuses.given_by_hand.contains(&node.name) {
-                is_published(store, excuses, seen, &claims)?;
-            }
+            is_published(store, excuses, seen, &claims)?;
             for need in &needs {
                 let mut of_name = needs.iter().filter(|other| other.name == need.name);
                 // The first blocks under a name are of all families, or there are none.
@@ -113,44 +107,17 @@ fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
         })
 }
 
-/// Whether a block of the node, or one that overlaps it, waits for somebody to decide which of the two goes. Until then
-/// nothing more of either is published.
-fn is_undecided(store: &Store, excuses: &Excuses, claims: &[&Claim]) -> bool {
-    // Which of its claims is the one block of a node is not told where a hand made one, and none of them moves.
-    let stays = |other: &Claim| {
-        let is_beside = store.mode.gives_one_block() && excuses.given_by_hand.contains(&other.node);
-        is_beside || may_be_in_use(store, other)
+/// Whether a person has to decide: a block of the node overlaps another one, or nothing shows which of several is the one
+/// block that its agent has. Until then nothing more is published.
+fn is_undecided(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> bool {
+    let overlaps = |claim: &&Claim| {
+        store.claims().any(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
     };
-    claims.iter().any(|claim| {
-        let mut others = store
-            .claims()
-            .filter(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
-            .peekable();
-        // A process that saw it carried, and somebody take it off or its agent give it back while its Node was away, goes on
-        // as if it were in use.
-        let was_carried = || {
-            let carrier = store.carrier(&claim.node);
-            store.mode == Mode::MultiPool
-                || carrier
-                    .is_some_and(|seen| excuses.reordered.contains(&(claim.node.clone(), seen.uid.clone())))
-        };
-        others.peek().is_some() && (may_be_in_use(store, claim) || was_carried() || others.any(stays))
-    })
-}
-
-/// Whether a block that its CiliumNode does not carry may be in use all the same: it was claimed for an earlier
-/// CiliumNode, or its agent says that it uses addresses of it.
-fn may_be_in_use(store: &Store, claim: &Claim) -> bool {
-    store.carrier(&claim.node).is_none_or(|seen| {
-        let is_used = seen.crd.used.iter().flat_map(AddressSet::iter).any(|used| claim.cidr.contains(used));
-        let shown = blocks(&seen);
-        // Both families come in one write, so one that is not there was taken off.
-        let lacks_family = store.mode.gives_one_block()
-            && !shown.is_empty()
-            && shown.iter().all(|cidr| cidr.family() != claim.cidr.family());
-        !shown.contains(&claim.cidr)
-            && (is_used || lacks_family || claim.created_for.as_ref() != Some(&seen.uid))
-    })
+    let of_family = |family: Family| claims.iter().filter(|claim| claim.cidr.family() == family).count();
+    let is_one_of_several = store.mode.gives_one_block()
+        && blocks(seen).is_empty()
+        && Family::ALL.iter().any(|family| of_family(*family) > 1);
+    is_one_of_several || claims.iter().any(overlaps)
 }
 
 fn is_published(
@@ -166,23 +133,12 @@ fn is_published(
         holders.any(|(address, _)| claim.cidr.contains(*address))
     };
     let has_left = |claim: &Claim| match claim.state {
-        ClaimState::Cooling(Reason::Reclaimed) => true,
+        ClaimState::Cooling(Reason::Reclaimed | Reason::Unused) => true,
         ClaimState::Releasing(Reason::Reclaimed) => !blocks(seen).contains(&claim.cidr) && has_pods(claim),
         _ => false,
     };
-    // One that was made for another carrier than what is there stays, because the agent may go on with it, and is published
-    // to nobody. So does one that a hand took off, where another came in its place: it can't be told from one that was
-    // replaced (known gaps).
-    let is_taken_off = excuses.reordered.iter().any(|(name, _)| *name == seen.name);
-    let is_beside = |claim: &Claim| {
-        let made_for = |cidr: Cidr| store.claim(cidr).map(|of_other| of_other.created_for.clone());
-        blocks(seen).into_iter().filter_map(made_for).any(|made_for| made_for != claim.created_for)
-    };
-    let is_left = |claim: &Claim| {
-        store.mode.gives_one_block()
-            && !blocks(seen).contains(&claim.cidr)
-            && (is_taken_off || is_beside(claim) || may_be_in_use(store, claim))
-    };
+    // Where a node has one block, a claim beside it stays.
+    let is_left = |claim: &Claim| store.mode.gives_one_block() && !blocks(seen).contains(&claim.cidr);
     let mode = store.mode;
     let claims: Vec<&Claim> =
         claims.iter().copied().filter(|claim| !has_left(claim) && !is_left(claim)).collect();
