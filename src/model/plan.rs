@@ -101,8 +101,6 @@ pub enum Lasting {
     AgentAwaited,
     /// A question to its agent is open.
     QuestionOpen,
-    /// Its agent has answered a question that this process did not ask it.
-    OthersAnswer,
     /// Its Pods have to be read before anything is published for it.
     PodsUnread,
     /// It has no addresses, and its agent requests none.
@@ -118,7 +116,7 @@ impl Lasting {
     #[must_use]
     pub const fn is_seen_early(self) -> bool {
         match self {
-            Self::UseUnknown | Self::OthersAnswer | Self::AgentAbsent => true,
+            Self::UseUnknown | Self::AgentAbsent => true,
             Self::Orphaned
             | Self::Surplus
             | Self::AgentAwaited

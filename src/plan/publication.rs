@@ -143,21 +143,11 @@ impl<'a> Subject<'a> {
             || self.world.guards().is_off(Guard::BothFamilies) && offered.values().any(|offered| *offered > 0)
     }
 
-    /// Ends a question to the agent that is answered, and is not needed any more. Where blocks drain, another process that
-    /// asked it may be about to go on by the answer, which says nothing to this one, and has time for that.
+    /// Ends a question to the agent that is answered, and is not needed any more.
     pub(super) fn clear_answer(&self, draft: &mut Draft, policy: Policy, now: Now) {
         let ProbeState::Answered(clear) = self.publisher.probe(self.carrier) else { return };
         if self.answer_is_awaited() {
             return;
-        }
-        if !self.world.has_asked(&self.node.name) && self.draining().next().is_some() {
-            draft.finds(Lasting::OthersAnswer);
-            let since = self.serving().and_then(|serving| serving.since(Lasting::OthersAnswer));
-            let due = since.unwrap_or(now.uptime) + policy.question_interval;
-            if due > now.uptime {
-                draft.wake_at(due);
-                return;
-            }
         }
         if !self.is_too_soon(draft, policy, now) {
             draft.requests.push(Write::UsageProbe(clear).into());

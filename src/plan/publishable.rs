@@ -33,26 +33,6 @@ pub enum NotPublishable {
 /// Whether it is known as of a late enough revision (safety rule 4) depends on the version of the CiliumNode that a
 /// patch carries, and is checked where the patch is decided.
 pub fn may_publish(world: &World, node: &Node, known: &KnownClaim) -> Result<(), NotPublishable> {
-    may_publish_beside(world, node, known, |_| false)
-}
-
-/// The same for a process that knows the objects and remembers nothing of what was there before.
-pub(super) fn may_others_publish(world: &World, node: &Node, known: &KnownClaim) -> bool {
-    let is_remembered = |occupant: &Occupant| match occupant {
-        Occupant::LostClaim(_) => true,
-        Occupant::Carried(holder) => world.carrier(holder).is_none(),
-        Occupant::Claim | Occupant::Pending | Occupant::Unreadable(..) => false,
-    };
-    may_publish_beside(world, node, known, is_remembered).is_ok()
-}
-
-/// The same where some of what takes addresses is passed over.
-fn may_publish_beside(
-    world: &World,
-    node: &Node,
-    known: &KnownClaim,
-    is_passed_over: impl Fn(&Occupant) -> bool,
-) -> Result<(), NotPublishable> {
     let (claim, guards) = (&known.claim, world.guards());
     if claim.state != ClaimState::Held || (!known.shown && !guards.is_off(Guard::Shown)) {
         return Err(NotPublishable::State);
@@ -64,8 +44,7 @@ fn may_publish_beside(
     if claim.cidr.prefix_len() < widest {
         return Err(NotPublishable::TooWide(widest));
     }
-    let overlapping =
-        world.ledger().overlapping(claim.cidr).filter(|(_, occupant)| !is_passed_over(occupant));
+    let overlapping = world.ledger().overlapping(claim.cidr);
     let mut foreign = overlapping
         .filter(|(cidr, occupant)| match occupant {
             Occupant::Claim | Occupant::Pending => *cidr != claim.cidr,

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use super::draft::{Detail, Draft, Made, NEXT, Step};
 use super::policy::Policy;
-use super::publishable::may_others_publish;
+use super::publishable::may_publish;
 use super::subject::Subject;
 use crate::model::plan::{Lasting, Scope, Unmet, Wait};
 use crate::model::share::Share;
@@ -57,7 +57,7 @@ impl Subject<'_> {
         if !self.is_served() {
             let claims = self.world.claims_of(&self.node.name);
             let publishable: Vec<_> =
-                claims.filter(|known| may_others_publish(self.world, self.node, known)).collect();
+                claims.filter(|known| may_publish(self.world, self.node, known).is_ok()).collect();
             if self.can_start_with(&publishable) {
                 return BTreeSet::new();
             }
@@ -124,8 +124,6 @@ impl Subject<'_> {
             return ControlFlow::Break(Made::AsDrafted);
         }
         if self.is_held_back(draft) {
-            // Another replica may not remember the cause, and counts it among those who wait.
-            draft.unmet = self.unmet();
             return ControlFlow::Break(Made::AsDrafted);
         }
         NEXT

@@ -172,7 +172,6 @@ impl World {
         match self.cilium_nodes.insert(name.clone(), cilium_node) {
             Some(before) if before.uid != uid => self.remember(before),
             Some(before) => {
-                self.note_other_answer(&before);
                 self.note_use_written(&before);
                 self.note_answered(&before);
             }

@@ -110,8 +110,7 @@ impl World {
     }
 
     /// A node that can't start within its limits is told of as waiting where its pools have no block to bring it there, and
-    /// a block of another pool may serve it then. One that is held back, or waits for another family, is told of where they
-    /// have none for it. They look soon ([`Self::look_on`]).
+    /// a block of another pool may serve it then. One that waits for another family is told of where they have none for it. They look soon ([`Self::look_on`]).
     fn note_taken(&mut self, cidr: Cidr) {
         self.waiting.note_taken(self.ledger.pools_over(cidr));
     }

@@ -60,11 +60,6 @@ impl Serving {
         self.lasting.get(&lasting).copied()
     }
 
-    /// What may last begins anew.
-    pub(super) fn forget(&mut self, lasting: Lasting) {
-        self.lasting.remove(&lasting);
-    }
-
     /// Takes in what a plan found that looked this far.
     pub(super) fn note_lasting(&mut self, plan: &NodePlan, now: Duration) {
         self.lasting.retain(|lasting, _| plan.lasting.contains(lasting) || (plan.scope != Scope::Whole));

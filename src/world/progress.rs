@@ -15,7 +15,7 @@ use crate::model::guard::Guard;
 use crate::model::leadership::Leadership;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::observation::PoolObject;
-use crate::model::plan::{Lasting, NodePlan, PoolPlan, Unmet, Verdict, Wait};
+use crate::model::plan::{NodePlan, PoolPlan, Unmet};
 use crate::model::request::{
     BumpVersion, ClaimChange, ClaimUpdate, ProbeStep, Publication, Read, Request, Target, UsageProbe,
     Withdrawal, WithdrawalStep, Write,
@@ -183,9 +183,8 @@ impl World {
         let is_served = self.is_served(&plan.node);
         let unmet = || self.serving(&plan.node).into_iter().flat_map(|serving| &serving.unmet);
         let is_at_limit = !is_served && unmet().any(|unmet| matches!(unmet, Unmet::AtLimit(_)));
-        let is_held_back = plan.verdict == Verdict::Wait(Wait::WholeSet);
         let is_incomplete = unmet().any(|unmet| self.lacks_the_rest(&plan.node, unmet));
-        let looks_on = is_at_limit || is_held_back || is_incomplete;
+        let looks_on = is_at_limit || is_incomplete;
         let shares = unmet().filter(|unmet| match unmet {
             Unmet::NoCapacity(_) => true,
             // Blocks that offer little may have brought it there before its first grant was enough. Others may offer more.
@@ -266,13 +265,9 @@ impl World {
             Write::UsageProbe(UsageProbe { node, step, .. }) => {
                 let serving = &mut self.remember_of(node).serving;
                 serving.last_patch = Some(now.uptime);
-                match step {
-                    ProbeStep::Ask => {
-                        serving.last_probe = Some(now.uptime);
-                        self.note_asked(node);
-                    }
-                    // The next answer is another one, also where no plan sees the time in between.
-                    ProbeStep::Clear => serving.forget(Lasting::OthersAnswer),
+                if *step == ProbeStep::Ask {
+                    serving.last_probe = Some(now.uptime);
+                    self.note_asked(node);
                 }
             }
             Write::Withdraw(Withdrawal { node, step, .. }) => {

@@ -11,11 +11,9 @@ use crate::model::carrier::Carrier;
 use crate::model::claim::Claim;
 use crate::model::names::NodeName;
 use crate::model::node::CiliumNode;
-use crate::model::plan::Lasting;
 use crate::model::revision::Revision;
 use crate::net::addresses::AddressSet;
 use crate::publisher;
-use crate::publisher::answer::ProbeState;
 
 /// What an agent uses is known: it is what the carrier shows.
 #[derive(Debug, Clone, Copy)]
@@ -56,8 +54,7 @@ impl World {
     }
 
     /// Whether this process has asked the agent that is there which addresses it uses, when it was known to be Ready.
-    #[must_use]
-    pub fn has_asked(&self, node: &NodeName) -> bool {
+    fn has_asked(&self, node: &NodeName) -> bool {
         let asked = self.remembered.get(node).and_then(|remembered| remembered.asked.as_ref());
         asked.is_some() && asked == self.askable(node).as_ref()
     }
@@ -108,17 +105,6 @@ impl World {
             let carried_before = publisher::carried_by_cilium_node(before);
             let answered = Answered { carrier: before.uid.clone(), as_of, carried, carried_before };
             self.remember_of(&before.name).answered = Some(answered);
-        }
-    }
-
-    /// A CiliumNode is there in another version than `before`. For another answer than the one that was there, whoever has
-    /// asked for it has time anew.
-    pub(super) fn note_other_answer(&mut self, before: &CiliumNode) {
-        let is_answered =
-            |of| matches!(self.reader().probe(Carrier::CiliumNode(of)), ProbeState::Answered(_));
-        let now = self.cilium_nodes.get(&before.name);
-        if !is_answered(before) && now.is_some_and(is_answered) {
-            self.remember_of(&before.name).serving.forget(Lasting::OthersAnswer);
         }
     }
 

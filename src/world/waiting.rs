@@ -28,8 +28,8 @@ pub(super) struct Waiting {
     by_node: BTreeMap<NodeName, (Place, BTreeSet<Source>)>,
     /// The pools that may have a block.
     offered: BTreeMap<Source, Offer>,
-    /// Those that ask for no block that they would get now: they can't start within their limits, are held back, or lack
-    /// another family. They are told of as waiting where there is no such block either.
+    /// Those that ask for no block that they would get now: they can't start within their limits, or lack another
+    /// family. They are told of as waiting where there is no such block either.
     lookers_on: BTreeSet<NodeName>,
     /// The pools of which blocks were taken since those have looked.
     taken_from: BTreeSet<PoolName>,

@@ -73,20 +73,6 @@ fn a_claim_that_cant_be_published_does_not_count_against_the_limits_of_its_node(
     cluster.expect("a", "claim 10.0.0.32/28 of pool p for node a; finding: Overlap");
 }
 
-/// The status of a pool counts who waits, and two replicas would correct it for ever.
-#[test]
-fn a_node_waits_whether_or_not_this_process_remembers_what_it_carried() {
-    let emptied = "ciliumnode x @110 10.0.0.4/32\nciliumnode a @111";
-    let held = "pool p 10.0.0.0/28 28\nnode a 1\nclaim 10.0.0.0/28 a 1 Held @40";
-    let mut remembers = Cluster::of(&format!("{held}\nciliumnode a @50 10.0.0.0/28"));
-    emptied.lines().for_each(|line| remembers.observe(line));
-    let began_later = Cluster::of(&format!("{held}\n{emptied}"));
-    let (held_back, other) = (remembers.plan("a"), began_later.plan("a"));
-    assert_eq!(held_back.findings.iter().filter(|finding| finding.kind.as_str() == "Blocked").count(), 1);
-    assert!(!other.unmet.is_empty(), "{other:?}");
-    assert_eq!(held_back.unmet, other.unmet);
-}
-
 /// Another replica claimed and published a second block; this one has not heard of it.
 #[test]
 fn the_claims_of_a_node_are_known_as_of_the_version_that_is_patched() {
