@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use anstyle::Style;
 use anyhow::bail;
 use serde_json::{Value, json};
 
+use super::paint::{PLAIN, WAITS, WRONG, painted};
 use super::{Live, Source, Verdict, around, block_on, fields, files};
 use crate::model::counted::counted;
 use crate::plan::Policy;
@@ -86,6 +88,14 @@ fn suppressed(ids: &[String]) -> anyhow::Result<BTreeSet<Check>> {
     Ok(checks)
 }
 
+const fn style_of(severity: Severity) -> Style {
+    match severity {
+        Severity::Error => WRONG,
+        Severity::Warning => WAITS,
+        Severity::Info => PLAIN,
+    }
+}
+
 fn text(lines: &[Line], skipped: &[String]) -> Vec<String> {
     let mut out = Vec::new();
     for line in lines {
@@ -94,7 +104,8 @@ fn text(lines: &[Line], skipped: &[String]) -> Vec<String> {
             1 => line.kind.to_owned() + " " + line.objects.keys().next().map_or("", String::as_str),
             n => counted(n, line.kind),
         };
-        out.push(format!("{:<7}  {}  {objects}", check.severity().as_str(), check.id()));
+        let severity = painted(style_of(check.severity()), &format!("{:<7}", check.severity().as_str()));
+        out.push(format!("{severity}  {}  {objects}", check.id()));
         out.extend(wrapped("cause   ", &line.cause));
         out.extend(wrapped("objects ", &named(line)).into_iter().filter(|_| has_objects(line)));
         out.extend(wrapped("remedy  ", check.remedy()));

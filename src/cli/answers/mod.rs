@@ -8,6 +8,7 @@ pub mod check;
 pub(in crate::cli) mod files;
 mod follow;
 pub mod map;
+mod paint;
 pub mod plan;
 pub mod routes;
 pub mod status;
@@ -272,7 +273,7 @@ impl Cluster {
             Format::Json => format!("{}\n", serde_json::to_string_pretty(&object)?),
             Format::Yaml => serde_saphyr::to_string(&object)?,
         };
-        std::io::stdout().lock().write_all(text.as_bytes()).context("can't write to standard output")
+        anstream::stdout().lock().write_all(text.as_bytes()).context("can't write to standard output")
     }
 
     /// The parts that only the wide form has.

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use anstyle::Style;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::{Value, json};
 
 use super::super::program::program;
 use super::follow::{self, Screen};
+use super::paint::{FINE, PLAIN, WAITS, WRONG, painted};
 use super::{Cluster, Listed, Live, OUR_PODS, Source, Verdict, block_on, fields};
 use crate::controller::lease;
 use crate::model::counted::{counted, shown};
@@ -216,17 +218,21 @@ fn of_lease(lease: &Lease, now: Timestamp) -> (Option<String>, String, bool) {
 fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<String> {
     let mode = match &controller.mode {
         Ok(mode) => format!("mode {mode}"),
-        Err(_) => "PASSIVE".to_owned(),
+        Err(_) => painted(WRONG, "PASSIVE"),
     };
-    let frozen = if controller.frozen.is_empty() { "not frozen" } else { "FROZEN" };
+    let frozen =
+        if controller.frozen.is_empty() { "not frozen".to_owned() } else { painted(WRONG, "FROZEN") };
     let nodes = &overview.nodes;
     let mut lines = vec![
         format!("controller  {}, {mode}, {frozen}", controller.lease),
         format!(
-            "nodes       {}: {} served, {} WITHOUT ADDRESSES, {} want growth, {} without a pool, {} not Linux",
+            "nodes       {}: {} served, {}, {} want growth, {} without a pool, {} not Linux",
             nodes.all,
             nodes.served,
-            nodes.without_addresses,
+            painted(
+                if nodes.without_addresses > 0 { WRONG } else { PLAIN },
+                &format!("{} WITHOUT ADDRESSES", nodes.without_addresses),
+            ),
             nodes.want_growth,
             nodes.no_pool,
             nodes.not_linux
@@ -243,17 +249,30 @@ fn text(cluster: &Cluster, controller: &Controller, overview: &Overview) -> Vec<
             row.extend(cluster.wide(more(pool)));
             row
         });
-        lines.extend(cluster.table(&headers, rows));
+        let table = cluster.table(&headers, rows);
+        let n_headers = table.len().saturating_sub(overview.pools.len());
+        let of_headers = std::iter::repeat_n(PLAIN, n_headers);
+        let styles = of_headers.chain(overview.pools.iter().map(style_of));
+        lines.extend(styles.zip(&table).map(|(style, line)| painted(style, line)));
     }
     lines.push(String::new());
     if overview.problems.is_empty() {
-        lines.push("No problem found.".to_owned());
+        lines.push(painted(FINE, "No problem found."));
     }
     for (number, problem) in overview.problems.iter().enumerate() {
-        lines.push(format!("{:>3}  {}: {}", number + 1, problem.kind, problem.message));
+        lines.push(format!("{:>3}  {}: {}", number + 1, painted(WRONG, problem.kind), problem.message));
         lines.extend(problem.next.iter().map(|next| format!("     next: {} {next}", program())));
     }
     lines
+}
+
+/// The style of the line of a pool.
+fn style_of(pool: &PoolRow) -> Style {
+    match pool.state.as_str() {
+        "Ready" if pool.wait_first == 0 => PLAIN,
+        "Draining" => WAITS,
+        _ => WRONG,
+    }
 }
 
 fn row(pool: &PoolRow, now: Timestamp) -> Vec<String> {
