@@ -3,7 +3,8 @@
 //!
 //! Reads the sources with `syn`. It needs no control plane.
 
-use std::fmt;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
 use source::Sources;
 
@@ -71,4 +72,18 @@ fn what_decides_is_pure() {
 #[test]
 fn words_of_one_mode_are_named_behind_the_seam() {
     assert_none(&seam::words_outside(Sources::of_this_crate()));
+}
+
+/// What judges asks the store and the agents, and never what a process believes.
+#[test]
+fn the_judge_of_the_simulation_knows_no_world() {
+    let simulation = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/simulation");
+    let rules = fs::read_dir(simulation.join("rules")).expect("the folder is there");
+    let mut judges: Vec<PathBuf> = rules.map(|entry| entry.expect("it can be read").path()).collect();
+    judges.extend(["rules.rs", "cluster/hidden.rs"].map(|file| simulation.join(file)));
+    assert!(judges.len() > 3, "{judges:?}");
+    for file in judges {
+        let text = fs::read_to_string(&file).expect("it can be read");
+        assert!(!text.contains("cilium_node_ipam::world"), "{} names the world", file.display());
+    }
 }

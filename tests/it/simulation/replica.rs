@@ -25,12 +25,12 @@ use cilium_node_ipam::world::gather::Gathering;
 
 use k8s_openapi::jiff::SignedDuration;
 
+mod decided;
 mod watches;
 
 use super::cluster::{Setting, Setup};
 use super::mode::Mode;
 use super::requests::{Stage, is_ours, serve, settle};
-use super::rules;
 use super::store::Store;
 use watches::Feed;
 
@@ -273,13 +273,13 @@ impl Replica {
                     return Err(format!("`{request}` is planned at once after failures in a row"));
                 }
                 if let Request::Write(Write::Publish(publication)) = request {
-                    rules::is_for_its_node(world, publication)?;
+                    decided::is_for_its_node(world, publication)?;
                 }
                 if let Request::Write(Write::CreateClaim(new)) = request
                     && self.runs.gives_one_block()
                 {
                     let families = self.mode.families(&self.families);
-                    rules::is_all_that_stands(world, self.runs, &families, new)?;
+                    decided::is_all_that_stands(world, self.runs, &families, new)?;
                 }
                 let patched = match request {
                     Request::Write(Write::Publish(publication)) => Some(&publication.node),
@@ -287,7 +287,7 @@ impl Replica {
                     _ => None,
                 };
                 if let Some(patched) = patched {
-                    let is_served = !rules::shown_in(world, self.runs, &node).is_empty();
+                    let is_served = !decided::shown_in(world, self.runs, &node).is_empty();
                     let last = self.patched.insert(patched.clone(), clock);
                     // The end of a question may be the later version that proves a block absent, which waits for nothing.
                     let is_clearing = matches!(

@@ -19,11 +19,9 @@ use super::cluster::Setting;
 use super::mode::{Mode, blocks, given_of, offered};
 use super::store::Store;
 
-mod decided;
 mod free;
 mod settled;
 
-pub(super) use decided::{is_all_that_stands, is_for_its_node, shown_in};
 pub(super) use free::{blocks_of, is_given_out};
 pub(super) use settled::settled;
 

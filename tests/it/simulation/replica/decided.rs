@@ -10,7 +10,7 @@ use cilium_node_ipam::world::World;
 use super::super::mode::{Mode, blocks, shown_by_node};
 
 /// A block is published only for the Node object that its claim is held for, as far as this process knows the two.
-pub(in super::super) fn is_for_its_node(world: &World, publication: &Publication) -> Result<(), String> {
+pub(super) fn is_for_its_node(world: &World, publication: &Publication) -> Result<(), String> {
     let present = world.node(&publication.node).map(|node| &node.uid);
     for cidr in &publication.added {
         let held_for = world.claim(*cidr).map(|known| &known.claim.node_uid);
@@ -25,7 +25,7 @@ pub(in super::super) fn is_for_its_node(world: &World, publication: &Publication
 }
 
 /// The blocks that the carrier of a node shows, as far as this process knows it.
-pub(in super::super) fn shown_in(world: &World, runs: Mode, node: &NodeName) -> Vec<Cidr> {
+pub(super) fn shown_in(world: &World, runs: Mode, node: &NodeName) -> Vec<Cidr> {
     match runs {
         Mode::Kubernetes(field) => world.node(node).map(|seen| blocks(&shown_by_node(seen, field))),
         mode => world.cilium_node(node).map(|seen| blocks(&mode.shown_by(seen))),
@@ -35,7 +35,7 @@ pub(in super::super) fn shown_in(world: &World, runs: Mode, node: &NodeName) -> 
 
 /// Where a node has one block of each family, and its carrier shows CIDRs without a claim, as far as this process knows: all
 /// of them become claims, if they are one of each family that pools have, and nothing else is claimed.
-pub(in super::super) fn is_all_that_stands(
+pub(super) fn is_all_that_stands(
     world: &World,
     runs: Mode,
     families: &BTreeSet<Family>,
