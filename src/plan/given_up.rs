@@ -55,7 +55,7 @@ pub(super) fn is_leaving(world: &World, publisher: &Publisher, claim: &Claim) ->
 
 /// What a user can do about a claim that can't be published, as the end of a sentence.
 pub(super) fn advice(world: &World, publisher: &Publisher, claim: &Claim) -> String {
-    if claim.deleting || !may_be_given_up(world, publisher, claim) {
+    if claim.deleting || world.freeze().stops_reclaim() || !may_be_given_up(world, publisher, claim) {
         return String::new();
     }
     format!("; if it is not needed, give it up: `kubectl delete nib {}`", block_name(claim.cidr))

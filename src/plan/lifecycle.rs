@@ -177,8 +177,7 @@ fn is_to_be_taken_off(world: &World, publisher: &Publisher, claim: &Claim) -> bo
 }
 
 /// Whether the Node of a claim exists; `None` if that is not known well enough to move the claim. Then a read comes
-/// first. Otherwise a replica whose watch has not shown that a Node is gone or has returned would undo the move of a
-/// replica whose watch has, and the two would go on like that until both watches agree.
+/// first: the watch may not have shown that the Node is gone or has returned.
 fn presence(world: &World, draft: &mut Draft, claim: &Claim) -> Option<Presence> {
     let known = world.presence(claim);
     if known.is_none() {
@@ -228,7 +227,7 @@ fn advance_releasing(
         draft.requests.push(update(claim, now, ClaimChange::Hold(claim.node_uid.clone())));
         return;
     }
-    // What was to prove it off is gone. It leaves as the block of a lost node.
+    // Nothing can prove it off any more. It leaves as the block of a lost node.
     if reason == Reason::Unused && node.is_none() {
         if presence(world, draft, claim) == Some(Presence::Gone) {
             draft.requests.push(update(claim, now, ClaimChange::Hold(claim.node_uid.clone())));
@@ -260,7 +259,8 @@ fn advance_releasing(
         return;
     }
     match absence(world, publisher, claim) {
-        Absence::Proven if is_given_up && !given_up::nobody_has_it(world, draft, claim, now) => {}
+        Absence::Proven if reason == Reason::Unused && !given_up::nobody_has_it(world, draft, claim, now) => {
+        }
         Absence::Proven if !nobody_has_it(world, publisher, draft, claim, now) => {}
         Absence::Proven if !withdrawal::is_gone(world, draft, claim, now) => {}
         Absence::Proven => draft.requests.push(update(claim, now, ClaimChange::Cool)),

@@ -1,5 +1,6 @@
 //! When blocks are written onto a CiliumNode, and when its agent is asked which addresses it uses.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use super::given_up;
 use super::policy::Policy;
 use super::publishable::{NotPublishable, may_publish, told_overlaps};
 use super::subject::Subject;
+use crate::model::carrier::{Carrier, FormerCarrier};
 use crate::model::claim::{Claim, block_name};
 use crate::model::finding::{Finding, FindingKind};
 use crate::model::guard::Guard;
@@ -18,6 +20,7 @@ use crate::model::revision::Revision;
 use crate::model::share::Share;
 use crate::model::time::Now;
 use crate::publisher::answer::ProbeState;
+use crate::publisher::remember;
 use crate::world::{KnownClaim, World};
 
 /// How long at most before an agent that has answered and shows no use is asked again. Every agent of the cluster hears
@@ -96,9 +99,10 @@ impl<'a> Subject<'a> {
     /// Adds the patch that publishes these claims, or the read that has to come first (safety rule 4).
     pub(super) fn publish(&self, draft: &mut Draft, publishable: &[&KnownClaim], policy: Policy, now: Now) {
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
-        let former = self.world.former_carrier(&self.node.name);
+        let former = self.former();
         let is_draining = |claim: &Claim| self.world.is_to_leave(claim);
-        let Some(publication) = self.publisher.publication(self.carrier, &claims, &is_draining, former)
+        let Some(publication) =
+            self.publisher.publication(self.carrier, &claims, &is_draining, former.as_deref())
         else {
             return;
         };
@@ -115,6 +119,17 @@ impl<'a> Subject<'a> {
         } else {
             Read::ClaimsOf(self.node.name.clone()).into()
         });
+    }
+
+    /// What the carrier before the present one showed, where this process saw it. Where a Node carries blocks, its CiliumNode
+    /// shows what its agent had, also in another mode.
+    pub(super) fn former(&self) -> Option<Cow<'a, FormerCarrier>> {
+        let name = &self.node.name;
+        let of_mode_before = || match self.carrier {
+            Carrier::Node(_) => remember(self.world.cilium_node(name)?.clone()).map(Cow::Owned),
+            Carrier::CiliumNode(_) => None,
+        };
+        self.world.former_carrier(name).map(Cow::Borrowed).or_else(of_mode_before)
     }
 
     /// Whether what is known as of a revision is known well enough to write the carrier (safety rule 4).

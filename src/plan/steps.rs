@@ -55,6 +55,9 @@ impl Subject<'_> {
             return BTreeSet::new();
         }
         if !self.is_served() {
+            if self.is_held_back(&mut Draft::new(&self.node.name, Detail::Verdict)) {
+                return BTreeSet::new();
+            }
             let claims = self.world.claims_of(&self.node.name);
             let publishable: Vec<_> =
                 claims.filter(|known| may_publish(self.world, self.node, known).is_ok()).collect();

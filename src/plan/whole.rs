@@ -29,15 +29,21 @@ impl Subject<'_> {
         let mut reasons = BTreeMap::new();
         let mut advice = String::new();
         for known in self.world.claims_of(name) {
-            let Some((claim, why)) = self.hindrance(known) else { continue };
-            if advice.is_empty() {
-                advice = self.way_out(&known.claim);
+            let Some(why) = self.hindrance(known) else { continue };
+            let is_for_a_person =
+                known.claim.state == ClaimState::Held && known.claim.node_uid == self.node.uid;
+            if advice.is_empty() && is_for_a_person {
+                advice = if self.publisher.gives_one_block() {
+                    DRAIN_AND_RECREATE.to_owned()
+                } else {
+                    given_up::advice(self.world, self.publisher, &known.claim)
+                };
             }
-            reasons.insert(claim, why);
+            reasons.insert(block_name(known.claim.cidr), why);
         }
         let publishable = self.publishable(&mut Vec::new());
         let publishable: Vec<&Claim> = publishable.into_iter().map(|known| &known.claim).collect();
-        for cidr in self.publisher.undecided(&publishable, self.world.former_carrier(name)) {
+        for cidr in self.publisher.undecided(&publishable, self.former().as_deref()) {
             let why = "is one of several of its family, and nothing shows which one the agent has".to_owned();
             reasons.insert(block_name(cidr), why);
             DRAIN_AND_RECREATE.clone_into(&mut advice);
@@ -63,14 +69,6 @@ impl Subject<'_> {
         true
     }
 
-    /// What a user can do about a claim that holds its node back, as the end of a sentence.
-    fn way_out(&self, claim: &Claim) -> String {
-        if self.publisher.gives_one_block() {
-            return DRAIN_AND_RECREATE.to_owned();
-        }
-        given_up::advice(self.world, self.publisher, claim)
-    }
-
     /// Names the blocks that are published for nobody, because the agent of the node can't start with them alone.
     pub(super) fn tell_of_incomplete_blocks(&self, draft: &mut Draft, publishable: &[&KnownClaim]) {
         if self.held().next().is_none() {
@@ -79,24 +77,26 @@ impl Subject<'_> {
         if !draft.unmet.iter().any(|unmet| matches!(unmet, Unmet::NoCapacity(_))) {
             draft.wait_for(Wait::Completion);
         }
-        // Blocks under a name are missing, and those under another one are not to blame.
+        // Blocks of this name are missing. Blocks of other names do not help.
         let is_short = |claim: &Claim| {
             let pod_ip_pool = self.publisher.carried_under(self.carrier, claim);
-            draft.unmet.iter().any(|unmet| unmet.share().pod_ip_pool == pod_ip_pool)
+            draft.unmet.is_empty() || draft.unmet.iter().any(|unmet| unmet.share().pod_ip_pool == pod_ip_pool)
         };
         let short = publishable.iter().map(|known| &known.claim).filter(|claim| is_short(claim));
         let short: Vec<&Claim> = short.collect();
         let Some(first) = short.first() else { return };
+        let unmet: Vec<String> = draft.unmet.iter().map(ToString::to_string).collect();
+        let why = if unmet.is_empty() { "no pool selects it".to_owned() } else { unmet.join("; ") };
         let message = format!(
-            "its agent can't start with the blocks that the node holds ({}), and no pool gives it more{}",
+            "its agent can't start with the blocks that the node holds ({}), and it gets no more: {why}{}",
             ten_of(short.iter().map(|claim| block_name(claim.cidr))),
-            self.way_out(first),
+            given_up::advice(self.world, self.publisher, first),
         );
         draft.findings.push(Finding::new(FindingKind::Blocked, Kind::Node, self.node.name.as_str(), message));
     }
 
-    /// A claim that can't be published, and why.
-    fn hindrance(&self, known: &KnownClaim) -> Option<(String, String)> {
+    /// Why a claim can't be published, if it can't.
+    fn hindrance(&self, known: &KnownClaim) -> Option<String> {
         let claim = &known.claim;
         let is_in_use = match claim.state {
             // Of those that are on their way back, the Node is there, and another read or event has to come first.
@@ -124,6 +124,6 @@ impl Subject<'_> {
                 format!("is unfit: CiliumPodIPPool {name} {misfit}")
             }
         };
-        Some((block_name(claim.cidr), why))
+        Some(why)
     }
 }

@@ -29,8 +29,7 @@ fn is_left_over(world: &World, claim: &Claim) -> bool {
     reader.gives_one_block()
         && claim.state == ClaimState::Held
         && world.node(&claim.node).is_some()
-        && world.carrier(&claim.node).is_some_and(|carrier| {
-            let listed = reader.blocks(carrier);
-            !listed.is_empty() && !listed.contains(&claim.cidr)
-        })
+        && world
+            .carrier(&claim.node)
+            .is_some_and(|carrier| !reader.blocks(carrier).is_empty() && !reader.carries(carrier, claim.cidr))
 }

@@ -17,9 +17,12 @@ fn a_first_set_that_cannot_be_completed_is_kept_and_named() {
     cluster.expect("a", kept);
     assert_eq!(
         cluster.plan("a").findings[0].message,
-        "its agent can't start with the blocks that the node holds (10.0.0.0-31), and no pool gives it more; if it \
-         is not needed, give it up: `kubectl delete nib 10.0.0.0-31`"
+        "its agent can't start with the blocks that the node holds (10.0.0.0-31), and it gets no more: no pool \
+         of the node has a free ipv4 block; if it is not needed, give it up: `kubectl delete nib 10.0.0.0-31`"
     );
+    // No pool selects it any more.
+    let mut without = Cluster::of("node a 1\nciliumnode a @50\nclaim 10.0.0.0/31 a 1 Held @40");
+    without.expect("a", "finding: NoPool; finding: Blocked; waits: its first publication is incomplete");
     // A person gives it up.
     cluster.observe("claim 10.0.0.0/31 a 1 Held deleting @110");
     cluster.expect("a", "read Node a; finding: ClaimBeingDeleted");

@@ -161,7 +161,7 @@ fn a_block_that_another_allocator_forestalled_goes_back() {
     let mut cluster = cluster("node a 1 has=10.9.0.0/24 @7\nclaim 10.0.0.0/28 a 1 Held @90 for=1");
     cluster.expect("a", "release 10.0.0.0/28 of node a (Unused)");
     cluster = self::cluster("node a 1 has=10.9.0.0/24 @7\nclaim 10.0.0.0/28 a 1 Releasing/Unused @90 for=1");
-    cluster.expect("a", "cool 10.0.0.0/28 of node a");
+    cluster.expect("a", "read the pods of node a");
     // It was made for an earlier Node of that name, which may have had the block.
     cluster = self::cluster("node a 1 has=10.9.0.0/24 @7\nclaim 10.0.0.0/28 a 1 Held @90 for=0");
     cluster.expect("a", "finding: ForeignPodCIDRs; waits: another allocator serves it");
@@ -271,4 +271,14 @@ fn use_is_told_of_nowhere() {
     assert_eq!((counts.published, counts.used, counts.addresses_free), (14, None, 15 * 14));
     let snapshot = crate::view::snapshot::snapshot(&cluster.world, [].into_iter());
     assert!(snapshot.usage.values().all(|n| *n == 0), "{:?}", snapshot.usage);
+}
+
+/// The cluster ran in another mode, and the agent takes the first block that its CiliumNode lists.
+#[test]
+fn of_several_claims_the_one_is_published_that_the_ciliumnode_lists_first() {
+    let text = "node a 1 @7\nclaim 10.0.0.0/28 a 1 Held @90\nclaim 10.0.0.16/28 a 1 Held @91";
+    let mut undecided = cluster(text);
+    undecided.expect("a", "finding: Blocked; waits: one of its blocks may be in use and can't be published");
+    let listed = format!("{text}\nciliumnode a @99 bare 10.0.0.16/28 10.0.0.0/28");
+    assert_eq!(published(&cluster(&listed).plan("a")), "1 @7: 10.0.0.16/28");
 }

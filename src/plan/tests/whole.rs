@@ -62,6 +62,18 @@ fn a_claim_that_was_made_for_this_ciliumnode_holds_its_node_back_too() {
     cluster.expect("a", &format!("finding: Overlap; {NEITHER}"));
 }
 
+/// What stops it is no lack of blocks, also where a request comes first.
+#[test]
+fn a_node_that_is_held_back_waits_for_no_block() {
+    let mut cluster = Cluster::of(
+        "pool p 10.0.0.0/28 28\nnode a 1\nciliumnode a @50\n\
+         claim 10.0.0.0/29 a 1 Held deleting @40\nclaim 10.0.0.8/29 a 1 Held @41",
+    );
+    cluster.observe("ciliumnode x @110 10.0.0.4/32");
+    let plan = cluster.plan("a");
+    assert!(!plan.requests().is_empty() && plan.unmet.is_empty(), "{plan:?}");
+}
+
 /// A served node does without it.
 #[test]
 fn a_claim_that_cant_be_published_does_not_count_against_the_limits_of_its_node() {

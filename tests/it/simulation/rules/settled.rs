@@ -107,17 +107,17 @@ fn is_in_trouble(store: &Store, node: &Node, excuses: &Excuses) -> bool {
         })
 }
 
-/// Whether a person has to decide: a block of the node overlaps another one, or nothing shows which of several is the one
-/// block that its agent has. Until then nothing more is published.
+/// Whether a person has to decide about a node that shows nothing: a block of it overlaps another one, or nothing shows
+/// which of several is the one block that its agent has. Until then nothing is published.
 fn is_undecided(store: &Store, seen: &CiliumNode, claims: &[&Claim]) -> bool {
-    let overlaps = |claim: &&Claim| {
-        store.claims().any(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
-    };
     let of_family = |family: Family| claims.iter().filter(|claim| claim.cidr.family() == family).count();
-    let is_one_of_several = store.mode.gives_one_block()
-        && blocks(seen).is_empty()
-        && Family::ALL.iter().any(|family| of_family(*family) > 1);
-    is_one_of_several || claims.iter().any(overlaps)
+    let is_one_of_several =
+        store.mode.gives_one_block() && Family::ALL.iter().any(|family| of_family(*family) > 1);
+    blocks(seen).is_empty() && (is_one_of_several || claims.iter().any(|claim| is_overlapped(store, claim)))
+}
+
+fn is_overlapped(store: &Store, claim: &Claim) -> bool {
+    store.claims().any(|other| other.cidr != claim.cidr && other.cidr.overlaps(claim.cidr))
 }
 
 fn is_published(
@@ -137,8 +137,10 @@ fn is_published(
         ClaimState::Releasing(Reason::Reclaimed) => !blocks(seen).contains(&claim.cidr) && has_pods(claim),
         _ => false,
     };
-    // Where a node has one block, a claim beside it stays.
-    let is_left = |claim: &Claim| store.mode.gives_one_block() && !blocks(seen).contains(&claim.cidr);
+    // Where a node has one block, a claim beside it stays. So does one that overlaps another.
+    let is_left = |claim: &Claim| {
+        !blocks(seen).contains(&claim.cidr) && (store.mode.gives_one_block() || is_overlapped(store, claim))
+    };
     let mode = store.mode;
     let claims: Vec<&Claim> =
         claims.iter().copied().filter(|claim| !has_left(claim) && !is_left(claim)).collect();
