@@ -9,6 +9,7 @@
 //! - Each write carries uid and version. Prefixes are changed only if all claims of the node are known as of that
 //!   version, and an object of an absent node is deleted only after a read of the Node. So a version without a block, later than its release, stays without it ([`super::withdrawal`]).
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ use crate::model::revision::Revision;
 use crate::model::time::Now;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
+use crate::net::prefixes::PrefixIndex;
 use crate::world::World;
 use crate::world::frr::{Exporting, Frr};
 
@@ -65,7 +67,7 @@ pub fn routes(world: &World, now: Now) -> RoutesPlan {
         return plan;
     }
     let routes = announced(world);
-    let mut round = Round { world, frr, now, sessions: template.ok(), plan };
+    let mut round = Round { world, frr, now, sessions: template.ok(), present: OnceCell::new(), plan };
     let mut exact = None;
     for found in configurations.values() {
         let Some(node) = &found.of_node else { continue };
@@ -198,7 +200,21 @@ struct Round<'a> {
     now: Now,
     /// The sessions of the template, if it can be used.
     sessions: Option<Sessions>,
+    /// What [`present`] says. Few passes add a prefix, and need it.
+    present: OnceCell<PrefixIndex<FrrName>>,
     plan: RoutesPlan,
+}
+
+/// Every prefix of an FRRConfiguration with a name of ours. Another writer may have taken the labels off.
+fn present(frr: &Frr) -> PrefixIndex<FrrName> {
+    let mut present = PrefixIndex::default();
+    let all = frr.configurations().ok().into_iter().flat_map(|all| all.values());
+    for found in all.filter(|found| found.has_our_name()) {
+        for prefix in &found.prefixes {
+            present.insert(*prefix, found.name.clone());
+        }
+    }
+    present
 }
 
 impl Round<'_> {
@@ -290,10 +306,8 @@ impl Round<'_> {
 
     /// Whether the FRRConfiguration of another node announces an address of this prefix.
     fn is_announced_elsewhere(&self, found: &FrrConfiguration, prefix: Cidr) -> bool {
-        let all = self.frr.configurations().ok().into_iter().flat_map(|all| all.values());
-        // Another writer may have taken the labels off one of ours.
-        let mut others = all.filter(|other| other.has_our_name() && other.name != found.name);
-        others.any(|other| other.overlaps(prefix))
+        let all = self.present.get_or_init(|| present(self.frr));
+        all.overlapping(prefix).any(|(_, name)| *name != found.name)
     }
 
     /// Copies the template into one FRRConfiguration, and into the next after a while.
