@@ -353,7 +353,10 @@ impl Loop {
         let now = self.clock.now();
         let mut plan = plan::routes(&self.world, now);
         let n_running = self.world.n_in_flight().saturating_sub(self.places.n_aside());
-        let n_places = self.options.max_parallel_writes.saturating_sub(n_running);
+        let n_free = self.options.max_parallel_writes.saturating_sub(n_running);
+        // Each may hang in the webhook of frr-k8s: nodes get their blocks by the other half of the places.
+        let n_of_routes = (self.options.max_parallel_writes / 2).max(1);
+        let n_places = n_free.min(n_of_routes.saturating_sub(self.world.n_routes_in_flight()));
         if plan.requests.len() > n_places {
             plan.requests.truncate(n_places);
             plan.wake = Some(now.uptime);
@@ -400,19 +403,24 @@ impl Loop {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use kube::Config;
 
     use super::super::contact::Contact;
     use super::super::lead::Lead;
     use super::*;
-    use crate::model::names::PoolName;
+    use crate::model::frr::{FrrConfiguration, FrrConfigurationNews, Selector, name_of};
+    use crate::model::names::{NodeName, PoolName};
     use crate::model::outcome::{Answer, Outcome, Seen};
     use crate::model::pod_ip_pool::PodIpPoolNews;
+    use crate::model::revision::Revision;
     use crate::publisher::ipam_mode::IpamMode;
     use crate::publisher::settings::{Settings, from_config};
     use crate::telemetry::metrics::tests::world;
     use crate::telemetry::readiness::Readiness;
     use crate::world::check::Inconsistency;
+    use crate::world::frr::Exporting;
 
     const SELF_CHECK_INTERVAL: Duration = Duration::from_secs(300);
 
@@ -548,5 +556,30 @@ mod tests {
         // A write that had begun would try for ever.
         assert!(serving.finish(&end, &mut inputs).await);
         assert!(inputs.recv().await.is_none(), "it has an outcome");
+    }
+
+    #[tokio::test]
+    async fn routes_leave_half_of_the_places_to_other_writes() {
+        let (mut serving, _inputs) = serving(&Telemetry::start());
+        serving.options.max_parallel_writes = 4;
+        serving.world.export_routes(Exporting::Nothing);
+        let node = |number: u32| NodeName::from(format!("n{number}").as_str());
+        let wrong = (0..4).map(|number| FrrConfiguration {
+            name: name_of(&node(number)),
+            uid: "u".into(),
+            revision: Revision::of(1),
+            of_node: Some(node(number)),
+            selector: Selector::Every,
+            prefixes: BTreeSet::new(),
+            sessions: String::new().into(),
+            n_routers: 1,
+            is_deleting: false,
+            is_exact: false,
+        });
+        serving.world.observe_frr_configurations(FrrConfigurationNews::Listed(wrong.collect()));
+        serving.decide_routes();
+        assert_eq!(serving.world.n_routes_in_flight(), 2);
+        serving.decide_routes();
+        assert_eq!(serving.world.n_routes_in_flight(), 2);
     }
 }

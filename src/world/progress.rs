@@ -65,6 +65,12 @@ impl World {
         self.in_flight.len()
     }
 
+    /// How many of them are writes to FRRConfigurations.
+    #[must_use]
+    pub fn n_routes_in_flight(&self) -> usize {
+        self.in_flight.keys().filter(|target| matches!(target, Target::Frr(_))).count()
+    }
+
     /// The node to decide for next: one about which something changed, or one that waits for what a pool may have now.
     #[must_use]
     pub fn next_node(&self) -> Option<&NodeName> {
