@@ -40,6 +40,8 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(3);
 /// How long a prefix stays beside the prefixes that take its place. A reload removes before it adds, so both have to be
 /// there through one reload, or the route is missing for a moment.
 const BESIDE_FOR: Duration = Duration::from_secs(10);
+/// How long an FRRConfiguration stays without prefixes before it is deleted: longer than a reload takes.
+const WITHDRAWN_WITHIN: Duration = Duration::from_secs(15);
 /// The minimum time between two FRRConfigurations that get the sessions of a changed template.
 const ROLLOUT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -246,8 +248,10 @@ impl Round<'_> {
     fn delete_unwanted(&mut self, found: &FrrConfiguration, node: &NodeName) {
         let is_of_host = matches!(found.selector, Selector::Hostname(_));
         let is_absent = self.world.node(node).is_none();
-        if *self.frr.exporting() == Exporting::Nothing || !is_of_host {
+        if !is_of_host {
             self.delete(found, node);
+        } else if *self.frr.exporting() == Exporting::Nothing {
+            self.withdraw_and_delete(found, node);
         } else if is_absent && self.frr.writing(&found.name).node_gone < Some(found.revision) {
             self.wake_at(self.now.uptime + WRITE_INTERVAL);
             if !self.world.is_in_flight(&Target::Node(node.clone())) {
@@ -257,10 +261,37 @@ impl Round<'_> {
                     .map_or(found.revision, |known| known.max(found.revision));
                 self.plan.requests.push(Read::Node(node.clone(), as_of).into());
             }
-        } else if !is_absent && !self.knows_claims(found, node) {
-            self.read_claims(node);
-        } else {
+        } else if is_absent {
             self.delete(found, node);
+        } else if self.knows_claims(found, node) {
+            self.withdraw_and_delete(found, node);
+        } else {
+            self.read_claims(node);
+        }
+    }
+
+    /// Takes the prefixes off an FRRConfiguration first. The end of a session withdraws no route where the router helps its
+    /// neighbors to restart gracefully.
+    fn withdraw_and_delete(&mut self, found: &FrrConfiguration, node: &NodeName) {
+        let writing = self.frr.writing(&found.name);
+        let Selector::Hostname(hostname) = &found.selector else { return self.delete(found, node) };
+        if writing.routes.why.is_some() {
+            // The webhook refuses it, and no webhook is asked about a deletion.
+            self.delete(found, node);
+            return;
+        }
+        if found.prefixes.is_empty() {
+            let until = writing.last.map(|last| last + WITHDRAWN_WITHIN);
+            match until.filter(|until| *until > self.now.uptime) {
+                Some(until) => self.wake_at(until),
+                None => self.delete(found, node),
+            }
+            return;
+        }
+        let hostname = hostname.clone();
+        if !found.is_deleting && self.is_due(&found.name, writing.routes.pause.later_than(self.now)) {
+            let of = Wanted { name: node.clone(), hostname };
+            self.replace(found, &of, found.sessions.clone(), BTreeSet::new(), FrrPurpose::Prefixes);
         }
     }
 

@@ -149,7 +149,7 @@ fn an_edit_of_another_writer_is_undone() {
 #[test]
 fn nodes_with_one_hostname_announce_nothing() {
     let text = format!("{A}\nnode b 2 label=kubernetes.io/hostname=host-a");
-    let expected = "delete FRRConfiguration of-a of node a; \
+    let expected = "announce [] for node a in FRRConfiguration of-a; \
         RouteWithheld Node a: its routes are not announced: Node b has the same label kubernetes.io/hostname=host-a; \
         give each Node its own value; \
         RouteWithheld Node b: its routes are not announced: Node a has the same label kubernetes.io/hostname=host-a; \
@@ -292,11 +292,17 @@ fn nothing_is_written_before_the_objects_are_known() {
 }
 
 #[test]
-fn an_exporter_that_is_to_be_removed_deletes_its_objects() {
+fn an_exporter_that_is_to_be_removed_withdraws_its_prefixes_and_deletes_its_objects() {
     let mut cluster = Cluster::of(A);
     cluster.world.export_routes(Exporting::Nothing);
     let all = ["template @70", "a host-a @95 10.0.0.0/26"].map(configuration);
     cluster.world.observe_frr_configurations(FrrConfigurationNews::Listed(all.into()));
+    // A router may keep the routes of a session that ends.
+    send(&mut cluster, "announce [] for node a in FRRConfiguration of-a");
+    shown(&mut cluster, "a host-a @101");
+    cluster.pass(3);
+    writes(&cluster, "");
+    cluster.pass(12);
     writes(&cluster, "delete FRRConfiguration of-a of node a");
 }
 
