@@ -24,15 +24,16 @@ TEST_GOGC ?= 400
 # The releases of Helm that install the chart in tests: its two majors, each of a Go module of its own.
 HELMS := 3 4
 # What `make test-it` runs with beside the tools.
-BESIDE_TOOLS := $(HELMS:%=build/bin/helm-%) build/bin/prometheus
+BESIDE_TOOLS := $(HELMS:%=build/bin/helm-%) build/bin/prometheus frr-k8s
 # The tests of agents in modes other than crd. `make test-agents` runs them too.
 OTHER_MODES := '^Test(Pools|Static)'
 # The tests in tests/it that need no server, by parts of their names. `make check` runs them, `make test-it` the others.
 SERVERLESS := cli_import:: cli_validate:: docs:: events:: install::alerts:: install::chart:: install::dashboard:: install::image:: layout:: map::pages simulation:: words::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
 BETWEEN := of_1_14 of_1_17
-# Those with the conversion of frr-k8s. `make test-routes` runs them.
-BY_FRR_K8S := by_frr_k8s
+# Those with real routers, and of them those that take long. `make test-routes` runs all, and `make test` the others.
+ON_ROUTERS := routers::
+AT_LENGTH := routers::at_length::
 # Those that open the map in Chromium. `make test-map` runs them.
 IN_A_BROWSER := in_a_browser
 export CARGO_TERM_COLOR ?= auto
@@ -112,7 +113,9 @@ mutants: ## Switch each rule off in turn, and see random scripts of the simulati
 
 .PHONY: test-it
 test-it: $(TOOLS) $(if $(TOOLS),$(BESIDE_TOOLS))
-	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $(addprefix --skip ,$(SERVERLESS) $(BETWEEN) $(BY_FRR_K8S) $(IN_A_BROWSER))
+	@# Without FRR and BIRD, and without a way to install them, the script says why, and that those tests are skipped.
+	routers=; scripts/need-routers || routers='--skip $(ON_ROUTERS)'; \
+	GOGC=$(TEST_GOGC) RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- $$routers $(addprefix --skip ,$(SERVERLESS) $(BETWEEN) $(AT_LENGTH) $(IN_A_BROWSER))
 
 .PHONY: test-go
 test-go: $(TOOLS) ## The tests of the test control plane, and what is known of Cilium on its oldest and its newest agent
@@ -148,9 +151,10 @@ test-bgp: build/bin/controlplane build/bin/bgp-peer build/bin/agent-1.17 $(BGP:%
 	$(foreach release,$(BGP),$(call test-bgp-of,$(release)))
 
 .PHONY: test-routes
-test-routes: tools build/bin/frr-k8s-webhook ## Routes by FRRConfigurations, and whether the conversion of frr-k8s accepts them
+test-routes: tools frr-k8s ## Routes by FRRConfigurations in a real router. It needs FRR and BIRD, and installs them where it can (Debian: frr frr-pythontools bird2)
 	cd tests/routes && gofmt -l . | (! grep .) && go vet ./...
-	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --locked --test it -- routes::
+	scripts/need-routers
+	RUST_TEST_THREADS=2 cargo test --locked --test it -- routes:: $(ON_ROUTERS)
 
 .PHONY: test-map
 test-map: ## The map in Chromium: clicks, keys and search. It needs chromedriver (Debian: chromium chromium-driver). MAP_FOLDER=DIR keeps pictures
@@ -222,10 +226,12 @@ build/bin/bgp-peer:
 	@echo 'building a BGP daemon from the Go module of GoBGP'
 	cd tests/bgp/peer && go build -v -o ../../../build/bin/bgp-peer .
 
-.PHONY: build/bin/frr-k8s-webhook
-build/bin/frr-k8s-webhook:
-	@echo 'building the conversion of frr-k8s from its Go module'
-	cd tests/routes && go build -v -o ../../build/bin/frr-k8s-webhook .
+.PHONY: frr-k8s
+frr-k8s:
+	@echo 'building the daemon of frr-k8s, its webhook and a network for it from their Go modules'
+	cd tests/routes && go build -v -o ../../build/bin/frr-k8s github.com/metallb/frr-k8s/cmd/frr-k8s-controller
+	cd tests/routes && go build -v -o ../../build/bin/frr-k8s-webhook . && go build -v -o ../../build/bin/frr-lab ./lab
+	cd tests/routes && install "$$(go list -m -f '{{.Dir}}' github.com/metallb/frr-k8s)/frr-tools/reloader/frr-reloader.sh" ../../build/bin
 
 .PHONY: deny
 deny: $(CARGO_DENY) ## Check licences, bans and sources of all dependencies, and advisories where they can be fetched

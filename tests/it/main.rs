@@ -51,6 +51,7 @@ mod reclaim;
 mod replicas;
 mod restored;
 mod returning;
+mod routers;
 mod routes;
 mod scene;
 mod second_allocator;

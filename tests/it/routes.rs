@@ -25,12 +25,12 @@ use crate::support::kubectl::kubectl;
 use crate::support::objects::{NodeSpec, PoolSpec};
 use crate::support::rig::{Rig, under_oracle};
 
-const NAMESPACE: &str = "frr-k8s-system";
+pub(crate) const NAMESPACE: &str = "frr-k8s-system";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The flags of a controller that announces routes.
-const ROUTES: &[&str] = &["--routes", "frr-k8s", "--routes-template", "frr-k8s-system/template"];
+pub(crate) const ROUTES: &[&str] = &["--routes", "frr-k8s", "--routes-template", "frr-k8s-system/template"];
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let rights = root.join("tests/it/install/rendered/routes.yaml");
     let mut options = Options::default();
@@ -39,23 +39,23 @@ fn options() -> Options {
     options
 }
 
-fn flags(more: &[&'static str]) -> Vec<&'static str> {
+pub(crate) fn flags(more: &[&'static str]) -> Vec<&'static str> {
     [PROMPT, ROUTES, more].concat()
 }
 
-fn configurations(rig: &Rig) -> (Api<DynamicObject>, ApiResource) {
+pub(crate) fn configurations(rig: &Rig) -> (Api<DynamicObject>, ApiResource) {
     let resource =
         ApiResource::from_gvk(&GroupVersionKind::gvk("frrk8s.metallb.io", "v1beta1", "FRRConfiguration"));
     (Api::namespaced_with(rig.cluster.client.clone(), NAMESPACE, &resource), resource)
 }
 
-fn node_states(rig: &Rig) -> (Api<DynamicObject>, ApiResource) {
+pub(crate) fn node_states(rig: &Rig) -> (Api<DynamicObject>, ApiResource) {
     let resource =
         ApiResource::from_gvk(&GroupVersionKind::gvk("frrk8s.metallb.io", "v1beta1", "FRRNodeState"));
     (Api::all_with(rig.cluster.client.clone(), &resource), resource)
 }
 
-async fn create_configuration(rig: &Rig, name: &str, spec: Value) -> Result<DynamicObject> {
+pub(crate) async fn create_configuration(rig: &Rig, name: &str, spec: Value) -> Result<DynamicObject> {
     let (api, resource) = configurations(rig);
     let object = DynamicObject::new(name, &resource).data(json!({"spec": spec}));
     api.create(&PostParams::default(), &object).await.context("creating the FRRConfiguration")
@@ -72,7 +72,7 @@ async fn create_template(rig: &Rig) -> Result<DynamicObject> {
 }
 
 /// The FRRConfiguration of a node.
-async fn of_node(rig: &Rig, node: &str) -> Result<DynamicObject> {
+pub(crate) async fn of_node(rig: &Rig, node: &str) -> Result<DynamicObject> {
     configurations(rig).0.get(name_of(&node.into()).as_str()).await.context("no FRRConfiguration")
 }
 
@@ -108,13 +108,13 @@ fn prefixes(rig: &Rig, node: &str) -> Vec<String> {
 }
 
 /// The answer of a command, with the administrator's rights.
-async fn command(rig: &Rig, arguments: &[&str]) -> Result<Value> {
+pub(crate) async fn command(rig: &Rig, arguments: &[&str]) -> Result<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"));
     command.args(arguments).env("KUBECONFIG", &rig.control_plane.admin_kubeconfig).stdin(Stdio::null());
     Ok(serde_json::from_slice(&command.output().await?.stdout)?)
 }
 
-fn node(name: &str) -> NodeSpec {
+pub(crate) fn node(name: &str) -> NodeSpec {
     NodeSpec::new(name).label(HOSTNAME, &format!("host-{name}"))
 }
 
@@ -184,7 +184,7 @@ async fn each_node_announces_what_it_holds_through_every_change() -> Result<()> 
 
 /// The webhook of frr-k8s refuses an object that its daemons can't convert, together with all others of a node.
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_are_accepted_by_frr_k8s() -> Result<()> {
+async fn frr_k8s_accepts_the_objects() -> Result<()> {
     let options = Options { families: Families::Dual, ..options() };
     under_oracle(options, async |rig| {
         create_template(rig).await?;

@@ -115,7 +115,16 @@ pub(crate) async fn ask_many(rig: &Rig, agent: &Agent, prefix: &str, count: usiz
 
 /// Asks until there is an answer, as kubelet does.
 pub(crate) async fn insist<T>(rig: &Rig, request: impl AsyncFn() -> Result<T>) -> Result<T> {
-    let limit = tokio::time::Instant::now() + SOON;
+    insist_for(rig, SOON, request).await
+}
+
+/// As [`insist`], with another limit.
+pub(crate) async fn insist_for<T>(
+    rig: &Rig,
+    limit: Duration,
+    request: impl AsyncFn() -> Result<T>,
+) -> Result<T> {
+    let limit = tokio::time::Instant::now() + limit;
     loop {
         rig.control_plane.alarm.check()?;
         match request().await {

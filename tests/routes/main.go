@@ -1,8 +1,9 @@
 // Command frr-k8s-webhook judges FRRConfigurations as the webhook of frr-k8s does: it converts all that select a node into
 // one configuration of FRR, for each node.
 //
-// It reads a list of FRRConfigurations and a list of Nodes as JSON from two files, and exits with 1 and the reason if the
-// webhook would refuse one. It lies in frr-k8s's own module path, because the conversion is internal to that.
+// With two files it reads a list of FRRConfigurations and a list of Nodes as JSON from them, and exits with 1 and the reason
+// if the webhook would refuse one. With `serve KUBECONFIG NAMESPACE` it is the webhook of an API server. It lies in frr-k8s's
+// own module path, because the conversion is internal to that.
 package main
 
 import (
@@ -19,7 +20,11 @@ import (
 )
 
 func main() {
-	if err := judge(os.Args[1], os.Args[2]); err != nil {
+	act := func() error { return judge(os.Args[1], os.Args[2]) }
+	if os.Args[1] == "serve" {
+		act = func() error { return serve(os.Args[2], os.Args[3]) }
+	}
+	if err := act(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

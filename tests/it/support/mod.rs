@@ -25,6 +25,7 @@ pub(crate) mod fleet;
 pub(crate) mod holdings;
 pub(crate) mod kubectl;
 pub(crate) mod kubelet;
+pub(crate) mod lab;
 pub(crate) mod machines;
 pub(crate) mod objects;
 pub(crate) mod peer;
