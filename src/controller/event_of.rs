@@ -48,6 +48,7 @@ pub(super) fn event_of(kind: FindingKind) -> Option<EventReason> {
         | FindingKind::RouteWithheld
         | FindingKind::RouteRefused
         | FindingKind::RouteRemains
+        | FindingKind::RouteAnnouncedTwice
         | FindingKind::BrokenInvariant => None,
     }
 }

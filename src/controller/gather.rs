@@ -238,7 +238,8 @@ pub(super) async fn gather(
                 Input::Leadership(_)
                 | Input::Finished(_)
                 | Input::FrrConfigurations(_)
-                | Input::FrrNodeStates(_),
+                | Input::FrrNodeStates(_)
+                | Input::Speakers(..),
             )
             | None => {}
         }

@@ -8,6 +8,7 @@ use crate::model::node_config::NodeConfigNews;
 use crate::model::observation::Observation;
 use crate::model::outcome::Outcome;
 use crate::model::pod_ip_pool::PodIpPoolNews;
+use crate::model::speaker::{SpeakerKind, SpeakerNews};
 use crate::publisher::Mode;
 
 /// A cause of work.
@@ -29,6 +30,8 @@ pub enum Input {
     FrrConfigurations(FrrConfigurationNews),
     /// FRRNodeStates are known, or can't be, or have changed.
     FrrNodeStates(FrrNodeStateNews),
+    /// Objects that make Cilium announce blocks are known, or can't be, or have changed.
+    Speakers(SpeakerKind, SpeakerNews),
     /// This process leads from now on, or stands by.
     Leadership(Leadership),
     /// A write has ended.

@@ -197,7 +197,7 @@ impl Reporter {
             Input::Agents(_) => InputKind::Agents,
             Input::PodIpPools(_) => InputKind::PodIpPools,
             Input::NodeConfigs(_) => InputKind::NodeConfigs,
-            Input::FrrConfigurations(_) | Input::FrrNodeStates(_) => InputKind::Frr,
+            Input::FrrConfigurations(_) | Input::FrrNodeStates(_) | Input::Speakers(..) => InputKind::Frr,
             Input::Leadership(_) => InputKind::Leadership,
             Input::Finished(_) => InputKind::Finished,
         });

@@ -7,9 +7,17 @@ use super::client::{Clients, ReadError};
 use super::input::Input;
 use super::watch::Watches;
 use crate::model::frr::{FrrConfiguration, FrrConfigurationNews, FrrNodeState, FrrNodeStateNews};
+use crate::model::speaker::{Speaker, SpeakerKind, SpeakerNews};
 use crate::telemetry::standing::{FRR_CONFIGURATIONS, FRR_NODE_STATES};
+use crate::wire::cilium_bgp::{self, WatchedSpeaker};
 use crate::wire::frr::{WatchedFrrConfiguration, WatchedFrrNodeState};
 use crate::world::frr::Exporting;
+
+/// The tasks that follow objects that make Cilium announce blocks.
+pub(super) const SPEAKERS: [(&str, SpeakerKind); 2] = [
+    ("watch ciliumbgpadvertisements", SpeakerKind::Advertisement),
+    ("watch ciliumbgppeeringpolicies", SpeakerKind::PeeringPolicy),
+];
 
 /// How routes are announced.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +47,21 @@ fn node_states(clients: &Clients) -> Beside<WatchedFrrNodeState, FrrNodeState> {
         what: "FRRNodeStates".to_owned(),
         without: "the FRRNodeStates are unknown; a released block waits 10 min longer before it cools",
         value: WatchedFrrNodeState::into_state,
+    }
+}
+
+fn speakers(clients: &Clients, kind: SpeakerKind) -> Beside<WatchedSpeaker, Speaker> {
+    let client = clients.reads.clone();
+    Beside {
+        source: Source::Cilium {
+            plural: cilium_bgp::plural(kind),
+            api: Box::new(move |version| kube::Api::all_with(client.clone(), &(kind, version))),
+        },
+        selector: None,
+        kind: kind.as_str(),
+        what: format!("objects of kind {}", kind.as_str()),
+        without: "it is unknown whether Cilium announces blocks too; routes are announced anyway",
+        value: WatchedSpeaker::into_speaker,
     }
 }
 
@@ -73,4 +96,25 @@ pub(super) async fn follow_node_states(watches: Watches) -> anyhow::Result<()> {
         })
     });
     watches.stop.run_until_cancelled(follow).await.unwrap_or(Ok(()))
+}
+
+/// Follows the objects of a kind that make Cilium announce blocks until the process stops.
+pub(super) async fn follow_speakers(watches: Watches, kind: SpeakerKind) -> anyhow::Result<()> {
+    let input = match kind {
+        SpeakerKind::Advertisement => |news| input_of(SpeakerKind::Advertisement, news),
+        SpeakerKind::PeeringPolicy => |news| input_of(SpeakerKind::PeeringPolicy, news),
+    };
+    let speakers = speakers(&watches.clients, kind);
+    let follow = speakers.follow(&watches, input);
+    watches.stop.run_until_cancelled(follow).await.unwrap_or(Ok(()))
+}
+
+fn input_of(kind: SpeakerKind, news: News<Speaker>) -> Input {
+    let news = match news {
+        News::Unlisted(_) => SpeakerNews::Unlisted,
+        News::Listed(all) => SpeakerNews::Listed(all),
+        News::Applied(one) => SpeakerNews::Applied(one),
+        News::Deleted(one) => SpeakerNews::Deleted(one.name),
+    };
+    Input::Speakers(kind, news)
 }

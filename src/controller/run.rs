@@ -127,6 +127,9 @@ pub async fn run(
         let follow = routes::follow_configurations(watches.clone(), namespace.clone());
         tasks.spawn("watch frrconfigurations", follow);
         tasks.spawn("watch frrnodestates", routes::follow_node_states(watches.clone()));
+        for (name, kind) in routes::SPEAKERS {
+            tasks.spawn(name, routes::follow_speakers(watches.clone(), kind));
+        }
         frr_namespace = namespace;
     }
     wish.send_replace(Wish::Lead);
@@ -290,6 +293,7 @@ impl Loop {
             Input::NodeConfigs(news) => self.world.observe_node_configs(news),
             Input::FrrConfigurations(news) => self.world.observe_frr_configurations(news),
             Input::FrrNodeStates(news) => self.world.observe_frr_node_states(news),
+            Input::Speakers(kind, news) => self.world.observe_speakers(kind, news),
             Input::Finished(outcome) => {
                 self.reporter.finished(&self.world, &outcome);
                 self.world.finish(*outcome, self.clock.now());

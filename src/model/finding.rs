@@ -80,6 +80,8 @@ stable_names! {
         RouteRefused,
         /// The route of a block that left its node may still be announced.
         RouteRemains,
+        /// Cilium itself announces the blocks of nodes too.
+        RouteAnnouncedTwice,
         /// Foreign addresses in the ranges of a pool make blocks unavailable.
         ForeignAddresses,
         /// Nodes have podCIDRs that agents do not read, and that other nodes hold.

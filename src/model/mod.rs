@@ -28,6 +28,7 @@ pub mod release;
 pub mod request;
 pub mod revision;
 pub mod share;
+pub mod speaker;
 mod stable;
 pub mod status;
 pub mod surroundings;

@@ -31,6 +31,11 @@ pub trait CiliumMode: fmt::Display {
         Kind::CiliumNode
     }
 
+    /// Whether Cilium's own BGP can announce the blocks of a node.
+    fn may_announce_blocks(&self) -> bool {
+        true
+    }
+
     /// The families that the agents run. An agent needs addresses of each before it can start.
     fn families(&self) -> &BTreeSet<Family>;
 

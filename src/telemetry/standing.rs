@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::model::kind::Kind;
+use crate::model::speaker::SpeakerKind;
 use crate::wire::freeze;
 
 /// How long a kind may not be followed before the controller counts as not ready. An API server that restarts is away
@@ -57,8 +58,22 @@ pub const FRR_CONFIGURATIONS: &str = "FRRConfiguration";
 /// FRRNodeStates. The same holds for them.
 pub const FRR_NODE_STATES: &str = "FRRNodeState";
 
+/// CiliumBGPAdvertisements. The same holds for them.
+pub const BGP_ADVERTISEMENTS: &str = SpeakerKind::Advertisement.as_str();
+
+/// CiliumBGPPeeringPolicies. The same holds for them.
+pub const BGP_PEERING_POLICIES: &str = SpeakerKind::PeeringPolicy.as_str();
+
 /// What is followed beside the kinds of the world, and without which the controller serves.
-pub const BESIDE: [&str; 5] = [AGENT_PODS, POD_IP_POOLS, NODE_CONFIGS, FRR_CONFIGURATIONS, FRR_NODE_STATES];
+pub const BESIDE: [&str; 7] = [
+    AGENT_PODS,
+    POD_IP_POOLS,
+    NODE_CONFIGS,
+    FRR_CONFIGURATIONS,
+    FRR_NODE_STATES,
+    BGP_ADVERTISEMENTS,
+    BGP_PEERING_POLICIES,
+];
 
 /// The other causes of a 403.
 pub const OR_ADMISSION: &str = "or an admission plugin refuses the request, or the CustomResourceDefinition is being deleted: see the log";

@@ -8,6 +8,7 @@ pub mod agent_pod;
 pub mod block;
 pub mod carrier_patch;
 pub mod check;
+pub mod cilium_bgp;
 pub mod cilium_group;
 pub mod cilium_node;
 pub mod crds;

@@ -16,6 +16,7 @@ use crate::model::outcome::{Answer, Effect, Seen};
 use crate::model::plan::RoutesPlan;
 use crate::model::request::{Request, Write};
 use crate::model::revision::Revision;
+use crate::model::speaker::{SpeakerKind, SpeakerNews};
 use crate::model::time::Now;
 
 /// The minimum time between two passes over the routes of all nodes.
@@ -38,6 +39,8 @@ pub struct Frr {
     /// The latest version or deletion that the watch of FRRConfigurations has shown.
     position: Option<Revision>,
     states: Result<BTreeMap<NodeName, FrrNodeState>, String>,
+    /// The objects that make Cilium announce blocks too.
+    speakers: BTreeSet<(SpeakerKind, String)>,
     writing: BTreeMap<FrrName, Writing>,
     /// When the template was last copied into an FRRConfiguration.
     last_rollout: Option<Duration>,
@@ -84,6 +87,7 @@ impl Frr {
             configurations: Err(not_listed.clone()),
             position: None,
             states: Err(not_listed),
+            speakers: BTreeSet::new(),
             writing: BTreeMap::new(),
             last_rollout: None,
             last_look: None,
@@ -124,6 +128,33 @@ impl Frr {
     /// The report of the daemon of a node; `None` without a daemon. The error is why it is not known.
     pub fn state_of(&self, node: &NodeName) -> Result<Option<&FrrNodeState>, &str> {
         self.states.as_ref().map(|states| states.get(node)).map_err(String::as_str)
+    }
+
+    /// The objects that make Cilium announce blocks too, as far as they are known.
+    #[must_use]
+    pub fn speakers(&self) -> &BTreeSet<(SpeakerKind, String)> {
+        &self.speakers
+    }
+
+    pub(super) fn observe_speakers(&mut self, kind: SpeakerKind, news: SpeakerNews) {
+        let all = match news {
+            SpeakerNews::Unlisted => return,
+            SpeakerNews::Listed(all) => {
+                self.speakers.retain(|(of, _)| *of != kind);
+                all
+            }
+            SpeakerNews::Applied(one) => {
+                self.speakers.remove(&(kind, one.name.clone()));
+                vec![one]
+            }
+            SpeakerNews::Deleted(name) => {
+                self.speakers.remove(&(kind, name));
+                Vec::new()
+            }
+        };
+        let announcing = all.into_iter().filter(|one| one.announces_blocks);
+        self.speakers.extend(announcing.map(|one| (kind, one.name)));
+        self.look_soon(self.last_look.unwrap_or_default());
     }
 
     /// How the writes to an FRRConfiguration go.

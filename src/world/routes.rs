@@ -11,6 +11,7 @@ use crate::model::frr::{FrrConfigurationNews, FrrNodeStateNews, FrrWrite};
 use crate::model::names::NodeName;
 use crate::model::outcome::{Answer, Effect, Presence, Seen};
 use crate::model::plan::{RouteAt, RoutesPlan};
+use crate::model::speaker::{SpeakerKind, SpeakerNews};
 use crate::model::time::Now;
 use crate::net::cidr::Cidr;
 
@@ -37,6 +38,13 @@ impl World {
     pub fn observe_frr_node_states(&mut self, news: FrrNodeStateNews) {
         if let Some(changed) = self.frr.as_mut().map(|frr| frr.observe_states(news)) {
             self.frr_changed(changed);
+        }
+    }
+
+    /// Takes in news of objects that make Cilium announce blocks.
+    pub fn observe_speakers(&mut self, kind: SpeakerKind, news: SpeakerNews) {
+        if let Some(frr) = &mut self.frr {
+            frr.observe_speakers(kind, news);
         }
     }
 

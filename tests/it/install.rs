@@ -84,7 +84,7 @@ const RIGHTS: [(&str, &str, &str, &[&str], &str); 13] = [
 ];
 
 /// What somebody who has stolen the controller's token would like to do: group, resource, verb, namespace, name.
-const REFUSED: [(&str, &str, &str, &str, &str); 26] = [
+const REFUSED: [(&str, &str, &str, &str, &str); 27] = [
     ("", "nodes", "patch", "", ""),
     ("", "nodes/status", "patch", "", ""),
     ("", "pods", "create", NAMESPACE, ""),
@@ -103,6 +103,7 @@ const REFUSED: [(&str, &str, &str, &str, &str); 26] = [
     ("cilium.io", "ciliumnodeconfigs", "list", "", ""),
     ("cilium.io", "ciliumnodeconfigs", "patch", NAMESPACE, "any"),
     ("cilium.io", "ciliumpodippools", "list", "", ""),
+    ("cilium.io", "ciliumbgpadvertisements", "list", "", ""),
     ("cilium.io", "ciliumpodippools", "create", "", ""),
     ("cilium.io", "ciliumpodippools", "patch", "", ""),
     ("frrk8s.metallb.io", "frrnodestates", "list", "", ""),

@@ -34,10 +34,10 @@ use crate::support::objects::PoolSpec;
 use crate::support::peer::{Heard, Peer};
 use crate::support::rig::{Rig, under_oracle};
 
-/// A daemon says every 30 s what it runs, so a release takes longer than elsewhere.
+/// A daemon reports its configuration every 30 s, so a release takes longer than elsewhere.
 const RELEASES_WITHIN: Duration = Duration::from_secs(300);
 
-/// Until another node has the blocks of one that lost them: what proves that the route is gone, and the cooling.
+/// Until another node has the blocks of one that lost them: the proof that the route is gone, and the cooling.
 const MOVES_WITHIN: Duration = Duration::from_secs(150);
 
 /// The cluster, the network, and the programs of frr-k8s.

@@ -40,8 +40,8 @@ const registered = "frr-k8s-validating-webhook-configuration"
 const path = "/validate-frrk8s-metallb-io-v1beta1-frrconfiguration"
 
 // serve is frr-k8s's program `statuscleaner` with a free port and a certificate of its own: the webhook that validates
-// FRRConfigurations, and the cleaner that deletes the FRRNodeStates of nodes without a Pod of frr-k8s. It ends when standard
-// input does.
+// FRRConfigurations, and the cleaner that deletes the FRRNodeStates of nodes without a Pod of frr-k8s. It exits when standard
+// input is closed.
 func serve(kubeconfig, namespace string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

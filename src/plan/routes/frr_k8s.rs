@@ -64,6 +64,7 @@ pub fn routes(world: &World, now: Now) -> RoutesPlan {
         plan.findings.insert(about_template(frr, why.clone()));
     }
     plan.findings.extend(foreign(configurations, &wanted));
+    plan.findings.extend(announced_twice(world, frr));
     // A passive controller may misread carriers.
     if world.publisher().is_none() || world.freeze().is_on(Switch::Writes) {
         return plan;
@@ -179,6 +180,23 @@ fn about_template(frr: &Frr, why: String) -> Finding {
     Finding::new(FindingKind::RouteWithheld, ObjectKind::FrrConfiguration, name, why)
 }
 
+/// Cilium announces blocks too. A block that one of both withdraws keeps its route by the other.
+fn announced_twice(world: &World, frr: &Frr) -> Option<Finding> {
+    let can = world.publisher().is_some_and(|publisher| publisher.may_announce_blocks());
+    let Exporting::By(template) = frr.exporting() else { return None };
+    if !can || frr.speakers().is_empty() {
+        return None;
+    }
+    let speakers = frr.speakers().iter().map(|(kind, name)| format!("{} {name}", kind.as_str()));
+    let why = format!(
+        "Cilium announces blocks by BGP too, because of {}; a block that leaves its node may keep a route there. \
+         Remove these advertisements, or set --routes remove",
+        ten_of(speakers)
+    );
+    let kind = FindingKind::RouteAnnouncedTwice;
+    Some(Finding::new(kind, ObjectKind::FrrConfiguration, template.as_str(), why))
+}
+
 /// The nodes whose FRRConfiguration belongs to another writer.
 fn foreign(
     configurations: &BTreeMap<FrrName, FrrConfiguration>,
@@ -202,7 +220,7 @@ struct Round<'a> {
     now: Now,
     /// The sessions of the template, if it can be used.
     sessions: Option<Sessions>,
-    /// What [`present`] says. Few passes add a prefix, and need it.
+    /// The answer of [`present`]. Few passes add a prefix, and need it.
     present: OnceCell<PrefixIndex<FrrName>>,
     plan: RoutesPlan,
 }

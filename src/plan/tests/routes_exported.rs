@@ -7,7 +7,9 @@ use crate::model::frr::{
 };
 use crate::model::leadership::Leadership;
 use crate::model::plan::RoutesPlan;
+use crate::model::speaker::{Speaker, SpeakerKind, SpeakerNews};
 use crate::plan::routes;
+use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::world::frr::Exporting;
 
 const A: &str = "pool p 10.0.0.0/24 26\nnode a 1 label=kubernetes.io/hostname=host-a\nciliumnode a @90 10.0.0.0/26\n\
@@ -42,11 +44,15 @@ fn configuration(line: &str) -> FrrConfiguration {
 /// A cluster whose routes are exported, with these FRRConfigurations beside the template.
 fn cluster(text: &str, configurations: &[&str]) -> Cluster {
     let mut cluster = Cluster::of(text);
+    exporting(&mut cluster, configurations);
+    cluster
+}
+
+fn exporting(cluster: &mut Cluster, configurations: &[&str]) {
     cluster.world.export_routes(Exporting::By("template".into()));
     let all = ["template @70"].iter().chain(configurations).map(|line| configuration(line)).collect();
     cluster.world.observe_frr_configurations(FrrConfigurationNews::Listed(all));
     cluster.world.observe_frr_node_states(FrrNodeStateNews::Listed(Vec::new()));
-    cluster
 }
 
 fn shown(cluster: &mut Cluster, line: &str) {
@@ -297,7 +303,7 @@ fn an_exporter_that_is_to_be_removed_withdraws_its_prefixes_and_deletes_its_obje
     cluster.world.export_routes(Exporting::Nothing);
     let all = ["template @70", "a host-a @95 10.0.0.0/26"].map(configuration);
     cluster.world.observe_frr_configurations(FrrConfigurationNews::Listed(all.into()));
-    // A router may keep the routes of a session that ends.
+    // A router may keep the routes of a closed session.
     send(&mut cluster, "announce [] for node a in FRRConfiguration of-a");
     shown(&mut cluster, "a host-a @101");
     cluster.pass(3);
@@ -425,4 +431,32 @@ fn a_write_without_an_answer_is_told_of_the_second_time_and_while_it_is_due() {
     assert!(told(&plan).contains("RouteRefused Node a"), "{}", told(&plan));
     shown(&mut cluster, "template @98 sessions=old");
     writes(&cluster, "");
+}
+
+#[test]
+fn a_second_speaker_is_a_finding_where_cilium_can_announce_blocks() {
+    let found = |mut cluster: Cluster| {
+        exporting(&mut cluster, &[]);
+        let told =
+            |cluster: &Cluster| told(&routes(&cluster.world, cluster.now)).contains("RouteAnnouncedTwice");
+        let kind = SpeakerKind::Advertisement;
+        let speaker = |name: &str, announces_blocks| Speaker { name: name.to_owned(), announces_blocks };
+        cluster.world.observe_speakers(kind, SpeakerNews::Listed(vec![speaker("services", false)]));
+        assert!(!told(&cluster));
+        cluster.world.observe_speakers(kind, SpeakerNews::Applied(speaker("pods", true)));
+        let is_told = told(&cluster);
+        cluster.world.observe_speakers(SpeakerKind::PeeringPolicy, SpeakerNews::Listed(Vec::new()));
+        assert_eq!(told(&cluster), is_told, "another kind");
+        cluster.world.observe_speakers(kind, SpeakerNews::Deleted("pods".to_owned()));
+        assert!(!told(&cluster));
+        is_told
+    };
+    assert!(!found(Cluster::of(A)), "in mode crd Cilium announces nothing");
+    let multi_pool = |bgp| {
+        let families = [Family::V4].into();
+        let publisher = Publisher::MultiPool(MultiPool { families, default_pool: "default".into(), bgp });
+        Cluster::served_by(publisher, "pool p 10.0.0.0/24 26")
+    };
+    assert!(found(multi_pool(Bgp::On)));
+    assert!(!found(multi_pool(Bgp::Off)), "agents do not run its BGP control plane");
 }

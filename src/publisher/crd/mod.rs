@@ -71,6 +71,10 @@ impl CiliumMode for Crd {
         &self.families
     }
 
+    fn may_announce_blocks(&self) -> bool {
+        false
+    }
+
     fn has_primary_blocks(&self) -> bool {
         true
     }

@@ -82,6 +82,10 @@ impl CiliumMode for MultiPool {
         &self.families
     }
 
+    fn may_announce_blocks(&self) -> bool {
+        self.bgp == Bgp::On
+    }
+
     /// Under whatever Cilium pool it is listed: a CIDR that is moved to another one breaks the next start of its agent, so
     /// it is not listed twice.
     fn carries(&self, carrier: Carrier<'_>, cidr: Cidr) -> bool {

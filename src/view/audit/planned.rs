@@ -83,7 +83,8 @@ fn check_of(kind: FindingKind) -> Option<Check> {
         | FindingKind::DrainWaits
         | FindingKind::RouteWithheld
         | FindingKind::RouteRefused
-        | FindingKind::RouteRemains => Check::WaitFinding,
+        | FindingKind::RouteRemains
+        | FindingKind::RouteAnnouncedTwice => Check::WaitFinding,
         FindingKind::UnreadableObject
         | FindingKind::PodCIDRConflict
         | FindingKind::PodCIDROutsidePools

@@ -66,7 +66,7 @@ async fn routes_return_after_each_failure() -> Result<()> {
         }
         assert_never_two_ways(&scene.lab).await?;
 
-        // The exporter withdraws its routes before it deletes its objects: a router keeps the routes of a session that ends.
+        // The exporter withdraws its routes before it deletes its objects: a router keeps the routes of a closed session.
         standby.sigterm_and_wait().await?;
         let before = scene.lab.changes().await?.len();
         let remove =
@@ -90,7 +90,7 @@ async fn routes_return_after_each_failure() -> Result<()> {
     .await
 }
 
-/// Other times for all sessions. BGP agrees on them when a session begins, so none has to be reset.
+/// Other times for all sessions. BGP agrees on them at the start of a session, so none has to be reset.
 async fn edit_template(rig: &Rig) -> Result<()> {
     let neighbor = |address: &&str| json!({"address": address, "asn": 64513, "holdTime": "60s", "keepaliveTime": "20s", "connectTime": "1s"});
     let neighbors: Vec<Value> = ROUTER.iter().map(neighbor).collect();
@@ -114,7 +114,7 @@ async fn wait_hold_time(rig: &Rig, node: &str) -> Result<()> {
 async fn a_block_moves_only_when_its_route_is_gone() -> Result<()> {
     under_oracle(options(), async |rig| {
         let mut scene = Scene::start(rig).await?;
-        // Four blocks, of which a node has three at most.
+        // Four blocks; a node has three at most.
         let pool = PoolSpec::new("p")
             .ipv4(28, &["10.1.0.0/26"])
             .with("allowFirstLastIPs", true)

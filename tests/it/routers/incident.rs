@@ -70,7 +70,7 @@ async fn a_speaker_that_follows_nodes_sends_traffic_to_the_wrong_machine() -> Re
             ensure!(checked["items"].as_array().is_some_and(|items| items.iter().any(names_it)), "{checked}");
         }
 
-        // The remedy: that speaker ends, and the exporter announces what nodes hold.
+        // The remedy: that speaker exits, and the exporter announces the blocks of nodes.
         for name in NODES {
             configurations(rig).0.delete(&format!("follows-{name}"), &DeleteParams::default()).await?;
         }
@@ -105,7 +105,7 @@ fn a_pod(block: &str) -> String {
     }
 }
 
-/// What `check` says, with the administrator's rights.
+/// The answer of `check`, with the administrator's rights.
 async fn check(rig: &Rig) -> Result<Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cilium-node-ipam"));
     command.args(["check", "-o", "json"]).env("KUBECONFIG", &rig.control_plane.admin_kubeconfig);

@@ -1,4 +1,4 @@
-//! What a router must know at a quiet point, and what it may never have known: the oracle of tests with real routers.
+//! The oracle of tests with real routers: the table at a quiet point, and the routes that may never have been there.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::support::lab::{Change, Lab, Route, addresses};
 use crate::support::objects::Kind;
 use crate::support::rig::Rig;
 
-/// A daemon of frr-k8s says every 30 s what it runs, and a session may have to time out first.
+/// A daemon of frr-k8s reports its configuration every 30 s, and a session may have to time out first.
 const QUIET_WITHIN: Duration = Duration::from_secs(150);
 
 /// The routes that follow from the claims: the fewest prefixes for the blocks of each node, by its own address.

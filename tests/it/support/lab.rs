@@ -1,6 +1,6 @@
 //! A small network of real routers: a BIRD, and nodes that run FRR with frr-k8s's own daemon and reloader (`tests/routes/lab`).
 //!
-//! The nodes follow the API server of the test, and report to it. Nothing here knows what they should announce.
+//! The nodes follow the API server of the test, and report to it. Nothing here knows their claims.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub(crate) const ROUTER: [&str; 2] = ["172.31.255.254", "fd00:cafe::ffff:0"];
 /// The lengths of the prefixes of those networks.
 const LENGTHS: [u8; 2] = [12, 64];
 
-/// What the router does with the routes of a session that ended.
+/// The fate of the routes of a closed session in the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sessions {
     /// It drops them at once.
@@ -34,7 +34,7 @@ pub(crate) enum Sessions {
     Keep,
 }
 
-/// A running network; it ends when this is dropped.
+/// A running network, until this is dropped.
 pub(crate) struct Lab {
     peer: Peer,
 }

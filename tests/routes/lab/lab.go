@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// home has the files of the lab. It lies on a file system of its own, which ends with the lab.
+// home has the files of the lab. It lies on a file system of the lab's own.
 const home = "/run/lab"
 
 type options struct {
@@ -28,7 +28,7 @@ type lab struct {
 	order []string
 }
 
-// What a process of a node sees at the usual paths is private to the node.
+// The usual paths show a process of a node the files of its node.
 const setUp = `
 mount --make-rprivate /
 mount -t tmpfs none /run
@@ -52,7 +52,7 @@ func newLab(options options) (*lab, error) {
 	return l, l.startRouter()
 }
 
-// start starts a node that is new, or was stopped: with nothing of what it had.
+// start starts a node that is new, or was stopped: without its former files.
 func (l *lab) start(name string, addresses []string) error {
 	n := &node{lab: l, name: name, addresses: addresses}
 	if err := n.join(); err != nil {
@@ -101,7 +101,7 @@ func (l *lab) spawn(log string, environment []string, program ...string) (*exec.
 	return command, command.Start()
 }
 
-// kill ends a program and all that it has started, without giving them a chance.
+// kill kills a program and all that it has started.
 func kill(command *exec.Cmd) {
 	if command == nil {
 		return

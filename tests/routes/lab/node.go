@@ -64,7 +64,7 @@ func (n *node) inNetwork(command ...string) []string {
 	return append([]string{"ip", "netns", "exec", n.name}, n.inside(command...)...)
 }
 
-// startFRR starts zebra and bgpd as frr-k8s does: bgpd does not listen, and begins with the configuration of the last
+// startFRR starts zebra and bgpd as frr-k8s does: bgpd does not listen, and starts with the configuration of the last
 // reload. The reloader belongs to them.
 func (n *node) startFRR() (err error) {
 	log := n.name + "-frr.log"
@@ -130,7 +130,7 @@ func (n *node) killDaemon() error {
 	return nil
 }
 
-// stop cuts the power. What the node had in its files is lost.
+// stop cuts the power. The files of the node are lost.
 func (n *node) stop() error {
 	if err := n.link(false); err != nil {
 		return err

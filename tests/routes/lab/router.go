@@ -1,4 +1,4 @@
-// The router: a BIRD with a session to each node, which writes what it learns into its kernel's table.
+// The router: a BIRD with a session to each node, which writes its routes into the table of its kernel.
 
 package main
 
@@ -18,7 +18,7 @@ type route struct {
 	Via    string `json:"via"`
 }
 
-// event is a change of what the router knows, with the time of its clock in seconds.
+// event is a change of the router's table, with the time of its clock in seconds.
 type event struct {
 	At   float64 `json:"at"`
 	Node string  `json:"node"`
@@ -153,7 +153,7 @@ func (l *lab) changes() ([]event, error) {
 	return events, nil
 }
 
-// answers says whether a machine has this address, by the routes of the router: it refuses a connection that nobody takes.
+// answers says whether a machine has this address, by the routes of the router: it refuses a connection to a port without a listener.
 func (l *lab) answers(address string) bool {
 	dial := l.inRouter("timeout", "2", "bash", "-c", ": < /dev/tcp/"+address+"/9")
 	said, _ := exec.Command(dial[0], dial[1:]...).CombinedOutput()

@@ -1,0 +1,45 @@
+//! Objects that make Cilium's own BGP announce the blocks of nodes.
+//!
+//! Where the controller announces them too, one of both withdraws in vain. Does not know how they are written on the wire.
+
+/// The kind of such an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SpeakerKind {
+    /// From Cilium 1.16 on.
+    Advertisement,
+    /// Up to Cilium 1.17.
+    PeeringPolicy,
+}
+
+impl SpeakerKind {
+    /// The kind in Kubernetes.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Advertisement => "CiliumBGPAdvertisement",
+            Self::PeeringPolicy => "CiliumBGPPeeringPolicy",
+        }
+    }
+}
+
+/// An object of one of these kinds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Speaker {
+    /// Its name.
+    pub name: String,
+    /// Whether it announces blocks, and not the addresses of Services alone.
+    pub announces_blocks: bool,
+}
+
+/// News of the objects of a kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SpeakerNews {
+    /// They can't be listed. The log has the reason.
+    Unlisted,
+    /// These are all. They replace the earlier ones.
+    Listed(Vec<Speaker>),
+    /// One exists in this version.
+    Applied(Speaker),
+    /// One was deleted.
+    Deleted(String),
+}
