@@ -147,6 +147,8 @@ fn every_metric_has_an_entry_with_its_type_labels_and_values() {
         ("cilium_node_ipam_writes_total", "kind"),
         ("cilium_node_ipam_serving", "reason"),
         ("cilium_node_ipam_pool_nodes_without_addresses", "reason"),
+        ("cilium_node_ipam_blocks_granted_total", "reason"),
+        ("cilium_node_ipam_blocks_returned_total", "reason"),
     ] {
         for value in described[name].labels[label].iter().filter(|value| !value.is_empty()) {
             assert!(rows[name][3].contains(&format!("`{value}`")), "{name}: {value}");

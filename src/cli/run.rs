@@ -407,7 +407,7 @@ async fn start(args: Args) -> anyhow::Result<()> {
     let config = config(args.kubeconfig.as_ref()).await?;
     info!(version = env!("CARGO_PKG_VERSION"), server = %config.cluster_url, "starting");
     let telemetry = Telemetry::start();
-    let contact = Contact::new(telemetry.standing.clone());
+    let contact = Contact::new(&telemetry);
     let timing = Timing::new(args.lease_duration, args.renew_deadline, args.retry_period)?;
     let lead = if args.leader_elect { Lead::to_be_won() } else { Lead::unelected() };
     let clients = Clients::new(&config, args.request_timeout, contact.clone(), lead)

@@ -18,6 +18,8 @@ use tower::{BoxError, Layer, Service};
 use tracing::info;
 
 use super::warnings::Warnings;
+use crate::telemetry::Telemetry;
+use crate::telemetry::metrics::ApiRequests;
 use crate::telemetry::standing::{
     AGENT_PODS, CONFIG_MAPS, LEASE, LEASES, NODE_CONFIGS, POD_IP_POOLS, Right, Standing,
 };
@@ -29,6 +31,8 @@ use crate::wire::{CiliumNodes, Claims, Nodes, Pools, agent_pod, node_config, pod
 pub struct Contact {
     /// What `/readyz` tells of it.
     pub standing: Standing,
+    /// Their counts.
+    requests: ApiRequests,
     link: watch::Sender<Link>,
     warnings: Warnings,
 }
@@ -65,10 +69,12 @@ impl Link {
 }
 
 impl Contact {
-    /// The contact of a process that tells of it by `standing`.
+    /// The contact of a process that tells of it by `telemetry`.
     #[must_use]
-    pub fn new(standing: Standing) -> Self {
-        Self { standing, ..Self::default() }
+    pub fn new(telemetry: &Telemetry) -> Self {
+        let standing = telemetry.standing.clone();
+        let requests = telemetry.metrics.api_requests();
+        Self { standing, requests, link: watch::Sender::default(), warnings: Warnings::default() }
     }
 
     /// A request got no answer.
@@ -284,9 +290,13 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let asked = right_for(request.method(), request.uri());
         let (contact, server) = (self.contact.clone(), self.server.clone());
+        let sent = contact.requests.begins(asked.as_ref());
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
+            if let Ok(answer) = &answer {
+                sent.answered(answer.status());
+            }
             contact.note(asked.as_ref(), answer.as_ref().ok().map(Response::status));
             if let Ok(answer) = &answer {
                 contact.warnings.note(answer.headers());

@@ -11,7 +11,9 @@ use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use finding_log::FindingLog;
+use flow::Flow;
 use grants::Grants;
+use lag::WatchLag;
 use without_pool::{PoolWait, WithoutPool};
 
 use super::event_of::{event_of, event_of_block, events_of_status};
@@ -49,7 +51,9 @@ use crate::world::World;
 use crate::world::check::Inconsistency;
 
 mod finding_log;
+mod flow;
 mod grants;
+mod lag;
 mod without_pool;
 
 /// The shortest time between two snapshots. A scrape comes every 15 s or so, and each snapshot is a pass over all
@@ -83,6 +87,8 @@ pub(super) struct Reporter {
     routes: BTreeSet<Finding>,
     /// The nodes that need blocks now.
     grants: Grants,
+    /// How late the watches are.
+    lag: WatchLag,
     /// The blocks of the last hours.
     forecast: Forecast,
     /// How many differences the self-check found.
@@ -96,6 +102,7 @@ pub(super) struct Reporter {
 #[derive(Debug)]
 pub(super) struct Announcement {
     block_event: Option<BlockEvent>,
+    flow: Option<Flow>,
     told: Vec<Event>,
 }
 
@@ -112,6 +119,7 @@ impl Reporter {
             in_vain: BTreeSet::new(),
             routes: BTreeSet::new(),
             grants: Grants::default(),
+            lag: WatchLag::default(),
             forecast: Forecast::default(),
             n_differences: 0,
             due: None,
@@ -201,11 +209,21 @@ impl Reporter {
             Input::Leadership(_) => InputKind::Leadership,
             Input::Finished(_) => InputKind::Finished,
         });
+        if let Input::Observed(observation) = input
+            && let Some((kind, lags)) = self.lag.observed(observation, Instant::now())
+        {
+            for lag in lags {
+                self.telemetry.metrics.watch_lagged(kind, lag);
+            }
+        }
         self.changed();
     }
 
     /// A request has ended, and has not entered `world` yet.
     pub(super) fn finished(&mut self, world: &World, outcome: &Outcome) {
+        if let Some(kind) = self.lag.finished(outcome, Instant::now()) {
+            self.telemetry.metrics.watch_lagged(kind, Duration::ZERO);
+        }
         if let Request::Write(Write::Publish(publication)) = &outcome.request
             && outcome.took_effect()
             && !publication.added.is_empty()
@@ -454,7 +472,7 @@ impl Reporter {
     /// What to tell when `request` is done; a read is not told of.
     pub(super) fn announcement(world: &World, request: &Request) -> Announcement {
         let Request::Write(write) = request else {
-            return Announcement { block_event: None, told: Vec::new() };
+            return Announcement { block_event: None, flow: None, told: Vec::new() };
         };
         let block_event = block_event::of(world, write);
         let told = match (&block_event, write) {
@@ -462,7 +480,8 @@ impl Reporter {
             (None, Write::PoolStatus(status)) => events_of_status(world, status),
             (None, _) => Vec::new(),
         };
-        Announcement { block_event, told }
+        let flow = Flow::of(world, write, block_event.as_ref());
+        Announcement { block_event, flow, told }
     }
 
     /// The self-check has found these differences. With any of them the process ends, so they are shown at once.
@@ -480,7 +499,10 @@ impl Reporter {
 
 impl Announcement {
     /// The write has been applied.
-    pub(super) fn tell(self, events: &Events) {
+    pub(super) fn tell(self, events: &Events, metrics: &Metrics) {
+        if let Some(flow) = &self.flow {
+            flow.count(metrics);
+        }
         if let Some(block_event) = &self.block_event {
             info!(
                 node = %block_event.node,

@@ -395,7 +395,7 @@ impl Loop {
                 metrics.write_ended(kind, &outcome, began.elapsed());
                 drop((in_flight, place));
                 if outcome.took_effect() {
-                    announcement.tell(&events);
+                    announcement.tell(&events, &metrics);
                 }
                 // The loop is gone only when the process ends.
                 let _ = outcomes.send(Input::Finished(Box::new(outcome))).await;

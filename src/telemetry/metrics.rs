@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family as Series;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
@@ -22,14 +21,22 @@ use super::readiness::Readiness;
 use super::serving::NotServing;
 use super::standing::{BESIDE, CONFIG_MAPS, LEASE};
 use crate::model::kind::Kind;
-use crate::model::outcome::{Answer, Effect, Outcome};
-use crate::model::request::{Read, Request, Write};
-use crate::model::stable_names;
+use crate::model::names::PoolName;
+use crate::model::outcome::Outcome;
 use crate::model::status::Need;
 use crate::view::snapshot::Snapshot;
 
+mod kinds;
 mod process;
+mod requests;
+mod series;
 mod world;
+
+pub use kinds::{Decision, GrantReason, InputKind, RequestKind, ReturnReason};
+pub use requests::{ApiRequests, SentRequest};
+
+use kinds::OutcomeKind;
+use series::{Labels, Series};
 
 /// The prefix of every name.
 pub const PREFIX: &str = "cilium_node_ipam";
@@ -37,22 +44,26 @@ pub const PREFIX: &str = "cilium_node_ipam";
 /// The media type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Label names and values, in order.
-type Labels<const N: usize> = [(&'static str, &'static str); N];
+/// Blocks by pool and reason.
+type Blocks = Series<[(&'static str, String); 2], Counter>;
 
 /// Everything that is measured. Clones share what they count.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     writes: Series<Labels<2>, Counter>,
-    write_duration: Series<Labels<1>, Histogram, fn() -> Histogram>,
-    grant_duration: Series<Labels<1>, Histogram, fn() -> Histogram>,
+    write_duration: Series<Labels<1>, Histogram>,
+    grant_duration: Series<Labels<1>, Histogram>,
+    blocks_granted: Blocks,
+    blocks_returned: Blocks,
+    api_requests: ApiRequests,
     writes_in_flight: Gauge,
     writes_in_flight_limit: Gauge,
     inputs: Series<Labels<1>, Counter>,
-    decision_duration: Series<Labels<1>, Histogram, fn() -> Histogram>,
+    decision_duration: Series<Labels<1>, Histogram>,
     watch_lists: Series<Labels<1>, Counter>,
     watch_errors: Series<Labels<1>, Counter>,
     watch_lapse: Series<Labels<1>, Gauge<f64, AtomicU64>>,
+    watch_lag: Series<Labels<1>, Histogram>,
     self_checks: Counter,
     self_check_differences: Gauge,
     events: Series<Labels<2>, Counter>,
@@ -61,102 +72,6 @@ pub struct Metrics {
     serving: watch::Sender<Option<NotServing>>,
     snapshot: watch::Sender<Arc<Snapshot>>,
     registry: Arc<Registry>,
-}
-
-stable_names! {
-    /// The subject of a decision.
-    pub enum Decision {
-        /// A node.
-        Node => "node",
-        /// The object of a pool.
-        Pool => "pool",
-        /// The routes of all nodes.
-        Routes => "routes",
-    }
-}
-
-stable_names! {
-    /// The kind of an input.
-    pub enum InputKind {
-        /// A list of a kind.
-        Listed => "listed",
-        /// An object that appeared or changed.
-        Applied => "applied",
-        /// An object that was deleted.
-        Deleted => "deleted",
-        /// Cilium's configuration.
-        Mode => "mode",
-        /// The freeze.
-        Freeze => "freeze",
-        /// The Pods of Cilium's agents.
-        Agents => "agents",
-        /// CiliumPodIPPools.
-        PodIpPools => "pod_ip_pools",
-        /// FRRConfigurations and FRRNodeStates.
-        Frr => "frr",
-        /// CiliumNodeConfigs.
-        NodeConfigs => "node_configs",
-        /// The lead of this process.
-        Leadership => "leadership",
-        /// The outcome of a request.
-        Finished => "finished",
-    }
-}
-
-stable_names! {
-    /// The kind of a request.
-    pub enum RequestKind {
-        /// A claim is created.
-        CreateClaim => "claim",
-        /// A claim is moved or deleted.
-        UpdateClaim => "move_claim",
-        /// Blocks are written onto a CiliumNode.
-        Publish => "publish",
-        /// A later version of a CiliumNode is written, without a change of its content.
-        BumpVersion => "touch",
-        /// A usage query is sent to an agent.
-        UsageProbe => "usage_query",
-        /// One step of removing blocks from a CiliumNode.
-        Withdraw => "withdraw",
-        /// A CiliumNode is created.
-        CreateCiliumNode => "create_ciliumnode",
-        /// The status of a pool is written.
-        PoolStatus => "pool_status",
-        /// The finalizers of a pool are written.
-        PoolFinalizers => "pool_finalizers",
-        /// The status of a claim is written.
-        ClaimStatus => "claim_status",
-        /// A CiliumPodIPPool is created or completed.
-        PodIpPool => "pod_ip_pool",
-        /// An FRRConfiguration is created, replaced or deleted.
-        Frr => "frr_configuration",
-        /// All claims of a node are read.
-        ReadClaimsOf => "confirm_claims",
-        /// A claim is read.
-        ReadClaim => "read_claim",
-        /// A CiliumNode is read.
-        ReadCiliumNode => "read_ciliumnode",
-        /// A Node is read.
-        ReadNode => "read_node",
-        /// The Pods of a node are read.
-        ReadPodsOf => "read_pods",
-    }
-}
-
-stable_names! {
-    /// The outcome of a request.
-    enum OutcomeKind {
-        /// It was applied or answered.
-        Done => "done",
-        /// The server accepted it, and the object does not show it.
-        NoEffect => "no_effect",
-        /// Another writer was faster.
-        Conflict => "conflict",
-        /// The server refused it.
-        Refused => "refused",
-        /// There was no answer that says whether it was applied.
-        Unknown => "unknown",
-    }
 }
 
 /// Buckets from 1 ms, because no API server answers faster, to half a minute, which is more than the time-out of a
@@ -184,15 +99,19 @@ impl Default for Metrics {
     fn default() -> Self {
         let metrics = Self {
             writes: Series::default(),
-            write_duration: Series::new_with_constructor(of_requests),
-            grant_duration: Series::new_with_constructor(of_grants),
+            write_duration: Series::new(of_requests),
+            grant_duration: Series::new(of_grants),
+            blocks_granted: Series::default(),
+            blocks_returned: Series::default(),
+            api_requests: ApiRequests::default(),
             writes_in_flight: Gauge::default(),
             writes_in_flight_limit: Gauge::default(),
             inputs: Series::default(),
-            decision_duration: Series::new_with_constructor(of_decisions),
+            decision_duration: Series::new(of_decisions),
             watch_lists: Series::default(),
             watch_errors: Series::default(),
             watch_lapse: Series::default(),
+            watch_lag: Series::new(of_requests),
             self_checks: Counter::default(),
             self_check_differences: Gauge::default(),
             events: Series::default(),
@@ -229,13 +148,29 @@ impl Metrics {
     /// A write of this kind has ended.
     pub fn write_ended(&self, kind: RequestKind, outcome: &Outcome, took: Duration) {
         let outcome = OutcomeKind::from(outcome);
-        self.writes.get_or_create(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]).inc();
-        self.write_duration.get_or_create(&[("kind", kind.as_str())]).observe(took.as_secs_f64());
+        self.writes.of(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]).inc();
+        self.write_duration.of(&[("kind", kind.as_str())]).observe(took.as_secs_f64());
     }
 
     /// A node with this need has got blocks, this long after the need was seen.
     pub fn granted(&self, need: Need, took: Duration) {
-        self.grant_duration.get_or_create(&[("need", need.as_str())]).observe(took.as_secs_f64());
+        self.grant_duration.of(&[("need", need.as_str())]).observe(took.as_secs_f64());
+    }
+
+    /// A node has got a block of this pool.
+    pub fn block_granted(&self, pool: &PoolName, reason: GrantReason) {
+        self.blocks_granted.of(&[("pool", pool.to_string()), ("reason", reason.as_str().to_owned())]).inc();
+    }
+
+    /// A block of this pool is free again.
+    pub fn block_returned(&self, pool: &PoolName, reason: ReturnReason) {
+        self.blocks_returned.of(&[("pool", pool.to_string()), ("reason", reason.as_str().to_owned())]).inc();
+    }
+
+    /// The counts of requests to the API server.
+    #[must_use]
+    pub fn api_requests(&self) -> ApiRequests {
+        self.api_requests.clone()
     }
 
     /// Sets the maximum number of concurrent writes that is shown.
@@ -245,22 +180,27 @@ impl Metrics {
 
     /// The loop has taken in an input.
     pub fn input(&self, kind: InputKind) {
-        self.inputs.get_or_create(&[("kind", kind.as_str())]).inc();
+        self.inputs.of(&[("kind", kind.as_str())]).inc();
     }
 
     /// A decision has been made.
     pub fn decided(&self, decision: Decision, took: Duration) {
-        self.decision_duration.get_or_create(&[("kind", decision.as_str())]).observe(took.as_secs_f64());
+        self.decision_duration.of(&[("kind", decision.as_str())]).observe(took.as_secs_f64());
     }
 
     /// A kind has been listed.
     pub fn listed(&self, kind: Kind) {
-        self.watch_lists.get_or_create(&[("kind", kind.as_str())]).inc();
+        self.watch_lists.of(&[("kind", kind.as_str())]).inc();
     }
 
     /// A watch or list of a kind has failed.
     pub fn watch_failed(&self, kind: Kind) {
-        self.watch_errors.get_or_create(&[("kind", kind.as_str())]).inc();
+        self.watch_errors.of(&[("kind", kind.as_str())]).inc();
+    }
+
+    /// Notes how long after its answer a write was shown by the watch of its kind.
+    pub fn watch_lagged(&self, kind: Kind, lag: Duration) {
+        self.watch_lag.of(&[("kind", kind.as_str())]).observe(lag.as_secs_f64());
     }
 
     /// For how long kinds have not been followed; all others are.
@@ -270,7 +210,7 @@ impl Metrics {
         for followed in kinds.chain(config_maps).chain([LEASE]).chain(BESIDE) {
             let lapse = lapses.iter().find(|(kind, _)| *kind == followed).map(|(_, lapse)| *lapse);
             let seconds = lapse.unwrap_or_default().as_secs_f64();
-            self.watch_lapse.get_or_create(&[("kind", followed)]).set(seconds);
+            self.watch_lapse.of(&[("kind", followed)]).set(seconds);
         }
     }
 
@@ -282,7 +222,7 @@ impl Metrics {
 
     /// An event of this reason had this outcome.
     pub fn event(&self, reason: EventReason, fate: EventFate) {
-        self.events.get_or_create(&[("reason", reason.as_str()), ("outcome", fate.as_str())]).inc();
+        self.events.of(&[("reason", reason.as_str()), ("outcome", fate.as_str())]).inc();
     }
 
     /// Whether the controller serves.
@@ -302,36 +242,38 @@ impl Metrics {
 
     /// Shows `snapshot` from now on.
     pub fn publish(&self, snapshot: Snapshot) {
+        let is_pool = |[(_, pool), _]: &[(&str, String); 2]| {
+            snapshot.pools.contains_key(&PoolName::from(pool.as_str()))
+        };
+        self.blocks_granted.retain(is_pool);
+        self.blocks_returned.retain(is_pool);
         self.snapshot.send_replace(Arc::new(snapshot));
     }
 
-    /// Creates every series whose labels are known from the start, so that a rate does not miss the first increase.
+    /// Creates the series whose labels are known from the start, so that a rate does not miss the first increase. Events
+    /// have too many reasons for that.
     fn begin_at_zero(&self) {
         for kind in RequestKind::ALL {
-            drop(self.write_duration.get_or_create(&[("kind", kind.as_str())]));
+            drop(self.write_duration.of(&[("kind", kind.as_str())]));
             for outcome in OutcomeKind::ALL {
-                drop(self.writes.get_or_create(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]));
+                drop(self.writes.of(&[("kind", kind.as_str()), ("outcome", outcome.as_str())]));
             }
         }
         for need in Need::ALL {
-            drop(self.grant_duration.get_or_create(&[("need", need.as_str())]));
+            drop(self.grant_duration.of(&[("need", need.as_str())]));
         }
         for kind in InputKind::ALL {
-            drop(self.inputs.get_or_create(&[("kind", kind.as_str())]));
+            drop(self.inputs.of(&[("kind", kind.as_str())]));
         }
         for decision in Decision::ALL {
-            drop(self.decision_duration.get_or_create(&[("kind", decision.as_str())]));
+            drop(self.decision_duration.of(&[("kind", decision.as_str())]));
         }
         for kind in Kind::ALL {
-            drop(self.watch_lists.get_or_create(&[("kind", kind.as_str())]));
-            drop(self.watch_errors.get_or_create(&[("kind", kind.as_str())]));
+            drop(self.watch_lists.of(&[("kind", kind.as_str())]));
+            drop(self.watch_errors.of(&[("kind", kind.as_str())]));
+            drop(self.watch_lag.of(&[("kind", kind.as_str())]));
         }
         self.set_lapses(&[]);
-        for reason in EventReason::ALL {
-            for fate in EventFate::ALL {
-                drop(self.events.get_or_create(&[("reason", reason.as_str()), ("outcome", fate.as_str())]));
-            }
-        }
     }
 
     fn registry(&self) -> Registry {
@@ -357,6 +299,21 @@ impl Metrics {
             "Time from a node's need of blocks to their publication",
             Unit::Seconds,
             self.grant_duration.clone(),
+        );
+        registry.register(
+            "blocks_granted",
+            "Blocks for which this replica created a claim",
+            self.blocks_granted.clone(),
+        );
+        registry.register(
+            "blocks_returned",
+            "Blocks whose claim this replica deleted, so that they are free",
+            self.blocks_returned.clone(),
+        );
+        registry.register(
+            "api_requests",
+            "Requests to the API server by verb, kind and code of the answer",
+            self.api_requests.0.clone(),
         );
         registry.register(
             "writes_in_flight",
@@ -387,6 +344,12 @@ impl Metrics {
             Unit::Seconds,
             self.watch_lapse.clone(),
         );
+        registry.register_with_unit(
+            "watch_lag",
+            "Time from the answer to a write until the watch of its kind shows it; 0 if the watch was faster",
+            Unit::Seconds,
+            self.watch_lag.clone(),
+        );
         registry.register(
             "self_checks",
             "Self-checks, which compare the internal state with all objects",
@@ -414,44 +377,6 @@ pub struct InFlight(Gauge);
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.dec();
-    }
-}
-
-impl From<&Request> for RequestKind {
-    fn from(request: &Request) -> Self {
-        match request {
-            Request::Write(Write::CreateClaim(_)) => Self::CreateClaim,
-            Request::Write(Write::UpdateClaim(_)) => Self::UpdateClaim,
-            Request::Write(Write::Publish(_)) => Self::Publish,
-            Request::Write(Write::BumpVersion(_)) => Self::BumpVersion,
-            Request::Write(Write::UsageProbe(_)) => Self::UsageProbe,
-            Request::Write(Write::Withdraw(_)) => Self::Withdraw,
-            Request::Write(Write::CreateCiliumNode(_)) => Self::CreateCiliumNode,
-            Request::Write(Write::PoolStatus(_)) => Self::PoolStatus,
-            Request::Write(Write::PoolFinalizers(_)) => Self::PoolFinalizers,
-            Request::Write(Write::ClaimStatus(_)) => Self::ClaimStatus,
-            Request::Write(Write::PodIpPool(_)) => Self::PodIpPool,
-            Request::Write(Write::Frr(_)) => Self::Frr,
-            Request::Read(Read::ClaimsOf(_)) => Self::ReadClaimsOf,
-            Request::Read(Read::Claim(..)) => Self::ReadClaim,
-            Request::Read(Read::CiliumNode(_)) => Self::ReadCiliumNode,
-            Request::Read(Read::Node(..)) => Self::ReadNode,
-            Request::Read(Read::PodsOf(..)) => Self::ReadPodsOf,
-        }
-    }
-}
-
-impl From<&Outcome> for OutcomeKind {
-    fn from(outcome: &Outcome) -> Self {
-        match outcome.answer {
-            Answer::Done => match outcome.effect() {
-                Effect::Shown => Self::Done,
-                Effect::Missing => Self::NoEffect,
-            },
-            Answer::Conflict(_) => Self::Conflict,
-            Answer::Refused(..) => Self::Refused,
-            Answer::Unknown(_) => Self::Unknown,
-        }
     }
 }
 

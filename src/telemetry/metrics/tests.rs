@@ -7,7 +7,8 @@ use crate::model::finding::FindingKind;
 use crate::model::freeze::Freeze;
 use crate::model::names::PoolName;
 use crate::model::observation::{Listing, Object, Observation};
-use crate::model::outcome::Seen;
+use crate::model::outcome::{Answer, Seen};
+use crate::model::request::{Read, Request};
 use crate::model::revision::AnyRevision;
 use crate::model::status::FamilyCounts;
 use crate::net::cidr::Family;
@@ -102,6 +103,19 @@ fn text() -> String {
 /// The texts of a process that serves, and of one that does not, for each reason.
 fn text_of_every_reason() -> String {
     let metrics = metrics();
+    for reason in EventReason::ALL {
+        for fate in EventFate::ALL {
+            metrics.event(reason, fate);
+        }
+    }
+    let pool = PoolName::from("beijing");
+    for reason in GrantReason::ALL {
+        metrics.block_granted(&pool, reason);
+    }
+    for reason in ReturnReason::ALL {
+        metrics.block_returned(&pool, reason);
+    }
+    drop(metrics.api_requests().begins(None));
     let reasons = std::iter::once(None).chain(NotServing::ALL.map(Some));
     let texts = reasons.map(|reason| {
         metrics.set_serving(reason);
@@ -155,7 +169,9 @@ pub(crate) fn described() -> BTreeMap<String, Described> {
 
 #[test]
 fn names_units_and_labels_follow_the_conventions() {
-    const LABELS: [&str; 13] = [
+    const LABELS: [&str; 15] = [
+        "verb",
+        "code",
         "switch",
         "need",
         "pool",
@@ -178,7 +194,8 @@ fn names_units_and_labels_follow_the_conventions() {
         let is_snake = rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
         assert!(is_snake && !rest.is_empty(), "{name}");
         assert_eq!(metric.kind == "counter", name.ends_with("_total"), "{name} is a {}", metric.kind);
-        let unit = ["seconds", "bytes"].into_iter().find(|unit| name.ends_with(unit));
+        let unit =
+            ["seconds", "bytes"].into_iter().find(|unit| name.trim_end_matches("_total").ends_with(unit));
         assert_eq!(metric.unit.as_deref(), unit, "{name}");
         assert!(metric.kind != "histogram" || unit.is_some(), "{name} measures without a unit");
         for forbidden in ["milli", "micro", "_ms", "percent", "_ratio"] {
@@ -284,4 +301,50 @@ fn writes_are_counted_by_kind_and_outcome() {
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
     }
+}
+
+#[test]
+fn series_are_in_the_order_of_their_labels_and_events_without_a_count_are_left_out() {
+    let metrics = Metrics::default();
+    for reason in [EventReason::NoPool, EventReason::Blocked, EventReason::Passive] {
+        metrics.event(reason, EventFate::Created);
+    }
+    let text = metrics.text();
+    let events: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("cilium_node_ipam_events_total{reason=")).collect();
+    assert_eq!(
+        events,
+        [
+            "\"Blocked\",outcome=\"created\"} 1",
+            "\"NoPool\",outcome=\"created\"} 1",
+            "\"Passive\",outcome=\"created\"} 1",
+        ]
+    );
+    assert_eq!(
+        Metrics::default().text().lines().filter(|line| line.contains("node_ipam")).collect::<Vec<_>>(),
+        Metrics::default().text().lines().filter(|line| line.contains("node_ipam")).collect::<Vec<_>>(),
+        "every process shows the same order"
+    );
+}
+
+#[test]
+fn blocks_are_counted_by_pool_and_reason_as_long_as_the_pool_exists() {
+    let metrics = metrics();
+    for name in ["beijing", "gone"] {
+        metrics.block_granted(&PoolName::from(name), GrantReason::First);
+        metrics.block_granted(&PoolName::from(name), GrantReason::Adopted);
+        metrics.block_returned(&PoolName::from(name), ReturnReason::NodeGone);
+    }
+    metrics.publish(snapshot(&world(), std::iter::empty()));
+    let text = metrics.text();
+    let shown: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("cilium_node_ipam_blocks_")).collect();
+    assert_eq!(
+        shown,
+        [
+            "granted_total{pool=\"beijing\",reason=\"adopted\"} 1",
+            "granted_total{pool=\"beijing\",reason=\"first\"} 1",
+            "returned_total{pool=\"beijing\",reason=\"node_gone\"} 1",
+        ]
+    );
 }
