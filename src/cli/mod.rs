@@ -12,6 +12,7 @@ pub mod crd;
 mod documents;
 pub mod import;
 pub mod man;
+mod metrics_port;
 pub mod program;
 pub mod run;
 pub mod validate;

@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::metrics_port::{MetricsPort, OBSERVATION};
 use crate::controller::client::Clients;
 use crate::controller::contact::Contact;
 use crate::controller::dry_run;
@@ -20,6 +21,7 @@ use crate::controller::gather::{self, GatherOptions};
 use crate::controller::lead::Lead;
 use crate::controller::lease::{Election, Timing};
 use crate::controller::mode::ModeSource;
+use crate::controller::review::Reviews;
 use crate::controller::routes::RouteExport;
 use crate::controller::run::Options;
 use crate::controller::tasks::Tasks;
@@ -30,7 +32,8 @@ use crate::publisher::Mode;
 use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::settings::{self, OwnAddresses, Settings};
 use crate::publisher::static_mode::NodeField;
-use crate::telemetry::{Telemetry, http, logs};
+use crate::telemetry::access::Access;
+use crate::telemetry::{Telemetry, http, logs, scrape};
 use crate::wire::carrier_patch::ManagedFields;
 use crate::world::frr::Exporting;
 
@@ -253,6 +256,9 @@ pub struct Args {
     #[arg(long, value_name = "FILE", help_heading = OBSERVATION)]
     address_file: Option<PathBuf>,
 
+    #[command(flatten)]
+    metrics: MetricsPort,
+
     /// Format of the log on standard error. RUST_LOG adds to its filter.
     #[arg(
         long,
@@ -315,7 +321,7 @@ const CILIUM: &str = "Cilium";
 const ROUTES: &str = "Routes";
 const RECLAIM: &str = "Reclaim";
 const REQUESTS: &str = "Requests";
-const OBSERVATION: &str = "Observation";
+
 const ELECTION: &str = "Leader election";
 
 const EXAMPLES: &str = "\
@@ -449,6 +455,12 @@ async fn serve(
     info!(%address, "listening");
     let mut tasks = Tasks::default();
     tasks.spawn("http", http::serve(listener, telemetry.clone(), stop.clone()));
+    if let Some((listener, certificate)) = args.metrics.open(&machine()).await? {
+        info!(address = %listener.local_addr()?, "listening for scrapers");
+        let access = Access::by(Reviews(clients.clone()));
+        let scrapes = scrape::serve(listener, certificate, access, telemetry.clone(), stop.clone());
+        tasks.spawn("metrics port", scrapes);
+    }
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stopper = stop.clone();
     tasks.spawn("signals", async move {

@@ -36,6 +36,7 @@ mod places;
 mod pod_ip_pools;
 mod report;
 mod retry_after;
+pub mod review;
 pub mod routes;
 pub mod run;
 pub mod tasks;

@@ -1,12 +1,6 @@
-//! The HTTP endpoints `/livez`, `/readyz`, `/metrics` and `/map`.
-//!
-//! Clients cost the process little, whatever they do: [`MAX_CONNECTIONS`] bounds what they hold open, [`HEADER_LIMIT`]
-//! how long one may take to ask, and [`STOP_LIMIT`] how long the end of the process waits for them.
+//! The HTTP endpoints `/livez`, `/readyz`, `/metrics` and `/map`, without authentication.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::pin::pin;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -15,33 +9,14 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::Listener;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, error};
 
+use super::connections::{Connections, converse};
 use super::readiness::Readiness;
 use super::{Telemetry, heartbeat, metrics};
 use crate::model::freeze::Switch;
 use crate::page;
-
-/// How many connections are open at a time; one more closes the oldest. Kubelet opens one per probe, each Prometheus
-/// keeps one, and a person needs a few: about ten. This leaves room for several times that, and is a small part of the
-/// 1024 descriptors that a process usually may have.
-const MAX_CONNECTIONS: usize = 64;
-
-/// How long a client may take to send the header of a request, and how long a connection may stay idle. Clients send a
-/// header in one packet, and have given up by then: kubelet after the 3 s or 5 s of the manifests, Prometheus after its
-/// default of 10 s.
-const HEADER_LIMIT: Duration = Duration::from_secs(10);
-
-/// How long the server, once stopped, waits for answers that it has begun. They come from memory, in milliseconds, and
-/// the rest is the way to the client. It is short beside the 30 s that the kubelet grants to the process, which also
-/// has to finish its writes.
-const STOP_LIMIT: Duration = Duration::from_secs(1);
 
 /// Binds the address to serve on.
 pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
@@ -54,7 +29,7 @@ pub async fn serve(
     telemetry: Telemetry,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    // The map names nodes and addresses, and a client has no identity here.
+    // The map names nodes and addresses, and clients have no identity on this port.
     let is_local = listener.local_addr()?.ip().is_loopback();
     let routes = Router::new()
         .route("/livez", get(livez))
@@ -67,84 +42,17 @@ pub async fn serve(
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(end) = connections.tasks.join_next() => tell(end),
+            Some(()) = connections.next_end() => {}
             // Unlike that of `TcpListener`, this `accept` deals with errors: it logs them, and waits while there are
             // no descriptors.
             (stream, peer) = Listener::accept(&mut listener) => {
-                connections.open(stream, peer, routes.clone(), stop.clone());
+                connections.open(peer, converse(stream, routes.clone(), stop.clone()));
             }
         }
     }
     drop(listener);
     connections.finish().await;
     Ok(())
-}
-
-/// The connections that are open.
-#[derive(Default)]
-struct Connections {
-    /// Not `controller::tasks`: that room is above this one, and has no way to abort a single task.
-    tasks: JoinSet<()>,
-    /// The oldest first.
-    by_age: VecDeque<AbortHandle>,
-}
-
-impl Connections {
-    fn open(&mut self, stream: TcpStream, peer: SocketAddr, routes: Router, stop: CancellationToken) {
-        self.by_age.retain(|connection| !connection.is_finished());
-        // Waiting for room instead would let clients that send nothing keep a liveness probe waiting.
-        if self.by_age.len() >= MAX_CONNECTIONS
-            && let Some(oldest) = self.by_age.pop_front()
-        {
-            debug!("{MAX_CONNECTIONS} connections are open: closing the oldest");
-            oldest.abort();
-        }
-        let span = tracing::debug_span!("http connection", %peer);
-        self.by_age.push_back(self.tasks.spawn(converse(stream, routes, stop).instrument(span)));
-    }
-
-    /// Waits until all have ended, and ends those that have not within [`STOP_LIMIT`].
-    async fn finish(mut self) {
-        let ended = async {
-            while let Some(end) = self.tasks.join_next().await {
-                tell(end);
-            }
-        };
-        if tokio::time::timeout(STOP_LIMIT, ended).await.is_err() {
-            debug!(open = self.tasks.len(), "closing the remaining connections");
-            self.tasks.shutdown().await;
-        }
-    }
-}
-
-/// Answers the requests of one connection until it ends. Once stopped, it finishes the request in progress.
-async fn converse(stream: TcpStream, routes: Router, stop: CancellationToken) {
-    let mut connection = pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_LIMIT)
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes))
-    );
-    let end = tokio::select! {
-        biased;
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-        end = connection.as_mut() => end,
-    };
-    if let Err(error) = end {
-        debug!(%error, "HTTP connection failed");
-    }
-}
-
-/// Logs the end of a connection if it is a defect; one that was closed to make room is none.
-fn tell(end: Result<(), JoinError>) {
-    if let Err(error) = end
-        && error.is_panic()
-    {
-        error!(%error, "an HTTP connection panicked");
-    }
 }
 
 /// 200 while the loop is running; 503 with the reason if it is stuck and the process should be restarted.
@@ -177,12 +85,12 @@ async fn readyz(State(telemetry): State<Telemetry>) -> (StatusCode, String) {
     (code, text)
 }
 
-async fn metrics(State(telemetry): State<Telemetry>) -> impl IntoResponse {
+pub(super) async fn metrics(State(telemetry): State<Telemetry>) -> impl IntoResponse {
     ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], telemetry.metrics_text())
 }
 
 /// The map of the address space as a page.
-async fn map(State(telemetry): State<Telemetry>) -> Response {
+pub(super) async fn map(State(telemetry): State<Telemetry>) -> Response {
     match telemetry.maps.ask().await {
         Some(map) => Html(page::map::html(&map)).into_response(),
         None => answer(Err("no map: the controller has not read the whole cluster yet".to_owned()))
@@ -193,7 +101,8 @@ async fn map(State(telemetry): State<Telemetry>) -> Response {
 async fn no_map() -> (StatusCode, &'static str) {
     (
         StatusCode::FORBIDDEN,
-        "the map is served on a loopback address only; write it with `cilium-node-ipam map -o map.html`\n",
+        "the map is served on a loopback address and on --metrics-listen only; write it with `cilium-node-ipam map -o \
+         map.html`\n",
     )
 }
 
@@ -206,11 +115,14 @@ fn answer(verdict: Result<(), String>) -> (StatusCode, String) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpStream;
     use tokio::task::JoinSet;
     use tokio::time::timeout;
 
+    use super::super::connections::{HEADER_LIMIT, MAX_CONNECTIONS, STOP_LIMIT};
     use super::*;
     use crate::model::freeze::Freeze;
     use crate::telemetry::leader::Leader;

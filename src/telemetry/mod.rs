@@ -1,5 +1,8 @@
 //! What the process tells about itself: logs, metrics, and the HTTP endpoints.
 
+pub mod access;
+pub mod certificate;
+mod connections;
 pub mod event_reason;
 pub mod heartbeat;
 pub mod http;
@@ -8,6 +11,7 @@ pub mod logs;
 pub mod map_requests;
 pub mod metrics;
 pub mod readiness;
+pub mod scrape;
 pub mod serving;
 pub mod standing;
 

@@ -54,6 +54,7 @@ mod returning;
 mod routers;
 mod routes;
 mod scene;
+mod scraping;
 mod second_allocator;
 mod served_versions;
 mod server_restarts;

@@ -42,13 +42,40 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one without targets.
+    /// Starts one without targets, which scrapes without TLS.
     pub(crate) async fn start(plane: &ControlPlane) -> Result<Self> {
+        Self::start_with(plane, "").await
+    }
+
+    /// Starts one without targets, which scrapes over TLS with a bearer token, as an installation on the same network does.
+    /// Both files are read again for each scrape.
+    pub(crate) async fn start_secured(
+        plane: &ControlPlane,
+        token: &Path,
+        issuer: &Path,
+        name: &str,
+    ) -> Result<Self> {
+        let settings = json!({
+            "scheme": "https",
+            "authorization": {"credentials_file": token},
+            "tls_config": {"ca_file": issuer, "server_name": name},
+        });
+        let settings: Vec<String> = settings
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, value)| format!("    {key}: {value}\n"))
+            .collect();
+        Self::start_with(plane, &settings.concat()).await
+    }
+
+    /// Starts one with further settings of its job.
+    async fn start_with(plane: &ControlPlane, settings: &str) -> Result<Self> {
         let folder = plane.dir().join("prometheus");
         fs::create_dir_all(&folder)?;
         let rules = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/alerts.yaml"))?;
         fs::write(folder.join("rules.yaml"), shortened(&rules))?;
-        fs::write(folder.join("prometheus.yaml"), CONFIG)?;
+        fs::write(folder.join("prometheus.yaml"), format!("{CONFIG}{settings}"))?;
         fs::write(folder.join("targets.json"), "[]")?;
         let log = folder.join("prometheus.log");
         let output = File::create(&log)?;

@@ -104,9 +104,22 @@ server, would refuse that as a conflict.
 - --retry-period={{ . }}
 {{- end }}
 {{- end }}
+{{- with .Values.metricsPort }}
+{{- if .enabled }}
+- --metrics-listen=:{{ .port }}
+{{- if .certificateSecret }}
+- --metrics-certificate={{ include "cilium-node-ipam.certificateFolder" . }}/tls.crt
+- --metrics-key={{ include "cilium-node-ipam.certificateFolder" . }}/tls.key
+{{- end }}
+{{- end }}
+{{- end }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}
+{{- end }}
+
+{{- define "cilium-node-ipam.certificateFolder" -}}
+/etc/cilium-node-ipam/metrics-port
 {{- end }}
 
 {{- /* Values that contradict each other. The schema can refuse them too, but its messages do not help. */}}
@@ -119,6 +132,9 @@ server, would refuse that as a conflict.
 {{- end }}
 {{- if and .Values.routes.exporter (not .Values.routes.template) }}
 {{- fail "routes.exporter needs a template: set routes.template to NAMESPACE/NAME of an FRRConfiguration" }}
+{{- end }}
+{{- if and .Values.serviceMonitor.enabled (not .Values.metricsPort.enabled) }}
+{{- fail "serviceMonitor needs the metrics port: set metricsPort.enabled=true" }}
 {{- end }}
 {{- if and .Values.k8sServicePort (not .Values.k8sServiceHost) }}
 {{- fail "k8sServicePort has an effect with k8sServiceHost only: set both" }}

@@ -1,0 +1,204 @@
+//! The certificate of the metrics port: of two files that are read again when they change, or self-signed.
+//!
+//! Keeps one invariant: files that can't be used, such as a pair that is half replaced, leave the last certificate in use.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use tokio::time::Instant;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{self, ServerConfig};
+use tracing::{info, warn};
+
+/// The shortest time between two reads of the files. A scraper connects less often.
+const READ_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The files of a certificate, both in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The certificate, and then those of its issuers.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// Why a certificate can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// A file can't be read.
+    #[error("can't read {}: {error}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// The cause.
+        error: std::io::Error,
+    },
+    /// A file is not PEM.
+    #[error("{}: {error}", file.display())]
+    NoPem {
+        /// The file.
+        file: PathBuf,
+        /// The cause.
+        error: pem::Error,
+    },
+    /// Certificate and key do not fit, or are of an unknown kind.
+    #[error("the certificate or its key can't be used: {0}")]
+    Refused(#[from] rustls::Error),
+    /// No key can be made.
+    #[error("can't make a certificate: {0}")]
+    NotMade(#[from] rcgen::Error),
+}
+
+/// The content of both files.
+type Content = [Vec<u8>; 2];
+
+/// The certificate of the metrics port.
+#[derive(Debug)]
+pub struct Certificate {
+    config: Arc<ServerConfig>,
+    files: Option<Watched>,
+}
+
+/// Files, as they were read last.
+#[derive(Debug)]
+struct Watched {
+    files: CertificateFiles,
+    content: Content,
+    read_at: Instant,
+    /// The last error, which is logged once.
+    error: Option<String>,
+}
+
+impl Certificate {
+    /// A self-signed one for these names and addresses.
+    pub fn self_signed(names: Vec<String>) -> Result<Self, CertificateError> {
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names)?;
+        let key = PrivateKeyDer::Pkcs8(signing_key.serialize_der().into());
+        Ok(Self { config: config(vec![cert.der().clone()], key)?, files: None })
+    }
+
+    /// That of two files.
+    pub fn of_files(files: CertificateFiles) -> Result<Self, CertificateError> {
+        let content = read(&files)?;
+        let config = config_of(&files, &content)?;
+        Ok(Self { config, files: Some(Watched { files, content, read_at: Instant::now(), error: None }) })
+    }
+
+    /// The settings for the next connection.
+    pub(super) fn current(&mut self) -> Arc<ServerConfig> {
+        if let Some(watched) = &mut self.files
+            && watched.read_at.elapsed() >= READ_INTERVAL
+            && let Some(config) = watched.look()
+        {
+            self.config = config;
+        }
+        self.config.clone()
+    }
+}
+
+impl Watched {
+    /// The settings of files that have changed and can be used.
+    fn look(&mut self) -> Option<Arc<ServerConfig>> {
+        self.read_at = Instant::now();
+        let changed = read(&self.files).and_then(|content| {
+            if content == self.content {
+                return Ok(None);
+            }
+            Ok(Some((config_of(&self.files, &content)?, content)))
+        });
+        match changed {
+            Ok(None) => None,
+            Ok(Some((config, content))) => {
+                info!(file = %self.files.certificate.display(), "the certificate of the metrics port has changed");
+                (self.content, self.error) = (content, None);
+                Some(config)
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if self.error.as_ref() != Some(&error) {
+                    warn!(error, "the last certificate of the metrics port stays in use");
+                    self.error = Some(error);
+                }
+                None
+            }
+        }
+    }
+}
+
+fn read(files: &CertificateFiles) -> Result<Content, CertificateError> {
+    let read = |file: &PathBuf| {
+        std::fs::read(file).map_err(|error| CertificateError::Unreadable { file: file.clone(), error })
+    };
+    Ok([read(&files.certificate)?, read(&files.key)?])
+}
+
+fn config_of(
+    files: &CertificateFiles,
+    [certificate, key]: &Content,
+) -> Result<Arc<ServerConfig>, CertificateError> {
+    let no_pem = |file: &PathBuf| {
+        let file = file.clone();
+        move |error| CertificateError::NoPem { file, error }
+    };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificate).collect();
+    let chain = chain.map_err(no_pem(&files.certificate))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(no_pem(&files.key))?;
+    config(chain, key)
+}
+
+fn config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, CertificateError> {
+    // The same provider as that of the Kubernetes client: with two in one program rustls chooses none.
+    let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pair_that_fits_is_used_and_one_that_does_not_leaves_the_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = CertificateFiles {
+            certificate: folder.path().join("tls.crt"),
+            key: folder.path().join("tls.key"),
+        };
+        let make = || generate_simple_self_signed(vec!["metrics.example.com".to_owned()]).unwrap();
+        let (first, second) = (make(), make());
+        std::fs::write(&files.certificate, first.cert.pem()).unwrap();
+        assert!(Certificate::of_files(files.clone()).unwrap_err().to_string().contains("tls.key"));
+        std::fs::write(&files.key, first.signing_key.serialize_pem()).unwrap();
+        let mut certificate = Certificate::of_files(files.clone()).unwrap();
+        let before = certificate.current();
+        let mut is_new = || !Arc::ptr_eq(&before, &certificate.current());
+        tokio::time::advance(READ_INTERVAL).await;
+        assert!(!is_new(), "the same files");
+        std::fs::write(&files.certificate, second.cert.pem()).unwrap();
+        tokio::time::advance(READ_INTERVAL).await;
+        assert!(!is_new(), "a pair that is half replaced");
+        std::fs::write(&files.key, second.signing_key.serialize_pem()).unwrap();
+        assert!(!is_new(), "the files were read a moment ago");
+        tokio::time::advance(READ_INTERVAL).await;
+        assert!(is_new());
+        std::fs::remove_file(&files.key).unwrap();
+        tokio::time::advance(READ_INTERVAL).await;
+        assert!(is_new(), "a file that is gone");
+    }
+
+    #[test]
+    fn a_certificate_can_be_self_signed() {
+        let mut certificate = Certificate::self_signed(vec!["ipam-1".to_owned()]).unwrap();
+        assert_eq!(certificate.current().alpn_protocols, [b"http/1.1".to_vec()]);
+    }
+}
