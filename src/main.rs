@@ -12,6 +12,7 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     match cli::parse() {
         Command::Run(args) => cli::run::run(*args),
+        Command::Preflight(args) => Ok(cli::answers::end(cli::answers::preflight::run(args))),
         Command::Status(args) => Ok(cli::answers::end(cli::answers::status::run(args))),
         Command::Check(args) => Ok(cli::answers::end(cli::answers::check::run(args))),
         Command::Why(args) => Ok(cli::answers::end(cli::answers::why::run(args))),

@@ -27,6 +27,7 @@ pub mod validate;
 pub enum Command {
     Run(Box<run::Args>),
     Status(answers::status::Args),
+    Preflight(answers::preflight::Args),
     Check(answers::check::Args),
     Why(answers::why::Args),
     Who(answers::who::Args),

@@ -5,7 +5,9 @@
 //! that was claimed and published in between is seen at least once, and what is known of Nodes is not older than any
 //! claim of the first list.
 
+use std::collections::BTreeMap;
 use std::future::Future;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -30,6 +32,7 @@ use crate::model::kind::Kind;
 use crate::model::node_config::NodeConfigNews;
 use crate::model::observation::{Listing, Observation};
 use crate::model::pod_ip_pool::PodIpPoolNews;
+use crate::model::revision::AnyRevision;
 use crate::publisher::Mode;
 use crate::telemetry::readiness::Readiness;
 use crate::telemetry::standing::{CILIUM_CONFIG, FREEZE};
@@ -65,12 +68,7 @@ pub struct GatherOptions {
 /// could not be listed: when the time limit would pass, and at once when waiting can't help, such as without the right
 /// to list.
 pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow::Result<World> {
-    let lister = Lister {
-        clients,
-        timeline: Timeline::default(),
-        time_limit: options.time_limit,
-        began: Instant::now(),
-    };
+    let lister = Lister::new(clients, options);
     let (mode, freeze, agents, pools, claims) = tokio::try_join!(
         lister.mode(&options.mode),
         lister.freeze(&options.namespace),
@@ -79,6 +77,52 @@ pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow:
         lister.list::<Claims>()
     )?;
     let (nodes, cilium_nodes) = tokio::try_join!(lister.list::<Nodes>(), lister.list::<CiliumNodes>())?;
+    complete(&lister, options, mode, freeze, agents, [pools, claims, nodes, cilium_nodes]).await
+}
+
+/// As [`list_cluster`], for a cluster that lacks kinds or rights. A kind that can't be listed is empty in the world, and is
+/// returned with the cause. A kind that the server does not serve has no objects. Only a server that does not answer is an
+/// error.
+pub async fn list_readable(
+    clients: &Clients,
+    options: &GatherOptions,
+) -> anyhow::Result<(World, BTreeMap<Kind, String>)> {
+    // Each read has the whole time limit: one kind that fails does not take it from the others.
+    let lister = || Lister::new(clients, options);
+    let mut unlisted = BTreeMap::new();
+    let mode = match lister().mode(&options.mode).await {
+        Ok(mode) => mode,
+        Err(error) if read_error(&error).is_some_and(|cause| cause.answer().is_some()) => {
+            Mode::Passive(format!("{error:#}"))
+        }
+        Err(error) => return Err(error),
+    };
+    let freeze = lister().freeze(&options.namespace).await.unwrap_or_default();
+    let agents = lister().agents(&options.cilium_namespace).await?;
+    let listings = [
+        lister().list_readable::<Pools>(&mut unlisted).await,
+        lister().list_readable::<Claims>(&mut unlisted).await,
+        lister().list_readable::<Nodes>(&mut unlisted).await,
+        lister().list_readable::<CiliumNodes>(&mut unlisted).await,
+    ];
+    let world = complete(&lister(), options, mode, freeze, agents, listings).await?;
+    Ok((world, unlisted))
+}
+
+/// The failed read behind an error.
+fn read_error(error: &anyhow::Error) -> Option<&ReadError> {
+    error.chain().find_map(|cause| cause.downcast_ref::<ReadError>())
+}
+
+/// The world of these lists and the kinds beside it.
+async fn complete(
+    lister: &Lister<'_>,
+    options: &GatherOptions,
+    mode: Mode,
+    freeze: Freeze,
+    agents: AgentNews,
+    listings: [Listing; 4],
+) -> anyhow::Result<World> {
     let mut gathering = Gathering::default();
     if pod_ip_pools::are_of_use(&mode) {
         gathering.observe_pod_ip_pools(lister.pod_ip_pools().await?);
@@ -92,7 +136,7 @@ pub async fn list_cluster(clients: &Clients, options: &GatherOptions) -> anyhow:
         }
     }
     gathering.observe_agents(agents);
-    for listing in [pools, claims, nodes, cilium_nodes] {
+    for listing in listings {
         gathering.observe(Observation::Listed(listing));
     }
     gathering.complete().map_err(|gathering| anyhow!("there is no list of {:?}", gathering.missing()))
@@ -106,7 +150,11 @@ struct Lister<'a> {
     began: Instant,
 }
 
-impl Lister<'_> {
+impl<'a> Lister<'a> {
+    fn new(clients: &'a Clients, options: &GatherOptions) -> Self {
+        Self { clients, timeline: Timeline::default(), time_limit: options.time_limit, began: Instant::now() }
+    }
+
     async fn mode(&self, source: &ModeSource) -> anyhow::Result<Mode> {
         match source {
             ModeSource::Assumed(mode, _) => Ok(mode.clone()),
@@ -140,6 +188,21 @@ impl Lister<'_> {
         let action = format!("list CiliumNodeConfigs in namespace {namespace}");
         let found = self.until_read(&action, || node_configs::read(self.clients, namespace)).await;
         Ok(found.map_or_else(|error| node_configs::unlisted(&error), NodeConfigNews::Listed))
+    }
+
+    /// A list of a kind, which is empty if the kind can't be listed. A kind that is not served is no cause to name.
+    async fn list_readable<W: Wire>(&self, unlisted: &mut BTreeMap<Kind, String>) -> Listing {
+        let error = match self.list::<W>().await {
+            Ok(listing) => return listing,
+            Err(error) => error,
+        };
+        let cause = read_error(&error);
+        if cause.and_then(ReadError::answer).is_none_or(|status| status.code != 404) {
+            let why = cause.map_or_else(|| format!("{error:#}"), ToString::to_string);
+            unlisted.insert(W::KIND, why);
+        }
+        let oldest = AnyRevision::new(W::KIND, NonZeroU64::MIN);
+        Listing { kind: W::KIND, at_least: oldest, at_most: oldest, objects: Vec::new() }
     }
 
     async fn list<W: Wire>(&self) -> anyhow::Result<Listing> {

@@ -13,6 +13,7 @@ pub mod finding;
 pub mod freeze;
 pub mod frr;
 pub mod guard;
+pub mod installation;
 pub mod kind;
 pub mod leadership;
 pub mod multi_pool;

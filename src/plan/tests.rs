@@ -16,6 +16,7 @@ mod node_configs;
 mod overlap;
 mod pod_ip_pools;
 mod pools;
+mod preflight;
 mod publication;
 mod reasons;
 mod reclaim;

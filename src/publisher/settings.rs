@@ -130,12 +130,16 @@ pub fn assumed(families: BTreeSet<Family>, own: OwnAddresses) -> Publisher {
 
 /// The agent's default for a key that is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum IfAbsent {
+pub enum IfAbsent {
+    /// The agent does it.
     On,
+    /// The agent does not do it.
     Off,
 }
 
-fn is_on(config: &BTreeMap<String, String>, key: &str, default: IfAbsent) -> bool {
+/// Whether `cilium-config` turns a key on.
+#[must_use]
+pub fn is_on(config: &BTreeMap<String, String>, key: &str, default: IfAbsent) -> bool {
     config.get(key).map_or(default == IfAbsent::On, |value| is_true(value))
 }
 

@@ -79,26 +79,26 @@ pub fn unsupported<'a>(world: &World, nodes: impl IntoIterator<Item = &'a NodeNa
 /// does not.
 #[must_use]
 pub fn lines(world: &World) -> Vec<String> {
-    census(world)
-        .into_iter()
-        .map(|Census { support, release, nodes }| {
-            let n_nodes = counted(nodes.len(), "node");
-            let named = release
-                .map_or("an unknown version of Cilium".to_owned(), |release| format!("Cilium {release}"));
-            let how = match (support, release) {
-                (Support::None, Some(release)) => world.reader().why_unsupported(release),
-                (Support::None, None) => "they get no blocks".to_owned(),
-                (Support::Unknown, _) => UNKNOWN.to_owned(),
-                (Support::WithoutFence, _) => {
-                    "they get blocks; they can't close a block to new pods; reclaim needs --reclaim-opt-in"
-                        .to_owned()
-                }
-                (Support::ReclaimOptIn, _) => "they get blocks; reclaim needs --reclaim-opt-in".to_owned(),
-                (Support::Full, _) => return format!("{n_nodes} with {named}: fully supported"),
-            };
-            format!("{n_nodes} with {named} ({}): {how}", ten_of(nodes))
-        })
-        .collect()
+    census(world).iter().map(|group| explained(world, group)).collect()
+}
+
+/// The line about nodes of one release.
+#[must_use]
+pub fn explained(world: &World, Census { support, release, nodes }: &Census<'_>) -> String {
+    let n_nodes = counted(nodes.len(), "node");
+    let named =
+        release.map_or("an unknown version of Cilium".to_owned(), |release| format!("Cilium {release}"));
+    let how = match (support, *release) {
+        (Support::None, Some(release)) => world.reader().why_unsupported(release),
+        (Support::None, None) => "they get no blocks".to_owned(),
+        (Support::Unknown, _) => UNKNOWN.to_owned(),
+        (Support::WithoutFence, _) => {
+            "they get blocks; they can't close a block to new pods; reclaim needs --reclaim-opt-in".to_owned()
+        }
+        (Support::ReclaimOptIn, _) => "they get blocks; reclaim needs --reclaim-opt-in".to_owned(),
+        (Support::Full, _) => return format!("{n_nodes} with {named}: fully supported"),
+    };
+    format!("{n_nodes} with {named} ({}): {how}", ten_of(nodes))
 }
 
 /// What is done about agents of an unknown release.

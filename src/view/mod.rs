@@ -18,6 +18,7 @@ pub mod map;
 pub mod orphans;
 pub mod overview;
 pub mod pod_ip_pools;
+pub mod preflight;
 mod remedy;
 pub mod snapshot;
 mod takers;

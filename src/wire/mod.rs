@@ -15,6 +15,7 @@ pub mod crds;
 pub mod freeze;
 pub mod frr;
 pub mod import;
+pub mod installation;
 mod invalid;
 mod labels;
 mod mirror;

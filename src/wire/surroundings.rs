@@ -35,7 +35,7 @@ pub fn add(around: &mut Surroundings, object: &Value, own_writer: &str) {
         }
         "NodeIPPool" => writers(around, object, "NodeIPPool", &["status"], own_writer),
         "NodeIPBlock" => writers(around, object, "NodeIPBlock", &["spec", "status"], own_writer),
-        "CustomResourceDefinition" => around.old_definitions.extend(definition(object)),
+        "CustomResourceDefinition" => around.old_definitions.extend(old_definition(object)),
         _ => {}
     }
 }
@@ -52,7 +52,7 @@ fn name(object: &Value) -> &str {
     text(&object["metadata"]["name"])
 }
 
-fn namespaced(object: &Value) -> String {
+pub(super) fn namespaced(object: &Value) -> String {
     format!("{}/{}", text(&object["metadata"]["namespace"]), name(object))
 }
 
@@ -118,7 +118,7 @@ fn writers(
 }
 
 /// The features that a definition in the cluster lacks; `None` if it lacks none, or is no definition of ours.
-fn definition(installed: &Value) -> Option<OldDefinition> {
+pub(super) fn old_definition(installed: &Value) -> Option<OldDefinition> {
     let ours =
         crds::all().iter().find(|ours| ours.json["metadata"]["name"] == installed["metadata"]["name"])?;
     let version = |crd: &Value| {

@@ -102,6 +102,14 @@ impl Agents {
 }
 
 impl Agents {
+    /// The cause why the Pods are not known; `None` if they are.
+    pub(super) fn unlisted(&self) -> Option<&str> {
+        match &self.pods {
+            Pods::Unlisted(why) => Some(why),
+            Pods::Listed(_) => None,
+        }
+    }
+
     /// The Pods in which an agent of this node may run; none where they are not known.
     pub(super) fn on(&self, node: &NodeName) -> impl Iterator<Item = &AgentPod> {
         let pods = match &self.pods {

@@ -406,6 +406,12 @@ impl World {
         self.agents.on(node)
     }
 
+    /// The cause why the agents' Pods are not known; `None` if they are.
+    #[must_use]
+    pub fn agents_unlisted(&self) -> Option<&str> {
+        self.agents.unlisted()
+    }
+
     /// The agent of a node, where exactly one can run there and it is Ready. Else two may write the same CiliumNode, or
     /// none. It may have restarted since it wrote what is known of the CiliumNode.
     pub fn agent_on(&self, node: &NodeName) -> Result<RunningAgent<'_>, NoAgent> {

@@ -46,6 +46,7 @@ mod outage;
 mod pod_ip_pools;
 mod pool_hands;
 mod pools;
+mod preflight;
 mod real_agent;
 mod reclaim;
 mod replicas;

@@ -7,12 +7,15 @@ use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::controller::client::{Clients, FIELD_MANAGER};
+use crate::controller::client::{Clients, FIELD_MANAGER, ReadError};
 use crate::model::surroundings::Surroundings;
 use crate::wire::{self, crds};
 
 /// The cause for which a kind is skipped that may not be listed.
 pub(super) const FORBIDDEN: &str = "because you are not allowed to list them";
+
+/// The cause for which a kind is skipped that can't be listed for another reason, which follows.
+pub(in crate::cli) const UNREADABLE: &str = "because they can't be listed";
 
 /// Objects per page.
 const PAGE_SIZE: u32 = 500;
@@ -78,9 +81,21 @@ pub(in crate::cli) async fn list_kind(
     api: &Api<DynamicObject>,
     kind: &str,
     skipped: &mut Vec<String>,
+    take: impl FnMut(Vec<DynamicObject>) -> anyhow::Result<()>,
+) -> anyhow::Result<Served> {
+    list_selected(clients, api, ListParams::default(), kind, skipped, take).await
+}
+
+/// Lists the objects of a kind that these parameters select, page by page.
+pub(super) async fn list_selected(
+    clients: &Clients,
+    api: &Api<DynamicObject>,
+    params: ListParams,
+    kind: &str,
+    skipped: &mut Vec<String>,
     mut take: impl FnMut(Vec<DynamicObject>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Served> {
-    let mut params = ListParams::default().limit(PAGE_SIZE);
+    let mut params = params.limit(PAGE_SIZE);
     loop {
         let answer = tokio::time::timeout(clients.timeout, api.list(&params)).await;
         let within = || humantime::format_duration(clients.timeout);
@@ -123,7 +138,7 @@ fn add(around: &mut Surroundings, object: DynamicObject, kind: &str) -> anyhow::
 }
 
 /// A kind without a right to it, or that the server does not serve, is skipped.
-fn refused(what: &str, error: kube::Error, skipped: &mut Vec<String>) -> anyhow::Result<Served> {
+pub(super) fn refused(what: &str, error: kube::Error, skipped: &mut Vec<String>) -> anyhow::Result<Served> {
     match &error {
         // A cluster without Cilium's load balancer, or an API server before 1.33, has no such kind.
         kube::Error::Api(status) if status.code == 404 => Ok(Served::No),
@@ -131,6 +146,6 @@ fn refused(what: &str, error: kube::Error, skipped: &mut Vec<String>) -> anyhow:
             skipped.push(format!("{what}, {FORBIDDEN}"));
             Ok(Served::Yes)
         }
-        _other => Err(error).with_context(|| format!("can't list {what}")),
+        _other => Err(ReadError::from(error)).with_context(|| format!("can't list {what}")),
     }
 }

@@ -8,7 +8,7 @@ use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::paint::{PLAIN, WAITS, WRONG, painted};
-use super::{Live, Source, Verdict, around, block_on, fields, files};
+use super::{Live, Source, Verdict, around, block_on, fields, files, wrapped_below};
 use crate::model::counted::counted;
 use crate::plan::Policy;
 use crate::plan::forecast::plan_all;
@@ -19,8 +19,6 @@ use crate::view::audit::{Line, audit};
 const PAGE: &str = "docs/check.md";
 /// How many objects of one line are named for people.
 const NAMED: usize = 3;
-/// The width of the lines for people.
-const WIDTH: usize = 100;
 
 /// Audit the cluster, or files of objects: claims, carriers, Pods, podCIDRs and ranges compared with each other.
 ///
@@ -142,25 +140,9 @@ fn named(line: &Line) -> String {
     }
 }
 
-/// A text in lines of [`WIDTH`], behind a label.
+/// A text in lines, behind a label.
 fn wrapped(label: &str, text: &str) -> Vec<String> {
-    let (first, next) = (format!("         {label} "), " ".repeat(10 + label.len()));
-    let mut lines = Vec::new();
-    let mut line = first;
-    let mut is_empty = true;
-    for word in text.split_whitespace() {
-        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            lines.push(std::mem::replace(&mut line, next.clone()));
-            is_empty = true;
-        }
-        if !is_empty {
-            line.push(' ');
-        }
-        line.push_str(word);
-        is_empty = false;
-    }
-    lines.push(line);
-    lines
+    wrapped_below(&format!("         {label} "), text)
 }
 
 fn object(line: &Line) -> Value {
@@ -182,6 +164,7 @@ fn object(line: &Line) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::WIDTH;
     use super::*;
 
     #[test]

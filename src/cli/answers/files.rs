@@ -57,8 +57,40 @@ pub(super) struct Files {
     pub(super) lease: Result<Option<Lease>, String>,
 }
 
-/// The objects in these files.
-pub(super) fn read(paths: &[PathBuf], mut namespaces: Namespaces) -> anyhow::Result<Files> {
+/// The documents in files, before they are a world.
+pub(super) struct Documents {
+    pub(super) by_kind: BTreeMap<String, Vec<Value>>,
+    pub(super) now: Now,
+    pub(super) namespaces: Namespaces,
+    objects: Objects,
+}
+
+/// The objects in these files. They have a pool or a claim.
+pub(super) fn read(paths: &[PathBuf], namespaces: Namespaces) -> anyhow::Result<Files> {
+    let documents = documents(paths, namespaces)?;
+    let has = |kind: Kind| documents.by_kind.contains_key(kind.as_str());
+    if !has(Kind::Pool) && !has(Kind::Claim) {
+        bail!(
+            "the files have neither a NodeIPPool nor a NodeIPBlock: kubectl get nip,nib,nodes,ciliumnodes,pods -A -o \
+             yaml > objects.yaml"
+        );
+    }
+    documents.into_files()
+}
+
+impl Documents {
+    /// The world of these objects. A kind that is missing has no objects.
+    pub(super) fn into_files(self) -> anyhow::Result<Files> {
+        let Self { by_kind, now, namespaces, mut objects } = self;
+        let bundle = by_kind.get(BUNDLE).and_then(|found| found.first());
+        let lease = lease(by_kind.get("Lease").map(Vec::as_slice).unwrap_or_default(), bundle, &namespaces);
+        let world = gathered(&by_kind, &namespaces, &mut objects)?;
+        Ok(Files { world, objects, now, namespaces, lease })
+    }
+}
+
+/// The documents in these files.
+pub(super) fn documents(paths: &[PathBuf], mut namespaces: Namespaces) -> anyhow::Result<Documents> {
     let mut input = Input::new(Depth::All, |value| value["kind"].is_string());
     for path in paths {
         input.read(path);
@@ -76,17 +108,11 @@ pub(super) fn read(paths: &[PathBuf], mut namespaces: Namespaces) -> anyhow::Res
         let kind = value["kind"].as_str().unwrap_or_default().to_owned();
         by_kind.entry(kind).or_default().push(value);
     }
-    let has = |kind: Kind| by_kind.contains_key(kind.as_str());
-    if !has(Kind::Pool) && !has(Kind::Claim) {
-        bail!(
-            "the files have neither a NodeIPPool nor a NodeIPBlock: kubectl get nip,nib,nodes,ciliumnodes,pods -A -o \
-             yaml > objects.yaml"
-        );
-    }
     let bundle = by_kind.get(BUNDLE).and_then(|found| found.first());
     if let Some(bundle) = bundle {
         let left_out = bundle["leftOut"].as_array().into_iter().flatten().filter_map(Value::as_str);
-        let kinds = left_out.filter(|text| text.ends_with(around::FORBIDDEN));
+        let kinds =
+            left_out.filter(|text| text.ends_with(around::FORBIDDEN) || text.contains(around::UNREADABLE));
         objects.skipped = kinds.map(ToOwned::to_owned).collect();
     } else {
         let missing = ["Node", "CiliumNode", "Pod"].into_iter().filter(|kind| !by_kind.contains_key(*kind));
@@ -102,9 +128,7 @@ pub(super) fn read(paths: &[PathBuf], mut namespaces: Namespaces) -> anyhow::Res
             name.clone_into(&mut namespaces.own);
         }
     }
-    let lease = lease(by_kind.get("Lease").map(Vec::as_slice).unwrap_or_default(), bundle, &namespaces);
-    let world = gathered(&by_kind, &namespaces, &mut objects)?;
-    Ok(Files { world, objects, now, namespaces, lease })
+    Ok(Documents { by_kind, now, namespaces, objects })
 }
 
 /// The Lease of the controller. Only a bundle says that there is none.

@@ -10,11 +10,13 @@ mod follow;
 pub mod map;
 mod paint;
 pub mod plan;
+pub mod preflight;
 pub mod routes;
 pub mod status;
 pub mod who;
 pub mod why;
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -24,6 +26,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use comfy_table::{ContentArrangement, Table, presets};
 use files::{Files, Namespaces};
+use http::Uri;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -34,9 +37,10 @@ use crate::controller::broken_invariant::BrokenInvariant;
 use crate::controller::client::Clients;
 use crate::controller::clock::Clock;
 use crate::controller::contact::Contact;
-use crate::controller::gather::{GatherOptions, list_cluster};
+use crate::controller::gather::{GatherOptions, list_cluster, list_readable};
 use crate::controller::lead::Lead;
 use crate::controller::mode::ModeSource;
+use crate::model::kind::Kind;
 use crate::model::plan::NodePlan;
 use crate::model::time::Now;
 use crate::plan::Policy;
@@ -58,6 +62,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a command lists, repeated attempts included. A person waits for it, and sees each failure at once.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// The width of texts for people.
+const WIDTH: usize = 100;
 
 /// Something was found that is wrong.
 const FOUND: u8 = 1;
@@ -173,6 +180,11 @@ pub fn end(outcome: anyhow::Result<Verdict>) -> ExitCode {
     }
 }
 
+/// The same, with the address of the server before an error.
+fn about_server<T>(outcome: anyhow::Result<T>, server: &Uri) -> anyhow::Result<T> {
+    outcome.with_context(|| format!("can't read the cluster {server}"))
+}
+
 /// Runs a command to its end.
 pub(in crate::cli) fn block_on(
     command: impl Future<Output = anyhow::Result<Verdict>>,
@@ -220,24 +232,40 @@ impl Source {
 impl Access {
     /// Lists the cluster.
     pub(in crate::cli) async fn gather(&self) -> anyhow::Result<Gathered> {
+        let (clients, server) = self.clients().await?;
+        let world = about_server(list_cluster(&clients, &self.gather_options()).await, &server)?;
+        BrokenInvariant::of(world.check())?;
+        Ok(Gathered { clients, world, now: Clock::start().now() })
+    }
+
+    /// Lists the cluster as far as that is possible. Kinds that can't be listed are empty in the world, and returned with
+    /// the cause.
+    pub(in crate::cli) async fn gather_readable(&self) -> anyhow::Result<(Gathered, BTreeMap<Kind, String>)> {
+        let (clients, server) = self.clients().await?;
+        let listed = list_readable(&clients, &self.gather_options()).await;
+        let (world, unlisted) = about_server(listed, &server)?;
+        Ok((Gathered { clients, world, now: Clock::start().now() }, unlisted))
+    }
+
+    /// Clients of the cluster, and its address.
+    async fn clients(&self) -> anyhow::Result<(Clients, Uri)> {
         let config = self.config().await?;
-        let server = config.cluster_url.clone();
         let clients = Clients::new(&config, REQUEST_TIMEOUT, Contact::default(), Lead::unelected())
             .context("can't create a client")?;
-        // The flags of the controller are not known here. What it would do in the mode of the cluster is shown.
+        Ok((clients, config.cluster_url))
+    }
+
+    /// How the cluster is listed. The flags of the controller are not known here: the result shows its actions in the mode
+    /// of the cluster.
+    fn gather_options(&self) -> GatherOptions {
         let settings =
             Settings { modes: IpamMode::ALL.into(), own: OwnAddresses::Kept, node_field: NodeField::Spec };
-        let options = GatherOptions {
+        GatherOptions {
             mode: ModeSource::ConfigMapIn(self.cilium_namespace.clone(), settings),
             namespace: self.namespace.clone(),
             cilium_namespace: self.cilium_namespace.clone(),
             time_limit: TIME_LIMIT,
-        };
-        let world = list_cluster(&clients, &options)
-            .await
-            .with_context(|| format!("can't read the cluster {server}"))?;
-        BrokenInvariant::of(world.check())?;
-        Ok(Gathered { clients, world, now: Clock::start().now() })
+        }
     }
 
     async fn config(&self) -> anyhow::Result<Config> {
@@ -298,6 +326,27 @@ impl Cluster {
         }
         table.lines().map(|line| line.trim_end().to_owned()).collect()
     }
+}
+
+/// A text in lines of [`WIDTH`], behind a label.
+fn wrapped_below(label: &str, text: &str) -> Vec<String> {
+    let next = " ".repeat(label.len());
+    let mut lines = Vec::new();
+    let mut line = label.to_owned();
+    let mut is_empty = true;
+    for word in text.split_whitespace() {
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(std::mem::replace(&mut line, next.clone()));
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    lines.push(line);
+    lines
 }
 
 /// The fields of a JSON object.

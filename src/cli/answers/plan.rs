@@ -133,7 +133,7 @@ impl Args {
 }
 
 /// The pools in these files. A pool that the server would refuse is an error with its place.
-fn pools(paths: &[PathBuf]) -> anyhow::Result<Vec<Change>> {
+pub(super) fn pools(paths: &[PathBuf]) -> anyhow::Result<Vec<Change>> {
     let mut input = Input::new(Depth::All, |value| check::is_ours(value) && value["kind"] == "NodeIPPool");
     for path in paths {
         input.read(path);

@@ -13,7 +13,7 @@ pub mod catalog;
 mod found;
 mod nodes;
 mod planned;
-mod ranges;
+pub(in crate::view) mod ranges;
 
 pub use found::Line;
 use found::{Found, grouped};

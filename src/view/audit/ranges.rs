@@ -52,7 +52,7 @@ pub(super) fn look(world: &World, ranges: &[OtherRange], found: &mut Found) {
 }
 
 /// The addresses that a pool declares and does not exclude.
-fn offered(pool: &Pool) -> AddressSet {
+pub(in crate::view) fn offered(pool: &Pool) -> AddressSet {
     let mut offered = AddressSet::new();
     for ranges in pool.families.values() {
         for cidr in ranges.cidrs.keys() {

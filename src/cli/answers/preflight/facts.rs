@@ -1,0 +1,205 @@
+//! The facts of an installation, from a cluster or from files. A kind that can't be read is a fact that was not seen.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context as _;
+use kube::Api;
+use kube::api::{DynamicObject, ListParams};
+use serde_json::Value;
+
+use super::rights;
+use crate::cli::answers::Access;
+use crate::cli::answers::around::{self, Served, list_selected, resource};
+use crate::cli::answers::files::{self, Namespaces};
+use crate::controller::client::{Clients, FIELD_MANAGER};
+use crate::model::installation::{Installation, Seen};
+use crate::model::kind::Kind;
+use crate::model::surroundings::{OtherRange, Surroundings};
+use crate::model::time::Now;
+use crate::publisher::ipam_mode::IpamMode;
+use crate::wire::{crds, installation, surroundings};
+use crate::world::World;
+
+/// The ConfigMap with the settings of Cilium.
+const SETTINGS: &str = "cilium-config";
+
+/// The namespace of kube-controller-manager, where its Pods can be seen.
+const CONTROL_PLANE: &str = "kube-system";
+
+/// The objects of a kind.
+type Objects = Seen<Vec<Value>>;
+
+/// The facts of a cluster. Only a server that does not answer is an error.
+pub(super) async fn of_cluster(
+    clients: &Clients,
+    access: &Access,
+    unlisted: BTreeMap<Kind, String>,
+) -> anyhow::Result<Installation> {
+    let cilium = access.cilium_namespace.as_str();
+    let list = async |group: &str,
+                      version: &str,
+                      kind: &str,
+                      plural: &str,
+                      namespace: Option<&str>,
+                      labels: &str| {
+        listed(clients, group, version, kind, plural, namespace, ListParams::default().labels(labels)).await
+    };
+    let server = clients.reads.apiserver_version().await;
+    let settings = {
+        let params = ListParams::default().fields(&format!("metadata.name={SETTINGS}"));
+        listed(clients, "", "v1", "ConfigMap", "configmaps", Some(cilium), params).await?
+    };
+    let settings: Seen<Option<BTreeMap<String, String>>> = settings.map(|found| found.first().map(data));
+    let daemon_sets = list("apps", "v1", "DaemonSet", "daemonsets", None, "").await?;
+    let operators = list("apps", "v1", "Deployment", "deployments", Some(cilium), "").await?;
+    let managers = "component=kube-controller-manager";
+    let managers = list("", "v1", "Pod", "pods", Some(CONTROL_PLANE), managers).await?;
+    let services = list("apiregistration.k8s.io", "v1", "APIService", "apiservices", None, "").await?;
+    let mut ranges = list("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", None, "").await?;
+    for version in ["v2", "v2alpha1"] {
+        let kind = "CiliumLoadBalancerIPPool";
+        let found = list("cilium.io", version, kind, "ciliumloadbalancerippools", None, "").await?;
+        if let (Ok(ranges), Ok(found)) = (&mut ranges, found)
+            && !found.is_empty()
+        {
+            ranges.extend(found);
+            break;
+        }
+    }
+    let definitions = definitions(clients).await?;
+    let mode = settings.as_ref().ok().and_then(Option::as_ref);
+    let mode = mode.and_then(|settings| settings.get("ipam")).and_then(|text| text.parse::<IpamMode>().ok());
+    Ok(Installation {
+        server: server
+            .map(|version| version.git_version)
+            .map_err(|error| format!("the API server does not say: {error}")),
+        cilium_namespace: cilium.to_owned(),
+        settings,
+        unlisted,
+        definitions: definitions.map(|found| found.iter().filter_map(installation::definition).collect()),
+        unavailable: services.map(|found| found.iter().filter_map(installation::unavailable).collect()),
+        daemon_sets: daemon_sets.map(|found| found.iter().map(installation::daemon_set).collect()),
+        operators: operators.map(|found| found.iter().filter_map(installation::cilium_operator).collect()),
+        controller_managers: managers
+            .map(|found| found.iter().filter_map(installation::controller_manager).collect()),
+        ranges: ranges.map(|found| ranges_of(&found)),
+        user: rights::of_user(clients, access).await,
+        controller: rights::of_controller(clients, access, mode).await,
+    })
+}
+
+/// The facts in files, which say nothing of rights.
+pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(World, Installation, Now)> {
+    let read = files::documents(&[path.to_owned()], namespaces)?;
+    let of_kind = |kind: &str| -> Objects {
+        read.by_kind.get(kind).cloned().ok_or_else(|| format!("the files have no {kind}"))
+    };
+    let cilium = read.namespaces.cilium.clone();
+    let config_maps = of_kind("ConfigMap");
+    let is_settings = |found: &&Value| {
+        found["metadata"]["name"] == SETTINGS && found["metadata"]["namespace"] == cilium.as_str()
+    };
+    let settings = config_maps.and_then(|found| match found.iter().find(is_settings) {
+        Some(found) => Ok(Some(data(found))),
+        None => Err(format!("the files have no ConfigMap {cilium}/{SETTINGS}")),
+    });
+    let is_there = |found: &&Value| found["metadata"]["namespace"] == cilium.as_str();
+    let operators = of_kind("Deployment")
+        .map(|found| found.iter().filter(is_there).filter_map(installation::cilium_operator).collect());
+    let rights = "files do not show rights".to_owned();
+    let server = read.by_kind.get(files::BUNDLE).and_then(|found| found.first()?["server"].as_str());
+    let ranges = of_kind("ServiceCIDR").map(|mut found| {
+        found.extend(of_kind("CiliumLoadBalancerIPPool").unwrap_or_default());
+        ranges_of(&found)
+    });
+    let unlisted = [Kind::Pool, Kind::Claim, Kind::Node, Kind::CiliumNode].into_iter();
+    let unlisted = unlisted.filter_map(|kind| Some((kind, of_kind(kind.as_str()).err()?))).collect();
+    let facts = Installation {
+        server: server.map(ToOwned::to_owned).ok_or_else(|| "the files do not name it".to_owned()),
+        cilium_namespace: cilium.clone(),
+        settings,
+        unlisted,
+        definitions: of_kind("CustomResourceDefinition")
+            .map(|found| found.iter().filter_map(installation::definition).collect()),
+        unavailable: of_kind("APIService")
+            .map(|found| found.iter().filter_map(installation::unavailable).collect()),
+        daemon_sets: of_kind("DaemonSet").map(|found| found.iter().map(installation::daemon_set).collect()),
+        operators,
+        controller_managers: of_kind("Pod")
+            .map(|found| found.iter().filter_map(installation::controller_manager).collect()),
+        ranges,
+        user: Err(rights.clone()),
+        controller: Err(rights),
+    };
+    let now = read.now;
+    let files::Files { world, .. } = read.into_files()?;
+    Ok((world, facts, now))
+}
+
+/// The data of a ConfigMap.
+fn data(config_map: &Value) -> BTreeMap<String, String> {
+    let entries = config_map["data"].as_object().into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+fn ranges_of(objects: &[Value]) -> Vec<OtherRange> {
+    let mut around = Surroundings::default();
+    for object in objects {
+        surroundings::add(&mut around, object, FIELD_MANAGER);
+    }
+    around.ranges
+}
+
+/// The objects of a kind; none if the server does not serve it.
+async fn listed(
+    clients: &Clients,
+    group: &str,
+    version: &str,
+    kind: &str,
+    plural: &str,
+    namespace: Option<&str>,
+    params: ListParams,
+) -> anyhow::Result<Objects> {
+    let resource = resource(group, version, kind, plural);
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(clients.reads.clone(), namespace, &resource),
+        None => Api::all_with(clients.reads.clone(), &resource),
+    };
+    let (mut found, mut skipped) = (Vec::new(), Vec::new());
+    let take = |page: Vec<DynamicObject>| {
+        for object in page {
+            let mut object = serde_json::to_value(object).context("an object is plain data")?;
+            object["kind"] = Value::from(kind);
+            found.push(object);
+        }
+        Ok(())
+    };
+    list_selected(clients, &api, params, kind, &mut skipped, take).await?;
+    Ok(match skipped.pop() {
+        Some(why) => Err(format!("not seen: {why}")),
+        None => Ok(found),
+    })
+}
+
+/// Our definitions that exist.
+async fn definitions(clients: &Clients) -> anyhow::Result<Objects> {
+    let kind = "CustomResourceDefinition";
+    let resource = resource("apiextensions.k8s.io", "v1", kind, "customresourcedefinitions");
+    let api: Api<DynamicObject> = Api::all_with(clients.reads.clone(), &resource);
+    let mut found = Vec::new();
+    for definition in crds::all() {
+        let name = definition.json["metadata"]["name"].as_str().unwrap_or_default();
+        let mut skipped = Vec::new();
+        match api.get(name).await {
+            Ok(object) => found.push(serde_json::to_value(object).context("an object is plain data")?),
+            Err(error) => {
+                let served = around::refused(&format!("{kind}s"), error, &mut skipped)?;
+                if served == Served::Yes {
+                    return Ok(Err(format!("not seen: {}", skipped.join(", "))));
+                }
+            }
+        }
+    }
+    Ok(Ok(found))
+}

@@ -1,0 +1,163 @@
+//! The ranges of the pools against everything else that has addresses.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::points::{Lines, Point};
+use crate::ledger::Occupant;
+use crate::model::counted::counted;
+use crate::model::installation::Installation;
+use crate::model::kind::Kind;
+use crate::model::names::{NodeName, ten_of};
+use crate::model::pool::Pool;
+use crate::model::surroundings::RangeOwner;
+use crate::net::cidr::Cidr;
+use crate::publisher;
+use crate::view::audit::ranges::offered;
+use crate::world::World;
+
+/// Shared address space (RFC 6598), which clouds and VPNs use for nodes.
+const SHARED: &str = "100.64.0.0/10";
+
+pub(super) fn look(world: &World, installation: &Installation, lines: &mut Lines) {
+    let unlisted = [Kind::Pool, Kind::Node].iter().find_map(|kind| installation.unlisted.get(kind));
+    if world.readable_pools().next().is_none() {
+        return;
+    }
+    if let Some(why) = unlisted {
+        for point in [Point::PodCidrs, Point::NodeAddresses] {
+            lines.unseen(point, why.clone(), "kubectl get nodes -o yaml");
+        }
+    } else {
+        taken_ranges(world, installation, lines);
+        node_addresses(world, lines);
+    }
+    ranges(world, installation, lines);
+}
+
+fn taken_ranges(world: &World, installation: &Installation, lines: &mut Lines) {
+    let mut on_nodes = BTreeMap::<&NodeName, Cidr>::new();
+    for node in world.nodes() {
+        let is_foreign = |cidr: &&Cidr| {
+            world.ledger().pools_over(**cidr).next().is_some()
+                && !world.claims_over(**cidr).any(|known| known.claim.node == node.name)
+        };
+        on_nodes
+            .extend(publisher::pod_cidrs_of(node).iter().find(is_foreign).map(|cidr| (&node.name, *cidr)));
+    }
+    let pairs =
+        |found: &BTreeMap<&NodeName, Cidr>| ten_of(found.iter().map(|(node, cidr)| format!("{node} {cidr}")));
+    if !on_nodes.is_empty() {
+        lines.warn(
+            Point::PodCidrs,
+            format!(
+                "{} with spec.podCIDRs in the pools: {}",
+                counted(on_nodes.len(), "Node"),
+                pairs(&on_nodes)
+            ),
+            "Add these ranges to `exclude` of the pool, or recreate the Nodes without podCIDRs.",
+        );
+    }
+    let mut on_carriers = BTreeMap::<&NodeName, Cidr>::new();
+    for (cidr, occupant) in world.ledger().entries() {
+        let Occupant::Carried(node) = occupant else { continue };
+        let is_in_pool = world.ledger().pools_over(cidr).next().is_some();
+        if is_in_pool && !world.claims_over(cidr).any(|known| known.claim.node == *node) {
+            on_carriers.entry(node).or_insert(cidr);
+        }
+    }
+    if let Some(why) = installation.unlisted.get(&Kind::CiliumNode) {
+        lines.unseen(
+            Point::PodCidrs,
+            format!("CiliumNodes can't be listed: {why}"),
+            "kubectl get ciliumnodes -o yaml",
+        );
+    }
+    if !on_carriers.is_empty() {
+        lines.warn(
+            Point::PodCidrs,
+            format!(
+                "{} with addresses of the pools and without a claim: {}",
+                counted(on_carriers.len(), "CiliumNode"),
+                pairs(&on_carriers)
+            ),
+            "The blocks of a pool among them become claims in the modes cluster-pool and kubernetes. Exclude all others.",
+        );
+    }
+    lines.ok_if_silent(Point::PodCidrs, "no node has other addresses of the pools");
+}
+
+fn node_addresses(world: &World, lines: &mut Lines) {
+    for pool in world.readable_pools() {
+        let offered = offered(pool);
+        let inside: Vec<String> = offered
+            .cidrs()
+            .flat_map(|range| world.addresses_of_nodes_in(range).collect::<Vec<_>>())
+            .map(|(address, node)| format!("{node} {address}"))
+            .collect();
+        if !inside.is_empty() {
+            lines.warn(
+                Point::NodeAddresses,
+                format!(
+                    "pool {} has addresses of {}: {}; gateways of that network are not excluded",
+                    pool.name,
+                    counted(inside.len(), "node"),
+                    ten_of(&inside)
+                ),
+                "Add the network of the nodes to `exclude` of the pool.",
+            );
+        } else if let Some((node, address)) = in_shared_space(world, pool) {
+            lines.warn(
+                Point::NodeAddresses,
+                format!(
+                    "pool {} is in {SHARED}, and node {node} has {address} in it: the network of the nodes may use more of it",
+                    pool.name
+                ),
+                "Prefer 10.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16, or ask the provider of the network.",
+            );
+        }
+    }
+    lines.ok_if_silent(Point::NodeAddresses, "no pool has an address of a node");
+}
+
+/// A node with an address in shared address space, if the pool has ranges there too.
+fn in_shared_space<'a>(world: &'a World, pool: &Pool) -> Option<(&'a NodeName, IpAddr)> {
+    let shared: Cidr = SHARED.parse().ok()?;
+    let mut cidrs = pool.families.values().flat_map(|ranges| ranges.cidrs.keys());
+    cidrs.any(|cidr| cidr.overlaps(shared)).then_some(())?;
+    world.addresses_of_nodes_in(shared).next().map(|(address, node)| (node, address))
+}
+
+fn ranges(world: &World, installation: &Installation, lines: &mut Lines) {
+    let point = Point::ServiceRanges;
+    let how = "kubectl get servicecidrs, or kubectl cluster-info dump | grep service-cluster-ip-range";
+    let Some(ranges) = lines.seen(point, &installation.ranges, how) else { return };
+    for pool in world.readable_pools() {
+        let offered = offered(pool);
+        for range in ranges {
+            let shared: Vec<Cidr> = range
+                .cidrs
+                .iter()
+                .flat_map(|cidr| offered.within(*cidr).cidrs().collect::<Vec<_>>())
+                .collect();
+            if !shared.is_empty() {
+                lines.fail(
+                    point,
+                    format!(
+                        "pool {} and {} {} have the same addresses: {}",
+                        pool.name,
+                        range.kind,
+                        range.name,
+                        ten_of(shared)
+                    ),
+                    "Add the range to `exclude` of the pool.",
+                );
+            }
+        }
+    }
+    if ranges.iter().any(|range| range.owner == RangeOwner::Services) {
+        lines.ok_if_silent(point, "no pool has addresses of Services or load balancers");
+    } else {
+        lines.unseen(point, "the API server shows no ServiceCIDR", how);
+    }
+}
