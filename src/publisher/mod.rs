@@ -40,9 +40,6 @@ use ipam_mode::IpamMode;
 use multi_pool::MultiPool;
 use static_mode::{ClusterPool, Kubernetes, Static};
 
-/// How many addresses of each family a starting agent requests in the mode multi-pool (`docs/cilium.md`).
-const PRE_ALLOCATED: u128 = 8;
-
 /// Whether the controller may write at all, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
@@ -119,7 +116,7 @@ impl Publisher {
         if let Some(name) = self.default_pool() {
             pools.requested.push(Requested {
                 pool: name.to_string(),
-                needed: self.families().iter().map(|family| (*family, PRE_ALLOCATED)).collect(),
+                needed: self.families().iter().map(|family| (*family, multi_pool::PRE_ALLOCATED)).collect(),
                 asked_as_of: None,
                 entry: Entry::default(),
             });
@@ -135,6 +132,19 @@ impl Publisher {
             operator: None,
             malformed: Vec::new(),
         }
+    }
+
+    /// The CiliumNode if its agent used this percentage of its addresses of each family, or more where it does already.
+    /// `None` in modes whose agents report no use.
+    #[must_use]
+    pub fn using(&self, cilium_node: &CiliumNode, percent: u8) -> Option<CiliumNode> {
+        let mut supposed = cilium_node.clone();
+        match self {
+            Self::Crd(_) => crd::raise_use(&mut supposed.crd, percent),
+            Self::MultiPool(_) => multi_pool::raise_need(&mut supposed.pools, percent),
+            Self::ClusterPool(_) | Self::Kubernetes(_) => return None,
+        }
+        Some(supposed)
     }
 
     /// Has another set of guards than all of them.

@@ -182,6 +182,13 @@ async fn foresees(plane: &ControlPlane) -> Result<()> {
     documented("plan --relabel f09 zone=r", &relabelled)?;
     ensure!(relabelled.code == Some(0), "{:?} {}", relabelled.code, relabelled.errors);
 
+    let used = ask(plane, &["plan", "--use", "90%"]).await?;
+    documented("plan --use 90%", &used)?;
+    ensure!(used.code == Some(1), "{:?} {}", used.code, used.errors);
+    used.assert_lines(&["rack Ready 10 10/64 -> 20/64 54 -> 44 0/0"])?;
+    let object = ask(plane, &["plan", "--use", "90%", "-o", "json"]).await?.json()?;
+    ensure!(object["firstFull"]["pools"].as_array().is_some_and(|pools| !pools.is_empty()), "{object}");
+
     // Pools as they would be.
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("full.yaml");

@@ -16,7 +16,7 @@ use crate::model::pool::RangeState;
 use crate::net::cidr::Cidr;
 use crate::plan::Policy;
 use crate::plan::forecast::change::{Change, Ranges};
-use crate::plan::forecast::outlook::{Outlook, Room, outlook};
+use crate::plan::forecast::outlook::{FirstFull, Outlook, Room, outlook};
 use crate::view::departures::{Departure, When};
 use crate::view::overview::{Overview, PoolRow, Problem};
 use crate::wire::check;
@@ -37,7 +37,7 @@ const LISTED: usize = 20;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  cilium-node-ipam plan\n  cilium-node-ipam plan -f pool.yaml\n  cilium-node-ipam plan \
-                        --add-nodes 20 --labels zone=r\n  cilium-node-ipam plan --drain 10.2.0.0/24 --relabel worker-17 \
+                        --add-nodes 20 --labels zone=r\n  cilium-node-ipam plan --use 90%\n  cilium-node-ipam plan --drain 10.2.0.0/24 --relabel worker-17 \
                         zone=b"
 )]
 pub struct Args {
@@ -65,6 +65,10 @@ pub struct Args {
     #[arg(long, value_name = "CIDR", value_parser = range, help_heading = CHANGE)]
     drain: Vec<Cidr>,
 
+    /// Suppose that each node uses this percentage of its addresses, or more if it does already.
+    #[arg(long = "use", value_name = "PERCENT", value_parser = percent, help_heading = CHANGE)]
+    used: Option<u8>,
+
     #[command(flatten)]
     cluster: Source,
 }
@@ -76,6 +80,11 @@ fn label(text: &str) -> Result<(String, String), String> {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         Some(_) | None => Err("must be KEY=VALUE".to_owned()),
     }
+}
+
+fn percent(text: &str) -> Result<u8, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).parse().ok();
+    number.filter(|percent| (1..=100).contains(percent)).ok_or_else(|| "must be from 1% to 100%".to_owned())
 }
 
 fn range(text: &str) -> Result<Cidr, String> {
@@ -128,6 +137,7 @@ impl Args {
         if let Some(n_nodes) = self.add_nodes {
             changes.push(Change::AddNodes(n_nodes.into(), self.labels.iter().cloned().collect()));
         }
+        changes.extend(self.used.map(Change::Use));
         Ok(changes)
     }
 }
@@ -198,6 +208,12 @@ pub(in crate::cli) fn text(cluster: &Cluster, outlook: &Outlook) -> Vec<String> 
     lines.push(String::new());
     if let Some(room) = &outlook.room {
         lines.push(format!("room      {}", told(room)));
+    }
+    if let Some(FirstFull { percent, pools, n_nodes: _ }) = &outlook.first_full {
+        lines.push(format!(
+            "use       from {percent} % use per node on, nodes get no further block of the first pools: {}",
+            ten_of(pools)
+        ));
     }
     if !outlook.homeless.is_empty() {
         lines.push(format!(
@@ -309,6 +325,10 @@ pub(in crate::cli) fn object(outlook: &Outlook) -> Value {
         let pools: Vec<&str> = room.pools.iter().map(PoolName::as_str).collect();
         json!({"nodes": room.n_nodes, "more": room.is_enough, "pools": pools})
     });
+    let first_full = outlook.first_full.as_ref().map(|full| {
+        let pools: Vec<&str> = full.pools.iter().map(PoolName::as_str).collect();
+        json!({"use": full.percent, "pools": pools, "nodes": full.n_nodes})
+    });
     json!({
         "nodes": {"before": nodes(&outlook.before), "after": nodes(&outlook.after)},
         "pools": pools.collect::<Vec<_>>(),
@@ -316,6 +336,7 @@ pub(in crate::cli) fn object(outlook: &Outlook) -> Value {
         "departures": departures.collect::<Vec<_>>(),
         "withoutRoom": outlook.homeless.iter().map(NodeName::as_str).collect::<Vec<_>>(),
         "room": room,
+        "firstFull": first_full,
         "final": outlook.final_effects,
         "appearing": problems(&outlook.appearing),
         "resolved": problems(&outlook.resolved),

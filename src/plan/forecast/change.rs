@@ -32,6 +32,8 @@ pub enum Change {
     Relabel(NodeName, BTreeMap<String, Option<String>>),
     /// So many nodes with these labels join.
     AddNodes(usize, BTreeMap<String, String>),
+    /// Each node uses this percentage of its addresses.
+    Use(u8),
 }
 
 /// CIDRs that pools declare.
@@ -123,6 +125,9 @@ pub enum Impossible {
     /// The server refuses to remove a family.
     #[error("pool {0} has {1}, which can't be removed: keep the family and drain its CIDRs")]
     FamilyRemoved(PoolName, Family),
+    /// Agents report no use.
+    #[error("a node has one block for its life in the mode {0}: more use brings no other block")]
+    NoGrowth(&'static str),
     /// The server refuses another name.
     #[error("podIPPool of pool {0} is immutable: create another pool")]
     PodIpPool(PoolName),
@@ -151,6 +156,7 @@ impl Change {
                 show(world, Object::Node(node));
                 Ok(())
             }
+            Self::Use(percent) => raise_use(world, *percent, |_| true),
             Self::AddNodes(n_nodes, labels) => {
                 let names: Vec<NodeName> = new_names(world, "new").take(*n_nodes).collect();
                 for name in &names {
@@ -188,7 +194,9 @@ impl Change {
                     vec![format!("node {node} keeps its {} with other labels", counted(n_blocks, "block"))]
                 }
             },
-            Self::AddNodes(..) | Self::State(_, RangeState::Active | RangeState::Cordoned) => Vec::new(),
+            Self::AddNodes(..) | Self::Use(_) | Self::State(_, RangeState::Active | RangeState::Cordoned) => {
+                Vec::new()
+            }
         }
     }
 }
@@ -272,6 +280,24 @@ fn check_update(before: &Pool, after: &Pool) -> Result<(), Impossible> {
     }
     if before.pod_ip_pool != after.pod_ip_pool {
         return Err(Impossible::PodIpPool(before.name.clone()));
+    }
+    Ok(())
+}
+
+/// The agents of these nodes use this percentage of their addresses.
+pub(super) fn raise_use(
+    world: &mut World,
+    percent: u8,
+    is_meant: impl Fn(&NodeName) -> bool,
+) -> Result<(), Impossible> {
+    let names: Vec<NodeName> = world.nodes().map(|node| node.name.clone()).collect();
+    for name in names.iter().filter(|name| is_meant(name)) {
+        let Some(cilium_node) = world.cilium_node(name) else { continue };
+        let reader = world.reader_of(name);
+        let Some(supposed) = reader.using(cilium_node, percent) else {
+            return Err(Impossible::NoGrowth(reader.ipam_mode().as_str()));
+        };
+        show(world, Object::CiliumNode(supposed));
     }
     Ok(())
 }

@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::{Change, Impossible, join, new_names};
+use super::change::{Change, Impossible, join, new_names, raise_use};
 use super::{Grant, Settled, settle};
 use crate::model::claim::Claim;
+use crate::model::finding::FindingKind;
 use crate::model::freeze::Freeze;
 use crate::model::names::{NodeName, PoolName};
 use crate::model::request::{Request, Write};
@@ -38,6 +39,8 @@ pub struct Outlook {
     pub homeless: BTreeSet<NodeName>,
     /// For how many nodes of the added sort there is room.
     pub room: Option<Room>,
+    /// The first pools that run out as the use of nodes rises.
+    pub first_full: Option<FirstFull>,
     /// What can't be undone, a sentence each.
     pub final_effects: Vec<String>,
 }
@@ -53,12 +56,25 @@ pub struct Room {
     pub pools: Vec<PoolName>,
 }
 
+/// The first pools that run out as the use of nodes rises.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FirstFull {
+    /// The lowest percentage of use at which nodes wait for a block that no pool has.
+    pub percent: u8,
+    /// The pools that these nodes wait for.
+    pub pools: Vec<PoolName>,
+    /// How many nodes wait.
+    pub n_nodes: usize,
+}
+
 /// The difference that these changes would make, all of them together.
 pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> Result<Outlook, Impossible> {
     let before = settle(world.clone(), policy, now);
     let mut base = world.clone();
     let (joining, others): (Vec<&Change>, Vec<&Change>) =
         changes.iter().partition(|change| matches!(change, Change::AddNodes(..)));
+    let (raising, others): (Vec<&Change>, Vec<&Change>) =
+        others.into_iter().partition(|change| matches!(change, Change::Use(_)));
     for change in &others {
         change.apply(&mut base, now.wall)?;
     }
@@ -66,7 +82,17 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
     for change in &joining {
         change.apply(&mut joined, now.wall)?;
     }
-    let after = settle(joined, policy, now);
+    let mut first_full = None;
+    let mut after = None;
+    for change in &raising {
+        if let Change::Use(percent) = change {
+            let raised = with_use(&joined, *percent, policy, now)?;
+            first_full = first_full_below(&joined, &raised, *percent, policy, now)?;
+            after = Some(raised);
+            base = with_use(&base, *percent, policy, now)?.world;
+        }
+    }
+    let after = after.unwrap_or_else(|| settle(joined, policy, now));
     let mut room = None;
     for change in &joining {
         if let Change::AddNodes(n_nodes, labels) = change {
@@ -77,7 +103,7 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
         changes.iter().any(|change| match change {
             Change::State(ranges, _) => ranges.has(claim),
             Change::DeletePool(pool) => claim.pool == *pool,
-            Change::Pool(_) | Change::Relabel(..) | Change::AddNodes(..) => false,
+            Change::Pool(_) | Change::Relabel(..) | Change::AddNodes(..) | Change::Use(_) => false,
         })
     };
     let left_before = |claim: &Claim| {
@@ -88,17 +114,72 @@ pub fn outlook(world: &World, changes: &[Change], policy: Policy, now: Now) -> R
     let homeless = homeless(&after, &departures, policy, now);
     let (before_view, after_view) =
         (overview(&before.world, &before.plans), overview(&after.world, &after.plans));
+    let mut resolved = problems_beyond(&before.world, &before.plans, &after_view);
+    // A node that waits for another block does not say what its draining blocks wait for.
+    resolved.retain(|problem| raising.is_empty() || problem.kind != FindingKind::DrainWaits.as_str());
     Ok(Outlook {
         appearing: problems_beyond(&after.world, &after.plans, &before_view),
-        resolved: problems_beyond(&before.world, &before.plans, &after_view),
+        resolved,
         grants: after.grants.into_iter().filter(|grant| !before.grants.contains(grant)).collect(),
         before: before_view,
         after: after_view,
         departures,
         homeless,
         room,
+        first_full,
         final_effects: changes.iter().flat_map(|change| change.final_effects(world)).collect(),
     })
+}
+
+/// The world in which each node uses this percentage of its addresses. The use of a node that has no addresses yet is that
+/// of its first blocks.
+fn with_use(world: &World, percent: u8, policy: Policy, now: Now) -> Result<Settled, Impossible> {
+    let mut raised = world.clone();
+    raise_use(&mut raised, percent, |_| true)?;
+    let mut settled = settle(raised, policy, now);
+    raise_use(&mut settled.world, percent, |node| !world.is_served(node))?;
+    let first = settled.grants;
+    settled = settle(settled.world, policy, now);
+    settled.grants.extend(first);
+    settled.grants.sort();
+    Ok(settled)
+}
+
+/// The lowest percentage of use at which more nodes wait than today, up to that of `raised`. Nodes that wait do so at every
+/// higher percentage too.
+fn first_full_below(
+    world: &World,
+    raised: &Settled,
+    percent: u8,
+    policy: Policy,
+    now: Now,
+) -> Result<Option<FirstFull>, Impossible> {
+    let waiting = |settled: &Settled| {
+        let pools = overview(&settled.world, &settled.plans).pools.into_iter();
+        pools.map(|row| (row.name, row.wait_first + row.wait_growth)).collect::<BTreeMap<PoolName, usize>>()
+    };
+    let known = waiting(&settle(world.clone(), policy, now));
+    let fullness = |settled: &Settled, percent: u8| {
+        let mut full = FirstFull { percent, pools: Vec::new(), n_nodes: 0 };
+        for (pool, n_waiting) in waiting(settled) {
+            let n_more = n_waiting.saturating_sub(known.get(&pool).copied().unwrap_or_default());
+            if n_more > 0 {
+                full.pools.push(pool);
+                full.n_nodes = full.n_nodes.max(n_more);
+            }
+        }
+        (full.n_nodes > 0).then_some(full)
+    };
+    let Some(mut found) = fullness(raised, percent) else { return Ok(None) };
+    let mut low = 0;
+    while low + 1 < found.percent {
+        let middle = u8::midpoint(low, found.percent);
+        match fullness(&with_use(world, middle, policy, now)?, middle) {
+            Some(earlier) => found = earlier,
+            None => low = middle,
+        }
+    }
+    Ok(Some(found))
 }
 
 /// How many nodes with these labels get their first blocks, one after the other.

@@ -3,6 +3,7 @@
 use super::*;
 use crate::plan::forecast::change::{Change, Impossible, Ranges as Named};
 use crate::plan::forecast::outlook::{Outlook, outlook};
+use crate::publisher::ipam_mode::IpamMode;
 use crate::publisher::multi_pool::{Bgp, MultiPool};
 use crate::publisher::settings::{Settings, from_config};
 use crate::publisher::static_mode::NodeField;
@@ -59,6 +60,71 @@ fn added_nodes_get_blocks_until_their_pool_runs_out() {
     let lost = of(&cluster, &[Change::AddNodes(1, labels(&[("zone", "c")]))]).unwrap();
     assert_eq!(shown(&lost), "p 1+3 to p 1+3; NoPool new-1");
     assert_eq!(lost.room.map(|room| (room.n_nodes, room.pools)), Some((0, Vec::new())));
+}
+
+/// Two nodes of 14 addresses each, in a pool with one more block.
+const TWO: &str = "
+    pool p 10.0.0.0/26 28 zone=a exclude=10.0.0.48/28
+    node a 1 zone=a
+    ciliumnode a @50 10.0.0.0/28 used=1
+    claim 10.0.0.0/28 a 1 Held @40
+    node b 2 zone=a
+    ciliumnode b @50 10.0.0.16/28 used=1
+    claim 10.0.0.16/28 b 2 Held @40";
+
+#[test]
+fn more_use_makes_nodes_grow_until_their_pool_runs_out() {
+    let cluster = Cluster::of(TWO);
+    let low = of(&cluster, &[Change::Use(30)]).unwrap();
+    assert_eq!((shown(&low).as_str(), &low.first_full), ("p 2+1 to p 2+1", &None));
+    let high = of(&cluster, &[Change::Use(90)]).unwrap();
+    assert!(shown(&high).starts_with("p 2+1 to p 3+0; a gets p; NoCapacity b"), "{}", shown(&high));
+    // 13 of 16 addresses are more than 80 %.
+    let first = high.first_full.unwrap();
+    assert_eq!((first.percent, first.pools, first.n_nodes), (76, vec!["p".into()], 1));
+    let more = pool(&cluster, "p", |pool| {
+        for ranges in pool.families.values_mut() {
+            ranges.exclude.clear();
+        }
+    });
+    let enough = of(&cluster, &[Change::Use(90), more]).unwrap();
+    assert_eq!((shown(&enough).as_str(), enough.first_full), ("p 2+1 to p 4+0; a gets p; b gets p", None));
+}
+
+#[test]
+fn nodes_that_join_use_their_addresses_too() {
+    let cluster = Cluster::of(&TWO.replace(" exclude=10.0.0.48/28", ""));
+    let joined = of(&cluster, &[Change::AddNodes(1, labels(&[("zone", "a")])), Change::Use(90)]).unwrap();
+    assert!(
+        shown(&joined).starts_with("p 2+2 to p 4+0; a gets p; new-1 gets p; NoCapacity "),
+        "{}",
+        shown(&joined)
+    );
+}
+
+#[test]
+fn use_brings_no_block_where_a_node_has_one_for_its_life() {
+    let settings = Settings { modes: [IpamMode::ClusterPool].into(), ..Settings::default() };
+    let config = [("ipam".to_owned(), "cluster-pool".to_owned())].into();
+    let cluster = Cluster::in_mode(from_config(&config, &settings), TWO);
+    let refused = of(&cluster, &[Change::Use(90)]).unwrap_err();
+    assert_eq!(refused, Impossible::NoGrowth("cluster-pool"));
+}
+
+#[test]
+fn in_multi_pool_mode_agents_ask_for_more() {
+    let publisher =
+        MultiPool { families: [Family::V4].into(), default_pool: "default".into(), bgp: Bgp::Off };
+    let cluster = Cluster::served_by(
+        Publisher::MultiPool(publisher),
+        "
+        pool p 10.0.0.0/26 28
+        node a 1
+        ciliumnode a @50 need=8 has=10.0.0.0/28
+        claim 10.0.0.0/28 a 1 Held @40",
+    );
+    assert_eq!(shown(&of(&cluster, &[Change::Use(50)]).unwrap()), "p 1+3 to p 1+3");
+    assert_eq!(shown(&of(&cluster, &[Change::Use(90)]).unwrap()), "p 1+3 to p 2+2; a gets p");
 }
 
 #[test]

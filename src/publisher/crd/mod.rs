@@ -334,6 +334,18 @@ fn clearing(carrier: Carrier<'_>) -> UsageProbe {
     probe(carrier, ProbeStep::Clear, MarkChange::Remove)
 }
 
+/// Supposes that the agent uses this percentage of its addresses of each family: the lowest ones first.
+pub(super) fn raise_use(fields: &mut CrdFields, percent: u8) {
+    let used = fields.used.get_or_insert_default();
+    for family in Family::ALL {
+        let pool: Vec<IpAddr> = fields.pool.iter().filter(|address| Family::of(*address) == family).collect();
+        let wanted = (pool.len() * usize::from(percent)).div_ceil(100);
+        let n_used = pool.iter().filter(|address| used.contains(**address)).count();
+        let unused: Vec<IpAddr> = pool.into_iter().filter(|address| !used.contains(*address)).collect();
+        unused.into_iter().take(wanted.saturating_sub(n_used)).for_each(|address| used.insert(address));
+    }
+}
+
 /// Every address that is in any of these fields.
 pub(super) fn carried(fields: &CrdFields) -> AddressSet {
     let mut carried: AddressSet = fields.pod_cidrs.iter().copied().collect();

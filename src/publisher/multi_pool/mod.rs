@@ -33,6 +33,9 @@ use crate::net::cidr::{Cidr, Family};
 
 mod take_off;
 
+/// How many addresses of each family a starting agent requests, and its step (`docs/cilium.md`).
+pub(super) const PRE_ALLOCATED: u128 = 8;
+
 /// The first minor release whose agents answer the question, because they look after their pools once per minute.
 const FIRST: Minor = Minor(1, 17);
 
@@ -441,6 +444,20 @@ fn needed(carrier: Carrier<'_>, share: &Share) -> u128 {
     let requested = fields(carrier).into_iter().flat_map(|fields| &fields.requested);
     let of_name = requested.filter(|entry| is_named(share, &entry.pool));
     of_name.filter_map(|entry| entry.needed.get(&share.family)).copied().max().unwrap_or_default()
+}
+
+/// Supposes that pods use this percentage of the addresses under each name. An agent asks for them in steps of what it
+/// reserves, with one step more.
+pub(super) fn raise_need(fields: &mut PoolsFields, percent: u8) {
+    for entry in fields.requested.iter_mut().filter(|entry| entry.asked_as_of.is_none()) {
+        for (family, needed) in &mut entry.needed {
+            let cidrs = fields.allocated.iter().filter(|allocated| allocated.pool == entry.pool);
+            let cidrs = cidrs.flat_map(|allocated| &allocated.cidrs).filter(|cidr| cidr.family() == *family);
+            let capacity: u128 = cidrs.map(|cidr| n_given_of(*cidr)).sum();
+            let used = (capacity * u128::from(percent)).div_ceil(100);
+            *needed = (*needed).max((used / PRE_ALLOCATED + 1) * PRE_ALLOCATED);
+        }
+    }
 }
 
 /// Whether its agent has said anything, or somebody has put something there.
