@@ -3,7 +3,7 @@
 //! Lists page by page and writes each page at once. It reads no Secret, and removes environment, arguments, volumes and
 //! annotations from Pods. It does not know how the commands read a bundle: `answers` does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -16,13 +16,15 @@ use kube::Api;
 use kube::api::{DynamicObject, ListParams, LogParams};
 use serde_json::{Value, json};
 
-use super::answers::around::{Served, list_kind, resource};
+use super::answers::around::{Served, UNREADABLE, list_kind, resource};
 use super::answers::files::BUNDLE;
 use super::answers::{API_VERSION, Access, Gathered, OUR_PODS, Verdict, block_on};
+use crate::controller::broken_invariant::BrokenInvariant;
 use crate::controller::client::Clients;
 use crate::controller::dry_run::{self, Proposal};
 use crate::controller::lease;
-use crate::model::time::Timestamp;
+use crate::model::kind::Kind;
+use crate::model::time::{Now, Timestamp};
 use crate::plan::Policy;
 use crate::wire::{self, crds, freeze};
 use crate::world::World;
@@ -36,7 +38,7 @@ const PORT: u16 = 9920;
 const LOG_LINES: i64 = 20_000;
 
 /// The kinds that are listed: group, versions from the newest on, kind, and the name in paths.
-const KINDS: [(&str, &[&str], &str, &str); 11] = [
+const KINDS: [(&str, &[&str], &str, &str); 13] = [
     (wire::GROUP, &[wire::VERSION], "NodeIPPool", "nodeippools"),
     (wire::GROUP, &[wire::VERSION], "NodeIPBlock", "nodeipblocks"),
     ("", &["v1"], "Node", "nodes"),
@@ -47,12 +49,14 @@ const KINDS: [(&str, &[&str], &str, &str); 11] = [
     ("", &["v1"], "Pod", "pods"),
     ("", &["v1"], "Service", "services"),
     ("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs"),
+    ("apps", &["v1"], "DaemonSet", "daemonsets"),
+    ("apiregistration.k8s.io", &["v1"], "APIService", "apiservices"),
     ("", &["v1"], "Event", "events"),
 ];
 
 /// Write objects, findings, settings, events, metrics and logs into one file for support.
 ///
-/// `status`, `why`, `who`, `check`, `plan` and `routes` read it with --from instead of a cluster. It contains no Secrets. The
+/// `status`, `why`, `who`, `check`, `plan`, `preflight` and `routes` read it with --from instead of a cluster. It contains no Secrets. The
 /// environment, arguments, volumes and annotations of Pods are removed. The file names everything that was left out, and
 /// the causes.
 ///
@@ -82,13 +86,15 @@ pub fn run(args: Args) -> anyhow::Result<Verdict> {
     }
     block_on(async move {
         // First, so that no object is older than the time of the bundle.
-        let Gathered { clients, world, now } = args.access.gather().await?;
+        let (Gathered { clients, world, now }, unlisted) = args.access.gather_readable().await?;
+        if let (Some((kind, why)), true) = (unlisted.first_key_value(), unlisted.len() == Kind::ALL.len()) {
+            bail!("no kind can be listed; {}s: {why}", kind.as_str());
+        }
         let redactor = if args.redact { Some(redactor(&clients, &args, &world).await?) } else { None };
         let mut bundle = Bundle::create(&args.file, redactor, now.wall)?;
         bundle.objects(&clients).await?;
         let has_lease = bundle.named(&clients, &args).await?;
-        let proposal = Proposal::of(world.clone(), Policy::DEFAULT, now);
-        bundle.text("plan.txt", &(dry_run::lines(&world, &proposal).join("\n") + "\n"))?;
+        bundle.plan(&world, &unlisted, now)?;
         bundle.processes(&clients, &args.access.namespace).await?;
         let server = match clients.reads.apiserver_version().await {
             Ok(version) => Some(version.git_version),
@@ -189,7 +195,20 @@ impl Bundle {
             .context("can't write the bundle")
     }
 
-    /// The objects of all kinds, one file per page.
+    /// The findings and due writes, unless a kind is missing without which they would be wrong.
+    fn plan(&mut self, world: &World, unlisted: &BTreeMap<Kind, String>, now: Now) -> anyhow::Result<()> {
+        let broken = BrokenInvariant::of(world.check()).err().map(|error| error.to_string());
+        let missing = unlisted.iter().map(|(kind, why)| format!("{}s can't be listed: {why}", kind.as_str()));
+        if let Some(why) = missing.chain(broken).next() {
+            self.left_out.push(format!("plan.txt, because {why}"));
+            return Ok(());
+        }
+        let proposal = Proposal::of(world.clone(), Policy::DEFAULT, now);
+        self.text("plan.txt", &(dry_run::lines(world, &proposal).join("\n") + "\n"))
+    }
+
+    /// The objects of all kinds, one file per page. A kind that can't be listed is left out; pages that were listed
+    /// before stay.
     async fn objects(&mut self, clients: &Clients) -> anyhow::Result<()> {
         for (group, versions, kind, plural) in KINDS {
             let mut skipped = Vec::new();
@@ -198,15 +217,30 @@ impl Bundle {
                 let resource = resource(group, version, kind, plural);
                 let api: Api<DynamicObject> = Api::all_with(clients.reads.clone(), &resource);
                 let mut number = 0;
+                let mut unwritten = None;
                 let page = |page: Vec<DynamicObject>| {
                     number += 1;
                     let items: anyhow::Result<Vec<Value>> =
                         page.into_iter().map(|found| stripped(found, &resource.api_version, kind)).collect();
                     let list = json!({"apiVersion": "v1", "kind": "List", "items": items?});
-                    self.json(&format!("objects/{plural}-{number:04}.json"), &list)
+                    let written = self.json(&format!("objects/{plural}-{number:04}.json"), &list);
+                    written.or_else(|error| {
+                        unwritten = Some(error);
+                        bail!("the page was not written")
+                    })
                 };
-                if list_kind(clients, &api, kind, &mut skipped, page).await? == Served::Yes {
-                    is_served = true;
+                let listed = list_kind(clients, &api, kind, &mut skipped, page).await;
+                if let Some(error) = unwritten {
+                    return Err(error);
+                }
+                is_served = match listed {
+                    Ok(served) => served == Served::Yes,
+                    Err(error) => {
+                        skipped.push(format!("{kind}s, {UNREADABLE}: {}", error.root_cause()));
+                        true
+                    }
+                };
+                if is_served {
                     break;
                 }
             }
@@ -337,6 +371,10 @@ fn stripped(found: DynamicObject, api_version: &str, kind: &str) -> anyhow::Resu
                 .retain(|key, _| kind != "Pod" && key != "kubectl.kubernetes.io/last-applied-configuration");
         }
     }
+    if kind == "DaemonSet" {
+        let template = object["spec"]["template"]["spec"].take();
+        object["spec"] = json!({"template": {"spec": images_of(&template)}});
+    }
     if kind == "Pod" {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("generateName");
@@ -366,4 +404,13 @@ fn stripped(found: DynamicObject, api_version: &str, kind: &str) -> anyhow::Resu
         }
     }
     Ok(object)
+}
+
+/// The containers of a Pod with their images, and nothing else.
+fn images_of(spec: &Value) -> Value {
+    let of = |list: &str| -> Value {
+        let containers = spec[list].as_array().into_iter().flatten();
+        containers.map(|container| json!({"name": container["name"], "image": container["image"]})).collect()
+    };
+    json!({"initContainers": of("initContainers"), "containers": of("containers")})
 }

@@ -14,7 +14,8 @@ use serde_json::json;
 use crate::answers::{ask, sixty_nodes};
 use crate::scene::versions;
 use crate::support::control_plane::Options;
-use crate::support::objects::Kind;
+use crate::support::objects::{Kind, PoolSpec};
+use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
 use crate::support::rig::without_product;
 
 /// The files in an archive.
@@ -27,6 +28,35 @@ fn files(path: &Path) -> Result<BTreeMap<String, String>> {
         files.insert(name, text);
     }
     Ok(files)
+}
+
+/// A kind that can't be listed is left out and named, and the rest is written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_can_not_be_read_is_left_out() -> Result<()> {
+    without_product(Options::default(), async |rig| {
+        let plane = &rig.control_plane;
+        rig.cluster.create_pool(&PoolSpec::new("p").ipv4(28, &["10.1.0.0/24"])).await?;
+        let proxy = Proxy::start_as(plane, &plane.admin_kubeconfig, rig.cluster.bell.clone()).await?;
+        let _refused = proxy.plant(Requests::new(Verb::Read, Kind::Block), Fault::Status(403), Often::Always);
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join("bundle.tar.gz");
+        let (named, kubeconfig) = (file.display().to_string(), proxy.kubeconfig().display().to_string());
+        let written = ask(plane, &["bundle", "-o", &named, "--kubeconfig", &kubeconfig]).await?;
+        ensure!(written.code == Some(0), "{:?} {}", written.code, written.errors);
+        for line in [
+            "left out: NodeIPBlocks, because they can't be listed: the proxy says 403 (403)",
+            "left out: plan.txt, because NodeIPBlocks can't be listed: ",
+        ] {
+            ensure!(written.errors.contains(line), "{line}: {}", written.errors);
+        }
+        let contents = files(&file)?;
+        let has = |name: &str| contents.keys().any(|file| file.contains(name));
+        ensure!(has("nodeippools") && !has("nodeipblocks-") && !has("plan.txt"), "{:?}", contents.keys());
+        let check = ask(plane, &["check", "--from", &named]).await?;
+        ensure!(check.text.contains("Not checked: NodeIPBlocks"), "{}{}", check.text, check.errors);
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
