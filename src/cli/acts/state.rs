@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Answer, Consent, patch_params, within};
 use crate::cli::answers::plan::{by_time, object, text};
 use crate::cli::answers::{Cluster, Gathered, Verdict, block_on, fields};
-use crate::controller::client::Clients;
+use crate::controller::client::{Clients, ReadError};
 use crate::model::claim::ClaimState;
 use crate::model::counted::counted;
 use crate::model::names::{PoolName, ten_of};
@@ -255,24 +255,47 @@ fn patch_of(found: &DynamicObject, cidrs: &BTreeMap<Cidr, RangeState>, state: Ra
     json!({"metadata": {"resourceVersion": found.metadata.resource_version}, "spec": spec})
 }
 
-/// Looks at the blocks again and again until all have left their nodes, and reports each change.
+/// Waits until all blocks have left their nodes, and reports each change on standard error.
 async fn wait(target: &Target) -> anyhow::Result<Verdict> {
     let ranges = target.ranges();
+    let look = async || {
+        let Gathered { world, .. } = target.cluster.access.gather().await?;
+        Ok((n_held(&world, &ranges), progress(&world, &ranges)))
+    };
+    until_none(look, |line| eprintln!("{line}")).await
+}
+
+/// Looks again and again until no block is left, and says each change. A look that fails is reported and repeated: the
+/// drain continues without it. If it would fail again, such as without the right to list, the wait fails too.
+async fn until_none(
+    look: impl AsyncFn() -> anyhow::Result<(usize, Vec<String>)>,
+    mut say: impl FnMut(&str),
+) -> anyhow::Result<Verdict> {
     let mut before = Vec::new();
     loop {
-        let Gathered { world, .. } = target.cluster.access.gather().await?;
-        let lines = progress(&world, &ranges);
+        let (n_left, lines) = match look().await {
+            Ok((n_left, lines)) => (Some(n_left), lines),
+            Err(error) if is_final(&error) => return Err(error),
+            Err(error) => {
+                (None, vec![format!("{error:#}; the drain continues, and the command looks again")])
+            }
+        };
         if lines != before {
             for line in &lines {
-                eprintln!("{line}");
+                say(line);
             }
         }
-        if n_held(&world, &ranges) == 0 {
+        if n_left == Some(0) {
             return Ok(Verdict::Fine);
         }
         before = lines;
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+/// Whether the same request would fail again until an administrator changes something.
+fn is_final(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<ReadError>().is_some_and(ReadError::is_final))
 }
 
 /// The number of blocks that are still on their nodes.
@@ -295,4 +318,49 @@ fn progress(world: &World, ranges: &Ranges) -> Vec<String> {
             .map(|(when, nodes)| format!("  {} {when}: {}", counted(nodes.len(), "block"), ten_of(nodes))),
     );
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+
+    use anyhow::anyhow;
+    use kube::core::Status;
+
+    use super::*;
+
+    type Look = anyhow::Result<(usize, Vec<String>)>;
+
+    /// The end of a wait with these looks, and the lines on the way.
+    async fn waited(looks: Vec<Look>) -> (anyhow::Result<Verdict>, Vec<String>) {
+        let looks = RefCell::new(VecDeque::from(looks));
+        let mut said = Vec::new();
+        let look = async || looks.borrow_mut().pop_front().expect("there is a further look");
+        let end = until_none(look, |line| said.push(line.to_owned())).await;
+        (end, said)
+    }
+
+    fn left(n_left: usize) -> (usize, Vec<String>) {
+        (n_left, vec![format!("{n_left} left")])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_fails_does_not_end_the_wait() {
+        let fails = || Err(anyhow!("can't list Nodes within 1m"));
+        let (end, said) =
+            waited(vec![Ok(left(2)), Ok(left(2)), fails(), fails(), Ok(left(2)), Ok(left(0))]).await;
+        assert_eq!(end.unwrap(), Verdict::Fine);
+        let failure = "can't list Nodes within 1m; the drain continues, and the command looks again";
+        assert_eq!(said, ["2 left", failure, "2 left", "0 left"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_would_fail_again_ends_the_wait() {
+        let status = Status::failure("nodes is forbidden", "Forbidden").with_code(403).boxed();
+        let forbidden = anyhow!(ReadError::from(kube::Error::Api(status))).context("can't list Nodes");
+        let (end, said) = waited(vec![Ok(left(2)), Err(forbidden)]).await;
+        assert!(end.unwrap_err().to_string().contains("can't list Nodes"));
+        assert_eq!(said, ["2 left"]);
+    }
 }
