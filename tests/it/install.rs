@@ -6,6 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic, also in its helpers")]
 
+mod admission;
 mod alerts;
 mod chart;
 mod dashboard;

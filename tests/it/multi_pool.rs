@@ -103,16 +103,16 @@ async fn wait_given_back(rig: &Rig) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_grows_gives_back_and_restarts_with_what_it_has() -> Result<()> {
-    grows_gives_back_and_restarts(Release::Newest).await
+    grows_gives_back_and_restarts(Release::Newest, multi_pool()).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_of_1_17_grows_gives_back_and_restarts_with_what_it_has() -> Result<()> {
-    grows_gives_back_and_restarts(Release::V1_17).await
+    grows_gives_back_and_restarts(Release::V1_17, multi_pool()).await
 }
 
-async fn grows_gives_back_and_restarts(release: Release) -> Result<()> {
-    under_oracle(multi_pool(), async |rig| {
+pub(crate) async fn grows_gives_back_and_restarts(release: Release, options: Options) -> Result<()> {
+    under_oracle(options, async |rig| {
         rig.control_plane.limit_releasing(SLOW).await?;
         if release == Release::Newest {
             create_pod_ip_pool(rig, "default").await?;

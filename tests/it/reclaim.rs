@@ -93,7 +93,11 @@ fn summary(kind: Kind, object: &DynamicObject) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_block_that_is_not_needed_goes_back_in_five_writes() -> Result<()> {
-    under_oracle(Options::default(), async |rig| {
+    goes_back_in_five_writes(Options::default()).await
+}
+
+pub(crate) async fn goes_back_in_five_writes(options: Options) -> Result<()> {
+    under_oracle(options, async |rig| {
         let reclaim = json!({"mode": "Enabled", "usedBelow": 80, "after": format!("{}s", AFTER.as_secs())});
         rig.cluster.create_pool(&pool("p", "10.1.0.0/24").with("reclaim", reclaim)).await?;
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;

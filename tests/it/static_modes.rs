@@ -59,7 +59,7 @@ async fn kubernetes_serves_a_node_of_1_17_for_its_life_in_annotations() -> Resul
 }
 
 /// The controller is killed between each two things that happen.
-async fn serves_a_node_for_its_life(release: Release, options: Options) -> Result<()> {
+pub(crate) async fn serves_a_node_for_its_life(release: Release, options: Options) -> Result<()> {
     let ipam = options.ipam;
     under_oracle(options, async |rig| {
         prepare(rig, 28).await?;

@@ -12,9 +12,10 @@ use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::families::Families;
 use crate::support::kubectl::kubectl;
 use crate::support::objects::{Kind, NodeSpec, PoolSpec};
-use crate::support::preparation::KUBERNETES_MODE;
 use crate::support::rig::under_oracle;
 
+/// The chart with the mode kubernetes: rights and policies.
+const KUBERNETES_MODE: &str = "tests/it/install/rendered/kubernetes-mode.yaml";
 pub(crate) const CREATING: &str = "tests/it/install/rendered/create-ciliumnodes.yaml";
 const PATCH_NODES: &str = "patch /nodes";
 pub(super) const CREATE: &str = "create cilium.io/ciliumnodes";

@@ -10,8 +10,8 @@ use serde_json::json;
 use super::kubectl::kubectl;
 use super::rig::Rig;
 
-/// What the chart renders for the mode kubernetes, with the right to patch Nodes.
-pub(crate) const KUBERNETES_MODE: &str = "tests/it/install/rendered/kubernetes-mode.yaml";
+/// The rights that the chart renders for the mode kubernetes, such as that to patch Nodes.
+pub(crate) const KUBERNETES_MODE: &str = "tests/it/install/rendered/kubernetes-rights.yaml";
 
 /// Does what the mode of this cluster needs, where blocks have this size.
 pub(crate) async fn prepare(rig: &Rig, block_size: u8) -> Result<()> {
