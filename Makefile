@@ -156,6 +156,21 @@ test-routes: tools frr-k8s ## Routes by FRRConfigurations in a real router. It n
 	scripts/need-routers
 	RUST_TEST_THREADS=2 cargo test --locked --test it -- routes:: $(ON_ROUTERS)
 
+.PHONY: test-krew
+test-krew: build/bin/validate-krew-manifest build/bin/kubectl-krew build/bin/kubectl ## The plugin for krew: its own validator accepts the manifest, and krew installs it
+	cargo build --locked
+	scripts/krew https://example.com https://example.com/releases amd64=$(or $(CARGO_TARGET_DIR),target)/debug/cilium-node-ipam
+	build/bin/validate-krew-manifest -manifest build/krew/nodeipam.yaml -skip-install
+	@# Without the network: from the archive.
+	rm -rf build/krew/root
+	export KREW_ROOT="$(CURDIR)/build/krew/root" KREW_OS=linux KREW_ARCH=amd64 && \
+		build/bin/kubectl-krew install --manifest=build/krew/nodeipam.yaml --archive=$$(echo build/krew/*-amd64.tar.gz) && \
+		PATH="$$KREW_ROOT/bin:$$PATH" build/bin/kubectl nodeipam --version
+
+.PHONY: build/bin/validate-krew-manifest build/bin/kubectl-krew
+build/bin/validate-krew-manifest build/bin/kubectl-krew: build/bin/%:
+	cd tests/krew && go build -ldflags '-s -w' -o ../../$@ sigs.k8s.io/krew/cmd/$(if $(findstring kubectl,$*),krew,$*)
+
 .PHONY: test-map
 test-map: ## The map in Chromium: clicks, keys and search. It needs chromedriver (Debian: chromium chromium-driver). MAP_FOLDER=DIR keeps pictures
 	@command -v chromedriver >/dev/null || { echo 'chromedriver is missing: apt-get install chromium chromium-driver' >&2; exit 1; }
@@ -336,6 +351,16 @@ build/tools/bin/cargo-cyclonedx: scripts/install-auditors
 .PHONY: package
 package: build/bin/helm-3 ## Package the chart of a release into build/chart
 	build/bin/helm-3 package $(CHART) --destination build/chart
+
+# The binaries of the plugin for krew, as ARCH=FILE, and the address of the directory where their archives will be.
+KREW ?=
+KREW_URL ?=
+HOMEPAGE ?= $(KREW_URL)
+
+.PHONY: krew
+krew: ## Pack KREW='amd64=FILE arm64=FILE' as a plugin of kubectl into build/krew, with the manifest for KREW_URL
+	@[[ -n '$(KREW)' && -n '$(KREW_URL)' ]] || { echo 'KREW and KREW_URL are missing: see docs/release.md' >&2; exit 1; }
+	scripts/krew '$(HOMEPAGE)' '$(KREW_URL)' $(KREW)
 
 .PHONY: static
 static: ## Run the build steps of the image without a daemon, unoptimised, and check that the binary is static

@@ -338,3 +338,52 @@ fn the_table_of_states_is_that_of_the_program() {
         assert!(after.is_empty() || *after == made[key].after, "{key:?} with {after:?}: {:?}", made[key]);
     }
 }
+
+/// The fields that k9s has for a plugin (`internal/config/json/schemas/plugins.json`). The first four are required.
+const OF_K9S: [&str; 10] = [
+    "shortCut",
+    "description",
+    "scopes",
+    "command",
+    "args",
+    "background",
+    "confirm",
+    "dangerous",
+    "override",
+    "overwriteOutput",
+];
+
+/// The words of the command of this program that a plugin of k9s runs.
+fn words_of(plugin: &serde_json::Value) -> Vec<String> {
+    let args = plugin["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap());
+    if plugin["command"] == "kubectl-nodeipam" {
+        return std::iter::once("kubectl-nodeipam").chain(args).map(ToOwned::to_owned).collect();
+    }
+    assert_eq!(plugin["command"], "sh");
+    let script = args.skip_while(|arg| *arg == "-c").collect::<Vec<_>>().join(" ");
+    let command = script.split('|').next().unwrap();
+    command.split_whitespace().map(|word| word.trim_matches('"').to_owned()).collect()
+}
+
+#[test]
+fn plugins_of_k9s_have_its_fields_and_run_commands_that_exist() {
+    let text = include_str!("../manifests/k9s/plugins.yaml");
+    let file: serde_json::Value = serde_saphyr::from_str(text).unwrap();
+    assert_eq!(file.as_object().unwrap().keys().collect::<Vec<_>>(), ["plugins"]);
+    let mut keys = BTreeSet::new();
+    for (name, plugin) in file["plugins"].as_object().unwrap() {
+        for field in plugin.as_object().unwrap().keys() {
+            assert!(OF_K9S.contains(&field.as_str()), "{name}: {field}");
+        }
+        assert!(OF_K9S[..4].iter().all(|field| plugin.get(*field).is_some()), "{name}");
+        for scope in plugin["scopes"].as_array().unwrap() {
+            let key = (scope.as_str().unwrap(), plugin["shortCut"].as_str().unwrap());
+            assert!(keys.insert(key), "{name}: {key:?} is that of another plugin");
+        }
+        let words = words_of(plugin);
+        // k9s sets variables, and a column has the name of an address.
+        let words = words.iter().map(|word| if word.starts_with("$COL-") { "10.0.0.1" } else { word });
+        Command::command().try_get_matches_from(words).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+    assert!(keys.len() >= 6, "{keys:?}");
+}
