@@ -18,13 +18,15 @@ use tower::{BoxError, Layer, Service};
 use tracing::info;
 
 use super::warnings::Warnings;
+use crate::model::speaker::SpeakerKind;
 use crate::telemetry::Telemetry;
 use crate::telemetry::metrics::ApiRequests;
 use crate::telemetry::standing::{
-    AGENT_PODS, CONFIG_MAPS, LEASE, LEASES, NODE_CONFIGS, POD_IP_POOLS, Right, Standing,
+    AGENT_PODS, CONFIG_MAPS, FRR_CONFIGURATIONS, FRR_NODE_STATES, LEASE, LEASES, NODE_CONFIGS, POD_IP_POOLS,
+    Right, Standing,
 };
 use crate::wire::watched::Wire;
-use crate::wire::{CiliumNodes, Claims, Nodes, Pools, agent_pod, node_config, pod_ip_pool};
+use crate::wire::{CiliumNodes, Claims, Nodes, Pools, agent_pod, cilium_bgp, frr, node_config, pod_ip_pool};
 
 /// The contact with the API server. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -176,6 +178,10 @@ fn kind_of(asked: &Right) -> Option<&'static str> {
         (pod_ip_pool::PLURAL, POD_IP_POOLS),
         (node_config::PLURAL, NODE_CONFIGS),
         (LEASES, LEASE),
+        (frr::CONFIGURATIONS, FRR_CONFIGURATIONS),
+        (frr::NODE_STATES, FRR_NODE_STATES),
+        (cilium_bgp::plural(SpeakerKind::Advertisement), SpeakerKind::Advertisement.as_str()),
+        (cilium_bgp::plural(SpeakerKind::PeeringPolicy), SpeakerKind::PeeringPolicy.as_str()),
     ];
     kinds.into_iter().find(|(plural, _)| *plural == asked.resource).map(|(_, kind)| kind)
 }

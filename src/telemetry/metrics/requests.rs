@@ -47,7 +47,7 @@ impl Drop for SentRequest {
 const NO_ANSWER: &str = "none";
 
 /// The kinds by their resources. The status of an object counts as the object.
-const KINDS: [(&str, &str); 15] = [
+const KINDS: [(&str, &str); 17] = [
     ("nodes", "Node"),
     ("ciliumnodes", "CiliumNode"),
     ("nodeippools", "NodeIPPool"),
@@ -60,6 +60,8 @@ const KINDS: [(&str, &str); 15] = [
     ("ciliumnodeconfigs", "CiliumNodeConfig"),
     ("frrconfigurations", "FRRConfiguration"),
     ("frrnodestates", "FRRNodeState"),
+    ("ciliumbgpadvertisements", "CiliumBGPAdvertisement"),
+    ("ciliumbgppeeringpolicies", "CiliumBGPPeeringPolicy"),
     ("tokenreviews", "TokenReview"),
     ("subjectaccessreviews", "SubjectAccessReview"),
     ("customresourcedefinitions", "CustomResourceDefinition"),
