@@ -11,7 +11,7 @@ use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{error, info};
 
 use super::metrics_port::{MetricsPort, OBSERVATION};
 use crate::controller::client::Clients;
@@ -455,11 +455,16 @@ async fn serve(
     info!(%address, "listening");
     let mut tasks = Tasks::default();
     tasks.spawn("http", http::serve(listener, telemetry.clone(), stop.clone()));
-    if let Some((listener, certificate)) = args.metrics.open(&machine()).await? {
-        info!(address = %listener.local_addr()?, "listening for scrapers");
-        let access = Access::by(Reviews(clients.clone()));
-        let scrapes = scrape::serve(listener, certificate, access, telemetry.clone(), stop.clone());
-        tasks.spawn("metrics port", scrapes);
+    match args.metrics.open(&machine()).await {
+        Ok(Some((listener, certificate))) => {
+            info!(address = %listener.local_addr()?, "listening for scrapers");
+            let access = Access::by(Reviews(clients.clone()));
+            let scrapes = scrape::serve(listener, certificate, access, telemetry.clone(), stop.clone());
+            tasks.spawn("metrics port", scrapes);
+        }
+        Ok(None) => {}
+        // Nodes get blocks all the same, and the alert that the controller is absent tells of it.
+        Err(error) => error!("no metrics for other hosts until a restart: {error:#}"),
     }
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let stopper = stop.clone();

@@ -19,23 +19,29 @@ pub struct Reviews(pub Clients);
 impl Reviewer for Reviews {
     fn review(&self, token: &str, path: &str) -> Review {
         let (clients, token, path) = (self.0.clone(), token.to_owned(), path.to_owned());
-        Box::pin(async move { verdict(&clients, token, path).await.map_err(|error| error.to_string()) })
+        Box::pin(async move { verdict(&clients, token, path).await })
     }
 }
 
-async fn verdict(clients: &Clients, token: String, path: String) -> Result<Verdict, ReadError> {
+async fn verdict(clients: &Clients, token: String, path: String) -> Result<Verdict, String> {
+    let told = |error: ReadError| error.to_string();
     let spec = TokenReviewSpec { token: Some(token), ..TokenReviewSpec::default() };
     let review = TokenReview { spec, ..TokenReview::default() };
     let reviews: Api<TokenReview> = Api::all(clients.reads.clone());
-    let answer = clients.within_timeout(reviews.create(&PostParams::default(), &review)).await?;
+    let answer =
+        clients.within_timeout(reviews.create(&PostParams::default(), &review)).await.map_err(told)?;
     let status = answer.status.unwrap_or_default();
+    if let Some(why) = status.error.filter(|why| !why.is_empty()) {
+        return Err(format!("the API server can't review a token: {why}"));
+    }
     let Some(user) = status.user.filter(|_| status.authenticated == Some(true)) else {
         return Ok(Verdict::Unauthenticated);
     };
     let name = user.username.clone().unwrap_or_default();
     let review = SubjectAccessReview { spec: question(user, path), ..SubjectAccessReview::default() };
     let reviews: Api<SubjectAccessReview> = Api::all(clients.reads.clone());
-    let answer = clients.within_timeout(reviews.create(&PostParams::default(), &review)).await?;
+    let answer =
+        clients.within_timeout(reviews.create(&PostParams::default(), &review)).await.map_err(told)?;
     let is_allowed = answer.status.is_some_and(|status| status.allowed && status.denied != Some(true));
     Ok(if is_allowed { Verdict::Allowed } else { Verdict::Forbidden(name) })
 }
