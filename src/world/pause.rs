@@ -30,6 +30,12 @@ impl Pause {
         self.until.filter(|until| *until > now.uptime)
     }
 
+    /// How many writes in a row failed.
+    #[must_use]
+    pub const fn failures(self) -> u32 {
+        self.failures
+    }
+
     /// Whether the latest write failed.
     #[must_use]
     pub const fn has_failed(self) -> bool {

@@ -42,6 +42,8 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(3);
 const BESIDE_FOR: Duration = Duration::from_secs(10);
 /// How long an FRRConfiguration stays without prefixes before it is deleted: longer than a reload takes.
 const WITHDRAWN_WITHIN: Duration = Duration::from_secs(15);
+/// After how many refusals in a row an FRRConfiguration is deleted with its prefixes.
+const REFUSED_OFTEN: u32 = 5;
 /// The minimum time between two FRRConfigurations that get the sessions of a changed template.
 const ROLLOUT_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -293,7 +295,7 @@ impl Round<'_> {
     fn withdraw_and_delete(&mut self, found: &FrrConfiguration, node: &NodeName) {
         let writing = self.frr.writing(&found.name);
         let Selector::Hostname(hostname) = &found.selector else { return self.delete(found, node) };
-        if writing.routes.why.is_some() {
+        if writing.routes.pause.failures() >= REFUSED_OFTEN {
             // The webhook refuses it, and no webhook is asked about a deletion.
             self.delete(found, node);
             return;
