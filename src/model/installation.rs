@@ -18,6 +18,8 @@ pub struct Installation {
     pub server: Seen<String>,
     /// The namespace of Cilium.
     pub cilium_namespace: String,
+    /// The namespace of the controller.
+    pub namespace: String,
     /// The data of `cilium-config`; `None` if it does not exist.
     pub settings: Seen<Option<BTreeMap<String, String>>>,
     /// The kinds of the world that could not be listed, each with the cause. The world has no object of them.

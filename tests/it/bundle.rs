@@ -9,11 +9,11 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::PostParams;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::answers::{ask, sixty_nodes};
 use crate::scene::versions;
-use crate::support::control_plane::Options;
+use crate::support::control_plane::{ControlPlane, Options};
 use crate::support::objects::{Kind, PoolSpec};
 use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
 use crate::support::rig::without_product;
@@ -28,6 +28,19 @@ fn files(path: &Path) -> Result<BTreeMap<String, String>> {
         files.insert(name, text);
     }
     Ok(files)
+}
+
+/// A preflight from the file says the same of each point that a file can show.
+async fn same_preflight(plane: &ControlPlane, file: &str) -> Result<()> {
+    let lines = async |more: &[&str]| -> Result<Vec<Value>> {
+        let object = ask(plane, &[&["preflight", "-o", "json"], more].concat()).await?.json()?;
+        let mut items = object["items"].as_array().cloned().unwrap_or_default();
+        items.retain(|item| !item["point"].as_str().is_some_and(|point| point.ends_with("-rights")));
+        Ok(items)
+    };
+    let (live, from) = (lines(&[]).await?, lines(&["--from", file]).await?);
+    ensure!(live == from && live.len() > 15, "from the cluster: {live:#?}\nfrom the bundle: {from:#?}");
+    Ok(())
 }
 
 /// A kind that can't be listed is left out and named, and the rest is written.
@@ -105,6 +118,7 @@ async fn a_bundle_answers_like_its_cluster() -> Result<()> {
                 from.errors
             );
         }
+        same_preflight(plane, &named).await?;
         let again = ask(plane, &["bundle", "-o", &named]).await?;
         ensure!(again.code == Some(2) && again.errors.contains("can't create"), "{}", again.errors);
         let contents = files(&whole)?;

@@ -41,6 +41,7 @@ fn ready() -> Installation {
     Installation {
         server: Ok("v1.35.4".to_owned()),
         cilium_namespace: "kube-system".to_owned(),
+        namespace: "kube-system".to_owned(),
         settings: Ok(Some(settings(&[]))),
         unlisted: BTreeMap::new(),
         definitions: Ok(Vec::new()),

@@ -106,7 +106,8 @@ pub(super) fn look(installation: &Installation, lines: &mut Lines) {
         missing(Point::YourRights, rights, "your user lacks rights for the installation", lines);
         lines.ok_if_silent(Point::YourRights, "your user may install the controller and create pools");
     }
-    let how = "kubectl auth can-i --list --as system:serviceaccount:NAMESPACE:cilium-node-ipam";
+    let account = format!("system:serviceaccount:{}:cilium-node-ipam", installation.namespace);
+    let how = format!("kubectl auth can-i --list --as {account}");
     match lines.seen(Point::ControllerRights, &installation.controller, how) {
         Some(Some(rights)) => {
             missing(Point::ControllerRights, rights, "the controller lacks rights", lines);

@@ -75,6 +75,7 @@ pub(super) async fn of_cluster(
             .map(|version| version.git_version)
             .map_err(|error| format!("the API server does not say: {error}")),
         cilium_namespace: cilium.to_owned(),
+        namespace: access.namespace.clone(),
         settings,
         unlisted,
         definitions: definitions.map(|found| found.iter().filter_map(installation::definition).collect()),
@@ -92,8 +93,22 @@ pub(super) async fn of_cluster(
 /// The facts in files, which say nothing of rights.
 pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(World, Installation, Now)> {
     let read = files::documents(&[path.to_owned()], namespaces)?;
+    let bundle = read.by_kind.get(files::BUNDLE).and_then(|found| found.first());
     let of_kind = |kind: &str| -> Objects {
-        read.by_kind.get(kind).cloned().ok_or_else(|| format!("the files have no {kind}"))
+        if let Some(found) = read.by_kind.get(kind) {
+            return Ok(found.clone());
+        }
+        // A bundle has every kind that it does not name as left out, except Deployments.
+        let left_out = bundle.map(|bundle| bundle["leftOut"].as_array().into_iter().flatten());
+        let named = format!("{kind}s, ");
+        let why = left_out.map(|mut all| {
+            all.find_map(|why| why.as_str().filter(|why| why.starts_with(&named)).map(ToOwned::to_owned))
+        });
+        match why {
+            Some(Some(why)) => Err(format!("not in the bundle: {why}")),
+            Some(None) if kind != "Deployment" => Ok(Vec::new()),
+            Some(None) | None => Err(format!("the files have no {kind}")),
+        }
     };
     let cilium = read.namespaces.cilium.clone();
     let config_maps = of_kind("ConfigMap");
@@ -108,7 +123,7 @@ pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(W
     let operators = of_kind("Deployment")
         .map(|found| found.iter().filter(is_there).filter_map(installation::cilium_operator).collect());
     let rights = "files do not show rights".to_owned();
-    let server = read.by_kind.get(files::BUNDLE).and_then(|found| found.first()?["server"].as_str());
+    let server = bundle.and_then(|bundle| bundle["server"].as_str());
     let ranges = of_kind("ServiceCIDR").map(|mut found| {
         found.extend(of_kind("CiliumLoadBalancerIPPool").unwrap_or_default());
         ranges_of(&found)
@@ -118,6 +133,7 @@ pub(super) fn of_files(path: &Path, namespaces: Namespaces) -> anyhow::Result<(W
     let facts = Installation {
         server: server.map(ToOwned::to_owned).ok_or_else(|| "the files do not name it".to_owned()),
         cilium_namespace: cilium.clone(),
+        namespace: read.namespaces.own.clone(),
         settings,
         unlisted,
         definitions: of_kind("CustomResourceDefinition")
