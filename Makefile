@@ -31,9 +31,9 @@ OTHER_MODES := '^Test(Pools|Static)'
 SERVERLESS := cli_import:: cli_validate:: docs:: events:: install::alerts:: install::chart:: install::dashboard:: install::image:: layout:: map::pages simulation:: words::
 # Those with the agent of a release between the oldest and the newest. `make test-agents` runs them, and no other target.
 BETWEEN := of_1_14 of_1_17
-# Those with real routers, and of them those that take long. `make test-routes` runs all, and `make test` the others.
+# Those with real routers, and those of routes that take long. `make test-routes` runs all, and `make test` the others.
 ON_ROUTERS := routers::
-AT_LENGTH := routers::at_length::
+AT_LENGTH := at_length::
 # Those that open the map in Chromium. `make test-map` runs them.
 IN_A_BROWSER := in_a_browser
 export CARGO_TERM_COLOR ?= auto

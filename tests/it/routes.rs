@@ -2,6 +2,8 @@
 //!
 //! No daemon runs here: the test plays it where a block waits for its word.
 
+mod at_length;
+
 use std::path::Path;
 use std::process::Stdio;
 
