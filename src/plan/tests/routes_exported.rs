@@ -224,9 +224,9 @@ fn two_prefixes_stay_beside_the_one_that_takes_their_place() {
     let beside = "announce [10.0.0.0/25 10.0.0.0/26 10.0.0.64/26] for node a in FRRConfiguration of-a";
     send(&mut cluster, beside);
     shown(&mut cluster, "a host-a @97 10.0.0.0/25 10.0.0.0/26 10.0.0.64/26");
-    cluster.pass(3);
+    cluster.pass(19);
     writes(&cluster, "");
-    cluster.pass(7);
+    cluster.pass(1);
     writes(&cluster, "announce [10.0.0.0/25] for node a in FRRConfiguration of-a");
 }
 
