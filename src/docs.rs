@@ -187,7 +187,8 @@ fn check_expression(described: &BTreeMap<String, Described>, expression: &str) -
 
 /// The metric to which series of this name belong.
 fn metric_of<'a>(described: &'a BTreeMap<String, Described>, series: &str) -> &'a Described {
-    let histogram = series.strip_suffix("_bucket").and_then(|name| described.get(name));
+    let of_histogram = ["_bucket", "_count"].iter().find_map(|suffix| series.strip_suffix(suffix));
+    let histogram = of_histogram.and_then(|name| described.get(name));
     histogram
         .filter(|metric| metric.kind == "histogram")
         .or_else(|| described.get(series))

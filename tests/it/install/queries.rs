@@ -10,6 +10,9 @@ use crate::support::objects::PoolSpec;
 use crate::support::prometheus::Prometheus;
 use crate::support::rig::under_oracle;
 
+/// A forecast needs two hours. A test beside the metrics has one.
+const FORECAST: &str = "cilium_node_ipam_pool_full_in_seconds";
+
 /// A query without its last comparison: this cluster has no waiting nodes and no drains.
 fn unfiltered(expression: &str) -> String {
     expression.trim_end_matches(" > 0").trim_end_matches(" == 0").to_owned()
@@ -26,8 +29,8 @@ async fn every_query_of_the_dashboard_returns_data() -> Result<()> {
         prometheus.scrape(&[leader.address()?, standby.address()?])?;
         let agents = join(rig, &nodes("n", 2)).await?;
         wait_ready(rig, &agents).await?;
-        for expression in expressions() {
-            plane.alarm.over(prometheus.wait_data(&unfiltered(&expression), SOON)).await?;
+        for expression in expressions().iter().filter(|expression| !expression.contains(FORECAST)) {
+            plane.alarm.over(prometheus.wait_data(&unfiltered(expression), SOON)).await?;
         }
         Ok((leader, standby, agents))
     })
