@@ -1,19 +1,47 @@
 //! The alerts that are shipped, evaluated by a real Prometheus that scrapes the real controller: each state of the cluster
 //! that an alert is about makes it fire, and the remedy of its page resolves it.
 
-use anyhow::{Result, ensure};
-use serde_json::json;
+use std::collections::BTreeSet;
 
-use crate::scene::{SOON, join, nodes, wait_ready};
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::agent_pods::create_agent_pod;
+use crate::scene::{SOON, cilium_node, join, join_one, nodes, wait_ready};
 use crate::support::control_plane::Options;
 use crate::support::controller::{Controller, ELECTED};
 use crate::support::kubectl::kubectl;
-use crate::support::objects::PoolSpec;
+use crate::support::objects::{Kind, NodeSpec, PoolSpec};
 use crate::support::prometheus::Prometheus;
+use crate::support::proxy::{Fault, Often, Proxy, Requests, Verb};
 use crate::support::rig::under_oracle;
 
 /// A replica without a standby makes this one fire.
 const ALONE: &str = "StandbyMissing";
+
+/// The alerts that no test here provokes, and why. `tests/prometheus` evaluates them like all others.
+const NOT_PROVOKED: [(&str, &str); 4] = [
+    ("BrokenInvariant", "no state of a cluster breaks an invariant"),
+    ("PoolFullSoon", "a forecast needs two hours"),
+    ("Restarts", "a new process has another port here, and so is another instance"),
+    ("WritesUndone", "it needs a webhook that undoes writes"),
+];
+
+#[test]
+fn every_alert_is_provoked_or_has_a_reason_why_not() {
+    let rules: Value = serde_saphyr::from_str(include_str!("../../manifests/alerts.yaml")).unwrap();
+    let source = include_str!("alerting.rs");
+    let (_, tests) = source.split_once("alerts_fire_and_their_remedies_resolve_them() ->").unwrap();
+    let excused: BTreeSet<&str> = NOT_PROVOKED.map(|(name, _)| name).into();
+    let mut n_alerts = 0;
+    for rule in rules["groups"][0]["rules"].as_array().unwrap() {
+        let name = rule["alert"].as_str().and_then(|name| name.strip_prefix("CiliumNodeIPAM")).unwrap();
+        let is_provoked = name == ALONE || tests.contains(&format!("\"{name}\""));
+        assert!(is_provoked != excused.contains(name), "{name}: provoked {is_provoked}");
+        n_alerts += 1;
+    }
+    assert!(n_alerts > 20, "{n_alerts}");
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn alerts_fire_and_their_remedies_resolve_them() -> Result<()> {
@@ -72,6 +100,114 @@ async fn alerts_fire_and_their_remedies_resolve_them() -> Result<()> {
         prometheus.scrape(&[controller.address()?])?;
         expect(&[ALONE]).await?;
         Ok((controller, served, waits))
+    })
+    .await
+}
+
+/// The pools are full, the nodes odd, and the API server away: each cause by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn alerts_on_odd_nodes_and_lost_servers_end_with_their_cause() -> Result<()> {
+    under_oracle(Options::default(), async |rig| {
+        let (plane, cluster) = (&rig.control_plane, &rig.cluster);
+        let prometheus = Prometheus::start(plane).await?;
+        let expect = async |alerts: &[&str]| plane.alarm.over(prometheus.wait_firing(alerts, SOON)).await;
+        let zone = |name: &str, zone: &str| NodeSpec::new(name).label("zone", zone);
+        let add_cidr = async |pool: &str, cidrs: Value| {
+            let patch = json!({"spec": {"ipv4": {"cidrs": cidrs}}}).to_string();
+            kubectl(plane, &["patch", "nip", pool, "--type=merge", "-p", &patch]).await
+        };
+
+        // The API server is away when the controller starts.
+        let proxy = Proxy::start(plane, cluster.bell.clone()).await?;
+        let away = proxy.plant(Requests::all(), Fault::Status(503), Often::Always);
+        let mut controller = Controller::start_behind(plane, &proxy, &[])?;
+        controller.wait_answer("/livez", "its HTTP server", SOON, |answer| Ok(answer.is_ok())).await?;
+        prometheus.scrape(&[controller.address()?])?;
+        expect(&[ALONE, "NotServing", "ReplicaNotReady", "WatchNotFollowed"]).await?;
+        drop(away);
+        plane.alarm.over(controller.wait_ready()).await?;
+        expect(&[ALONE]).await?;
+
+        // One of 16 blocks is free.
+        let narrow = PoolSpec::new("narrow").select("zone", "a").ipv4(28, &["10.1.0.0/24"]);
+        cluster.create_pool(&narrow.with("perNode", json!({"initialBlocks": 15, "maxBlocks": 32}))).await?;
+        let mut agents = vec![join_one(rig, zone("greedy", "a")).await?];
+        expect(&[ALONE, "PoolNearlyFull"]).await?;
+        add_cidr("narrow", json!([{"cidr": "10.1.0.0/24"}, {"cidr": "10.2.0.0/16"}])).await?;
+        expect(&[ALONE]).await?;
+
+        // Six nodes wait for the second block of their pool.
+        cluster.create_pool(&PoolSpec::new("slow").select("zone", "b").ipv4(28, &["10.3.0.0/28"])).await?;
+        agents.push(join_one(rig, zone("fast", "b")).await?);
+        let waiting: Vec<NodeSpec> = (0..6).map(|number| zone(&format!("slow{number}"), "b")).collect();
+        let waiting = join(rig, &waiting).await?;
+        expect(&[ALONE, "NodesWaiting", "NodesWithoutAddresses", "PoolFull"]).await?;
+        add_cidr("slow", json!([{"cidr": "10.3.0.0/28"}, {"cidr": "10.4.0.0/16"}])).await?;
+        wait_ready(rig, &waiting).await?;
+        plane.alarm.over(prometheus.wait_fires("SlowGrants", SOON)).await?;
+        expect(&[ALONE]).await?;
+        agents.extend(waiting);
+
+        let lost = join(rig, &[zone("lost", "elsewhere")]).await?;
+        expect(&[ALONE, "NodesWithoutPool"]).await?;
+        kubectl(plane, &["label", "node", "lost", "zone=b", "--overwrite"]).await?;
+        wait_ready(rig, &lost).await?;
+        expect(&[ALONE]).await?;
+        agents.extend(lost);
+
+        for rule in ["undecodable", "cidr-without-claim", "address-outside-podcidrs"] {
+            plane.allow(rule, Some("odd"), None).await?;
+        }
+        cluster.create_node(&zone("odd", "b")).await?;
+        cluster.create(&cilium_node("odd", &json!({"pool": {"not-an-ip": {}}})), Kind::CiliumNode).await?;
+        expect(&[ALONE, "NodesBlocked", "NodesWithoutAddresses"]).await?;
+        let fixed = json!({"spec": {"ipam": {"pool": {"not-an-ip": null}}}});
+        cluster.patch(Kind::CiliumNode, "odd", fixed).await?;
+        expect(&[ALONE]).await?;
+
+        // An agent of another node overwrites everything that is published.
+        create_agent_pod(rig, "cilium-old", "old", "1.13.5").await?;
+        cluster.create_node(&zone("old", "b")).await?;
+        cluster.create(&cilium_node("old", &json!({})), Kind::CiliumNode).await?;
+        expect(&[ALONE, "NodesWithoutAddresses", "UnsupportedAgents"]).await?;
+        kubectl(plane, &["-n", "kube-system", "delete", "pod", "cilium-old", "--force"]).await?;
+        expect(&[ALONE]).await?;
+
+        // Another allocator gives a range of a pool to a node, first a free one and then one that is published.
+        for rule in ["cidr-without-claim", "overlapping-podcidrs"] {
+            plane.allow(rule, None, None).await?;
+        }
+        let fires = async |alert: &str| plane.alarm.over(prometheus.wait_fires(alert, SOON)).await;
+        cluster.create_node(&zone("foreign", "elsewhere")).await?;
+        cluster
+            .create(&cilium_node("foreign", &json!({"podCIDRs": ["10.2.9.0/28"]})), Kind::CiliumNode)
+            .await?;
+        fires("SecondAllocator").await?;
+        let published = cluster.published("fast").context("no CiliumNode")?.pod_cidrs;
+        let overlap = json!({"spec": {"ipam": {"podCIDRs": published}}});
+        cluster.patch(Kind::CiliumNode, "foreign", overlap).await?;
+        fires("DuplicateAddresses").await?;
+        kubectl(plane, &["delete", "ciliumnode/foreign", "node/foreign"]).await?;
+        expect(&[ALONE]).await?;
+
+        // The network of the nodes.
+        let clash = PoolSpec::new("clash").select("zone", "none").ipv4(28, &["172.16.0.0/24"]);
+        cluster.create_pool(&clash).await?;
+        expect(&[ALONE, "FindingRemains"]).await?;
+        kubectl(plane, &["delete", "nip", "clash"]).await?;
+        expect(&[ALONE]).await?;
+
+        // A right is missing.
+        let refused =
+            proxy.plant(Requests::new(Verb::Create, Kind::Block), Fault::Status(403), Often::Always);
+        let waiting: Vec<NodeSpec> = (0..8).map(|number| zone(&format!("refused{number}"), "b")).collect();
+        let waiting = join(rig, &waiting).await?;
+        fires("WritesRefused").await?;
+        drop(refused);
+        wait_ready(rig, &waiting).await?;
+        expect(&[ALONE]).await?;
+        agents.extend(waiting);
+        Ok((controller, agents))
     })
     .await
 }

@@ -68,6 +68,11 @@ impl Controller {
         Ok(controller)
     }
 
+    /// As [`Controller::start`], with a proxy between it and the API server.
+    pub(crate) fn start_behind(control_plane: &ControlPlane, proxy: &Proxy, flags: &[&str]) -> Result<Self> {
+        Self::spawn(control_plane, proxy.kubeconfig(), flags)
+    }
+
     fn spawn(control_plane: &ControlPlane, kubeconfig: &Path, flags: &[&str]) -> Result<Self> {
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let log = control_plane.dir().join(format!("controller-{number}.log"));
