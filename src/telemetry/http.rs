@@ -92,7 +92,7 @@ pub(super) async fn metrics(State(telemetry): State<Telemetry>) -> impl IntoResp
 /// The map of the address space as a page.
 pub(super) async fn map(State(telemetry): State<Telemetry>) -> Response {
     match telemetry.maps.ask().await {
-        Some(map) => Html(page::map::html(&map)).into_response(),
+        Some(drawn) => Html(drawn.page(page::map::html)).into_response(),
         None => answer(Err("no map: the controller has not read the whole cluster yet".to_owned()))
             .into_response(),
     }

@@ -2,9 +2,10 @@
 //!
 //! However many ask, the loop makes at most one map per second: it costs a pass over all nodes and claims.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -20,7 +21,21 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Default)]
 pub struct MapRequests {
     wanted: Arc<Notify>,
-    made: watch::Sender<Option<(Instant, Arc<Map>)>>,
+    made: watch::Sender<Option<(Instant, Arc<Drawn>)>>,
+}
+
+/// A map, and its page once a client has asked for it.
+#[derive(Debug)]
+pub(super) struct Drawn {
+    map: Map,
+    page: OnceLock<Bytes>,
+}
+
+impl Drawn {
+    /// The page, which `render` makes once per map: many clients cost as much as one.
+    pub(super) fn page(&self, render: impl FnOnce(&Map) -> String) -> Bytes {
+        self.page.get_or_init(|| render(&self.map).into()).clone()
+    }
 }
 
 impl MapRequests {
@@ -31,11 +46,11 @@ impl MapRequests {
 
     /// Answers all who wait.
     pub fn answer(&self, map: Map) {
-        self.made.send_replace(Some((Instant::now(), Arc::new(map))));
+        self.made.send_replace(Some((Instant::now(), Arc::new(Drawn { map, page: OnceLock::new() }))));
     }
 
     /// A map that is at most a second old; `None` if the loop makes none in time.
-    pub(super) async fn ask(&self) -> Option<Arc<Map>> {
+    pub(super) async fn ask(&self) -> Option<Arc<Drawn>> {
         let mut made = self.made.subscribe();
         if let Some((at, map)) = &*made.borrow_and_update()
             && at.elapsed() < FRESH
@@ -60,7 +75,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_asks_within_a_second_gets_the_same_map() {
         let requests = MapRequests::default();
-        let second_of = |map: Option<Arc<Map>>| map.map(|map| map.at.as_second());
+        let second_of = |drawn: Option<Arc<Drawn>>| drawn.map(|drawn| drawn.map.at.as_second());
         let answer = async {
             requests.wanted().await;
             requests.answer(map(1));
@@ -73,6 +88,13 @@ mod tests {
             requests.answer(map(2));
         };
         assert_eq!(second_of(tokio::join!(requests.ask(), answer).0), Some(2));
+    }
+
+    #[test]
+    fn a_page_is_rendered_once_per_map() {
+        let drawn = Drawn { map: map(1), page: OnceLock::new() };
+        assert_eq!(drawn.page(|map| format!("at {}", map.at.as_second())), "at 1");
+        assert_eq!(drawn.page(|_| unreachable!("it is there")), "at 1");
     }
 
     #[tokio::test(start_paused = true)]
