@@ -132,6 +132,9 @@ impl Access {
     }
 }
 
+/// The maximum length of a token in bytes. The API server is not asked about longer ones.
+const LONGEST_TOKEN: usize = 16 * 1024;
+
 fn unauthenticated(why: &str) -> Response {
     (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], format!("{why}\n")).into_response()
 }
@@ -140,7 +143,8 @@ fn unauthenticated(why: &str) -> Response {
 fn token_of(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
     let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+    let is_likely = !token.is_empty() && token.len() <= LONGEST_TOKEN;
+    (scheme.eq_ignore_ascii_case("bearer") && is_likely).then_some(token)
 }
 
 fn key_of(token: &str, path: &str) -> Key {

@@ -29,13 +29,13 @@ pub async fn serve(
     telemetry: Telemetry,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
-    // The map names nodes and addresses, and clients have no identity on this port.
+    // Both name pools or nodes, and clients have no identity on this port.
     let is_local = listener.local_addr()?.ip().is_loopback();
     let routes = Router::new()
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .route("/map", if is_local { get(map) } else { get(no_map) })
+        .route("/metrics", if is_local { get(metrics) } else { get(only_local) })
+        .route("/map", if is_local { get(map) } else { get(only_local) })
         .with_state(telemetry);
     let mut connections = Connections::default();
     loop {
@@ -98,12 +98,8 @@ pub(super) async fn map(State(telemetry): State<Telemetry>) -> Response {
     }
 }
 
-async fn no_map() -> (StatusCode, &'static str) {
-    (
-        StatusCode::FORBIDDEN,
-        "the map is served on a loopback address and on --metrics-listen only; write it with `cilium-node-ipam map -o \
-         map.html`\n",
-    )
+async fn only_local() -> (StatusCode, &'static str) {
+    (StatusCode::FORBIDDEN, "this path is served only on a loopback address and on --metrics-listen\n")
 }
 
 fn answer(verdict: Result<(), String>) -> (StatusCode, String) {
@@ -194,6 +190,21 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn other_hosts_get_neither_metrics_nor_the_map_of_a_port_without_authentication() {
+        let server = Server::at([0, 0, 0, 0]).await;
+        for (path, expected) in
+            [("/metrics", "HTTP/1.1 403"), ("/map", "HTTP/1.1 403"), ("/livez", "HTTP/1.1 200")]
+        {
+            let mut stream = TcpStream::connect(("127.0.0.1", server.address.port())).await.unwrap();
+            let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with(expected), "{path}: {answer}");
+        }
+    }
+
+    #[tokio::test]
     async fn the_map_is_that_of_the_loop() {
         let telemetry = Telemetry::start();
         let answer = async {
@@ -260,7 +271,11 @@ mod tests {
 
     impl Server {
         async fn start() -> Self {
-            let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+            Self::at([127, 0, 0, 1]).await
+        }
+
+        async fn at(address: [u8; 4]) -> Self {
+            let listener = bind(SocketAddr::from((address, 0))).await.unwrap();
             let address = listener.local_addr().unwrap();
             let stop = CancellationToken::new();
             let mut tasks = JoinSet::new();
