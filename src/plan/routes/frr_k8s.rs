@@ -259,6 +259,12 @@ impl Round<'_> {
         if found.is_deleting || self.world.is_in_flight(&Target::Frr(found.name.clone())) {
             return;
         }
+        // One that selects every node is deleted as soon as possible.
+        let pause = self.frr.writing(&found.name).routes.pause.later_than(self.now);
+        if let (Selector::Hostname(_), Some(until)) = (&found.selector, pause) {
+            self.wake_at(until);
+            return;
+        }
         let change = FrrChange::Delete { uid: found.uid.clone(), revision: found.revision };
         let write = FrrWrite { name: found.name.clone(), node: node.clone(), change };
         self.plan.requests.insert(0, Write::Frr(write).into());
