@@ -14,11 +14,12 @@ use crate::model::finding::FindingKind;
 use crate::model::freeze::Switch;
 use crate::model::kind::Kind;
 use crate::model::names::{NodeName, PoolName};
+use crate::model::pool::RangeState;
 use crate::model::release::Minor;
 use crate::model::stable_names;
-use crate::model::status::{ConditionType, MAX_COUNT, Need};
+use crate::model::status::{CidrCounts, ConditionType, MAX_COUNT, Need};
 use crate::model::time::Timestamp;
-use crate::net::cidr::Family;
+use crate::net::cidr::{Cidr, Family};
 use crate::publisher::support::Support;
 use crate::view::tally::{self, Lack, NodeState, Tally};
 use crate::world::World;
@@ -59,6 +60,8 @@ pub struct PoolSnapshot {
     pub room: BTreeMap<Family, u64>,
     /// The time until it has no free block, by family, where there is a trend.
     pub full_in: BTreeMap<Family, Duration>,
+    /// The blocks of each CIDR that is cordoned or drains.
+    pub closed: BTreeMap<Cidr, CidrCounts>,
 }
 
 /// Counts everything once. `findings` are the kinds of the current findings.
@@ -77,7 +80,8 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
         let waits_since = waits::of_pool(world, &name).map(|(need, _, since)| (need, since)).collect();
         let room = room(world, &name, &tally);
         let full_in = BTreeMap::new();
-        let pool = PoolSnapshot { tally, conditions, without_addresses, waits_since, room, full_in };
+        let closed = closed(world, &name, &tally);
+        let pool = PoolSnapshot { tally, conditions, without_addresses, waits_since, room, full_in, closed };
         snapshot.pools.insert(name, pool);
     }
     snapshot.frozen = Switch::ALL.into_iter().map(|switch| (switch, world.freeze().is_on(switch))).collect();
@@ -128,6 +132,13 @@ impl Snapshot {
 }
 
 /// How many more nodes can get their first blocks of a pool.
+/// The blocks of the CIDRs of a pool that give out none.
+fn closed(world: &World, name: &PoolName, tally: &Tally) -> BTreeMap<Cidr, CidrCounts> {
+    let ranges = world.pool(name).into_iter().flat_map(|pool| pool.families.values());
+    let closed = ranges.flat_map(|ranges| &ranges.cidrs).filter(|(_, state)| **state != RangeState::Active);
+    closed.filter_map(|(cidr, _)| Some((*cidr, *tally.cidrs.get(cidr)?))).collect()
+}
+
 fn room(world: &World, name: &PoolName, tally: &Tally) -> BTreeMap<Family, u64> {
     let per_node = world.pool(name).map_or(1, |pool| pool.per_node.initial_blocks.max(1));
     tally.families.iter().map(|(family, counts)| (*family, counts.free / u64::from(per_node))).collect()

@@ -47,7 +47,7 @@ pub(crate) fn world() -> crate::world::World {
         ))
     };
     let pool = r#"{"metadata":{"name":"beijing","uid":"p","resourceVersion":"5","creationTimestamp":"2026-01-01T00:00:00Z"},
-        "spec":{"ipv4":{"blockSize":30,"cidrs":[{"cidr":"10.0.0.0/28"}]},"ipv6":{"blockSize":122,"cidrs":[{"cidr":"fd00::/64"}]}}}"#;
+        "spec":{"ipv4":{"blockSize":30,"cidrs":[{"cidr":"10.0.0.0/28"},{"cidr":"10.0.1.0/29","state":"Cordoned"}]},"ipv6":{"blockSize":122,"cidrs":[{"cidr":"fd00::/64"}]}}}"#;
     let cilium_node = r#"{"metadata":{"name":"node-7","uid":"n","resourceVersion":"5"},
         "spec":{"ipam":{"podCIDRs":["10.0.0.0/30"],"pool":{"10.0.0.1":{}}}},
         "status":{"ipam":{"used":{"10.0.0.1":{},"10.0.0.2":{}}}}}"#;
@@ -169,7 +169,8 @@ pub(crate) fn described() -> BTreeMap<String, Described> {
 
 #[test]
 fn names_units_and_labels_follow_the_conventions() {
-    const LABELS: [&str; 15] = [
+    const LABELS: [&str; 16] = [
+        "cidr",
         "verb",
         "code",
         "switch",
@@ -280,6 +281,15 @@ fn the_room_and_the_forecast_of_a_pool_are_shown_by_family() {
             "full_in_seconds{pool=\"beijing\",family=\"ipv4\"} 10800",
         ]
     );
+}
+
+#[test]
+fn the_blocks_of_a_cidr_that_gives_out_none_are_shown_by_state() {
+    let text = text();
+    let shown: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("cilium_node_ipam_pool_cidr_blocks")).collect();
+    let series = |state: &str| format!("{{pool=\"beijing\",cidr=\"10.0.1.0/29\",state=\"{state}\"}} 0");
+    assert_eq!(shown, ["held", "draining", "cooling"].map(series));
 }
 
 #[test]

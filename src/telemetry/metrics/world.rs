@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use tokio::sync::watch;
 
-use crate::model::status::Need;
+use crate::model::status::{CidrCounts, Need};
 use crate::model::time::Timestamp;
 use crate::view::snapshot::Snapshot;
 
@@ -59,6 +59,20 @@ fn of_capacity(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> Resu
         counts.room.iter().map(move |(family, n)| ([("pool", pool), ("family", family.as_str())], *n))
     });
     gauges(encoder, "pool_room_nodes", "Nodes that can still get their first blocks of a pool", room)?;
+    let closed: Vec<(&str, String, CidrCounts)> = pools()
+        .flat_map(|(pool, counts)| {
+            counts.closed.iter().map(move |(cidr, counts)| (pool, cidr.to_string(), *counts))
+        })
+        .collect();
+    gauges(
+        encoder,
+        "pool_cidr_blocks",
+        "Blocks of a CIDR that is cordoned or drains, by state",
+        closed.iter().flat_map(|(pool, cidr, counts)| {
+            [("held", counts.held), ("draining", counts.draining), ("cooling", counts.cooling)]
+                .map(|(state, value)| ([("pool", *pool), ("cidr", cidr), ("state", state)], value))
+        }),
+    )?;
     gauges_in(
         encoder,
         "pool_full_in",
