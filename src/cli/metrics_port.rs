@@ -38,9 +38,10 @@ impl MetricsPort {
         let Some(address) = self.metrics_listen else { return Ok(None) };
         let listener = scrape::bind(address).await.with_context(|| format!("can't listen on {address}"))?;
         let files = self.metrics_certificate.clone().zip(self.metrics_key.clone());
+        let names = vec![name.to_owned(), "localhost".to_owned()];
         let certificate = match files {
-            Some((certificate, key)) => Certificate::of_files(CertificateFiles { certificate, key }),
-            None => Certificate::self_signed(vec![name.to_owned(), "localhost".to_owned()]),
+            Some((certificate, key)) => Certificate::of_files(CertificateFiles { certificate, key }, names),
+            None => Certificate::self_signed(names),
         };
         Ok(Some((listener, certificate.context("can't serve --metrics-listen")?)))
     }

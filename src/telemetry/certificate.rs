@@ -81,11 +81,18 @@ impl Certificate {
         Ok(Self { config: config(vec![cert.der().clone()], key)?, files: None })
     }
 
-    /// That of two files.
-    pub fn of_files(files: CertificateFiles) -> Result<Self, CertificateError> {
-        let content = read(&files)?;
-        let config = config_of(&files, &content)?;
-        Ok(Self { config, files: Some(Watched { files, content, read_at: Instant::now(), error: None }) })
+    /// That of two files. Until they can be used, it is self-signed for these names and addresses.
+    pub fn of_files(files: CertificateFiles, names: Vec<String>) -> Result<Self, CertificateError> {
+        let found = read(&files).and_then(|content| Ok((config_of(&files, &content)?, content)));
+        let (config, content, error) = match found {
+            Ok((config, content)) => (config, content, None),
+            Err(error) => {
+                let error = error.to_string();
+                warn!(error, "the metrics port has a self-signed certificate until the files can be used");
+                (Self::self_signed(names)?.config, Content::default(), Some(error))
+            }
+        };
+        Ok(Self { config, files: Some(Watched { files, content, read_at: Instant::now(), error }) })
     }
 
     /// The settings for the next connection.
@@ -176,10 +183,14 @@ mod tests {
         };
         let make = || generate_simple_self_signed(vec!["metrics.example.com".to_owned()]).unwrap();
         let (first, second) = (make(), make());
+        let mut certificate = Certificate::of_files(files.clone(), vec!["ipam-1".to_owned()]).unwrap();
+        let self_signed = certificate.current();
         std::fs::write(&files.certificate, first.cert.pem()).unwrap();
-        assert!(Certificate::of_files(files.clone()).unwrap_err().to_string().contains("tls.key"));
+        tokio::time::advance(READ_INTERVAL).await;
+        assert!(Arc::ptr_eq(&self_signed, &certificate.current()), "there is no key");
         std::fs::write(&files.key, first.signing_key.serialize_pem()).unwrap();
-        let mut certificate = Certificate::of_files(files.clone()).unwrap();
+        tokio::time::advance(READ_INTERVAL).await;
+        assert!(!Arc::ptr_eq(&self_signed, &certificate.current()), "the files can be used");
         let before = certificate.current();
         let mut is_new = || !Arc::ptr_eq(&before, &certificate.current());
         tokio::time::advance(READ_INTERVAL).await;
