@@ -248,7 +248,7 @@ pub struct Args {
     #[arg(long, help_heading = REQUESTS)]
     keep_managed_fields: bool,
 
-    /// Address of /livez, /readyz and /metrics, and of /map if it is a loopback address.
+    /// Address of /livez and /readyz, and of /metrics and /map if it is a loopback address.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9920", help_heading = OBSERVATION)]
     listen: SocketAddr,
 

@@ -23,7 +23,7 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::bind(address).await
 }
 
-/// Serves until told to stop, and then for at most [`STOP_LIMIT`].
+/// Serves until told to stop, and then for at most [`super::connections::STOP_LIMIT`].
 pub async fn serve(
     mut listener: TcpListener,
     telemetry: Telemetry,

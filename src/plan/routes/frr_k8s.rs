@@ -252,8 +252,8 @@ impl Round<'_> {
         self.write(FrrWrite { name: name.clone(), node: node.name.clone(), change });
     }
 
-    /// Deletes an FRRConfiguration: its node is gone, or it selects other nodes. That waits neither for the interval nor for
-    /// the pause after a refused write.
+    /// Deletes an FRRConfiguration: its node is gone, or it selects other nodes. That does not wait for the interval,
+    /// and for the pause after a refused write only if it selects one host name.
     fn delete(&mut self, found: &FrrConfiguration, node: &NodeName) {
         self.report(&found.name, node, self.frr.writing(&found.name).routes.why);
         if found.is_deleting || self.world.is_in_flight(&Target::Frr(found.name.clone())) {
