@@ -12,7 +12,7 @@ use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::families::{Families, Family};
-use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, created_for};
+use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name, created_for};
 use crate::support::rig::under_oracle;
 
 /// Half a grant must not leak the other half: where one family is exhausted, nothing of the other is taken, and nobody
@@ -78,13 +78,14 @@ async fn each_family_grows_by_itself() -> Result<()> {
     .await
 }
 
-/// Two nodes each hold what the other lacks, as two replicas may leave them: neither waits for the other for ever.
+/// Two nodes each hold the block that the other lacks, as two replicas may leave them: both wait until a person gives one
+/// of the blocks up.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_half_grants_do_not_wait_for_each_other() -> Result<()> {
+async fn of_two_half_grants_a_person_gives_one_up() -> Result<()> {
     under_oracle(Options::of(Families::Dual), async |rig| {
         // One block of each family is all that there is.
         let pool = PoolSpec::new("p").ipv4(28, &["10.1.0.0/28"]).ipv6(124, &["fd00:1::/124"]);
-        rig.cluster.create_pool(&pool).await?;
+        rig.cluster.create_pool(&pool.with("reuseAfter", "1s")).await?;
         for (name, block) in [("has-ipv4", "10.1.0.0/28"), ("has-ipv6", "fd00:1::/124")] {
             rig.excuse(name);
             rig.cluster.create_node(&NodeSpec::new(name)).await?;
@@ -94,6 +95,9 @@ async fn two_half_grants_do_not_wait_for_each_other() -> Result<()> {
             rig.cluster.create(&claim, Kind::Block).await?;
         }
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
+        controller.wait_logged("give it up: `kubectl delete nib fd00-0001", SOON).await?;
+        let given_up = claim_name("fd00:1::/124");
+        rig.cluster.delete(Kind::Block, &given_up).await?;
         let status = wait_status(rig, "p", "one node served, and one that waits", |status| {
             status["nodes"]
                 == json!({"selected": 2, "served": 1, "waiting": 1, "wantGrowth": 0, "without": 1})
