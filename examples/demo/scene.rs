@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::state::{NodeState, State};
+use crate::state::{NodeState, PoolState, State};
 use crate::support::objects::PoolSpec;
 
 /// One scene. It ends when its action has been carried out and every goal is reached.
@@ -72,7 +72,7 @@ pub(crate) enum Action {
 pub(crate) enum Goal {
     /// So many pools exist.
     Pools(usize),
-    /// So many pools say that they are ready.
+    /// So many pools say that they are ready or full.
     PoolsReady(usize),
     /// The agents of so many nodes have taken and reported addresses of their own.
     Served(usize),
@@ -125,8 +125,8 @@ impl Goal {
         match self {
             Self::Pools(goal) => vec![count("pools made", state.pools.len(), *goal)],
             Self::PoolsReady(goal) => {
-                let ready = state.pools.iter().filter(|pool| pool.says("Ready")).count();
-                vec![count("pools ready", ready, *goal)]
+                let is_ready = |pool: &&PoolState| pool.says("Ready") || pool.says("Exhausted");
+                vec![count("pools ready or full", state.pools.iter().filter(is_ready).count(), *goal)]
             }
             Self::Served(goal) => vec![count("nodes served", state.n_served(), *goal)],
             Self::Waiting { pool, nodes } => {
