@@ -39,9 +39,8 @@ pub(super) fn is_given_up(world: &World, publisher: &Publisher, node: &Node, kno
 /// Whether nothing of a node is published, because its agent can't start with what the node holds.
 fn is_part_of_a_start(world: &World, publisher: &Publisher, node: &Node) -> bool {
     let Some(carrier) = world.carrier(&node.name) else { return false };
-    let claims = world.claims_of(&node.name).filter(|known| may_publish(world, node, known).is_ok());
-    let claims: Vec<&KnownClaim> = claims.collect();
-    !world.is_served(&node.name) && !Subject { world, node, carrier, publisher }.can_start_with(&claims)
+    let subject = Subject { world, node, carrier, publisher };
+    !subject.is_served() && !subject.can_start_with(&subject.publishable())
 }
 
 /// Whether a released claim is about to be free because a user deleted it. What a process remembers of its block does not

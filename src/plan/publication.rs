@@ -48,8 +48,8 @@ fn is_too_soon(world: &World, draft: &mut Draft, policy: Policy, now: Now) -> bo
 }
 
 impl<'a> Subject<'a> {
-    /// The claims that the CiliumNode may carry. Findings tell which of the others overlap something.
-    pub(super) fn publishable(&self, findings: &mut Vec<Finding>) -> Vec<&'a KnownClaim> {
+    /// The claims that the carrier may carry. Each other claim that is held for this Node has a finding.
+    pub(super) fn publishable_with_findings(&self, findings: &mut Vec<Finding>) -> Vec<&'a KnownClaim> {
         let mut publishable = Vec::new();
         for known in self.world.claims_of(&self.node.name) {
             match may_publish(self.world, self.node, known) {

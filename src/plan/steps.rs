@@ -7,7 +7,6 @@ use std::ops::ControlFlow;
 
 use super::draft::{Detail, Draft, Made, NEXT, Step};
 use super::policy::Policy;
-use super::publishable::may_publish;
 use super::subject::Subject;
 use crate::model::plan::{Lasting, Scope, Unmet, Wait};
 use crate::model::share::Share;
@@ -22,7 +21,7 @@ impl Subject<'_> {
         self.look_at_carrier(draft);
         self.leave_to_others(draft)?;
         self.clear_answers_and_keep_blocks(draft, policy, now)?;
-        let publishable = self.publishable(&mut draft.findings);
+        let publishable = self.publishable_with_findings(&mut draft.findings);
         self.adopt_carried_blocks(draft, now)?;
         draft.scope = Scope::Whole;
         self.await_supported_agent(draft)?;
@@ -58,10 +57,7 @@ impl Subject<'_> {
             if self.is_held_back(&mut Draft::new(&self.node.name, Detail::Verdict)) {
                 return BTreeSet::new();
             }
-            let claims = self.world.claims_of(&self.node.name);
-            let publishable: Vec<_> =
-                claims.filter(|known| may_publish(self.world, self.node, known).is_ok()).collect();
-            if self.can_start_with(&publishable) {
+            if self.can_start_with(&self.publishable()) {
                 return BTreeSet::new();
             }
         }

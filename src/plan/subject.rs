@@ -12,7 +12,7 @@ use crate::model::pool::Pool;
 use crate::model::share::Share;
 use crate::net::cidr::Family;
 use crate::publisher::Publisher;
-use crate::world::{Serving, World};
+use crate::world::{KnownClaim, Serving, World};
 
 /// One node that has a carrier, with everything that a decision about it needs.
 pub(super) struct Subject<'a> {
@@ -85,6 +85,12 @@ impl<'a> Subject<'a> {
         let gives = pools().find(|pool| world.gives_out_of(pool, family)).map(FirstPool::Gives);
         let declares = || pools().find(|pool| pool.families.contains_key(&family));
         gives.or_else(|| declares().or_else(|| pools().next()).map(FirstPool::Closed))
+    }
+
+    /// The claims that the carrier may carry.
+    pub(super) fn publishable(&self) -> Vec<&'a KnownClaim> {
+        let claims = self.world.claims_of(&self.node.name);
+        claims.filter(|known| may_publish(self.world, self.node, known).is_ok()).collect()
     }
 
     pub(super) fn serving(&self) -> Option<&'a Serving> {

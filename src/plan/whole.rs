@@ -41,8 +41,7 @@ impl Subject<'_> {
             }
             reasons.insert(block_name(known.claim.cidr), why);
         }
-        let publishable = self.publishable(&mut Vec::new());
-        let publishable: Vec<&Claim> = publishable.into_iter().map(|known| &known.claim).collect();
+        let publishable: Vec<&Claim> = self.publishable().into_iter().map(|known| &known.claim).collect();
         for cidr in self.publisher.undecided(&publishable, self.former().as_deref()) {
             let why = "is one of several of its family, and nothing shows which one the agent has".to_owned();
             reasons.insert(block_name(cidr), why);

@@ -172,7 +172,7 @@ impl<'a> Subject<'a> {
         let withdrawn: Vec<&Claim> = chosen.into_iter().filter(|claim| is_withdrawn(claim)).collect();
         let Some(as_of) = withdrawn.iter().map(|claim| claim.revision).max() else { return };
         let mut blocks: Vec<Cidr> = withdrawn.iter().map(|claim| claim.cidr).collect();
-        let publishable = self.publishable(&mut Vec::new());
+        let publishable = self.publishable();
         let claims: Vec<&Claim> = publishable.iter().map(|known| &known.claim).collect();
         if let Some(write) = self.publisher.take_off(self.carrier, &blocks, &claims, as_of) {
             blocks.extend(claims.iter().map(|claim| claim.cidr));
