@@ -10,10 +10,12 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
+use axum::serve::Listener;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error};
@@ -33,9 +35,34 @@ pub(super) const HEADER_LIMIT: Duration = Duration::from_secs(10);
 /// has to finish its writes.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(1);
 
+/// Has a conversation with each client until the server is stopped, and then waits for at most [`STOP_LIMIT`].
+pub(super) async fn serve_clients<Conversation>(
+    mut listener: TcpListener,
+    stop: CancellationToken,
+    mut conversation: impl FnMut(TcpStream) -> Conversation,
+) -> anyhow::Result<()>
+where
+    Conversation: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = Connections::default();
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            Some(()) = connections.next_end() => {}
+            // Unlike that of `TcpListener`, this `accept` deals with errors: it logs them, and waits while there are
+            // no descriptors.
+            (stream, peer) = Listener::accept(&mut listener) => connections.open(peer, conversation(stream)),
+        }
+    }
+    drop(listener);
+    connections.finish().await;
+    Ok(())
+}
+
 /// The open connections.
 #[derive(Default)]
-pub(super) struct Connections {
+struct Connections {
     /// Not `controller::tasks`: that room is above this one, and has no way to abort a single task.
     tasks: JoinSet<()>,
     /// The oldest first.
@@ -44,7 +71,7 @@ pub(super) struct Connections {
 
 impl Connections {
     /// Opens one, which lasts as long as `conversation`.
-    pub(super) fn open(&mut self, peer: SocketAddr, conversation: impl Future<Output = ()> + Send + 'static) {
+    fn open(&mut self, peer: SocketAddr, conversation: impl Future<Output = ()> + Send + 'static) {
         self.by_age.retain(|connection| !connection.is_finished());
         // Waiting for room instead would let clients that send nothing keep a liveness probe waiting.
         if self.by_age.len() >= MAX_CONNECTIONS
@@ -58,12 +85,12 @@ impl Connections {
     }
 
     /// Waits for the end of one, if one is open. Cancel-safe.
-    pub(super) async fn next_end(&mut self) -> Option<()> {
+    async fn next_end(&mut self) -> Option<()> {
         self.tasks.join_next().await.map(tell)
     }
 
     /// Waits until all have ended, and ends those that have not within [`STOP_LIMIT`].
-    pub(super) async fn finish(mut self) {
+    async fn finish(mut self) {
         let ended = async {
             while let Some(end) = self.tasks.join_next().await {
                 tell(end);

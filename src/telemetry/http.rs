@@ -8,11 +8,10 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::Listener;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::connections::{Connections, converse};
+use super::connections::{converse, serve_clients};
 use super::readiness::Readiness;
 use super::{Telemetry, heartbeat, metrics};
 use crate::model::freeze::Switch;
@@ -25,7 +24,7 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 /// Serves until told to stop, and then for at most [`super::connections::STOP_LIMIT`].
 pub async fn serve(
-    mut listener: TcpListener,
+    listener: TcpListener,
     telemetry: Telemetry,
     stop: CancellationToken,
 ) -> anyhow::Result<()> {
@@ -37,22 +36,7 @@ pub async fn serve(
         .route("/metrics", if is_local { get(metrics) } else { get(only_local) })
         .route("/map", if is_local { get(map) } else { get(only_local) })
         .with_state(telemetry);
-    let mut connections = Connections::default();
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            Some(()) = connections.next_end() => {}
-            // Unlike that of `TcpListener`, this `accept` deals with errors: it logs them, and waits while there are
-            // no descriptors.
-            (stream, peer) = Listener::accept(&mut listener) => {
-                connections.open(peer, converse(stream, routes.clone(), stop.clone()));
-            }
-        }
-    }
-    drop(listener);
-    connections.finish().await;
-    Ok(())
+    serve_clients(listener, stop.clone(), |stream| converse(stream, routes.clone(), stop.clone())).await
 }
 
 /// 200 while the loop is running; 503 with the reason if it is stuck and the process should be restarted.

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
-use axum::serve::Listener;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -18,7 +17,7 @@ use tracing::debug;
 use super::Telemetry;
 use super::access::Access;
 use super::certificate::Certificate;
-use super::connections::{Connections, HEADER_LIMIT, converse};
+use super::connections::{HEADER_LIMIT, converse, serve_clients};
 use super::http::{map, metrics};
 
 /// Binds the address to serve on. All addresses of both families are those of IPv4 where the kernel has no IPv6.
@@ -34,7 +33,7 @@ pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 /// Serves until told to stop.
 pub async fn serve(
-    mut listener: TcpListener,
+    listener: TcpListener,
     mut certificate: Certificate,
     access: Access,
     telemetry: Telemetry,
@@ -45,26 +44,16 @@ pub async fn serve(
         .route("/map", get(map))
         .layer(from_fn_with_state(access, Access::guard))
         .with_state(telemetry);
-    let mut connections = Connections::default();
-    loop {
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            Some(()) = connections.next_end() => {}
-            (stream, peer) = Listener::accept(&mut listener) => {
-                let acceptor = TlsAcceptor::from(certificate.current());
-                let (routes, stop) = (routes.clone(), stop.clone());
-                connections.open(peer, async move {
-                    match timeout(HEADER_LIMIT, acceptor.accept(stream)).await {
-                        Ok(Ok(stream)) => converse(stream, routes, stop).await,
-                        Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
-                        Err(_) => debug!("TLS handshake took too long"),
-                    }
-                });
+    let conversation = |stream| {
+        let acceptor = TlsAcceptor::from(certificate.current());
+        let (routes, stop) = (routes.clone(), stop.clone());
+        async move {
+            match timeout(HEADER_LIMIT, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => converse(stream, routes, stop).await,
+                Ok(Err(error)) => debug!(%error, "TLS handshake failed"),
+                Err(_) => debug!("TLS handshake took too long"),
             }
         }
-    }
-    drop(listener);
-    connections.finish().await;
-    Ok(())
+    };
+    serve_clients(listener, stop.clone(), conversation).await
 }
