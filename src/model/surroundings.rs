@@ -5,6 +5,7 @@
 use std::net::IpAddr;
 
 use super::names::NodeName;
+use crate::net::addresses::AddressSet;
 use crate::net::cidr::Cidr;
 
 /// The objects around the world, as they were listed.
@@ -51,6 +52,14 @@ pub struct OtherRange {
     pub name: String,
     /// Its ranges.
     pub cidrs: Vec<Cidr>,
+}
+
+impl OtherRange {
+    /// The ranges of these addresses that it has too.
+    #[must_use]
+    pub fn shared_with(&self, addresses: &AddressSet) -> Vec<Cidr> {
+        self.cidrs.iter().flat_map(|cidr| addresses.within(*cidr).cidrs().collect::<Vec<_>>()).collect()
+    }
 }
 
 /// A writer that set fields which only the controller should set.

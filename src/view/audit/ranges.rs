@@ -7,7 +7,6 @@ use crate::model::names::ten_of;
 use crate::model::pool::Pool;
 use crate::model::surroundings::{OtherRange, RangeOwner};
 use crate::net::addresses::AddressSet;
-use crate::net::cidr::Cidr;
 use crate::world::World;
 
 const POOL: &str = Kind::Pool.as_str();
@@ -18,11 +17,7 @@ pub(super) fn look(world: &World, ranges: &[OtherRange], found: &mut Found) {
     for pool in world.readable_pools() {
         let offered = offered(pool);
         for range in ranges.iter().filter(|range| !knows_ranges || range.kind != "Service") {
-            let shared: Vec<Cidr> = range
-                .cidrs
-                .iter()
-                .flat_map(|cidr| offered.within(*cidr).cidrs().collect::<Vec<_>>())
-                .collect();
+            let shared = range.shared_with(&offered);
             if !shared.is_empty() {
                 let (check, cause) = match range.owner {
                     RangeOwner::Services if range.kind == "Service" => {

@@ -135,11 +135,7 @@ fn ranges(world: &World, installation: &Installation, lines: &mut Lines) {
     for pool in world.readable_pools() {
         let offered = offered(pool);
         for range in ranges {
-            let shared: Vec<Cidr> = range
-                .cidrs
-                .iter()
-                .flat_map(|cidr| offered.within(*cidr).cidrs().collect::<Vec<_>>())
-                .collect();
+            let shared = range.shared_with(&offered);
             if !shared.is_empty() {
                 lines.fail(
                     point,
