@@ -463,7 +463,7 @@ async fn serve(
             tasks.spawn("metrics port", scrapes);
         }
         Ok(None) => {}
-        // Nodes get blocks all the same, and the alert that the controller is absent tells of it.
+        // Nodes get blocks without this port, and the alert that the controller is absent fires.
         Err(error) => error!("no metrics for other hosts until a restart: {error:#}"),
     }
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);

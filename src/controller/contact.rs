@@ -71,7 +71,7 @@ impl Link {
 }
 
 impl Contact {
-    /// The contact of a process that tells of it by `telemetry`.
+    /// The contact of a process; `telemetry` serves its counts.
     #[must_use]
     pub fn new(telemetry: &Telemetry) -> Self {
         let standing = telemetry.standing.clone();
