@@ -11,7 +11,7 @@ use crate::scene::{
 };
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
-use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name, created_for};
+use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name, created_for, with_finalizer};
 use crate::support::rig::{Rig, under_oracle};
 use crate::support::signals;
 use crate::support::views::Published;
@@ -75,8 +75,7 @@ async fn claim_for(rig: &Rig, cidr: &str, node: &str) -> Result<()> {
     if let Ok(cilium_node) = uid(rig, Kind::CiliumNode, node).await {
         claim = created_for(claim, &cilium_node);
     }
-    claim.metadata.finalizers = Some(vec!["nodeipam.io/claim".to_owned()]);
-    rig.cluster.create(&claim, Kind::Block).await.map(drop)
+    rig.cluster.create(&with_finalizer(claim), Kind::Block).await.map(drop)
 }
 
 /// A CiliumNode that carries these blocks, with all addresses but the first and last.

@@ -12,7 +12,7 @@ use crate::support::agent::Agent;
 use crate::support::control_plane::Options;
 use crate::support::controller::Controller;
 use crate::support::families::{Families, Family};
-use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name, created_for};
+use crate::support::objects::{Kind, NodeSpec, PoolSpec, claim, claim_name, created_for, with_finalizer};
 use crate::support::rig::under_oracle;
 
 /// Half a grant must not leak the other half: where one family is exhausted, nothing of the other is taken, and nobody
@@ -92,7 +92,7 @@ async fn of_two_half_grants_a_person_gives_one_up() -> Result<()> {
             rig.cluster.create(&cilium_node(name, &json!({"pools": {}})), Kind::CiliumNode).await?;
             let claim = claim(block, "p", name, &uid(rig, Kind::Node, name).await?, "Held");
             let claim = created_for(claim, &uid(rig, Kind::CiliumNode, name).await?);
-            rig.cluster.create(&claim, Kind::Block).await?;
+            rig.cluster.create(&with_finalizer(claim), Kind::Block).await?;
         }
         let controller = Controller::start_ready(&rig.control_plane, PROMPT).await?;
         controller.wait_logged("give it up: `kubectl delete nib fd00-0001", SOON).await?;

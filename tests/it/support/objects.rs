@@ -156,6 +156,12 @@ pub(crate) fn created_for(mut claim: DynamicObject, cilium_node_uid: &str) -> Dy
     claim
 }
 
+/// The claim with the finalizer that a controller gives it. Without it, a deletion is one by force.
+pub(crate) fn with_finalizer(mut claim: DynamicObject) -> DynamicObject {
+    claim.metadata.finalizers = Some(vec!["nodeipam.io/claim".to_owned()]);
+    claim
+}
+
 /// The name of the claim of a CIDR: IPv6 is written out in full.
 pub(crate) fn claim_name(cidr: &str) -> String {
     let (address, length) = cidr.split_once('/').unwrap_or((cidr, ""));
