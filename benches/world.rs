@@ -81,6 +81,7 @@ fn pool(number: u32, revision: u64, priority: i32) -> PoolObject {
         status: PoolStatus::default(),
         transitions: BTreeMap::new(),
         waits_since: BTreeMap::new(),
+        history: BTreeMap::new(),
     }
 }
 
@@ -346,7 +347,8 @@ fn whole_snapshot(criterion: &mut Criterion) {
         measure(criterion, oddity.of("snapshot"), cluster, |cluster| {
             let start = Instant::now();
             let findings = free::findings(&cluster.world);
-            black_box(snapshot(&cluster.world, findings.iter().map(|finding| finding.kind)));
+            let kinds = findings.iter().map(|finding| finding.kind);
+            black_box(snapshot(&cluster.world, kinds, Timestamp::default()));
             start.elapsed()
         });
     }

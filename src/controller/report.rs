@@ -43,7 +43,6 @@ use crate::telemetry::readiness::Readiness;
 use crate::view::agents;
 use crate::view::block_event::{self, BlockEvent, listed};
 use crate::view::findings;
-use crate::view::forecast::Forecast;
 use crate::view::map::map;
 use crate::view::orphans;
 use crate::view::snapshot::snapshot;
@@ -89,8 +88,6 @@ pub(super) struct Reporter {
     grants: Grants,
     /// How late the watches are.
     lag: WatchLag,
-    /// The blocks of the last hours.
-    forecast: Forecast,
     /// How many differences the self-check found.
     n_differences: usize,
     /// When the next snapshot is due, if something changed since the last.
@@ -120,7 +117,6 @@ impl Reporter {
             routes: BTreeSet::new(),
             grants: Grants::default(),
             lag: WatchLag::default(),
-            forecast: Forecast::default(),
             n_differences: 0,
             due: None,
             last_snapshot: None,
@@ -178,9 +174,7 @@ impl Reporter {
         let unreadable_or_in_vain = self.unreadable.iter().chain(&self.in_vain).chain(&self.routes);
         let seen = self.findings.values().flatten().chain(unreadable_or_in_vain).map(|finding| finding.kind);
         let broken = std::iter::repeat_n(FindingKind::BrokenInvariant, self.n_differences);
-        let mut snapshot = snapshot(world, seen.chain(broken));
-        snapshot.forecast(&mut self.forecast, now.uptime);
-        self.telemetry.metrics.publish(snapshot);
+        self.telemetry.metrics.publish(snapshot(world, seen.chain(broken), now.wall));
         let nodes = world.nodes().map(|node| &node.name);
         self.telemetry.set_remarks(agents::unsupported(world, nodes).into_iter().collect());
     }

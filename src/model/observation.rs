@@ -12,9 +12,10 @@ use crate::model::pool::{Pool, Reservation};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
+use crate::net::cidr::Family;
 
 use crate::model::node::{CiliumNode, Node};
-use crate::model::status::{Need, PoolStatus};
+use crate::model::status::{Need, PoolStatus, Sample};
 
 /// An object that exists and could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct PoolObject {
     pub transitions: BTreeMap<String, Timestamp>,
     /// Since when the nodes wait that its status names.
     pub waits_since: BTreeMap<Need, Timestamp>,
+    /// How many blocks nodes had in the last hours, the oldest first.
+    pub history: BTreeMap<Family, Vec<Sample>>,
 }
 
 impl PoolObject {

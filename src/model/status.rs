@@ -306,6 +306,15 @@ pub struct CidrCounts {
     pub excluded: u64,
 }
 
+/// How many blocks of one family of a pool nodes had at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sample {
+    /// The time.
+    pub at: Timestamp,
+    /// The held and the draining blocks. At most [`MAX_COUNT`].
+    pub on_nodes: u64,
+}
+
 /// Blocks and addresses of one family of a pool. No count is above [`MAX_COUNT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FamilyCounts {
@@ -327,4 +336,12 @@ pub struct FamilyCounts {
     pub used: Option<u64>,
     /// Addresses that free blocks offer, and published addresses of which it is known that they are not used.
     pub addresses_free: u64,
+}
+
+impl FamilyCounts {
+    /// The blocks that nodes have.
+    #[must_use]
+    pub const fn on_nodes(&self) -> u64 {
+        self.held.saturating_add(self.draining)
+    }
 }

@@ -1,6 +1,7 @@
 //! What to write to a pool: its status, the finalizer that keeps it while one of its blocks exists, the statuses of its
 //! claims, and Cilium's own object of the name under which it gives blocks.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::pod_ip_pools;
@@ -12,9 +13,12 @@ use crate::model::names::PoolName;
 use crate::model::observation::PoolObject;
 use crate::model::plan::PoolPlan;
 use crate::model::request::{ClaimStatusWrite, PoolFinalizersWrite, PoolStatusWrite, Target, Write};
-use crate::model::time::Now;
+use crate::model::status::{PoolStatus, Sample};
+use crate::model::time::{Now, Timestamp};
+use crate::net::cidr::Family;
 use crate::view::conditions::{status, younger_than};
 use crate::view::drains;
+use crate::view::forecast;
 use crate::view::waits;
 use crate::world::World;
 
@@ -77,14 +81,15 @@ pub fn pool(world: &World, name: &PoolName, policy: Policy, now: Now) -> PoolPla
     match (writes.is_empty(), settles) {
         (false, _) => PoolPlan::Write(writes),
         (true, Some(settles)) => PoolPlan::Later(settles),
-        (true, None) => PoolPlan::UpToDate,
+        (true, None) => next_sample(object, now).map_or(PoolPlan::UpToDate, PoolPlan::Later),
     }
 }
 
 /// The status of the pool, where it is not what the object shows.
 fn status_write(world: &World, object: &PoolObject, now: Now) -> Option<PoolStatusWrite> {
     let status = status(world, object);
-    if status == object.status {
+    let history = history(object, &status, now);
+    if status == object.status && history == object.history {
         return None;
     }
     let transitions = status
@@ -108,7 +113,27 @@ fn status_write(world: &World, object: &PoolObject, now: Now) -> Option<PoolStat
         status,
         transitions,
         waits_since: Box::new(waits_since),
+        history: Box::new(history),
     })
+}
+
+/// The history of the pool that its status should have.
+pub(super) fn history(object: &PoolObject, status: &PoolStatus, now: Now) -> BTreeMap<Family, Vec<Sample>> {
+    let families = status.families.iter().map(|(family, counts)| {
+        let before = object.history.get(family).map(Vec::as_slice).unwrap_or_default();
+        (*family, forecast::history(before, *counts, now.wall))
+    });
+    families.collect()
+}
+
+/// When the next sample of the pool's history is due, if its status shows the counts of now.
+fn next_sample(object: &PoolObject, now: Now) -> Option<Duration> {
+    let samples = object.status.families.iter().filter_map(|(family, counts)| {
+        let history = object.history.get(family).map(Vec::as_slice).unwrap_or_default();
+        forecast::next_sample(history, *counts, now.wall)
+    });
+    let in_time = |at: Timestamp| Duration::try_from(at.duration_since(now.wall)).unwrap_or_default();
+    samples.min().map(|at| now.uptime + in_time(at))
 }
 
 /// The time before which a pool that is being deleted does not go, where that is to come.

@@ -1,14 +1,18 @@
 //! When a pool will have no free block, from its blocks of the last hours.
 //!
-//! Pure: it gets counts with times. It does not know nodes, or why they get blocks, so it foresees no growth that has
-//! not started. `docs/operations.md` describes the method.
+//! The status of a pool keeps how many blocks nodes had, so a restart of the controller or another leader loses nothing, and
+//! a command can tell the same. It does not know nodes, or why they get blocks, so it foresees no growth that has not
+//! started. `docs/operations.md` describes the method.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::tally::Tally;
 use crate::model::names::PoolName;
-use crate::model::status::FamilyCounts;
+use crate::model::status::{FamilyCounts, Sample};
+use crate::model::time::Timestamp;
 use crate::net::cidr::Family;
+use crate::world::World;
 
 /// The time over which grants are averaged: long enough that a roll-out of an hour does not look like a trend.
 pub const WINDOW: Duration = Duration::from_secs(6 * 3600);
@@ -16,96 +20,90 @@ pub const WINDOW: Duration = Duration::from_secs(6 * 3600);
 /// The smallest time from which a trend is derived. Nodes often join in the hour after an upgrade.
 pub const LEAST: Duration = Duration::from_secs(2 * 3600);
 
-/// The time between two samples: 72 of them cover the window.
-const INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// The shortest time between two samples. A pool thus has one more write of its status per hour at most, and eight samples.
+pub const INTERVAL: Duration = Duration::from_secs(3600);
 
-/// The blocks of all pools in the last hours.
-#[derive(Debug, Clone, Default)]
-pub struct Forecast {
-    series: BTreeMap<(PoolName, Family), Series>,
-}
-
-/// One family of a pool.
-#[derive(Debug, Clone, Default)]
-struct Series {
-    /// When how many blocks were on nodes, the oldest first.
-    samples: VecDeque<(Duration, u64)>,
-    /// The same at the last look.
-    last: (Duration, u64),
-    /// The blocks that are free now, and those that will be after they have cooled.
-    free: u64,
-    cooling: u64,
-}
-
-impl Forecast {
-    /// Takes in the counts of all pools at a time since the process started. A pool that is not among them is forgotten.
-    pub fn note<'a>(
-        &mut self,
-        at: Duration,
-        counts: impl Iterator<Item = (&'a PoolName, Family, FamilyCounts)>,
-    ) {
-        let mut before = std::mem::take(&mut self.series);
-        for (pool, family, counts) in counts {
-            let key = (pool.clone(), family);
-            let mut series = before.remove(&key).unwrap_or_default();
-            series.note(at, counts);
-            self.series.insert(key, series);
-        }
-    }
-
-    /// The time until a family of a pool has no free block. `None` without a trend towards that.
-    #[must_use]
-    pub fn full_in(&self, pool: &PoolName, family: Family) -> Option<Duration> {
-        self.series.get(&(pool.clone(), family))?.full_in()
+/// The time of the next sample; `None` as long as the count of the last one holds.
+#[must_use]
+pub fn next_sample(history: &[Sample], counts: FamilyCounts, now: Timestamp) -> Option<Timestamp> {
+    match history.last().filter(|last| last.at <= now) {
+        Some(last) if last.on_nodes == counts.on_nodes() => None,
+        Some(last) => Some(last.at.checked_add(INTERVAL).unwrap_or(now)),
+        None => Some(now),
     }
 }
 
-impl Series {
-    fn note(&mut self, at: Duration, counts: FamilyCounts) {
-        let on_nodes = counts.held.saturating_add(counts.draining);
-        (self.free, self.cooling, self.last) = (counts.free, counts.cooling, (at, on_nodes));
-        if self.samples.back().is_none_or(|(last, _)| at.saturating_sub(*last) >= INTERVAL) {
-            self.samples.push_back((at, on_nodes));
-        }
-        while self.samples.front().is_some_and(|(first, _)| at.saturating_sub(*first) > WINDOW) {
-            self.samples.pop_front();
-        }
+/// The history of a family at a time: as before, or with one more sample where that is due.
+#[must_use]
+pub fn history(before: &[Sample], counts: FamilyCounts, now: Timestamp) -> Vec<Sample> {
+    let mut history = before.to_vec();
+    if next_sample(before, counts, now).is_none_or(|at| at > now) {
+        return history;
     }
+    // A clock that was set back leaves samples from the future.
+    history.retain(|sample| sample.at <= now);
+    history.push(Sample { at: now, on_nodes: counts.on_nodes() });
+    let n_over = history.iter().skip(1).take_while(|sample| sample.at <= start(now)).count();
+    history.split_off(n_over)
+}
 
-    fn full_in(&self) -> Option<Duration> {
-        let (now, on_nodes) = self.last;
-        let (first, before) = *self.samples.front()?;
-        let seen_for = now.saturating_sub(first);
-        let granted = on_nodes.saturating_sub(before);
-        if seen_for < LEAST || granted == 0 {
-            return None;
-        }
-        // Blocks that cool come back within about an hour, which is short beside a forecast.
-        let left = if self.free == 0 { 0 } else { u128::from(self.free) + u128::from(self.cooling) };
-        let seconds = left * u128::from(seen_for.as_secs()) / u128::from(granted);
-        Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX)))
+/// The time until a family of a pool has no free block. `None` without a trend towards that.
+#[must_use]
+pub fn full_in(history: &[Sample], counts: FamilyCounts, now: Timestamp) -> Option<Duration> {
+    // The count of a sample holds until the next one.
+    let at_start = history.iter().take_while(|sample| sample.at <= start(now)).last();
+    let base = at_start.or_else(|| history.first())?;
+    let seen_for = Duration::try_from(now.duration_since(base.at)).ok()?.min(WINDOW);
+    let granted = counts.on_nodes().saturating_sub(base.on_nodes);
+    if seen_for < LEAST || granted == 0 {
+        return None;
     }
+    // Blocks that cool come back within about an hour, which is short beside a forecast.
+    let left = if counts.free == 0 { 0 } else { u128::from(counts.free) + u128::from(counts.cooling) };
+    let seconds = left * u128::from(seen_for.as_secs()) / u128::from(granted);
+    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(u64::MAX)))
+}
+
+/// The same for each family of a pool, as its status says.
+#[must_use]
+pub fn of_pool(world: &World, name: &PoolName, tally: &Tally, now: Timestamp) -> BTreeMap<Family, Duration> {
+    let Some(object) = world.pool_object(name) else { return BTreeMap::new() };
+    let families = tally
+        .families
+        .iter()
+        .filter_map(|(family, counts)| Some((*family, full_in(object.history.get(family)?, *counts, now)?)));
+    families.collect()
+}
+
+/// The time from which grants count.
+fn start(now: Timestamp) -> Timestamp {
+    now.checked_sub(WINDOW).unwrap_or(Timestamp::MIN)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The forecast after a series of (minutes, held, cooling, blocks).
+    fn at(minutes: u64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000).unwrap() + Duration::from_secs(minutes * 60)
+    }
+
+    fn counts((held, cooling, blocks): (u64, u64, u64)) -> FamilyCounts {
+        FamilyCounts { held, cooling, free: blocks - held - cooling, blocks, ..FamilyCounts::default() }
+    }
+
+    /// The history after a series of (minutes, held, cooling, blocks).
+    fn recorded(series: &[(u64, u64, u64, u64)]) -> Vec<Sample> {
+        series.iter().fold(Vec::new(), |before, (minutes, held, cooling, blocks)| {
+            history(&before, counts((*held, *cooling, *blocks)), at(*minutes))
+        })
+    }
+
+    /// The forecast after such a series, in minutes.
     fn after(series: &[(u64, u64, u64, u64)]) -> Option<u64> {
-        let (pool, mut forecast) = (PoolName::from("p"), Forecast::default());
-        for (minutes, held, cooling, blocks) in series {
-            let free = blocks - held - cooling;
-            let counts = FamilyCounts {
-                held: *held,
-                cooling: *cooling,
-                free,
-                blocks: *blocks,
-                ..FamilyCounts::default()
-            };
-            forecast.note(Duration::from_secs(minutes * 60), [(&pool, Family::V4, counts)].into_iter());
-        }
-        forecast.full_in(&pool, Family::V4).map(|time| time.as_secs() / 60)
+        let (minutes, held, cooling, blocks) = *series.last()?;
+        let left = full_in(&recorded(series), counts((held, cooling, blocks)), at(minutes));
+        left.map(|time| time.as_secs() / 60)
     }
 
     /// Blocks are granted at this many per hour, for some hours, from none on.
@@ -134,7 +132,8 @@ mod tests {
         let at = |minutes: u64| after(&series[..=usize::try_from(minutes / 5).unwrap()]);
         assert_eq!(at(120), Some(80 * 120 / 20));
         assert_eq!(at(360), Some(80 * 360 / 20));
-        assert_eq!(at(370), None);
+        // The second sample was recorded an hour after the first.
+        assert_eq!((at(415), at(420)), (Some(80 * 360 / 20), None));
     }
 
     #[test]
@@ -145,17 +144,20 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_that_is_gone_is_forgotten() {
-        let (pool, mut forecast) = (PoolName::from("p"), Forecast::default());
-        let note = |forecast: &mut Forecast, minutes: u64, held: u64| {
-            let counts = FamilyCounts { held, free: 10, ..FamilyCounts::default() };
-            forecast.note(Duration::from_secs(minutes * 60), [(&pool, Family::V4, counts)].into_iter());
-        };
-        note(&mut forecast, 0, 0);
-        note(&mut forecast, 120, 5);
-        assert!(forecast.full_in(&pool, Family::V4).is_some());
-        forecast.note(Duration::from_secs(7260), std::iter::empty());
-        note(&mut forecast, 122, 6);
-        assert_eq!(forecast.full_in(&pool, Family::V4), None);
+    fn a_sample_per_hour_is_kept_while_the_count_changes_and_none_while_it_does_not() {
+        let quiet = [(0, 5, 0, 100), (70, 5, 0, 100), (9000, 5, 0, 100)];
+        assert_eq!(recorded(&quiet).len(), 1);
+        assert_eq!(next_sample(&recorded(&quiet), counts((5, 0, 100)), at(9000)), None);
+        assert_eq!(next_sample(&recorded(&quiet), counts((6, 0, 100)), at(30)), Some(at(60)));
+        let busy = recorded(&steady(48, 1, 100));
+        assert_eq!(busy.len(), 7);
+        assert_eq!(busy[0].at, at(42 * 60), "one sample is as old as the window");
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_starts_a_new_history() {
+        let before = recorded(&[(600, 50, 0, 100)]);
+        assert_eq!(full_in(&before, counts((50, 0, 100)), at(0)), None);
+        assert_eq!(history(&before, counts((50, 0, 100)), at(0)), [Sample { at: at(0), on_nodes: 50 }]);
     }
 }

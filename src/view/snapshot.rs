@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::agents::{self, Census};
 use super::conditions;
-use super::forecast::Forecast;
+use super::forecast;
 use super::waits;
 use crate::model::agent::UseUnknown;
 use crate::model::finding::FindingKind;
@@ -66,7 +66,7 @@ pub struct PoolSnapshot {
 
 /// Counts everything once. `findings` are the kinds of the current findings.
 #[must_use]
-pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> Snapshot {
+pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>, now: Timestamp) -> Snapshot {
     let mut snapshot = Snapshot::default();
     for (name, tally) in tally::of_all(world) {
         let conditions = world
@@ -79,7 +79,7 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
         let without_addresses = Lack::ALL.into_iter().map(|lack| (lack, 0)).collect();
         let waits_since = waits::of_pool(world, &name).map(|(need, _, since)| (need, since)).collect();
         let room = room(world, &name, &tally);
-        let full_in = BTreeMap::new();
+        let full_in = forecast::of_pool(world, &name, &tally, now);
         let closed = closed(world, &name, &tally);
         let pool = PoolSnapshot { tally, conditions, without_addresses, waits_since, room, full_in, closed };
         snapshot.pools.insert(name, pool);
@@ -116,22 +116,6 @@ pub fn snapshot(world: &World, findings: impl Iterator<Item = FindingKind>) -> S
     snapshot
 }
 
-impl Snapshot {
-    /// Adds these counts to a forecast, and then shows it.
-    pub fn forecast(&mut self, forecast: &mut Forecast, at: Duration) {
-        let families = self.pools.iter().flat_map(|(name, pool)| {
-            pool.tally.families.iter().map(move |(family, counts)| (name, *family, *counts))
-        });
-        forecast.note(at, families);
-        for (name, pool) in &mut self.pools {
-            let families = pool.tally.families.keys();
-            pool.full_in =
-                families.filter_map(|family| Some((*family, forecast.full_in(name, *family)?))).collect();
-        }
-    }
-}
-
-/// How many more nodes can get their first blocks of a pool.
 /// The blocks of the CIDRs of a pool that give out none.
 fn closed(world: &World, name: &PoolName, tally: &Tally) -> BTreeMap<Cidr, CidrCounts> {
     let ranges = world.pool(name).into_iter().flat_map(|pool| pool.families.values());
@@ -139,6 +123,7 @@ fn closed(world: &World, name: &PoolName, tally: &Tally) -> BTreeMap<Cidr, CidrC
     closed.filter_map(|(cidr, _)| Some((*cidr, *tally.cidrs.get(cidr)?))).collect()
 }
 
+/// How many more nodes can get their first blocks of a pool.
 fn room(world: &World, name: &PoolName, tally: &Tally) -> BTreeMap<Family, u64> {
     let per_node = world.pool(name).map_or(1, |pool| pool.per_node.initial_blocks.max(1));
     tally.families.iter().map(|(family, counts)| (*family, counts.free / u64::from(per_node))).collect()

@@ -9,7 +9,7 @@ use crate::model::node::NodeAddress;
 use crate::model::pod_ip_pool::{PodIpPool, PodIpRanges};
 use crate::model::revision::{AnyRevision, Revision};
 use crate::model::stable_names;
-use crate::model::status::{ClaimStatus, ConditionType, Need, PoolStatus};
+use crate::model::status::{ClaimStatus, ConditionType, Need, PoolStatus, Sample};
 use crate::model::time::Timestamp;
 use crate::net::addresses::AddressSet;
 use crate::net::cidr::{Cidr, Family};
@@ -254,6 +254,8 @@ pub struct PoolStatusWrite {
     pub transitions: BTreeMap<ConditionType, Timestamp>,
     /// Since when the node of each need waits that the status names. In a box, because requests are small.
     pub waits_since: Box<BTreeMap<Need, Timestamp>>,
+    /// How many blocks nodes had in the last hours. In a box, as above.
+    pub history: Box<BTreeMap<Family, Vec<Sample>>>,
 }
 
 /// A new status of a claim. It is one of the writes about its pool: no node waits for it.

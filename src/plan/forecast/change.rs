@@ -250,6 +250,7 @@ fn replace(world: &mut World, pool: &Pool, created: Timestamp) -> Result<(), Imp
                 status: PoolStatus::default(),
                 transitions: BTreeMap::new(),
                 waits_since: BTreeMap::new(),
+                history: BTreeMap::new(),
             }),
         );
         return Ok(());

@@ -509,7 +509,7 @@ fn a_node_that_can_not_start_within_its_limits_looks_once_per_second() {
 fn without_addresses(text: &str) -> Vec<u64> {
     let mut cluster = Cluster::of(text);
     cluster.drain();
-    let snapshot = snapshot::snapshot(&cluster.world, std::iter::empty());
+    let snapshot = snapshot::snapshot(&cluster.world, std::iter::empty(), cluster.now.wall);
     snapshot.pools[&"p".into()].without_addresses.values().copied().collect()
 }
 

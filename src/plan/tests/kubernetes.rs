@@ -269,7 +269,7 @@ fn use_is_told_of_nowhere() {
     let pool = cluster.world.pool_object(&"p".into()).unwrap();
     let counts = conditions::status(&cluster.world, pool).families[&Family::V4];
     assert_eq!((counts.published, counts.used, counts.addresses_free), (14, None, 15 * 14));
-    let snapshot = crate::view::snapshot::snapshot(&cluster.world, [].into_iter());
+    let snapshot = crate::view::snapshot::snapshot(&cluster.world, [].into_iter(), cluster.now.wall);
     assert!(snapshot.usage.values().all(|n| *n == 0), "{:?}", snapshot.usage);
 }
 

@@ -203,6 +203,7 @@ fn pool(words: &[&str]) -> Object {
         status: PoolStatus::default(),
         transitions: BTreeMap::new(),
         waits_since: BTreeMap::new(),
+        history: BTreeMap::new(),
     })
 }
 

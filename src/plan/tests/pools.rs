@@ -5,7 +5,7 @@ use crate::model::names::PoolName;
 use crate::model::plan::PoolPlan;
 use crate::model::request::PoolStatusWrite;
 use crate::model::status::{Need, capped_count};
-use crate::plan::pool::pool as plan_pool;
+use crate::plan::pool::{self, pool as plan_pool};
 use crate::view::{free, tally};
 
 mod cidrs;
@@ -53,6 +53,7 @@ impl Cluster {
     fn other_replica_writes(&mut self, name: &str, revision: u64) {
         let mut object = self.world.pool_object(&PoolName::from(name)).expect("it is a pool").clone();
         object.status = conditions::status(&self.world, &object);
+        object.history = pool::history(&object, &object.status, self.now);
         object.revision = Revision::of(revision);
         self.world.observe(Observation::Applied(Box::new(Object::Pool(object))));
     }
@@ -64,9 +65,10 @@ impl Cluster {
         let PoolPlan::Write(writes) = plan else { return format!("{plan:?}") };
         let write = writes.into_iter().next().expect("it writes");
         let told = write.to_string();
-        if let Write::PoolStatus(PoolStatusWrite { pool, status, waits_since, .. }) = &write {
+        if let Write::PoolStatus(PoolStatusWrite { pool, status, waits_since, history, .. }) = &write {
             let mut object = self.world.pool_object(pool).expect("it is a pool").clone();
             object.waits_since = (**waits_since).clone();
+            object.history = (**history).clone();
             (object.status, object.revision) = (status.clone(), Revision::of(revision));
             let outcome = Outcome { request: write.into(), answer: Answer::Done, seen: Seen::Nothing };
             self.world.finish(outcome, self.now);
@@ -233,10 +235,12 @@ fn a_replica_that_loses_each_race_for_a_status_waits_no_longer_for_the_next() {
         assert!(matches!(cluster.pool_plan("p"), PoolPlan::Later(at) if at <= soon), "round {round}");
         cluster.other_replica_writes("p", revision + 1);
         cluster.pass(3600);
+        cluster.other_replica_writes("p", revision + 2);
         assert_eq!(cluster.settle_pool("p", 0), "UpToDate");
-        cluster.delete(Kind::Claim, "10.0.0.0-28", revision + 2);
-        cluster.other_replica_writes("p", revision + 3);
+        cluster.delete(Kind::Claim, "10.0.0.0-28", revision + 3);
+        cluster.other_replica_writes("p", revision + 4);
         cluster.pass(3600);
+        cluster.other_replica_writes("p", revision + 5);
         assert_eq!(cluster.settle_pool("p", 0), "UpToDate");
     }
 }

@@ -10,11 +10,10 @@ use crate::model::observation::{Listing, Object, Observation};
 use crate::model::outcome::{Answer, Seen};
 use crate::model::request::{Read, Request};
 use crate::model::revision::AnyRevision;
-use crate::model::status::FamilyCounts;
-use crate::net::cidr::Family;
+use crate::model::time::Timestamp;
 use crate::publisher::crd::Crd;
 use crate::publisher::{Mode, Publisher};
-use crate::view::forecast::{Forecast, LEAST};
+use crate::view::forecast::LEAST;
 use crate::view::snapshot::snapshot;
 use crate::wire::watched::{Watched, Wire};
 use crate::wire::{CiliumNodes, Claims, Nodes, Pools};
@@ -47,7 +46,9 @@ pub(crate) fn world() -> crate::world::World {
         ))
     };
     let pool = r#"{"metadata":{"name":"beijing","uid":"p","resourceVersion":"5","creationTimestamp":"2026-01-01T00:00:00Z"},
-        "spec":{"ipv4":{"blockSize":30,"cidrs":[{"cidr":"10.0.0.0/28"},{"cidr":"10.0.1.0/29","state":"Cordoned"}]},"ipv6":{"blockSize":122,"cidrs":[{"cidr":"fd00::/64"}]}}}"#;
+        "spec":{"ipv4":{"blockSize":30,"cidrs":[{"cidr":"10.0.0.0/28"},{"cidr":"10.0.1.0/29","state":"Cordoned"}]},"ipv6":{"blockSize":122,"cidrs":[{"cidr":"fd00::/64"}]}},
+        "status":{"ipv4":{"blocks":{"total":0,"held":0,"draining":0,"cooling":0,"free":0},"addresses":{"published":0,"free":0},
+        "history":[{"time":"1970-01-01T00:00:00Z","onNodes":0}]}}}"#;
     let cilium_node = r#"{"metadata":{"name":"node-7","uid":"n","resourceVersion":"5"},
         "spec":{"ipam":{"podCIDRs":["10.0.0.0/30"],"pool":{"10.0.0.1":{}}}},
         "status":{"ipam":{"used":{"10.0.0.1":{},"10.0.0.2":{}}}}}"#;
@@ -87,12 +88,9 @@ pub(crate) fn world() -> crate::world::World {
 
 fn metrics() -> Metrics {
     let metrics = Metrics::default();
-    let mut snapshot = snapshot(&world(), [FindingKind::UnreadableObject].into_iter());
     // A trend needs some time in which blocks were granted.
-    let (mut forecast, pool) = (Forecast::default(), PoolName::from("beijing"));
-    forecast.note(Duration::ZERO, [(&pool, Family::V4, FamilyCounts::default())].into_iter());
-    snapshot.forecast(&mut forecast, LEAST);
-    metrics.publish(snapshot);
+    let now = Timestamp::UNIX_EPOCH + LEAST;
+    metrics.publish(snapshot(&world(), [FindingKind::UnreadableObject].into_iter(), now));
     metrics
 }
 
@@ -345,7 +343,7 @@ fn blocks_are_counted_by_pool_and_reason_as_long_as_the_pool_exists() {
         metrics.block_granted(&PoolName::from(name), GrantReason::Adopted);
         metrics.block_returned(&PoolName::from(name), ReturnReason::NodeGone);
     }
-    metrics.publish(snapshot(&world(), std::iter::empty()));
+    metrics.publish(snapshot(&world(), std::iter::empty(), Timestamp::UNIX_EPOCH));
     let text = metrics.text();
     let shown: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("cilium_node_ipam_blocks_")).collect();

@@ -70,6 +70,7 @@ fn read(json: &str, meta: &Meta, revision: Revision) -> serde_json::Result<PoolO
             .map(|condition| (condition.type_.clone(), condition.last_transition_time.0))
             .collect(),
         waits_since: status::read_waits(&status),
+        history: status::read_history(&status),
         status: status::read_status(&status),
     })
 }

@@ -119,6 +119,23 @@ pub struct FamilyCounts {
     pub blocks: BlockCounts,
     /// Its addresses.
     pub addresses: AddressCounts,
+    /// How many blocks nodes had in the last hours, for the forecast. The oldest first, at least an hour apart, and none while
+    /// the number does not change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub history: Vec<Sample>,
+}
+
+/// How many blocks nodes had at a time.
+#[derive(KubeSchema, Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Sample {
+    /// The time.
+    #[schemars(schema_with = "schema::timestamp")]
+    pub time: Timestamp,
+    /// The held and the draining blocks.
+    #[schemars(schema_with = "schema::count")]
+    pub on_nodes: i64,
 }
 
 /// Blocks of one family of a pool. Counts end at 2^53-1.
@@ -268,6 +285,18 @@ pub(super) fn read_waits(wire: &NodeIPPoolStatus) -> BTreeMap<Need, Timestamp> {
     waiters(wire).map(|(need, waiter)| (need, waiter.since)).collect()
 }
 
+/// How many blocks nodes had, by family.
+pub(super) fn read_history(wire: &NodeIPPoolStatus) -> BTreeMap<Family, Vec<domain::Sample>> {
+    let families = [(Family::V4, &wire.ipv4), (Family::V6, &wire.ipv6)];
+    let histories = families.into_iter().filter_map(|(family, counts)| {
+        let samples = counts.as_ref()?.history.iter();
+        let samples =
+            samples.map(|sample| domain::Sample { at: sample.time, on_nodes: from_wire(sample.on_nodes) });
+        Some((family, samples.collect::<Vec<_>>()))
+    });
+    histories.filter(|(_, samples)| !samples.is_empty()).collect()
+}
+
 fn waiters(wire: &NodeIPPoolStatus) -> impl Iterator<Item = (Need, &Waiter)> {
     let longest = wire.longest_wait.as_ref();
     let of = move |need: Need| match need {
@@ -341,8 +370,8 @@ pub fn status_patch(write: &PoolStatusWrite) -> Value {
             want_growth: to_wire(status.nodes.want_growth),
             without: to_wire(status.nodes.selected.saturating_sub(status.nodes.served)),
         }),
-        ipv4: status.families.get(&Family::V4).map(counts),
-        ipv6: status.families.get(&Family::V6).map(counts),
+        ipv4: status.families.get(&Family::V4).map(|shown| counts(shown, write.history.get(&Family::V4))),
+        ipv6: status.families.get(&Family::V6).map(|shown| counts(shown, write.history.get(&Family::V6))),
         cidrs: status.cidrs.iter().map(|(cidr, counts)| cidr_counts(*cidr, counts)).collect(),
         summary: Some(Summary {
             nodes: format!("{}/{}", status.nodes.served, status.nodes.selected),
@@ -390,7 +419,8 @@ fn used_share(counts: &domain::FamilyCounts) -> String {
     (u128::from(used) * 100).checked_div(all).map_or_else(|| "-".to_owned(), |share| format!("{share}%"))
 }
 
-fn counts(counts: &domain::FamilyCounts) -> FamilyCounts {
+fn counts(counts: &domain::FamilyCounts, history: Option<&Vec<domain::Sample>>) -> FamilyCounts {
+    let sample = |sample: &domain::Sample| Sample { time: sample.at, on_nodes: to_wire(sample.on_nodes) };
     FamilyCounts {
         blocks: BlockCounts {
             total: to_wire(counts.blocks),
@@ -405,6 +435,7 @@ fn counts(counts: &domain::FamilyCounts) -> FamilyCounts {
             used: counts.used.map(to_wire),
             free: to_wire(counts.addresses_free),
         },
+        history: history.into_iter().flatten().map(sample).collect(),
     }
 }
 
@@ -477,6 +508,7 @@ mod tests {
             status: status(&[(Family::V4, 256), (Family::V6, capped_count(1 << 64))]),
             transitions: BTreeMap::new(),
             waits_since: Box::default(),
+            history: Box::default(),
         };
         let status = &status_patch(&write)["status"];
         assert_eq!(status["summary"]["blocks"], "0/256,0/>2^53");
@@ -539,6 +571,7 @@ mod tests {
                     status: status.clone(),
                     transitions: BTreeMap::new(),
                     waits_since: Box::new(waits_of(status)),
+                    history: Box::default(),
                 };
                 merge(&mut object, &status_patch(&write));
             }

@@ -63,6 +63,7 @@ fn pool() -> PoolObject {
         status: PoolStatus::default(),
         transitions: BTreeMap::new(),
         waits_since: BTreeMap::new(),
+        history: BTreeMap::new(),
     }
 }
 

@@ -140,3 +140,28 @@ fn a_full_pool_names_the_node_that_waits_longest_and_a_restart_keeps_its_time() 
     restarted.settle_pool("p", 150);
     assert_eq!(object(&restarted).status.longest_wait, BTreeMap::from([(Need::First, "c".into())]));
 }
+
+/// The forecast needs them, and a write per grant would be one too many.
+#[test]
+fn a_pool_keeps_the_blocks_on_nodes_once_per_hour_in_its_status() {
+    let mut cluster = Cluster::of("pool p 10.0.0.0/24 28\nnode a 1");
+    cluster.observe_kept("pool p 10.0.0.0/24 28 @60");
+    let samples = |cluster: &Cluster| {
+        let object = cluster.world.pool_object(&"p".into()).expect("it is a pool");
+        object.history[&Family::V4].iter().map(|sample| sample.on_nodes).collect::<Vec<_>>()
+    };
+    cluster.settle_pool("p", 100);
+    assert_eq!(samples(&cluster), [0]);
+    cluster.observe("claim 10.0.0.0/28 a 1 Held @110");
+    cluster.pass(60);
+    cluster.settle_pool("p", 120);
+    assert_eq!(samples(&cluster), [0], "the last sample is a minute old");
+    cluster.pass(60);
+    let PoolPlan::Later(due) = cluster.pool_plan("p") else { panic!("{:?}", cluster.pool_plan("p")) };
+    assert_eq!(due, cluster.now.uptime + Duration::from_secs(3600 - 120));
+    cluster.pass(3600);
+    cluster.settle_pool("p", 130);
+    assert_eq!(samples(&cluster), [0, 1]);
+    cluster.pass(36_000);
+    assert_eq!(cluster.settle_pool("p", 140), "UpToDate", "nothing changes");
+}

@@ -359,7 +359,10 @@ pub(in crate::plan::tests) fn applied(world: &World, write: &Write, revision: u6
         world.pool_object(write.pool().expect("it is of a pool")).expect("it is written").clone();
     object.revision = Revision::of(revision);
     match write {
-        Write::PoolStatus(write) => object.status = write.status.clone(),
+        Write::PoolStatus(write) => {
+            object.status = write.status.clone();
+            object.history = (*write.history).clone();
+        }
         Write::PoolFinalizers(write) => object.finalizers.clone_from(&write.finalizers),
         other => panic!("no write of a pool: {other}"),
     }
